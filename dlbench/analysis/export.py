@@ -1,0 +1,64 @@
+"""Tables as data: csv, json and Markdown with full column names and base units, nothing rounded and nothing cut."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+
+import pandas as pd
+
+from dlbench.analysis.table import records
+from dlbench.core.errors import UsageError, nearest
+from dlbench.core.model import Value
+from dlbench.core.summary import Row
+from dlbench.core.units import one_line
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""A spreadsheet runs a cell that begins so (OWASP, CSV injection); a quote in front makes it text."""
+
+
+def render(frame: pd.DataFrame, to: str) -> str:
+    """Return the frame as text in the format ``to``: csv, json or md, a line break at the end.
+
+    A null is an empty cell, in json ``null``; flags are true and false. Raises UsageError for another format.
+    """
+    if to not in FORMATS:
+        raise UsageError(f"there is no format '{to}'{nearest(to, list(FORMATS))}")
+    return FORMATS[to](list(frame.columns), records(frame))
+
+
+def _csv(columns: Sequence[str], rows: Sequence[Row]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([_inert(name) for name in columns])
+    writer.writerows([_inert(value) if isinstance(value, str) else _cell(value) for value in row.values()] for row in rows)
+    return text.getvalue()
+
+
+def _json(columns: Sequence[str], rows: Sequence[Row]) -> str:
+    lines = ",\n".join(json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows)
+    return f"[\n{lines}\n]\n" if rows else "[]\n"
+
+
+def _markdown(columns: Sequence[str], rows: Sequence[Row]) -> str:
+    lines = [[_escaped(name) for name in columns], ["---"] * len(columns)]
+    lines += [[_escaped(_cell(value)) for value in row.values()] for row in rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+FORMATS: dict[str, Callable[[Sequence[str], Sequence[Row]], str]] = {"json": _json, "csv": _csv, "md": _markdown}
+
+
+def _cell(value: Value | None) -> str:
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _inert(text: str) -> str:
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def _escaped(text: str) -> str:
+    """One cell of a Markdown table: a line of its own, with nothing in it that ends the cell."""
+    return one_line(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

@@ -1,0 +1,257 @@
+"""What the rows say together: ratios between rows that differ in one column, and each device at its own best."""
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal, NamedTuple
+
+import pandas as pd
+
+from dlbench.analysis.table import Results, as_frame, records
+from dlbench.core.errors import UsageError, nearest
+from dlbench.core.model import Value
+from dlbench.core.schema import Column, Unit
+from dlbench.core.stats import shift_interval
+from dlbench.core.summary import Rounds, Row
+
+MACHINE = ("case.device", "case.device_name", "case.threads", "case.math", "case.run")
+WORK = ("case.workload", "case.dtype", "case.mode")
+
+# What can't stay the same when a column differs; all else that identifies a case must be equal in a pair.
+_GOES_WITH = {
+    "case.device": MACHINE,
+    "case.device_name": MACHINE,
+    "case.run": ("case.device_name", "case.threads", "case.math"),
+    "case.threads": ("case.run",),
+    "case.math": ("case.run",),
+    "case.dtype": ("case.math",),
+    "case.mode": ("case.math",),
+}
+
+_USUAL_BASE = {"case.device": "cpu", "case.dtype": "fp32", "case.mode": "eager"}
+
+_SIDE = (
+    Column("id", Unit.TEXT, "the case"),
+    Column("run", Unit.TEXT, "the result file it stands in"),
+    Column("device", Unit.TEXT, "where it ran"),
+    Column("device_name", Unit.TEXT, "what that device is called by its maker"),
+    Column("threads", Unit.COUNT, "threads that torch used on the host"),
+    Column("dtype", Unit.TEXT, "precision"),
+    Column("mode", Unit.TEXT, "eager, compile or graph"),
+    Column("batch", Unit.COUNT, "batch size; null where the workload has none"),
+    Column("value", Unit.TEXT, "its value in the column in which the pair differs"),
+    Column("rounds", Unit.COUNT, "rounds that the interval stands on"),
+    Column("median_s", Unit.SECONDS, "one call"),
+    Column("items_per_s", Unit.ITEMS_PER_S, "all items over all time"),
+    Column("flops_per_s", Unit.FLOPS_PER_S, "stated operations over all time"),
+)
+PAIR_COLUMNS: dict[str, Column] = {
+    column.name: column
+    for column in (
+        Column("pair.case", Unit.TEXT, "what both sides have in common"),
+        Column("pair.work", Unit.TEXT, "that without batch and precision"),
+        Column("pair.by", Unit.TEXT, "the column in which they differ; 'best' where each side is at its own best"),
+        *(Column(f"{side}.{column.name}", column.unit, f"{side}: {column.meaning}") for side in ("base", "other") for column in _SIDE),
+        Column("ratio.speedup", Unit.RATIO, "how many times as fast the other is: Hodges-Lehmann estimate over the rounds", "higher"),
+        Column("ratio.ci_low", Unit.RATIO, "lower end of its exact 95 % interval; null with fewer than about four rounds a side"),
+        Column("ratio.ci_high", Unit.RATIO, "upper end of it"),
+        Column("ratio.confidence", Unit.FRACTION, "the interval's exact coverage"),
+        Column("ratio.reason", Unit.TEXT, "why there is no interval"),
+    )
+}
+
+
+class Unpaired(NamedTuple):
+    """A row that stands in no pair, and why."""
+
+    case: str
+    run: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Ratios, and what they leave out."""
+
+    frame: pd.DataFrame
+    """One row a pair, columns as in `PAIR_COLUMNS`."""
+    unpaired: tuple[Unpaired, ...]
+
+
+_CHOSEN = ("batch", "dtype")
+"""What each side chooses for itself where it is at its best."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    row: Row
+    rounds: Rounds
+
+
+def pair(results: Results, by: str, base: str | None = None) -> Pairs:
+    """Pair the ``ok`` rows that differ in one column and give the ratio of their times, base over other.
+
+    ``by`` is device, dtype, mode, run, batch, threads, or any column that identifies a case (``param.layout``). What comes with a
+    device (its name, threads, flags, file) may differ with it; everything else that identifies a case is equal on both sides.
+    ``base`` is the value that the others are measured against: by default the CPU, fp32, eager; of other columns the first there is.
+
+    The ratio is the Hodges-Lehmann estimate on logarithms of the rounds' medians, with its exact interval, so it can
+    differ a little from the quotient of the two medians. Raises UsageError for an unknown column or base.
+    """
+    column = _column(results.frame, by)
+    entries = _entries(results)
+    free = {column, *_GOES_WITH.get(column, ())}
+    identity = [name for name in _identifying(results.frame) if name not in free]
+    of_interest = [each for each in entries if each.row[column] is not None]
+    base_value = _base_value([each for each in of_interest if _trouble(each) is None] or of_interest, column, base)
+    hidden = {column.partition(".")[2]}
+
+    rows: list[Row] = []
+    unpaired: list[Unpaired] = []
+    for group in _grouped(of_interest, lambda each: tuple(each.row[name] for name in identity)):
+        unpaired += [_unpaired(each, trouble) for each in group if (trouble := _trouble(each))]
+        fit = [each for each in group if _trouble(each) is None]
+        bases = [each for each in fit if each.row[column] == base_value]
+        others = [each for each in fit if each.row[column] != base_value]
+        if not bases:
+            unpaired += [_unpaired(each, f"nothing to pair it with at {column} = {base_value}") for each in others]
+        if not others:
+            unpaired += [_unpaired(each, f"nothing to pair it with at another {column}") for each in bases]
+        for one, other in product(bases, others):
+            ratio = _ratio([1 / s for s in one.rounds.median_s], [1 / s for s in other.rounds.median_s])
+            rows.append({**_common(one, hidden, column), **_side("base", one, column), **_side("other", other, column), **ratio})
+    return Pairs(as_frame(rows, PAIR_COLUMNS), tuple(unpaired))
+
+
+def best(results: Results) -> Pairs:
+    """Set each accelerator at its best beside the CPU at its best, batch and precision chosen on each side for itself.
+
+    One comparison for each workload and set of parameters other than batch and precision (a model, a shape): the ``ok`` row of highest
+    throughput, in items a second, or in FLOP/s where the workload has no items. Rows flagged implausible take no part.
+    The interval is that of the two rows chosen; that they were chosen for being fast is not in it.
+    """
+    identity = [name for name in _identifying(results.frame) if name not in (*MACHINE, "case.dtype", "param.batch")]
+    rows: list[Row] = []
+    unpaired: list[Unpaired] = []
+    for group in _grouped(_entries(results), lambda each: tuple(each.row[name] for name in identity)):
+        fit = [each for each in group if each.row["case.status"] == "ok" and not each.row["flag.implausible"]]
+        rate = _common_rate(fit)
+        if rate is None:
+            unpaired += [_unpaired(each, "no throughput to choose the best by") for each in fit]
+            continue
+        champions = [
+            max(device, key=lambda each: float(each.row[f"rate.{rate}"] or 0))
+            for device in _grouped(
+                fit, lambda each: tuple(each.row[name] for name in ("case.device", "case.device_name", "case.threads", "case.run"))
+            )
+        ]
+        cpus = [each for each in champions if each.row["case.device"] == "cpu"]
+        accelerators = [each for each in champions if each.row["case.device"] != "cpu"]
+        if not cpus or not accelerators:
+            unpaired += [_unpaired(each, f"no {'accelerator' if cpus else 'CPU'} with an ok row of the same work") for each in champions]
+        for cpu, accelerator in product(cpus, accelerators):
+            ratio = _ratio(getattr(cpu.rounds, rate), getattr(accelerator.rounds, rate))
+            sides = {**_side("base", cpu, "case.device"), **_side("other", accelerator, "case.device")}
+            rows.append({**_common(cpu, _CHOSEN, "best"), **sides, **ratio})
+    return Pairs(as_frame(rows, PAIR_COLUMNS), tuple(unpaired))
+
+
+def _entries(results: Results) -> list[_Entry]:
+    return [_Entry(row, results.rounds[label]) for label, row in zip(results.frame.index, records(results.frame), strict=True)]
+
+
+def _identifying(frame: pd.DataFrame) -> list[str]:
+    return [*WORK, *MACHINE, *(name for name in frame.columns if name.startswith("param."))]
+
+
+def _column(frame: pd.DataFrame, by: str) -> str:
+    """Return the full name of a column given in full or by its last part."""
+    names = _identifying(frame)
+    for name in (by, f"case.{by}", f"param.{by}"):
+        if name in names:
+            return name
+    short = [name.partition(".")[2] for name in names]
+    raise UsageError(
+        f"rows can't be paired by '{by}': it is not a column that identifies a case{nearest(by, [*short, *names] if '.' in by else short)}"
+    )
+
+
+def _base_value(entries: Sequence[_Entry], column: str, base: str | None) -> Value | None:
+    values = list(dict.fromkeys(each.row[column] for each in entries))
+    if base is not None:
+        for value in values:
+            if str(value) == base:
+                return value
+        raise UsageError(f"no row has {column} = '{base}'{nearest(base, [str(value) for value in values])}")
+    usual = _USUAL_BASE.get(column)
+    return usual if usual in values else next(iter(values), None)
+
+
+def _trouble(entry: _Entry) -> str | None:
+    """Say why a row can't be in a ratio, if so."""
+    if entry.row["case.status"] != "ok":
+        return f"{entry.row['case.status']}: {entry.row['case.reason'] or 'no reason given'}"
+    if not entry.rounds.median_s:
+        return "it reports values, not times"
+    return None if min(entry.rounds.median_s) > 0 else "its time reads as zero"
+
+
+def _unpaired(entry: _Entry, reason: str) -> Unpaired:
+    return Unpaired(str(entry.row["case.id"]), str(entry.row["case.run"]), reason)
+
+
+def _grouped(entries: Iterable[_Entry], key: Callable[[_Entry], Hashable]) -> Iterable[list[_Entry]]:
+    groups: dict[Hashable, list[_Entry]] = {}
+    for entry in entries:
+        groups.setdefault(key(entry), []).append(entry)
+    return groups.values()
+
+
+def _common_rate(entries: Sequence[_Entry]) -> Literal["items_per_s", "flops_per_s"] | None:
+    """Return the throughput that all of them have, in every round."""
+    for rate in ("items_per_s", "flops_per_s"):
+        if entries and all(min(getattr(each.rounds, rate), default=0) > 0 for each in entries):
+            return rate
+    return None
+
+
+def _ratio(base: Sequence[float], other: Sequence[float]) -> Row:
+    """Return how many times the speeds of ``other`` are those of ``base``."""
+    shift, interval = shift_interval([math.log(speed) for speed in base], [math.log(speed) for speed in other])
+    if interval is None:
+        counts = f"{len(base)} and {len(other)} rounds are too few"
+        return {"ratio.speedup": math.exp(shift), "ratio.reason": f"{counts} for a 95 % interval; four and four are enough"}
+    return {
+        "ratio.speedup": math.exp(shift),
+        "ratio.ci_low": math.exp(interval.low),
+        "ratio.ci_high": math.exp(interval.high),
+        "ratio.confidence": interval.confidence,
+    }
+
+
+def _common(entry: _Entry, hidden: Iterable[str], by: str) -> Row:
+    return {"pair.case": _label(entry.row, hidden), "pair.work": _label(entry.row, _CHOSEN), "pair.by": by}
+
+
+def _side(side: str, entry: _Entry, column: str) -> Row:
+    row = entry.row
+    values: Mapping[str, Value | None] = {
+        **{name: row[f"case.{name}"] for name in ("id", "run", "device", "device_name", "threads", "dtype", "mode")},
+        "batch": row.get("param.batch"),
+        "value": row[column],
+        "rounds": len(entry.rounds.median_s),
+        "median_s": row["time.median_s"],
+        "items_per_s": row["rate.items_per_s"],
+        "flops_per_s": row["rate.flops_per_s"],
+    }
+    return {f"{side}.{name}": value for name, value in values.items()}
+
+
+def _label(row: Row, hidden: Iterable[str]) -> str:
+    """Return the case's id without its device and without the parameters on which the sides may differ."""
+    key = str(row["case.id"]).rpartition("@")[0]
+    workload, _, shown = key.rstrip("]").partition("[")
+    drop = tuple(f"{name}=" for name in hidden)
+    kept = [part for part in shown.split(",") if not part.startswith(drop)]
+    return f"{workload}[{','.join(kept)}]"

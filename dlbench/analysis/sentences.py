@@ -1,0 +1,201 @@
+"""What rows and ratios say in words: sentences, and the texts of cells. Every number goes through `core.units`."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from dlbench.analysis.findings import Pairs, Unpaired
+from dlbench.analysis.table import records
+from dlbench.core import units
+from dlbench.core.model import Status, Value
+from dlbench.core.summary import Rounds, Row
+
+# Closed sets: what a mark in a table means, and what to do about it.
+_FLAGS = {
+    "flag.noisy": ("noisy", "the interval is wider than the target; add --rounds, or quieten the machine"),
+    "flag.not_steady": (
+        "unsteady",
+        "still changing speed after the warm-up; close other programs, or give the suite a longer max_warmup_s",
+    ),
+    "flag.throttled": ("throttled", "the device slowed itself down; cool it or raise its power limit, and measure again"),
+    "flag.implausible": ("implausible", "faster than the device can be; don't quote it, and check what the workload counts"),
+}
+INTERVAL = "95 % interval"
+_ROUNDS_SPREAD = "min–max"
+_BLOCKS_SPREAD = "p10–p90"
+_SPREADS = {
+    _ROUNDS_SPREAD: "spread of the rounds, as fewer than six carry no 95 % interval; for one give --rounds 7",
+    _BLOCKS_SPREAD: "spread within one process, which hides how processes differ; for an interval give --rounds 7",
+}
+_COPIES = "copying inputs there and the output back, as plain code does around each call: its share of the whole"
+
+
+def headlines(same: Pairs, own_best: Pairs) -> list[str]:
+    """Return one sentence for each accelerator beside each CPU, and none where they share no case.
+
+    It names the case in the middle and not the fastest, because a headline that picks its case says nothing about the others.
+    """
+    bests = {(_machines(row), row["pair.case"]): row for row in records(own_best.frame)}
+    rows = sorted(records(same.frame), key=lambda row: (_machines(row), number(row["ratio.speedup"])))
+    several = several_runs(rows, "base", "other")
+    sentences = []
+    for machines, group in groupby(rows, key=_machines):
+        pairs = list(group)
+        middle = pairs[(len(pairs) - 1) // 2]
+        sentence = (
+            f"{_name(middle, 'other', several)} runs {middle['pair.case']} {_ratio(middle)} as fast as {_name(middle, 'base', several)}"
+        )
+        if len(pairs) > 1:
+            sentence += f", in the middle of {len(pairs)} cases from {times(pairs[0])} to {times(pairs[-1])}"
+        if top := bests.get((machines, middle["pair.work"])):
+            sentence += f"; and at each one's best batch and precision {_ratio(top)}"
+        sentences.append(units.one_line(f"{sentence}."))
+    return sentences
+
+
+def count(rows: Sequence[Row]) -> str:
+    """Return for example ``14 cases: 12 ok, 1 oom, 1 timeout; 7 rounds.``."""
+    ended = Counter(row["case.status"] for row in rows)
+    told = ", ".join(f"{ended[status.value]} {status.value}" for status in Status if ended[status.value])
+    if not told:
+        return "No cases."
+    common = common_rounds(rows)
+    rounds = "" if common is None else f"; {_plural(common, 'round')}"
+    return f"{_plural(len(rows), 'case')}: {told}{rounds}."
+
+
+def devices(rows: Sequence[Row]) -> list[str]:
+    """Return for example ``cpu: AMD EPYC 7B13, 2 threads``, a line for each device and file."""
+    several = several_runs(rows, "case")
+    named = {place(row, "case", several): row for row in rows if row["case.device_name"]}
+    return [units.one_line(f"{place}: {_described(row, 'case')}") for place, row in named.items()]
+
+
+def marks(rows: Sequence[Row], rounds: Sequence[Rounds]) -> dict[str, str]:
+    """Return each mark that the table of these rows has, with what it means and what to do."""
+    found = {mark: sentence for flag, (mark, sentence) in _FLAGS.items() if any(row[flag] for row in rows)}
+    kinds = {spread(row, each)[0] for row, each in zip(rows, rounds, strict=True)}
+    found |= {kind: sentence for kind, sentence in _SPREADS.items() if kind in kinds}
+    if any(row["transfer.share"] is not None for row in rows):
+        found["copies"] = _COPIES
+    return found
+
+
+def unpaired(rows: Iterable[Unpaired]) -> list[str]:
+    """Return a line for each reason, with the rows that stand in no pair because of it."""
+    reasons: dict[str, list[str]] = {}
+    for each in rows:
+        reasons.setdefault(each.reason, []).append(f"{each.case} ({each.run})")
+    return [units.one_line(f"{len(cases)} not paired, {reason}: {', '.join(cases)}") for reason, cases in reasons.items()]
+
+
+def times(row: Row) -> str:
+    """Return the ratio of a pair: ``41.2 ×``."""
+    return f"{units.three_digits(number(row['ratio.speedup']))} ×"
+
+
+def bounds(row: Row) -> str:
+    """Return the ends of its interval, ``40.1…42.0``, or an empty text where there is none."""
+    if row["ratio.ci_low"] is None:
+        return ""
+    return "…".join(units.three_digits(number(row[f"ratio.{end}"])) for end in ("ci_low", "ci_high"))
+
+
+def _ratio(row: Row) -> str:
+    return f"{times(row)} ({bounds(row) or 'too few rounds for an interval'})"
+
+
+def throughput(row: Row, side: str) -> str:
+    """Return items a second of one side of a pair, or FLOP/s where its workload has no items."""
+    if (items := row[f"{side}.items_per_s"]) is not None:
+        return units.item_rate(number(items))
+    return units.flop_rate(number(row[f"{side}.flops_per_s"]))
+
+
+def choice(row: Row, side: str) -> str:
+    """Return batch and precision of one side of a pair: ``batch=64 bf16``."""
+    parts = (None if (batch := row[f"{side}.batch"]) is None else f"batch={batch}", row[f"{side}.dtype"])
+    return " ".join(str(part) for part in parts if part)
+
+
+def spread(row: Row, rounds: Rounds) -> tuple[str, str]:
+    """Return what kind of interval or spread there is, and it; two empty texts where nothing was timed."""
+    if row["time.ci_low_s"] is not None:
+        return INTERVAL, _span(row["time.ci_low_s"], row["time.ci_high_s"])
+    if len(rounds.median_s) > 1:
+        return _ROUNDS_SPREAD, _span(min(rounds.median_s), max(rounds.median_s))
+    if rounds.median_s:
+        return _BLOCKS_SPREAD, _span(row["time.p10_s"], row["time.p90_s"])
+    return "", ""
+
+
+def _span(low: Value | None, high: Value | None) -> str:
+    """Return ``239…244 ms``, with both units only where they differ."""
+    first, first_unit = units.seconds(number(low)).split(" ")
+    last, last_unit = units.seconds(number(high)).split(" ")
+    return f"{first}…{last} {last_unit}" if first_unit == last_unit else f"{first} {first_unit}…{last} {last_unit}"
+
+
+def notes(row: Row) -> list[str]:
+    """Return the marks of a row, and what only its workload reports."""
+    marks = [mark for flag, (mark, _) in _FLAGS.items() if row[flag]]
+    values = {name.partition(".")[2]: value for name, value in row.items() if name.startswith("value.") and value is not None}
+    return marks + [f"{name} {units.three_digits(number(value))}" for name, value in values.items()]
+
+
+def short(label: Value | None) -> str:
+    """Return ``train_step resnet18 batch=8 fp32`` for ``train_step[model=resnet18,batch=8,dtype=fp32]``: a word needs no name."""
+    workload, _, shown = str(label).removesuffix("]").partition("[")
+    parts = [part.partition("=") for part in shown.split(",") if part]
+    words = [value if value[:1].isalpha() and value not in ("true", "false") else f"{name}={value}" for name, _, value in parts]
+    return " ".join([workload, *words])
+
+
+def key(row: Row) -> str:
+    """Return the id without the device: the same work, wherever it runs."""
+    return str(row["case.id"]).rpartition("@")[0]
+
+
+def place(row: Row, prefix: str, with_run: bool) -> str:
+    """Return where a row, or the side ``prefix`` of a pair, was measured: ``cuda:0``, or ``cuda:0 in gpu``."""
+    device = str(row[f"{prefix}.device"])
+    return f"{device} in {row[f'{prefix}.run']}" if with_run else device
+
+
+def several_runs(rows: Iterable[Row], *prefixes: str) -> bool:
+    """Whether the rows are of more than one file."""
+    return len({row[f"{prefix}.run"] for row in rows for prefix in prefixes}) > 1
+
+
+def common_rounds(rows: Sequence[Row]) -> int | None:
+    """Return the number of rounds if all ok rows have the same, for then one word does for a column."""
+    counts = {row["time.rounds"] for row in rows if row["case.status"] == "ok"}
+    return int(number(counts.pop())) if len(counts) == 1 else None
+
+
+def number(value: Value | None) -> float:
+    """Return a cell that must hold a number as one. Raises TypeError if it does not."""
+    if value is None or isinstance(value, str):
+        raise TypeError(f"{value!r} is not a number")
+    return float(value)
+
+
+def _machines(row: Row) -> tuple[str, ...]:
+    return tuple(str(row[f"{side}.{name}"]) for side in ("base", "other") for name in ("run", "device", "device_name", "threads"))
+
+
+def _name(row: Row, side: str, with_run: bool) -> str:
+    run = f" in {row[f'{side}.run']}" if with_run else ""
+    if row[f"{side}.device"] == "cpu":
+        return f"the CPU ({_described(row, side)}){run}"
+    return f"{row[f'{side}.device_name'] or row[f'{side}.device']}{run}"
+
+
+def _described(row: Row, prefix: str) -> str:
+    """Return the maker's name and, on a CPU, the threads."""
+    name, threads = str(row[f"{prefix}.device_name"] or "unnamed"), row[f"{prefix}.threads"]
+    return name if threads is None else f"{name}, {_plural(int(number(threads)), 'thread')}"
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

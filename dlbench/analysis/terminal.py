@@ -1,0 +1,167 @@
+"""Rows and ratios as tables for people. The door to rich tables."""
+
+from collections.abc import Callable, Sequence
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from dlbench.analysis import sentences
+from dlbench.analysis.findings import Pairs, best, pair
+from dlbench.analysis.table import Results, records
+from dlbench.core import units
+from dlbench.core.model import Status, Value
+from dlbench.core.summary import Rounds, Row
+
+_Columns = list[tuple[str, list[Text]]]
+
+
+def overview(results: Results) -> RenderableType:
+    """Return all that result files say to a person.
+
+    The answer in a sentence, every case and, where a CPU and another device were measured, how many times as fast that is:
+    on the same case, and each at its own best.
+    """
+    rows = records(results.frame)
+    cases = [Text(sentences.count(rows)), *_devices(rows), results_table(rows, results.rounds), *legend(rows, results.rounds)]
+    if {row["case.device"] == "cpu" for row in rows} != {True, False}:
+        return Group(*cases)
+    answer, tables = _speedups(pair(results, "device"), best(results))
+    return Group(*answer, *cases, *tables)
+
+
+def paired(results: Results, pairs: Pairs) -> RenderableType:
+    """Return what pairing the rows by one column says; by device, also each device at its own best."""
+    lines = _devices(records(results.frame))
+    if pairs.frame.empty:
+        return Group(*lines, Text("No two ok rows differ in that column alone."))
+    if pairs.frame["pair.by"].iloc[0] != "case.device":
+        return Group(*lines, pairs_table(pairs))
+    answer, tables = _speedups(pairs, best(results))
+    return Group(*answer, *lines, *tables)
+
+
+def _speedups(same: Pairs, own_best: Pairs) -> tuple[list[RenderableType], list[RenderableType]]:
+    """Return the answer in sentences, and the tables behind it."""
+    tables: list[RenderableType] = [table(pairs) for table, pairs in ((pairs_table, same), (best_table, own_best)) if not pairs.frame.empty]
+    return [Text(line, style="bold") for line in sentences.headlines(same, own_best)], [Text(), *tables]
+
+
+def results_table(rows: Sequence[Row], rounds: Sequence[Rounds]) -> Table:
+    """Return the table of cases; ``rounds[i]`` is what the rounds of ``rows[i]`` gave.
+
+    Devices that ran the same work stand one below the other; a column with nothing to show is left out.
+    """
+    several = sentences.several_runs(rows, "case")
+    entries = _together(rows, rounds)
+    spreads = [sentences.spread(row, each) for row, each in entries]
+    kinds = {kind for kind, _ in spreads if kind}
+    interval = kinds.pop() if len(kinds) == 1 else sentences.INTERVAL
+    ordered = [row for row, _ in entries]
+    places = [sentences.place(row, "case", several) for row in ordered]
+    columns: _Columns = [
+        ("case", [_case_cell(row) for row in ordered]),
+        ("device", [_text(place) for place in places] if len(set(places)) > 1 else []),
+        ("time", [_time_cell(row) for row in ordered]),
+        (interval, [_text(span if kind == interval else f"{kind} {span}") for kind, span in spreads]),
+        ("rounds", [_text(row["time.rounds"] or "") for row in ordered] if sentences.common_rounds(rows) is None else []),
+        ("items/s", [_shown(row["rate.items_per_s"], lambda rate: units.item_rate(rate).removesuffix("/s")) for row in ordered]),
+        ("FLOP/s", [_shown(row["rate.flops_per_s"], lambda rate: units.flop_rate(rate).removesuffix("FLOP/s")) for row in ordered]),
+        ("memory", [_shown(row["memory.peak_bytes"] or row["memory.host_peak_bytes"], units.byte_count) for row in ordered]),
+        ("copies", [_shown(row["transfer.share"], units.percent) for row in ordered]),
+        ("notes", [_text(", ".join(sentences.notes(row))) for row in ordered]),
+    ]
+    return _table(None, [(title, cells) for title, cells in columns if title == "case" or any(cell.plain for cell in cells)])
+
+
+def legend(rows: Sequence[Row], rounds: Sequence[Rounds]) -> list[RenderableType]:
+    """Return a line for each mark that the table of these rows has: what it means and what to do."""
+    return [Text(f"{mark}: {sentence}", style="dim") for mark, sentence in sentences.marks(rows, rounds).items()]
+
+
+def pairs_table(pairs: Pairs) -> Table:
+    """Return the ratios of rows that differ in one column: how many times as fast the other is."""
+    rows = records(pairs.frame)
+    several = sentences.several_runs(rows, "base", "other")
+    by = str(rows[0]["pair.by"]) if rows else ""
+    columns: _Columns = [("case", [_text(sentences.short(row["pair.case"])) for row in rows])]
+    if by != "case.device":
+        columns.append(("device", [_text(sentences.place(row, "other", several and by != "case.run")) for row in rows]))
+    for side in ("base", "other"):
+        labels = [sentences.place(row, side, several) if by == "case.device" else str(row[f"{side}.value"]) for row in rows]
+        columns += _side(side, labels, "time", [_shown(row[f"{side}.median_s"], units.seconds) for row in rows])
+    same = "The same case on both sides" if by == "case.device" else f"The same case with another {by}"
+    return _table(f"{same}: how many times as fast", columns + _ratios(rows))
+
+
+def best_table(pairs: Pairs) -> Table:
+    """Return the ratios of throughputs, each side at a batch and precision of its own."""
+    rows = records(pairs.frame)
+    several = sentences.several_runs(rows, "base", "other")
+    columns: _Columns = [("work", [_text(sentences.short(row["pair.case"])) for row in rows])]
+    for side in ("base", "other"):
+        labels = [sentences.place(row, side, several) for row in rows]
+        columns += _side(side, labels, "throughput", [_text(sentences.throughput(row, side)) for row in rows])
+        columns.append(("at", [_text(sentences.choice(row, side)) for row in rows]))
+    return _table("Each side at its own best batch and precision: how many times the throughput", columns + _ratios(rows))
+
+
+def _devices(rows: Sequence[Row]) -> list[RenderableType]:
+    return [Text(line, style="dim") for line in sentences.devices(rows)]
+
+
+def _table(title: str | None, columns: _Columns) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for name, _ in columns:
+        table.add_column(_text(name), justify="left" if name in _WORDS else "right", overflow="fold")
+    for cells in zip(*(cells for _, cells in columns), strict=True):
+        table.add_row(*cells)
+    return table
+
+
+_WORDS = ("case", "work", "device", "base", "other", "at", "notes")
+
+
+def _side(side: str, labels: list[str], title: str, cells: list[Text]) -> _Columns:
+    """Return one column headed by the side's label where all rows share it, else the labels in a column of their own."""
+    if len(set(labels)) == 1:
+        return [(labels[0], cells)]
+    return [(side, [_text(label) for label in labels]), (title, cells)]
+
+
+def _ratios(rows: Sequence[Row]) -> _Columns:
+    intervals = [sentences.bounds(row) or "too few rounds" for row in rows]
+    return [
+        ("ratio", [Text(sentences.times(row), style="bold") for row in rows]),
+        (sentences.INTERVAL, [_text(interval) for interval in intervals]),
+    ]
+
+
+def _together(rows: Sequence[Row], rounds: Sequence[Rounds]) -> list[tuple[Row, Rounds]]:
+    """Return the rows with those of the same work next to each other, in the order in which each work came first."""
+    groups: dict[str, list[tuple[Row, Rounds]]] = {}
+    for row, each in zip(rows, rounds, strict=True):
+        groups.setdefault(sentences.key(row), []).append((row, each))
+    return [entry for group in groups.values() for entry in group]
+
+
+def _case_cell(row: Row) -> Text:
+    cell = _text(sentences.short(sentences.key(row)))
+    if row["case.status"] != "ok":
+        cell.append(f"\n{units.one_line(str(row['case.reason'] or 'no reason given'))}", style="yellow")
+    return cell
+
+
+def _time_cell(row: Row) -> Text:
+    if row["case.status"] == "ok":
+        return _shown(row["time.median_s"], units.seconds)
+    return Text(str(row["case.status"]), style="red" if Status(str(row["case.status"])).is_failure else "yellow")
+
+
+def _shown(value: Value | None, text: Callable[[float], str]) -> Text:
+    return Text("" if value is None else text(sentences.number(value)))
+
+
+def _text(value: Value) -> Text:
+    return Text(units.one_line(str(value)))

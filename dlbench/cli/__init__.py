@@ -1,0 +1,1 @@
+"""The command line: the only place where the two towers meet, that prints, and that exits."""

@@ -1,0 +1,176 @@
+"""What a person sees while a run goes on: a table that fills in and tightens, or one line a case off a terminal."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dlbench.core import units
+from dlbench.core.model import Case, Measurement, Status
+from dlbench.core.summary import Rounds, Row, per_round, planned_row, summarise
+from dlbench.harness.runner import Observer
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from dlbench.cli.session import Session
+
+
+@contextmanager
+def screen(session: "Session", path: Path) -> Iterator[Observer]:
+    """Show the run on stderr for as long as it lasts."""
+    progress = Progress(session)
+    if not sys.stderr.isatty() or os.environ.get("CI") or os.environ.get("TERM") == "dumb":
+        yield PlainLines(progress)
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True)
+    # Redrawn when something happened and never by a timer: a thread that wakes up would disturb what is measured.
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        table = LiveTable(progress, path, lambda drawn: live.update(drawn, refresh=True), lambda: console.height)
+        table.draw()
+        yield table
+
+
+class Progress:
+    """How far the run is, and about how long it still takes."""
+
+    def __init__(self, session: "Session") -> None:
+        self.policy = session.settings.policy
+        self.cases = session.cases
+        self.measurements: dict[str, list[Measurement]] = {}
+        for measurement in session.done:
+            self.measurements.setdefault(measurement.case.id, []).append(measurement)
+        self.round = 0
+        self.left_in_round = len(session.cases)
+        self.current: Case | None = None
+        self._started = time.monotonic()
+        self._took_s: dict[str, float] = {}
+        self._case_started = self._started
+
+    def round_started(self, number: int, cases: int) -> None:
+        """Note a new round of so many cases."""
+        self.round, self.left_in_round = number, cases
+
+    def case_started(self, case: Case) -> None:
+        """Note what is measured now."""
+        self.current, self._case_started = case, time.monotonic()
+
+    def case_ended(self, measurement: Measurement) -> None:
+        """Note a result."""
+        self.measurements.setdefault(measurement.case.id, []).append(measurement)
+        self._took_s[measurement.case.id] = time.monotonic() - self._case_started
+        self.left_in_round -= 1
+        self.current = None
+
+    def elapsed_s(self) -> float:
+        """Return the seconds since the run began."""
+        return time.monotonic() - self._started
+
+    def left_s(self) -> float | None:
+        """Return about how many seconds the planned rounds still take; None before anything was measured."""
+        if not self._took_s:
+            return None
+        usual_s = sum(self._took_s.values()) / len(self._took_s)
+        running = [case for case in self.cases if not self._has_ended(case)]
+        later = max(0, self.policy.rounds - self.round - 1) * sum(self._took_s.get(case.id, usual_s) for case in running)
+        left_s = self.left_in_round * usual_s + later
+        return left_s if self.policy.budget_s is None else min(left_s, max(0.0, self.policy.budget_s - self.elapsed_s()))
+
+    def where(self) -> str:
+        """Return ``round 2 of 7, 9 of 14 cases left``."""
+        of = f" of {self.policy.rounds}" if self.round < self.policy.rounds else " (extra, for the widest intervals)"
+        return f"round {self.round + 1}{of}, {self.left_in_round} case{'' if self.left_in_round == 1 else 's'} left"
+
+    def _has_ended(self, case: Case) -> bool:
+        measurements = self.measurements.get(case.id)
+        return bool(measurements) and measurements[-1].status is not Status.OK
+
+
+class PlainLines(Observer):
+    """One line a case, for logs."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def round_started(self, number: int, cases: int) -> None:
+        """Note it."""
+        self._progress.round_started(number, cases)
+
+    def case_started(self, case: Case, number: int) -> None:
+        """Note it."""
+        self._progress.case_started(case)
+
+    def case_ended(self, measurement: Measurement) -> None:
+        """Write the line."""
+        self._progress.case_ended(measurement)
+        medians = per_round([measurement]).median_s
+        ended = units.seconds(medians[0]) if medians else measurement.status.value
+        reason = f": {measurement.reason}" if measurement.reason else ""
+        click.echo(units.one_line(f"{self._progress.where()}: {measurement.case.id} {ended}{reason}"), err=True)
+
+
+class LiveTable(Observer):
+    """The table of results so far, redrawn as each case starts and ends."""
+
+    def __init__(
+        self, progress: Progress, path: Path, show: "Callable[[RenderableType], None]", height: Callable[[], int]
+    ) -> None:
+        self._progress = progress
+        self._path = path
+        self._show = show
+        self._height = height
+        # A case's row changes only when that case ends, so each is computed once a round.
+        self._rows = {case.id: (planned_row(case), Rounds()) for case in progress.cases}
+        for case_id, measurements in progress.measurements.items():
+            self._rows[case_id] = self._entry(measurements)
+
+    def round_started(self, number: int, cases: int) -> None:
+        """Note it; the first case draws."""
+        self._progress.round_started(number, cases)
+
+    def case_started(self, case: Case, number: int) -> None:
+        """Say what is measured now."""
+        self._progress.case_started(case)
+        self.draw()
+
+    def case_ended(self, measurement: Measurement) -> None:
+        """Fill in its row."""
+        self._progress.case_ended(measurement)
+        self._rows[measurement.case.id] = self._entry(self._progress.measurements[measurement.case.id])
+        self.draw()
+
+    def draw(self) -> None:
+        """Show as much of the table as fits, around the current case."""
+        from rich.console import Group
+        from rich.text import Text
+
+        from dlbench.analysis.terminal import results_table
+
+        entries = list(self._rows.values())
+        current = self._progress.current
+        position = list(self._rows).index(current.id) if current else 0
+        # Beside the rows: two lines of status, the table's head and frame, and one that the terminal keeps.
+        visible = _window(len(entries), max(3, self._height() - 8), position)
+        rows, rounds = zip(*entries[visible.start : visible.stop], strict=True)
+        left_s = self._progress.left_s()
+        left = "" if left_s is None else f", about {units.clock_time(left_s)} left"
+        status = Text(f"{self._progress.where()}, {units.clock_time(self._progress.elapsed_s())} gone{left}", style="bold")
+        now = Text(units.one_line(f"now {current.id}" if current else f"writing {self._path}"), style="dim", no_wrap=True, overflow="ellipsis")
+        self._show(Group(results_table(rows, rounds), status, now))
+
+    def _entry(self, measurements: Sequence[Measurement]) -> tuple[Row, Rounds]:
+        return summarise(measurements, self._progress.policy.target), per_round(measurements)
+
+
+def _window(count: int, height: int, position: int) -> range:
+    """Return at most ``height`` of ``count`` indices, with ``position`` among them."""
+    first = max(0, min(position - height // 2, count - height))
+    return range(first, min(count, first + height))

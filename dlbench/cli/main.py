@@ -1,0 +1,84 @@
+"""The ``dlbench`` command: its table of contents, and the one place where errors become exit codes."""
+
+import os
+import sys
+from importlib import import_module
+
+import click
+
+from dlbench import __version__
+from dlbench.core.errors import DlbenchError, ExitCode
+
+# Static text, so that --help imports none of the commands.
+COMMANDS = {
+    "devices": "What is in this machine: CPU and every accelerator.",
+    "list": "Suites; with names, the planned cases and an estimate of the time.",
+    "run": "Measure: run suites (default: quick) and print who wins.",
+    "show": "Print the tables of result files again, or pair their rows.",
+}
+
+
+class LazyGroup(click.Group):
+    """Imports a command's module when that command is called, not before."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands in the order of the table above."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module called as the command is and return its ``command``."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"dlbench.cli.{cmd_name}_command").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the static help."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="dlbench")
+def dlbench() -> None:
+    """Measure what a deep-learning machine really delivers: CPU beside GPU, in numbers that hold up.
+
+    Data goes to stdout, everything else to stderr.
+
+    \b
+    Exit codes: 0 fine, 2 usage or bad file, 3 regression, 4 undecidable, 5 some cases failed,
+    69 a required device is absent, 70 internal error, 74 could not write, 75 device fault,
+    130 / 143 interrupted.
+    """
+
+
+def main() -> None:
+    """Run the command line and exit with the code that fits."""
+    try:
+        # Not Click's own main: it answers Ctrl-C and a closed pipe with 1, which must stay the code of an uncaught exception.
+        with dlbench.make_context("dlbench", sys.argv[1:]) as context:
+            code = dlbench.invoke(context)
+    except click.exceptions.Exit as asked:
+        code = asked.exit_code
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        code = ExitCode.INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        code = ExitCode.USAGE
+    except DlbenchError as error:
+        click.echo(f"dlbench: {error}", err=True)
+        code = error.exit_code
+    except BrokenPipeError:
+        # The reader of our output left (`dlbench list big | head`): no error, and Python's own flush at exit shall not make it one.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = ExitCode.OK
+    except MemoryError:
+        click.echo("dlbench: out of memory; plan fewer cases, or free some", err=True)
+        code = ExitCode.INTERNAL
+    except Exception as error:  # noqa: BLE001  # the last door: a traceback for the report, and never exit code 1
+        import traceback
+
+        traceback.print_exc()
+        click.echo(f"dlbench: internal error ({type(error).__name__}); please report it with the lines above", err=True)
+        code = ExitCode.INTERNAL
+    sys.exit(int(code or 0))

@@ -1,0 +1,65 @@
+"""``dlbench show``: result files as tables again, or their rows paired."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from dlbench.analysis.table import Results
+
+FORMATS = ("table", "json", "csv", "md")
+_UNBOUNDED = 100_000
+"""Columns of a screen that nothing is cut for: output that goes to a file or a pipe."""
+
+
+@click.command("show")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--by", metavar="COLUMN", help="Pair the rows that differ in it: device, dtype, mode, run, batch, threads, param.layout, …")
+@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True, help="What to write to stdout.")
+def command(files: tuple[Path, ...], by: str | None, form: str) -> None:
+    """Print the tables of result files again, or pair their rows.
+
+    With a CPU and an accelerator among the rows, the table also says how many times as fast that is: on the same
+    case, and each at its own best batch and precision. Ratios come with intervals and never with a verdict.
+
+    \b
+      dlbench show run.jsonl
+      dlbench show cpu.jsonl gpu.jsonl --by device
+      dlbench show run.jsonl --by dtype --format csv
+    """
+    # Here and not at the top: pandas takes longer to import than help may take.
+    from dlbench.analysis.table import collect
+
+    write_results(collect(files), by, form)
+
+
+def write_results(results: "Results", by: str | None, form: str) -> None:
+    """Write results, or with ``by`` the pairs of their rows, to stdout, and what the files lack to stderr."""
+    from dlbench.analysis import export, findings, sentences, terminal
+
+    pairs = findings.pair(results, by) if by else None
+    if form != "table":
+        click.echo(export.render(pairs.frame if pairs else results.frame, form), nl=False)
+    elif pairs:
+        _print(terminal.paired(results, pairs))
+    else:
+        _print(terminal.overview(results))
+    notes = list(results.notes)
+    if pairs:
+        notes += sentences.unpaired(pairs.unpaired)
+    for note in notes:
+        click.echo(f"note: {note}", err=True)
+
+
+def _print(renderable: "RenderableType") -> None:
+    from rich.console import Console
+
+    console = Console(width=None if sys.stdout.isatty() else _UNBOUNDED)
+    # Through click, because rich answers a closed pipe with exit code 1.
+    with console.capture() as capture:
+        console.print(renderable)
+    click.echo(capture.get(), nl=False)

@@ -1,0 +1,1 @@
+"""Nouns that both towers stand on: standard library only."""

@@ -1,0 +1,87 @@
+"""Everything that can go wrong for a user: one sentence and one exit code each."""
+
+from enum import IntEnum
+from pathlib import Path
+
+
+class ExitCode(IntEnum):
+    """What the process says to the shell. Never 1: that is an uncaught exception."""
+
+    OK = 0
+    USAGE = 2
+    REGRESSION = 3
+    UNDECIDABLE = 4
+    CASES_FAILED = 5
+    DEVICE_ABSENT = 69
+    INTERNAL = 70
+    OUTPUT = 74
+    DEVICE_FAULT = 75
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+
+class DlbenchError(Exception):
+    """Base of all errors with a sentence for the user; ``str(error)`` is that sentence."""
+
+    exit_code: ExitCode = ExitCode.INTERNAL
+
+
+class UsageError(DlbenchError):
+    """The command, the suite or a result file given to it is wrong."""
+
+    exit_code = ExitCode.USAGE
+
+
+class SuiteError(UsageError):
+    """A mistake in a suite: the sentence names the file, the place and, where one is near, the valid name."""
+
+
+class ResultFileError(UsageError):
+    """A result file that is empty, damaged, of a newer schema or not ours."""
+
+
+class DeviceAbsent(DlbenchError):
+    """A device that the user asked for is not in this machine."""
+
+    exit_code = ExitCode.DEVICE_ABSENT
+
+
+class OutputError(DlbenchError):
+    """A result could not be written."""
+
+    exit_code = ExitCode.OUTPUT
+
+    @classmethod
+    def of(cls, path: Path, error: OSError) -> "OutputError":
+        """Say which file could not be written and why, in the words of the operating system."""
+        return cls(f"cannot write {path}: {error.strerror or error}")
+
+
+class DeviceFault(DlbenchError):
+    """A device stopped answering, twice in a row; worth another try later."""
+
+    exit_code = ExitCode.DEVICE_FAULT
+
+
+class Interrupted(DlbenchError):
+    """Ctrl-C before anything was measured."""
+
+    exit_code = ExitCode.INTERRUPTED
+
+    def __str__(self) -> str:
+        return "interrupted"
+
+
+class WorkerError(DlbenchError):
+    """The measuring process could not start: torch is missing or broken, or a plugin does not import."""
+
+    exit_code = ExitCode.USAGE
+
+
+def nearest(name: str, valid: list[str]) -> str:
+    """Return ``"; did you mean 'x'?"`` for a near miss, else the list of what is valid."""
+    import difflib  # only the error path pays for it
+
+    if match := difflib.get_close_matches(name, valid, n=1, cutoff=0.6):
+        return f"; did you mean '{match[0]}'?"
+    return f"; valid: {', '.join(valid)}" if valid else ""

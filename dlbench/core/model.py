@@ -1,0 +1,310 @@
+"""The frozen nouns: a workload's signature, a case, what a workload returns, and what measuring it gave."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
+from typing import Any, Literal, Protocol, Self
+
+Value = int | float | str | bool
+"""What a parameter of a workload can be."""
+
+
+class Status(StrEnum):
+    """How a planned case ended. Every planned case ends as one of these, with a sentence unless it is ``ok``."""
+
+    OK = "ok"
+    SKIPPED = "skipped"
+    UNSUPPORTED = "unsupported"
+    OOM = "oom"
+    TIMEOUT = "timeout"
+    CRASHED = "crashed"
+    FAILED = "failed"
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether a run that holds such a case exits with 5."""
+        return self in (Status.CRASHED, Status.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a workload, as its signature states it."""
+
+    name: str
+    kind: Literal["integer", "number", "text", "flag"]
+    required: bool
+    default: Value | None = None
+    choices: tuple[str, ...] = ()
+    minimum: float | None = None
+    """Least valid number; exclusive for ``number``, so that 0 seconds is invalid and 0.1 is not."""
+
+    def check(self, value: object) -> Value | None:
+        """Return the value if it is valid here (an integer where a number is wanted becomes a float).
+
+        Raises ValueError whose text completes "``name`` must be …".
+        """
+        if value is None and not self.required and self.default is None:
+            return None
+        if self.kind == "flag" and isinstance(value, bool):
+            return value
+        if self.kind == "text" and isinstance(value, str) and (not self.choices or value in self.choices):
+            return value
+        if self.kind == "integer" and type(value) is int and (self.minimum is None or value >= self.minimum):
+            return value
+        if self.kind == "number" and type(value) in (int, float):
+            number = float(value)  # type: ignore[arg-type]  # narrowed by the line above, which keeps bool out
+            if abs(number) != float("inf") and number == number and (self.minimum is None or number > self.minimum):
+                return number
+        raise ValueError(f"{self.wanted()}, not {value!r}")
+
+    def wanted(self) -> str:
+        """Say what is valid: ``a positive integer``, ``one of fp64, fp32``."""
+        if self.choices:
+            return f"one of {', '.join(self.choices)}"
+        match self.kind:
+            case "integer" if self.minimum is not None:
+                return "a positive integer" if self.minimum == 1 else f"an integer of at least {self.minimum:g}"
+            case "integer":
+                return "an integer"
+            case "number":
+                return "a number" if self.minimum is None else f"a number above {self.minimum:g}"
+            case "flag":
+                return "true or false"
+        return "text"
+
+    def parse(self, text: str) -> object:
+        """Read a value typed on the command line; what does not fit comes back as text, for `check` to refuse."""
+        try:
+            match self.kind:
+                case "integer":
+                    return int(text)
+                case "number":
+                    return float(text)
+                case "flag":
+                    return {"true": True, "false": False}.get(text, text)
+        except ValueError:
+            pass
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A workload as seen from outside: read from its function's signature and docstring, nowhere else."""
+
+    name: str
+    about: str
+    parameters: tuple[Parameter, ...]
+    tags: tuple[str, ...] = ()
+
+    def parameter(self, name: str) -> Parameter | None:
+        """Return the parameter of that name, if there is one."""
+        return next((p for p in self.parameters if p.name == name), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for the pipe between the measuring process and its parent."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Inverse of `to_json`."""
+        parameters = tuple(Parameter(**{**p, "choices": tuple(p["choices"])}) for p in data["parameters"])
+        return cls(name=data["name"], about=data["about"], parameters=parameters, tags=tuple(data["tags"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One workload with one value for each of its parameters, on one device."""
+
+    id: str
+    """Readable and stable: ``train_step[model=resnet18,batch=8,dtype=bf16]@cpu``."""
+    suite: str
+    workload: str
+    params: Mapping[str, Value]
+    device: str
+
+    @classmethod
+    def of(cls, suite: str, signature: Signature, params: Mapping[str, Value | None], device: str) -> Self:
+        """Make a case of checked values, one for each parameter that has no default.
+
+        The id names what a reader needs to tell cases apart: parameters without a default, the precision, and
+        whatever differs from its default; so a parameter that a workload gains later leaves old ids as they are.
+        """
+        full: dict[str, Value] = {}
+        shown: list[str] = []
+        for parameter in signature.parameters:
+            value = params.get(parameter.name, parameter.default)
+            if value is None:
+                continue
+            full[parameter.name] = value
+            if parameter.required or parameter.name == "dtype" or value != parameter.default:
+                shown.append(f"{parameter.name}={value_text(value)}")
+        return cls(f"{signature.name}[{','.join(shown)}]@{device}", suite, signature.name, full, device)
+
+    @property
+    def key(self) -> str:
+        """The id without the device: the same work, wherever it runs."""
+        return self.id.rsplit("@", 1)[0]
+
+
+def value_text(value: Value) -> str:
+    """Return a parameter's value as a case id shows it: ``true``, ``64``, ``5e-05``, ``bf16``."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    # Short where that is exact; two values never look alike.
+    return short if isinstance(value, float) and float(short := f"{value:g}") == value else str(value)
+
+
+class Clock(Protocol):
+    """Host time between synchronisations of one device."""
+
+    def now(self) -> float:
+        """Wait for the device to finish what it was given, then return seconds."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a workload returns: set up and ready, to be timed by the harness.
+
+    Three shapes: ``call`` alone, repeated; ``call`` with a ``before`` that runs untimed ahead of every single call;
+    or ``observe``, one experiment a round, which is given a clock and returns named values.
+    Counts are per call.
+    """
+
+    call: Callable[[], Any] | None = None
+    before: Callable[[], object] | None = None
+    observe: Callable[[Clock], Mapping[str, float]] | None = None
+    inputs: tuple[Any, ...] = ()
+    """Tensors on the device that a user would have to copy there for one call."""
+    items: float | None = None
+    """Samples (images, sequences, products) that one call handles."""
+    flops: float | None = None
+    """Floating-point operations, one multiply-add being two."""
+    bytes: float | None = None
+    """Least bytes to move through the device's memory: each operand once."""
+
+    def __post_init__(self) -> None:
+        if (self.call is None) == (self.observe is None):
+            raise ValueError("a Work has either a call or an observe")
+        if self.before is not None and self.call is None:
+            raise ValueError("a before goes with a call")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How long and how often to measure. A suite may set its own under ``[policy]``; times are in seconds."""
+
+    rounds: int = 7
+    """Fresh processes a case is measured in."""
+    max_rounds: int = 20
+    """Where a budget allows, cases whose interval is too wide get rounds up to this many."""
+    target: float = 0.02
+    """Half-width of the median's interval, relative to it, at which more rounds are no longer worth it."""
+    budget_s: float | None = None
+    """Time for the whole run: no round starts that would not fit, and what is left goes to the widest intervals."""
+    timeout_s: float = 60.0
+    """Deadline of one case in one round, set-up included."""
+    round_s: float = 1.0
+    """Time for the timed blocks of one case in one round, once it has its least number of blocks."""
+    min_blocks: int = 3
+    max_blocks: int = 50
+    warmup_s: float | None = None
+    """Least warm-up; by default 0.2 s on a CPU and 0.5 s on an accelerator."""
+    max_warmup_s: float = 5.0
+    """Where a case is not steady by then it is flagged and measured all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """The timed blocks of one round, in the order they were taken."""
+
+    calls: int
+    """Calls in each block."""
+    block_s: tuple[float, ...]
+    """Seconds a call, one value a block: the block's time over its calls."""
+    first_call_s: float
+    """The very first call: lazy initialisation, autotuning, compilation."""
+    warmup_s: float
+    steady: bool
+    """Whether the last two windows of warm-up agreed; if not, the numbers may still be moving."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Peaks of one case alone, in bytes; None where the device does not tell."""
+
+    peak_bytes: int | None = None
+    """Most that live tensors took on the accelerator."""
+    reserved_bytes: int | None = None
+    """Most that torch's allocator held there: what must fit."""
+    host_peak_bytes: int | None = None
+    """Most that the process grew beyond what it had before the case was set up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Plain user code's copies: pageable, blocking, inputs there and the output back. Medians of a few."""
+
+    h2d_bytes: int
+    h2d_s: float
+    d2h_bytes: int
+    d2h_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One case in one round: one line of the result file."""
+
+    case: Case
+    round: int
+    status: Status
+    reason: str | None = None
+    """The sentence that goes with any status but ``ok``."""
+    device_name: str | None = None
+    threads: int | None = None
+    samples: Samples | None = None
+    memory: Memory = Memory()
+    transfer: Transfer | None = None
+    items: float | None = None
+    flops: float | None = None
+    bytes: float | None = None
+    values: Mapping[str, float] = field(default_factory=dict)
+    """What an ``observe`` returned."""
+    math: Mapping[str, Value] = field(default_factory=dict)
+    """The backend flags that were in force: TF32, reduced-precision sums, autotuning, determinism."""
+    nulls: Mapping[str, str] = field(default_factory=dict)
+    """Why a group of columns is null: ``transfer``, ``memory``, …"""
+    started: str = ""
+    """UTC, ISO 8601."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data; groups that are empty are left out."""
+        data: dict[str, Any] = {"kind": "measurement"}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name in ("case", "samples", "memory", "transfer"):
+                value = asdict(value) if value is not None else None
+            if value is not None and value != {}:
+                data[each.name] = value
+        return data
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Inverse of `to_json`. Raises KeyError, TypeError or ValueError for data that is not a measurement."""
+        case, samples, transfer = data["case"], data.get("samples"), data.get("transfer")
+        rest = {k: v for k, v in data.items() if k not in ("kind", "case", "samples", "memory", "transfer", "status")}
+        return cls(
+            case=Case(**case),
+            status=Status(data["status"]),
+            samples=Samples(**{**samples, "block_s": _times(samples["block_s"])}) if samples else None,
+            memory=Memory(**data.get("memory", {})),
+            transfer=Transfer(**transfer) if transfer else None,
+            **rest,
+        )
+
+
+def _times(values: Any) -> tuple[float, ...]:
+    times = tuple(map(float, values))
+    if not times or not all(0 <= t < float("inf") for t in times):
+        raise ValueError("block times must be finite numbers of at least 0, one or more")
+    return times

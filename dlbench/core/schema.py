@@ -1,0 +1,85 @@
+"""The columns of the tidy table: what each means, its unit, and which direction is good. Every one is always present."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
+
+
+class Unit(Enum):
+    """Base unit of a column; the edge turns it into text."""
+
+    TEXT = "text"
+    COUNT = "count"
+    SECONDS = "s"
+    BYTES = "bytes"
+    ITEMS_PER_S = "items/s"
+    FLOPS_PER_S = "FLOP/s"
+    BYTES_PER_S = "bytes/s"
+    FRACTION = "fraction"
+    RATIO = "ratio"
+    JOULES = "J"
+    WATTS = "W"
+    FLAG = "flag"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of the table."""
+
+    name: str
+    unit: Unit
+    meaning: str
+    better: Literal["lower", "higher"] | None = None
+
+
+COLUMNS: tuple[Column, ...] = (
+    Column("case.id", Unit.TEXT, "workload, parameters and device: readable and stable"),
+    Column("case.suite", Unit.TEXT, "the suite that planned it"),
+    Column("case.workload", Unit.TEXT, "the function that was measured"),
+    Column("case.device", Unit.TEXT, "where: cpu, cuda:0, …"),
+    Column("case.device_name", Unit.TEXT, "what that device is called by its maker"),
+    Column("case.dtype", Unit.TEXT, "precision"),
+    Column("case.mode", Unit.TEXT, "eager, compile or graph"),
+    Column("case.threads", Unit.COUNT, "threads that torch used on the host"),
+    Column("case.math", Unit.TEXT, "backend flags in force: TF32, reduced-precision sums, autotuning, determinism"),
+    Column("case.status", Unit.TEXT, "ok, skipped, unsupported, oom, timeout, crashed, failed or missing (planned, never measured)"),
+    Column("case.reason", Unit.TEXT, "the sentence that goes with any status but ok"),
+    Column("case.run", Unit.TEXT, "the result file it stands in"),
+    Column("time.median_s", Unit.SECONDS, "one call: median over rounds of the round's median block", "lower"),
+    Column("time.ci_low_s", Unit.SECONDS, "lower end of the 95 % order-statistic interval over rounds; null below six rounds"),
+    Column("time.ci_high_s", Unit.SECONDS, "upper end of it"),
+    Column("time.p10_s", Unit.SECONDS, "10th percentile of all blocks", "lower"),
+    Column("time.p90_s", Unit.SECONDS, "90th percentile of all blocks", "lower"),
+    Column("time.min_s", Unit.SECONDS, "fastest block", "lower"),
+    Column("time.rounds", Unit.COUNT, "fresh processes it was measured in"),
+    Column("time.blocks", Unit.COUNT, "timed blocks over all rounds"),
+    Column("time.cv_within", Unit.FRACTION, "standard deviation of a round's blocks over their mean, median of rounds", "lower"),
+    Column("time.sd_between", Unit.FRACTION, "standard deviation of the rounds' medians over their mean", "lower"),
+    Column("time.first_call_s", Unit.SECONDS, "the very first call in a fresh process, median of rounds", "lower"),
+    Column("time.device_s", Unit.SECONDS, "the same by the device's own events; null where they were not read", "lower"),
+    Column("time.launch_bound", Unit.RATIO, "wall over device time: how far launches, not the device, set the pace", "lower"),
+    Column("rate.items_per_s", Unit.ITEMS_PER_S, "all items over all time", "higher"),
+    Column("rate.flops_per_s", Unit.FLOPS_PER_S, "stated operations over all time", "higher"),
+    Column("rate.bytes_per_s", Unit.BYTES_PER_S, "stated bytes over all time", "higher"),
+    Column("rate.peak_fraction", Unit.FRACTION, "of the device's published peak; null where none is known", "higher"),
+    Column("memory.peak_bytes", Unit.BYTES, "most that live tensors took on the accelerator", "lower"),
+    Column("memory.reserved_bytes", Unit.BYTES, "most that torch's allocator held there", "lower"),
+    Column("memory.host_peak_bytes", Unit.BYTES, "most that the process grew because of the case", "lower"),
+    Column("memory.reason", Unit.TEXT, "why a memory column is null"),
+    Column("transfer.h2d_bytes", Unit.BYTES, "inputs of one call, host to device"),
+    Column("transfer.h2d_s", Unit.SECONDS, "to copy them, pageable and blocking as plain code does", "lower"),
+    Column("transfer.h2d_bytes_per_s", Unit.BYTES_PER_S, "bandwidth of that", "higher"),
+    Column("transfer.d2h_bytes", Unit.BYTES, "output of one call, device to host"),
+    Column("transfer.d2h_s", Unit.SECONDS, "to copy it back", "lower"),
+    Column("transfer.d2h_bytes_per_s", Unit.BYTES_PER_S, "bandwidth of that", "higher"),
+    Column("transfer.share", Unit.FRACTION, "(h2d + d2h) / (h2d + call + d2h)", "lower"),
+    Column("transfer.reason", Unit.TEXT, "why the transfer columns are null"),
+    Column("energy.joules_per_item", Unit.JOULES, "energy of one item; null where nothing meters it", "lower"),
+    Column("energy.watts", Unit.WATTS, "mean power while measuring; null where nothing meters it", "lower"),
+    Column("flag.noisy", Unit.FLAG, "the interval is wider than the target: add rounds, or quieten the machine"),
+    Column("flag.throttled", Unit.FLAG, "the device slowed itself down; null where nothing reports it"),
+    Column("flag.not_steady", Unit.FLAG, "still speeding up or slowing down after warm-up in some round"),
+    Column("flag.implausible", Unit.FLAG, "faster than the device's peak; null where no peak is known"),
+)
+
+BY_NAME = {column.name: column for column in COLUMNS}

@@ -1,0 +1,180 @@
+"""The result file: one append-only JSON-lines file a run, each line on the disk before the next case starts.
+
+Lines: a header, one measurement a case and round, and after the last round a footer. A run that was resumed
+continues in the same file.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from dlbench.core.errors import OutputError, ResultFileError, UsageError
+from dlbench.core.model import Measurement
+
+SCHEMA = 1
+"""Raised when a reader of the old kind would misread the new."""
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RunFile:
+    """A result file, read."""
+
+    path: Path
+    header: Record
+    measurements: tuple[Measurement, ...]
+    footer: Record | None
+    """None: the run was interrupted, or is still going on."""
+    torn: bool
+    """Whether the last line was cut, as a kill or a full disk leaves it; what it held is measured again on resume."""
+
+    @property
+    def name(self) -> str:
+        """What the file is called in tables."""
+        return self.path.stem
+
+
+class ResultWriter:
+    """Appends lines and syncs each one; never reads the file back."""
+
+    def __init__(self, path: Path, descriptor: int, size: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+        self._size = size
+
+    @classmethod
+    def create(cls, path: Path, header: Record) -> Self:
+        """Start a new file. Raises UsageError if it exists already, OutputError if it can't be written."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        except FileExistsError as error:
+            raise UsageError(f"{path} exists and is never overwritten; choose another name, or continue it with --resume {path}") from error
+        except OSError as error:
+            raise OutputError.of(path, error) from error
+        writer = cls(path, descriptor, 0)
+        writer.append({"kind": "header", "schema": SCHEMA, **header})
+        return writer
+
+    @classmethod
+    def resume(cls, run: RunFile) -> Self:
+        """Continue a file that was read, cutting off a torn last line first."""
+        try:
+            descriptor = os.open(run.path, os.O_RDWR | os.O_CLOEXEC)
+            size = _end_of_last_line(descriptor)
+            os.ftruncate(descriptor, size)
+            os.lseek(descriptor, size, os.SEEK_SET)
+        except OSError as error:
+            raise OutputError.of(run.path, error) from error
+        return cls(run.path, descriptor, size)
+
+    def append(self, record: Record) -> None:
+        """Write one line and wait until it is on the disk.
+
+        Raises OutputError if it is not, with the file cut back to its last whole line.
+        """
+        line = json.dumps(record, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+        written = 0
+        try:
+            # A filling disk answers with a short write first, and with an error only on the next one.
+            while written < len(line):
+                written += os.write(self._descriptor, line[written:])
+            os.fsync(self._descriptor)
+        except OSError as error:
+            os.ftruncate(self._descriptor, self._size)
+            raise OutputError(
+                f"cannot write {self.path}: {error.strerror or error}; everything measured before is kept in it: "
+                f"make room, then dlbench run --resume {self.path}"
+            ) from error
+        self._size += written
+
+    def close(self) -> None:
+        """Close the file; whatever was appended is on the disk already."""
+        os.close(self._descriptor)
+
+
+def load(path: Path) -> RunFile:
+    """Read a result file.
+
+    Raises ResultFileError, with the line, if it is empty, not ours, of a newer schema, or damaged anywhere but in its
+    very last line.
+    """
+    header: Record | None = None
+    footer: Record | None = None
+    measurements: list[Measurement] = []
+    torn = False
+    for number, record in _records(path):
+        if header is None:
+            header = _checked_header(path, record)
+        elif record is None:
+            torn = True
+        elif record.get("kind") == "measurement":
+            measurements.append(_measurement(path, number, record))
+            footer = None
+        elif record.get("kind") == "footer":
+            footer = record
+        else:
+            raise ResultFileError(f"{path}, line {number}: neither a measurement nor a footer; the file was edited or is not dlbench's")
+    if header is None:
+        raise ResultFileError(f"{path} is empty; give a file that dlbench run wrote")
+    return RunFile(path, header, tuple(measurements), footer, torn)
+
+
+def _records(path: Path) -> Iterator[tuple[int, Record | None]]:
+    """Yield (line number, object); None for a torn last line."""
+    try:
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                whole = line.endswith(b"\n")
+                record = _parsed(line)
+                if record is None and (whole or number == 1):
+                    what = "this is not a dlbench result file" if number == 1 else "the file was edited or damaged"
+                    raise ResultFileError(f"{path}, line {number}: not a JSON object; {what}")
+                # A line that parses but lacks its newline was cut just there: resume removes it, so it does not count.
+                yield number, record if whole or number == 1 else None
+    except OSError as error:
+        raise ResultFileError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _parsed(line: bytes) -> Record | None:
+    try:
+        record = json.loads(line, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _checked_header(path: Path, record: Record | None) -> Record:
+    if record is None or record.get("kind") != "header" or type(record.get("schema")) is not int:
+        raise ResultFileError(f"{path}, line 1: no dlbench header; give a file that dlbench run wrote")
+    if record["schema"] > SCHEMA:
+        raise ResultFileError(f"{path} has schema {record['schema']} and this dlbench reads up to {SCHEMA}; update dlbench")
+    return record
+
+
+def _measurement(path: Path, number: int, record: Record) -> Measurement:
+    try:
+        return Measurement.from_json(record)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        detail = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise ResultFileError(f"{path}, line {number}: not a valid measurement ({detail}); the file was edited or damaged") from error
+
+
+def _end_of_last_line(descriptor: int, step: int = 1 << 16) -> int:
+    """Return the offset just behind the last newline, reading backwards from the end."""
+    end = os.fstat(descriptor).st_size
+    while end > 0:
+        start = max(0, end - step)
+        newline = os.pread(descriptor, end - start, start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
+        end = start
+    return 0

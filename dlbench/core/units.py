@@ -1,0 +1,92 @@
+"""Base units inside (seconds, bytes, flops); text with prefixes only here, at the edge."""
+
+import math
+import re
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
+_DURATION_UNITS = {"ms": 1e-3, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0}
+
+
+def parse_duration(text: str) -> float:
+    """Read ``90``, ``90s``, ``1.5m``, ``500ms`` or ``2h`` as seconds.
+
+    Raises ValueError, with a sentence, for anything else and for zero.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    seconds = float(match[1]) * _DURATION_UNITS[match[2]] if match else 0.0
+    if not 0 < seconds < math.inf:
+        raise ValueError(f"'{text}' is not a duration; write for example 90s, 1.5m, 500ms or 2h")
+    return seconds
+
+
+def three_digits(value: float) -> str:
+    """Three significant digits without an exponent: ``1.23``, ``12.3``, ``123``."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:.0f}"
+    # Rounding first, so that 9.996 gives 10.0 and not 10.00.
+    value = float(f"{value:.3g}")
+    decimals = max(0, 2 - math.floor(math.log10(abs(value))))
+    return f"{value:.{decimals}f}"
+
+
+def seconds(value: float) -> str:
+    """``1.23 ns`` to ``12.3 s``; whole minutes from 10 minutes on."""
+    if value >= 600:
+        return f"{value / 60:.0f} min"
+    for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if abs(value) >= factor * 0.9995:
+            return f"{three_digits(value / factor)} {unit}"
+    return f"{three_digits(value / 1e-9)} ns"
+
+
+def _prefixed(value: float, step: float, prefixes: str, unit: str) -> str:
+    index = 0
+    while abs(value) >= step * 0.9995 and index < len(prefixes):
+        value /= step
+        index += 1
+    return f"{three_digits(value)} {prefixes[index - 1] if index else ''}{unit}"
+
+
+def flop_rate(value: float) -> str:
+    """``340 GFLOP/s``."""
+    return _prefixed(value, 1e3, "kMGTPE", "FLOP/s")
+
+
+def byte_rate(value: float) -> str:
+    """``12.5 GB/s``, decimal as bandwidths are quoted."""
+    return _prefixed(value, 1e3, "kMGTPE", "B/s")
+
+
+def item_rate(value: float) -> str:
+    """``1.23 k/s``: items a second."""
+    return _prefixed(value, 1e3, "kMGTPE", "/s")
+
+
+def byte_count(value: float) -> str:
+    """``1.50 GiB``, binary as memory is sold."""
+    if abs(value) < 1023.5:
+        return f"{value:.0f} B"
+    return _prefixed(value, 1024.0, "KMGTPE", "iB")
+
+
+def hertz(value: float) -> str:
+    """``1.98 GHz``."""
+    return _prefixed(value, 1e3, "kMGTPE", "Hz")
+
+
+def percent(value: float) -> str:
+    """``12.3 %`` of a fraction."""
+    return f"{value * 100:.1f} %"
+
+
+def clock_time(value: float) -> str:
+    """``1:05`` for 65 seconds, ``1:02:05`` from an hour on."""
+    whole = max(0, round(value))
+    hours, rest = divmod(whole, 3600)
+    minutes, secs = divmod(rest, 60)
+    return f"{hours}:{minutes:02d}:{secs:02d}" if hours else f"{minutes}:{secs:02d}"
+
+
+def one_line(text: str) -> str:
+    """Text from a file, fit for a screen: one line, without the control characters that would steer a terminal."""
+    return "".join(c for c in " ".join(text.split()) if c.isprintable())

@@ -1,0 +1,1 @@
+"""The run tower: from a suite to lines of a result file."""

@@ -1,0 +1,305 @@
+"""torch's view of each kind of device: what is there, how to wait for it, its memory, its copies, its precisions."""
+
+import platform
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any, ClassVar, cast
+
+import torch
+
+from dlbench.core.errors import UsageError
+from dlbench.core.model import Memory, Value
+
+
+class Backend:
+    """One kind of device. Subclasses override what differs; a plugin may `register` a kind of its own."""
+
+    kind: ClassVar[str]
+    is_host: ClassVar[bool] = False
+    """Whether its memory is the host's, so that there is nothing to copy."""
+    block_s: ClassVar[float] = 0.02
+    """Least length of a timed block: a synchronisation of 10 to 40 µs is then below 0.2 %."""
+    warmup_s: ClassVar[float] = 0.5
+    warmup_calls: ClassVar[int] = 10
+
+    def count(self) -> int:
+        """Return how many there are."""
+        raise NotImplementedError
+
+    def describe(self, index: int) -> dict[str, Any]:
+        """Return what torch knows of one of them, as plain data."""
+        raise NotImplementedError
+
+    def device(self, index: int) -> torch.device:
+        """Return the torch device to put tensors on."""
+        return torch.device(self.kind, index)
+
+    def activate(self, device: torch.device) -> None:
+        """Make it the current device."""
+
+    def synchronize(self, device: torch.device) -> None:
+        """Wait until it has done what it was given."""
+
+    def unsupported(self, device: torch.device, dtype: str) -> str | None:
+        """Return why it can't compute in this precision; None if it can, or if only trying will tell."""
+        return None
+
+    def reset_peak(self, device: torch.device) -> None:
+        """Start counting the memory peak afresh, with nothing cached."""
+
+    def peak(self, device: torch.device) -> Memory:
+        """Return the device's peaks since the reset; None where torch does not count them."""
+        return Memory()
+
+    def to_device(self, tensors: Sequence[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
+        """Copy there as plain user code does: from pageable memory, blocking."""
+        return [tensor.to(device) for tensor in tensors]
+
+    def to_host(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Copy to pageable host memory, blocking."""
+        return [tensor.cpu() for tensor in tensors]
+
+
+class Cpu(Backend):
+    """The host processor."""
+
+    kind = "cpu"
+    is_host = True
+    block_s = 0.002
+    warmup_s = 0.2
+    warmup_calls = 2
+
+    def count(self) -> int:
+        """Return 1: all cores together are one device."""
+        return 1
+
+    def describe(self, index: int) -> dict[str, Any]:
+        """Return the bare entry; the parent process knows more of the CPU than torch does."""
+        return {"name": None}
+
+    def device(self, index: int) -> torch.device:
+        """Return the device without an index, as torch writes it."""
+        return torch.device("cpu")
+
+    def unsupported(self, device: torch.device, dtype: str) -> str | None:
+        """TF32 belongs to accelerators' matrix units."""
+        return "TF32 is a format of GPU matrix units; on a CPU torch would compute in fp32" if dtype == "tf32" else None
+
+
+class Cuda(Backend):
+    """NVIDIA through CUDA, and AMD through ROCm, which torch calls cuda too."""
+
+    kind = "cuda"
+
+    def count(self) -> int:
+        """Return how many are visible."""
+        return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+    def describe(self, index: int) -> dict[str, Any]:
+        """Return name, memory, multiprocessors and what identifies the card to its driver."""
+        known: Any = torch.cuda.get_device_properties(index)
+        uuid = getattr(known, "uuid", None)
+        domain, bus, slot = (getattr(known, f"pci_{part}_id", None) for part in ("domain", "bus", "device"))
+        return {
+            "name": known.name,
+            "vendor": "amd" if torch.version.hip else "nvidia",
+            "uuid": str(uuid) if uuid is not None else None,
+            "pci_bus_id": f"{domain:04x}:{bus:02x}:{slot:02x}.0" if None not in (domain, bus, slot) else None,
+            "memory_bytes": known.total_memory,
+            "compute_capability": getattr(known, "gcnArchName", "") if torch.version.hip else f"{known.major}.{known.minor}",
+            "multiprocessors": known.multi_processor_count,
+            "l2_bytes": getattr(known, "L2_cache_size", None),
+        }
+
+    def activate(self, device: torch.device) -> None:
+        """Make it the current device, which also builds its context."""
+        torch.cuda.set_device(device)
+
+    def synchronize(self, device: torch.device) -> None:
+        """Wait for all its streams."""
+        torch.cuda.synchronize(device)
+
+    def unsupported(self, device: torch.device, dtype: str) -> str | None:
+        """Answer for TF32 and bf16, which older cards lack (CUDA C++ programming guide, table of compute capabilities)."""
+        if torch.version.hip:
+            arch = str(getattr(torch.cuda.get_device_properties(device), "gcnArchName", ""))
+            return f"{arch} has no TF32" if dtype == "tf32" and not arch.startswith("gfx94") else None
+        major, minor = torch.cuda.get_device_capability(device)
+        if dtype in ("tf32", "bf16", "amp_bf16") and major < 8:
+            return f"{dtype.removeprefix('amp_')} needs compute capability 8.0; this device has {major}.{minor}"
+        return None
+
+    def reset_peak(self, device: torch.device) -> None:
+        """Empty the cache first, so that reserved memory is this case's alone."""
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+
+    def peak(self, device: torch.device) -> Memory:
+        """Return the allocator's peaks."""
+        return Memory(torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device))
+
+
+class Xpu(Backend):
+    """Intel GPUs."""
+
+    kind = "xpu"
+
+    def count(self) -> int:
+        """Return how many are visible."""
+        return torch.xpu.device_count() if torch.xpu.is_available() else 0
+
+    def describe(self, index: int) -> dict[str, Any]:
+        """Return name, memory and multiprocessors (Intel's execution units)."""
+        known: Any = torch.xpu.get_device_properties(index)
+        return {
+            "name": known.name,
+            "vendor": "intel",
+            "memory_bytes": known.total_memory,
+            "multiprocessors": getattr(known, "max_compute_units", None),
+        }
+
+    def activate(self, device: torch.device) -> None:
+        """Make it the current device."""
+        torch.xpu.set_device(device)
+
+    def synchronize(self, device: torch.device) -> None:
+        """Wait for it."""
+        torch.xpu.synchronize(device)
+
+    def unsupported(self, device: torch.device, dtype: str) -> str | None:
+        """Say that torch has no switch for TF32 here, so that it could not be told from fp32."""
+        return "torch has no TF32 switch for XPU devices" if dtype == "tf32" else None
+
+    def reset_peak(self, device: torch.device) -> None:
+        """Empty the cache first, so that reserved memory is this case's alone."""
+        torch.xpu.empty_cache()
+        torch.xpu.reset_peak_memory_stats(device)
+
+    def peak(self, device: torch.device) -> Memory:
+        """Return the allocator's peaks."""
+        return Memory(torch.xpu.max_memory_allocated(device), torch.xpu.max_memory_reserved(device))
+
+
+class Mps(Backend):
+    """The GPU of Apple silicon."""
+
+    kind = "mps"
+
+    def count(self) -> int:
+        """Return 1 where there is one."""
+        return int(torch.backends.mps.is_available())
+
+    def describe(self, index: int) -> dict[str, Any]:
+        """Return the processor's name; it shares the machine's memory."""
+        return {
+            "name": f"{platform.processor() or platform.machine()} GPU",
+            "vendor": "apple",
+            "memory_bytes": torch.mps.recommended_max_memory(),
+        }
+
+    def synchronize(self, device: torch.device) -> None:
+        """Wait for it."""
+        torch.mps.synchronize()
+
+    def unsupported(self, device: torch.device, dtype: str) -> str | None:
+        """Metal has neither."""
+        return f"Metal has no {dtype}" if dtype in ("fp64", "tf32") else None
+
+
+BACKENDS: dict[str, Backend] = {backend.kind: backend for backend in (Cpu(), Cuda(), Xpu(), Mps())}
+
+
+def register(backend: Backend) -> None:
+    """Add a kind of device; for plugins."""
+    BACKENDS[backend.kind] = backend
+
+
+def find(device_id: str) -> tuple[Backend, torch.device]:
+    """Return the backend and the torch device of an id such as ``cpu`` or ``cuda:1``. Raises UsageError if it is absent."""
+    kind, _, index = device_id.partition(":")
+    backend = BACKENDS.get(kind)
+    if backend is None or int(index or 0) >= backend.count():
+        raise UsageError(f"there is no device '{device_id}' here")
+    return backend, backend.device(int(index or 0))
+
+
+def describe_devices() -> Iterator[dict[str, Any]]:
+    """Yield every device of this machine, the CPU first. Touches the accelerators, so call it in a process of its own."""
+    for kind, backend in BACKENDS.items():
+        for index in range(backend.count()):
+            yield {"id": kind if backend.is_host else f"{kind}:{index}", "kind": kind, **backend.describe(index)}
+
+
+def tensors_in(value: object) -> list[torch.Tensor]:
+    """Return the tensors in what a call returned: a tensor, or tuples, lists and dicts of them."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, (tuple, list)):
+        return [tensor for part in value for tensor in tensors_in(part)]
+    return []
+
+
+def set_math(dtype: str) -> None:
+    """Make fp32 mean IEEE fp32 and tf32 mean TF32, in products and convolutions alike; autotuning off.
+
+    torch's defaults differ between the two (convolutions use TF32, products do not), so neither is left to them. Mixing
+    the old switches and the new raises RuntimeError, so only one kind is touched.
+    """
+    precision = "tf32" if dtype == "tf32" else "ieee"
+    backends: Any = torch.backends
+    if hasattr(backends.cuda.matmul, "fp32_precision"):
+        for operation in (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn, backends.mkldnn.matmul, backends.mkldnn.conv):
+            operation.fp32_precision = precision
+    else:  # torch 2.6 to 2.8
+        backends.cuda.matmul.allow_tf32 = backends.cudnn.allow_tf32 = precision == "tf32"
+    backends.cudnn.benchmark = False
+
+
+def math_flags() -> dict[str, Value]:
+    """Return the backend flags in force, as the result file records them."""
+    backends: Any = torch.backends
+    if hasattr(backends.cuda.matmul, "fp32_precision"):
+        matmul, conv = backends.cuda.matmul.fp32_precision, backends.cudnn.conv.fp32_precision
+    else:
+        matmul, conv = ("tf32" if allowed else "ieee" for allowed in (backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32))
+    return {
+        "fp32_matmul": cast(str, matmul),
+        "fp32_conv": cast(str, conv),
+        "fp16_reduced_sum": bool(backends.cuda.matmul.allow_fp16_reduced_precision_reduction),
+        "bf16_reduced_sum": bool(backends.cuda.matmul.allow_bf16_reduced_precision_reduction),
+        "cudnn_benchmark": bool(backends.cudnn.benchmark),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+    }
+
+
+def versions() -> dict[str, str | None]:
+    """Return the software that the numbers depend on."""
+    found: dict[str, str | None] = {
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "torch_git": torch.version.git_version,
+        "cuda": torch.version.cuda,
+        "hip": torch.version.hip,
+        "cudnn": None,
+        "nccl": None,
+    }
+    backends: Any = torch.backends
+    nccl: Any = torch.cuda.nccl
+    # Each of these raises where the build lacks the library: that is the answer None.
+    with suppress(RuntimeError, AttributeError):
+        found["cudnn"] = str(backends.cudnn.version() or "") or None
+    with suppress(RuntimeError, AttributeError, ValueError):
+        found["nccl"] = ".".join(map(str, nccl.version())) if torch.cuda.is_available() else None
+    return found
+
+
+def parallelism() -> dict[str, Value]:
+    """Return how torch computes on the host: threads, BLAS, instruction set."""
+    backends: Any = torch.backends
+    return {
+        "threads": torch.get_num_threads(),
+        "blas": "mkl" if backends.mkl.is_available() else "other",
+        "isa": torch.backends.cpu.get_cpu_capability(),
+    }

@@ -1,0 +1,72 @@
+"""The CPU time that a container or batch system grants this process: Linux control groups, version 1 and 2.
+
+A limit holds for a group and all below it, so every group from the process's own up to the top is read and the least
+limit counts (docs.kernel.org: admin-guide/cgroup-v2, scheduler/sched-bwc).
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from dlbench.harness.processor import read_text
+
+
+def cpu_quota_cores(root: Path = Path("/")) -> float | None:
+    """Return how many cores' worth of time this process may use, 1.5 for example; None if nothing limits it."""
+    return min((quota for group in _cpu_groups(root) if (quota := _quota(group)) is not None), default=None)
+
+
+def cpu_throttling(root: Path = Path("/")) -> dict[str, float] | None:
+    """Return how often and for how many seconds the quota stopped this process's groups so far; None if nothing counts it."""
+    periods, seconds, counted = 0, 0.0, False
+    for group in _cpu_groups(root):
+        counters = dict(re.findall(r"^(\w+) (\d+)$", read_text(group / "cpu.stat") or "", re.MULTILINE))
+        if "nr_throttled" in counters:
+            counted = True
+            periods += int(counters["nr_throttled"])
+            seconds += int(counters.get("throttled_usec", 0)) / 1e6 + int(counters.get("throttled_time", 0)) / 1e9  # version 2; 1
+    return {"throttled_periods": periods, "throttled_s": seconds} if counted else None
+
+
+def _quota(group: Path) -> float | None:
+    if both := read_text(group / "cpu.max"):
+        quota, _, period = both.partition(" ")
+    else:
+        quota = read_text(group / "cpu.cfs_quota_us") or ""
+        period = read_text(group / "cpu.cfs_period_us") or ""
+    try:
+        granted = float(quota) / float(period)
+    except (ValueError, ZeroDivisionError):  # "max", or no such file: no limit here
+        return None
+    return granted if granted > 0 else None  # version 1 writes -1 for no limit
+
+
+def _cpu_groups(root: Path) -> Iterator[Path]:
+    """Yield the folders of the groups that govern this process's CPU time, its own first in each hierarchy."""
+    own: dict[str, str] = {}
+    for line in (read_text(root / "proc/self/cgroup") or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        own |= dict.fromkeys(controllers.split(","), path)  # version 2 names no controllers: its key is ""
+    for line in (read_text(root / "proc/self/mountinfo") or "").splitlines():
+        mount, _, filesystem = line.partition(" - ")
+        kind, _, options = filesystem.split(" ", 2)
+        _, _, _, mounted, folder, *_ = (re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), word) for word in mount.split(" "))
+        if kind == "cgroup2":
+            path = own.get("", "/")
+        elif kind == "cgroup" and "cpu" in options.split(","):
+            path = own.get("cpu", "/")
+        else:
+            continue
+        top = root / folder.lstrip("/")
+        group = top / _below(path, mounted)
+        yield group
+        while group != top:
+            group = group.parent
+            yield group
+
+
+def _below(path: str, mounted: str) -> PurePosixPath:
+    """Return where a group lies under a mount point that shows the hierarchy from ``mounted`` on."""
+    group = PurePosixPath(path)
+    # Outside the mount, or above it (".."), as containers see their host's paths: the mount point itself is all there is to see.
+    return group.relative_to(mounted) if group.is_relative_to(mounted) and ".." not in group.parts else PurePosixPath()

@@ -1,0 +1,226 @@
+"""Where numbers were measured, in four blocks, and whether two such places may be compared at all.
+
+*identity* (the machine) and *stack* (the software) are hashed; *state* (clocks, temperature, load) and *provenance* (who
+asked, when) never are. No host name, user, address, path or serial enters any of them, and of a UUID only its hash.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+import dlbench
+from dlbench.harness import cgroup, nvml, processor
+from dlbench.harness.devices import Accelerator, Cpu, Device, read_accelerators
+
+_ENVIRON = re.compile(
+    "(OMP|KMP|GOMP|MKL|OPENBLAS|CUDA|CUBLAS|CUDNN|NCCL|HIP|ROCR|HSA|PYTORCH|TORCH|TORCHINDUCTOR|TORCHDYNAMO)_[A-Z0-9_]+|NVIDIA_TF32_OVERRIDE"
+)
+"""Variables that change how torch computes."""
+_PRIVATE_NAME = re.compile("TOKEN|SECRET|PASSWORD|KEY|HOSTID|HOSTNAME")
+_PRIVATE_VALUE = re.compile(
+    r"""[/\\~@]                   # a path, or somebody somewhere
+      | \d{1,3}(\.\d{1,3}){3}    # an IPv4 address
+      | :: | ([0-9a-f]{1,4}:){5}  # an IPv6 or MAC address
+      | (GPU|MIG)-[0-9a-f]        # a UUID, or the beginning of one, as CUDA_VISIBLE_DEVICES takes it
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+def fingerprint(
+    hello: Mapping[str, Any],
+    devices: Sequence[Device],
+    *,
+    argv: Sequence[str] | None = None,
+    environ: Mapping[str, str] = os.environ,
+    root: Path = Path("/"),
+    pynvml: nvml.Pynvml = None,
+) -> dict[str, Any]:
+    """Return the four blocks, with ``machine_key`` and ``stack_key``, hashes of the first two.
+
+    ``hello`` is what the measuring process said, and ``devices`` what `devices.describe` made of it.
+    """
+    identity = _identity(devices, root)
+    stack = _stack(hello, devices, environ)
+    return {
+        "machine_key": _key(identity),
+        "stack_key": _key(stack),
+        "identity": identity,
+        "stack": stack,
+        "state": read_state(devices, root=root, pynvml=pynvml),
+        "provenance": _provenance(devices, sys.argv if argv is None else argv),
+    }
+
+
+def read_state(devices: Sequence[Device], *, root: Path = Path("/"), pynvml: nvml.Pynvml = None) -> dict[str, Any]:
+    """Return what may differ from one minute to the next: load, clocks, temperature, throttling, other processes. Read before and after."""
+    accelerators = [device for device in devices if isinstance(device, Accelerator)]
+    readings = read_accelerators(accelerators, nvml.STATE, pynvml=pynvml)
+    own = _own_processes() if accelerators else frozenset()
+    return {
+        "cpu": _cpu_state(devices, root),
+        "accelerators": {device_id: _accelerator_state(told, own) for device_id, told in readings.items()},
+    }
+
+
+def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    """Name each entry of identity and stack that differs between two fingerprints: ``stack.driver: '575.57' against '580.65'``."""
+    left, right = (_leaves("identity", each.get("identity") or {}) | _leaves("stack", each.get("stack") or {}) for each in (a, b))
+    paths = dict.fromkeys([*left, *right])
+    return [f"{path}: {_said(left, path)} against {_said(right, path)}" for path in paths if _said(left, path) != _said(right, path)]
+
+
+def _identity(devices: Sequence[Device], root: Path) -> dict[str, Any]:
+    return {
+        "architecture": platform.machine(),
+        "os": platform.system(),
+        "virtual": processor.is_virtual(root),
+        "cpu": next((_cpu_identity(device) for device in devices if isinstance(device, Cpu)), None),
+        "accelerators": [_accelerator_identity(device) for device in devices if isinstance(device, Accelerator)],
+    }
+
+
+def _cpu_identity(cpu: Cpu) -> dict[str, Any]:
+    return {
+        "name": cpu.name,
+        "sockets": cpu.sockets,
+        "physical_cores": cpu.physical_cores,
+        "threads": cpu.threads,
+        "isa": cpu.isa,
+        "numa_nodes": cpu.numa_nodes,
+        "memory_gib": _gib(cpu.memory_bytes),
+    }
+
+
+def _accelerator_identity(accelerator: Accelerator) -> dict[str, Any]:
+    # Not the UUID's hash: two cards of one model in a pool of runners may be compared, and `provenance` tells which it was.
+    return {
+        "kind": accelerator.kind,
+        "name": accelerator.name,
+        "compute_capability": accelerator.compute_capability,
+        "multiprocessors": accelerator.multiprocessors,
+        "memory_gib": _gib(accelerator.memory_bytes),
+        "pcie_generation_max": accelerator.pcie_generation_max,
+        "pcie_width_max": accelerator.pcie_width_max,
+        "nvlink_links": accelerator.nvlink_links,
+        "mig": accelerator.mig,
+    }
+
+
+def _gib(count: int | None) -> int | None:
+    # Whole GiB, because a kernel keeps a little more or less of the memory to itself at each start.
+    return None if count is None else round(count / 2**30)
+
+
+def _stack(hello: Mapping[str, Any], devices: Sequence[Device], environ: Mapping[str, str]) -> dict[str, Any]:
+    parallel = hello.get("parallel") or {}
+    drivers = {device.driver_version for device in devices if isinstance(device, Accelerator) and device.driver_version}
+    return {
+        "versions": dict(hello.get("versions") or {}),
+        "driver": ", ".join(sorted(drivers)) or None,
+        "kernel": platform.release(),
+        "threads": parallel.get("threads"),
+        "blas": parallel.get("blas"),
+        "math": dict(hello.get("math") or {}),
+        "environ": {name: value for name, value in sorted(environ.items()) if _may_be_told(name, value)},
+    }
+
+
+def _may_be_told(name: str, value: str) -> bool:
+    return bool(_ENVIRON.fullmatch(name)) and not _PRIVATE_NAME.search(name) and not _PRIVATE_VALUE.search(value)
+
+
+def _cpu_state(devices: Sequence[Device], root: Path) -> dict[str, Any]:
+    cpu = next((device for device in devices if isinstance(device, Cpu)), None)
+    return {
+        "load_1min": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,  # absent on Windows
+        "memory_available_bytes": processor.available_memory_bytes(root),
+        "clock_hz": processor.clock_hz(root),
+        "governor": ", ".join(processor.governors(root)) or None,
+        "boost": processor.boost(root),
+        "affinity": cpu.affinity if cpu else None,
+        "cgroup_quota_cores": cpu.cgroup_quota_cores if cpu else None,
+        "cgroup_throttling": cgroup.cpu_throttling(root),
+    }
+
+
+def _accelerator_state(told: nvml.Readings, own: frozenset[int]) -> dict[str, Any]:
+    state, reasons = dict(told.values), dict(told.reasons)
+    # How many others there are is worth knowing; which they are is nobody's business.
+    users = state.pop("process_ids", None)
+    if isinstance(users, list):
+        state["other_processes"] = len(set(users) - own)
+    else:
+        reasons["other_processes"] = reasons.pop("process_ids")
+    return {**state, "reasons": reasons}
+
+
+def _own_processes() -> frozenset[int]:
+    # In a container the driver may give the host's ids; then our own processes count as others while they hold the device.
+    me = psutil.Process()
+    return frozenset({me.pid, *(child.pid for child in me.children(recursive=True))})
+
+
+def _provenance(devices: Sequence[Device], argv: Sequence[str]) -> dict[str, Any]:
+    return {
+        "dlbench": dlbench.__version__,
+        "git": _checkout(Path(dlbench.__file__).parent.parent),
+        "argv": [_without_folders(argument) for argument in argv],
+        "cards": {device.id: device.uuid_hash for device in devices if isinstance(device, Accelerator) and device.uuid_hash},
+        "utc": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _without_folders(argument: str) -> str:
+    """Reduce each path in an argument to its last component; an option before it stays: ``--output=/a/b.jsonl``, ``-o/a/b.jsonl``."""
+    return re.sub(r"(^-[A-Za-z](?=[/\\~.]))?[^=,]*[/\\]", r"\1", argument)
+
+
+def _checkout(folder: Path) -> dict[str, Any] | None:
+    """Return the commit that dlbench itself runs from, and whether it was changed since; None if it was installed, or git does not say."""
+    git = shutil.which("git")
+    if git is None or not (folder / ".git").exists():
+        return None
+
+    def ask(*words: str) -> str | None:
+        try:
+            answer = subprocess.run([git, "-C", str(folder), *words], capture_output=True, text=True, check=True, timeout=5)
+        except (OSError, subprocess.SubprocessError):  # a checkout of another user, a broken or a very slow one: not worth a run
+            return None
+        return answer.stdout.strip()
+
+    sha = ask("rev-parse", "HEAD")
+    changed = ask("--no-optional-locks", "status", "--porcelain", "--untracked-files=no") if sha else None
+    return {"sha": sha, "dirty": None if changed is None else bool(changed)} if sha else None
+
+
+def _key(block: Mapping[str, Any]) -> str:
+    """Hash canonical JSON to sixteen hex digits."""
+    canonical = json.dumps(block, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+
+def _leaves(path: str, value: Any) -> dict[str, Any]:
+    """Flatten nested data to one entry a leaf, named by its path: ``identity.accelerators[0].name``."""
+    if isinstance(value, Mapping):
+        return {leaf: end for key, each in value.items() for leaf, end in _leaves(f"{path}.{key}", each).items()}
+    if isinstance(value, list):
+        return {leaf: end for index, each in enumerate(value) for leaf, end in _leaves(f"{path}[{index}]", each).items()}
+    return {path: value}
+
+
+def _said(leaves: Mapping[str, Any], path: str) -> str:
+    if path not in leaves:
+        return "nothing"
+    return "unknown" if leaves[path] is None else repr(leaves[path])

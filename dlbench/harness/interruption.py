@@ -1,0 +1,39 @@
+"""Ctrl-C and SIGTERM as something to wait for: the first ends the current case, the second ends the program."""
+
+import os
+import signal
+from types import FrameType, TracebackType
+from typing import Self
+
+
+class Interruption:
+    """While entered, notes the first SIGINT or SIGTERM and makes its ``fileno`` readable; a second exits at once.
+
+    Exiting closes the pipes that every child watches, so none of them stays.
+    """
+
+    def __init__(self) -> None:
+        self.requested: signal.Signals | None = None
+        self._read, self._write = os.pipe()
+        self._previous: dict[signal.Signals, object] = {}
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable once a signal has come."""
+        return self._read
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._previous[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]  # signal.signal returned it
+        os.close(self._read)
+        os.close(self._write)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.requested is not None:
+            os._exit(128 + number)
+        self.requested = signal.Signals(number)
+        os.write(self._write, b"!")

@@ -1,0 +1,239 @@
+"""NVIDIA's management library: the one door to ``pynvml``. What NVML refuses leaves here as a reason, not as its exception.
+
+A device is found by its UUID or PCI address, never by index: CUDA_VISIBLE_DEVICES reorders torch's devices and not NVML's.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+Value = int | float | str | bool | list[str] | list[int]
+Pynvml = Any
+"""The module ``pynvml``, or a stand-in with the same functions; it carries no types."""
+Handle = Any
+"""An opaque pointer of NVML to one device."""
+Query = Callable[[Pynvml, Handle], Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a device is found; at least one of the two is needed."""
+
+    uuid: str | None = None
+    """``GPU-…`` or ``MIG-…``, or as torch writes it, without the prefix."""
+    pci_bus_id: str | None = None
+    """Domain, bus, device and function: ``0000:3b:00.0``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """What one device told: a value or a reason for every field that was asked for."""
+
+    values: Mapping[str, Value] = field(default_factory=dict)
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+
+class NvmlUnavailable(Exception):
+    """NVML can't be asked, or not about this device; ``str()`` of it is the reason."""
+
+
+def read_devices(addresses: Mapping[str, Address], wanted: Collection[str], pynvml: Pynvml = None) -> dict[str, Readings]:
+    """Ask each device for the ``wanted`` fields of `FACTS` or `STATE`; the result has the keys of ``addresses``.
+
+    Where there is no NVML, or NVML has no such device, every field has the reason for it.
+    """
+    if not addresses:
+        return {}
+    try:
+        with session(pynvml) as nvml:
+            return {key: _read_one(nvml, address, wanted) for key, address in addresses.items()}
+    except NvmlUnavailable as reason:
+        return {key: Readings(reasons=dict.fromkeys(wanted, str(reason))) for key in addresses}
+
+
+@contextmanager
+def session(pynvml: Pynvml = None) -> Iterator["Nvml"]:
+    """Open NVML and close it again. Raises NvmlUnavailable, with the reason, where there is none."""
+    if pynvml is None:
+        try:
+            pynvml = import_module("pynvml")
+        except ImportError as error:
+            raise NvmlUnavailable("the package nvidia-ml-py is not installed; pip install nvidia-ml-py") from error
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        raise NvmlUnavailable(_why_closed(pynvml, error)) from error
+    try:
+        yield Nvml(pynvml)
+    finally:
+        with suppress(pynvml.NVMLError):  # a lost GPU may refuse even that, and everything was read
+            pynvml.nvmlShutdown()
+
+
+class Nvml:
+    """NVML, open: finds devices and reads them."""
+
+    def __init__(self, pynvml: Pynvml) -> None:
+        self._pynvml = pynvml
+
+    def find(self, address: Address) -> Handle:
+        """Return the handle of a device; for a MIG instance that of its GPU, which has the clocks, the power and the PCIe link.
+
+        Raises NvmlUnavailable, with the reason, if NVML does not know the device.
+        """
+        nvml = self._pynvml
+        lookups = [(nvml.nvmlDeviceGetHandleByUUID, name) for name in uuid_names(address.uuid)] if address.uuid else []
+        if address.pci_bus_id:
+            lookups.append((nvml.nvmlDeviceGetHandleByPciBusId, address.pci_bus_id))
+        refusal = "torch tells neither"
+        for look_up, name in lookups:
+            try:
+                handle = look_up(name)
+                return nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle) if name.startswith("MIG-") else handle
+            except nvml.NVMLError as error:
+                refusal = f"NVML: {error}"
+        raise NvmlUnavailable(f"NVML does not find this device by its UUID or PCI address ({refusal})")
+
+    def read(self, handle: Handle, wanted: Collection[str]) -> Readings:
+        """Ask a device for each of the fields on its own, so that a refusal costs one field."""
+        values: dict[str, Value] = {}
+        reasons: dict[str, str] = {}
+        for name in wanted:
+            try:
+                values[name] = _QUERIES[name](self._pynvml, handle)
+            except self._pynvml.NVMLError as error:
+                reasons[name] = _why_not_told(self._pynvml, error)
+            except AttributeError:  # the function is younger than the package
+                reasons[name] = "the installed nvidia-ml-py is too old to ask for it; pip install -U nvidia-ml-py"
+        return Readings(values, reasons)
+
+
+_UUID = re.compile(r"(GPU-|MIG-|)([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})", re.IGNORECASE)
+
+
+def uuid_names(uuid: str) -> tuple[str, ...]:
+    """Return the names under which NVML may know a device, however its UUID is spelled.
+
+    Without a prefix, as torch writes it, it may be a GPU's or a MIG instance's.
+    """
+    match = _UUID.fullmatch(uuid)
+    if not match:
+        return (uuid,)  # MIG-GPU-…/1/0: how drivers before R470 call an instance
+    prefix, *digits = match.groups()
+    prefixes = (prefix.upper(),) if prefix else ("GPU-", "MIG-")
+    return tuple(each + "-".join(digits).lower() for each in prefixes)
+
+
+def _read_one(nvml: Nvml, address: Address, wanted: Collection[str]) -> Readings:
+    try:
+        return nvml.read(nvml.find(address), wanted)
+    except NvmlUnavailable as reason:
+        return Readings(reasons=dict.fromkeys(wanted, str(reason)))
+
+
+def _why_closed(nvml: Pynvml, error: Any) -> str:
+    sentences = {
+        nvml.NVML_ERROR_LIBRARY_NOT_FOUND: "NVML was not found: install the NVIDIA driver (in a container: its 'utility' capability)",
+        nvml.NVML_ERROR_DRIVER_NOT_LOADED: "the NVIDIA driver is not loaded",
+        nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the NVML library and the loaded NVIDIA driver are of different versions: "
+        "reboot or match the driver",
+    }
+    return sentences.get(error.value, f"NVML did not start: {error}")
+
+
+def _why_not_told(nvml: Pynvml, error: Any) -> str:
+    sentences = {
+        nvml.NVML_ERROR_NOT_SUPPORTED: "this device does not tell it through NVML",
+        nvml.NVML_ERROR_NO_PERMISSION: "the driver tells it to administrators only",
+        nvml.NVML_ERROR_FUNCTION_NOT_FOUND: "the NVIDIA driver is too old to tell it",
+        nvml.NVML_ERROR_GPU_IS_LOST: "the GPU stopped answering its driver: reboot",
+    }
+    return sentences.get(error.value, f"NVML refused: {error}")
+
+
+_MILLI, _MEGA = 1e-3, 1e6  # NVML counts milliwatts and megahertz
+
+
+def _active_nvlinks(nvml: Pynvml, gpu: Handle) -> int:
+    """Count the active links. Raises NVMLError if no link at all answers: the device has none."""
+    states: list[int] = []
+    refusals: list[Exception] = []
+    for link in range(nvml.NVML_NVLINK_MAX_LINKS):
+        try:
+            states.append(nvml.nvmlDeviceGetNvLinkState(gpu, link))
+        except nvml.NVMLError as error:  # each device has fewer links than the most there can be
+            refusals.append(error)
+    if not states:
+        raise refusals[0]
+    return sum(states)
+
+
+# Bits of nvmlClocksEventReasons in nvml.h, under the names that nvidia-smi gives them.
+_CLOCK_REASONS = {
+    0x001: "gpu_idle",
+    0x002: "applications_clocks_setting",
+    0x004: "sw_power_cap",
+    0x008: "hw_slowdown",
+    0x010: "sync_boost",
+    0x020: "sw_thermal_slowdown",
+    0x040: "hw_thermal_slowdown",
+    0x080: "hw_power_brake_slowdown",
+    0x100: "display_clock_setting",
+}
+
+
+def _throttle_reasons(nvml: Pynvml, gpu: Handle) -> list[str]:
+    # Renamed in CUDA 12.2; the old name is gone from CUDA 14 on.
+    ask = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None) or nvml.nvmlDeviceGetCurrentClocksThrottleReasons
+    bits = ask(gpu)
+    return [name for bit, name in _CLOCK_REASONS.items() if bits & bit]
+
+
+def _process_ids(nvml: Pynvml, gpu: Handle) -> list[int]:
+    running = list(nvml.nvmlDeviceGetComputeRunningProcesses(gpu))
+    with suppress(nvml.NVMLError):  # cards without graphics need not answer
+        running += nvml.nvmlDeviceGetGraphicsRunningProcesses(gpu)
+    return sorted({process.pid for process in running})
+
+
+_QUERIES: Mapping[str, Query] = {
+    "driver_version": lambda nvml, gpu: nvml.nvmlSystemGetDriverVersion(),
+    "pcie_generation": lambda nvml, gpu: nvml.nvmlDeviceGetCurrPcieLinkGeneration(gpu),
+    "pcie_generation_max": lambda nvml, gpu: nvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu),
+    "pcie_width": lambda nvml, gpu: nvml.nvmlDeviceGetCurrPcieLinkWidth(gpu),
+    "pcie_width_max": lambda nvml, gpu: nvml.nvmlDeviceGetMaxPcieLinkWidth(gpu),
+    "nvlink_links": _active_nvlinks,
+    "power_limit_w": lambda nvml, gpu: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) * _MILLI,
+    "power_limit_default_w": lambda nvml, gpu: nvml.nvmlDeviceGetPowerManagementDefaultLimit(gpu) * _MILLI,
+    "power_w": lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) * _MILLI,
+    "clock_sm_hz": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM) * _MEGA,
+    "clock_sm_max_hz": lambda nvml, gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM) * _MEGA,
+    "clock_memory_hz": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM) * _MEGA,
+    "clock_memory_max_hz": lambda nvml, gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_MEM) * _MEGA,
+    "ecc": lambda nvml, gpu: bool(nvml.nvmlDeviceGetEccMode(gpu)[0]),
+    "mig": lambda nvml, gpu: bool(nvml.nvmlDeviceGetMigMode(gpu)[0]),
+    "persistence": lambda nvml, gpu: bool(nvml.nvmlDeviceGetPersistenceMode(gpu)),
+    "temperature_c": lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
+    "throttle_reasons": _throttle_reasons,
+    "process_ids": _process_ids,
+}
+
+FACTS = tuple(name for name in _QUERIES if name not in ("power_w", "throttle_reasons", "process_ids"))
+"""What describes a device, in watts, hertz and degrees Celsius as the names say."""
+STATE = (
+    "pcie_generation",
+    "pcie_width",
+    "power_limit_w",
+    "power_w",
+    "clock_sm_hz",
+    "clock_memory_hz",
+    "ecc",
+    "persistence",
+    "temperature_c",
+    "throttle_reasons",
+    "process_ids",
+)
+"""What may change from one minute to the next, or by an administrator's command."""

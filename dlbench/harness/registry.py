@@ -1,0 +1,163 @@
+"""Which workloads there are. A function's signature is the schema of its parameters and its docstring their help."""
+
+import enum
+import importlib
+import importlib.util
+import inspect
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from dlbench.core.errors import UsageError, nearest
+from dlbench.core.model import Parameter, Signature, Value, Work
+
+ENTRY_POINT_GROUP = "dlbench.workloads"
+"""Installed packages offer workloads here, one entry point each, named as the workload is."""
+
+
+@dataclass(frozen=True)
+class Least:
+    """Annotation: the least valid number (exclusive where the parameter is a float)."""
+
+    value: float
+
+
+Size = Annotated[int, Least(1)]
+"""A positive integer."""
+Duration = Annotated[float, Least(0)]
+"""Seconds, more than zero."""
+Dtype = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "amp_bf16", "amp_fp16"]
+"""A precision: pure, except ``amp_*``, which are autocast (and gradient scaling where training in fp16 needs it)."""
+Layout = Literal["nchw", "channels_last"]
+"""Order of an image batch in memory."""
+
+WorkloadFunction = Callable[..., Work]
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A registered function and the signature read from it."""
+
+    function: WorkloadFunction
+    signature: Signature
+
+    def set_up(self, device: Any, params: Mapping[str, Value]) -> Work:
+        """Call the function: allocate, initialise, and return what is to be timed. Raises TypeError if that is no Work."""
+        hints = typing.get_type_hints(self.function)
+        values = {name: _as_annotated(value, hints.get(name)) for name, value in params.items()}
+        work = self.function(device, **values)
+        if not isinstance(work, Work):
+            raise TypeError(f"workload '{self.signature.name}' returned {type(work).__name__}; it has to return a dlbench.Work")
+        return work
+
+
+_workloads: dict[str, Workload] = {}
+
+
+def workload(*, tags: tuple[str, ...] = ()) -> Callable[[WorkloadFunction], WorkloadFunction]:
+    """Register a function ``name(device, *, parameters…) -> Work`` under its own name.
+
+    Raises UsageError if the name is taken by another function or the signature says less than a suite needs.
+    """
+
+    def register(function: WorkloadFunction) -> WorkloadFunction:
+        known = _workloads.get(function.__name__)
+        if known and known.function.__module__ != function.__module__:
+            raise UsageError(f"two workloads are called '{function.__name__}': in {known.function.__module__} and {function.__module__}")
+        _workloads[function.__name__] = Workload(function, read_signature(function, tags))
+        return function
+
+    return register
+
+
+def get(name: str) -> Workload:
+    """Return the workload of that name, importing the installed plugin that offers it if need be."""
+    if name not in _workloads and name in (offered := installed_plugins()):
+        offered[name].load()
+    if name not in _workloads:
+        raise UsageError(f"no workload is called '{name}'{nearest(name, sorted(_workloads))}")
+    return _workloads[name]
+
+
+def all_workloads() -> dict[str, Workload]:
+    """Return every workload registered by now."""
+    return dict(_workloads)
+
+
+def load_builtins() -> None:
+    """Import dlbench's own workloads."""
+    importlib.import_module("dlbench.workloads")
+
+
+def installed_plugins() -> dict[str, Any]:
+    """Return the entry points of installed packages by workload name; none of them is imported by this."""
+    return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
+
+
+def load_plugin(plugin: str) -> None:
+    """Import the module, or the file ending in ``.py``, that registers somebody's own workloads.
+
+    Raises UsageError with the reason if it does not import.
+    """
+    try:
+        if not plugin.endswith(".py"):
+            importlib.import_module(plugin)
+            return
+        path = Path(plugin).resolve()
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        if spec is None or spec.loader is None or not path.is_file():
+            raise UsageError(f"there is no plugin file {plugin}")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[path.stem] = module
+        spec.loader.exec_module(module)
+    except UsageError:
+        raise
+    except Exception as error:  # whatever a stranger's module raises is a sentence about that module
+        raise UsageError(f"plugin '{plugin}' does not import: {type(error).__name__}: {error}") from error
+
+
+def read_signature(function: WorkloadFunction, tags: tuple[str, ...] = ()) -> Signature:
+    """Turn a workload function's signature into data. Raises UsageError where a type says too little."""
+    return Signature(function.__name__, (inspect.getdoc(function) or "").partition("\n")[0], tuple(_parameters(function)), tags)
+
+
+def _parameters(function: WorkloadFunction) -> Iterator[Parameter]:
+    hints = typing.get_type_hints(function, include_extras=True)
+    device, *rest = inspect.signature(function).parameters.values()
+    if device.kind is device.KEYWORD_ONLY:
+        raise UsageError(f"workload '{function.__name__}': its first parameter, the device, stands before '*'")
+    for each in rest:
+        where = f"workload '{function.__name__}', parameter '{each.name}'"
+        if each.kind is not each.KEYWORD_ONLY:
+            raise UsageError(f"{where}: write it after '*', so that suites can name it")
+        kind, choices, minimum = _meaning(hints.get(each.name), where)
+        required = each.default is each.empty
+        default = None if required else each.default
+        yield Parameter(each.name, kind, required, default.value if isinstance(default, enum.Enum) else default, choices, minimum)
+
+
+def _meaning(hint: Any, where: str) -> tuple[Literal["integer", "number", "text", "flag"], tuple[str, ...], float | None]:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        hint = next(arg for arg in typing.get_args(hint) if arg is not type(None))
+    minimum = None
+    if typing.get_origin(hint) is Annotated:
+        hint, *marks = typing.get_args(hint)
+        minimum = next((mark.value for mark in marks if isinstance(mark, Least)), None)
+    if typing.get_origin(hint) is Literal:
+        return "text", tuple(map(str, typing.get_args(hint))), None
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return "text", tuple(str(member.value) for member in hint), None
+    for kind, name in ((bool, "flag"), (int, "integer"), (float, "number"), (str, "text")):
+        if hint is kind:
+            return name, (), minimum  # type: ignore[return-value]  # the four names above are the Literal's
+    raise UsageError(f"{where}: annotate it with int, float, str, bool, a Literal or an Enum, not {hint!r}")
+
+
+def _as_annotated(value: Value, hint: Any) -> Any:
+    """Suites know an enum's members by their values; the function gets the member."""
+    return hint(value) if isinstance(hint, type) and issubclass(hint, enum.Enum) else value

@@ -1,0 +1,88 @@
+"""When to stop: rules that have ``add`` and ``done``, are fed numbers and know no clock."""
+
+import statistics
+from itertools import combinations
+
+from dlbench.core.model import Policy
+from dlbench.core.stats import relative_half_width
+
+WINDOW = 5
+"""Blocks in each of the two windows that must agree before measuring starts."""
+STEADY_SHIFT = 0.02
+"""Most that the medians of the two windows may differ, relative."""
+STEADY_TREND = 0.6
+"""Kendall's tau over both windows from which on their order counts as a trend: 0.6 of ten values has p = 0.017."""
+PRECISE = 0.01
+"""Half-width of the interval of the block median, relative, at which a round has enough blocks."""
+PRECISE_FROM = 10
+"""Blocks from which on that interval is believed."""
+
+
+class Steadiness:
+    """Whether the block times have stopped moving: two windows agree in level and show no trend."""
+
+    def __init__(self) -> None:
+        self._recent: list[float] = []
+
+    def add(self, seconds: float) -> None:
+        """Take one block's seconds a call."""
+        self._recent = [*self._recent[-(2 * WINDOW - 1) :], seconds]
+
+    def done(self) -> bool:
+        """Return whether the last ten blocks are steady."""
+        if len(self._recent) < 2 * WINDOW:
+            return False
+        before, after = statistics.median(self._recent[:WINDOW]), statistics.median(self._recent[WINDOW:])
+        return abs(after - before) <= STEADY_SHIFT * before and abs(_kendall_tau(self._recent)) < STEADY_TREND
+
+
+class EnoughBlocks:
+    """Whether a round has the blocks it needs: precise enough, out of time, or at its most."""
+
+    def __init__(self, policy: Policy, calls: int) -> None:
+        self._policy = policy
+        self._calls = calls
+        self._blocks: list[float] = []
+        self._spent_s = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Take one block's seconds a call."""
+        self._blocks.append(seconds)
+        self._spent_s += seconds * self._calls
+
+    def done(self) -> bool:
+        """Return whether to stop."""
+        count = len(self._blocks)
+        if count < self._policy.min_blocks:
+            return False
+        if count >= self._policy.max_blocks or self._spent_s >= self._policy.round_s:
+            return True
+        return count >= PRECISE_FROM and relative_half_width(self._blocks) <= PRECISE
+
+
+class EnoughRounds:
+    """Whether one case has been measured in enough fresh processes: stop on precision, never on significance."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._medians: list[float | None] = []
+
+    def add(self, median_s: float | None) -> None:
+        """Take one round's median; None for an experiment, which has no time to be precise about."""
+        self._medians.append(median_s)
+
+    def done(self) -> bool:
+        """Return whether to stop: at the policy's rounds, or, where a budget pays for more, at the target or the most rounds."""
+        count = len(self._medians)
+        if count < self._policy.rounds:
+            return False
+        times = [median for median in self._medians if median is not None]
+        if self._policy.budget_s is None or count >= self._policy.max_rounds or not times:
+            return True
+        return relative_half_width(times) <= self._policy.target
+
+
+def _kendall_tau(values: list[float]) -> float:
+    """Kendall's tau-a of the values against their order."""
+    pairs = list(combinations(values, 2))
+    return sum((b > a) - (b < a) for a, b in pairs) / len(pairs)

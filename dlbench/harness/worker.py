@@ -1,0 +1,222 @@
+"""The measuring process: answers requests on a pipe, one JSON object a line. torch and the standard library only.
+
+A request is ``{"op": "hello", …}`` or ``{"op": "measure", …}``. Each is answered by three lines: ``{"pid": …}``, the process that
+does it; ``{"reply": …}``, absent if that process died; and ``{"exit": …}``, its exit code, a signal's being negative.
+
+In mode ``fork`` every request is done by a fork of this process, which has torch imported and nothing else: it must never run a
+tensor operation, because after one parallel product here every child hangs (OpenMP's threads do not survive a fork).
+In mode ``stay`` this process does them itself, one after the other, until a device fault leaves it unfit.
+"""
+
+import faulthandler
+import gc
+import json
+import math
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import torch
+
+from dlbench.core.errors import DlbenchError
+from dlbench.core.model import Case, Measurement, Memory, Policy, Status, Work
+from dlbench.harness import backend as backends
+from dlbench.harness import guard, registry
+from dlbench.harness.clocks import DeviceClock
+from dlbench.harness.measure import Pace, TooSlow, take_samples, take_transfer
+from dlbench.harness.probes import HostMemory, read_status
+
+Message = dict[str, Any]
+
+_OOM = ("out of memory", "not enough memory", "allocate memory")
+_UNSUPPORTED = ("not implemented for", "not supported", "unsupported", "does not support", "doesn't support")
+_DEVICE_FAULT = ("CUDA error", "HIP error", "device-side assert", "XPU error")
+
+
+def main() -> None:
+    """Serve until the requests end. Arguments: mode (fork or stay), then request, reply and lifeline descriptors."""
+    mode, requests, replies, lifeline = sys.argv[1], *map(int, sys.argv[2:5])
+    faulthandler.enable()
+    guard.die_with_parent()
+    if mode == "stay":
+        guard.watch_lifeline(lifeline)
+    registry.load_builtins()
+    if mode == "fork":
+        # The first optimizer imports this: 1.1 s that every training case would pay again.
+        import torch._dynamo  # noqa: F401  # imported for its effect
+
+        # A collection in a child would otherwise copy every page of what was imported: 0.1 s a case.
+        gc.collect()
+        gc.freeze()
+    with os.fdopen(requests) as lines:
+        for line in lines:
+            if mode == "fork":
+                _fork_and_wait(json.loads(line), replies, lifeline)
+            elif _answer(json.loads(line), replies):
+                _emit(replies, {"exit": 0})
+            else:
+                os._exit(1)  # the exit handlers of a faulted device may hang
+
+
+def _fork_and_wait(request: Message, replies: int, lifeline: int) -> None:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setpgid(0, 0)
+            guard.die_with_parent()
+            guard.watch_lifeline(lifeline)
+            guard.prefer_for_oom_kill()
+            _answer(request, replies)
+        finally:
+            os._exit(0)  # without the exit handlers and buffers of the process it is a copy of
+    _, status = os.waitpid(pid, 0)
+    with suppress(ProcessLookupError, PermissionError):  # what the case itself started goes with it
+        os.killpg(pid, signal.SIGKILL)
+    _emit(replies, {"exit": os.waitstatus_to_exitcode(status)})
+
+
+def _answer(request: Message, replies: int) -> bool:
+    """Do one request. Return whether this process is fit for another."""
+    _emit(replies, {"pid": os.getpid()})
+    try:
+        for plugin in request["plugins"]:
+            registry.load_plugin(plugin)
+        if request["op"] == "hello":
+            _emit(replies, {"reply": hello(request)})
+            return True
+        measurement, fault = measure(request)
+        _emit(replies, {"reply": {"measurement": measurement.to_json(), "fault": fault}})
+        return not fault
+    except DlbenchError as error:
+        _emit(replies, {"reply": {"error": str(error)}})
+        return True
+
+
+def _emit(replies: int, message: Message) -> None:
+    data = json.dumps(message, allow_nan=False).encode() + b"\n"
+    while data:
+        data = data[os.write(replies, data) :]
+
+
+def hello(request: Message) -> Message:
+    """Say what this machine and this torch are, and which workloads there are (the installed ones only if named)."""
+    for name in request["workloads"]:
+        with suppress(DlbenchError):  # an unknown name is the suite's to report, with the place
+            registry.get(name)
+    torch.set_num_threads(request["threads"])
+    backends.set_math("fp32")
+    return {
+        "versions": backends.versions(),
+        "parallel": backends.parallelism(),
+        "math": backends.math_flags(),
+        "devices": list(backends.describe_devices()),
+        "signatures": [workload.signature.to_json() for workload in registry.all_workloads().values()],
+    }
+
+
+def measure(request: Message) -> tuple[Measurement, bool]:
+    """Measure one case in one round; whatever goes wrong becomes its status. Also return whether the device is at fault."""
+    case, policy = Case(**request["case"]), Policy(**request["policy"])
+    begun = Measurement(
+        case=case,
+        round=request["round"],
+        status=Status.FAILED,
+        device_name=request["device_name"],
+        threads=request["threads"],
+        started=datetime.now(UTC).isoformat(timespec="milliseconds"),
+    )
+    try:
+        return _measured(begun, policy, request), False
+    except TooSlow as error:
+        return replace(begun, status=Status.TIMEOUT, reason=f"{error} of {policy.timeout_s:g} s; raise --timeout"), False
+    except Exception as error:  # noqa: BLE001  # any error of a workload or of torch is a row with a sentence
+        status, reason = verdict_on(error)
+        fault = any(word in str(error) for word in _DEVICE_FAULT)
+        return replace(begun, status=Status.CRASHED if fault and status is not Status.OOM else status, reason=reason), fault
+
+
+def _measured(begun: Measurement, policy: Policy, request: Message) -> Measurement:
+    case = begun.case
+    dtype = str(case.params.get("dtype", "fp32"))
+    backend, device = backends.find(case.device)
+    if reason := backend.unsupported(device, dtype):
+        return replace(begun, status=Status.UNSUPPORTED, reason=reason)
+    torch.set_num_threads(request["threads"])
+    backends.set_math(dtype)
+    gc.collect()  # what an earlier case in this process left in a cycle would count as this one's memory
+    host_memory = HostMemory()
+    if backend.is_host and request["memory_bytes"]:
+        guard.limit_memory(request["memory_bytes"], read_status("VmData") or 0)
+    backend.activate(device)
+    backend.reset_peak(device)
+    clock = DeviceClock(lambda: backend.synchronize(device))
+    deadline = time.perf_counter() + policy.timeout_s
+    torch.manual_seed(request["seed"])
+    work = registry.get(case.workload).set_up(device, case.params)
+    pace = Pace(backend.block_s, backend.warmup_s, backend.warmup_calls)
+    if work.observe:
+        result = replace(begun, values=_finite(work.observe(clock)))
+    else:
+        result = replace(begun, samples=take_samples(work, clock, pace, policy, deadline))
+    memory = replace(backend.peak(device), host_peak_bytes=host_memory.peak_bytes())
+    result = replace(
+        result,
+        status=Status.OK,
+        memory=memory,
+        items=work.items,
+        flops=work.flops,
+        bytes=work.bytes,
+        math=backends.math_flags(),
+        nulls=_memory_nulls(memory, backend),
+    )
+    return _with_transfer(result, work, backend, device, clock)
+
+
+def _with_transfer(result: Measurement, work: Work, backend: backends.Backend, device: torch.device, clock: DeviceClock) -> Measurement:
+    reason = None
+    if backend.is_host:
+        reason = "inputs and output are in host memory already"
+    elif work.call is None:
+        reason = "one experiment has no inputs of a call"
+    else:
+        if work.before:
+            work.before()
+        outputs = backends.tensors_in(work.call())
+        if work.inputs or outputs:
+            to_device = backend.to_device
+            return replace(result, transfer=take_transfer(work.inputs, outputs, lambda t: to_device(t, device), backend.to_host, clock))
+        reason = "there is neither an input nor an output to copy"
+    return replace(result, nulls={**result.nulls, "transfer": reason})
+
+
+def _memory_nulls(memory: Memory, backend: backends.Backend) -> dict[str, str]:
+    reasons = []
+    if memory.peak_bytes is None:
+        reasons.append("a CPU has no memory of its own" if backend.is_host else f"torch does not count peaks on {backend.kind}")
+    if memory.host_peak_bytes is None:
+        reasons.append("this system has no /proc to read the host's peak from")
+    return {"memory": "; ".join(reasons)} if reasons else {}
+
+
+def _finite(values: Any) -> dict[str, float]:
+    numbers = {str(name): float(value) for name, value in values.items()}
+    for name, value in numbers.items():
+        if not math.isfinite(value):
+            raise ValueError(f"value '{name}' is {value}; it has to be finite")
+    return numbers
+
+
+def verdict_on(error: Exception) -> tuple[Status, str]:
+    """Tell out of memory and unsupported from a failure, and say what happened in one line."""
+    text = str(error).strip().partition("\n")[0][:300] or type(error).__name__
+    said = str(error).lower()
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(word in said for word in _OOM):
+        return Status.OOM, f"out of memory: {text}"
+    if isinstance(error, NotImplementedError) or any(word in said for word in _UNSUPPORTED):
+        return Status.UNSUPPORTED, f"torch {torch.__version__} refuses: {text}"
+    return Status.FAILED, f"{type(error).__name__}: {text}"

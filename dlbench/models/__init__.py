@@ -1,0 +1,69 @@
+"""The published networks that are measured, by name: parameter for parameter torchvision's, ready with random weights."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from dlbench.models import resnet, vgg
+from dlbench.models.alexnet import AlexNet
+
+ModelName = Literal["alexnet", "vgg11", "vgg13", "vgg16", "vgg19", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152"]
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "alexnet": AlexNet,
+    **{name: partial(vgg.VGG, stages) for name, stages in vgg.STAGES.items()},
+    **{name: partial(resnet.ResNet, *stages) for name, stages in resnet.STAGES.items()},
+}
+"""What makes each of them."""
+
+
+def build(name: ModelName) -> nn.Module:
+    """Return the network on the CPU, in fp32, with random weights from torch's default generator."""
+    with torch.device("meta"):  # shapes without memory: the layers' own initialisation costs seconds for VGG
+        model = MODELS[name]()
+    model.to_empty(device="cpu")
+    initialise(model)
+    return model
+
+
+@torch.no_grad()
+def initialise(model: nn.Module) -> None:
+    """Fill weights with normal numbers so that activations keep their scale through the depth, in place.
+
+    He's standard deviation sqrt(2 / fan_in) for a layer that a ReLU follows (https://arxiv.org/abs/1502.01852, eq. 10).
+    """
+    for layer in model.modules():
+        match layer:
+            case nn.Conv2d() | nn.Linear():
+                # A convolution without bias feeds a batch norm, and that a residual sum. In inference batch norm passes its
+                # untrained input on as it is, and with a gain of 2 every block would then double the variance: 2^50 in ResNet-152.
+                gain = 1 if layer.bias is None else 2
+                fan_in = layer.weight[0].numel()
+                fill_normal(layer.weight, math.sqrt(gain / fan_in))
+                if layer.bias is not None:
+                    layer.bias.zero_()
+            case nn.BatchNorm2d():
+                layer.reset_parameters()
+
+
+BLOCK = 2**16 + 1
+"""Random numbers drawn for one tensor at most. A prime, so that the rows of a matrix begin at different places of it."""
+
+
+def fill_normal(weight: Tensor, std: float) -> None:
+    """Fill with normal numbers of mean 0, in place; beyond BLOCK values they repeat.
+
+    Every measuring process builds its network anew. Drawing each of VGG's 138 million numbers would take it seconds, copying
+    them takes a tenth of that, and arithmetic takes as long and as much power on the one as on the other.
+    """
+    values = weight.view(-1)
+    block = values[:BLOCK].normal_(0, std)
+    whole = values.numel() // BLOCK
+    if whole:
+        values[: whole * BLOCK].view(whole, BLOCK)[1:].copy_(block)
+        rest = values[whole * BLOCK :]
+        rest.copy_(block[: rest.numel()])

@@ -1,0 +1,62 @@
+"""How many floating-point operations a network takes for one image, by the closed formulas of its layers."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional as F  # noqa: N812  # what everybody calls it
+from torch.overrides import TorchFunctionMode
+
+
+def forward_flops(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
+    """Return operations of the forward pass for one image of shape (channels, height, width)."""
+    return sum(layer_flops(model, image_shape))
+
+
+def train_flops(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
+    """Return operations of forward and backward for one image of shape (channels, height, width).
+
+    Backward takes each layer's forward twice, for the gradients of its input and of its weight; only the first layer,
+    whose input is the image, needs no gradient of that.
+    """
+    first, *others = layer_flops(model, image_shape)
+    return 2 * first + 3 * sum(others)
+
+
+def layer_flops(model: nn.Module, image_shape: tuple[int, int, int]) -> list[int]:
+    """Return forward operations of each convolution and linear layer, in the order they run; the rest is not counted.
+
+    One multiply-add is two operations; adding a bias is none, as in the published counts. The network runs once on the
+    meta device, where there are only shapes; the model itself is left as it is.
+    """
+    counts: list[int] = []
+
+    def count(layer: nn.Module, inputs: Any, output: Tensor) -> None:
+        values_in = layer.weight[0].numel()  # type: ignore[index]  # what one output value is the sum over
+        counts.append(2 * output.numel() * values_in)
+
+    hooks = [each.register_forward_hook(count) for each in model.modules() if isinstance(each, nn.Conv2d | nn.Linear)]
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    shapes = {name: torch.empty_like(tensor, device="meta") for name, tensor in tensors.items()}
+    image = torch.empty(1, *image_shape, dtype=next(model.parameters()).dtype, device="meta")
+    try:
+        with torch.no_grad(), SkipElementwise():
+            functional_call(model, shapes, image)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return counts
+
+
+class SkipElementwise(TorchFunctionMode):
+    """Passes on the first argument of what keeps its shape: on the meta device these take nearly all of the time."""
+
+    KEEP_SHAPE = (F.batch_norm, F.relu, F.dropout, Tensor.__iadd__, Tensor.add_)
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run or skip one torch function."""
+        return args[0] if func in self.KEEP_SHAPE else func(*args, **(kwargs or {}))

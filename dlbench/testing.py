@@ -1,0 +1,49 @@
+"""For people who write workloads: try one without a run, and time against a clock that only moves when told to."""
+
+from typing import Any
+
+from dlbench.core.errors import UsageError
+from dlbench.core.model import Work
+from dlbench.harness import backend as backends
+from dlbench.harness import registry
+
+
+class ManualClock:
+    """A `Clock` for tests: ``now`` stays where it is until ``advance``."""
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+
+    def now(self) -> float:
+        """Return seconds since it was made."""
+        return self._seconds
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self._seconds += seconds
+
+
+def set_up(name: str, device: str = "cpu", **params: Any) -> Work:
+    """Check the parameters as a suite would, set the workload up with a fixed seed, and return its Work.
+
+    Raises UsageError for a parameter that a suite could not give, and whatever the workload itself raises.
+    """
+    import torch
+
+    registry.load_builtins()
+    workload = registry.get(name)
+    checked = {}
+    for parameter in workload.signature.parameters:
+        if parameter.name in params:
+            try:
+                checked[parameter.name] = parameter.check(params.pop(parameter.name))
+            except ValueError as error:
+                raise UsageError(f"{name}: {parameter.name} must be {error}") from error
+        elif parameter.required:
+            raise UsageError(f"{name}: {parameter.name} is required")
+    if params:
+        raise UsageError(f"{name} has no parameter '{next(iter(params))}'")
+    backend, torch_device = backends.find(device)
+    backends.set_math(str(checked.get("dtype", "fp32")))
+    torch.manual_seed(0)
+    return workload.set_up(torch_device, {key: value for key, value in checked.items() if value is not None})

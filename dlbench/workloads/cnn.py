@@ -1,0 +1,78 @@
+"""Real steps of image classifiers: training and inference at 224 x 224, as ImageNet has it."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812  # what everybody calls it
+
+from dlbench.core.model import Work
+from dlbench.harness.registry import Dtype, Layout, Size, workload
+from dlbench.models import ModelName, build
+from dlbench.models.flops import forward_flops, train_flops
+from dlbench.workloads.precision import autocast, operands, storage
+
+IMAGE = (3, 224, 224)
+CLASSES = 1000
+
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    # The learning rate does not show in the time; it keeps thousands of steps on one and the same batch finite.
+    "sgd": partial(torch.optim.SGD, lr=1e-4, momentum=0.9, weight_decay=1e-4),
+    # eps: the usual 1e-8 is zero in fp16, and 0 / 0 would turn the weights into NaN.
+    "adamw": partial(torch.optim.AdamW, lr=1e-4, weight_decay=1e-4, eps=1e-4),
+}
+
+
+@workload(tags=("cnn", "training"))
+def train_step(
+    device: torch.device,
+    *,
+    model: ModelName,
+    batch: Size,
+    dtype: Dtype = "fp32",
+    layout: Layout = "nchw",
+    optimizer: Literal["sgd", "adamw"] = "sgd",
+) -> Work:
+    """Train an image classifier by one step: forward, cross-entropy, backward and the optimizer's update."""
+    network, images = classifier(device, model, batch, dtype, layout)
+    network.train()
+    labels = torch.randint(CLASSES, (batch,)).to(device)
+    update = OPTIMIZERS[optimizer](network.parameters())
+    # fp16 gradients underflow unless the loss is scaled up; switched off, the scaler passes everything on as it is.
+    scaler = torch.amp.GradScaler(device.type, enabled=dtype == "amp_fp16")
+    forward = autocast(device, dtype, lambda: F.cross_entropy(network(images), labels))
+
+    def step() -> Tensor:
+        update.zero_grad(set_to_none=True)
+        loss = forward()
+        scaler.scale(loss).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        scaler.step(update)
+        scaler.update()
+        return loss.detach()
+
+    return Work(call=step, inputs=(images, labels), items=batch, flops=batch * train_flops(network, IMAGE))
+
+
+@workload(tags=("cnn", "inference"))
+def infer_step(device: torch.device, *, model: ModelName, batch: Size, dtype: Dtype = "fp32", layout: Layout = "nchw") -> Work:
+    """Classify a batch of images: forward only, without a gradient."""
+    network, images = classifier(device, model, batch, dtype, layout)
+    network.eval()
+    forward = autocast(device, dtype, lambda: network(images))
+
+    def step() -> Tensor:
+        with torch.inference_mode():
+            logits: Tensor = forward()
+            return logits
+
+    return Work(call=step, inputs=(images,), items=batch, flops=batch * forward_flops(network, IMAGE))
+
+
+def classifier(device: torch.device, model: ModelName, batch: int, dtype: Dtype, layout: Layout) -> tuple[nn.Module, Tensor]:
+    """Return the network and a (batch, 3, 224, 224) image batch, both on the device, in the precision and in the layout."""
+    order = torch.channels_last if layout == "channels_last" else torch.contiguous_format
+    network = build(model).to(device=device, dtype=storage(dtype)).to(memory_format=order)  # type: ignore[call-overload]  # unknown to its types
+    (images,) = operands(device, (batch, *IMAGE), dtype=dtype)
+    return network, images.contiguous(memory_format=order)

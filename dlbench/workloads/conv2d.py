@@ -1,0 +1,56 @@
+"""One convolution, forward or forward and backward, as in DeepBench (https://github.com/baidu-research/DeepBench)."""
+
+from typing import Annotated, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812  # what everybody calls it
+
+from dlbench.core.model import Work
+from dlbench.harness.registry import Dtype, Layout, Least, Size, workload
+from dlbench.workloads.precision import autocast, operands, output
+
+Padding = Annotated[int, Least(0)]
+
+
+@workload(tags=("compute",))
+def conv2d(
+    device: torch.device,
+    *,
+    batch: Size,
+    channels: Size,
+    size: Size,
+    filters: Size,
+    kernel: Size,
+    stride: Size = 1,
+    padding: Padding | None = None,
+    direction: Literal["forward", "forward_backward"] = "forward",
+    layout: Layout = "nchw",
+    dtype: Dtype = "fp32",
+) -> Work:
+    """Convolve `size` x `size` images with `kernel` x `kernel` filters; padding is kernel // 2 by default."""
+    if padding is None:
+        padding = kernel // 2
+    out = (size + 2 * padding - kernel) // stride + 1  # height and width of the output
+    if out < 1:
+        raise ValueError(f"a kernel of {kernel} is larger than an image of {size} with {padding} padding at each side")
+
+    shapes = (batch, channels, size, size), (filters, channels, kernel, kernel), (batch, filters, out, out)
+    order = torch.channels_last if layout == "channels_last" else torch.contiguous_format
+    x, weight, gradient = (each.contiguous(memory_format=order) for each in operands(device, *shapes, dtype=dtype))
+    gradient = gradient.to(output(dtype))  # of the loss by the output, which the next layer's backward would hand over
+    convolve = autocast(device, dtype, lambda: F.conv2d(x, weight, stride=stride, padding=padding))
+    flops = 2 * gradient.numel() * channels * kernel**2  # each output of channels kernel^2 multiplies and adds
+    least = x.nbytes + weight.nbytes + gradient.nbytes  # read x and weight, write the output
+    if direction == "forward":
+        return Work(call=convolve, inputs=(x, weight), items=batch, flops=flops, bytes=least)
+
+    inputs = (x.detach(), weight.detach())
+    x.requires_grad_()
+    weight.requires_grad_()
+
+    def forward_backward() -> tuple[Tensor, ...]:
+        return torch.autograd.grad(convolve(), (x, weight), gradient)
+
+    # The gradients of x and of weight are two more convolutions of the same size, over the same three tensors.
+    return Work(call=forward_backward, inputs=inputs, items=batch, flops=3 * flops, bytes=3 * least)

@@ -1,0 +1,111 @@
+import json
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from dlbench.cli import devices_command
+from dlbench.cli.main import dlbench
+from dlbench.core.errors import WorkerError
+
+HELLO = {
+    "parallel": {"threads": 2, "isa": "AVX512"},
+    "devices": [
+        {"id": "cpu", "kind": "cpu", "name": None},
+        {
+            "id": "cuda:0",
+            "kind": "cuda",
+            "name": "Odd [/foo] [bold]card",
+            "vendor": "amd",
+            "memory_bytes": 64 * 2**30,
+            "multiprocessors": 104,
+        },
+    ],
+}
+
+
+@pytest.fixture
+def hello(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The measuring process has tests of its own; here it answers at once.
+    monkeypatch.setitem(sys.modules, "dlbench.harness.runner", SimpleNamespace(ask_hello=lambda: HELLO))
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(dlbench, ["devices", *words], catch_exceptions=False)
+
+
+@pytest.mark.usefixtures("hello")
+def test_json() -> None:
+    result = run("--format", "json")
+    cpu, gpu = json.loads(result.stdout)["devices"]
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert (cpu["id"], cpu["isa"], cpu["kind"]) == ("cpu", "AVX512", "cpu")
+    assert cpu["usable_threads"] >= 1
+    assert gpu["name"] == "Odd [/foo] [bold]card"
+    assert gpu["memory_bytes"] == 64 * 2**30
+    assert gpu["power_limit_w"] is None
+    assert gpu["reasons"]["power_limit_w"] == "NVML reads NVIDIA devices only"
+
+
+@pytest.mark.usefixtures("hello")
+def test_without_a_terminal_every_field_is_a_whole_line() -> None:
+    cpu, gpu = run().stdout.split("\n\n")
+    assert cpu.startswith("id: cpu\nkind: cpu\n")
+    assert "isa: AVX512" in cpu.splitlines()
+    assert gpu.splitlines()[:3] == ["id: cuda:0", "kind: cuda", "name: Odd [/foo] [bold]card"]
+    assert "memory: 64.0 GiB" in gpu.splitlines()
+    assert "clock sm max: – (NVML reads NVIDIA devices only)" in gpu.splitlines()
+
+
+@pytest.mark.usefixtures("hello")
+def test_on_a_terminal_a_table_and_no_markup_from_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: True, raising=False)
+    terminal = {"TERM": "xterm", "COLUMNS": "100", "NO_COLOR": None}
+    result = CliRunner(env=terminal).invoke(dlbench, ["devices"], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "Odd [/foo] [bold]card" in result.stdout
+    assert "64.0 GiB" in result.stdout
+    assert "\x1b[2mNVML reads NVIDIA devices only\x1b[0m" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "row"),
+    [
+        ("memory_bytes", 150754820096, ("memory", "140 GiB", None)),
+        ("clock_sm_max_hz", 1980e6, ("clock sm max", "1.98 GHz", None)),
+        ("power_limit_w", 700.0, ("power limit", "700 W", None)),
+        ("temperature_c", 34, ("temperature", "34 °C", None)),
+        ("ecc", True, ("ecc", "on", None)),
+        ("mig", False, ("mig", "off", None)),
+        ("cgroup_quota_cores", 1.5, ("cgroup quota cores", "1.5", None)),
+        ("nvlink_links", 0, ("nvlink links", "0", None)),
+        ("nvlink_links", None, ("nvlink links", "–", "because")),
+    ],
+)
+def test_units(field: str, value: Any, row: tuple[str, str, str | None]) -> None:
+    assert list(devices_command.rows({"id": "x", field: value, "reasons": {field: "because"}})) == [row]
+
+
+def test_an_unknown_format_is_refused() -> None:
+    assert run("--format", "yaml").exit_code == 2
+
+
+def test_a_measuring_process_that_does_not_start_is_the_callers_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise WorkerError("torch does not import")
+
+    monkeypatch.setitem(sys.modules, "dlbench.harness.runner", SimpleNamespace(ask_hello=fail))
+    with pytest.raises(WorkerError, match="torch does not import"):
+        run()
+
+
+def test_the_module_imports_nothing_heavy() -> None:
+    heavy = "('torch', 'numpy', 'pandas', 'rich', 'psutil', 'pynvml')"
+    code = f"import sys, dlbench.cli.devices_command; print([name for name in {heavy} if name in sys.modules])"
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environ)
+    assert asked.stdout == "[]\n"

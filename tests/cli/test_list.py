@@ -1,0 +1,204 @@
+"""``dlbench list`` from the front door, with the measuring process's answer made up."""
+
+import csv
+import io
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+
+import pytest
+
+from dlbench.cli import main as front_door
+from dlbench.core.model import Parameter, Signature
+from dlbench.harness import runner
+
+MATMUL = Signature(
+    "matmul",
+    "Multiply.",
+    (
+        Parameter("n", "integer", required=True, minimum=1),
+        Parameter("dtype", "text", required=False, default="fp32", choices=("fp32", "bf16")),
+    ),
+)
+NOOP = Signature("noop", "Nothing.", ())
+SUITE = """
+about = "Dense"
+[policy]
+round_s = 0.5
+[[bench]]
+workload = "matmul"
+axes.n = [64, 128]
+axes.dtype = ["fp32", "bf16"]
+"""
+IDS = [
+    "matmul[n=64,dtype=fp32]@cpu",
+    "matmul[n=64,dtype=bf16]@cpu",
+    "matmul[n=128,dtype=fp32]@cpu",
+    "matmul[n=128,dtype=bf16]@cpu",
+]
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What was asked of the measuring process, which is never started."""
+    questions = []
+
+    def hello(plugins, workloads):
+        questions.append((plugins, workloads))
+        return {"signatures": [MATMUL.to_json(), NOOP.to_json()], "devices": [{"id": "cpu", "kind": "cpu"}]}
+
+    monkeypatch.setattr(runner, "ask_hello", hello)
+    return questions
+
+
+@pytest.fixture
+def dlbench(asked, tmp_path, monkeypatch, capsys):
+    """Run the command line in a folder with dense.toml; return exit code, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dense.toml").write_text(SUITE)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["dlbench", *arguments])
+        with pytest.raises(SystemExit) as exited:
+            front_door.main()
+        return exited.value.code, *capsys.readouterr()
+
+    return run
+
+
+def test_without_names_the_suites_are_listed_and_nothing_is_started(dlbench, asked):
+    code, out, err = dlbench("list")
+    assert (code, err, asked) == (0, "", [])
+    lines = out.splitlines()
+    assert [line.split()[0] for line in lines] == ["batch", "cnn", "conv", "full", "matmul", "precision", "quick", "self"]
+    assert lines[-1] == "self         2  What does dlbench itself cost, and does its clock read true?"
+
+
+def test_the_list_of_suites_in_every_format(dlbench):
+    rows = json.loads(dlbench("list", "--format", "json")[1])
+    assert rows[-1] == {"suite": "self", "benches": 2, "about": "What does dlbench itself cost, and does its clock read true?"}
+    table = list(csv.DictReader(io.StringIO(dlbench("list", "--format", "csv")[1])))
+    assert [{**row, "benches": int(row["benches"])} for row in table] == rows
+    lines = dlbench("list", "--format", "md")[1].splitlines()
+    assert lines[:2] == ["| suite | benches | about |", "| --- | --- | --- |"]
+    assert len(lines) == 2 + len(rows)
+
+
+def test_cases_are_one_id_a_line_and_the_estimate_goes_to_stderr(dlbench, asked):
+    code, out, err = dlbench("list", "dense.toml", "--plugin", "mine")
+    assert (code, out.splitlines()) == (0, IDS)
+    assert err == "4 cases, about 28.0 s in 7 rounds (estimated from the policy; slow steps take longer)\n"
+    assert asked == [(("mine",), ("matmul",))]
+
+
+def test_the_options_narrow_and_change_the_plan(dlbench):
+    assert dlbench("list", "dense.toml", "-k", "bf16 and not 64")[1].splitlines() == [IDS[3]]
+    assert dlbench("list", "dense.toml", "--set", "n=8", "--set", "dtype=bf16")[1:] == (
+        "matmul[n=8,dtype=bf16]@cpu\n",
+        "1 case, about 7.00 s in 7 rounds (estimated from the policy; slow steps take longer)\n",
+    )
+    assert dlbench("list", "dense.toml", "--device", "cpu")[1].splitlines() == IDS
+
+
+def test_cases_in_every_format(dlbench):
+    rows = json.loads(dlbench("list", "dense.toml", "--format", "json")[1])
+    assert [row["id"] for row in rows] == IDS
+    assert rows[1] == {"id": IDS[1], "suite": "dense", "workload": "matmul", "device": "cpu", "params": {"n": 64, "dtype": "bf16"}}
+    table = list(csv.DictReader(io.StringIO(dlbench("list", "dense.toml", "--format", "csv")[1])))
+    assert [{**row, "params": json.loads(row["params"])} for row in table] == rows
+    assert dlbench("list", "dense.toml", "-k", "64 and bf16", "--format", "md")[1].splitlines() == [
+        "| id | suite | workload | device | params |",
+        "| --- | --- | --- | --- | --- |",
+        '| matmul[n=64,dtype=bf16]@cpu | dense | matmul | cpu | {"n": 64, "dtype": "bf16"} |',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["quikc"], 2, "no suite is called 'quikc'; did you mean 'quick'? (a suite of your own is a path that ends in .toml)"),
+        (["dense.toml", "-k", "and"], 2, "-k 'and', column 1: a word, 'not' or '(' is wanted, not 'and'"),
+        (["dense.toml", "-k", "vgg"], 2, "dense plans no case that -k selects; loosen it (dlbench list without -k shows the ids)"),
+        (["dense.toml", "--set", "m=1"], 2, "--set m: no workload of dense has such a parameter; valid: dtype, n"),
+        (["dense.toml", "--set", "n=x"], 2, "--set n=x (matmul): n must be a positive integer, not 'x'"),
+        (["dense.toml", "--device", "cuda"], 69, "there is no device 'cuda' here; this machine has: cpu"),
+        (["-k", "vgg"], 2, "-k, --set, --device and --plugin need a SUITE, such as dlbench list quick -k resnet18"),
+        (["conv"], 2, "conv.toml, bench 1: no workload is called 'conv2d'; valid: matmul, noop"),
+    ],
+)
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_a_mistake_is_one_sentence_and_no_output(dlbench, arguments, code, sentence, form):
+    assert dlbench("list", *arguments, "--format", form) == (code, "", f"dlbench: {sentence}\n")
+
+
+def test_the_list_of_suites_imports_no_torch_and_starts_no_process():
+    program = (
+        "import sys; sys.addaudithook(lambda event, _: event in ('subprocess.Popen', 'os.fork', 'os.posix_spawn') and sys.exit(event));"
+        "from dlbench.cli.main import dlbench; dlbench(['list'], standalone_mode=False);"
+        "sys.exit(str({'torch', 'numpy', 'pandas', 'rich.table'} & set(sys.modules)))"
+    )
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert finished.stderr.strip() == "set()"
+
+
+BIG = """
+import sys
+from dlbench.harness import runner
+from dlbench.core.model import Parameter, Signature
+noop = Signature("matmul", "", (Parameter("n", "integer", True, minimum=1),))
+runner.ask_hello = lambda plugins, workloads: {"signatures": [noop.to_json()], "devices": [{"id": "cpu", "kind": "cpu"}]}
+from dlbench.cli.main import main
+sys.argv = ["dlbench", "list", sys.argv[1]]
+main()
+"""
+
+
+def test_a_reader_that_leaves_gets_no_traceback(tmp_path):
+    suite = tmp_path / "big.toml"
+    suite.write_text(f"[[bench]]\nworkload = 'matmul'\naxes.n = {list(range(1, 20_001))}")
+    listing = subprocess.Popen([sys.executable, "-c", BIG, str(suite)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with listing:
+        assert listing.stdout.readline() == "matmul[n=1]@cpu\n"
+        listing.stdout.close()
+        assert listing.stderr.read() == ""
+    assert listing.returncode == 0
+
+
+def on_terminal(arguments) -> tuple[str, str]:
+    """Run a program with a terminal of 100 columns as its stdout; return what it wrote there, without colours, and to stderr."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "COLUMNS": "100", "TERM": "xterm"}
+    with subprocess.Popen(arguments, stdout=theirs, stderr=subprocess.PIPE, text=True, env=environment) as program:
+        os.close(theirs)
+        written = b""
+        while True:
+            try:
+                chunk = os.read(ours, 4096)
+            except OSError:  # Linux says EIO, not end of file, once the program has closed its end
+                break
+            if not chunk:
+                break
+            written += chunk
+        errors = program.stderr.read()
+    os.close(ours)
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", written.decode()).replace("\r\n", "\n"), errors
+
+
+def test_a_terminal_gets_a_table_of_few_cases_and_plain_lines_of_many(tmp_path):
+    suite = tmp_path / "few.toml"
+    suite.write_text("[[bench]]\nworkload = 'matmul'\naxes.n = [64, 128]")
+    out, err = on_terminal([sys.executable, "-c", BIG, str(suite)])
+    assert [line.split() for line in out.splitlines() if "@" in line] == [["matmul[n=64]@cpu", "few"], ["matmul[n=128]@cpu", "few"]]
+    assert err.startswith("2 cases, about ")
+    suite.write_text(f"[[bench]]\nworkload = 'matmul'\naxes.n = {list(range(1, 402))}")
+    out, err = on_terminal([sys.executable, "-c", BIG, str(suite)])
+    assert out.splitlines() == [f"matmul[n={n}]@cpu" for n in range(1, 402)]
+    assert err.startswith("401 cases, about ")
+
+
+def test_a_terminal_gets_a_table_of_suites():
+    out, _ = on_terminal([sys.executable, "-m", "dlbench", "list"])
+    assert [line.split()[:3] for line in out.splitlines() if "self" in line] == [["self", "2", "What"]]

@@ -1,0 +1,99 @@
+"""A stand-in for the module ``pynvml``: the same names, made-up cards, in an order of its own."""
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pynvml as real
+
+
+class NVMLError(Exception):
+    def __init__(self, value: int) -> None:
+        self.value = value
+        super().__init__(
+            {real.NVML_ERROR_NOT_SUPPORTED: "Not Supported", real.NVML_ERROR_NOT_FOUND: "Not Found"}.get(value, f"code {value}")
+        )
+
+
+@dataclass
+class Card:
+    """A card by what each query answers; a query set to an error code is refused with it."""
+
+    uuid: str
+    pci_bus_id: str
+    answers: dict[str, Any] = field(default_factory=dict)
+
+
+H200 = {
+    "nvmlDeviceGetCurrPcieLinkGeneration": 1,
+    "nvmlDeviceGetMaxPcieLinkGeneration": 5,
+    "nvmlDeviceGetCurrPcieLinkWidth": 8,
+    "nvmlDeviceGetMaxPcieLinkWidth": 16,
+    "nvmlDeviceGetNvLinkState": [1] * 18,
+    "nvmlDeviceGetEnforcedPowerLimit": 650_000,
+    "nvmlDeviceGetPowerManagementDefaultLimit": 700_000,
+    "nvmlDeviceGetPowerUsage": 120_500,
+    "nvmlDeviceGetClockInfo": {real.NVML_CLOCK_SM: 345, real.NVML_CLOCK_MEM: 3201},
+    "nvmlDeviceGetMaxClockInfo": {real.NVML_CLOCK_SM: 1980, real.NVML_CLOCK_MEM: 3202},
+    "nvmlDeviceGetEccMode": [1, 1],
+    "nvmlDeviceGetMigMode": [0, 0],
+    "nvmlDeviceGetPersistenceMode": 1,
+    "nvmlDeviceGetTemperature": {real.NVML_TEMPERATURE_GPU: 34},
+    "nvmlDeviceGetCurrentClocksEventReasons": 0x24,
+    "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=71), SimpleNamespace(pid=72)],
+    "nvmlDeviceGetGraphicsRunningProcesses": [SimpleNamespace(pid=72)],
+}
+
+
+class FakeNvml:
+    """The module. Handles are the cards themselves."""
+
+    NVMLError = NVMLError
+
+    def __init__(self, *cards: Card, driver: str = "580.65.06", init_error: int | None = None, mig: dict[str, Card] | None = None) -> None:
+        self.cards, self.driver, self.init_error, self.mig = cards, driver, init_error, mig or {}
+        self.open = 0
+        self.without: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self.__dict__.get("without", ()) or not hasattr(real, name):
+            raise AttributeError(name)
+        if name.startswith("NVML_"):
+            return getattr(real, name)
+        return lambda card, *which: self._answer(card, name, *which)
+
+    def nvmlInit(self) -> None:  # noqa: N802  # pynvml's spelling, here and below
+        if self.init_error is not None:
+            raise NVMLError(self.init_error)
+        self.open += 1
+
+    def nvmlShutdown(self) -> None:  # noqa: N802
+        self.open -= 1
+
+    def nvmlSystemGetDriverVersion(self) -> str:  # noqa: N802
+        return self.driver
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> Any:  # noqa: N802
+        return self._found(uuid if uuid in self.mig else None, next((card for card in self.cards if card.uuid == uuid), None))
+
+    def nvmlDeviceGetHandleByPciBusId(self, address: str) -> Any:  # noqa: N802
+        return self._found(next((card for card in self.cards if card.pci_bus_id == address), None))
+
+    def nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, instance: str) -> Card:  # noqa: N802
+        return self.mig[instance]
+
+    @staticmethod
+    def _found(*candidates: Any) -> Any:
+        for candidate in candidates:
+            if candidate is not None:
+                return candidate
+        raise NVMLError(real.NVML_ERROR_NOT_FOUND)
+
+    def _answer(self, card: Any, name: str, *which: int) -> Any:
+        assert isinstance(card, Card), f"{name} was asked of a MIG instance"
+        answer = card.answers.get(name, NVMLError(real.NVML_ERROR_NOT_SUPPORTED))
+        if isinstance(answer, Exception):
+            raise answer
+        if which and isinstance(answer, list) and which[0] >= len(answer):
+            raise NVMLError(real.NVML_ERROR_INVALID_ARGUMENT)
+        return answer[which[0]] if which else answer

@@ -1,0 +1,129 @@
+"""The harness against a clock that only moves when a call says so: every number is exact."""
+
+import gc
+
+import pytest
+
+from dlbench.core.model import Policy, Work
+from dlbench.harness.measure import Pace, TooSlow, take_samples, take_transfer
+from dlbench.testing import ManualClock
+
+PACE = Pace(block_s=0.002, warmup_s=0.2, warmup_calls=2)
+
+
+def calls_taking(clock, *seconds):
+    """A call that takes the given times, one after the other, and then the last for ever; it counts itself."""
+
+    def call():
+        clock.advance(seconds[min(call.count, len(seconds) - 1)])
+        call.count += 1
+
+    call.count = 0
+    return call
+
+
+def test_a_steady_fast_call_is_timed_in_blocks_of_the_least_length():
+    clock = ManualClock()
+    samples = take_samples(Work(call=calls_taking(clock, 0.5, 2**-16)), clock, PACE, Policy())
+    assert samples.first_call_s == 0.5
+    assert samples.calls == 132  # 2 ms / 15.26 µs, rounded up
+    # Ten equal blocks have an interval of no width: the round is precise enough.
+    assert samples.block_s == (2**-16,) * 10
+    assert samples.steady
+    # One warm-up block is of one call too many or too few at most: 0.2 s in blocks of 2 ms.
+    assert samples.warmup_s - samples.first_call_s == pytest.approx(0.2, abs=0.0021)
+
+
+def test_lazy_initialisation_in_the_first_call_does_not_set_the_block_length():
+    clock = ManualClock()
+    samples = take_samples(Work(call=calls_taking(clock, 3.0, 0.002, 2**-20)), clock, PACE, Policy())
+    assert samples.calls == 2098  # 2 ms / 0.9537 µs, rounded up
+
+
+def test_a_slow_call_gets_two_calls_of_warm_up_and_three_blocks_of_one():
+    clock = ManualClock()
+    call = calls_taking(clock, 0.9, 0.4)
+    samples = take_samples(Work(call=call), clock, PACE, Policy())
+    assert samples.first_call_s == 0.9
+    assert samples.calls == 1
+    assert samples.block_s == pytest.approx((0.4, 0.4, 0.4))
+    assert samples.warmup_s == pytest.approx(1.3)
+    assert call.count == 5
+
+
+def test_a_call_that_cannot_be_done_by_the_deadline_says_so_after_two_calls():
+    clock = ManualClock()
+    call = calls_taking(clock, 15.0)
+    with pytest.raises(TooSlow, match=r"one call takes 15 s, so 3 timed ones would end behind the deadline"):
+        take_samples(Work(call=call), clock, PACE, Policy(), deadline=60.0)
+    assert call.count == 2
+
+
+def test_a_call_that_never_settles_is_measured_and_flagged():
+    clock = ManualClock()
+    times = [1e-3 * 1.01**i for i in range(400)]
+    samples = take_samples(Work(call=calls_taking(clock, *times)), clock, PACE, Policy(max_warmup_s=0.5))
+    assert not samples.steady
+    assert samples.warmup_s == pytest.approx(0.5, abs=0.05)
+    assert len(samples.block_s) >= 3
+
+
+def test_noise_gets_blocks_until_the_time_is_spent():
+    clock = ManualClock()
+    times = [0.01, 0.03] * 500
+    samples = take_samples(Work(call=calls_taking(clock, *times)), clock, PACE, Policy(round_s=0.3, max_warmup_s=0.3))
+    assert samples.calls == 1
+    assert sum(samples.block_s) == pytest.approx(0.3, abs=0.03)
+
+
+def test_noise_never_gets_more_than_the_most_blocks():
+    clock = ManualClock()
+    times = [0.01, 0.03] * 500
+    samples = take_samples(Work(call=calls_taking(clock, *times)), clock, PACE, Policy(round_s=1e9, max_blocks=25, max_warmup_s=0.3))
+    assert len(samples.block_s) == 25
+
+
+def test_before_runs_untimed_ahead_of_every_single_call():
+    clock = ManualClock()
+    call = calls_taking(clock, 0.001)
+    before = calls_taking(clock, 0.05)
+    samples = take_samples(Work(call=call, before=before), clock, PACE, Policy())
+    assert samples.calls == 1
+    assert samples.block_s == pytest.approx([0.001] * 10)
+    assert before.count == call.count
+
+
+def test_an_accelerator_gets_longer_blocks_and_ten_calls_of_warm_up():
+    clock = ManualClock()
+    call = calls_taking(clock, 0.09)
+    samples = take_samples(Work(call=call), clock, Pace(0.02, 0.5, 10), Policy(round_s=0.27))
+    assert samples.calls == 1
+    assert len(samples.block_s) == 3
+    assert call.count == 13 + 2  # two first calls, ten steady warm-up blocks, three timed
+
+
+def test_the_garbage_collector_is_off_while_timing_and_back_on_afterwards():
+    clock = ManualClock()
+    seen = set()
+
+    def call():
+        seen.add(gc.isenabled())
+        clock.advance(0.2)
+
+    take_samples(Work(call=call), clock, PACE, Policy())
+    assert seen == {False}
+    assert gc.isenabled()
+
+
+class _Tensor:
+    def __init__(self, nbytes):
+        self.nbytes = nbytes
+
+
+def test_copies_are_timed_both_ways_and_their_medians_kept():
+    clock = ManualClock()
+    there, back = calls_taking(clock, 9.0, 0.5, 0.1, 0.2, 0.3, 0.4), calls_taking(clock, 9.0, 9.0, 0.02)
+    transfer = take_transfer([_Tensor(100), _Tensor(20)], [_Tensor(8)], lambda _: there(), lambda _: back(), clock)
+    assert (transfer.h2d_bytes, transfer.d2h_bytes) == (120, 8)
+    assert transfer.h2d_s == pytest.approx(0.3)
+    assert transfer.d2h_s == pytest.approx(0.02)

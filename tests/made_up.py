@@ -1,0 +1,94 @@
+"""Result files with made-up measurements, so that tests can assert exact numbers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from dlbench.core.model import Case, Measurement, Memory, Policy, Samples, Status, Transfer, Value
+from dlbench.core.store import ResultWriter
+
+CPU = "AMD EPYC 7B13"
+GPU = "NVIDIA H200"
+NAMES = {"cpu": CPU, "cuda:0": GPU}
+NO_COPY = "inputs are in host memory already"
+
+
+def case(workload: str = "train_step", device: str = "cpu", suite: str = "quick", **params: Value) -> Case:
+    """A case whose id shows every parameter."""
+    shown = ",".join(f"{name}={value}" for name, value in params.items())
+    return Case(f"{workload}[{shown}]@{device}", suite, workload, params, device)
+
+
+def rounds_of(a_case: Case, rounds: Sequence[Sequence[float]], calls: int = 1, **fields: Any) -> list[Measurement]:
+    """One ok measurement for each list of block times; other fields as on that kind of device, unless given."""
+    on_cpu = a_case.device == "cpu"
+    defaults: dict[str, Any] = {
+        "device_name": NAMES[a_case.device],
+        "threads": 2,
+        "items": 8,
+        "flops": 1e9,
+        "memory": Memory(host_peak_bytes=3 << 20) if on_cpu else Memory(5 << 20, 6 << 20, 3 << 20),
+        "transfer": None if on_cpu else Transfer(1000, 0.25, 10, 0.125),
+        "nulls": {"transfer": NO_COPY} if on_cpu else {},
+        "math": {"tf32": False},
+    }
+    steady = fields.pop("steady", True)
+    return [
+        Measurement(a_case, number, Status.OK, samples=Samples(calls, tuple(blocks), 9.0, 0.5, steady), **{**defaults, **fields})
+        for number, blocks in enumerate(rounds)
+    ]
+
+
+def flat(seconds: Sequence[float]) -> list[list[float]]:
+    """Rounds of three blocks that all took the same time."""
+    return [[each] * 3 for each in seconds]
+
+
+def ended(a_case: Case, status: Status, reason: str, number: int = 0) -> Measurement:
+    """A case that did not go well."""
+    return Measurement(a_case, number, status, reason, device_name=NAMES.get(a_case.device), threads=2)
+
+
+def write(
+    path: Path, measurements: Sequence[Measurement], *, planned: int | None = None, finished: bool = True, policy: Policy | None = None
+) -> Path:
+    """Write a result file as a run does."""
+    header: Mapping[str, Any] = {
+        "environment": {},
+        "suites": ["quick"],
+        "policy": asdict(policy or Policy()),
+        "seed": 1,
+        "planned": {"count": len({each.case.id for each in measurements}) if planned is None else planned},
+        "devices": [{"id": device, "name": name} for device, name in NAMES.items()],
+    }
+    writer = ResultWriter.create(path, dict(header))
+    for measurement in measurements:
+        writer.append(measurement.to_json())
+    if finished:
+        writer.append({"kind": "footer"})
+    writer.close()
+    return path
+
+
+SEVEN = (1.00, 1.01, 0.99, 1.02, 0.98, 1.03, 0.97)
+"""Seven rounds around one second, 3 % to either side."""
+
+
+def both_kinds(cpu_s: float = 0.4, gpu_s: float = 0.01, rounds: int = 7) -> list[Measurement]:
+    """The same training steps on a CPU and on an accelerator that is ``cpu_s / gpu_s`` times as fast on each."""
+    cpu_times, gpu_times = ([scale * each for each in SEVEN[:rounds]] for scale in (cpu_s, gpu_s))
+    measurements: list[Measurement] = []
+    for batch in (8, 64):
+        for dtype in ("fp32", "bf16"):
+            for device, times in (("cpu", cpu_times), ("cuda:0", gpu_times)):
+                # A batch eight times as large takes four times as long; bf16 halves that on the accelerator only.
+                factor = (4 if batch == 64 else 1) * (0.5 if dtype == "bf16" and device != "cpu" else 1)
+                a_case = case("train_step", device, model="resnet18", batch=batch, dtype=dtype)
+                measurements += rounds_of(a_case, flat([factor * each for each in times]), items=batch, flops=batch * 1e9)
+    return measurements
+
+
+def without_rounds(measurement: Measurement) -> Measurement:
+    """The same with its samples left out, as an ``observe`` is."""
+    return replace(measurement, samples=None)

@@ -1,0 +1,96 @@
+"""The suites that come with dlbench, held against the real workloads."""
+
+import pytest
+
+from dlbench.core.model import Policy
+from dlbench.harness import planning, registry
+from dlbench.harness.registry import Dtype
+from dlbench.harness.suite import builtin_names, load, load_all
+
+NAMES = ["batch", "cnn", "conv", "full", "matmul", "precision", "quick", "self"]
+MODELS = {"alexnet", "vgg11", "vgg16", "vgg19", "resnet18", "resnet50", "resnet101"}
+
+
+@pytest.fixture(scope="module")
+def signatures():
+    registry.load_builtins()
+    return {name: workload.signature for name, workload in registry.all_workloads().items()}
+
+
+@pytest.fixture(scope="module")
+def planned(signatures):
+    def cases(*names):
+        suites = load_all(names)
+        planning.check(suites, signatures)
+        return list(planning.plan(suites, signatures, ["cpu"]))
+
+    return cases
+
+
+def values(cases, workload, parameter):
+    return {case.params[parameter] for case in cases if case.workload == workload}
+
+
+def test_these_suites_are_shipped():
+    assert builtin_names() == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_plans_valid_cases_and_asks_a_question(name, planned):
+    assert load(name).about
+    assert all(case.suite == name for case in planned(name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_suite_plans_a_case_twice_but_full(name, planned):
+    assert name == "full" or len(planned(name)) == planning.count([load(name)], ["cpu"])
+
+
+def test_quick_holds_real_models_and_ends_in_three_minutes(planned):
+    cases = planned("quick")
+    assert len(cases) == 14
+    assert values(cases, "train_step", "model") == {"alexnet", "resnet18"}
+    assert values(cases, "infer_step", "model") == {"alexnet", "resnet18", "resnet50", "vgg16"}
+    assert values(cases, "matmul", "dtype") == {"fp32", "bf16"}
+    assert any("m" in case.params for case in cases if case.workload == "matmul")
+    assert any(case.workload == "conv2d" for case in cases)
+    policy = load("quick").policy
+    assert policy.budget_s == 150
+    assert planning.estimate(Policy(rounds=1, max_rounds=1, round_s=policy.round_s), len(cases)) <= 22
+
+
+def test_cnn_trains_and_infers_every_model(planned):
+    cases = planned("cnn")
+    assert values(cases, "train_step", "model") == values(cases, "infer_step", "model") == MODELS
+
+
+def test_batch_sweeps_every_model_by_powers_of_two(planned):
+    cases = planned("batch")
+    for workload in ("train_step", "infer_step"):
+        for model in ("alexnet", "resnet18", "resnet50"):
+            swept = [case.params["batch"] for case in cases if case.workload == workload and case.params["model"] == model]
+            assert swept == [1, 2, 4, 8, 16, 32, 64, 128, 256]
+
+
+def test_precision_takes_every_precision_through_every_workload(planned):
+    cases = planned("precision")
+    for workload in ("matmul", "conv2d", "train_step", "infer_step"):
+        assert values(cases, workload, "dtype") == set(Dtype.__args__)
+
+
+def test_full_is_all_the_others_together(planned):
+    others = planned("quick", "matmul", "conv", "cnn", "batch", "precision")
+    assert [case.id for case in planned("full")] == [case.id for case in others]
+    assert planning.count([load("full")], ["cpu"]) == planning.count(
+        load_all(["quick", "matmul", "conv", "cnn", "batch", "precision"]), ["cpu"]
+    )
+
+
+def test_self_costs_a_known_time(planned):
+    assert [case.id for case in planned("self")] == [
+        "noop[]@cpu",
+        "spin[seconds=5e-05]@cpu",
+        "spin[seconds=0.0005]@cpu",
+        "spin[seconds=0.005]@cpu",
+        "spin[seconds=0.05]@cpu",
+    ]

@@ -1,0 +1,126 @@
+"""Training and inference steps: real steps, in every precision, that stay finite."""
+
+import math
+from typing import get_args
+
+import pytest
+import torch
+from torch import nn
+
+from dlbench.harness.registry import Dtype
+from dlbench.workloads import cnn
+from dlbench.workloads.precision import output, storage
+
+CPU = torch.device("cpu")
+# On a CPU without native fp16 a real network takes minutes a step.
+FP16 = ("fp16", "amp_fp16")
+
+
+def tiny_network(name: str) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, kernel_size=32, stride=32), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 7 * 7, 1000))
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> list[nn.Module]:
+    """Make every model a tiny one; the list holds those that were built."""
+    built: list[nn.Module] = []
+
+    def build(name: str) -> nn.Module:
+        built.append(tiny_network(name))
+        return built[-1]
+
+    monkeypatch.setattr(cnn, "build", build)
+    return built
+
+
+@pytest.mark.parametrize("dtype", [d for d in get_args(Dtype) if d not in FP16])
+def test_resnet18_trains_two_steps_to_a_finite_loss(dtype: Dtype) -> None:
+    torch.manual_seed(0)
+    work = cnn.train_step(CPU, model="resnet18", batch=1, dtype=dtype)
+    images, labels = work.inputs
+    assert (images.shape, images.dtype) == ((1, 3, 224, 224), storage(dtype))
+    assert (labels.shape, labels.dtype) == ((1,), torch.int64)
+    assert (work.items, work.flops) == (1, 10_648_412_160)
+    first, second = work.call(), work.call()
+    assert first.shape == ()
+    assert not first.requires_grad
+    assert math.isfinite(first.item())
+    assert math.isfinite(second.item())
+    assert first.item() != second.item()
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize("dtype", get_args(Dtype))
+def test_every_precision_and_optimizer_learns_its_batch(tiny: list[nn.Module], dtype: Dtype, optimizer: str) -> None:
+    torch.manual_seed(0)
+    work = cnn.train_step(CPU, model="resnet18", batch=4, dtype=dtype, optimizer=optimizer)
+    losses = [work.call().item() for _ in range(5)]
+    assert all(map(math.isfinite, losses))
+    assert losses[-1] < losses[0]
+    assert all(torch.isfinite(p).all() and p.dtype == storage(dtype) for p in tiny[0].parameters())
+
+
+def test_labels_cover_the_classes(tiny: list[nn.Module]) -> None:
+    labels = cnn.train_step(CPU, model="resnet18", batch=512).inputs[1]
+    assert 0 <= labels.min() < 100
+    assert 900 < labels.max() <= 999
+
+
+def test_a_step_is_the_step_written_out(tiny: list[nn.Module]) -> None:
+    torch.manual_seed(7)
+    work = cnn.train_step(CPU, model="resnet18", batch=2, dtype="fp64")
+    torch.manual_seed(7)
+    network = tiny_network("resnet18").double()
+    images = torch.randn(2, 3, 224, 224).double()
+    labels = torch.randint(1000, (2,))
+    velocity = {name: torch.zeros_like(p) for name, p in network.named_parameters()}
+    for _ in range(2):
+        network.zero_grad()
+        loss = -torch.log_softmax(network(images), 1)[torch.arange(2), labels].mean()
+        loss.backward()
+        with torch.no_grad():
+            for name, p in network.named_parameters():
+                velocity[name] = 0.9 * velocity[name] + p.grad + 1e-4 * p
+                p -= 1e-4 * velocity[name]
+        assert work.call().item() == pytest.approx(loss.item(), rel=1e-12)
+    for ours, theirs in zip(tiny[0].parameters(), network.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("dtype", get_args(Dtype))
+def test_inference_gives_logits_without_a_gradient(tiny: list[nn.Module], dtype: Dtype) -> None:
+    work = cnn.infer_step(CPU, model="resnet18", batch=2, dtype=dtype)
+    logits = work.call()
+    assert (logits.shape, logits.dtype) == ((2, 1000), output(dtype))
+    assert logits.is_inference()
+    assert not tiny[0].training
+    assert torch.equal(logits, work.call())
+    assert [tuple(each.shape) for each in work.inputs] == [(2, 3, 224, 224)]
+
+
+def test_inference_of_a_real_network_counts_its_operations() -> None:
+    work = cnn.infer_step(CPU, model="alexnet", batch=2)
+    assert (work.items, work.flops) == (2, 2 * 1_428_376_960)
+    assert torch.isfinite(work.call()).all()
+
+
+def test_channels_last_is_channels_last_in_images_and_weights() -> None:
+    network, images = cnn.classifier(CPU, "resnet18", 2, "fp32", "channels_last")
+    spatial = [p for p in network.parameters() if p.dim() == 4 and p.shape[-1] > 1]
+    assert len(spatial) == 17
+    for tensor in (images, *spatial):
+        assert tensor.is_contiguous(memory_format=torch.channels_last)
+        assert not tensor.is_contiguous()
+    seen = []
+    network.layer4[1].conv2.register_forward_hook(lambda _, __, y: seen.append(y.is_contiguous(memory_format=torch.channels_last)))
+    with torch.inference_mode():
+        network(images)
+    assert seen == [True]
+
+
+def test_the_same_seed_gives_the_same_step() -> None:
+    def loss() -> float:
+        torch.manual_seed(11)
+        return cnn.train_step(CPU, model="resnet18", batch=1).call().item()
+
+    assert loss() == pytest.approx(loss(), rel=1e-5)

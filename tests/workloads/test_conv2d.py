@@ -1,0 +1,91 @@
+"""Convolutions: right results and gradients, and counts by independent formulas."""
+
+from typing import get_args
+
+import pytest
+import torch
+from torch.nn import functional as F  # noqa: N812
+from torch.utils.flop_counter import FlopCounterMode
+
+from dlbench.harness.registry import Dtype
+from dlbench.workloads.conv2d import conv2d
+from dlbench.workloads.precision import output, storage
+
+CPU = torch.device("cpu")
+SHAPE = {"batch": 2, "channels": 3, "size": 9, "filters": 4, "kernel": 3}
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 3e-2, torch.float16: 3e-3}
+
+
+def as_matrix_product(x: torch.Tensor, weight: torch.Tensor, stride: int, padding: int) -> torch.Tensor:
+    columns = F.unfold(x, weight.shape[-2:], stride=stride, padding=padding)  # (batch, channels k k, out out)
+    out = (x.shape[-1] + 2 * padding - weight.shape[-1]) // stride + 1
+    return (weight.flatten(1) @ columns).unflatten(-1, (out, out))
+
+
+def assert_close(actual: torch.Tensor, exact: torch.Tensor, computed_in: torch.dtype) -> None:
+    assert actual.shape == exact.shape
+    assert (actual.double() - exact).abs().max().item() <= TOLERANCE[computed_in] * exact.abs().max().item()
+
+
+@pytest.mark.parametrize("dtype", get_args(Dtype))
+@pytest.mark.parametrize(("stride", "padding"), [(1, None), (2, 0)])
+def test_forward_convolves_its_inputs(dtype: Dtype, stride: int, padding: int | None) -> None:
+    work = conv2d(CPU, **SHAPE, stride=stride, padding=padding, dtype=dtype)
+    x, weight = work.inputs
+    y = work.call()
+    assert (x.dtype, weight.dtype, y.dtype) == (storage(dtype), storage(dtype), output(dtype))
+    assert_close(y, as_matrix_product(x.double(), weight.double(), stride, 1 if padding is None else padding), y.dtype)
+
+
+@pytest.mark.parametrize("dtype", ["fp64", "fp32", "amp_bf16", "fp16"])
+def test_forward_and_backward_gives_the_gradients_of_both_inputs(dtype: Dtype) -> None:
+    torch.manual_seed(5)
+    work = conv2d(CPU, **SHAPE, stride=2, direction="forward_backward", dtype=dtype)
+    torch.manual_seed(5)
+    x, weight, gradient = (torch.randn(s).to(storage(dtype)) for s in ((2, 3, 9, 9), (4, 3, 3, 3), (2, 4, 5, 5)))
+    x, weight = x.double().requires_grad_(), weight.double().requires_grad_()
+    exact = torch.autograd.grad(as_matrix_product(x, weight, 2, 1), (x, weight), gradient.to(output(dtype)).double())
+    for _ in range(2):  # the second call gives the same: nothing adds up
+        for actual, expected in zip(work.call(), exact, strict=True):
+            assert actual.dtype == storage(dtype)
+            assert_close(actual, expected, computed_in=output(dtype))
+    assert all(each.grad is None and not each.requires_grad for each in work.inputs)
+
+
+@pytest.mark.parametrize("direction", ["forward", "forward_backward"])
+@pytest.mark.parametrize(("stride", "padding"), [(1, None), (2, 0), (3, 2)])
+def test_operations_are_those_that_torch_counts(direction: str, stride: int, padding: int | None) -> None:
+    work = conv2d(CPU, **SHAPE, stride=stride, padding=padding, direction=direction)
+    with FlopCounterMode(display=False) as counter:
+        work.call()
+    assert work.flops == counter.get_total_flops()
+    assert work.items == 2
+
+
+def test_bytes_are_each_tensor_once_a_convolution() -> None:
+    x, weight, y = 2 * 3 * 9 * 9, 4 * 3 * 3 * 3, 2 * 4 * 9 * 9
+    assert conv2d(CPU, **SHAPE).bytes == (x + weight + y) * 4
+    assert conv2d(CPU, **SHAPE, dtype="fp64").bytes == (x + weight + y) * 8
+    assert conv2d(CPU, **SHAPE, dtype="amp_bf16").bytes == (x + weight) * 4 + y * 2
+    assert conv2d(CPU, **SHAPE, direction="forward_backward").bytes == 3 * (x + weight + y) * 4
+
+
+@pytest.mark.parametrize("direction", ["forward", "forward_backward"])
+def test_channels_last_is_channels_last_in_and_out(direction: str) -> None:
+    work = conv2d(CPU, **SHAPE, layout="channels_last", direction=direction)
+    results = work.call()
+    for tensor in (*work.inputs, *(results if isinstance(results, tuple) else (results,))):
+        assert tensor.is_contiguous(memory_format=torch.channels_last)
+        assert not tensor.is_contiguous()
+
+
+def test_layouts_compute_the_same_numbers() -> None:
+    torch.manual_seed(1)
+    plain = conv2d(CPU, **SHAPE).call()
+    torch.manual_seed(1)
+    torch.testing.assert_close(conv2d(CPU, **SHAPE, layout="channels_last").call().contiguous(), plain)
+
+
+def test_a_kernel_larger_than_the_padded_image_is_refused() -> None:
+    with pytest.raises(ValueError, match="a kernel of 7 is larger than an image of 4 with 1 padding at each side"):
+        conv2d(CPU, batch=1, channels=1, size=4, filters=1, kernel=7, padding=1)

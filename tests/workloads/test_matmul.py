@@ -1,0 +1,47 @@
+"""Matrix products: right results, and counts by independent formulas."""
+
+from typing import get_args
+
+import pytest
+import torch
+
+from dlbench.core.model import Work
+from dlbench.harness.registry import Dtype
+from dlbench.workloads.matmul import matmul
+from dlbench.workloads.precision import output, storage
+
+CPU = torch.device("cpu")
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 2e-3}
+
+
+def counts(work: Work) -> tuple[float | None, float | None, float | None]:
+    return work.items, work.flops, work.bytes
+
+
+@pytest.mark.parametrize("dtype", get_args(Dtype))
+@pytest.mark.parametrize("batch", [1, 3])
+def test_the_call_multiplies_its_inputs(dtype: Dtype, batch: int) -> None:
+    work = matmul(CPU, n=8, m=4, k=16, batch=batch, dtype=dtype)
+    a, b = work.inputs
+    stack = (batch,) if batch > 1 else ()
+    product = work.call()
+    assert (a.shape, b.shape, product.shape) == ((*stack, 4, 16), (*stack, 16, 8), (*stack, 4, 8))
+    assert (a.dtype, b.dtype, product.dtype) == (storage(dtype), storage(dtype), output(dtype))
+    exact = torch.einsum("...mk,...kn->...mn", a.double(), b.double())
+    scale = exact.abs().max().item()
+    assert (product.double() - exact).abs().max().item() <= TOLERANCE[product.dtype] * scale
+
+
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [
+        ({"n": 10}, (1, 2000, 3 * 100 * 4)),
+        ({"n": 10, "dtype": "fp64"}, (1, 2000, 3 * 100 * 8)),
+        ({"n": 8, "m": 4, "k": 16}, (1, 1024, (64 + 128 + 32) * 4)),
+        ({"n": 8, "m": 4, "k": 16, "batch": 5}, (5, 5120, 5 * (64 + 128 + 32) * 4)),
+        ({"n": 8, "m": 4, "k": 16, "dtype": "amp_bf16"}, (1, 1024, (64 + 128) * 4 + 32 * 2)),
+        ({"n": 8, "m": 4, "dtype": "bf16"}, (1, 512, (32 + 64 + 32) * 2)),
+    ],
+)
+def test_counts_are_those_of_the_shapes(params: dict[str, object], expected: tuple[int, int, int]) -> None:
+    assert counts(matmul(CPU, **params)) == expected

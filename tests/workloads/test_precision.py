@@ -1,0 +1,52 @@
+"""Every precision is what its name says, on the same numbers."""
+
+from typing import get_args
+
+import pytest
+import torch
+
+from dlbench.harness.registry import Dtype
+from dlbench.workloads.precision import autocast, operands, output, storage
+
+CPU = torch.device("cpu")
+
+
+def test_storage_and_output_of_every_precision() -> None:
+    assert {dtype: (storage(dtype), output(dtype)) for dtype in get_args(Dtype)} == {
+        "fp64": (torch.float64, torch.float64),
+        "fp32": (torch.float32, torch.float32),
+        "tf32": (torch.float32, torch.float32),
+        "bf16": (torch.bfloat16, torch.bfloat16),
+        "fp16": (torch.float16, torch.float16),
+        "amp_bf16": (torch.float32, torch.bfloat16),
+        "amp_fp16": (torch.float32, torch.float16),
+    }
+
+
+@pytest.mark.parametrize("dtype", get_args(Dtype))
+def test_operands_are_the_same_numbers_in_every_precision(dtype: Dtype) -> None:
+    torch.manual_seed(3)
+    a, b = operands(CPU, (4, 5), (6,), dtype=dtype)
+    torch.manual_seed(3)
+    expected_a, expected_b = torch.randn(4, 5), torch.randn(6)
+    assert a.dtype == b.dtype == storage(dtype)
+    assert torch.equal(a, expected_a.to(storage(dtype)))
+    assert torch.equal(b, expected_b.to(storage(dtype)))
+
+
+def test_autocast_is_on_inside_the_function_only_and_only_for_amp() -> None:
+    def in_force() -> torch.dtype | None:
+        return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+
+    assert {dtype: autocast(CPU, dtype, in_force)() for dtype in get_args(Dtype)} == {
+        **dict.fromkeys(("fp64", "fp32", "tf32", "bf16", "fp16")),
+        "amp_bf16": torch.bfloat16,
+        "amp_fp16": torch.float16,
+    }
+    assert in_force() is None
+
+
+def test_a_pure_precision_is_called_without_a_wrapper() -> None:
+    def function() -> None: ...
+
+    assert autocast(CPU, "fp32", function) is function

@@ -1,0 +1,37 @@
+"""Importing the package registers what suites name."""
+
+from dlbench.harness import registry
+
+
+def test_the_workloads_of_dlbench_register_under_their_names_and_tags() -> None:
+    registry.load_builtins()
+    tags = {name: each.signature.tags for name, each in registry.all_workloads().items() if each.function.__module__.startswith("dlbench.")}
+    assert tags == {
+        "train_step": ("cnn", "training"),
+        "infer_step": ("cnn", "inference"),
+        "conv2d": ("compute",),
+        "matmul": ("compute",),
+        "noop": ("self",),
+        "spin": ("self",),
+    }
+
+
+def test_signatures_say_what_is_required_and_what_is_valid() -> None:
+    registry.load_builtins()
+    signature = {name: registry.get(name).signature for name in ("matmul", "conv2d", "train_step", "infer_step", "noop", "spin")}
+    required = {name: [p.name for p in each.parameters if p.required] for name, each in signature.items()}
+    assert required == {
+        "matmul": ["n"],
+        "conv2d": ["batch", "channels", "size", "filters", "kernel"],
+        "train_step": ["model", "batch"],
+        "infer_step": ["model", "batch"],
+        "noop": [],
+        "spin": [],
+    }
+    model = signature["train_step"].parameter("model")
+    padding = signature["conv2d"].parameter("padding")
+    assert model is not None
+    assert "resnet50" in model.choices
+    assert padding is not None
+    assert (padding.check(0), padding.check(None)) == (0, None)
+    assert all(each.about.endswith(".") for each in signature.values())
