@@ -43,7 +43,7 @@ def set_up(name: str, device: str = "cpu", **params: Any) -> Work:
             raise UsageError(f"{name}: {parameter.name} is required")
     if params:
         raise UsageError(f"{name} has no parameter '{next(iter(params))}'")
-    backend, torch_device = backends.find(device)
+    _, torch_device = backends.find(device)
     backends.set_math(str(checked.get("dtype", "fp32")))
     torch.manual_seed(0)
     return workload.set_up(torch_device, {key: value for key, value in checked.items() if value is not None})

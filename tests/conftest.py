@@ -1,1 +1,6 @@
-"""Its being here puts this folder on the import path, so that the tests in the folders below share `made_up`."""
+"""Helpers of the tests live beside them: ``import front_door``."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

@@ -13,14 +13,15 @@ from dlbench.core.model import Value
 from dlbench.core.summary import Row
 from dlbench.core.units import one_line
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = ("=", "+", "-", "@")
 """A spreadsheet runs a cell that begins so (OWASP, CSV injection); a quote in front makes it text."""
 
 
 def render(frame: pd.DataFrame, to: str) -> str:
     """Return the frame as text in the format ``to``: csv, json or md, a line break at the end.
 
-    A null is an empty cell, in json ``null``; flags are true and false. Raises UsageError for another format.
+    A null is an empty cell, in json ``null``; flags are true and false. In csv and md every row is one line. Raises
+    UsageError for another format.
     """
     if to not in FORMATS:
         raise UsageError(f"there is no format '{to}'{nearest(to, list(FORMATS))}")
@@ -56,7 +57,8 @@ def _cell(value: Value | None) -> str:
 
 
 def _inert(text: str) -> str:
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    line = one_line(text)
+    return f"'{line}" if line.startswith(_FORMULA) else line
 
 
 def _escaped(text: str) -> str:

@@ -109,10 +109,10 @@ def _natural(value: Value, widest_first: bool = False) -> tuple[Any, ...]:
     if not isinstance(value, str):
         return 0, value
     parts = re.split(r"(\d+)", value)  # text and digits in turn
-    numbers = [int(digits) for digits in parts[1::2]]
+    numbers = [*map(int, parts[1::2]), 0]
     if widest_first:
-        return 1, [-number for number in numbers], value
-    return 1, [(text, number) for text, number in zip(parts[::2], [*numbers, 0], strict=True)]
+        return 1, [("", -number) for number in numbers], value
+    return 1, list(zip(parts[::2], numbers, strict=True)), value
 
 
 def _device_names(run: RunFile) -> dict[str, str]:

@@ -1,9 +1,10 @@
 """Rows and ratios as tables for people. The door to rich tables."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -48,10 +49,11 @@ def _speedups(same: Pairs, own_best: Pairs) -> tuple[list[RenderableType], list[
     return [Text(line, style="bold") for line in sentences.headlines(same, own_best)], [Text(), *tables]
 
 
-def results_table(rows: Sequence[Row], rounds: Sequence[Rounds]) -> Table:
+def results_table(rows: Sequence[Row], rounds: Sequence[Rounds]) -> RenderableType:
     """Return the table of cases; ``rounds[i]`` is what the rounds of ``rows[i]`` gave.
 
-    Devices that ran the same work stand one below the other; a column with nothing to show is left out.
+    Devices that ran the same work stand one below the other. A column with nothing to show is left out; where the screen is too
+    narrow for the others, so are some of them, and a line below the table says which.
     """
     several = sentences.several_runs(rows, "case")
     entries = _together(rows, rounds)
@@ -72,7 +74,7 @@ def results_table(rows: Sequence[Row], rounds: Sequence[Rounds]) -> Table:
         ("copies", [_shown(row["transfer.share"], units.percent) for row in ordered]),
         ("notes", [_text(", ".join(sentences.notes(row))) for row in ordered]),
     ]
-    return _table(None, [(title, cells) for title, cells in columns if title == "case" or any(cell.plain for cell in cells)])
+    return _Fitting([(title, cells) for title, cells in columns if title == "case" or any(cell.plain for cell in cells)])
 
 
 def legend(rows: Sequence[Row], rounds: Sequence[Rounds]) -> list[RenderableType]:
@@ -107,6 +109,32 @@ def best_table(pairs: Pairs) -> Table:
     return _table("Each side at its own best batch and precision: how many times the throughput", columns + _ratios(rows))
 
 
+@dataclass(frozen=True)
+class _Fitting:
+    """A table that drops columns on a narrow screen, the least missed first, rather than squeeze the case into a few letters."""
+
+    columns: _Columns
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        shown, dropped = self.columns, []
+        for title in ("copies", "memory", "FLOP/s", "items/s"):
+            if _least_width(shown) > options.max_width and title in dict(shown):
+                shown = [column for column in shown if column[0] != title]
+                dropped.append(title)
+        yield _table(None, shown)
+        if dropped:
+            yield Text(f"not shown at this width: {', '.join(reversed(dropped))}; widen the terminal, or use --format csv\n", style="dim")
+
+
+def _least_width(columns: _Columns) -> int:
+    """Return the screen columns that all of them take where the case has no more than it needs to be read."""
+    widths = [max(len(title), *(cell.cell_len for cell in cells)) if cells else len(title) for title, cells in columns[1:]]
+    return _CASE_WIDTH + sum(width + 2 for width in widths)
+
+
+_CASE_WIDTH = 24
+
+
 def _devices(rows: Sequence[Row]) -> list[RenderableType]:
     return [Text(line, style="dim") for line in sentences.devices(rows)]
 
@@ -114,7 +142,9 @@ def _devices(rows: Sequence[Row]) -> list[RenderableType]:
 def _table(title: str | None, columns: _Columns) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for name, _ in columns:
-        table.add_column(_text(name), justify="left" if name in _WORDS else "right", overflow="fold")
+        # Words fold where the screen is narrow, a number never: half of one is another number.
+        words = name in _WORDS
+        table.add_column(_text(name), justify="left" if words else "right", overflow="fold" if words else "ellipsis", no_wrap=not words)
     for cells in zip(*(cells for _, cells in columns), strict=True):
         table.add_row(*cells)
     return table
@@ -148,13 +178,13 @@ def _together(rows: Sequence[Row], rounds: Sequence[Rounds]) -> list[tuple[Row, 
 
 def _case_cell(row: Row) -> Text:
     cell = _text(sentences.short(sentences.key(row)))
-    if row["case.status"] != "ok":
+    if row["case.status"] not in ("ok", None):
         cell.append(f"\n{units.one_line(str(row['case.reason'] or 'no reason given'))}", style="yellow")
     return cell
 
 
 def _time_cell(row: Row) -> Text:
-    if row["case.status"] == "ok":
+    if row["case.status"] in ("ok", None):  # None: planned, and not measured yet
         return _shown(row["time.median_s"], units.seconds)
     return Text(str(row["case.status"]), style="red" if Status(str(row["case.status"])).is_failure else "yellow")
 

@@ -90,8 +90,8 @@ class Progress:
         return f"round {self.round + 1}{of}, {self.left_in_round} case{'' if self.left_in_round == 1 else 's'} left"
 
     def _has_ended(self, case: Case) -> bool:
-        measurements = self.measurements.get(case.id)
-        return bool(measurements) and measurements[-1].status is not Status.OK
+        measurements = self.measurements.get(case.id, [])
+        return any(measurement.status is not Status.OK for measurement in measurements[-1:])
 
 
 class PlainLines(Observer):
@@ -120,9 +120,7 @@ class PlainLines(Observer):
 class LiveTable(Observer):
     """The table of results so far, redrawn as each case starts and ends."""
 
-    def __init__(
-        self, progress: Progress, path: Path, show: "Callable[[RenderableType], None]", height: Callable[[], int]
-    ) -> None:
+    def __init__(self, progress: Progress, path: Path, show: "Callable[[RenderableType], None]", height: Callable[[], int]) -> None:
         self._progress = progress
         self._path = path
         self._show = show
@@ -163,7 +161,8 @@ class LiveTable(Observer):
         left_s = self._progress.left_s()
         left = "" if left_s is None else f", about {units.clock_time(left_s)} left"
         status = Text(f"{self._progress.where()}, {units.clock_time(self._progress.elapsed_s())} gone{left}", style="bold")
-        now = Text(units.one_line(f"now {current.id}" if current else f"writing {self._path}"), style="dim", no_wrap=True, overflow="ellipsis")
+        doing = f"now {current.id}" if current else f"writing {self._path}"
+        now = Text(units.one_line(doing), style="dim", no_wrap=True, overflow="ellipsis")
         self._show(Group(results_table(rows, rounds), status, now))
 
     def _entry(self, measurements: Sequence[Measurement]) -> tuple[Row, Rounds]:

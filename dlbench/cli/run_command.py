@@ -22,7 +22,7 @@ from dlbench.harness.runner import Isolation, default_isolation, run_rounds
 DEFAULT_SUITE = "quick"
 
 
-class Duration(click.ParamType):
+class Duration(click.ParamType[float]):
     """``90s``, ``1.5m`` and the like, as seconds."""
 
     name = "duration"
@@ -100,7 +100,12 @@ def command(
             session = sessions.go_on(unfinished, greet(host, plugins, (), threads), changes, threads)
         else:
             plan = planned(
-                names or (DEFAULT_SUITE,), expression, settings, device_words, plugins, lambda *asked: greet(host, *asked, threads)
+                names or (DEFAULT_SUITE,),
+                expression,
+                settings,
+                device_words,
+                plugins,
+                lambda plugins, workloads: greet(host, plugins, workloads, threads),
             )
             if dry_run:
                 write_plan(plan, form)
@@ -156,4 +161,3 @@ def _measure(session: sessions.Session, host: Host, interruption: Interruption, 
         return ExitCode(128 + interruption.requested)
     failed = any(Status(status).is_failure for status in results.frame["case.status"])
     return ExitCode.CASES_FAILED if failed else ExitCode.OK
-

@@ -48,10 +48,7 @@ def start(
     threads: int,
     output: Path | None,
 ) -> Session:
-    """Make the session of a new run. ``changes`` are fields of the policy that the user set, None where not.
-
-    Raises UsageError if the output file exists: before anything is measured, not after.
-    """
+    """Make the session of a new run. ``changes`` are fields of the policy that the user set, None where not."""
     cases = tuple(planned.cases)
     policy = _changed(planned.policy, changes)
     if gate:
@@ -66,8 +63,6 @@ def start(
         plugins=tuple(plugins),
     )
     path = output or Path("results") / f"{'-'.join(suite.name for suite in planned.suites)}-{datetime.now(UTC):%Y%m%d-%H%M%S}.jsonl"
-    if path.exists():
-        raise UsageError(f"{path} exists and is never overwritten; choose another name, or go on with it: dlbench run --resume {path}")
     header = {
         "dlbench": __version__,
         "suites": [suite.to_json() for suite in planned.suites],

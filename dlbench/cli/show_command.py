@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 FORMATS = ("table", "json", "csv", "md")
 _UNBOUNDED = 100_000
-"""Columns of a screen that nothing is cut for: output that goes to a file or a pipe."""
+"""Columns for output that goes to a file or a pipe, so that nothing is folded or cut."""
+_LEAST = 80
+"""Columns that the numbers of a row need; a narrower terminal breaks the lines itself, which loses nothing."""
 
 
 @click.command("show")
@@ -58,7 +60,8 @@ def write_results(results: "Results", by: str | None, form: str) -> None:
 def _print(renderable: "RenderableType") -> None:
     from rich.console import Console
 
-    console = Console(width=None if sys.stdout.isatty() else _UNBOUNDED)
+    console = Console()
+    console.width = max(_LEAST, console.width) if sys.stdout.isatty() else _UNBOUNDED
     # Through click, because rich answers a closed pipe with exit code 1.
     with console.capture() as capture:
         console.print(renderable)

@@ -9,6 +9,10 @@ Value = int | float | str | bool
 """What a parameter of a workload can be."""
 
 
+DEVICE_KINDS = ("cpu", "cuda", "mps", "xpu")
+"""The kinds of device that torch itself brings; a plugin may bring another."""
+
+
 class Status(StrEnum):
     """How a planned case ended. Every planned case ends as one of these, with a sentence unless it is ``ok``."""
 

@@ -7,6 +7,7 @@ continues in the same file.
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -50,11 +51,14 @@ class ResultWriter:
     def create(cls, path: Path, header: Record) -> Self:
         """Start a new file. Raises UsageError if it exists already, OutputError if it can't be written."""
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileExistsError):  # a file stands where the folder should: the next line says so better
+                path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        except FileExistsError as error:
-            raise UsageError(f"{path} exists and is never overwritten; choose another name, or continue it with --resume {path}") from error
         except OSError as error:
+            if path.exists():
+                raise UsageError(
+                    f"{path} exists and is never overwritten; choose another name, or go on with it: dlbench run --resume {path}"
+                ) from error
             raise OutputError.of(path, error) from error
         writer = cls(path, descriptor, 0)
         writer.append({"kind": "header", "schema": SCHEMA, **header})

@@ -55,7 +55,7 @@ def summarise(measurements: Sequence[Measurement], target: float = Policy().targ
 
 def planned_row(case: Case) -> Row:
     """Return the row of a case that was not measured yet: what it is, and nothing else."""
-    return {**dict.fromkeys(BY_NAME), **_what(case), "case.status": "planned"}
+    return {**dict.fromkeys(BY_NAME), **_what(case)}
 
 
 def per_round(measurements: Sequence[Measurement]) -> Rounds:

@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dlbench.core.errors import DeviceAbsent, UsageError, nearest
+from dlbench.core.model import DEVICE_KINDS
 from dlbench.harness import cgroup, nvml, processor
-
-KINDS = ("cpu", "cuda", "mps", "xpu")
-"""The kinds of device that torch itself brings; a plugin may bring another."""
 
 _NOT_NVIDIA = "NVML reads NVIDIA devices only"
 
@@ -173,7 +171,7 @@ def select(devices: Sequence[Device], wanted: Sequence[str]) -> tuple[Device, ..
     Raises DeviceAbsent for a device that could be and is not, UsageError for a word that names no device.
     """
     present = [device.id for device in devices]
-    kinds = sorted({*KINDS, *(device.kind for device in devices)})
+    kinds = sorted({*DEVICE_KINDS, *(device.kind for device in devices)})
     chosen: set[str] = set()
     for word in wanted or ("all",):
         found = {device.id for device in devices if word in (device.id, device.kind, "all")}

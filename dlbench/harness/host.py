@@ -158,7 +158,7 @@ class Host:
 
     def _cause(self, code: int) -> str:
         """Put an exit code into words, with the last line that the process wrote since the request."""
-        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code} and no result"
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code} and no result"
         # pread, because the process shares this file's offset and goes on writing there.
         said = os.pread(self._said.fileno(), 1 << 16, self._said_before).decode(errors="replace")
         lines = [line.strip() for line in said.splitlines() if line.strip()]
@@ -180,7 +180,7 @@ def greet(host: Host, plugins: Sequence[str], workloads: Sequence[str], threads:
         raise WorkerError(
             f"torch is not installed for {Path(sys.executable).name}; dlbench measures the torch you have: install torch 2.6 or later"
         )
-    raise WorkerError(f"the measuring process could not start: {ending.sentence or ending.how}")
+    raise WorkerError(f"the measuring process could not start: it {ending.sentence or ending.how}")
 
 
 def _environment(threads: int, seed: int) -> dict[str, str]:

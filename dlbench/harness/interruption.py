@@ -27,8 +27,9 @@ class Interruption:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]  # signal.signal returned it
+        if self.requested is None:  # else a second one shall still end the program at once while it says good-bye
+            for number, handler in self._previous.items():
+                signal.signal(number, handler)  # type: ignore[arg-type]  # signal.signal returned it
         os.close(self._read)
         os.close(self._write)
 

@@ -213,7 +213,7 @@ def _measured(case: Case, number: int, settings: Settings, hosts: Hosts) -> tupl
         case "died" if oom_kills() > kills:
             return replace(row, status=Status.OOM, reason="the kernel ended its process for want of memory"), False
         case "died":
-            return replace(row, status=Status.CRASHED, reason=f"its process was {ending.sentence}"), False
+            return replace(row, status=Status.CRASHED, reason=f"its process {ending.sentence}"), False
     assert ending.reply is not None  # noqa: S101  # how == "replied" says so
     if "error" in ending.reply:
         return replace(row, status=Status.FAILED, reason=ending.reply["error"]), False

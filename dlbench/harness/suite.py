@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from dlbench.core.errors import SuiteError, nearest
-from dlbench.core.model import Policy, Value, value_text
-from dlbench.harness.devices import KINDS
+from dlbench.core.model import DEVICE_KINDS, Policy, Value, value_text
 
 MAX_BYTES = 1 << 20
 """A suite is written by hand; a bigger file is something else."""
@@ -171,7 +170,7 @@ def _contents(data: Mapping[str, Any], origin: str) -> dict[str, Any]:
 def _included(names: object, origin: str) -> tuple[Bench, ...]:
     """Return the benches of the built-in suites named, with their own devices; policy and question stay behind."""
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise SuiteError(f"{origin}, include: must be a list of built-in suites, such as [\"matmul\", \"conv\"]")
+        raise SuiteError(f'{origin}, include: must be a list of built-in suites, such as ["matmul", "conv"]')
     if unknown := [name for name in names if name not in builtin_names()]:
         raise SuiteError(f"{origin}, include: no suite is called '{unknown[0]}'{nearest(unknown[0], builtin_names())}")
     return tuple(replace(bench, devices=bench.devices or suite.devices) for suite in load_all(names) for bench in suite.benches)
@@ -223,8 +222,8 @@ def _devices(data: Mapping[str, Any], where: str) -> tuple[str, ...]:
         raise SuiteError(f'{where}, devices: must be a list such as ["cpu", "cuda"], or left out for every device, not {names!r}')
     for name in names:
         kind, _, index = name.partition(":")
-        if kind not in KINDS or (name != kind and (kind == "cpu" or not re.fullmatch("[0-9]+", index))):
-            raise SuiteError(f"{where}, devices: no device is called '{name}'{nearest(name, list(KINDS))}")
+        if kind not in DEVICE_KINDS or (name != kind and (kind == "cpu" or not re.fullmatch("[0-9]+", index))):
+            raise SuiteError(f"{where}, devices: no device is called '{name}'{nearest(name, list(DEVICE_KINDS))}")
     return tuple(dict.fromkeys(names))
 
 

@@ -57,10 +57,11 @@ def main() -> None:
         for line in lines:
             if mode == "fork":
                 _fork_and_wait(json.loads(line), replies, lifeline)
-            elif _answer(json.loads(line), replies):
-                _emit(replies, {"exit": 0})
             else:
-                os._exit(1)  # the exit handlers of a faulted device may hang
+                fit = _answer(json.loads(line), replies)
+                _emit(replies, {"exit": 0})
+                if not fit:
+                    os._exit(0)  # the exit handlers of a faulted device may hang
 
 
 def _fork_and_wait(request: Message, replies: int, lifeline: int) -> None:

@@ -35,16 +35,19 @@ def conv2d(
     if out < 1:
         raise ValueError(f"a kernel of {kernel} is larger than an image of {size} with {padding} padding at each side")
 
-    shapes = (batch, channels, size, size), (filters, channels, kernel, kernel), (batch, filters, out, out)
     order = torch.channels_last if layout == "channels_last" else torch.contiguous_format
-    x, weight, gradient = (each.contiguous(memory_format=order) for each in operands(device, *shapes, dtype=dtype))
-    gradient = gradient.to(output(dtype))  # of the loss by the output, which the next layer's backward would hand over
+    shapes = (batch, channels, size, size), (filters, channels, kernel, kernel)
+    x, weight = (each.contiguous(memory_format=order) for each in operands(device, *shapes, dtype=dtype))
+    outputs = batch * filters * out * out
+    flops = 2 * outputs * channels * kernel**2  # each output of channels kernel^2 multiplies and adds
+    least = x.nbytes + weight.nbytes + outputs * output(dtype).itemsize  # read x and weight, write the output
     convolve = autocast(device, dtype, lambda: F.conv2d(x, weight, stride=stride, padding=padding))
-    flops = 2 * gradient.numel() * channels * kernel**2  # each output of channels kernel^2 multiplies and adds
-    least = x.nbytes + weight.nbytes + gradient.nbytes  # read x and weight, write the output
     if direction == "forward":
         return Work(call=convolve, inputs=(x, weight), items=batch, flops=flops, bytes=least)
 
+    # Of the loss by the output: what the next layer's backward would hand over.
+    (gradient,) = operands(device, (batch, filters, out, out), dtype=dtype)
+    gradient = gradient.to(output(dtype), memory_format=order)
     inputs = (x.detach(), weight.detach())
     x.requires_grad_()
     weight.requires_grad_()

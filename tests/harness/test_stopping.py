@@ -47,7 +47,7 @@ def test_a_round_ends_at_the_most_blocks():
 @given(st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=80), st.integers(1, 1000))
 def test_a_round_has_between_the_least_and_the_most_blocks(values, calls):
     count = feed(EnoughBlocks(Policy(), calls), values)
-    assert count is None and len(values) < 50 or 3 <= count <= 50
+    assert (count is None and len(values) < 50) or 3 <= count <= 50
 
 
 def test_without_a_budget_every_case_gets_the_same_rounds():

@@ -1,0 +1,73 @@
+import csv
+import io
+import json
+from pathlib import Path
+
+import made_up
+import pandas as pd
+import pytest
+
+from dlbench.analysis.export import render
+from dlbench.analysis.table import read
+from dlbench.core.errors import UsageError
+from dlbench.core.model import Status
+from dlbench.core.schema import COLUMNS
+
+NAMES = [column.name for column in COLUMNS]
+
+
+@pytest.fixture
+def frame(tmp_path: Path) -> pd.DataFrame:
+    measurements = [
+        *made_up.rounds_of(made_up.case("matmul", n=64, dtype="fp32"), made_up.flat([1 / 3] * 6)),
+        made_up.ended(made_up.case("matmul", n=128, dtype="fp32"), Status.FAILED, "=cmd() | a\nb < c\x1b[31m \\"),
+    ]
+    return read(made_up.write(tmp_path / "run.jsonl", measurements))
+
+
+def test_json_is_an_array_of_rows_with_nulls(frame: pd.DataFrame) -> None:
+    ok, failed = json.loads(render(frame, "json"), parse_constant=pytest.fail)
+    assert list(ok) == [*NAMES, "param.n"]
+    assert (ok["time.median_s"], ok["time.rounds"], ok["flag.noisy"], ok["param.n"]) == (1 / 3, 6, False, 64)
+    assert (ok["transfer.h2d_s"], ok["flag.throttled"], ok["memory.peak_bytes"], ok["energy.watts"]) == (None, None, None, None)
+    assert failed["case.reason"] == "=cmd() | a\nb < c\x1b[31m \\"
+    assert failed["time.median_s"] is None
+
+
+def test_csv_has_full_names_and_every_digit(frame: pd.DataFrame) -> None:
+    ok, failed = csv.DictReader(io.StringIO(render(frame, "csv")))
+    assert list(ok) == [*NAMES, "param.n"]
+    assert (ok["time.median_s"], ok["time.rounds"], ok["flag.noisy"], ok["transfer.h2d_s"]) == (repr(1 / 3), "6", "false", "")
+    assert failed["case.reason"] == "'=cmd() | a b < c[31m \\"
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t=", "\r=", "\x00@"])
+def test_no_csv_cell_is_a_formula(start: str) -> None:
+    frame = pd.DataFrame({"case.reason": pd.Series([f"{start}1"], dtype="string"), "time.median_s": [-1.5]})
+    rows = list(csv.reader(io.StringIO(render(frame, "csv"), newline="")))
+    assert rows[1] == [f"'{start[-1]}1", "-1.5"]
+
+
+def test_csv_reads_back_into_pandas(frame: pd.DataFrame) -> None:
+    back = pd.read_csv(io.StringIO(render(frame, "csv")))
+    assert list(back["time.median_s"].dropna()) == [1 / 3]
+
+
+def test_markdown_escapes_what_would_end_a_cell(frame: pd.DataFrame) -> None:
+    header, rule, ok, failed = render(frame, "md").splitlines()
+    assert header == f"| {' | '.join([*NAMES, 'param.n'])} |"
+    assert rule.count("---") == len(NAMES) + 1
+    assert f"| {1 / 3!r} |" in ok
+    assert "| =cmd() \\| a b &lt; c[31m \\\\ |" in failed
+
+
+def test_an_empty_table_is_still_a_table(tmp_path: Path) -> None:
+    empty = read(made_up.write(tmp_path / "run.jsonl", []))
+    assert render(empty, "json") == "[]\n"
+    assert render(empty, "csv") == ",".join(NAMES) + "\n"
+    assert len(render(empty, "md").splitlines()) == 2
+
+
+def test_an_unknown_format_is_refused(frame: pd.DataFrame) -> None:
+    with pytest.raises(UsageError, match="there is no format 'jsn'; did you mean 'json'"):
+        render(frame, "jsn")

@@ -1,0 +1,184 @@
+from pathlib import Path
+
+import made_up
+import pytest
+from rich.console import Console, RenderableType
+
+from dlbench.analysis import sentences
+from dlbench.analysis.findings import best, pair
+from dlbench.analysis.table import Results, collect, records
+from dlbench.analysis.terminal import overview, paired, results_table
+from dlbench.core.model import Measurement, Status
+from dlbench.core.summary import per_round, summarise
+
+
+def results_of(path: Path, *runs: list[Measurement]) -> Results:
+    return collect([made_up.write(path / f"run{number}.jsonl", run) for number, run in enumerate(runs)])
+
+
+def printed(renderable: RenderableType, width: int = 300) -> str:
+    console = Console(width=width, force_terminal=False)
+    with console.capture() as capture:
+        console.print(renderable)
+    return capture.get()
+
+
+def cells(text: str, start: str) -> list[str]:
+    """The cells of the first line that begins so; two spaces part them."""
+    line = next(line.strip() for line in text.splitlines() if line.strip().startswith(start))
+    return [cell.strip() for cell in line.split("  ") if cell.strip()]
+
+
+def test_the_answer_stands_first_in_one_sentence(tmp_path: Path) -> None:
+    text = printed(overview(results_of(tmp_path, made_up.both_kinds(0.4, 0.01))))
+    assert text.splitlines()[0] == (
+        "NVIDIA H200 runs train_step[model=resnet18,batch=64,dtype=fp32] 50.0 × (48.5…51.5) as fast as the CPU (AMD EPYC 7B13, 2 threads), "
+        "in the middle of 4 cases from 40.0 × to 100 ×; and at each one's best batch and precision 100 × (97.1…103)."
+    )
+    assert text.splitlines()[1] == "8 cases: 8 ok; 7 rounds."
+
+
+def test_one_pair_of_few_rounds_says_so(tmp_path: Path) -> None:
+    results = results_of(tmp_path, made_up.both_kinds(rounds=3)[:6])
+    assert sentences.headlines(pair(results, "device"), best(results)) == [
+        "NVIDIA H200 runs train_step[model=resnet18,batch=8,dtype=fp32] 40.0 × (too few rounds for an interval) as fast as the CPU "
+        "(AMD EPYC 7B13, 2 threads); and at each one's best batch and precision 40.0 × (too few rounds for an interval)."
+    ]
+
+
+def test_each_row_has_what_a_person_wants(tmp_path: Path) -> None:
+    text = printed(overview(results_of(tmp_path, made_up.both_kinds())))
+    assert cells(text, "case") == ["case", "device", "time", "95 % interval", "items/s", "FLOP/s", "memory", "copies", "notes"]
+    rows = [line.split("  ") for line in text.splitlines() if line.strip().startswith("train_step resnet18 batch=8 fp32")]
+    cpu, gpu = ([cell.strip() for cell in row if cell.strip()] for row in rows[:2])
+    assert cpu == ["train_step resnet18 batch=8 fp32", "cpu", "400 ms", "388…412 ms", "20.0", "20.0 G", "3.00 MiB", "noisy"]
+    assert gpu == ["train_step resnet18 batch=8 fp32", "cuda:0", "10.0 ms", "9.70…10.3 ms", "800", "800 G", "5.00 MiB", "97.4 %", "noisy"]
+    assert "noisy: the interval is wider than the target; add --rounds, or quieten the machine" in text
+    assert "copies: copying inputs there" in text
+
+
+def test_both_tables_of_ratios_follow_and_each_side_states_its_choice(tmp_path: Path) -> None:
+    same, own_best = (
+        printed(overview(results_of(tmp_path, made_up.both_kinds())))
+        .split("The same case on both sides")[1]
+        .split("Each side at its own best")
+    )
+    assert cells(same, "train_step resnet18 batch=64 bf16") == [
+        "train_step resnet18 batch=64 bf16",
+        "1.60 s",
+        "16.0 ms",
+        "100 ×",
+        "97.1…103",
+    ]
+    assert cells(own_best, "work") == ["work", "cpu", "at", "cuda:0", "at", "ratio", "95 % interval"]
+    assert cells(own_best, "train_step") == [
+        "train_step resnet18", "40.0 /s", "batch=64 fp32", "4.00 k/s", "batch=64 bf16", "100 ×", "97.1…103",
+    ]  # fmt: skip
+
+
+def test_a_cpu_alone_gets_no_answer_and_no_empty_columns(tmp_path: Path) -> None:
+    text = printed(overview(results_of(tmp_path, [each for each in made_up.both_kinds() if each.case.device == "cpu"])))
+    assert text.splitlines()[:2] == ["4 cases: 4 ok; 7 rounds.", "cpu: AMD EPYC 7B13, 2 threads"]
+    assert cells(text, "case") == ["case", "time", "95 % interval", "items/s", "FLOP/s", "memory", "notes"]
+    assert "ratio" not in text
+
+
+def test_a_case_that_is_not_ok_shows_its_status_and_its_sentence(tmp_path: Path) -> None:
+    case = made_up.case("train_step", model="vgg19", dtype="fp16")
+    text = printed(overview(results_of(tmp_path, [made_up.ended(case, Status.TIMEOUT, "not done within 60 s; raise --timeout")])))
+    assert "1 case: 1 timeout." in text
+    assert cells(text, "train_step") == ["train_step vgg19 fp16", "timeout"]
+    assert "\n not done within 60 s; raise --timeout" in text
+
+
+@pytest.mark.parametrize(
+    ("rounds", "kind", "span"),
+    [
+        ([[0.2], [0.1], [0.4]], "min–max", "100…400 ms"),
+        ([[0.1, 0.1, 0.1]], "p10–p90", "100…100 ms"),
+        ([[9e-4], [2e-3]], "min–max", "900 µs…2.00 ms"),
+    ],
+)
+def test_below_six_rounds_the_spread_says_what_it_is(tmp_path: Path, rounds: list[list[float]], kind: str, span: str) -> None:
+    text = printed(overview(results_of(tmp_path, made_up.rounds_of(made_up.case(n=1), rounds))))
+    assert "95 % interval" not in text.split(f"{kind}:")[0]
+    assert kind in cells(text, "case")
+    assert span in cells(text, "train_step")
+    assert f"{kind}: spread" in text
+
+
+def test_where_rounds_differ_each_row_says_how_many_and_which_spread(tmp_path: Path) -> None:
+    seven = made_up.rounds_of(made_up.case(n=1), made_up.flat(made_up.SEVEN))
+    text = printed(overview(results_of(tmp_path, [*seven, *made_up.rounds_of(made_up.case(n=2), [[0.1], [0.2]])])))
+    assert cells(text, "case")[2:4] == ["95 % interval", "rounds"]
+    assert cells(text, "train_step n=1")[2:4] == ["970 ms…1.03 s", "7"]
+    assert cells(text, "train_step n=2")[2:4] == ["min–max 100…200 ms", "2"]
+
+
+def test_text_from_files_is_neither_markup_nor_control(tmp_path: Path) -> None:
+    case = made_up.case("train_step", model="[red]x[/red]\x1b[2J")
+    text = printed(overview(results_of(tmp_path, [made_up.ended(case, Status.FAILED, "[bold]bad[/nothing] \x1b[31mnews\u202e\r")])))
+    assert "[bold]bad[/nothing] [31mnews" in text
+    assert "[red]x[/red][2J" in text
+    assert not {"\x1b", "\r", "\u202e"} & set(text)
+
+
+@pytest.mark.parametrize("width", [100, 120, 140])
+def test_a_narrow_screen_folds_between_words_and_cuts_no_number(tmp_path: Path, width: int) -> None:
+    shown = overview(results_of(tmp_path, made_up.both_kinds()))
+    narrow = printed(shown, width)
+    assert max(map(len, narrow.splitlines())) <= width
+    words = {word for word in printed(shown).split() if "──" not in word}
+    assert words <= set(narrow.split())
+
+
+def test_a_screen_of_80_columns_shows_fewer_columns_and_says_so(tmp_path: Path) -> None:
+    text = printed(overview(results_of(tmp_path, made_up.both_kinds())), 80)
+    assert max(map(len, text.splitlines())) <= 80
+    assert cells(text, "case  ") == ["case", "device", "time", "95 % interval", "items/s", "FLOP/s", "notes"]
+    assert "not shown at this width: memory, copies; widen the terminal, or use --format csv" in text.replace("\n", " ")
+    assert {"9.70…10.3", "400", "4.00"} <= set(text.split())
+
+
+def test_two_files_are_told_apart(tmp_path: Path) -> None:
+    cpu_run = [made_up.renamed(each, "Intel Xeon 8480", 56) for each in made_up.both_kinds() if each.case.device == "cpu"]
+    gpu_run = [each for each in made_up.both_kinds() if each.case.device != "cpu"]
+    results = results_of(tmp_path, cpu_run, gpu_run)
+    text = printed(paired(results, pair(results, "device")))
+    assert text.startswith("NVIDIA H200 in run1 runs train_step[model=resnet18,batch=64,dtype=fp32] 50.0 × ")
+    assert "as fast as the CPU (Intel Xeon 8480, 56 threads) in run0" in text
+    assert "cpu in run0: Intel Xeon 8480, 56 threads" in text
+    assert cells(text, "case")[:3] == ["case", "cpu in run0", "cuda:0 in run1"]
+
+
+def test_by_precision_each_device_stands_on_its_own(tmp_path: Path) -> None:
+    results = results_of(tmp_path, made_up.both_kinds())
+    text = printed(paired(results, pair(results, "dtype")))
+    assert cells(text, "case") == ["case", "device", "fp32", "bf16", "ratio", "95 % interval"]
+    assert cells(text, "train_step resnet18 batch=8") == ["train_step resnet18 batch=8", "cpu", "400 ms", "400 ms", "1.00 ×", "0.971…1.03"]
+
+
+def test_nothing_to_pair_is_said(tmp_path: Path) -> None:
+    results = results_of(tmp_path, made_up.rounds_of(made_up.case(n=1), [[1.0]]))
+    assert "No two ok rows differ in that column alone." in printed(paired(results, pair(results, "device")))
+
+
+def test_a_table_can_be_shown_while_the_run_goes_on() -> None:
+    measurements = made_up.rounds_of(made_up.case(n=1), [[1.0]])
+    assert cells(printed(results_table([summarise(measurements)], [per_round(measurements)])), "train_step") == [
+        "train_step n=1", "1.00 s", "1.00…1.00 s", "8.00", "1.00 G", "3.00 MiB",
+    ]  # fmt: skip
+
+
+def test_values_of_an_observation_are_notes(tmp_path: Path) -> None:
+    observed = made_up.with_values(made_up.without_rounds(made_up.rounds_of(made_up.case(n=1), [[1.0]])[0]), accuracy=0.9312)
+    rows = records(results_of(tmp_path, [observed]).frame)
+    assert sentences.notes(rows[0]) == ["accuracy 0.931"]
+
+
+def test_unpaired_rows_are_counted_and_named_by_reason(tmp_path: Path) -> None:
+    pairs = pair(results_of(tmp_path, [each for each in made_up.both_kinds() if each.case.device == "cpu"][:14]), "device")
+    assert sentences.unpaired(pairs.unpaired) == [
+        "2 not paired, nothing to pair it with at another case.device: train_step[model=resnet18,batch=8,dtype=fp32]@cpu (run0), "
+        "train_step[model=resnet18,batch=8,dtype=bf16]@cpu (run0)"
+    ]

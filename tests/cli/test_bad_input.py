@@ -1,0 +1,140 @@
+"""What a user can get wrong: one sentence with place and remedy, and the right exit code."""
+
+import json
+import os
+
+import front_door
+import pytest
+from front_door import dlbench
+
+HEADER = '{"kind":"header","schema":1,"policy":{},"devices":[],"environment":{}}\n'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (("run", "qick"), 2, "no suite is called 'qick'; did you mean 'quick'?"),
+        (("run", "quick", "--device", "cuda:9"), 69, "cuda"),
+        (("run", "quick", "--device", "gpux"), 2, "gpux"),
+        (("run", "self", "--set", "nn=3"), 2, "--set nn: no workload of self has such a parameter; valid: seconds"),
+        (("run", "matmul", "--set", "n=-4"), 2, "--set n=-4 (matmul): n must be a positive integer, not -4"),
+        (("run", "matmul", "--set", "dtype=fp31"), 2, "dtype"),
+        (("run", "matmul", "-k", "nothing_has_this"), 2, "plans no case"),
+        (("run", "matmul", "-k", "(fp32"), 2, "-k"),
+        (("run", "self", "--budget", "soon"), 2, "'soon' is not a duration; write for example 90s, 1.5m, 500ms or 2h"),
+        (("run", "self", "--rounds", "0"), 2, "--rounds"),
+        (("run", "self", "--gate", "--rounds", "3"), 2, "--gate chooses the rounds itself"),
+        (("run", "quick", "--resume", "x.jsonl"), 2, "--resume goes on with what the file planned"),
+        (("run", "--resume", "missing.jsonl"), 2, "cannot read missing.jsonl: No such file or directory"),
+        (("run", "self", "--plugin", "no_such_module"), 2, "plugin 'no_such_module' does not import: ModuleNotFoundError"),
+        (("run", "self", "--plugin", "missing.py"), 2, "there is no plugin file missing.py"),
+        (("show", "missing.jsonl"), 2, "cannot read missing.jsonl: No such file or directory"),
+        (("frobnicate",), 2, "frobnicate"),
+        (("run", "mine.toml"), 2, "cannot read mine.toml: No such file or directory"),
+    ],
+)
+def test_wrong_options(tmp_path, arguments, code, sentence):
+    done = dlbench(*arguments, cwd=tmp_path)
+    assert (done.code, done.out) == (code, "")
+    assert sentence in done.err
+    assert "Traceback" not in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ('[[bench]]\nworkload = "matmull"\n', "s.toml, bench 1: no workload is called 'matmull'; did you mean 'matmul'?"),
+        ('[[bench]]\nworkload = "matmul"\naxes.N = 4\n', "s.toml, bench 1 (matmul): no parameter is called 'N'"),
+        ('[[bench]]\nworkload = "matmul"\naxes.n = "big"\n', "s.toml, bench 1 (matmul): n must be a positive integer, not 'big'"),
+        ('[[bench]]\nworkload = "matmul"\naxes.n = []\n', "the list is empty"),
+        ('[[bench]]\nworkload = "matmul"\n', "'n' has no default; add axes.n, a positive integer"),
+        ('[[bench]\nworkload = "matmul"\n', "s.toml: not valid TOML: "),
+        ('[[bench]]\nworkload = "matmul"\naxes.n = 4\ndevices = ["gpu9"]\n', "gpu9"),
+        ('devices = []\n[[bench]]\nworkload = "noop"\n', "s.toml"),
+        ('[policy]\nrounds = 0\n[[bench]]\nworkload = "noop"\n', "rounds"),
+        ("", "s.toml: has no bench"),
+    ],
+)
+def test_wrong_suites(tmp_path, text, sentence):
+    (tmp_path / "s.toml").write_text(text)
+    done = dlbench("run", "s.toml", cwd=tmp_path)
+    assert (done.code, done.out) == (2, "")
+    assert sentence in done.err
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", "f.jsonl is empty; give a file that dlbench run wrote"),
+        (b"hello\n", "f.jsonl, line 1: not a JSON object; this is not a dlbench result file"),
+        (b"\x00\xff\x00", "f.jsonl, line 1: not a JSON object; this is not a dlbench result file"),
+        (b'{"benchmarks": []}\n', "f.jsonl, line 1: no dlbench header; give a file that dlbench run wrote"),
+        (b'{"kind":"header","schema":99}\n', "f.jsonl has schema 99 and this dlbench reads up to 1; update dlbench"),
+        (HEADER.encode() + b'{"kind":"meas\n{"kind":"footer"}\n', "f.jsonl, line 2: not a JSON object; the file was edited or damaged"),
+        (HEADER.encode() + b'{"kind":"measurement"}\n', "f.jsonl, line 2: not a valid measurement (no 'case')"),
+        (HEADER.encode() + b'{"kind":"surprise"}\n', "f.jsonl, line 2: neither a measurement nor a footer"),
+        (b"[" * 100_000 + b"\n", "f.jsonl, line 1: not a JSON object; this is not a dlbench result file"),
+    ],
+)
+@pytest.mark.parametrize("command", [("show", "f.jsonl"), ("run", "--resume", "f.jsonl")])
+def test_wrong_result_files(tmp_path, content, sentence, command):
+    (tmp_path / "f.jsonl").write_bytes(content)
+    done = dlbench(*command, cwd=tmp_path)
+    assert (done.code, done.out) == (2, "")
+    assert sentence in done.err
+    assert done.err.count("\n") == 1
+    assert (tmp_path / "f.jsonl").read_bytes() == content
+
+
+def test_a_header_that_lacks_what_resuming_needs(tmp_path):
+    (tmp_path / "f.jsonl").write_text(HEADER)
+    done = dlbench("run", "--resume", "f.jsonl", cwd=tmp_path)
+    assert done.code == 2
+    assert "f.jsonl, line 1: the header lacks what a run needs to go on ('suites'); start a new run" in done.err
+
+
+def test_an_output_that_exists_is_never_overwritten(tmp_path):
+    (tmp_path / "mine.jsonl").write_text("precious")
+    done = dlbench("run", "self", "-o", "mine.jsonl", cwd=tmp_path)
+    assert done.code == 2
+    assert "mine.jsonl exists and is never overwritten; choose another name" in done.err
+    assert (tmp_path / "mine.jsonl").read_text() == "precious"
+
+
+def test_an_output_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    done = dlbench("run", "self", "-o", "file/mine.jsonl", cwd=tmp_path)
+    assert done.code == 74
+    assert "cannot write file/mine.jsonl: Not a directory" in done.err
+
+
+def test_a_machine_without_torch_is_told_so(tmp_path):
+    """An import that fails as it does where torch is missing."""
+    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\")\n")
+    environment = front_door.environment(PYTHONPATH=f"{tmp_path}{os.pathsep}{front_door.ROOT}")
+    process = front_door.subprocess.run(
+        [front_door.sys.executable, "-m", "dlbench", "run", "self"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 2
+    assert "torch is not installed for" in process.stderr
+    assert process.stderr.count("\n") == 1
+
+
+def test_tables_say_what_a_hostile_file_says_without_obeying_it(tmp_path):
+    """Control characters, markup and formulas are text."""
+    case = {"id": "x[\x1b]0;evil\x07[/foo]]@cpu", "suite": "s", "workload": "=cmd()", "params": {"n": "[bold]"}, "device": "cpu"}
+    sample = {"calls": 1, "block_s": [0.5], "first_call_s": 1.0, "warmup_s": 1.0, "steady": True}
+    row = {"kind": "measurement", "case": case, "round": 0, "status": "ok", "samples": sample}
+    (tmp_path / "f.jsonl").write_text(HEADER + json.dumps(row) + "\n" + '{"kind":"footer"}\n')
+    table = dlbench("show", "f.jsonl", cwd=tmp_path)
+    assert table.code == 0, table.err
+    assert "\x1b" not in table.out
+    assert "[/foo]" in table.out
+    assert "'=cmd()" in dlbench("show", "f.jsonl", "--format", "csv", cwd=tmp_path).out

@@ -1,0 +1,263 @@
+"""``dlbench run`` by the front door: what ends as which row, and with which exit code."""
+
+import json
+import re
+
+import front_door
+import pytest
+import torch
+from front_door import FAULTS, PRETEND, dlbench, lines, measurements
+
+
+def statuses(path):
+    return {each["case"]["workload"]: (each["status"], each.get("reason", "")) for each in measurements(path)}
+
+
+@pytest.fixture(scope="module")
+def faulty_run(tmp_path_factory):
+    """One run over everything that can go wrong; the sweep never aborts."""
+    folder = tmp_path_factory.mktemp("faults")
+    pids = {name: folder / f"{name}.pid" for name in ("hangs", "leaves_a_child")}
+    benches = [
+        *(
+            f'workload = "{name}"'
+            for name in (
+                "fine",
+                "raises",
+                "returns_nothing",
+                "segfaults",
+                "exits",
+                "too_big",
+                "unsupported_op",
+                "chatters",
+                "experiment",
+                "infinite_experiment",
+                "remembers_processes",
+            )
+        ),
+        *(f'workload = "{name}"\naxes.pid_file = "{path}"' for name, path in pids.items()),
+    ]
+    head = front_door.HASTY.replace("timeout_s = 20", "timeout_s = 4")
+    done = dlbench("run", front_door.suite(folder, *benches, head=head), "--plugin", FAULTS, "-o", "out.jsonl", "--seed", "7", cwd=folder)
+    return done, folder, pids
+
+
+def test_a_sweep_goes_on_whatever_happens_and_says_so(faulty_run):
+    done, folder, _ = faulty_run
+    assert done.code == 5, done.err
+    found = statuses(folder / "out.jsonl")
+    assert {name: status for name, (status, _) in found.items()} == {
+        "fine": "ok",
+        "raises": "failed",
+        "returns_nothing": "failed",
+        "segfaults": "crashed",
+        "exits": "crashed",
+        "too_big": "oom",
+        "unsupported_op": "unsupported",
+        "chatters": "ok",
+        "experiment": "ok",
+        "infinite_experiment": "failed",
+        "remembers_processes": "ok",
+        "hangs": "timeout",
+        "leaves_a_child": "ok",
+    }
+    assert found["raises"][1] == "ValueError: the numbers do not add up"
+    assert found["returns_nothing"][1] == "TypeError: workload 'returns_nothing' returned NoneType; it has to return a dlbench.Work"
+    assert found["segfaults"][1].startswith("its process was killed by SIGSEGV")
+    assert found["exits"][1] == "its process ended with exit code 7 and no result"
+    assert found["hangs"][1] == "not done within 4 s; raise --timeout"
+    assert found["infinite_experiment"][1] == "ValueError: value 'loss' is inf; it has to be finite"
+    assert found["too_big"][1].startswith("out of memory: ")
+    assert found["unsupported_op"][1].startswith(f"torch {torch.__version__} refuses: linalg.inv: ")
+
+
+def test_what_ended_badly_is_not_tried_again(faulty_run):
+    _, folder, _ = faulty_run
+    rounds = {}
+    for each in measurements(folder / "out.jsonl"):
+        rounds.setdefault(each["case"]["workload"], []).append(each["round"])
+    assert rounds["fine"] == [0, 1]
+    assert rounds["chatters"] == [0, 1]
+    assert all(rounds[name] == [0] for name in ("raises", "segfaults", "exits", "too_big", "hangs", "unsupported_op"))
+
+
+def test_a_case_takes_all_that_it_started_with_it(faulty_run):
+    _, _, pids = faulty_run
+    for path in pids.values():
+        assert [pid for pid in path.read_text().split() if front_door.is_alive(int(pid))] == []
+
+
+def test_each_round_is_a_process_of_its_own_layout_and_each_case_a_fork_of_it(faulty_run):
+    _, folder, _ = faulty_run
+    first, second = [each["values"] for each in measurements(folder / "out.jsonl") if each["case"]["workload"] == "remembers_processes"]
+    assert first["parent"] != second["parent"]
+    assert first["pid"] != second["pid"]
+    assert (first["hash_seed"], first["padding"]) != (second["hash_seed"], second["padding"])
+    # The same numbers in every round, whatever ran before.
+    assert first["first_random"] == second["first_random"]
+
+
+def test_the_file_has_a_header_a_line_a_case_and_round_and_a_footer(faulty_run):
+    _, folder, _ = faulty_run
+    header, *rest, footer = lines(folder / "out.jsonl")
+    assert (header["kind"], header["schema"], header["seed"], header["planned"]) == ("header", 1, 7, {"count": 13})
+    assert {each["kind"] for each in rest} == {"measurement"}
+    assert (footer["kind"], footer["rounds"]) == ("footer", 2)
+
+
+def test_the_order_is_random_and_follows_the_seed(faulty_run):
+    _, folder, _ = faulty_run
+    order = [each["case"]["workload"] for each in measurements(folder / "out.jsonl") if each["round"] == 0]
+    assert order != sorted(order)
+    assert sorted(order) == sorted(statuses(folder / "out.jsonl"))
+
+
+@pytest.fixture(scope="module")
+def two_devices(tmp_path_factory):
+    """A run on the CPU and on a pretend accelerator, six rounds, so that there are intervals."""
+    folder = tmp_path_factory.mktemp("two")
+    benches = ['workload = "matmul"\naxes.n = 64\naxes.dtype = ["fp32", "tf32"]', 'workload = "noop"']
+    head = front_door.HASTY.replace("rounds = 2", "rounds = 6")
+    arguments = ("run", front_door.suite(folder, *benches, head=head), "--plugin", PRETEND)
+    done = dlbench(*arguments, "--device", "cpu", "--device", "pretend:0", "-o", "out.jsonl", cwd=folder)
+    assert done.code == 0, done.err
+    return done, folder
+
+
+def rows(folder, *arguments):
+    shown = dlbench("show", "out.jsonl", "--format", "json", *arguments, cwd=folder)
+    assert shown.code == 0, shown.err
+    return {row.get("case.id", row.get("pair.case")): row for row in json.loads(shown.out)}
+
+
+def test_copies_and_device_memory_are_measured_on_an_accelerator_only(two_devices):
+    _, folder = two_devices
+    table = rows(folder)
+    there, here = table["matmul[n=64,dtype=fp32]@pretend:0"], table["matmul[n=64,dtype=fp32]@cpu"]
+    assert there["transfer.h2d_bytes"] == 2 * 64 * 64 * 4
+    assert there["transfer.d2h_bytes"] == 64 * 64 * 4
+    assert 0 < there["transfer.share"] < 1
+    assert there["transfer.h2d_bytes_per_s"] == pytest.approx(there["transfer.h2d_bytes"] / there["transfer.h2d_s"])
+    assert (there["memory.peak_bytes"], there["memory.reserved_bytes"]) == (1_000_000, 2_000_000)
+    assert [here[f"transfer.{name}"] for name in ("h2d_bytes", "h2d_s", "d2h_s", "share")] == [None] * 4
+    assert here["transfer.reason"] == "inputs and output are in host memory already"
+    assert (here["memory.peak_bytes"], here["memory.reason"]) == (None, "a CPU has no memory of its own")
+    assert table["noop[]@pretend:0"]["transfer.reason"] == "there is neither an input nor an output to copy"
+
+
+def test_a_precision_that_a_device_lacks_is_a_row_with_the_reason(two_devices):
+    _, folder = two_devices
+    table = rows(folder)
+    assert table["matmul[n=64,dtype=tf32]@pretend:0"]["case.status"] == "unsupported"
+    assert table["matmul[n=64,dtype=tf32]@pretend:0"]["case.reason"] == "a pretend device has no TF32"
+    assert table["matmul[n=64,dtype=tf32]@cpu"]["case.reason"].startswith("TF32 is a format of GPU matrix units")
+
+
+def test_the_answer_is_how_much_faster_with_an_interval_and_both_names(two_devices):
+    done, folder = two_devices
+    assert re.search(r"Pretend \[/0\] accelerator .*matmul", done.out)
+    assert "best" in done.out
+    paired = dlbench("show", "out.jsonl", "--by", "device", "--format", "json", cwd=folder)
+    (pair,) = [row for row in json.loads(paired.out) if "matmul" in row["pair.case"]]
+    assert pair["ratio.ci_low"] <= pair["ratio.speedup"] <= pair["ratio.ci_high"]
+
+
+def test_an_accelerator_keeps_its_process_until_a_fault(tmp_path):
+    benches = ['workload = "which_process"\naxes.n = [1, 2, 3]', 'workload = "runs_out"']
+    done = dlbench("run", front_door.suite(tmp_path, *benches), "--plugin", PRETEND, "--device", "pretend:0", "-o", "o.jsonl", cwd=tmp_path)
+    assert done.code == 0, done.err
+    pids = [
+        {each["values"]["pid"] for each in measurements(tmp_path / "o.jsonl") if each["round"] == n and "values" in each} for n in (0, 1)
+    ]
+    assert [len(each) for each in pids] == [1, 1]
+    assert pids[0] != pids[1]
+    assert statuses(tmp_path / "o.jsonl")["runs_out"] == ("oom", "out of memory: CUDA out of memory. Tried to allocate 20.00 GiB.")
+
+
+def test_a_device_that_faults_once_gets_a_new_process_and_the_rest_goes_on(tmp_path):
+    benches = ['workload = "which_process"\naxes.n = [1, 2, 3, 4]', 'workload = "faulty"']
+    done = dlbench(
+        "run",
+        front_door.suite(tmp_path, *benches),
+        "--plugin",
+        PRETEND,
+        "--device",
+        "pretend:0",
+        "-o",
+        "o.jsonl",
+        "--seed",
+        "0",
+        cwd=tmp_path,
+    )
+    assert done.code == 5, done.err
+    first = [each for each in measurements(tmp_path / "o.jsonl") if each["round"] == 0]
+    at = [each["status"] for each in first].index("crashed")
+    assert 0 < at < 4, "the seed puts the fault in the middle"
+    assert len({each["values"]["pid"] for each in first[:at]}) == 1
+    assert {each["values"]["pid"] for each in first[:at]} != {each["values"]["pid"] for each in first[at + 1 :]}
+    assert len({each["values"]["pid"] for each in first[at + 1 :]}) == 1
+
+
+def test_a_device_that_faults_twice_in_a_row_ends_the_run_with_75(tmp_path):
+    benches = ['workload = "faulty"\naxes.n = [1, 2, 3]']
+    done = dlbench("run", front_door.suite(tmp_path, *benches), "--plugin", PRETEND, "--device", "pretend:0", "-o", "o.jsonl", cwd=tmp_path)
+    assert done.code == 75
+    assert "pretend:0 failed in 2 processes in a row" in done.err
+    assert len(measurements(tmp_path / "o.jsonl")) == 2
+
+
+@pytest.mark.parametrize(("isolation", "processes"), [("spawn", 2), ("none", 1)])
+def test_isolation_decides_how_many_processes_a_round_has(tmp_path, isolation, processes):
+    benches = ['workload = "which_process"\naxes.n = [1, 2]']
+    arguments = ("run", front_door.suite(tmp_path, *benches), "--plugin", PRETEND, "--device", "cpu", "--rounds", "1", "-o", "o.jsonl")
+    done = dlbench(*arguments, "--isolation", isolation, cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert len({each["values"]["pid"] for each in measurements(tmp_path / "o.jsonl")}) == processes
+
+
+def test_a_device_that_a_suite_names_and_the_machine_lacks_is_a_skipped_row(tmp_path):
+    head = 'devices = ["cpu", "cuda:7"]\n' + front_door.HASTY
+    done = dlbench("run", front_door.suite(tmp_path, 'workload = "noop"', head=head), "-o", "o.jsonl", cwd=tmp_path)
+    assert done.code == 0, done.err
+    ended = {each["case"]["device"]: (each["status"], each.get("reason")) for each in measurements(tmp_path / "o.jsonl")}
+    assert ended["cpu"] == ("ok", None)
+    assert ended["cuda:7"][0] == "skipped"
+    assert ended["cuda:7"][1].startswith("this machine has no cuda:7; it has cpu")
+
+
+def test_a_budget_skips_what_it_cannot_pay_for_and_says_so(tmp_path):
+    done = dlbench(
+        "run",
+        front_door.suite(tmp_path, 'workload = "spin"\naxes.seconds = [0.3, 0.31, 0.32, 0.33]'),
+        "--budget",
+        "1s",
+        "-o",
+        "o.jsonl",
+        cwd=tmp_path,
+    )
+    assert done.code == 0, done.err
+    ended = [(each["status"], each.get("reason")) for each in measurements(tmp_path / "o.jsonl")]
+    assert len(ended) == 4
+    assert ended[0][0] == "ok"
+    assert ended[-1] == ("skipped", "the budget of 1 s was spent before its turn; give a larger --budget")
+
+
+def test_set_device_and_expression_narrow_the_plan(tmp_path):
+    arguments = ("matmul", "--set", "n=32", "--set", "dtype=fp32,fp64", "-k", "not batch and not m=", "--device", "cpu", "--dry-run")
+    done = dlbench("run", *arguments, cwd=tmp_path)
+    assert (done.code, done.out) == (0, "matmul[n=32,dtype=fp32]@cpu\nmatmul[n=32,dtype=fp64]@cpu\n")
+    assert done.err.startswith("2 cases, about ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_gate_has_the_rounds_that_its_cases_need(tmp_path):
+    done = dlbench("run", front_door.suite(tmp_path, 'workload = "noop"'), "--gate", "-o", "o.jsonl", cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert [each["round"] for each in measurements(tmp_path / "o.jsonl")] == list(range(10))
+
+
+def test_results_go_to_results_by_default_and_say_where(tmp_path):
+    done = dlbench("run", front_door.suite(tmp_path, 'workload = "noop"'), "--rounds", "1", cwd=tmp_path)
+    (path,) = (tmp_path / "results").iterdir()
+    assert re.fullmatch(r"mine-\d{8}-\d{6}\.jsonl", path.name)
+    assert f"saved in results/{path.name}" in done.err

@@ -1,0 +1,167 @@
+"""Runs that do not reach their end: killed, interrupted, out of disk. Nothing measured is lost, and nobody is left behind."""
+
+import os
+import resource
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import front_door
+import pytest
+from front_door import PRETEND, dlbench, lines, measurements, start
+
+QUICK_ONES = 'workload = "matmul"\naxes.n = [8, 16, 24]'
+
+
+def waiting_suite(folder):
+    """Some quick cases and one that lasts until the test lets it go on."""
+    return front_door.suite(folder, QUICK_ONES, f'workload = "waits_for"\naxes.file = "{folder / "go"}"')
+
+
+def wait_until(condition, process=None):
+    """Poll, bounded: what is waited for is another process."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        if process is not None and process.poll() is not None:
+            pytest.fail(f"the command ended by itself: {process.communicate()}")
+        time.sleep(0.02)
+
+
+def children_of(pid):
+    """All descendants, from the kernel's own list."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in map(int, (task / "children").read_text().split()):
+            found += [child, *children_of(child)]
+    return found
+
+
+def stopped_in_the_waiting_case(folder, *arguments):
+    """Start a run and return once it is inside the case that waits."""
+    process = start("run", waiting_suite(folder), "--plugin", PRETEND, "--device", "cpu", "-o", "o.jsonl", *arguments, cwd=folder)
+    # Seed 2 has the waiting case third in its first round.
+    wait_until(lambda: (folder / "o.jsonl").exists() and len(measurements_so_far(folder / "o.jsonl")) == 2, process)
+    wait_until(lambda: len(children_of(process.pid)) == 2, process)
+    return process
+
+
+def measurements_so_far(path):
+    return [line for line in path.read_text().splitlines()[1:] if line.endswith("}")]
+
+
+def test_a_killed_run_leaves_no_process_and_resumes_to_the_same_cases(tmp_path):
+    process = stopped_in_the_waiting_case(tmp_path, "--seed", "2")
+    children = children_of(process.pid)
+    process.kill()
+    process.communicate()
+    killed = time.monotonic()
+    wait_until(lambda: not any(front_door.is_alive(pid) for pid in children))
+    assert time.monotonic() - killed < 3
+
+    path = tmp_path / "o.jsonl"
+    before = path.read_bytes()
+    with path.open("ab") as file:  # as a kill in the middle of a write leaves it
+        file.write(b'{"kind":"measurement","case":{"id":"mat')
+    shown = dlbench("show", "o.jsonl", cwd=tmp_path)
+    assert shown.code == 0
+    assert "last line" in shown.err
+    assert "dlbench run --resume o.jsonl" in shown.err
+
+    (tmp_path / "go").touch()
+    done = dlbench("run", "--resume", "o.jsonl", cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert path.read_bytes().startswith(before)
+    assert lines(path)[-1]["kind"] == "footer"
+    measured = [(each["case"]["id"], each["round"]) for each in measurements(path)]
+    expected = [*(f"matmul[n={n},dtype=fp32]@cpu" for n in (8, 16, 24)), f"waits_for[file={tmp_path / 'go'}]@cpu"]
+    assert sorted(measured) == sorted((case, number) for case in expected for number in (0, 1))
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_the_first_signal_ends_the_case_keeps_the_rest_and_says_how_to_go_on(tmp_path, number, code):
+    process = stopped_in_the_waiting_case(tmp_path, "--seed", "2")
+    children = children_of(process.pid)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == code, err
+    assert "interrupted; go on with: dlbench run --resume o.jsonl" in err
+    assert "matmul" in out
+    assert len(measurements(tmp_path / "o.jsonl")) == 2
+    assert lines(tmp_path / "o.jsonl")[-1]["kind"] == "measurement"
+    assert not any(front_door.is_alive(pid) for pid in children)
+
+
+def test_resuming_a_finished_run_measures_nothing(tmp_path):
+    arguments = ("run", front_door.suite(tmp_path, QUICK_ONES), "--rounds", "1", "-o", "o.jsonl")
+    assert dlbench(*arguments, cwd=tmp_path).code == 0
+    before = measurements(tmp_path / "o.jsonl")
+    done = dlbench("run", "--resume", "o.jsonl", cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert measurements(tmp_path / "o.jsonl") == before
+
+
+def test_resuming_uses_the_suite_in_the_file_not_the_one_on_the_disk(tmp_path):
+    process = stopped_in_the_waiting_case(tmp_path, "--seed", "2")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    (tmp_path / "mine.toml").unlink()
+    (tmp_path / "go").touch()
+    done = dlbench("run", "--resume", "o.jsonl", cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert len(measurements(tmp_path / "o.jsonl")) == 8
+
+
+def test_a_file_of_another_machine_is_not_gone_on_with(tmp_path):
+    arguments = ("run", front_door.suite(tmp_path, QUICK_ONES), "--rounds", "1", "-o", "o.jsonl")
+    assert dlbench(*arguments, cwd=tmp_path).code == 0
+    path = tmp_path / "o.jsonl"
+    path.write_text(path.read_text().replace('"architecture":"', '"architecture":"not-'))
+    before = path.read_text()
+    done = dlbench("run", "--resume", "o.jsonl", cwd=tmp_path)
+    assert done.code == 2
+    assert "o.jsonl can't be resumed here" in done.err
+    assert "identity.architecture" in done.err
+    assert path.read_text() == before
+
+
+def test_a_disk_that_fills_up_ends_the_run_with_74_and_what_was_measured_is_kept(tmp_path):
+    arguments = ("run", front_door.suite(tmp_path, QUICK_ONES), "--seed", "1")
+    assert dlbench(*arguments, "-o", "whole.jsonl", cwd=tmp_path).code == 0
+    size = (tmp_path / "whole.jsonl").stat().st_size
+    limit = size * 2 // 3
+
+    # The kernel answers as on a full disk: first a short write, then an error.
+    def small_disk():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+
+    done = dlbench(*arguments, "-o", "cut.jsonl", cwd=tmp_path, preexec_fn=small_disk)
+    assert done.code == 74
+    assert "cannot write cut.jsonl: " in done.err
+    assert "dlbench run --resume cut.jsonl" in done.err
+    kept = measurements(tmp_path / "cut.jsonl")
+    assert 0 < len(kept) < 6
+    resumed = dlbench("run", "--resume", "cut.jsonl", cwd=tmp_path)
+    assert resumed.code == 0, resumed.err
+    assert measurements(tmp_path / "cut.jsonl")[: len(kept)] == kept
+    assert len(measurements(tmp_path / "cut.jsonl")) == 6
+
+
+def test_killing_the_middle_process_is_a_crash_of_the_case_and_not_of_the_run(tmp_path):
+    process = stopped_in_the_waiting_case(tmp_path, "--seed", "2")
+    (tmp_path / "go").touch()
+    os.kill(children_of(process.pid)[0], signal.SIGKILL)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode in (0, 5), err
+    assert len({each["case"]["id"] for each in measurements(tmp_path / "o.jsonl")}) == 4
+
+
+def test_a_second_signal_ends_at_once(tmp_path):
+    process = stopped_in_the_waiting_case(tmp_path, "--seed", "2")
+    children = children_of(process.pid)
+    subprocess.run(["kill", "-INT", str(process.pid)], check=True)
+    subprocess.run(["kill", "-INT", str(process.pid)], check=True)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+    wait_until(lambda: not any(front_door.is_alive(pid) for pid in children))

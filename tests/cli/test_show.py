@@ -1,0 +1,151 @@
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import made_up
+import pytest
+from click.testing import CliRunner, Result
+
+from dlbench.cli.main import dlbench
+from dlbench.core.errors import ResultFileError, UsageError
+
+ROOT = Path(__file__).parents[2]
+
+
+def show(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(dlbench, ["show", *map(str, arguments)])
+
+
+def program(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "dlbench", *map(str, arguments)], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def run_file(tmp_path: Path) -> Path:
+    return made_up.write(tmp_path / "run.jsonl", made_up.both_kinds())
+
+
+def test_the_table_answers_and_goes_to_stdout(run_file: Path) -> None:
+    result = show(run_file)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith("NVIDIA H200 runs train_step[model=resnet18,batch=64,dtype=fp32] 50.0 ×")
+    assert "The same case on both sides" in result.stdout
+    assert "Each side at its own best batch and precision" in result.stdout
+
+
+def test_off_a_terminal_nothing_is_folded_or_cut(tmp_path: Path) -> None:
+    reason = "a sentence that goes on and on " * 20
+    case = made_up.case("conv2d", **{f"parameter_{number}": number for number in range(30)})
+    result = show(made_up.write(tmp_path / "run.jsonl", [made_up.ended(case, made_up.Status.FAILED, reason)]))
+    assert reason.strip() in result.stdout
+    assert " ".join(f"parameter_{number}={number}" for number in range(30)) in result.stdout
+
+
+def test_json(run_file: Path) -> None:
+    rows = json.loads(show(run_file, "--format", "json").stdout)
+    assert [row["case.device"] for row in rows[:2]] == ["cpu", "cuda:0"]
+    assert rows[0]["transfer.h2d_s"] is None
+    assert rows[0]["transfer.reason"] == made_up.NO_COPY
+
+
+def test_csv_and_markdown(run_file: Path) -> None:
+    assert len(list(csv.DictReader(io.StringIO(show(run_file, "--format", "csv").stdout)))) == 8
+    assert len(show(run_file, "--format", "md").stdout.splitlines()) == 10
+
+
+@pytest.mark.parametrize("to", ["json", "csv", "md"])
+def test_pairs_as_data(run_file: Path, to: str) -> None:
+    out = show(run_file, "--by", "device", "--format", to).stdout
+    assert "ratio.speedup" in out
+    assert "base.device_name" in out
+
+
+def test_two_files_by_device(tmp_path: Path) -> None:
+    cpu = made_up.write(
+        tmp_path / "cpu.jsonl", [made_up.renamed(each, "Intel Xeon 8480", 56) for each in made_up.both_kinds() if each.case.device == "cpu"]
+    )
+    gpu = made_up.write(tmp_path / "gpu.jsonl", made_up.both_kinds(cpu_s=0.8))
+    pairs = json.loads(show(cpu, gpu, "--by", "device", "--format", "json").stdout)
+    first = [pair for pair in pairs if pair["pair.case"] == "train_step[model=resnet18,batch=8,dtype=fp32]"]
+    assert [(pair["base.device_name"], pair["base.run"], round(pair["ratio.speedup"], 6)) for pair in first] == [
+        ("Intel Xeon 8480", "cpu", 40.0),
+        (made_up.CPU, "gpu", 80.0),
+    ]
+    table = show(cpu, gpu, "--by", "device").stdout
+    assert "Each side at its own best batch and precision" in table
+    assert "95 % interval" in table
+
+
+def test_unpaired_rows_are_notes_on_stderr(tmp_path: Path) -> None:
+    path = made_up.write(tmp_path / "run.jsonl", [*made_up.both_kinds(), *made_up.rounds_of(made_up.case("noop"), [[1.0]])])
+    result = show(path, "--by", "device", "--format", "csv")
+    assert result.stderr == "note: 1 not paired, nothing to pair it with at another case.device: noop[]@cpu (run)\n"
+
+
+def test_notes_on_what_a_file_lacks_go_to_stderr_and_the_exit_code_is_0(tmp_path: Path) -> None:
+    path = made_up.write(tmp_path / "run.jsonl", made_up.both_kinds(), planned=10, finished=False)
+    with path.open("a") as file:
+        file.write('{"kind": "meas')
+    result = show(path, "--format", "json")
+    assert result.exit_code == 0
+    assert len(json.loads(result.stdout)) == 8
+    torn, interrupted = result.stderr.splitlines()
+    assert torn.startswith(f"note: {path}: the last line was cut")
+    assert interrupted.endswith(f"at 8 of 10 planned cases; continue it with: dlbench run --resume {path}")
+
+
+def test_an_unknown_column_is_a_usage_error_with_the_nearest(run_file: Path) -> None:
+    result = show(run_file, "--by", "devise")
+    assert isinstance(result.exception, UsageError)
+    assert "did you mean 'device'?" in str(result.exception)
+
+
+@pytest.mark.parametrize("content", ["", "hello\n", '{"kind": "header"}\n', '{"kind": "header", "schema": 99}\n'])
+def test_a_bad_file_is_a_usage_error(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_text(content)
+    result = show(path)
+    assert isinstance(result.exception, ResultFileError)
+    assert str(path) in str(result.exception)
+
+
+def test_the_shell_gets_2_and_one_sentence(tmp_path: Path) -> None:
+    ended = program("show", tmp_path / "absent.jsonl")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.count("\n") == 1
+    assert "No such file" in ended.stderr
+
+
+def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
+    cases = [made_up.rounds_of(made_up.case("matmul", n=n), [[1.0]])[0] for n in range(2000)]
+    path = made_up.write(tmp_path / "run.jsonl", cases)
+    with subprocess.Popen(
+        [sys.executable, "-m", "dlbench", "show", str(path)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as shown:
+        assert shown.stdout is not None
+        assert shown.stderr is not None
+        shown.stdout.readline()
+        shown.stdout.close()
+        assert shown.stderr.read() == b""
+        assert shown.wait() == 0
+
+
+def imported_by(*arguments: str | Path) -> set[str]:
+    run = "from dlbench.cli.main import dlbench; dlbench(sys.argv[1:], standalone_mode=False)"
+    code = f"import sys; {run}; print(*sys.modules, file=sys.stderr)"
+    ended = subprocess.run([sys.executable, "-c", code, *map(str, arguments)], cwd=ROOT, capture_output=True, text=True, check=True)
+    return set(ended.stderr.split())
+
+
+def test_help_imports_neither_pandas_nor_rich_nor_torch() -> None:
+    assert not {"pandas", "numpy", "rich", "torch"} & imported_by("show", "--help")
+
+
+def test_showing_never_imports_torch(run_file: Path) -> None:
+    imported = imported_by("show", run_file)
+    assert "pandas" in imported
+    assert "torch" not in imported
+    assert not any(name.startswith("dlbench.harness") for name in imported)

@@ -1,0 +1,114 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlbench.core import units
+
+SCALE = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("90s", 90), ("1.5m", 90), ("500ms", 0.5), ("2h", 7200), (" 3s ", 3), ("0.25", 0.25)]
+)
+def test_durations_are_read(text: str, seconds: float) -> None:
+    assert units.parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "0", "0ms", "-1s", "1e3", "1 s", "s", "3 days", "nan", "inf", "9" * 400, ".5", "1.s"])
+def test_what_is_no_duration_is_refused_by_name(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not a duration; write for example 90s, 1.5m, 500ms or 2h"):
+        units.parse_duration(text)
+
+
+@given(st.text(max_size=12))
+def test_any_text_is_a_positive_duration_or_refused(text: str) -> None:
+    try:
+        seconds = units.parse_duration(text)
+    except ValueError:
+        return
+    assert 0 < seconds < math.inf
+
+
+@given(st.integers(1, 10_000_000), st.sampled_from(["ms", "s", "m", "h"]))
+def test_whole_durations_come_back(count: int, unit: str) -> None:
+    factor = {"ms": 1e-3, "s": 1, "m": 60, "h": 3600}[unit]
+    assert units.parse_duration(f"{count}{unit}") == pytest.approx(count * factor)
+
+
+@given(st.floats(1e-12, 1e15) | st.floats(-1e15, -1e-12))
+def test_three_digits_are_right_to_half_a_unit_of_the_third_and_have_no_exponent(value: float) -> None:
+    text = units.three_digits(value)
+    assert "e" not in text
+    assert float(text) == pytest.approx(value, rel=0.00501)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(1.234, "1.23"), (12.34, "12.3"), (123.4, "123"), (1234, "1230"), (9.996, "10.0"), (0.01234, "0.0123"), (0.0, "0")]
+)
+def test_three_digits(value: float, text: str) -> None:
+    assert units.three_digits(value) == text
+
+
+@given(st.floats(1e-9, 1e6))
+def test_seconds_read_back(value: float) -> None:
+    number, unit = units.seconds(value).split(" ")
+    assert float(number) * SCALE[unit] == pytest.approx(value, rel=0.0501 if unit == "min" else 0.00501)
+    assert unit == "min" or len(number.replace(".", "").lstrip("0")) == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0 ns"),
+        (41e-9, "41.0 ns"),
+        (999.4e-9, "999 ns"),
+        (999.6e-9, "1.00 µs"),
+        (12.34e-3, "12.3 ms"),
+        (-0.5, "-500 ms"),
+        (59.96, "60.0 s"),
+        (599, "599 s"),
+        (600, "10 min"),
+    ],
+)
+def test_seconds(value: float, text: str) -> None:
+    assert units.seconds(value) == text
+
+
+@given(st.floats(1, 1e20))
+def test_rates_read_back(value: float) -> None:
+    number, unit = units.flop_rate(value).split(" ")
+    power = 1000 ** " kMGTPE".index(unit.removesuffix("FLOP/s") or " ")
+    assert float(number) * power == pytest.approx(value, rel=0.00501)
+
+
+def test_rates_and_counts() -> None:
+    assert units.flop_rate(340e9) == "340 GFLOP/s"
+    assert units.byte_rate(12.5e9) == "12.5 GB/s"
+    assert units.item_rate(1234) == "1.23 k/s"
+    assert units.item_rate(0.5) == "0.500 /s"
+    assert units.hertz(1.98e9) == "1.98 GHz"
+    assert units.percent(0.1234) == "12.3 %"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1023.6, "1.00 KiB"), (1024, "1.00 KiB"), (1.5 * 2**30, "1.50 GiB"), (1023.9 * 2**20, "1.00 GiB")],
+)
+def test_byte_counts(value: float, text: str) -> None:
+    assert units.byte_count(value) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(65, "1:05"), (3725, "1:02:05"), (-1, "0:00"), (59.6, "1:00")])
+def test_clock_time(value: float, text: str) -> None:
+    assert units.clock_time(value) == text
+
+
+@given(st.text())
+def test_text_from_a_file_becomes_one_printable_line(text: str) -> None:
+    assert units.one_line(text).isprintable()
+
+
+def test_one_line_takes_out_what_steers_a_terminal() -> None:
+    assert units.one_line("red \x1b[31m\nnext\u202e line") == "red [31m next line"

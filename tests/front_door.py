@@ -1,0 +1,85 @@
+"""The command line as a user calls it: a process of its own, from a folder of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+PLUGINS = ROOT / "tests" / "plugins"
+FAULTS = str(PLUGINS / "faults.py")
+PRETEND = str(PLUGINS / "pretend.py")
+
+# Enough to see every step of the protocol, and no more: these tests are about what happens, not about numbers.
+HASTY = """
+[policy]
+rounds = 2
+round_s = 0.01
+warmup_s = 0.01
+max_warmup_s = 0.05
+timeout_s = 20
+"""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a finished command left."""
+
+    code: int
+    out: str
+    err: str
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The caller's, without what would change how output looks, and with the checkout to import from."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("CI", "FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS")}
+    return {**kept, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", **more}
+
+
+def start(*arguments: str, cwd: Path, **options: Any) -> subprocess.Popen[str]:
+    """Start the command and leave it running."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "dlbench", *arguments],
+        cwd=cwd,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def dlbench(*arguments: str, cwd: Path, **options: Any) -> Done:
+    """Run the command to its end."""
+    process = start(*arguments, cwd=cwd, **options)
+    out, err = process.communicate(timeout=240)
+    return Done(process.returncode, out, err)
+
+
+def suite(folder: Path, *benches: str, head: str = HASTY, name: str = "mine") -> str:
+    """Write a suite of benches, each given as the lines under its ``[[bench]]``, and return its file name."""
+    text = head + "".join(f"\n[[bench]]\n{bench}\n" for bench in benches)
+    (folder / f"{name}.toml").write_text(text)
+    return f"{name}.toml"
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """The objects of a result file."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def measurements(path: Path) -> list[dict[str, Any]]:
+    """The measurements of a result file."""
+    return [line for line in lines(path) if line["kind"] == "measurement"]
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs: one that has ended and that nobody has waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -1,0 +1,134 @@
+"""The house as docs/design.md draws it: a module imports only what stands below it, and each outside library has one door."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "dlbench"
+
+CORE = ["errors", "units", "model", "schema", "stats", "summary", "store"]
+HARNESS = [
+    "registry",
+    "clocks",
+    "stopping",
+    "suite",
+    "selection",
+    "planning",
+    "probes",
+    "processor",
+    "cgroup",
+    "nvml",
+    "devices",
+    "environment",
+    "guard",
+    "backend",
+    "measure",
+    "interruption",
+    "worker",
+    "host",
+    "runner",
+]
+ANALYSIS = ["table", "findings", "sentences", "terminal", "export"]
+
+# Lowest first: a module may import those before it and nothing else of ours.
+ORDER = [
+    *(f"dlbench.core.{name}" for name in CORE),
+    *(f"dlbench.harness.{name}" for name in HARNESS),
+    *(f"dlbench.analysis.{name}" for name in ANALYSIS),
+]
+
+# Outside libraries, and the only modules that may import them. Standard library apart, nothing else may be imported at all.
+DOORS = {
+    "torch": ("dlbench.harness.backend", "dlbench.harness.worker", "dlbench.workloads", "dlbench.models", "dlbench.testing"),
+    "pandas": ("dlbench.analysis",),
+    "pynvml": ("dlbench.harness.nvml",),
+    "psutil": ("dlbench.harness.processor", "dlbench.harness.cgroup", "dlbench.harness.environment", "dlbench.harness.devices"),
+    "rich": ("dlbench.analysis.terminal", "dlbench.cli"),
+    "click": ("dlbench.cli",),
+}
+
+
+def modules():
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = ("dlbench", *path.relative_to(PACKAGE).with_suffix("").parts)
+        yield ".".join(part for part in parts if part != "__init__"), ast.parse(path.read_text())
+
+
+def type_checking_only(tree):
+    """Imports under ``if TYPE_CHECKING`` never happen when the program runs."""
+    guarded = [node for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    return {id(inner) for node in guarded for inner in ast.walk(node)}
+
+
+def imports(tree):
+    """Yield what a module imports when the program runs, at the top or inside a function, by full name."""
+    skipped = type_checking_only(tree)
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from names if node.module.startswith("dlbench") else [node.module]
+
+
+def ours(name):
+    """The module of ours that an imported name stands in: ``dlbench.core.errors.UsageError`` is in ``dlbench.core.errors``."""
+    known = {module for module, _ in MODULES}
+    while name not in known:
+        name = name.rpartition(".")[0]
+    return name
+
+
+MODULES = list(modules())
+
+
+def within(module, places):
+    return any(module == place or module.startswith(f"{place}.") for place in places)
+
+
+@pytest.mark.parametrize(("module", "tree"), MODULES, ids=[module for module, _ in MODULES])
+def test_a_module_imports_only_what_stands_below_it(module, tree):
+    found = {ours(name) for name in imports(tree) if name.split(".")[0] == "dlbench"} - {"dlbench"}
+    if module in ORDER:
+        below = set(ORDER[: ORDER.index(module)])
+        allowed = {each for each in below if not (module.startswith("dlbench.analysis") and each.startswith("dlbench.harness"))}
+    elif within(module, ("dlbench.models", "dlbench.workloads")):
+        allowed = {"dlbench.core.model", "dlbench.harness.registry"}
+        allowed |= {each for each, _ in MODULES if within(each, ("dlbench.models",))}
+        allowed |= {each for each, _ in MODULES if within(module, ("dlbench.workloads",)) and within(each, ("dlbench.workloads",))}
+    else:
+        return  # the package, its main module, cli and testing stand on top of everything
+    assert found <= allowed, f"{module} must not import {sorted(found - allowed)}"
+
+
+@pytest.mark.parametrize(("module", "tree"), MODULES, ids=[module for module, _ in MODULES])
+def test_each_outside_library_has_one_door(module, tree):
+    for name in imports(tree):
+        library = name.split(".")[0]
+        if library == "dlbench" or library in sys.stdlib_module_names:
+            continue
+        assert within(module, DOORS.get(library, ())), f"{module} must not import {library}"
+
+
+def test_every_module_has_its_place():
+    placed = {*ORDER, "dlbench", "dlbench.__main__", "dlbench.testing", "dlbench.core", "dlbench.harness", "dlbench.analysis"}
+    homeless = [
+        module
+        for module, _ in MODULES
+        if module not in placed and not within(module, ("dlbench.cli", "dlbench.models", "dlbench.workloads"))
+    ]
+    assert homeless == []
+    assert [name for name in ORDER if name not in {module for module, _ in MODULES}] == []
+
+
+@pytest.mark.parametrize(("module", "tree"), MODULES, ids=[module for module, _ in MODULES])
+def test_only_the_command_line_prints_and_exits(module, tree):
+    if within(module, ("dlbench.cli", "dlbench.__main__")):
+        return
+    calls = [ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    assert not {"print", "sys.exit", "exit", "click.echo"} & set(calls)
