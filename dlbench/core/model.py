@@ -1,9 +1,10 @@
 """The frozen nouns: a workload's signature, a case, what a workload returns, and what measuring it gave."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Protocol, Self, TypeVar
 
 Value = int | float | str | bool
 """What a parameter of a workload can be."""
@@ -295,20 +296,58 @@ class Measurement:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Inverse of `to_json`. Raises KeyError, TypeError or ValueError for data that is not a measurement."""
-        case, samples, transfer = data["case"], data.get("samples"), data.get("transfer")
+        samples, transfer = data.get("samples"), data.get("transfer")
         rest = {k: v for k, v in data.items() if k not in ("kind", "case", "samples", "memory", "transfer", "status")}
+        for name in ("items", "flops", "bytes", "threads", "round"):
+            _check_number(name, rest.get(name, 0))
+        for name in ("reason", "device_name", "started"):
+            _check(name, "text", isinstance(rest.get(name, ""), str))
+        for name, kinds in (("values", (int, float)), ("math", (int, float, str, bool)), ("nulls", (str,))):
+            held = rest.get(name, {})
+            _check(name, "an object of plain values", isinstance(held, dict) and all(isinstance(value, kinds) for value in held.values()))
         return cls(
-            case=Case(**case),
+            case=_case(data["case"]),
             status=Status(data["status"]),
-            samples=Samples(**{**samples, "block_s": _times(samples["block_s"])}) if samples else None,
-            memory=Memory(**data.get("memory", {})),
-            transfer=Transfer(**transfer) if transfer else None,
+            samples=_samples(samples) if samples is not None else None,
+            memory=_numbers(Memory, data.get("memory", {})),
+            transfer=_numbers(Transfer, transfer) if transfer is not None else None,
             **rest,
         )
 
 
-def _times(values: Any) -> tuple[float, ...]:
-    times = tuple(map(float, values))
-    if not times or not all(0 <= t < float("inf") for t in times):
-        raise ValueError("block times must be finite numbers of at least 0, one or more")
-    return times
+def _case(data: Mapping[str, Any]) -> Case:
+    texts, params = ("id", "suite", "workload", "device"), data["params"]
+    _check("case", "texts and an object of parameters", all(isinstance(data[name], str) for name in texts) and isinstance(params, dict))
+    _check("params", "numbers, texts and flags", all(isinstance(value, int | float | str | bool) for value in params.values()))
+    return Case(**data)
+
+
+def _samples(data: Mapping[str, Any]) -> Samples:
+    blocks = data["block_s"]
+    _check("block_s", "numbers of at least 0, one or more", isinstance(blocks, list) and bool(blocks))
+    for seconds in (*blocks, data["first_call_s"], data["warmup_s"]):
+        _check_number("block_s", seconds)
+    _check("calls", "a positive integer", type(data["calls"]) is int and data["calls"] > 0)
+    _check("steady", "true or false", isinstance(data["steady"], bool))
+    return Samples(**{**data, "block_s": tuple(blocks)})
+
+
+Numbers = TypeVar("Numbers", Memory, Transfer)
+
+
+def _numbers(kind: type[Numbers], data: Mapping[str, Any]) -> Numbers:
+    for name, value in data.items():
+        if value is not None:
+            _check_number(name, value)
+    return kind(**data)
+
+
+def _check_number(name: str, value: object) -> None:
+    # Not isinstance: a bool is an int. Not NaN nor infinity: JSON has no such number, but 1e999 reads as one.
+    if type(value) not in (int, float) or not 0 <= value < math.inf:  # type: ignore[operator]  # a number by then
+        raise ValueError(f"{name} must be a number of at least 0, not {value!r}")
+
+
+def _check(name: str, wanted: str, holds: bool) -> None:
+    if not holds:
+        raise ValueError(f"{name} must be {wanted}")

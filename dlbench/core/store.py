@@ -161,7 +161,24 @@ def _checked_header(path: Path, record: Record | None) -> Record:
         raise ResultFileError(f"{path}, line 1: no dlbench header; give a file that dlbench run wrote")
     if record["schema"] > SCHEMA:
         raise ResultFileError(f"{path} has schema {record['schema']} and this dlbench reads up to {SCHEMA}; update dlbench")
+    for name, holds in (("policy", _is_policy), ("devices", _are_devices), ("planned", _is_count)):
+        if name in record and not holds(record[name]):
+            raise ResultFileError(f"{path}, line 1: the header's {name} is not what dlbench run writes; the file was edited or damaged")
     return record
+
+
+def _is_policy(policy: Any) -> bool:
+    return isinstance(policy, dict) and type(policy.get("target", 0.0)) in (int, float)
+
+
+def _are_devices(devices: Any) -> bool:
+    return isinstance(devices, list) and all(
+        isinstance(each, dict) and isinstance(each.get("id"), str) and isinstance(each.get("name"), str | None) for each in devices
+    )
+
+
+def _is_count(planned: Any) -> bool:
+    return isinstance(planned, dict) and type(planned.get("count")) is int
 
 
 def _measurement(path: Path, number: int, record: Record) -> Measurement:

@@ -116,7 +116,7 @@ def run_rounds(
         began = time.monotonic()
         budget_s = settings.policy.budget_s or float("inf")
         if began - started + longest_s > budget_s:
-            break
+            return number
         random.Random(f"{settings.seed}/{number}").shuffle(pending)
         observer.round_started(number, len(pending))
         with _hosts(settings, interruption, number) as hosts:

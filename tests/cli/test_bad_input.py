@@ -1,7 +1,6 @@
 """What a user can get wrong: one sentence with place and remedy, and the right exit code."""
 
 import json
-import os
 
 import front_door
 import pytest
@@ -113,18 +112,12 @@ def test_an_output_that_cannot_be_written(tmp_path):
 def test_a_machine_without_torch_is_told_so(tmp_path):
     """An import that fails as it does where torch is missing."""
     (tmp_path / "torch.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\")\n")
-    environment = front_door.environment(PYTHONPATH=f"{tmp_path}{os.pathsep}{front_door.ROOT}")
-    process = front_door.subprocess.run(
-        [front_door.sys.executable, "-m", "dlbench", "run", "self"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert process.returncode == 2
-    assert "torch is not installed for" in process.stderr
-    assert process.stderr.count("\n") == 1
+    for name in ("dlbench", "suites"):
+        (tmp_path / name).symlink_to(front_door.ROOT / name)
+    done = dlbench("run", "self", cwd=tmp_path)
+    assert done.code == 2
+    assert "torch is not installed for" in done.err
+    assert done.err.count("\n") == 1
 
 
 def test_tables_say_what_a_hostile_file_says_without_obeying_it(tmp_path):

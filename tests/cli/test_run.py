@@ -166,29 +166,17 @@ def test_an_accelerator_keeps_its_process_until_a_fault(tmp_path):
     benches = ['workload = "which_process"\naxes.n = [1, 2, 3]', 'workload = "runs_out"']
     done = dlbench("run", front_door.suite(tmp_path, *benches), "--plugin", PRETEND, "--device", "pretend:0", "-o", "o.jsonl", cwd=tmp_path)
     assert done.code == 0, done.err
-    pids = [
-        {each["values"]["pid"] for each in measurements(tmp_path / "o.jsonl") if each["round"] == n and "values" in each} for n in (0, 1)
-    ]
-    assert [len(each) for each in pids] == [1, 1]
-    assert pids[0] != pids[1]
+    told = [each for each in measurements(tmp_path / "o.jsonl") if "values" in each]
+    first, second = ({each["values"]["pid"] for each in told if each["round"] == number} for number in (0, 1))
+    assert (len(first), len(second)) == (1, 1)
+    assert first != second
     assert statuses(tmp_path / "o.jsonl")["runs_out"] == ("oom", "out of memory: CUDA out of memory. Tried to allocate 20.00 GiB.")
 
 
 def test_a_device_that_faults_once_gets_a_new_process_and_the_rest_goes_on(tmp_path):
     benches = ['workload = "which_process"\naxes.n = [1, 2, 3, 4]', 'workload = "faulty"']
-    done = dlbench(
-        "run",
-        front_door.suite(tmp_path, *benches),
-        "--plugin",
-        PRETEND,
-        "--device",
-        "pretend:0",
-        "-o",
-        "o.jsonl",
-        "--seed",
-        "0",
-        cwd=tmp_path,
-    )
+    arguments = ("run", front_door.suite(tmp_path, *benches), "--plugin", PRETEND, "--device", "pretend:0", "-o", "o.jsonl")
+    done = dlbench(*arguments, "--seed", "0", cwd=tmp_path)
     assert done.code == 5, done.err
     first = [each for each in measurements(tmp_path / "o.jsonl") if each["round"] == 0]
     at = [each["status"] for each in first].index("crashed")
@@ -226,15 +214,8 @@ def test_a_device_that_a_suite_names_and_the_machine_lacks_is_a_skipped_row(tmp_
 
 
 def test_a_budget_skips_what_it_cannot_pay_for_and_says_so(tmp_path):
-    done = dlbench(
-        "run",
-        front_door.suite(tmp_path, 'workload = "spin"\naxes.seconds = [0.3, 0.31, 0.32, 0.33]'),
-        "--budget",
-        "1s",
-        "-o",
-        "o.jsonl",
-        cwd=tmp_path,
-    )
+    suite = front_door.suite(tmp_path, 'workload = "spin"\naxes.seconds = [0.3, 0.31, 0.32, 0.33]')
+    done = dlbench("run", suite, "--budget", "1s", "-o", "o.jsonl", cwd=tmp_path)
     assert done.code == 0, done.err
     ended = [(each["status"], each.get("reason")) for each in measurements(tmp_path / "o.jsonl")]
     assert len(ended) == 4

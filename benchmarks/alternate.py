@@ -1,0 +1,168 @@
+"""What the benchmarks share: taking turns, watching a process from outside, the real run loop, and one plain table."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import psutil
+
+from dlbench.core.model import Case, Measurement, Policy, Signature
+from dlbench.core.store import ResultWriter
+from dlbench.harness.devices import describe_cpu
+from dlbench.harness.host import Host, greet
+from dlbench.harness.interruption import Interruption
+from dlbench.harness.runner import Observer, Settings, run_rounds
+
+ROOT = Path(__file__).parent.parent
+Result = TypeVar("Result")
+
+
+def usable_threads() -> int:
+    """Return how many threads dlbench computes with on this machine."""
+    return describe_cpu().usable_threads()
+
+
+def alternate(first: Callable[[], Result], second: Callable[[], Result], pairs: int) -> list[tuple[Result, Result]]:
+    """Call both in turns and return the pairs of results; which of them begins changes from pair to pair."""
+    results = []
+    for number in range(pairs):
+        if number % 2:
+            later, sooner = second(), first()
+            results.append((sooner, later))
+        else:
+            results.append((first(), second()))
+    return results
+
+
+def python(*arguments: str) -> list[str]:
+    """Return the command of a fresh interpreter."""
+    return [sys.executable, *arguments]
+
+
+def environment() -> dict[str, str]:
+    """Return this process's environment with the checkout to import from, whatever the current folder."""
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A command that has ended: its seconds, and the most memory that it and its descendants had at once."""
+
+    seconds: float
+    peak_bytes: int
+
+
+def watch(
+    command: Sequence[str], stream: Literal["stdout", "stderr"], on_line: Callable[[float, str], None], every_s: float = 0.5
+) -> Watched:
+    """Run a command, hand on each line of one of its streams with the seconds since its start, and sample its memory.
+
+    Raises SystemExit with the last it said on stderr if it fails.
+    """
+    with tempfile.TemporaryFile("w+") as other:
+        started = time.perf_counter()
+        out, err = (subprocess.PIPE if stream == name else other for name in ("stdout", "stderr"))
+        with subprocess.Popen(command, env=environment(), stdin=subprocess.DEVNULL, stdout=out, stderr=err, text=True) as process:
+            memory = _MemoryWatch(process.pid, every_s)
+            said = ""
+            for said in process.stdout or process.stderr or ():
+                on_line(time.perf_counter() - started, said.rstrip("\n"))
+            process.wait()
+            seconds = time.perf_counter() - started
+            peak_bytes = memory.stop()
+        if process.returncode:
+            other.seek(0)
+            last = other.read()[-2000:] if stream == "stdout" else said
+            raise SystemExit(f"{' '.join(command)} ended with {process.returncode}: {last}")
+    return Watched(seconds, peak_bytes)
+
+
+class _MemoryWatch(threading.Thread):
+    """Adds up the memory of a process and its descendants at intervals; a page that they share counts once where the system tells."""
+
+    def __init__(self, pid: int, every_s: float) -> None:
+        super().__init__(daemon=True)
+        self._process = psutil.Process(pid)
+        self._every_s = every_s
+        self._ended = threading.Event()
+        self._peak_bytes = 0
+        self.start()
+
+    def run(self) -> None:
+        while True:
+            with suppress(psutil.Error):  # it has just ended
+                family = [self._process, *self._process.children(recursive=True)]
+                self._peak_bytes = max(self._peak_bytes, sum(map(_memory_of, family)))
+            if self._ended.wait(self._every_s):
+                return
+
+    def stop(self) -> int:
+        self._ended.set()
+        self.join()
+        return self._peak_bytes
+
+
+def _memory_of(process: psutil.Process) -> int:
+    with suppress(psutil.Error):  # a case that has ended meanwhile needs nothing
+        full = process.memory_full_info()
+        return int(getattr(full, "pss", full.rss))
+    return 0
+
+
+def run_cases(
+    cases: Sequence[tuple[str, Mapping[str, Any]]], policy: Policy, plugins: Sequence[str] = ()
+) -> list[tuple[Measurement, float]]:
+    """Measure workloads with these parameters on the CPU, as ``dlbench run`` does, and return each result with what it took in all.
+
+    That is the seconds from choosing the case until its line is on the disk. Raises SystemExit where a case does not end well.
+    """
+    threads = usable_threads()
+    settings = Settings(policy, seed=0, isolation="fork", threads=threads, devices={"cpu": "CPU"}, plugins=tuple(plugins))
+    timed = _Timed()
+    with tempfile.TemporaryDirectory() as folder, Interruption() as interruption, Host("fork", threads, 0, interruption) as host:
+        signatures = {each["name"]: Signature.from_json(each) for each in greet(host, plugins, (), threads)["signatures"]}
+        planned = [Case.of("benchmarks", signatures[name], params, "cpu") for name, params in cases]
+        writer = ResultWriter.create(Path(folder) / "run.jsonl", {})
+        run_rounds(planned, settings, interruption, lambda each: writer.append(each.to_json()), timed, first_host=host)
+        writer.close()
+    for measurement, _ in timed.results:
+        if measurement.samples is None:
+            raise SystemExit(f"{measurement.case.id}: {measurement.status}: {measurement.reason}")
+    return timed.results
+
+
+class _Timed(Observer):
+    """Notes what each case took from its start to its end."""
+
+    def __init__(self) -> None:
+        self.results: list[tuple[Measurement, float]] = []
+        self._started = 0.0
+
+    def round_started(self, number: int, cases: int) -> None:
+        """Nothing to note."""
+
+    def case_started(self, case: Case, number: int) -> None:
+        self._started = time.perf_counter()
+
+    def case_ended(self, measurement: Measurement) -> None:
+        self.results.append((measurement, time.perf_counter() - self._started))
+
+
+def report(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], verdict: str, reached: bool) -> None:
+    """Print a heading, the table, and whether the target was reached."""
+    print(f"{title} (Python {'.'.join(map(str, sys.version_info[:3]))}, torch {version('torch')}, {usable_threads()} threads)\n")
+    lines = [tuple(columns), *map(tuple, rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for first, *rest in lines:
+        cells = (cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True))
+        print("  ".join((first.ljust(widths[0]), *cells)))
+    print(f"\n{'reached' if reached else 'MISSED'}: {verdict}")

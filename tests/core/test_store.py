@@ -1,0 +1,178 @@
+"""The result file: what is appended is there, what is torn is mended, and what is not ours is refused with the line."""
+
+import copy
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlbench.core.errors import OutputError, ResultFileError, UsageError
+from dlbench.core.model import Case, Measurement, Memory, Samples, Status, Transfer
+from dlbench.core.store import SCHEMA, ResultWriter, load
+
+CASE = Case("matmul[n=4,dtype=fp32]@cuda:0", "mine", "matmul", {"n": 4, "dtype": "fp32"}, "cuda:0")
+WHOLE = Measurement(
+    case=CASE,
+    round=3,
+    status=Status.OK,
+    device_name="A card",
+    threads=2,
+    samples=Samples(7, (0.5, 0.25), 1.5, 0.75, steady=False),
+    memory=Memory(1, 2, 3),
+    transfer=Transfer(10, 0.1, 20, 0.2),
+    items=4,
+    flops=1e9,
+    bytes=64,
+    values={"loss": 0.5},
+    math={"fp32_matmul": "ieee", "deterministic": False},
+    nulls={"memory": "why"},
+    started="2026-01-31T12:00:00.000+00:00",
+)
+ROWS = (WHOLE, Measurement(CASE, 0, Status.OOM, "it was too big"))
+
+
+def write(path, *records):
+    writer = ResultWriter.create(path, {"seed": 1})
+    for record in records:
+        writer.append(record)
+    writer.close()
+
+
+def test_what_is_written_is_read(tmp_path):
+    path = tmp_path / "deep" / "f.jsonl"
+    write(path, *(row.to_json() for row in ROWS), {"kind": "footer", "rounds": 4})
+    run = load(path)
+    assert run.header == {"kind": "header", "schema": SCHEMA, "seed": 1}
+    assert run.measurements == ROWS
+    assert run.footer == {"kind": "footer", "rounds": 4}
+    assert not run.torn
+
+
+def test_a_run_that_went_on_is_not_finished_until_its_new_footer(tmp_path):
+    path = tmp_path / "f.jsonl"
+    write(path, {"kind": "footer"}, ROWS[0].to_json())
+    assert load(path).footer is None
+
+
+@given(cut=st.integers(1, 10_000))
+@settings(max_examples=60)
+def test_a_file_cut_anywhere_in_its_last_line_is_torn_there_and_nothing_else_is_lost(tmp_path_factory, cut):
+    path = tmp_path_factory.mktemp("torn") / "f.jsonl"
+    write(path, *(row.to_json() for row in ROWS))
+    whole = path.read_bytes()
+    last = whole[:-1].rindex(b"\n") + 1
+    path.write_bytes(whole[: last + 1 + cut % (len(whole) - last - 1)])
+    run = load(path)
+    assert run.torn
+    assert run.measurements == ROWS[:1]
+    writer = ResultWriter.resume(run)
+    writer.append(ROWS[1].to_json())
+    writer.close()
+    assert path.read_bytes() == whole
+
+
+def test_appending_never_reads_the_file_back(tmp_path):
+    path = tmp_path / "f.jsonl"
+    writer = ResultWriter.create(path, {})
+    path.rename(tmp_path / "moved.jsonl")
+    writer.append(ROWS[0].to_json())
+    writer.close()
+    assert load(tmp_path / "moved.jsonl").measurements == ROWS[:1]
+
+
+def test_numbers_that_json_does_not_have_never_reach_the_file(tmp_path):
+    path = tmp_path / "f.jsonl"
+    writer = ResultWriter.create(path, {})
+    with pytest.raises(ValueError, match="Out of range float"):
+        writer.append(replace(WHOLE, flops=float("nan")).to_json())
+    writer.close()
+    assert load(path).measurements == ()
+
+
+def test_a_file_is_never_overwritten(tmp_path):
+    path = tmp_path / "f.jsonl"
+    path.write_text("precious")
+    with pytest.raises(UsageError, match=r"f\.jsonl exists and is never overwritten"):
+        ResultWriter.create(path, {})
+    assert path.read_text() == "precious"
+
+
+def test_a_folder_that_is_a_file_cannot_be_written_to(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="Not a directory"):
+        ResultWriter.create(tmp_path / "file" / "f.jsonl", {})
+
+
+def edited(change):
+    row = copy.deepcopy(WHOLE.to_json())
+    change(row)
+    return row
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda row: row.pop("case"), "no 'case'"),
+        (lambda row: row["case"].pop("id"), "no 'id'"),
+        (lambda row: row["case"].update(device=3), "case must be texts and an object of parameters"),
+        (lambda row: row["case"].update(params={"n": [1]}), "params must be numbers, texts and flags"),
+        (lambda row: row.update(status="fine"), "'fine' is not a valid Status"),
+        (lambda row: row.update(round="first"), "round must be a number of at least 0, not 'first'"),
+        (lambda row: row.update(round=-1), "round must be a number of at least 0, not -1"),
+        (lambda row: row.update(flops=True), "flops must be a number of at least 0, not True"),
+        (lambda row: row.update(surprise=1), "surprise"),
+        (lambda row: row.update(reason=5), "reason must be text"),
+        (lambda row: row["samples"].update(block_s=[]), "block_s must be numbers of at least 0, one or more"),
+        (lambda row: row["samples"].update(block_s=[1, "2"]), "block_s must be a number of at least 0, not '2'"),
+        (lambda row: row["samples"].update(block_s=[-0.5]), "block_s must be a number of at least 0, not -0.5"),
+        (lambda row: row["samples"].update(calls=0), "calls must be a positive integer"),
+        (lambda row: row["memory"].update(peak_bytes="much"), "peak_bytes must be a number of at least 0, not 'much'"),
+        (lambda row: row["transfer"].pop("h2d_s"), "h2d_s"),
+    ],
+)
+def test_an_edited_line_is_refused_with_its_number_and_what_is_wrong(tmp_path, change, sentence):
+    path = tmp_path / "f.jsonl"
+    write(path, WHOLE.to_json(), edited(change), WHOLE.to_json())
+    with pytest.raises(ResultFileError) as error:
+        load(path)
+    assert str(error.value).startswith(f"{path}, line 3: not a valid measurement (")
+    assert sentence in str(error.value)
+
+
+def test_infinity_written_as_a_large_number_is_refused(tmp_path):
+    path = tmp_path / "f.jsonl"
+    write(path, WHOLE.to_json())
+    path.write_text(path.read_text().replace("1000000000.0", "1e999"))
+    with pytest.raises(ResultFileError, match="flops must be a number of at least 0, not inf"):
+        load(path)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(field=st.sampled_from(sorted(WHOLE.to_json())), value=json_values)
+@settings(max_examples=200)
+def test_whatever_stands_in_a_field_is_read_or_refused_in_a_sentence(tmp_path_factory, field, value):
+    path = tmp_path_factory.mktemp("fuzz") / "f.jsonl"
+    write(path, WHOLE.to_json() | {field: value})
+    try:
+        load(path)
+    except ResultFileError as error:
+        assert str(error).startswith(f"{path}, line 2: ")
+
+
+@given(st.binary(max_size=60))
+@settings(max_examples=100)
+def test_any_bytes_are_read_or_refused_in_a_sentence(tmp_path_factory, content):
+    path = tmp_path_factory.mktemp("bytes") / "f.jsonl"
+    path.write_bytes(json.dumps({"kind": "header", "schema": 1}).encode() + b"\n" + content)
+    try:
+        assert load(path).measurements == ()
+    except ResultFileError as error:
+        assert str(error).startswith(f"{path}, line ")
