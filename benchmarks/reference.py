@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,30 +87,23 @@ class Outcome:
 def run(plan: Plan, command: Command, clock: Callable[[], float] = time.monotonic) -> list[Outcome]:
     """Do the pieces in their order, each within its share of the time that is left, until one is interrupted by the user."""
     end = clock() + plan.budget_s
-    outcomes = []
-    for piece in _pieces(plan, command, end, clock):
-        outcomes.append(piece)
-        if piece.code is ExitCode.INTERRUPTED:
-            break
-    return outcomes
-
-
-def _pieces(plan: Plan, command: Command, end: float, clock: Callable[[], float]) -> Iterator[Outcome]:
-    if plan.tests:
-        yield _run_tests(command, plan.budget_s * TESTS_SHARE)
+    outcomes = [_run_tests(command, plan.budget_s * TESTS_SHARE)] if plan.tests else []
     for number, suite in enumerate(plan.suites):
-        shares = [_share(each) for each in plan.suites[number:] if not _is_complete(_file(plan, each))]
+        if outcomes and outcomes[-1].code is ExitCode.INTERRUPTED:
+            break
+        shares = sum(_share(each) for each in plan.suites[number:] if not _is_complete(_file(plan, each)))
         left_s = end - clock()
-        slice_s = left_s * _share(suite) / sum(shares) if shares else left_s
-        yield _run_suite(suite, plan, command, min(max(slice_s, LEAST_S), left_s), clock)
+        slice_s = max(left_s * _share(suite) / max(shares, 1), LEAST_S)
+        outcomes.append(_run_suite(suite, plan, command, min(slice_s, left_s), clock))
+    return outcomes
 
 
 def _run_tests(command: Command, limit_s: float) -> Outcome:
     name = "gpu tests"
     if importlib.util.find_spec("pytest") is None:
-        return Outcome(name, "skipped: pytest is not installed", "pip install pytest")
+        return Outcome(name, "skipped: pytest is not installed", "")
     # Warnings of whatever torch is there are not ours to fail on; a checkout may be read-only.
-    code = command(("-m", "pytest", "-m", "gpu", "-W", "default", "-p", "no:cacheprovider", "tests/gpu"), limit_s)
+    code = command(("-m", "pytest", "-m", "gpu", "-W", "default", "-p", "no:cacheprovider", str(ROOT / "tests" / "gpu")), limit_s)
     match code:
         case 0:
             return Outcome(name, "passed", "")
@@ -131,8 +124,8 @@ def _run_suite(suite: str, plan: Plan, command: Command, slice_s: float, clock: 
             return Outcome(name, "not begun in this call", _what_is_left(before))
         started = clock()
         code = command(_arguments(suite, plan, path, before is not None, slice_s), slice_s + GRACE_S)
-        ended = "out of time" if code == STOPPED else f"ended with {code}"
-        did = f"{'went on' if before else 'ran'} for {clock_time(clock() - started)}, {ended}"
+        ended = "" if code == 0 else ", stopped at its limit" if code == STOPPED else f", ended with {code}"
+        did = f"{'went on' if before else 'ran'} for {clock_time(clock() - started)}{ended}"
         return Outcome(name, did, _what_is_left(load(path) if path.exists() else None), _as_exit_code(code))
     except DlbenchError as error:
         return Outcome(name, str(error), "everything: move that file away", error.exit_code)
@@ -194,9 +187,8 @@ def worst(codes: Sequence[ExitCode]) -> ExitCode:
 
 
 def run_python(arguments: Sequence[str], limit_s: float) -> int:
-    """Run this interpreter from the checkout, its output on ours. At the limit it gets what Ctrl-C sends, then a kill."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen([sys.executable, *arguments], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL) as process:
+    """Run this interpreter with the checkout to import from, its output on ours. At the limit it gets what Ctrl-C sends, then a kill."""
+    with subprocess.Popen([sys.executable, *arguments], env=_environment(), stdin=subprocess.DEVNULL) as process:
         try:
             return process.wait(limit_s)
         except subprocess.TimeoutExpired:
@@ -215,10 +207,14 @@ def _wait_or_kill(process: "subprocess.Popen[bytes]", code: int) -> int:
     return code
 
 
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
 def describe_devices() -> list[dict[str, Any]]:
     """Return what ``dlbench devices`` says, the CPU first. Raises SystemExit, with its code, where it can't say."""
     command = [sys.executable, "-m", "dlbench", "devices", "--format", "json"]
-    asked = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    asked = subprocess.run(command, env=_environment(), stdout=subprocess.PIPE, text=True, check=False)
     if asked.returncode:
         raise SystemExit(asked.returncode)
     devices: list[dict[str, Any]] = json.loads(asked.stdout)["devices"]
@@ -228,7 +224,8 @@ def describe_devices() -> list[dict[str, Any]]:
 def machine_name(devices: Sequence[dict[str, Any]]) -> str:
     """Return the first accelerator's name, or the CPU's where there is none, as a folder is called: ``nvidia-h200``."""
     first = next((device for device in devices if device["kind"] != "cpu"), devices[0])
-    return re.sub(r"[^a-z0-9]+", "-", str(first["name"] or first["id"]).lower()).strip("-")
+    name = re.sub(r"\((r|tm)\)", " ", str(first["name"] or first["id"]).lower())
+    return re.sub(r"[^a-z0-9]+", "-", name).strip("-")
 
 
 def main(
@@ -238,6 +235,7 @@ def main(
     clock: Callable[[], float] = time.monotonic,
 ) -> int:
     """Run the pieces, say what was done and what is left, and return the exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     options = _parse(arguments)
     wanted = [device for device in devices() if not options.device or {device["id"], device["kind"]} & set(options.device)]
     accelerated = any(device["kind"] != "cpu" for device in wanted)
@@ -255,11 +253,16 @@ def main(
     )
     started = clock()
     outcomes = run(plan, command, clock)
-    _print_summary(plan, outcomes, clock() - started, options)
+    _print_summary(plan, outcomes, clock() - started)
+    if any(each.left for each in outcomes) or len(outcomes) < len(plan.suites):
+        passed = ["--no-tests"] if plan.tests and not outcomes[0].left else []
+        print(f"go on with: {shlex.join([sys.executable, '-m', 'benchmarks.reference', *arguments, *passed])}")
+    else:
+        print("everything is done")
     return worst([each.code for each in outcomes])
 
 
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python3 -m benchmarks.reference", description=__doc__.partition("\n")[0])
     parser.add_argument("--into", type=Path, default=Path("results/reference"), metavar="DIR", help="default: %(default)s")
     parser.add_argument("--device", action="append", default=[], help="cpu, cuda or cuda:0; repeatable (default: every device)")
@@ -277,31 +280,11 @@ def _duration(text: str) -> float:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def _print_summary(plan: Plan, outcomes: Sequence[Outcome], seconds: float, options: argparse.Namespace) -> None:
+def _print_summary(plan: Plan, outcomes: Sequence[Outcome], seconds: float) -> None:
     width = max(len(each.name) for each in outcomes)
     print(f"\n{plan.folder}, {clock_time(seconds)} of {clock_time(plan.budget_s)}")
     for each in outcomes:
-        print(f"  {each.name:<{width}}  {each.did}; {f'left: {each.left}' if each.left else 'nothing left'}")
-    seen = {each.name for each in outcomes}
-    untouched = [suite for suite in plan.suites if Path(suite).stem not in seen]
-    for suite in untouched:
-        print(f"  {Path(suite).stem:<{width}}  not begun")
-    if not untouched and not any(each.left for each in outcomes):
-        print("everything is done")
-        return
-    passed = any(each.name == "gpu tests" and not each.left for each in outcomes)
-    words = [sys.executable, "-m", "benchmarks.reference", *_said(options, passed)]
-    print(f"go on with: {shlex.join(words)}")
-
-
-def _said(options: argparse.Namespace, passed: bool) -> list[str]:
-    """Return the options once more, for the next call; tests that passed are left out of it."""
-    words = [] if options.into == Path("results/reference") else ["--into", str(options.into)]
-    words += [word for device in options.device for word in ("--device", device)]
-    words += ["--suites", options.suites] if options.suites else []
-    words += ["--budget", f"{options.budget:g}s"]
-    words += ["--timeout", options.timeout] if options.timeout else []
-    return words + (["--no-tests"] if passed or options.no_tests else [])
+        print(f"  {each.name:<{width}}  {each.did}; left: {each.left or 'nothing'}")
 
 
 if __name__ == "__main__":

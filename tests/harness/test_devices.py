@@ -201,4 +201,4 @@ def test_any_words_select_devices_of_the_machine_or_are_refused(words: list[str]
     try:
         assert set(select(DEVICES, words)) <= set(DEVICES)
     except (DeviceAbsent, UsageError) as error:
-        assert any(repr(word)[1:-1] in repr(str(error)) for word in words)  # noqa: PT017  # either outcome is right
+        assert any(repr(word)[1:-1] in repr(str(error)) for word in words)  # either outcome is right

@@ -50,7 +50,7 @@ def test_any_text_is_an_expression_or_a_sentence_about_it(text):
     try:
         compile_expression(text)(CASE)
     except UsageError as error:
-        assert str(error).startswith(f"-k '{text}', column ")  # noqa: PT017  # most text raises, some does not
+        assert str(error).startswith(f"-k '{text}', column ")  # most text raises, some does not
 
 
 @pytest.mark.parametrize(

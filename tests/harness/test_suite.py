@@ -82,7 +82,7 @@ def test_text_is_a_suite_or_a_sentence_about_the_file(text):
     try:
         parse(text, "x.toml")
     except SuiteError as error:
-        assert str(error).startswith("x.toml")  # noqa: PT017  # most text raises, some does not
+        assert str(error).startswith("x.toml")  # most text raises, some does not
 
 
 def test_what_a_file_says():

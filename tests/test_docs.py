@@ -1,0 +1,274 @@
+"""The documentation, held against the program: suites are checked, commands parsed, examples run, tables compared."""
+
+import contextlib
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from dataclasses import fields
+from itertools import dropwhile, groupby
+from pathlib import Path
+
+import click
+import front_door
+import pytest
+import test_architecture
+
+from dlbench.cli.main import dlbench
+from dlbench.core.errors import ExitCode
+from dlbench.core.model import Measurement, Policy, Signature, Status
+from dlbench.core.schema import COLUMNS
+from dlbench.core.stats import median_ranks
+from dlbench.harness import planning, registry, suite
+from dlbench.harness.runner import ask_hello
+from dlbench.harness.selection import compile_expression
+from dlbench.harness.stopping import STEADY_SHIFT
+
+ROOT = front_door.ROOT
+PAGES = {str(path.relative_to(ROOT)): path.read_text() for path in (*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md")))}
+
+
+def blocks(language):
+    """Return (page, text) for each fenced block of a language."""
+    return [
+        pytest.param(page, body, id=f"{page}-{number}")
+        for page, text in PAGES.items()
+        for number, (found, body) in enumerate(re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL), 1)
+        if found == language
+    ]
+
+
+def named(page):
+    """The files that a page shows whole: blocks that begin with a comment that is their name."""
+    found = (re.match(r"# (\w+\.(?:py|toml))\n", each.values[1]) for language in ("python", "toml") for each in blocks(language))
+    return {match[1]: match.string for match in found if match and match.string in PAGES[page]}
+
+
+def commands(body):
+    """Yield the words behind ``dlbench`` of each such command in a shell block; in a console block only a ``$`` begins one."""
+    lines = body.replace("\\\n", " ").splitlines()
+    if any(line.startswith("$ ") for line in lines):
+        lines = [line[2:] for line in lines if line.startswith("$ ")]
+    for line in lines:
+        for operator, words in groupby(shlex.split(line, comments=True), {"|", "&&", ";", ">"}.__contains__):
+            program, *arguments = dropwhile(re.compile(r"\w+=.*|python3?|-m").fullmatch, words)
+            if program == "dlbench" and not operator:
+                yield arguments
+
+
+SHELL = blocks("sh") + blocks("console")
+COMMANDS = [pytest.param(command, id=f"{each.values[0]}: {shlex.join(command)}") for each in SHELL for command in commands(each.values[1])]
+
+
+def table(page, *header):
+    """The rows of the table with that header, without backticks."""
+    line = f"| {' | '.join(header)} |\n"
+    assert PAGES[page].count(line) == 1, f"{page} has one table with the header {line}"
+    rows = PAGES[page].split(line)[1].split("\n\n")[0].splitlines()[1:]
+    return [[cell.strip().replace("`", "") for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]
+
+
+@pytest.fixture(scope="module")
+def signatures(tmp_path_factory):
+    """Of the built-in workloads and of those on the pages."""
+    folder = tmp_path_factory.mktemp("plugins")
+    plugins = {name: text for page in PAGES for name, text in named(page).items() if "@workload" in text}
+    for name, text in plugins.items():
+        (folder / name).write_text(text)
+    hello = ask_hello([str(folder / name) for name in plugins])
+    return {each["name"]: Signature.from_json(each) for each in hello["signatures"]}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_point_at_what_is_there(page):
+    targets = re.findall(r"\]\(([^)\s]+)\)", PAGES[page])
+    local = {target.partition("#")[0] for target in targets if not re.match(r"[a-z]+:", target)} - {""}
+    assert [target for target in sorted(local) if not ((ROOT / page).parent / target).exists()] == []
+
+
+@pytest.mark.parametrize(("page", "body"), blocks("python"))
+def test_python_compiles(page, body):
+    compile(body, page, "exec")
+
+
+@pytest.mark.parametrize(("page", "body"), blocks("toml"))
+def test_suites_are_valid(page, body, signatures):
+    if "project" in (data := tomllib.loads(body)):
+        assert list(data["project"]["entry-points"]) == [registry.ENTRY_POINT_GROUP]
+        return
+    written = suite.parse(body, page)
+    planning.check([written], signatures)
+    assert list(planning.plan([written], signatures, ["cpu", "cuda:0"]))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_are_what_the_command_line_takes(command, signatures):
+    with dlbench.make_context("dlbench", command[:0], resilient_parsing=True) as context:
+        if not command or command[0].startswith("-"):
+            with contextlib.suppress(click.exceptions.Exit):  # --help and --version have done all there is to do
+                dlbench.make_context("dlbench", command)
+            return
+        found = dlbench.get_command(context, command[0])
+        assert found is not None, f"there is no command {command[0]}"
+        given = found.make_context(command[0], command[1:]).params
+    builtin = [name for name in given.get("names", ()) if not name.endswith(".toml")]
+    only = compile_expression(given["expression"]) if given.get("expression") else None
+    if suites := suite.load_all(builtin):
+        suites = planning.overridden(suites, given["settings"], signatures)
+        planning.check(suites, signatures)
+        assert next(planning.plan(suites, signatures, ["cpu", "cuda:0"], only=only))
+    for word in given.get("device_words", ()):
+        assert re.fullmatch(r"(cpu|cuda|xpu|mps|twin)(:\d+)?", word)
+
+
+@pytest.mark.parametrize(("page", "body"), SHELL)
+def test_make_has_the_targets(page, body):
+    targets = re.findall(r"^make (\w+)", body, re.MULTILINE)
+    there = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert [target for target in targets if target not in there] == []
+
+
+def hasty(text):
+    """A suite with the least of everything, unless it sets its own policy: these runs are about what happens, not about numbers."""
+    return text if "[policy]" in text else text + front_door.HASTY
+
+
+def test_the_workloads_page_runs(tmp_path):
+    page = "docs/workloads.md"
+    for name, text in named(page).items():
+        (tmp_path / name).write_text(hasty(text) if name.endswith(".toml") else text)
+    replay(page, tmp_path)
+    ended = {each["case"]["workload"]: each["status"] for path in tmp_path.glob("*.jsonl") for each in front_door.measurements(path)}
+    assert ended == {"attention": "ok", "cold_sum": "ok", "steps_to_fit": "ok"}
+    tests = [name for name in named(page) if name.startswith("test_")]
+    assert tests
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
+        cwd=tmp_path,
+        env=front_door.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_results_page_runs(tmp_path):
+    page = "docs/results.md"
+    (tmp_path / "twin.py").write_text(named("docs/workloads.md")["twin.py"])
+    mine = front_door.suite(tmp_path, 'workload = "matmul"\naxes.n = [8, 16]\naxes.dtype = ["fp32", "bf16"]')
+    for name, devices in {"run": ("cpu", "twin"), "cpu": ("cpu",), "gpu": ("twin",)}.items():
+        where = [word for device in devices for word in ("--device", device)]
+        done = front_door.dlbench("run", mine, "--plugin", "twin.py", *where, "-o", f"{name}.jsonl", cwd=tmp_path)
+        assert done.code == 0, done.err
+    finished = tmp_path / re.findall(r"results/quick-\S+\.jsonl", PAGES[page])[0]
+    finished.parent.mkdir()
+    finished.write_bytes((tmp_path / "cpu.jsonl").read_bytes())
+    replay(page, tmp_path)
+    for body in (each.values[1] for each in blocks("python") if each.values[0] == page):
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", body],
+            cwd=tmp_path,
+            env=front_door.environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+
+    lines = front_door.lines(tmp_path / "run.jsonl")
+    assert [cell for cell, _ in table(page, "key", "meaning")] == [key for key in lines[0] if key != "kind"]
+    tops = PAGES[page].split("### Measurement")[1].split("\n\n")[1].splitlines()[2:]
+    shown = [key for row in tops for key in re.findall(r"`(\w+)`", row.split(" | ")[0])]
+    assert shown == [each.name for each in fields(Measurement)]
+
+
+def replay(page, folder):
+    """Run every command of a page in a folder that has its files."""
+    for each in SHELL:
+        if each.values[0] == page:
+            for command in commands(each.values[1]):
+                done = front_door.dlbench(*command, cwd=folder)
+                assert done.code == 0, f"{command}: {done.err}"
+
+
+def test_the_columns_are_those_of_the_schema():
+    expected = [[column.name, column.unit.value, column.better or "", column.meaning] for column in COLUMNS]
+    assert table("docs/results.md", "column", "unit", "better", "meaning") == expected
+
+
+def test_the_exit_codes_are_those_of_the_program():
+    assert [(int(code), name) for code, name, _ in table("docs/results.md", "code", "name", "meaning")] == [
+        (code.value, code.name) for code in ExitCode
+    ]
+    for text in (dlbench.help, PAGES.get("README.md", "").partition("## Exit codes")[2]):
+        codes = [int(code) for code in re.findall(r"(?:^|[,:·/] )(\d+)\b", text.replace("\n", " ").partition("Never")[0])]
+        assert set(codes) <= set(ExitCode)
+
+
+def test_the_statuses_are_those_of_the_program():
+    rows = table("docs/results.md", "status", "meaning", "fails the run")
+    assert [(status, fails == "yes") for status, _, fails in rows] == [(each.value, each.is_failure) for each in Status]
+
+
+def test_the_policy_is_that_of_the_program():
+    said = {"none": None, "by device": None}
+    rows = [
+        (key, said[default] if default in said else float(default))
+        for key, default, _ in table("docs/suites.md", "key", "default", "meaning")
+    ]
+    assert rows == [(each.name, each.default) for each in fields(Policy)]
+
+
+def test_the_built_in_suites_have_as_many_cases_as_they_plan(signatures):
+    rows = {name: int(cases) for name, cases, _ in table("docs/suites.md", "suite", "cases", "question")}
+    assert sorted(rows) == suite.builtin_names()
+    assert rows == {name: sum(1 for _ in planning.plan([suite.load(name)], signatures, ["cpu"])) for name in rows}
+
+
+def test_the_workloads_have_the_parameters_that_the_table_says(signatures):
+    rows = {
+        name: (re.findall(r"\w+", required), optional)
+        for name, required, optional in table("docs/suites.md", "workload", "required", "with a default")
+    }
+    built_in = [name for name, each in registry.all_workloads().items() if each.function.__module__.startswith("dlbench.")]
+    assert set(built_in) <= set(rows)
+    for name, (required, optional) in rows.items():
+        parameters = signatures[name].parameters
+        assert required == [each.name for each in parameters if each.required]
+        for each in parameters:
+            shown = each.default is None or f"{each.name} {each.default}" in optional
+            assert each.required or (re.search(rf"\b{each.name}\b", optional) and shown), f"{name}: {each.name}"
+    limits = [f"{number:,}" for number in (suite.MAX_BYTES, planning.MAX_CASES)]
+    assert all(limit in PAGES["docs/suites.md"] for limit in limits)
+    assert f"exponents from 0 to {suite.MAX_POWER}" in PAGES["docs/suites.md"]
+
+
+def test_the_coverage_of_intervals_is_exact():
+    for rounds, ends, coverage in table("docs/measuring.md", "rounds", "from … to", "coverage"):
+        rank, exact = median_ranks(int(rounds), 0.95)
+        assert (rank, f"{exact * 100:.1f} %") == (int((re.match(r"\d+", ends) or ["1"])[0]), coverage)
+    assert f"within {STEADY_SHIFT:.0%} of each other".replace("%", " %") in PAGES["docs/measuring.md"]
+
+
+def test_the_modules_and_doors_are_those_of_the_architecture():
+    modules = [f"dlbench.{name}" for name, _ in table("docs/design.md", "module", "reason to exist")]
+    assert modules == test_architecture.ORDER
+    doors = {
+        library: tuple(f"dlbench.{place}" for place in where.split(", ")) for library, where in table("docs/design.md", "library", "where")
+    }
+    assert doors == test_architecture.DOORS
+
+
+def test_no_file_tells_where_it_was_made():
+    try:
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("not a git checkout")
+    # Made-up people are somebody and private-user.
+    folder = re.compile(rb"/(?:home|root|Users|work)/(?!some|private-user)[\w.]")
+    files = [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+    assert [str(path.relative_to(ROOT)) for path in files if folder.search(Path(path).read_bytes())] == []
