@@ -49,8 +49,9 @@ def python(*arguments: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Return this process's environment with the checkout to import from, whatever the current folder."""
-    return {**os.environ, "PYTHONPATH": str(ROOT)}
+    """Return this process's environment with the checkout to import from first, whatever the current folder."""
+    others = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *([others] if others else [])])}
 
 
 @dataclass(frozen=True)

@@ -16,24 +16,24 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.alternate import ROOT, environment, python
 from dlbench.core.errors import DlbenchError, ExitCode
 from dlbench.core.model import Policy, Status
 from dlbench.core.store import RunFile, load
 from dlbench.core.units import clock_time, parse_duration
 
-ROOT = Path(__file__).parent.parent
 SHARES = {"quick": 4, "cnn": 3, "matmul": 3, "precision": 2, "conv": 2}
 """The suites in their order, and how the time that is left is divided among those not yet complete."""
 CPU_SUITES = ("quick", "cnn")
 """All that a machine without an accelerator is asked for."""
-ROUNDS = Policy().rounds
 CASE_TIMEOUT = "30s"
 """Where an accelerator takes part: a CPU without native fp16 needs minutes for one product, which nobody waits to learn there."""
-TESTS_SHARE = 0.3
+TESTS_SHARE = 1 / 3
 LEAST_S = 20.0
 """Less time than this is not worth starting a piece: torch and an accelerator alone take half of it."""
 GRACE_S = 15.0
@@ -68,6 +68,7 @@ class Plan:
     devices: tuple[str, ...]
     """For ``--device``; none: every device takes part."""
     suites: tuple[str, ...]
+    rounds: int
     budget_s: float
     timeout: str | None
     tests: bool
@@ -137,7 +138,7 @@ def _arguments(suite: str, plan: Plan, path: Path, resume: bool, slice_s: float)
     if resume:
         return ["-m", "dlbench", "run", "--resume", str(path), *limits]
     devices = [word for device in plan.devices for word in ("--device", device)]
-    return ["-m", "dlbench", "run", suite, *devices, "--rounds", str(ROUNDS), *limits, "-o", str(path)]
+    return ["-m", "dlbench", "run", suite, *devices, "--rounds", str(plan.rounds), *limits, "-o", str(path)]
 
 
 def rounds_left(file: RunFile) -> int:
@@ -187,36 +188,29 @@ def worst(codes: Sequence[ExitCode]) -> ExitCode:
 
 
 def run_python(arguments: Sequence[str], limit_s: float) -> int:
-    """Run this interpreter with the checkout to import from, its output on ours. At the limit it gets what Ctrl-C sends, then a kill."""
-    with subprocess.Popen([sys.executable, *arguments], env=_environment(), stdin=subprocess.DEVNULL) as process:
+    """Run this interpreter with these arguments, its output on ours; at the limit, or at Ctrl-C, it gets Ctrl-C, and at last a kill."""
+    # A group of its own, so that whatever the command started ends with it and disturbs no later piece.
+    with subprocess.Popen(python(*arguments), env=environment(), stdin=subprocess.DEVNULL, process_group=0) as process:
         try:
             return process.wait(limit_s)
         except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGINT)
+            code = STOPPED
         except KeyboardInterrupt:
-            # The terminal has sent it to the command, too, which now saves what it has.
-            return _wait_or_kill(process, ExitCode.INTERRUPTED)
-        return _wait_or_kill(process, STOPPED)
-
-
-def _wait_or_kill(process: "subprocess.Popen[bytes]", code: int) -> int:
-    try:
-        process.wait(GRACE_S)
-    except (subprocess.TimeoutExpired, KeyboardInterrupt):
-        process.kill()
-    return code
-
-
-def _environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT)}
+            code = int(ExitCode.INTERRUPTED)
+        with suppress(ProcessLookupError):  # it has just ended
+            os.killpg(process.pid, signal.SIGINT)
+            try:
+                process.wait(GRACE_S)
+            except (subprocess.TimeoutExpired, KeyboardInterrupt):
+                os.killpg(process.pid, signal.SIGKILL)
+        return code
 
 
 def describe_devices() -> list[dict[str, Any]]:
     """Return what ``dlbench devices`` says, the CPU first. Raises SystemExit, with its code, where it can't say."""
-    command = [sys.executable, "-m", "dlbench", "devices", "--format", "json"]
-    asked = subprocess.run(command, env=_environment(), stdout=subprocess.PIPE, text=True, check=False)
+    asked = subprocess.run(python("-m", "dlbench", "devices", "--format", "json"), env=environment(), stdout=subprocess.PIPE, check=False)
     if asked.returncode:
-        raise SystemExit(asked.returncode)
+        raise SystemExit(int(_as_exit_code(asked.returncode)))
     devices: list[dict[str, Any]] = json.loads(asked.stdout)["devices"]
     return devices
 
@@ -247,6 +241,7 @@ def main(
         folder=options.into / machine_name(wanted),
         devices=tuple(options.device),
         suites=tuple(options.suites.split(",")) if options.suites else tuple(SHARES) if accelerated else CPU_SUITES,
+        rounds=options.rounds,
         budget_s=options.budget,
         timeout=options.timeout or (CASE_TIMEOUT if accelerated else None),
         tests=accelerated and not options.no_tests,
@@ -268,6 +263,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--device", action="append", default=[], help="cpu, cuda or cuda:0; repeatable (default: every device)")
     parser.add_argument("--suites", metavar="NAME,…", help=f"default: {','.join(SHARES)}; with the CPU alone {','.join(CPU_SUITES)}")
     parser.add_argument("--budget", type=_duration, default="9m", help="for this call, all pieces together (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=Policy().rounds, help="of a file not yet begun (default: %(default)s)")
     parser.add_argument("--timeout", help=f"of one case in one round (default: {CASE_TIMEOUT}; with the CPU alone the suite's)")
     parser.add_argument("--no-tests", action="store_true", help="leave the tests out, once they have passed")
     return parser.parse_args(arguments)
@@ -288,4 +284,6 @@ def _print_summary(plan: Plan, outcomes: Sequence[Outcome], seconds: float) -> N
 
 
 if __name__ == "__main__":
+    # What a time limit from outside sends is Ctrl-C to the command under way, too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

@@ -36,7 +36,8 @@ class Done:
 def environment(**more: str) -> dict[str, str]:
     """The caller's, without what would change how output looks, and with the checkout to import from."""
     kept = {name: value for name, value in os.environ.items() if name not in ("CI", "FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS")}
-    return {**kept, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", **more}
+    paths = [str(ROOT), *filter(None, [kept.get("PYTHONPATH")])]
+    return {**kept, "PYTHONPATH": os.pathsep.join(paths), "NO_COLOR": "1", **more}
 
 
 def start(*arguments: str, cwd: Path, **options: Any) -> subprocess.Popen[str]:

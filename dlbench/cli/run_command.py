@@ -1,5 +1,6 @@
 """``dlbench run``: plan, measure round after round into one file, and print who wins."""
 
+import secrets
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,7 +18,7 @@ from dlbench.core.store import load
 from dlbench.core.units import parse_duration
 from dlbench.harness.host import Host, greet
 from dlbench.harness.interruption import Interruption
-from dlbench.harness.runner import Isolation, default_isolation, run_rounds
+from dlbench.harness.runner import Isolation, default_isolation, layout_seed, run_rounds
 
 DEFAULT_SUITE = "quick"
 
@@ -86,6 +87,10 @@ def command(
         raise UsageError("--resume goes on with what the file planned; beside it only --budget, --timeout and --format can be given")
     changes = {"rounds": rounds, "max_rounds": rounds, "budget_s": budget, "timeout_s": timeout}
     unfinished = load(resume) if resume else None
+    if unfinished:
+        seed = unfinished.header.get("seed", 0)
+    elif seed is None:
+        seed = secrets.randbits(32)
     isolation = unfinished.header.get("isolation", "fork") if unfinished else isolation or default_isolation()
     plugins = tuple(unfinished.header.get("plugins", ())) if unfinished else plugins
 
@@ -95,7 +100,7 @@ def command(
     threads = describe_cpu().usable_threads()
     with ExitStack() as stack:
         interruption = stack.enter_context(Interruption())
-        host = stack.enter_context(Host("fork" if isolation == "fork" else "stay", threads, 0, interruption))
+        host = stack.enter_context(Host("fork" if isolation == "fork" else "stay", threads, layout_seed(seed, 0), interruption))
         if unfinished:
             session = sessions.go_on(unfinished, greet(host, plugins, (), threads), changes, threads)
         else:

@@ -1,6 +1,5 @@
 """A run about to start: its cases and settings, from options or from the header of the file that it goes on with."""
 
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -43,7 +42,7 @@ def start(
     plugins: Sequence[str],
     changes: Mapping[str, Any],
     gate: bool,
-    seed: int | None,
+    seed: int,
     isolation: Isolation,
     threads: int,
     output: Path | None,
@@ -56,7 +55,7 @@ def start(
         policy = replace(policy, rounds=enough, max_rounds=enough, budget_s=None)
     settings = Settings(
         policy=policy,
-        seed=secrets.randbits(32) if seed is None else seed,
+        seed=seed,
         isolation=isolation,
         threads=threads,
         devices={device.id: device.name for device in planned.devices},

@@ -42,7 +42,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("case.mode", Unit.TEXT, "eager, compile or graph"),
     Column("case.threads", Unit.COUNT, "threads that torch used on the host"),
     Column("case.math", Unit.TEXT, "backend flags in force: TF32, reduced-precision sums, autotuning, determinism"),
-    Column("case.status", Unit.TEXT, "ok, skipped, unsupported, oom, timeout, crashed, failed or missing (planned, never measured)"),
+    Column("case.status", Unit.TEXT, "ok, skipped, unsupported, oom, timeout, crashed or failed"),
     Column("case.reason", Unit.TEXT, "the sentence that goes with any status but ok"),
     Column("case.run", Unit.TEXT, "the result file it stands in"),
     Column("time.median_s", Unit.SECONDS, "one call: median over rounds of the round's median block", "lower"),

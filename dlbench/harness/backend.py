@@ -112,8 +112,9 @@ class Cuda(Backend):
         }
 
     def activate(self, device: torch.device) -> None:
-        """Make it the current device, which also builds its context."""
+        """Make it the current device and build its context, whose host memory is not the first case's."""
         torch.cuda.set_device(device)
+        torch.empty(1, device=device)
 
     def synchronize(self, device: torch.device) -> None:
         """Wait for all its streams."""

@@ -1,10 +1,12 @@
 """Rounds over cases: who is measured next, in which process, and when it is enough. Each result is handed on the moment it exists."""
 
+import math
 import random
 import statistics
 import sys
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -57,13 +59,18 @@ class Observer:
         """A case was measured, or ended otherwise."""
 
 
+def layout_seed(seed: int, number: int) -> int:
+    """Return what decides the hash seed and environment of a round's processes."""
+    return seed * 1_000_003 + number
+
+
 class Hosts:
     """The measuring processes of one round: made when first needed, replaced when spent, gone at the end."""
 
     def __init__(self, settings: Settings, interruption: Interruption, number: int) -> None:
         self._settings = settings
         self._interruption = interruption
-        self._seed = settings.seed * 1_000_003 + number
+        self._seed = layout_seed(settings.seed, number)
         self._hosts: dict[Lane, Host] = {}
 
     def adopt(self, host: Host) -> None:
@@ -99,24 +106,20 @@ def run_rounds(
     done: Sequence[Measurement] = (),
     first_host: Host | None = None,
 ) -> int:
-    """Measure the cases, round after round, until each has enough; return how many rounds there were.
+    """Measure the cases, round after round, until each has enough; return how many rounds the file has by then.
 
     ``done`` holds what an earlier, interrupted run measured: it is not measured again. Stops early, with everything saved, when
     ``interruption`` is requested. Raises DeviceFault where a device fails twice in a row.
     """
     progress = _Progress(cases, settings, done)
-    started, longest_s, faults = time.monotonic(), 0.0, 0
-    number = -1
-    for number in range(settings.policy.max_rounds if settings.policy.budget_s else settings.policy.rounds):
+    policy = settings.policy
+    budget_s = policy.budget_s or math.inf
+    started, faults = time.monotonic(), Counter[str]()
+    most = policy.max_rounds if policy.budget_s else policy.rounds
+    for number in range(most):
         pending = progress.pending(number)
-        if not pending:
-            if progress.finished():
-                return number
-            continue
-        began = time.monotonic()
-        budget_s = settings.policy.budget_s or float("inf")
-        if began - started + longest_s > budget_s:
-            return number
+        if progress.finished() or time.monotonic() - started + progress.expected_s(pending) > budget_s:
+            break
         random.Random(f"{settings.seed}/{number}").shuffle(pending)
         observer.round_started(number, len(pending))
         with _hosts(settings, interruption, number) as hosts:
@@ -129,20 +132,21 @@ def run_rounds(
                     measurement, fault = Measurement(case, number, Status.SKIPPED, reason), False
                 else:
                     observer.case_started(case, number)
+                    began = time.monotonic()
                     ended = _measured(case, number, settings, hosts)
                     if ended is None:
-                        return number
+                        return progress.rounds
                     measurement, fault = ended
+                    progress.took_s[case.id] = time.monotonic() - began
                 save(measurement)
                 progress.add(measurement)
                 observer.case_ended(measurement)
-                faults = faults + 1 if fault else 0
-                if faults >= _FAULTS_TO_STOP:
+                faults[case.device] = faults[case.device] + 1 if fault else 0
+                if faults[case.device] >= _FAULTS_TO_STOP:
                     raise DeviceFault(
-                        f"{case.device} failed in {faults} processes in a row ({measurement.reason}); check it, then run again"
+                        f"{case.device} failed in {_FAULTS_TO_STOP} processes in a row ({measurement.reason}); check it, then run again"
                     )
-        longest_s = max(longest_s, time.monotonic() - began)
-    return number + 1
+    return progress.rounds
 
 
 class _Progress:
@@ -152,6 +156,10 @@ class _Progress:
         self._cases = cases
         self._enough = {case.id: EnoughRounds(settings.policy) for case in cases}
         self._ended: set[str] = set()
+        self.took_s: dict[str, float] = {}
+        """Of each case, when it was last measured here."""
+        self.rounds = 0
+        """Rounds that measured anything, those of the earlier run included."""
         self._measured: set[tuple[str, int]] = set()
         for measurement in done:
             # A case left out for want of a device or of time gets its chance now.
@@ -161,6 +169,7 @@ class _Progress:
     def add(self, measurement: Measurement) -> None:
         case_id = measurement.case.id
         self._measured.add((case_id, measurement.round))
+        self.rounds = max(self.rounds, measurement.round + 1)
         if measurement.status is not Status.OK:
             # It would only end the same way, and take its deadline again.
             self._ended.add(case_id)
@@ -170,6 +179,10 @@ class _Progress:
 
     def pending(self, number: int) -> list[Case]:
         return [case for case in self._cases if self._wanted(case) and (case.id, number) not in self._measured]
+
+    def expected_s(self, cases: Sequence[Case]) -> float:
+        """Return how long a round of these will take, as far as is known."""
+        return sum(self.took_s.get(case.id, 0.0) for case in cases)
 
     def finished(self) -> bool:
         return not any(self._wanted(case) for case in self._cases)

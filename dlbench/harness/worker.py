@@ -45,6 +45,7 @@ def main() -> None:
     guard.die_with_parent()
     if mode == "stay":
         guard.watch_lifeline(lifeline)
+        guard.prefer_for_oom_kill()
     registry.load_builtins()
     if mode == "fork":
         # The first optimizer imports this: 1.1 s that every training case would pay again.
@@ -150,10 +151,10 @@ def _measured(begun: Measurement, policy: Policy, request: Message) -> Measureme
     torch.set_num_threads(request["threads"])
     backends.set_math(dtype)
     gc.collect()  # what an earlier case in this process left in a cycle would count as this one's memory
+    backend.activate(device)
     host_memory = HostMemory()
     if backend.is_host and request["memory_bytes"]:
         guard.limit_memory(request["memory_bytes"], read_status("VmData") or 0)
-    backend.activate(device)
     backend.reset_peak(device)
     clock = DeviceClock(lambda: backend.synchronize(device))
     deadline = time.perf_counter() + policy.timeout_s

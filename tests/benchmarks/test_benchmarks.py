@@ -1,0 +1,83 @@
+"""The benchmark scripts run and say what they found; what they found is not a test's business."""
+
+import re
+import sys
+
+import front_door
+import pytest
+
+from benchmarks import agreement, alternate, help_time, isolation_cost, overhead, planning, quick_time
+
+
+def printed(capsys, script, *arguments):
+    """Run a script; return the cells of its table, heading first, and its last line."""
+    script.main(arguments)
+    lines = capsys.readouterr().out.splitlines()
+    assert re.search(r" \(Python \S+, torch \S+, \d+ threads\)$", lines[0])
+    assert (lines[1], lines[-2]) == ("", "")
+    assert re.match("(reached|MISSED): .", lines[-1])
+    return [re.split(r" {2,}", line) for line in lines[2:-2]], lines[-1]
+
+
+def test_help_time_says_what_was_imported(capsys):
+    table, verdict = printed(capsys, help_time, "--pairs", "2")
+    assert [row[0] for row in table] == ["program", "dlbench", "bare click + rich"]
+    assert verdict.endswith("imported of torch, numpy, pandas: none")
+
+
+def test_quick_time_counts_cases_and_rounds(capsys, tmp_path):
+    suite = front_door.suite(tmp_path, 'workload = "spin"\naxes.seconds = [0.001, 0.002]')
+    table, _ = printed(capsys, quick_time, "--suite", str(tmp_path / suite))
+    assert [row[0] for row in table] == ["what", "first table, 2 cases", "2 rounds", "memory, all processes, twice a second"]
+    assert [row[2] for row in table] == ["target", "30 s", "180 s", "3.00 GiB"]
+
+
+def test_isolation_cost_covers_an_empty_and_a_training_case(capsys):
+    table, _ = printed(capsys, isolation_cost, "--cases", "1", "--seconds", "0.01")
+    assert [row[:2] for row in table] == [["case", "cases"], ["noop", "1"], ["train_step resnet18, batch 1", "1"]]
+
+
+def test_overhead_covers_noop_and_each_spin(capsys):
+    table, _ = printed(capsys, overhead, "--rounds", "1", "--seconds", "0.01")
+    assert [row[:2] for row in table[1:]] == [["noop", "0"], *(["spin", each] for each in ("50.0 µs", "500 µs", "5.00 ms", "50.0 ms"))]
+    assert [row[4] for row in table[1:]] == ["150 ns", "1.00 µs", "5.50 µs", "50.5 µs", "500 µs"]
+
+
+def test_agreement_pairs_in_fresh_processes(capsys):
+    arguments = ("--processes", "2", "--pairs", "2", "--seconds", "0.01", "--case", "matmul 256")
+    table, _ = printed(capsys, agreement, *arguments)
+    assert [row[0] for row in table] == ["case", "matmul 256"]
+    assert table[1][2] == "4 in 2"
+
+
+def test_planning_counts_what_is_listed(capsys):
+    table, _ = printed(capsys, planning, "1000", "3000")
+    assert [row[:2] for row in table[1:]] == [["1,000", "1,000"], ["3,000", "3,000"]]
+
+
+def test_turns_change_who_begins():
+    order = []
+    pairs = alternate.alternate(lambda: order.append("a") or "a", lambda: order.append("b") or "b", 3)
+    assert order == ["a", "b", "b", "a", "a", "b"]
+    assert pairs == [("a", "b")] * 3
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_watched_command_hands_on_its_lines(stream):
+    lines = []
+    command = [sys.executable, "-c", f"import sys; print('one\\ntwo', file=sys.{stream})"]
+    watched = alternate.watch(command, stream, lambda seconds, line: lines.append(line), every_s=0.01)
+    assert lines == ["one", "two"]
+    assert watched.seconds > 0
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_watched_command_that_fails_is_quoted(stream):
+    command = [sys.executable, "-c", "raise SystemExit('no such thing')"]
+    with pytest.raises(SystemExit, match="ended with 1: no such thing"):
+        alternate.watch(command, stream, lambda seconds, line: None)
+
+
+def test_a_case_that_does_not_end_well_ends_the_benchmark():
+    with pytest.raises(SystemExit, match=r"^raises\[\]@cpu: failed: ValueError: the numbers do not add up$"):
+        alternate.run_cases([("raises", {})], alternate.Policy(rounds=1), (front_door.FAULTS,))
