@@ -41,7 +41,7 @@ GRACE_S = 15.0
 STOPPED = -1
 """In place of an exit code: the limit was reached, and the command interrupted."""
 
-# DESIGN.md's "the first of 2, 3, 5, 4 holds", after what ends a run before its end.
+# When several apply, the first of 2, 3, 5, 4 holds, after what ends a run before its end.
 _WORST_FIRST = (
     ExitCode.INTERRUPTED,
     ExitCode.TERMINATED,
