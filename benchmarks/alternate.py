@@ -129,7 +129,7 @@ def run_cases(
     threads = usable_threads()
     settings = Settings(policy, seed=0, isolation="fork", threads=threads, devices={"cpu": "CPU"}, plugins=tuple(plugins))
     timed = _Timed()
-    with tempfile.TemporaryDirectory() as folder, Interruption() as interruption, Host("fork", threads, 0, interruption) as host:
+    with tempfile.TemporaryDirectory() as folder, Interruption() as interruption, Host("stay", threads, 0, interruption) as host:
         signatures = {each["name"]: Signature.from_json(each) for each in greet(host, plugins, (), threads)["signatures"]}
         planned = [Case.of("benchmarks", signatures[name], params, "cpu") for name, params in cases]
         writer = ResultWriter.create(Path(folder) / "run.jsonl", {})

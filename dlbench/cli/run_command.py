@@ -100,7 +100,8 @@ def command(
     threads = describe_cpu().usable_threads()
     with ExitStack() as stack:
         interruption = stack.enter_context(Interruption())
-        host = stack.enter_context(Host("fork" if isolation == "fork" else "stay", threads, layout_seed(seed, 0), interruption))
+        # Never the one that forks: this one meets the accelerators, and neither CUDA nor OpenMP survives a fork.
+        host = stack.enter_context(Host("stay", threads, layout_seed(seed, 0), interruption))
         if unfinished:
             session = sessions.go_on(unfinished, greet(host, plugins, (), threads), changes, threads)
         else:

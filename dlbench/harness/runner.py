@@ -74,8 +74,8 @@ class Hosts:
         self._hosts: dict[Lane, Host] = {}
 
     def adopt(self, host: Host) -> None:
-        """Take over the process that said what there is: the first round need not start another."""
-        self._hosts["cpu" if host.mode == "fork" else "accelerator"] = host
+        """Take over the process that said what there is, which has met the accelerators: the first round need not start another."""
+        self._hosts["accelerator"] = host
 
     def ask(self, request: dict[str, Any], device: str, deadline_s: float) -> Ending:
         """Have one request done in the process that fits the device and the isolation."""
