@@ -4,8 +4,10 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
@@ -40,12 +42,12 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": os.pathsep.join(paths), "NO_COLOR": "1", **more}
 
 
-def start(*arguments: str, cwd: Path, **options: Any) -> subprocess.Popen[str]:
-    """Start the command and leave it running."""
+def start(*arguments: str, cwd: Path, variables: Mapping[str, str] = MappingProxyType({}), **options: Any) -> subprocess.Popen[str]:
+    """Start the command, with these environment variables on top, and leave it running."""
     return subprocess.Popen(
         [sys.executable, "-m", "dlbench", *arguments],
         cwd=cwd,
-        env=environment(),
+        env=environment(**variables),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

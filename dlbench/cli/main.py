@@ -1,5 +1,6 @@
 """The ``dlbench`` command: its table of contents, and the one place where errors become exit codes."""
 
+import io
 import os
 import sys
 from importlib import import_module
@@ -54,6 +55,9 @@ def dlbench() -> None:
 
 def main() -> None:
     """Run the command line and exit with the code that fits."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that can't show × or µ shall still show the rest
     try:
         # Not Click's own main: it answers Ctrl-C and a closed pipe with 1, which must stay the code of an uncaught exception.
         with dlbench.make_context("dlbench", sys.argv[1:]) as context:
@@ -72,6 +76,9 @@ def main() -> None:
         # The reader of our output left (`dlbench list big | head`): no error, and Python's own flush at exit shall not make it one.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = ExitCode.OK
+    except ModuleNotFoundError as error:
+        click.echo(f"dlbench: the package '{error.name}' is not installed here; pip install . adds what is missing", err=True)
+        code = ExitCode.USAGE
     except MemoryError:
         click.echo("dlbench: out of memory; plan fewer cases, or free some", err=True)
         code = ExitCode.INTERNAL

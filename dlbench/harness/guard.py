@@ -7,20 +7,32 @@ import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 
 _PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 
 
-def die_with_parent() -> None:
-    """Have the kernel end this process at once when the one that started it dies (Linux; elsewhere nothing happens)."""
+def die_with_parent(groups: list[int]) -> None:
+    """End these process groups, and this process with its own, when the one that started it dies.
+
+    By the kernel's parent-death signal (Linux; elsewhere nothing happens). It is SIGTERM and not SIGKILL, which would leave no
+    time for what this process started itself.
+    """
+
+    def end(number: int, frame: FrameType | None) -> None:
+        for group in (*groups, 0):
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, signal.SIGKILL)
+
+    signal.signal(signal.SIGTERM, end)
     if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def watch_lifeline(lifeline: int) -> None:
     """End this process and its group at the end of file of a pipe whose other end only the top process holds.
 
-    It works on every system, and also when a process in between is gone.
+    It works on every system, while the main thread is inside an operation of torch, and when a process in between is gone.
     """
     threading.Thread(target=_wait_for_end, args=(lifeline,), daemon=True, name="lifeline").start()
 

@@ -42,7 +42,8 @@ def main() -> None:
     """Serve until the requests end. Arguments: mode (fork or stay), then request, reply and lifeline descriptors."""
     mode, requests, replies, lifeline = sys.argv[1], *map(int, sys.argv[2:5])
     faulthandler.enable()
-    guard.die_with_parent()
+    case_groups: list[int] = []
+    guard.die_with_parent(case_groups)
     if mode == "stay":
         guard.watch_lifeline(lifeline)
         guard.prefer_for_oom_kill()
@@ -57,7 +58,7 @@ def main() -> None:
     with os.fdopen(requests) as lines:
         for line in lines:
             if mode == "fork":
-                _fork_and_wait(json.loads(line), replies, lifeline)
+                _fork_and_wait(json.loads(line), replies, lifeline, case_groups)
             else:
                 fit = _answer(json.loads(line), replies)
                 _emit(replies, {"exit": 0})
@@ -65,20 +66,22 @@ def main() -> None:
                     os._exit(0)  # the exit handlers of a faulted device may hang
 
 
-def _fork_and_wait(request: Message, replies: int, lifeline: int) -> None:
+def _fork_and_wait(request: Message, replies: int, lifeline: int, case_groups: list[int]) -> None:
     pid = os.fork()
     if pid == 0:
         try:
             os.setpgid(0, 0)
-            guard.die_with_parent()
+            guard.die_with_parent([])
             guard.watch_lifeline(lifeline)
             guard.prefer_for_oom_kill()
             _answer(request, replies)
         finally:
             os._exit(0)  # without the exit handlers and buffers of the process it is a copy of
+    case_groups[:] = [pid]
     _, status = os.waitpid(pid, 0)
     with suppress(ProcessLookupError, PermissionError):  # what the case itself started goes with it
         os.killpg(pid, signal.SIGKILL)
+    case_groups.clear()
     _emit(replies, {"exit": os.waitstatus_to_exitcode(status)})
 
 

@@ -120,6 +120,26 @@ def test_a_machine_without_torch_is_told_so(tmp_path):
     assert done.err.count("\n") == 1
 
 
+def test_a_missing_package_is_a_sentence(tmp_path):
+    """Installed without its dependencies, or run from a bare checkout where one is missing."""
+    for name in ("dlbench", "suites"):
+        (tmp_path / name).symlink_to(front_door.ROOT / name)
+    (tmp_path / "click.py").write_text("raise ModuleNotFoundError(\"No module named 'click'\", name='click')\n")
+    done = dlbench("list", cwd=tmp_path)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "dlbench: the package 'click' is not installed here; pip install . adds what is missing\n"
+
+
+def test_a_terminal_that_lacks_a_letter_shows_the_rest(tmp_path):
+    case = {"id": "matmul[n=4]@cpu", "suite": "s", "workload": "matmul", "params": {"n": 4}, "device": "cpu"}
+    sample = {"calls": 1, "block_s": [5e-6, 6e-6], "first_call_s": 1.0, "warmup_s": 1.0, "steady": True}
+    row = {"kind": "measurement", "case": case, "round": 0, "status": "ok", "samples": sample}
+    (tmp_path / "f.jsonl").write_text(HEADER + json.dumps(row) + "\n" + '{"kind":"footer"}\n')
+    done = dlbench("show", "f.jsonl", cwd=tmp_path, variables={"PYTHONIOENCODING": "ascii"})
+    assert done.code == 0, done.err
+    assert "5.50 ?s" in done.out
+
+
 def test_tables_say_what_a_hostile_file_says_without_obeying_it(tmp_path):
     """Control characters, markup and formulas are text."""
     case = {"id": "x[\x1b]0;evil\x07[/foo]]@cpu", "suite": "s", "workload": "=cmd()", "params": {"n": "[bold]"}, "device": "cpu"}

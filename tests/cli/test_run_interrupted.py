@@ -9,7 +9,7 @@ from pathlib import Path
 
 import front_door
 import pytest
-from front_door import PRETEND, dlbench, lines, measurements, start
+from front_door import FAULTS, PRETEND, dlbench, lines, measurements, start
 
 QUICK_ONES = 'workload = "matmul"\naxes.n = [8, 16, 24]'
 
@@ -155,6 +155,21 @@ def test_killing_the_middle_process_is_a_crash_of_the_case_and_not_of_the_run(tm
     _, err = process.communicate(timeout=120)
     assert process.returncode in (0, 5), err
     assert len({each["case"]["id"] for each in measurements(tmp_path / "o.jsonl")}) == 4
+
+
+@pytest.mark.parametrize("device", ["cpu", "pretend:0"])
+def test_a_killed_run_takes_along_what_its_cases_started(tmp_path, device):
+    suite = front_door.suite(tmp_path, f'workload = "hangs"\naxes.pid_file = "{tmp_path / "pids"}"')
+    process = start("run", suite, "--plugin", FAULTS, "--plugin", PRETEND, "--device", device, "-o", "o.jsonl", cwd=tmp_path)
+    wait_until(lambda: (tmp_path / "pids").exists() and len((tmp_path / "pids").read_text().split()) == 2, process)
+    case, grandchild = map(int, (tmp_path / "pids").read_text().split())
+    assert front_door.is_alive(case)
+    assert front_door.is_alive(grandchild)
+    process.kill()
+    process.communicate()
+    killed = time.monotonic()
+    wait_until(lambda: not front_door.is_alive(case) and not front_door.is_alive(grandchild))
+    assert time.monotonic() - killed < 3
 
 
 def test_a_second_signal_ends_at_once(tmp_path):
