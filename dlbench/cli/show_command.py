@@ -36,11 +36,14 @@ def command(files: tuple[Path, ...], by: str | None, form: str) -> None:
     # Here and not at the top: pandas takes longer to import than help may take.
     from dlbench.analysis.table import collect
 
-    write_results(collect(files), by, form)
+    results = collect(files)
+    write_results(results, by, form)
+    for note in results.notes:
+        click.echo(f"note: {note}", err=True)
 
 
 def write_results(results: "Results", by: str | None, form: str) -> None:
-    """Write results, or with ``by`` the pairs of their rows, to stdout, and what the files lack to stderr."""
+    """Write results, or with ``by`` the pairs of their rows, to stdout, and to stderr what stands in no pair."""
     from dlbench.analysis import export, findings, sentences, terminal
 
     pairs = findings.pair(results, by) if by else None
@@ -50,10 +53,7 @@ def write_results(results: "Results", by: str | None, form: str) -> None:
         _print(terminal.paired(results, pairs))
     else:
         _print(terminal.overview(results))
-    notes = list(results.notes)
-    if pairs:
-        notes += sentences.unpaired(pairs.unpaired)
-    for note in notes:
+    for note in sentences.unpaired(pairs.unpaired) if pairs else ():
         click.echo(f"note: {note}", err=True)
 
 
