@@ -106,6 +106,8 @@ def load_plugin(plugin: str) -> None:
     """
     try:
         if not plugin.endswith(".py"):
+            if not all(part.isidentifier() for part in plugin.split(".")):
+                raise UsageError(f"plugin '{plugin}' is neither the name of a module nor a path that ends in .py")
             importlib.import_module(plugin)
             return
         path = Path(plugin).resolve()

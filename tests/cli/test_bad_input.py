@@ -27,6 +27,7 @@ HEADER = '{"kind":"header","schema":1,"policy":{},"devices":[],"environment":{}}
         (("run", "--resume", "missing.jsonl"), 2, "cannot read missing.jsonl: No such file or directory"),
         (("run", "self", "--plugin", "no_such_module"), 2, "plugin 'no_such_module' does not import: ModuleNotFoundError"),
         (("run", "self", "--plugin", "missing.py"), 2, "there is no plugin file missing.py"),
+        (("run", "self", "--plugin", "../mine"), 2, "plugin '../mine' is neither the name of a module nor a path that ends in .py"),
         (("show", "missing.jsonl"), 2, "cannot read missing.jsonl: No such file or directory"),
         (("frobnicate",), 2, "frobnicate"),
         (("run", "mine.toml"), 2, "cannot read mine.toml: No such file or directory"),
