@@ -43,7 +43,8 @@ def stopped_in_the_waiting_case(folder, *arguments):
     process = start("run", waiting_suite(folder), "--plugin", PRETEND, "--device", "cpu", "-o", "o.jsonl", *arguments, cwd=folder)
     # Seed 2 has the waiting case third in its first round.
     wait_until(lambda: (folder / "o.jsonl").exists() and len(measurements_so_far(folder / "o.jsonl")) == 2, process)
-    wait_until(lambda: len(children_of(process.pid)) == 2, process)
+    # The process that said what there is, the one that forks, and its fork.
+    wait_until(lambda: len(children_of(process.pid)) == 3, process)
     return process
 
 
@@ -94,7 +95,7 @@ def test_the_first_signal_ends_the_case_keeps_the_rest_and_says_how_to_go_on(tmp
 
 
 def test_resuming_a_finished_run_measures_nothing(tmp_path):
-    arguments = ("run", front_door.suite(tmp_path, QUICK_ONES), "--rounds", "1", "-o", "o.jsonl")
+    arguments = ("run", front_door.suite(tmp_path, QUICK_ONES), "--rounds", "1", "--isolation", "none", "-o", "o.jsonl")
     assert dlbench(*arguments, cwd=tmp_path).code == 0
     before = measurements(tmp_path / "o.jsonl")
     done = dlbench("run", "--resume", "o.jsonl", cwd=tmp_path)
@@ -114,7 +115,7 @@ def test_resuming_uses_the_suite_in_the_file_not_the_one_on_the_disk(tmp_path):
 
 
 def test_a_file_of_another_machine_is_not_gone_on_with(tmp_path):
-    arguments = ("run", front_door.suite(tmp_path, QUICK_ONES), "--rounds", "1", "-o", "o.jsonl")
+    arguments = ("run", front_door.suite(tmp_path, QUICK_ONES), "--rounds", "1", "--isolation", "none", "-o", "o.jsonl")
     assert dlbench(*arguments, cwd=tmp_path).code == 0
     path = tmp_path / "o.jsonl"
     path.write_text(path.read_text().replace('"architecture":"', '"architecture":"not-'))
@@ -127,7 +128,7 @@ def test_a_file_of_another_machine_is_not_gone_on_with(tmp_path):
 
 
 def test_a_disk_that_fills_up_ends_the_run_with_74_and_what_was_measured_is_kept(tmp_path):
-    arguments = ("run", front_door.suite(tmp_path, QUICK_ONES), "--seed", "1")
+    arguments = ("run", front_door.suite(tmp_path, QUICK_ONES), "--seed", "1", "--isolation", "none")
     assert dlbench(*arguments, "-o", "whole.jsonl", cwd=tmp_path).code == 0
     size = (tmp_path / "whole.jsonl").stat().st_size
     limit = size * 2 // 3
@@ -151,7 +152,7 @@ def test_a_disk_that_fills_up_ends_the_run_with_74_and_what_was_measured_is_kept
 def test_killing_the_middle_process_is_a_crash_of_the_case_and_not_of_the_run(tmp_path):
     process = stopped_in_the_waiting_case(tmp_path, "--seed", "2")
     (tmp_path / "go").touch()
-    os.kill(children_of(process.pid)[0], signal.SIGKILL)
+    os.kill(children_of(process.pid)[1], signal.SIGKILL)
     _, err = process.communicate(timeout=120)
     assert process.returncode in (0, 5), err
     assert len({each["case"]["id"] for each in measurements(tmp_path / "o.jsonl")}) == 4

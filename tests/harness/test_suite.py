@@ -137,7 +137,7 @@ MISTAKES = {
     f"{BENCH}axes = 3": "s.toml, bench 1, axes: must be a table, such as axes.n = [64, 128], not 3",
     f"{BENCH}axes.n = []": "s.toml, bench 1 (matmul), axis n: the list is empty; give it a value, or leave the axis out",
     f"{BENCH}axes.n = [1, 2, 1]": "s.toml, bench 1 (matmul), axis n: 1 stands there twice; write each value once",
-    f"{BENCH}axes.s = [1.0000001, 1]": "s.toml, bench 1 (matmul), axis s: 1 stands there twice; write each value once",
+    f"{BENCH}axes.s = [1.0, 1]": "s.toml, bench 1 (matmul), axis s: 1 stands there twice; write each value once",
     f"{BENCH}axes.n = [[1]]": f"s.toml, bench 1 (matmul), axis n: {VALUE}, not [1]",
     f"{BENCH}axes.n = nan": f"s.toml, bench 1 (matmul), axis n: {VALUE}, not nan",
     f"{BENCH}axes.n = {2**63}": f"s.toml, bench 1 (matmul), axis n: {VALUE}, not {2**63}",
