@@ -104,14 +104,14 @@ def test_resuming_a_finished_run_measures_nothing(tmp_path):
 
 
 def test_resuming_uses_the_suite_in_the_file_not_the_one_on_the_disk(tmp_path):
-    process = stopped_in_the_waiting_case(tmp_path, "--seed", "2")
+    process = stopped_in_the_waiting_case(tmp_path, "--seed", "2", "--rounds", "1")
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=30)
     (tmp_path / "mine.toml").unlink()
     (tmp_path / "go").touch()
     done = dlbench("run", "--resume", "o.jsonl", cwd=tmp_path)
     assert done.code == 0, done.err
-    assert len(measurements(tmp_path / "o.jsonl")) == 8
+    assert len(measurements(tmp_path / "o.jsonl")) == 4
 
 
 def test_a_file_of_another_machine_is_not_gone_on_with(tmp_path):
@@ -150,7 +150,7 @@ def test_a_disk_that_fills_up_ends_the_run_with_74_and_what_was_measured_is_kept
 
 
 def test_killing_the_middle_process_is_a_crash_of_the_case_and_not_of_the_run(tmp_path):
-    process = stopped_in_the_waiting_case(tmp_path, "--seed", "2")
+    process = stopped_in_the_waiting_case(tmp_path, "--seed", "2", "--rounds", "1")
     (tmp_path / "go").touch()
     os.kill(children_of(process.pid)[1], signal.SIGKILL)
     _, err = process.communicate(timeout=120)
