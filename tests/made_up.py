@@ -51,11 +51,17 @@ def ended(a_case: Case, status: Status, reason: str, number: int = 0) -> Measure
 
 
 def write(
-    path: Path, measurements: Sequence[Measurement], *, planned: int | None = None, finished: bool = True, policy: Policy | None = None
+    path: Path,
+    measurements: Sequence[Measurement],
+    *,
+    planned: int | None = None,
+    finished: bool = True,
+    policy: Policy | None = None,
+    environment: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a result file as a run does."""
     header: Mapping[str, Any] = {
-        "environment": {},
+        "environment": environment or {},
         "suites": ["quick"],
         "policy": asdict(policy or Policy()),
         "seed": 1,

@@ -30,7 +30,20 @@ HARNESS = [
     "host",
     "runner",
 ]
-ANALYSIS = ["table", "findings", "sentences", "terminal", "export"]
+ANALYSIS = [
+    "pyperf_file",
+    "table",
+    "findings",
+    "judge",
+    "compare",
+    "sentences",
+    "terminal",
+    "compare_terminal",
+    "export",
+    "compare_export",
+    "exportable",
+    "interchange",
+]
 
 # Lowest first: a module may import those before it and nothing else of ours.
 ORDER = [

@@ -1,4 +1,4 @@
-"""Tables as data: csv, json and Markdown with full column names and base units, nothing rounded and nothing cut."""
+"""Tables as data: csv, json, Markdown and Parquet with full column names and base units, nothing rounded and nothing cut."""
 
 import csv
 import io
@@ -26,6 +26,14 @@ def render(frame: pd.DataFrame, to: str) -> str:
     if to not in FORMATS:
         raise UsageError(f"there is no format '{to}'{nearest(to, list(FORMATS))}")
     return FORMATS[to](list(frame.columns), records(frame))
+
+
+def parquet(frame: pd.DataFrame) -> bytes:
+    """Return the frame as a Parquet file: every column with its type, a null as a null. Raises UsageError without pyarrow."""
+    try:
+        return frame.to_parquet(engine="pyarrow", index=False)
+    except ImportError as error:
+        raise UsageError("parquet needs the package pyarrow, which is not installed here; add it: pip install pyarrow") from error
 
 
 def _csv(columns: Sequence[str], rows: Sequence[Row]) -> str:

@@ -84,9 +84,46 @@ _CHOSEN = ("batch", "dtype")
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class Entry:
+    """A row, and what each of its rounds gave."""
+
     row: Row
     rounds: Rounds
+
+
+@dataclass(frozen=True, slots=True)
+class Couples:
+    """Rows that differ in one column, two and two."""
+
+    column: str
+    """Its full name."""
+    base_value: Value | None
+    """What the first of each two has there."""
+    couples: tuple[tuple[Entry, Entry], ...]
+    """The base and the other, both ``ok`` and with times."""
+    unpaired: tuple[Unpaired, ...]
+
+
+def couple(results: Results, by: str, base: str | None = None) -> Couples:
+    """Find the ``ok`` rows that differ in one column: see `pair`. Raises UsageError for an unknown column or base."""
+    column = _column(results.frame, by)
+    free = {column, *_GOES_WITH.get(column, ())}
+    identity = [name for name in identifying(results.frame) if name not in free]
+    of_interest = [each for each in entries(results) if each.row[column] is not None]
+    base_value = _base_value([each for each in of_interest if _trouble(each) is None] or of_interest, column, base)
+    couples: list[tuple[Entry, Entry]] = []
+    unpaired: list[Unpaired] = []
+    for group in _grouped(of_interest, lambda each: tuple(each.row[name] for name in identity)):
+        unpaired += [_unpaired(each, trouble) for each in group if (trouble := _trouble(each))]
+        fit = [each for each in group if _trouble(each) is None]
+        bases = [each for each in fit if each.row[column] == base_value]
+        others = [each for each in fit if each.row[column] != base_value]
+        if not bases:
+            unpaired += [_unpaired(each, f"nothing to pair it with at {column} = {base_value}") for each in others]
+        if not others:
+            unpaired += [_unpaired(each, f"nothing to pair it with at another {column}") for each in bases]
+        couples += product(bases, others)
+    return Couples(column, base_value, tuple(couples), tuple(unpaired))
 
 
 def pair(results: Results, by: str, base: str | None = None) -> Pairs:
@@ -99,29 +136,18 @@ def pair(results: Results, by: str, base: str | None = None) -> Pairs:
     The ratio is the Hodges-Lehmann estimate on logarithms of the rounds' medians, with its exact interval, so it can
     differ a little from the quotient of the two medians. Raises UsageError for an unknown column or base.
     """
-    column = _column(results.frame, by)
-    entries = _entries(results)
-    free = {column, *_GOES_WITH.get(column, ())}
-    identity = [name for name in _identifying(results.frame) if name not in free]
-    of_interest = [each for each in entries if each.row[column] is not None]
-    base_value = _base_value([each for each in of_interest if _trouble(each) is None] or of_interest, column, base)
-    hidden = {column.partition(".")[2]}
-
-    rows: list[Row] = []
-    unpaired: list[Unpaired] = []
-    for group in _grouped(of_interest, lambda each: tuple(each.row[name] for name in identity)):
-        unpaired += [_unpaired(each, trouble) for each in group if (trouble := _trouble(each))]
-        fit = [each for each in group if _trouble(each) is None]
-        bases = [each for each in fit if each.row[column] == base_value]
-        others = [each for each in fit if each.row[column] != base_value]
-        if not bases:
-            unpaired += [_unpaired(each, f"nothing to pair it with at {column} = {base_value}") for each in others]
-        if not others:
-            unpaired += [_unpaired(each, f"nothing to pair it with at another {column}") for each in bases]
-        for one, other in product(bases, others):
-            ratio = _ratio([1 / s for s in one.rounds.median_s], [1 / s for s in other.rounds.median_s])
-            rows.append({**_common(one, hidden, column), **_side("base", one, column), **_side("other", other, column), **ratio})
-    return Pairs(as_frame(rows, PAIR_COLUMNS), tuple(unpaired))
+    found = couple(results, by, base)
+    hidden = {found.column.partition(".")[2]}
+    rows = [
+        {
+            **_common(one, hidden, found.column),
+            **_side("base", one, found.column),
+            **_side("other", other, found.column),
+            **_ratio([1 / s for s in one.rounds.median_s], [1 / s for s in other.rounds.median_s]),
+        }
+        for one, other in found.couples
+    ]
+    return Pairs(as_frame(rows, PAIR_COLUMNS), found.unpaired)
 
 
 def best(results: Results) -> Pairs:
@@ -131,10 +157,10 @@ def best(results: Results) -> Pairs:
     throughput, in items a second, or in FLOP/s where the workload has no items. Rows flagged implausible take no part.
     The interval is that of the two rows chosen; that they were chosen for being fast is not in it.
     """
-    identity = [name for name in _identifying(results.frame) if name not in (*MACHINE, "case.dtype", "param.batch")]
+    identity = [name for name in identifying(results.frame) if name not in (*MACHINE, "case.dtype", "param.batch")]
     rows: list[Row] = []
     unpaired: list[Unpaired] = []
-    for group in _grouped(_entries(results), lambda each: tuple(each.row[name] for name in identity)):
+    for group in _grouped(entries(results), lambda each: tuple(each.row[name] for name in identity)):
         fit = [each for each in group if each.row["case.status"] == "ok" and not each.row["flag.implausible"]]
         rate = _common_rate(fit)
         if rate is None:
@@ -157,17 +183,19 @@ def best(results: Results) -> Pairs:
     return Pairs(as_frame(rows, PAIR_COLUMNS), tuple(unpaired))
 
 
-def _entries(results: Results) -> list[_Entry]:
-    return [_Entry(row, results.rounds[label]) for label, row in zip(results.frame.index, records(results.frame), strict=True)]
+def entries(results: Results) -> list[Entry]:
+    """Return the rows as plain values, each with its rounds."""
+    return [Entry(row, results.rounds[label]) for label, row in zip(results.frame.index, records(results.frame), strict=True)]
 
 
-def _identifying(frame: pd.DataFrame) -> list[str]:
+def identifying(frame: pd.DataFrame) -> list[str]:
+    """Return the columns that tell what was measured, and where."""
     return [*WORK, *MACHINE, *(name for name in frame.columns if name.startswith("param."))]
 
 
 def _column(frame: pd.DataFrame, by: str) -> str:
     """Return the full name of a column given in full or by its last part."""
-    names = _identifying(frame)
+    names = identifying(frame)
     for name in (by, f"case.{by}", f"param.{by}"):
         if name in names:
             return name
@@ -177,7 +205,7 @@ def _column(frame: pd.DataFrame, by: str) -> str:
     )
 
 
-def _base_value(entries: Sequence[_Entry], column: str, base: str | None) -> Value | None:
+def _base_value(entries: Sequence[Entry], column: str, base: str | None) -> Value | None:
     values = list(dict.fromkeys(each.row[column] for each in entries))
     if base is not None:
         for value in values:
@@ -188,7 +216,7 @@ def _base_value(entries: Sequence[_Entry], column: str, base: str | None) -> Val
     return usual if usual in values else next(iter(values), None)
 
 
-def _trouble(entry: _Entry) -> str | None:
+def _trouble(entry: Entry) -> str | None:
     """Say why a row can't be in a ratio, if so."""
     if entry.row["case.status"] != "ok":
         return f"{entry.row['case.status']}: {entry.row['case.reason'] or 'no reason given'}"
@@ -197,18 +225,18 @@ def _trouble(entry: _Entry) -> str | None:
     return None if min(entry.rounds.median_s) > 0 else "its time reads as zero"
 
 
-def _unpaired(entry: _Entry, reason: str) -> Unpaired:
+def _unpaired(entry: Entry, reason: str) -> Unpaired:
     return Unpaired(str(entry.row["case.id"]), str(entry.row["case.run"]), reason)
 
 
-def _grouped(entries: Iterable[_Entry], key: Callable[[_Entry], Hashable]) -> Iterable[list[_Entry]]:
-    groups: dict[Hashable, list[_Entry]] = {}
+def _grouped(entries: Iterable[Entry], key: Callable[[Entry], Hashable]) -> Iterable[list[Entry]]:
+    groups: dict[Hashable, list[Entry]] = {}
     for entry in entries:
         groups.setdefault(key(entry), []).append(entry)
     return groups.values()
 
 
-def _common_rate(entries: Sequence[_Entry]) -> Literal["items_per_s", "flops_per_s"] | None:
+def _common_rate(entries: Sequence[Entry]) -> Literal["items_per_s", "flops_per_s"] | None:
     """Return the throughput that all of them have, in every round."""
     for rate in ("items_per_s", "flops_per_s"):
         if entries and all(min(getattr(each.rounds, rate), default=0) > 0 for each in entries):
@@ -230,11 +258,11 @@ def _ratio(base: Sequence[float], other: Sequence[float]) -> Row:
     }
 
 
-def _common(entry: _Entry, hidden: Iterable[str], by: str) -> Row:
+def _common(entry: Entry, hidden: Iterable[str], by: str) -> Row:
     return {"pair.case": _label(entry.row, hidden), "pair.work": _label(entry.row, _CHOSEN), "pair.by": by}
 
 
-def _side(side: str, entry: _Entry, column: str) -> Row:
+def _side(side: str, entry: Entry, column: str) -> Row:
     row = entry.row
     values: Mapping[str, Value | None] = {
         **{name: row[f"case.{name}"] for name in ("id", "run", "device", "device_name", "threads", "dtype", "mode")},

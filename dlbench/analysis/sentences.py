@@ -147,6 +147,8 @@ def short(label: Value | None) -> str:
     """Return ``train_step resnet18 batch=8 fp32`` for ``train_step[model=resnet18,batch=8,dtype=fp32]``: a word needs no name."""
     workload, _, shown = str(label).removesuffix("]").partition("[")
     parts = [part.partition("=") for part in shown.split(",") if part]
+    if not all(equals for _, equals, _ in parts):
+        return str(label)  # a name that another tool's benchmark has
     words = [value if value[:1].isalpha() and value not in ("true", "false") else f"{name}={value}" for name, _, value in parts]
     return " ".join([workload, *words])
 

@@ -2,18 +2,20 @@
 
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol, Self
 
 import pandas as pd
 
+from dlbench.analysis import pyperf_file
+from dlbench.core import store
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Case, Measurement, Policy, Value
 from dlbench.core.schema import BY_NAME, Column, Unit
-from dlbench.core.store import RunFile, load
+from dlbench.core.store import RunFile
 from dlbench.core.summary import Rounds, Row, per_round, summarise
 
 _DTYPES = {Unit.TEXT: "string", Unit.COUNT: "Int64", Unit.BYTES: "Int64", Unit.FLAG: "boolean"}
@@ -30,6 +32,12 @@ class Results:
     """What each round gave; ``rounds[label]`` belongs to ``frame.loc[label]``."""
     notes: tuple[str, ...]
     """A sentence for each thing that a file lacks, and what to do about it."""
+    environments: Mapping[str, Mapping[str, Any]]
+    """Of each file, by its name in ``case.run``, the header's ``environment``; empty where a file does not say."""
+
+    def of_run(self, name: str) -> Self:
+        """Return the rows of one file."""
+        return replace(self, frame=self.frame[self.frame["case.run"] == name], environments={name: self.environments[name]})
 
 
 def read(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> pd.DataFrame:
@@ -45,29 +53,55 @@ def read(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> pd.DataF
     return results.frame
 
 
-def collect(paths: Sequence[Path]) -> Results:
-    """Read files into one table, with what each round gave beside it.
+class Map(Protocol):
+    """`map`, or that of a pool of processes."""
+
+    def __call__(self, function: Callable[[Path, str], "_File"], paths: Iterable[Path], names: Iterable[str], /) -> Iterable["_File"]:
+        """Call the function with each path and name, and return the results in that order."""
+        ...
+
+
+def collect(paths: Sequence[Path], each: Map = map) -> Results:
+    """Read files into one table, with what each round gave beside it; ``each`` reads them, one after the other or side by side.
 
     Raises ResultFileError where one can't be read, UsageError where one is given twice.
     """
-    rows: list[Row] = []
-    rounds: list[Rounds] = []
-    notes: list[str] = []
-    # One file at a time: raw block times are many, rows are few.
-    for path, name in zip(paths, _names(paths), strict=True):
-        run = load(path)
-        names = _device_names(run)
-        target = run.header.get("policy", {}).get("target", Policy().target)
-        cases = _by_case(run.measurements)
-        # Rounds shuffle the cases, so the order in the file means nothing.
-        for measurements in sorted(cases.values(), key=lambda rounds: _order(rounds[0].case)):
-            row = summarise(measurements, target)
-            row["case.run"] = name
-            row["case.device_name"] = row["case.device_name"] or names.get(str(row["case.device"]))
-            rows.append(row)
-            rounds.append(per_round(measurements))
-        notes.extend(_notes(run, len(cases)))
-    return Results(as_frame(rows, BY_NAME), tuple(rounds), tuple(notes))
+    files = list(each(_read_one, paths, _names(paths)))
+    return Results(
+        frame=as_frame([row for file in files for row in file.rows], BY_NAME),
+        rounds=tuple(rounds for file in files for rounds in file.rounds),
+        notes=tuple(note for file in files for note in file.notes),
+        environments={file.name: file.environment for file in files},
+    )
+
+
+class _File(NamedTuple):
+    name: str
+    rows: list[Row]
+    rounds: list[Rounds]
+    notes: list[str]
+    environment: Mapping[str, Any]
+
+
+def _read_one(path: Path, name: str) -> _File:
+    # What a file is reduced to before the next is read: raw block times are many, rows are few.
+    run = load(path)
+    names = _device_names(run)
+    target = run.header.get("policy", {}).get("target", Policy().target)
+    cases = by_case(run.measurements)
+    rows = []
+    for measurements in cases:
+        row = summarise(measurements, target)
+        row["case.run"] = name
+        row["case.device_name"] = row["case.device_name"] or names.get(str(row["case.device"]))
+        rows.append(row)
+    rounds = [per_round(measurements) for measurements in cases]
+    return _File(name, rows, rounds, incomplete(run, len(cases)), run.header.get("environment") or {})
+
+
+def load(path: Path) -> RunFile:
+    """Read a result file, or one that pyperf wrote. Raises ResultFileError where it is neither, or damaged."""
+    return pyperf_file.load(path) or store.load(path)
 
 
 def as_frame(rows: Sequence[Row], columns: Mapping[str, Column]) -> pd.DataFrame:
@@ -75,7 +109,7 @@ def as_frame(rows: Sequence[Row], columns: Mapping[str, Column]) -> pd.DataFrame
     found = dict.fromkeys(name for row in rows for name in row)
     names = [*columns, *(n for n in found if n.startswith("param.")), *(n for n in found if n.startswith("value."))]
     units = {name: column.unit for name, column in columns.items()}
-    return pd.DataFrame({name: _series([row.get(name) for row in rows], units.get(name)) for name in names})
+    return pd.DataFrame({_text(name): _series([row.get(name) for row in rows], units.get(name)) for name in names})
 
 
 def records(frame: pd.DataFrame) -> list[Row]:
@@ -92,11 +126,12 @@ def _names(paths: Sequence[Path]) -> list[str]:
     return [path.stem if stems.count(path.stem) == 1 else str(path) for path in paths]
 
 
-def _by_case(measurements: Iterable[Measurement]) -> dict[str, list[Measurement]]:
+def by_case(measurements: Iterable[Measurement]) -> list[list[Measurement]]:
+    """Return the rounds of each case, cases in the order of the table: rounds shuffle them, so their order in the file means nothing."""
     cases: dict[str, list[Measurement]] = {}
     for measurement in measurements:
         cases.setdefault(measurement.case.id, []).append(measurement)
-    return cases
+    return sorted(cases.values(), key=lambda rounds: _order(rounds[0].case))
 
 
 def _order(case: Case) -> tuple[Any, ...]:
@@ -120,7 +155,8 @@ def _device_names(run: RunFile) -> dict[str, str]:
     return {device["id"]: device["name"] for device in run.header.get("devices", ()) if device.get("name")}
 
 
-def _notes(run: RunFile, cases: int) -> list[str]:
+def incomplete(run: RunFile, cases: int) -> list[str]:
+    """Return a sentence for each thing that a file with so many measured cases lacks, and what to do about it."""
     resume = f"continue it with: dlbench run --resume {run.path}"
     planned = run.header.get("planned", {}).get("count", cases)
     notes = []
@@ -152,7 +188,9 @@ def _dtype_of(values: Iterable[Value | None]) -> str:
 
 
 def _text(value: Value) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    # JSON may hold half of a surrogate pair, which no encoding has; pandas refuses it where pyarrow is installed.
+    return text.encode(errors="replace").decode()
 
 
 def _plain(series: "pd.Series[Any]") -> list[Value | None]:

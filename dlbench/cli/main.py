@@ -16,6 +16,8 @@ COMMANDS = {
     "list": "Suites; with names, the planned cases and an estimate of the time.",
     "run": "Measure: run suites (default: quick) and print who wins.",
     "show": "Print the tables of result files again, or pair their rows.",
+    "compare": "A verdict for every case of BASE and NEW, and an exit code for CI.",
+    "export": "Write a result file in the format of another tool.",
 }
 
 

@@ -1,6 +1,5 @@
 """The frozen nouns: a workload's signature, a case, what a workload returns, and what measuring it gave."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
@@ -227,9 +226,9 @@ class Samples:
     """Calls in each block."""
     block_s: tuple[float, ...]
     """Seconds a call, one value a block: the block's time over its calls."""
-    first_call_s: float
-    """The very first call: lazy initialisation, autotuning, compilation."""
-    warmup_s: float
+    first_call_s: float | None
+    """The very first call: lazy initialisation, autotuning, compilation; None where another tool measured, here and below."""
+    warmup_s: float | None
     steady: bool
     """Whether the last two windows of warm-up agreed; if not, the numbers may still be moving."""
 
@@ -294,19 +293,26 @@ class Measurement:
         return data
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Inverse of `to_json`. Raises KeyError, TypeError or ValueError for data that is not a measurement."""
+    def from_json(cls, data: Mapping[str, Any], earlier: "Measurement | None" = None) -> Self:
+        """Inverse of `to_json`. Raises KeyError, TypeError or ValueError for data that is not a measurement.
+
+        ``earlier``: a round of the same case; what is equal there is shared, which saves most of the memory of a large file.
+        """
         samples, transfer = data.get("samples"), data.get("transfer")
         rest = {k: v for k, v in data.items() if k not in ("kind", "case", "samples", "memory", "transfer", "status")}
-        for name in ("items", "flops", "bytes", "threads", "round"):
-            _check_number(name, rest.get(name, 0))
-        for name in ("reason", "device_name", "started"):
-            _check(name, "text", isinstance(rest.get(name, ""), str))
-        for name, kinds in (("values", (int, float)), ("math", (int, float, str, bool)), ("nulls", (str,))):
-            held = rest.get(name, {})
-            _check(name, "an object of plain values", isinstance(held, dict) and all(isinstance(value, kinds) for value in held.values()))
+        for name, value in rest.items():
+            if name in _NUMBERS:
+                _check_number(name, value)
+            elif name in _TEXTS:
+                _check(name, "text", isinstance(value, str))
+            elif name in _OBJECTS:
+                _check(name, "an object of plain values", isinstance(value, dict) and _OBJECTS[name].issuperset(map(type, value.values())))
+        case = _case(data["case"])
+        if earlier is not None:
+            case = earlier.case if earlier.case == case else case
+            rest |= {name: same for name in _SHARED if (same := getattr(earlier, name)) == rest.get(name)}
         return cls(
-            case=_case(data["case"]),
+            case=case,
             status=Status(data["status"]),
             samples=_samples(samples) if samples is not None else None,
             memory=_numbers(Memory, data.get("memory", {})),
@@ -315,19 +321,32 @@ class Measurement:
         )
 
 
+_MOST = 1e100  # nothing that is measured comes near, and squares and sums of such numbers are still finite
+_NUMBERS = frozenset(("items", "flops", "bytes", "threads", "round"))
+_COUNTS = frozenset(("threads", "round", "peak_bytes", "reserved_bytes", "host_peak_bytes", "h2d_bytes", "d2h_bytes"))
+_TEXTS = frozenset(("reason", "device_name", "started"))
+_SHARED = ("device_name", "math", "nulls")
+_PLAIN = frozenset((int, float, str, bool))
+_OBJECTS = {"values": frozenset((int, float, bool)), "math": _PLAIN, "nulls": frozenset((str,))}
+
+
 def _case(data: Mapping[str, Any]) -> Case:
     texts, params = ("id", "suite", "workload", "device"), data["params"]
     _check("case", "texts and an object of parameters", all(isinstance(data[name], str) for name in texts) and isinstance(params, dict))
-    _check("params", "numbers, texts and flags", all(isinstance(value, int | float | str | bool) for value in params.values()))
+    _check("params", "numbers, texts and flags", _PLAIN.issuperset(map(type, params.values())))
     return Case(**data)
 
 
 def _samples(data: Mapping[str, Any]) -> Samples:
     blocks = data["block_s"]
     _check("block_s", "numbers of at least 0, one or more", isinstance(blocks, list) and bool(blocks))
-    for seconds in (*blocks, data["first_call_s"], data["warmup_s"]):
-        _check_number("block_s", seconds)
-    _check("calls", "a positive integer", type(data["calls"]) is int and data["calls"] > 0)
+    # A large file holds millions of blocks: all of a round at once, and one by one only to say which is wrong.
+    if set(map(type, blocks)) != {float} or min(blocks) < 0 or not sum(blocks) <= _MOST:
+        for seconds in blocks:
+            _check_number("block_s", seconds)
+    for name in ("first_call_s", "warmup_s"):
+        _check_number(name, data[name])
+    _check("calls", "a positive integer", type(data["calls"]) is int and 0 < data["calls"] <= _MOST)
     _check("steady", "true or false", isinstance(data["steady"], bool))
     return Samples(**{**data, "block_s": tuple(blocks)})
 
@@ -337,15 +356,17 @@ Numbers = TypeVar("Numbers", Memory, Transfer)
 
 def _numbers(kind: type[Numbers], data: Mapping[str, Any]) -> Numbers:
     for name, value in data.items():
-        if value is not None:
+        if value is not None or kind is Transfer:  # of memory any part may be unknown
             _check_number(name, value)
     return kind(**data)
 
 
 def _check_number(name: str, value: object) -> None:
     # Not isinstance: a bool is an int. Not NaN nor infinity: JSON has no such number, but 1e999 reads as one.
-    if type(value) not in (int, float) or not 0 <= value < math.inf:  # type: ignore[operator]  # a number by then
+    if type(value) not in (int, float) or not 0 <= value <= _MOST:  # type: ignore[operator]  # a number by then
         raise ValueError(f"{name} must be a number of at least 0, not {value!r}")
+    if name in _COUNTS and (type(value) is not int or value >= 2**63):
+        raise ValueError(f"{name} must be a whole number below 2**63, not {value!r}")
 
 
 def _check(name: str, wanted: str, holds: bool) -> None:

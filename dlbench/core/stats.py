@@ -2,9 +2,11 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +69,17 @@ def rounds_for_gate(cases: int, level: float = 0.01, least: int = 10) -> int:
     the tests, two a case (p10 and median); the result is the least k, ten or more, that brings this below ``level``.
     """
     k = least
-    while 2 * cases * 2 / math.comb(2 * k, k) >= level:
+    while 2 * cases * smallest_p(k, k) >= level:
         k += 1
     return k
 
 
 def variation(values: Sequence[float]) -> float | None:
     """Standard deviation over mean; None for fewer than two values or a mean of zero."""
-    if len(values) < 2 or not (mean := statistics.fmean(values)):
+    if len(values) < 2 or not (mean := math.fsum(values) / len(values)):
         return None
-    # Not statistics.stdev: its exact fractions take fifteen times as long, and a table has a hundred thousand rounds.
-    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)) / mean
+    # Not statistics.stdev: its exact fractions take fifty times as long, and a table has a hundred thousand rounds.
+    return math.dist(values, [mean] * len(values)) / math.sqrt(len(values) - 1) / mean
 
 
 @cache
@@ -96,6 +98,60 @@ def _rank_sum_counts(m: int, n: int) -> tuple[int, ...]:
     return tuple(counts)
 
 
+def smallest_p(m: int, n: int) -> float:
+    """Return the least p that `rank_test_p` can give for m and n values, 2 / C(m + n, m): all of one sample lie below all of the other."""
+    return min(1.0, 2 / math.comb(m + n, m))
+
+
+@cache
+def _two_sided_p(m: int, n: int) -> tuple[float, ...]:
+    """The two-sided p of each U = 0 … m n / 2, twice the lower tail."""
+    counts = _rank_sum_counts(m, n)[: m * n // 2 + 1]
+    total = math.comb(m + n, m)
+    return tuple(min(1.0, 2 * tail / total) for tail in accumulate(counts))
+
+
+def rank_test_p(base: Sequence[float], other: Sequence[float]) -> float:
+    """Exact two-sided p of the Mann-Whitney test: how often samples of one distribution would lie at least so far apart.
+
+    Ties between the samples are broken towards no difference: the result is the largest p of all ways to break them, so it is
+    never too small, and equal samples have p = 1. Without such ties it is the p of all ways to deal the ranks (Mann and Whitney 1947).
+    Raises StatisticsError where a sample is empty.
+    """
+    if not base or not other:
+        raise statistics.StatisticsError("a rank test needs values on both sides")
+    ordered, pairs = sorted(base), len(base) * len(other)
+    below = sum(bisect_left(ordered, value) for value in other)
+    above = pairs - sum(bisect_right(ordered, value) for value in other)
+    # U and m n - U of the ways to break ties run from these counts up; the way nearest to the middle is the least extreme.
+    return _two_sided_p(len(base), len(other))[min(pairs - below, pairs - above, pairs // 2)]
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values corrected for being many: reject those below a level, and the chance of any false rejection is at most that level.
+
+    Step-down: the i-th smallest of n is multiplied by n - i + 1, and none is smaller than the one before it (Holm, A Simple
+    Sequentially Rejective Multiple Test Procedure, Scandinavian Journal of Statistics 6, 1979).
+    """
+    order = sorted(range(len(p_values)), key=p_values.__getitem__)
+    corrected, highest = [0.0] * len(p_values), 0.0
+    for done, index in enumerate(order):
+        highest = max(highest, min(1.0, (len(order) - done) * p_values[index]))
+        corrected[index] = highest
+    return corrected
+
+
+@cache
+def _shift_rank(m: int, n: int, confidence: float) -> tuple[int, float] | None:
+    """Return (k, coverage): the k-th smallest and k-th largest of the m n differences enclose the shift with at least that confidence."""
+    counts = _rank_sum_counts(m, n)
+    total, tail, k = math.comb(m + n, m), 0, 0
+    while k < m * n // 2 and 2 * (tail + counts[k]) / total <= 1 - confidence:
+        tail += counts[k]
+        k += 1
+    return (k, 1 - 2 * tail / total) if k else None
+
+
 def shift_interval(base: Sequence[float], other: Sequence[float], confidence: float = 0.95) -> tuple[float, Interval | None]:
     """Hodges-Lehmann estimate of ``other - base`` and its exact interval, from inverting the Mann-Whitney test.
 
@@ -103,13 +159,13 @@ def shift_interval(base: Sequence[float], other: Sequence[float], confidence: fl
     the samples are too small for that confidence: for 95 % four and four are enough, three and four are not.
     Raises StatisticsError where a sample is empty.
     """
-    differences = sorted(b - a for a in base for b in other)
-    estimate = statistics.median(differences)
-    counts = _rank_sum_counts(len(base), len(other))
-    total, tail, k = sum(counts), 0, 0
-    while k < len(differences) // 2 and 2 * (tail + counts[k]) / total <= 1 - confidence:
-        tail += counts[k]
-        k += 1
-    if k == 0:
-        return estimate, None
-    return estimate, Interval(differences[k - 1], differences[-k], 1 - 2 * tail / total)
+    estimate, intervals = shift_intervals(base, other, (confidence,))
+    return estimate, intervals[0]
+
+
+def shift_intervals(base: Sequence[float], other: Sequence[float], confidences: Iterable[float]) -> tuple[float, list[Interval | None]]:
+    """Return the estimate of `shift_interval` and an interval for each confidence."""
+    differences = sorted([b - a for a in base for b in other])
+    ranks = [_shift_rank(len(base), len(other), confidence) for confidence in confidences]
+    intervals = [Interval(differences[rank[0] - 1], differences[-rank[0]], rank[1]) if rank else None for rank in ranks]
+    return statistics.median(differences), intervals

@@ -6,7 +6,7 @@ continues in the same file.
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,6 +110,7 @@ def load(path: Path) -> RunFile:
     header: Record | None = None
     footer: Record | None = None
     measurements: list[Measurement] = []
+    earlier: dict[str, Measurement] = {}
     torn = False
     for number, record in _records(path):
         if header is None:
@@ -117,7 +118,9 @@ def load(path: Path) -> RunFile:
         elif record is None:
             torn = True
         elif record.get("kind") == "measurement":
-            measurements.append(_measurement(path, number, record))
+            measurement = _measurement(path, number, record, earlier)
+            measurements.append(measurement)
+            earlier[measurement.case.id] = measurement
             footer = None
         elif record.get("kind") == "footer":
             footer = record
@@ -144,16 +147,19 @@ def _records(path: Path) -> Iterator[tuple[int, Record | None]]:
         raise ResultFileError(f"cannot read {path}: {error.strerror or error}") from error
 
 
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+_JSON = json.JSONDecoder(parse_constant=_refuse_constant)  # one for all lines, as making it takes longer than a short line
+
+
 def _parsed(line: bytes) -> Record | None:
     try:
-        record = json.loads(line, parse_constant=_refuse_constant)
+        record = _JSON.decode(line.decode().removeprefix("\ufeff"))  # the mark that some editors put in front
     except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _checked_header(path: Path, record: Record | None) -> Record:
@@ -161,7 +167,7 @@ def _checked_header(path: Path, record: Record | None) -> Record:
         raise ResultFileError(f"{path}, line 1: no dlbench header; give a file that dlbench run wrote")
     if record["schema"] > SCHEMA:
         raise ResultFileError(f"{path} has schema {record['schema']} and this dlbench reads up to {SCHEMA}; update dlbench")
-    for name, holds in (("policy", _is_policy), ("devices", _are_devices), ("planned", _is_count)):
+    for name, holds in (("policy", _is_policy), ("devices", _are_devices), ("planned", _is_count), ("environment", _is_environment)):
         if name in record and not holds(record[name]):
             raise ResultFileError(f"{path}, line 1: the header's {name} is not what dlbench run writes; the file was edited or damaged")
     return record
@@ -181,9 +187,16 @@ def _is_count(planned: Any) -> bool:
     return isinstance(planned, dict) and type(planned.get("count")) is int
 
 
-def _measurement(path: Path, number: int, record: Record) -> Measurement:
+def _is_environment(environment: Any) -> bool:
+    if not isinstance(environment, dict):
+        return False
+    keys = all(isinstance(environment.get(name, ""), str) for name in ("machine_key", "stack_key"))
+    return keys and all(isinstance(environment.get(name, {}), dict) for name in ("identity", "stack"))
+
+
+def _measurement(path: Path, number: int, record: Record, earlier: Mapping[str, Measurement]) -> Measurement:
     try:
-        return Measurement.from_json(record)
+        return Measurement.from_json(record, earlier.get(record["case"]["id"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         detail = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise ResultFileError(f"{path}, line {number}: not a valid measurement ({detail}); the file was edited or damaged") from error

@@ -3,7 +3,8 @@
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from itertools import chain
+from typing import NamedTuple, TypeVar
 
 from dlbench.core.model import Case, Measurement, Policy, Samples, Status, Transfer, Value
 from dlbench.core.schema import BY_NAME
@@ -28,6 +29,10 @@ class Rounds:
     """Items of a round over its time; empty where the workload states none."""
     flops_per_s: tuple[float, ...] = ()
     """Stated operations of a round over its time; empty where the workload states none."""
+    p10_s: tuple[float, ...] = ()
+    """10th percentile of the blocks, seconds a call."""
+    host_peak_bytes: tuple[int, ...] = ()
+    """Most that the process grew because of the case; empty where a round does not tell."""
 
 
 def summarise(measurements: Sequence[Measurement], target: float = Policy().target) -> Row:
@@ -38,12 +43,13 @@ def summarise(measurements: Sequence[Measurement], target: float = Policy().targ
     times of the rounds that went well. ``case.run`` is None here: a measurement does not know its file.
     """
     ok = [each for each in measurements if each.status is Status.OK]
-    times = _times(_timed(ok), target)
+    timed = _timed(ok)
+    times = _times(timed, target)
     return {
         **dict.fromkeys(BY_NAME),
         **_identity(measurements),
         **times,
-        **_rates(_timed(ok)),
+        **_rates(timed),
         **_memory(ok),
         "memory.reason": _last(each.nulls.get("memory") for each in measurements),
         **_transfer([each.transfer for each in ok if each.transfer], times["time.median_s"]),
@@ -60,19 +66,36 @@ def planned_row(case: Case) -> Row:
 
 def per_round(measurements: Sequence[Measurement]) -> Rounds:
     """Return what each round of one case gave; rounds that did not go well are left out."""
-    timed = _timed([each for each in measurements if each.status is Status.OK])
+    ok = [each for each in measurements if each.status is Status.OK]
+    timed = _timed(ok)
+    host = [each.memory.host_peak_bytes for each in ok]
     return Rounds(
-        median_s=tuple(statistics.median(samples.block_s) for _, samples in timed),
-        items_per_s=_round_rates([(each.items, samples) for each, samples in timed]),
-        flops_per_s=_round_rates([(each.flops, samples) for each, samples in timed]),
+        median_s=tuple([statistics.median(each.ordered) for each in timed]),
+        items_per_s=_round_rates(timed, [each.of.items for each in timed]),
+        flops_per_s=_round_rates(timed, [each.of.flops for each in timed]),
+        p10_s=tuple([quantile(each.ordered, 0.1) for each in timed]),
+        host_peak_bytes=_all_known(host),
     )
 
 
-_Timed = list[tuple[Measurement, Samples]]
+class _Timed(NamedTuple):
+    """A round that was timed."""
+
+    of: Measurement
+    samples: Samples
+    ordered: list[float]
+    """Its blocks, the fastest first."""
+    calls: int
+    seconds: float
+    """For all those calls."""
 
 
-def _timed(ok: Iterable[Measurement]) -> _Timed:
-    return [(each, each.samples) for each in ok if each.samples]
+def _timed(ok: Iterable[Measurement]) -> list[_Timed]:
+    return [
+        _Timed(each, samples, sorted(samples.block_s), samples.calls * len(samples.block_s), samples.calls * sum(samples.block_s))
+        for each in ok
+        if (samples := each.samples)
+    ]
 
 
 def _identity(measurements: Sequence[Measurement]) -> Row:
@@ -101,12 +124,12 @@ def _what(case: Case) -> Row:
     }
 
 
-def _times(timed: _Timed, target: float) -> Row:
-    rounds = [samples for _, samples in timed]
-    blocks = sorted(seconds for samples in rounds for seconds in samples.block_s)
+def _times(timed: Sequence[_Timed], target: float) -> Row:
+    # Sorted pieces, which sort fast.
+    blocks = sorted(chain.from_iterable([each.ordered for each in timed]))
     if not blocks:
         return {"time.median_s": None, "time.blocks": 0}
-    medians = [statistics.median(samples.block_s) for samples in rounds]
+    medians = [statistics.median(each.ordered) for each in timed]
     interval = median_interval(medians)
     return {
         "time.median_s": statistics.median(medians),
@@ -116,41 +139,39 @@ def _times(timed: _Timed, target: float) -> Row:
         "time.p90_s": quantile(blocks, 0.9),
         "time.min_s": blocks[0],
         "time.blocks": len(blocks),
-        "time.cv_within": _median(variation(samples.block_s) for samples in rounds),
+        "time.cv_within": _median([variation(each.ordered) for each in timed]),
         "time.sd_between": variation(medians),
-        "time.first_call_s": _median(samples.first_call_s for samples in rounds),
+        "time.first_call_s": _median([each.samples.first_call_s for each in timed]),
         "flag.noisy": relative_half_width(medians) > target if interval else None,
-        "flag.not_steady": not all(samples.steady for samples in rounds),
+        "flag.not_steady": not all(each.samples.steady for each in timed),
     }
 
 
-def _rates(timed: _Timed) -> Row:
+def _rates(timed: Sequence[_Timed]) -> Row:
     """Everything done over all the time it took, never a mean of rates."""
     return {
-        "rate.items_per_s": _rate([(each.items, samples) for each, samples in timed]),
-        "rate.flops_per_s": _rate([(each.flops, samples) for each, samples in timed]),
-        "rate.bytes_per_s": _rate([(each.bytes, samples) for each, samples in timed]),
+        "rate.items_per_s": _rate(timed, [each.of.items for each in timed]),
+        "rate.flops_per_s": _rate(timed, [each.of.flops for each in timed]),
+        "rate.bytes_per_s": _rate(timed, [each.of.bytes for each in timed]),
     }
 
 
-_Counted = list[tuple[float | None, Samples]]
-"""What one call handles, and how long the calls of a round took."""
+def _rate(timed: Sequence[_Timed], counts: Sequence[float | None]) -> float | None:
+    """Return what the rounds did a second; ``counts[i]`` is what one call of ``timed[i]`` handles."""
+    done = [count * each.calls for each, count in zip(timed, counts, strict=True) if count is not None]
+    seconds = sum([each.seconds for each in timed])
+    return sum(done) / seconds if seconds and len(done) == len(counts) else None
 
 
-def _rate(counted: _Counted) -> float | None:
-    done = seconds = 0.0
-    for count, samples in counted:
-        if count is None:
-            return None
-        done += count * samples.calls * len(samples.block_s)
-        seconds += samples.calls * sum(samples.block_s)
-    return done / seconds if seconds else None
+def _round_rates(timed: Sequence[_Timed], counts: Sequence[float | None]) -> tuple[float, ...]:
+    if None in counts or not all(each.seconds for each in timed):
+        return ()
+    return tuple([count * each.calls / each.seconds for each, count in zip(timed, counts, strict=True) if count is not None])
 
 
-def _round_rates(counted: _Counted) -> tuple[float, ...]:
-    rates = [_rate([each]) for each in counted]
-    known = tuple(rate for rate in rates if rate is not None)
-    return known if len(known) == len(rates) else ()
+def _all_known(values: Sequence[T | None]) -> tuple[T, ...]:
+    known = tuple(value for value in values if value is not None)
+    return known if len(known) == len(values) else ()
 
 
 def _memory(ok: Sequence[Measurement]) -> Row:

@@ -19,6 +19,18 @@ def parse_duration(text: str) -> float:
     return seconds
 
 
+def parse_fraction(text: str) -> float:
+    """Read ``5%`` or ``0.05`` as 0.05; from 1 on it must be a percentage, for whoever writes 5 means 5 %.
+
+    Raises ValueError, with a sentence, for anything else, below 0.01 % and above 1000 %.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*(%)?", text.strip())
+    value = float(match[1]) / (100 if match[2] else 1) if match else 0.0
+    if not 1e-4 <= value <= 10 or (match and not match[2] and value >= 1):
+        raise ValueError(f"'{text}' is not a fraction; write for example 5% or 0.05")
+    return value
+
+
 def three_digits(value: float) -> str:
     """Three significant digits without an exponent: ``1.23``, ``12.3``, ``123``."""
     if value == 0 or not math.isfinite(value):

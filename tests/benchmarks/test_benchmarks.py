@@ -6,7 +6,7 @@ import sys
 import front_door
 import pytest
 
-from benchmarks import agreement, alternate, help_time, isolation_cost, overhead, planning, quick_time
+from benchmarks import agreement, alternate, compare_scale, help_time, isolation_cost, overhead, planning, quick_time
 
 
 def printed(capsys, script, *arguments):
@@ -53,6 +53,11 @@ def test_agreement_pairs_in_fresh_processes(capsys):
 def test_planning_counts_what_is_listed(capsys):
     table, _ = printed(capsys, planning, "1000", "3000")
     assert [row[:2] for row in table[1:]] == [["1,000", "1,000"], ["3,000", "3,000"]]
+
+
+def test_compare_scale_compares_every_case(capsys):
+    table, _ = printed(capsys, compare_scale, "50", "100")
+    assert [row[0] for row in table[1:]] == ["50", "100"]
 
 
 def test_turns_change_who_begins():

@@ -50,6 +50,14 @@ def test_what_is_written_is_read(tmp_path):
     assert not run.torn
 
 
+def test_rounds_of_a_case_share_what_is_equal(tmp_path):
+    path = tmp_path / "f.jsonl"
+    write(path, WHOLE.to_json(), replace(WHOLE, round=4, math={"deterministic": True}).to_json())
+    one, other = load(path).measurements
+    assert (one.case is other.case, one.nulls is other.nulls) == (True, True)
+    assert (one.math, other.math) == (WHOLE.math, {"deterministic": True})
+
+
 def test_a_run_that_went_on_is_not_finished_until_its_new_footer(tmp_path):
     path = tmp_path / "f.jsonl"
     write(path, {"kind": "footer"}, ROWS[0].to_json())
@@ -127,7 +135,12 @@ def edited(change):
         (lambda row: row["samples"].update(block_s=[]), "block_s must be numbers of at least 0, one or more"),
         (lambda row: row["samples"].update(block_s=[1, "2"]), "block_s must be a number of at least 0, not '2'"),
         (lambda row: row["samples"].update(block_s=[-0.5]), "block_s must be a number of at least 0, not -0.5"),
+        (lambda row: row["samples"].update(block_s=[10**400]), "block_s must be a number of at least 0, not 10000"),
+        (lambda row: row["samples"].update(block_s=[0.5, 1e200]), "block_s must be a number of at least 0, not 1e+200"),
         (lambda row: row["samples"].update(calls=0), "calls must be a positive integer"),
+        (lambda row: row["samples"].update(calls=10**400), "calls must be a positive integer"),
+        (lambda row: row["memory"].update(peak_bytes=0.5), "peak_bytes must be a whole number below 2**63, not 0.5"),
+        (lambda row: row.update(threads=2**63), "threads must be a whole number below 2**63, not 9223372036854775808"),
         (lambda row: row["memory"].update(peak_bytes="much"), "peak_bytes must be a number of at least 0, not 'much'"),
         (lambda row: row["transfer"].pop("h2d_s"), "h2d_s"),
     ],

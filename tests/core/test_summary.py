@@ -120,7 +120,7 @@ def test_an_observation_has_values_and_no_times() -> None:
     rounds = [made_up.with_values(each, accuracy=value) for each, value in zip(rounds, (0.5, 0.9, 0.7), strict=True)]
     row = summarise(rounds)
     assert (row["value.accuracy"], row["time.rounds"], row["time.median_s"]) == (0.7, 3, None)
-    assert per_round(rounds) == Rounds()
+    assert per_round(rounds) == Rounds(host_peak_bytes=(3 << 20,) * 3)
 
 
 def test_what_each_round_gave() -> None:
@@ -128,4 +128,4 @@ def test_what_each_round_gave() -> None:
         *made_up.rounds_of(CASE, [[1.0, 1.0, 4.0], [2.0]], items=8, flops=None),
         made_up.ended(CASE, Status.OOM, "too large", 2),
     ]
-    assert per_round(measurements) == Rounds((1.0, 2.0), (4.0, 4.0), ())
+    assert per_round(measurements) == Rounds((1.0, 2.0), (4.0, 4.0), (), p10_s=(1.0, 2.0), host_peak_bytes=(3 << 20,) * 2)

@@ -1,0 +1,133 @@
+"""Comparisons as data: a frame for csv, json and Markdown, and JUnit XML for CI systems that show test results."""
+
+from collections.abc import Sequence
+from xml.etree import ElementTree
+
+import pandas as pd
+
+from dlbench.analysis.compare import CaseVerdict, Comparison
+from dlbench.analysis.compare_terminal import change_text, summary
+from dlbench.analysis.judge import Change, Verdict
+from dlbench.analysis.table import as_frame
+from dlbench.core.schema import Column, Unit
+from dlbench.core.summary import Row
+from dlbench.core.units import one_line
+
+COLUMNS: dict[str, Column] = {
+    column.name: column
+    for column in (
+        Column("compare.case", Unit.TEXT, "the case; with --by, that of the new side"),
+        Column("compare.verdict", Unit.TEXT, "slower, failed, missing, inconclusive, incomparable, faster, same or new"),
+        Column("compare.regressed", Unit.TEXT, "what got worse: time, memory, or both"),
+        Column("compare.note", Unit.TEXT, "why, and what to do about it"),
+        Column("compare.statistic", Unit.TEXT, "what the verdict stands on: median, or p10 alone"),
+        Column("compare.detectable", Unit.FRACTION, "smallest change that could have been called; only where inconclusive"),
+        Column("compare.rounds_needed", Unit.COUNT, "rounds a side that would probably decide it; only where inconclusive"),
+        *(
+            Column(f"{side}.{name}", unit, f"{side}: {meaning}")
+            for side in ("base", "new")
+            for name, unit, meaning in (
+                ("run", Unit.TEXT, "the result file"),
+                ("id", Unit.TEXT, "the case's id there"),
+                ("status", Unit.TEXT, "how it ended"),
+                ("rounds", Unit.COUNT, "rounds that went well"),
+                ("median_s", Unit.SECONDS, "one call: median over rounds of the round's median block"),
+                ("p10_s", Unit.SECONDS, "10th percentile of all blocks"),
+                ("memory_bytes", Unit.BYTES, "peak: the accelerator's, else median over rounds of what the process grew"),
+            )
+        ),
+        *(
+            Column(f"{statistic}.{name}", unit, f"{statistic}: {meaning}")
+            for statistic in ("median", "p10")
+            for name, unit, meaning in (
+                ("verdict", Unit.TEXT, "what this statistic alone says"),
+                ("change", Unit.FRACTION, "of base: 0.1 is 10 % more time; Hodges-Lehmann estimate over the rounds"),
+                ("ci_low", Unit.FRACTION, "lower end of its exact 95 % interval; null with fewer than about four rounds a side"),
+                ("ci_high", Unit.FRACTION, "upper end of it"),
+                ("confidence", Unit.FRACTION, "the interval's exact coverage"),
+                ("p", Unit.FRACTION, "exact two-sided Mann-Whitney, ties broken towards no difference"),
+                ("p_holm", Unit.FRACTION, "that after Holm's correction for all tests of the comparison"),
+            )
+        ),
+        Column("memory.change", Unit.FRACTION, "of base's peak memory: 0.1 is 10 % more"),
+    )
+}
+
+
+def as_table(comparisons: Sequence[Comparison]) -> pd.DataFrame:
+    """Return a row a case and comparison, columns as in `COLUMNS`."""
+    return as_frame([_row(case) for comparison in comparisons for case in comparison.cases], COLUMNS)
+
+
+def _row(case: CaseVerdict) -> Row:
+    memory = case.memory
+    return {
+        "compare.case": case.case,
+        "compare.verdict": case.verdict.value,
+        "compare.regressed": ", ".join(case.regressed) or None,
+        "compare.note": case.note or None,
+        "compare.statistic": case.statistic if case.changes else None,
+        "compare.detectable": case.detectable,
+        "compare.rounds_needed": case.rounds_needed,
+        **_side("base", case.base, memory.base_bytes if memory else None),
+        **_side("new", case.new, memory.new_bytes if memory else None),
+        **{name: value for statistic, change in case.changes.items() for name, value in _change(statistic, change).items()},
+        "memory.change": memory.change if memory else None,
+    }
+
+
+def _side(side: str, row: Row | None, memory_bytes: float | None) -> Row:
+    if row is None:
+        return {}
+    named = {"run": "case.run", "id": "case.id", "status": "case.status", "rounds": "time.rounds"}
+    named |= {"median_s": "time.median_s", "p10_s": "time.p10_s"}
+    values = {f"{side}.{name}": row[column] for name, column in named.items()}
+    return values | {f"{side}.memory_bytes": None if memory_bytes is None else round(memory_bytes)}
+
+
+def _change(statistic: str, change: Change) -> Row:
+    names = ("change", "ci_low", "ci_high", "confidence", "p", "p_holm")
+    return {f"{statistic}.verdict": change.verdict.value, **{f"{statistic}.{name}": getattr(change, name) for name in names}}
+
+
+_FAILURES = (Verdict.SLOWER, Verdict.FAILED, Verdict.MISSING)
+_SKIPPED = (Verdict.INCONCLUSIVE, Verdict.INCOMPARABLE)
+
+
+def junit(comparisons: Sequence[Comparison]) -> bytes:
+    """Return JUnit XML: a suite a comparison, a test a case.
+
+    Slower, missing and failed are failures; inconclusive and incomparable are skipped; so is slower where different machines are only
+    reported on. A comparison that could not have failed has one more test, which ends in an error.
+    """
+    suites = ElementTree.Element("testsuites")
+    for comparison in comparisons:
+        suite = ElementTree.SubElement(suites, "testsuite", name=one_line(comparison.title))
+        counts = dict.fromkeys(("failure", "skipped", "error"), 0)
+        for case in comparison.cases:
+            workload = case.case.partition("[")[0]
+            test = ElementTree.SubElement(suite, "testcase", classname=one_line(workload), name=one_line(case.case))
+            if kind := _ending(case.verdict, comparison.report_only):
+                counts[kind] += 1
+                ElementTree.SubElement(test, kind, message=_message(case))
+        if comparison.powerless and not comparison.report_only:
+            counts["error"] += 1
+            test = ElementTree.SubElement(suite, "testcase", classname="dlbench", name="the comparison could have failed")
+            ElementTree.SubElement(test, "error", message=comparison.powerless)
+        suite.attrib |= {"tests": str(len(suite)), "failures": str(counts["failure"])}
+        suite.attrib |= {"errors": str(counts["error"]), "skipped": str(counts["skipped"])}
+        ElementTree.SubElement(suite, "system-out").text = summary([comparison])
+    ElementTree.indent(suites)
+    document: bytes = ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True)
+    return document
+
+
+def _ending(verdict: Verdict, report_only: bool) -> str | None:
+    if verdict in _SKIPPED or (verdict is Verdict.SLOWER and report_only):
+        return "skipped"
+    return "failure" if verdict in _FAILURES else None
+
+
+def _message(case: CaseVerdict) -> str:
+    change = f" by {change_text(case.shown.change)}" if case.shown and case.verdict is Verdict.SLOWER and "time" in case.regressed else ""
+    return one_line(f"{case.verdict}{change}{': ' if case.note else ''}{case.note}")

@@ -1,0 +1,74 @@
+"""Which cases of a file other tools can take, and why not the others."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dlbench.analysis.table import by_case
+from dlbench.core.model import Measurement, Samples, Status
+from dlbench.core.store import RunFile
+from dlbench.core.summary import Rounds, Row, per_round, summarise
+from dlbench.core.units import one_line
+
+_SHORTEST_S, _LONGEST_S = 1e-15, 1e9
+"""From a femtosecond to thirty years, a time and its inverse are finite in every unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A case that other tools can take."""
+
+    row: Row
+    rounds: Rounds
+    measurements: tuple[Measurement, ...]
+    """Those that were ok and have samples, one a round."""
+
+    @property
+    def id(self) -> str:
+        """The case's id: its name in the other tool."""
+        return one_line(self.measurements[0].case.id)
+
+    @property
+    def samples(self) -> list[Samples]:
+        """Return those of each round."""
+        return [each.samples for each in self.measurements if each.samples]
+
+
+@dataclass(frozen=True, slots=True)
+class Untimed:
+    """A case that no other tool can take, and why."""
+
+    case: str
+    reason: str
+
+
+def split(run: RunFile) -> tuple[list[Timed], list[Untimed]]:
+    """Return the cases of a file that are ok and have times, in the order of the table, and all others."""
+    timed: list[Timed] = []
+    untimed: list[Untimed] = []
+    for measurements in by_case(run.measurements):
+        ok = tuple(each for each in measurements if each.status is Status.OK and each.samples)
+        row = summarise(measurements)
+        if trouble := _trouble(row, ok):
+            untimed.append(Untimed(measurements[0].case.id, trouble))
+        else:
+            timed.append(Timed(row, per_round(ok), ok))
+    return timed, untimed
+
+
+def left_out(untimed: Sequence[Untimed], cases: int) -> list[str]:
+    """Return a sentence for each reason, with the cases that it keeps out; ``cases`` is how many the file has in all."""
+    reasons: dict[str, list[str]] = {}
+    for each in untimed:
+        reasons.setdefault(each.reason, []).append(each.case)
+    return [one_line(f"{len(names)} of {cases} cases not exported, {reason}: {', '.join(names)}") for reason, names in reasons.items()]
+
+
+def _trouble(row: Row, ok: Sequence[Measurement]) -> str | None:
+    """Say why no other tool can take a case, if so."""
+    if row["case.status"] != Status.OK.value:
+        return f"{row['case.status']}: {row['case.reason'] or 'no reason given'}"
+    if not ok:
+        return "it reports values, not times"
+    if not all(_SHORTEST_S < seconds < _LONGEST_S for each in ok if each.samples for seconds in each.samples.block_s):
+        return "a block reads as zero, or as longer than anybody waits"
+    return None

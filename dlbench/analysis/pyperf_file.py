@@ -1,0 +1,175 @@
+"""pyperf's JSON, read and written: a run of pyperf is a round, and its values are the round's blocks."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from dlbench.core.errors import ResultFileError
+from dlbench.core.model import Case, Measurement, Samples, Status, Value
+from dlbench.core.store import RunFile
+from dlbench.core.units import one_line
+
+FORMAT = "1.0"
+"""What pyperf has written since 1.0 (2017): values and warm-ups in seconds a call."""
+
+_GLANCE = 256  # bytes; our own files may have hundreds of megabytes, and begin with another word
+_BEGINNING = re.compile(rb'\s*\{\s*"(?:benchmarks|metadata|version)"\s*:')
+
+_LONGEST_S = 1e9  # thirty years: no value is longer, and sums of values stay finite
+_MOST_CALLS = 2**53  # whole numbers up to here are exact as floats
+
+_Object = dict[str, Any]
+
+
+def load(path: Path) -> RunFile | None:
+    """Read a file that pyperf wrote; None if its content is not of that kind, whatever its name is.
+
+    Each run with values is a round, each value a block in seconds a call; runs that only calibrated are left out. The
+    benchmark's name is the case's workload and, with ``@cpu``, its id; it has no parameters. Where dlbench exported the file, the
+    id and the device are those of the case. What pyperf does not say is unknown: first call, threads, machine.
+
+    Raises ResultFileError for a file that is damaged, of another version, in another unit than seconds, or without values.
+    """
+    data = _content(path)
+    if data is None:
+        return None
+    if data["version"] != FORMAT:
+        raise ResultFileError(f"{path} is not of pyperf's format {FORMAT}; a file of an older pyperf becomes so by: pyperf convert")
+    if not isinstance(data["benchmarks"], list):
+        raise ResultFileError(f"{path}: its benchmarks must be a list; the file was edited or is not pyperf's")
+    cases: dict[str, list[Measurement]] = {}
+    for number, benchmark in enumerate(data["benchmarks"], 1):
+        try:
+            rounds = _rounds(benchmark, data.get("metadata"))
+        except ValueError as error:
+            raise ResultFileError(f"{path}, benchmark {number}: {error}") from error
+        if rounds and cases.setdefault(rounds[0].case.id, rounds) is not rounds:
+            raise ResultFileError(f"{path}, benchmark {number}: another one has the same name; give each a name of its own")
+    if not cases:
+        raise ResultFileError(f"{path} has no values; give a file of a pyperf run that came to its end")
+    return RunFile(path, {}, tuple(each for rounds in cases.values() for each in rounds), footer={}, torn=False)
+
+
+def dump(cases: Iterable[Sequence[Measurement]], metadata: Mapping[str, Value]) -> _Object:
+    """Return the rounds of each case as the content of a pyperf file, with the metadata that all share.
+
+    The inverse of `load`: a round is a run, its blocks are the values, its calls a block are the loops. Warm-ups are left out.
+    All measurements must have samples whose blocks took time, because pyperf refuses a value of zero.
+    """
+    benchmarks = [{"metadata": _described(rounds[0]), "runs": [_run(each) for each in rounds]} for rounds in cases]
+    return {"version": FORMAT, "metadata": {"unit": "second", **metadata}, "benchmarks": benchmarks}
+
+
+def _content(path: Path) -> _Object | None:
+    """Return the object in the file if it has what every pyperf file has: a version and benchmarks."""
+    if not path.is_file():
+        return None  # a pipe can be read only once; and that a file is missing is said by who reads it next
+    try:
+        with path.open("rb") as file:
+            beginning = file.read(_GLANCE)
+            if not _BEGINNING.match(beginning):
+                return None
+            text = beginning + file.read()
+    except OSError as error:
+        raise ResultFileError(f"cannot read {path}: {error.strerror or error}") from error
+    try:
+        data: _Object = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        line = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise ResultFileError(f"{path}{line}: not JSON; the file was cut, edited or damaged") from error
+    return data if {"version", "benchmarks"} <= data.keys() else None
+
+
+def _rounds(benchmark: Any, shared: Any) -> list[Measurement]:
+    """Return the rounds of one benchmark. Raises ValueError, with a sentence, for what pyperf would not have written."""
+    rounds: list[Measurement] = []
+    runs = _object(benchmark, "a benchmark").get("runs")
+    if not isinstance(runs, list):
+        raise ValueError("it has no list of runs; the file was edited or is not pyperf's")
+    for run in runs:
+        values = _object(run, "a run").get("values", [])
+        if not values:
+            continue
+        # As in pyperf, what stands nearer to the run holds.
+        metadata = {key: value for held in (shared, benchmark.get("metadata"), run.get("metadata")) for key, value in _metadata(held)}
+        rounds.append(_measurement(len(rounds), values, metadata))
+        if rounds[-1].case != rounds[0].case:
+            raise ValueError("its runs have different names; the file was edited or is not pyperf's")
+    return rounds
+
+
+def _measurement(number: int, values: Any, metadata: Mapping[str, Any]) -> Measurement:
+    unit = metadata.get("unit", "second")
+    if unit != "second":
+        raise ValueError(f"it is measured in {_quoted(unit)}; dlbench reads seconds only")
+    if not isinstance(values, list) or not all(type(each) in (int, float) and 0 < each <= _LONGEST_S for each in values):
+        raise ValueError("values must be a list of seconds above zero; the file was edited or is not pyperf's")
+    calls = 1
+    for name in ("loops", "inner_loops"):
+        loops = metadata.get(name, 1)
+        if type(loops) is not int or not 1 <= loops <= _MOST_CALLS:
+            raise ValueError(f"{name} must be a positive integer, not {_quoted(loops)}")
+        calls *= loops
+    case = _case(metadata)
+    device_name = metadata.get("device_name", metadata.get("cpu_model_name") if case.device == "cpu" else None)
+    # Nothing says that it was unsteady, so it counts as steady.
+    samples = Samples(calls, tuple(float(each) for each in values), first_call_s=None, warmup_s=None, steady=True)
+    return Measurement(
+        case, number, Status.OK, samples=samples, device_name=_text(device_name) or None, started=_text(metadata.get("date"))
+    )
+
+
+def _case(metadata: Mapping[str, Any]) -> Case:
+    name, device = _text(metadata.get("name")), _text(metadata.get("device"))
+    if not name:
+        raise ValueError("it has no name; the file was edited or is not pyperf's")
+    if not device or not name.endswith(f"@{device}"):
+        device = "cpu"
+    work = name.removesuffix(f"@{device}")
+    return Case(f"{work}@{device}", "pyperf", work, {}, device)
+
+
+def _object(value: Any, what: str) -> _Object:
+    if not isinstance(value, dict):
+        raise ValueError(f"{what} must be an object; the file was edited or is not pyperf's")
+    return value
+
+
+def _metadata(held: Any) -> Iterable[tuple[str, Any]]:
+    return _object({} if held is None else held, "metadata").items()
+
+
+def _text(value: Any) -> str:
+    return one_line(value).strip() if isinstance(value, str) else ""
+
+
+def _quoted(value: Any) -> str:
+    return repr(one_line(str(value))[:40]) if isinstance(value, int | float | str) else "something else"
+
+
+def _described(measurement: Measurement) -> _Object:
+    """Return the metadata of a case; pyperf takes no empty text and no line break."""
+    case = measurement.case
+    texts = {"name": case.id, "device": case.device, "device_name": measurement.device_name, "dtype": case.params.get("dtype")}
+    described: _Object = {name: text for name, value in texts.items() if (text := _text(value))}
+    return described if measurement.threads is None else {**described, "threads": measurement.threads}
+
+
+def _run(measurement: Measurement) -> _Object:
+    samples = measurement.samples
+    if samples is None:
+        raise ValueError(f"{measurement.case.id} was not timed in round {measurement.round}")
+    date = _date(measurement.started)
+    return {"metadata": {"loops": samples.calls, **({"date": date} if date else {})}, "values": list(samples.block_s)}
+
+
+def _date(started: str) -> str | None:
+    """Return a time as pyperf writes it, here in UTC; None where it is not one."""
+    try:
+        when = datetime.fromisoformat(started)
+        return (when.astimezone(UTC) if when.tzinfo else when).replace(tzinfo=None).isoformat(" ")
+    except (ValueError, OverflowError):
+        return None

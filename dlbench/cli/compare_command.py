@@ -1,0 +1,212 @@
+"""``dlbench compare``: a verdict for every case of two result files, or of one, and an exit code for CI."""
+
+import gc
+import os
+import signal
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dlbench.cli.show_command import FORMATS
+from dlbench.core.errors import ExitCode, OutputError, UsageError, nearest
+from dlbench.core.units import one_line, parse_fraction
+
+if TYPE_CHECKING:
+    from dlbench.analysis.compare import Comparison
+    from dlbench.analysis.table import Map, Results
+
+METRICS = ("time", "memory")
+_LARGE = 1 << 26  # bytes; below, starting processes costs more than it saves
+
+
+@click.command("compare")
+@click.argument("base", type=click.Path(path_type=Path))
+@click.argument("new", metavar="[NEW]...", nargs=-1, type=click.Path(path_type=Path))
+@click.option(
+    "--threshold",
+    "thresholds",
+    multiple=True,
+    metavar="[METRIC=]VALUE",
+    help="From where on a change matters: 5%, 0.05, memory=10%; of time by default 10%, with --by 3%; of memory 5%. Repeatable.",
+)
+@click.option("--by", metavar="COLUMN", help="Compare rows within BASE that differ in it: device, dtype, mode, batch, param.layout, …")
+@click.option("--strict", is_flag=True, help="Exit with 4 if any case is inconclusive or incomparable.")
+@click.option("--across-machines", is_flag=True, help="Report on files of different machines; slower does not fail then.")
+@click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write the verdicts as JUnit XML, too.")
+@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True, help="What to write to stdout.")
+def command(
+    base: Path,
+    new: tuple[Path, ...],
+    thresholds: tuple[str, ...],
+    by: str | None,
+    strict: bool,
+    across_machines: bool,
+    junit: Path | None,
+    form: str,
+) -> ExitCode:
+    """A verdict for every case of BASE and NEW: slower, faster, same, or more than the data can tell.
+
+    Each NEW is compared with BASE on its own. A round is one value, the test is exact, and it is corrected for the number of
+    cases; docs/compare.md has the rule. Ends with 3 if anything is slower, 5 if a case failed or is missing, and 4 if nothing could
+    have been called slower.
+
+    \b
+      dlbench compare before.jsonl after.jsonl
+      dlbench compare before.jsonl after.jsonl --threshold 5% --strict --junit verdicts.xml
+      dlbench compare run.jsonl --by dtype
+    """
+    if by and new:
+        raise UsageError("--by compares the rows of one file; give BASE alone with it")
+    if by and across_machines:
+        raise UsageError("--across-machines is for several files; leave it out with --by")
+    if not by and not new:
+        raise UsageError("there is nothing to compare BASE with; give a NEW file, or --by COLUMN")
+    changes = _parsed(thresholds)
+
+    # Here and not at the top: pandas takes longer to import than help may take.
+    from dlbench.analysis.compare import ACROSS_RUNS, WITHIN_A_RUN, compare, compare_by
+    from dlbench.analysis.compare_terminal import occasions
+    from dlbench.analysis.table import collect
+
+    with _side_by_side((base, *new)) as each:
+        results = collect((base, *new), each)
+    chosen = replace(WITHIN_A_RUN if by else ACROSS_RUNS, **changes)
+    notes: list[str] = []
+    if by:
+        comparisons = [compare_by(results, by, chosen)]
+    else:
+        first, *others = results.environments
+        different, notes = _machines(results, first, others, across_machines)
+        notes.append(occasions(chosen.time))
+        one = results.of_run(first)
+        comparisons = [compare(one, results.of_run(name), chosen, name in different) for name in others]
+    code = exit_code(comparisons, strict)
+    _write(comparisons, code, form)
+    for note in (*results.notes, *notes, *_notes(comparisons)):
+        click.echo(f"note: {note}", err=True)
+    if junit:
+        _write_junit(junit, comparisons)
+    return code
+
+
+@contextmanager
+def _side_by_side(paths: Sequence[Path]) -> Iterator["Map"]:
+    """Return a map that reads large files each in a process of its own, where a process is quickly made, and else the plain one."""
+    sizes = [path.stat().st_size for path in paths if path.is_file()]
+    if len(sizes) < 2 or sum(sizes) < _LARGE or sys.platform != "linux":
+        yield map
+        return
+    with ProcessPoolExecutor(min(len(sizes), os.cpu_count() or 1), get_context("fork"), _begin_reading) as pool:
+        yield pool.map
+
+
+def _begin_reading() -> None:
+    gc.disable()  # nothing of a file is garbage until the process ends, and looking for it takes a third of the time
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+
+
+def exit_code(comparisons: Sequence["Comparison"], strict: bool) -> ExitCode:
+    """Return the first that holds: 3 something is slower, 5 something failed or is missing, 4 nothing could be, or was, decided."""
+    from dlbench.analysis.judge import Verdict
+
+    gate = [each for each in comparisons if not each.report_only]
+    found, judged = ({case.verdict for each in some for case in each.cases} for some in (comparisons, gate))
+    if Verdict.SLOWER in judged:
+        return ExitCode.REGRESSION
+    if found & {Verdict.FAILED, Verdict.MISSING}:
+        return ExitCode.CASES_FAILED
+    if any(each.powerless for each in gate) or (strict and judged & {Verdict.INCONCLUSIVE, Verdict.INCOMPARABLE}):
+        return ExitCode.UNDECIDABLE
+    return ExitCode.OK
+
+
+def _parsed(words: Iterable[str]) -> dict[str, float]:
+    """Read ``5%`` and ``memory=0.1``; a value without a metric is that of time."""
+    thresholds: dict[str, float] = {}
+    for word in words:
+        metric, equals, value = word.rpartition("=")
+        metric = metric.strip() if equals else "time"
+        if metric not in METRICS:
+            raise UsageError(f"--threshold {word}: there is no metric '{metric}'{nearest(metric, list(METRICS))}")
+        if metric in thresholds:
+            raise UsageError(f"--threshold {word}: the threshold of {metric} is given twice; give it once")
+        try:
+            thresholds[metric] = parse_fraction(value)
+        except ValueError as error:
+            raise UsageError(f"--threshold {word}: {error}") from error
+    return thresholds
+
+
+def _machines(results: "Results", base: str, others: Sequence[str], across_machines: bool) -> tuple[set[str], list[str]]:
+    """Return which files are of another machine than the base, and what to say about machines and software.
+
+    Raises UsageError if there is one, unless that was asked for.
+    """
+    from dlbench.analysis.compare_terminal import different_software
+    from dlbench.harness.environment import differences
+
+    different: set[str] = set()
+    notes = [f"{name} does not say which machine it is of" for name in (base, *others) if not _key(results, name, "machine_key")]
+    for name in others:
+        found = differences(results.environments[base], results.environments[name])
+        if _differ(results, base, name, "machine_key"):
+            machine = "; ".join(each for each in found if each.startswith("identity")) or "their machine_key"
+            sentence = one_line(f"{base} and {name} are of different machines, which differ in {machine}")
+            if not across_machines:
+                raise UsageError(f"{sentence}; compare runs of one machine, or have a report without a gate: --across-machines")
+            different.add(name)
+            notes.append(f"{sentence}; slower does not fail here")
+        if _differ(results, base, name, "stack_key"):
+            notes.append(different_software(base, name, [each for each in found if each.startswith("stack")]))
+    return different, notes
+
+
+def _key(results: "Results", name: str, key: str) -> Any:
+    return results.environments[name].get(key)
+
+
+def _differ(results: "Results", base: str, name: str, key: str) -> bool:
+    one, other = _key(results, base, key), _key(results, name, key)
+    return bool(one and other and one != other)
+
+
+def _write(comparisons: Sequence["Comparison"], code: ExitCode, form: str) -> None:
+    """Write the cases to stdout, and what they come to: behind a table there too, else to stderr."""
+    from dlbench.analysis import compare_terminal
+
+    conclusion = f"{compare_terminal.summary(comparisons)}; exit {code.value}"
+    if form != "table":
+        from dlbench.analysis import compare_export, export
+
+        click.echo(export.render(compare_export.as_table(comparisons), form), nl=False)
+        click.echo(conclusion, err=True)
+        return
+    for comparison in comparisons:
+        lines = [one_line(comparison.title), "", *compare_terminal.table(comparison), ""]
+        if len(comparisons) > 1:
+            lines += [compare_terminal.summary([comparison]), ""]
+        click.echo("\n".join(lines))
+    click.echo(conclusion)
+
+
+def _notes(comparisons: Sequence["Comparison"]) -> list[str]:
+    from dlbench.analysis import sentences
+
+    notes = [line for comparison in comparisons for line in sentences.unpaired(comparison.unpaired)]
+    return notes + [comparison.powerless for comparison in comparisons if comparison.powerless]
+
+
+def _write_junit(path: Path, comparisons: Sequence["Comparison"]) -> None:
+    from dlbench.analysis.compare_export import junit
+
+    try:
+        path.write_bytes(junit(comparisons))
+    except OSError as error:
+        raise OutputError.of(path, error) from error

@@ -1,0 +1,146 @@
+"""What docs/export.md does not show: outliers, intervals, counts, and what is left out. The shapes are held in test_export_command."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import made_up
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlbench.analysis import exportable, interchange
+from dlbench.analysis.exportable import Timed, Untimed
+from dlbench.core.model import Measurement, Memory, Status
+from dlbench.core.store import RunFile
+
+CASE = made_up.case("infer_step", model="resnet18", batch=4, dtype="fp32")
+ID = "infer_step[model=resnet18,batch=4,dtype=fp32]@cpu"
+
+
+def run_of(measurements: list[Measurement], header: Mapping[str, Any] = MappingProxyType({})) -> RunFile:
+    return RunFile(Path("run.jsonl"), dict(header), tuple(measurements), {}, torn=False)
+
+
+def timed(measurements: list[Measurement]) -> list[Timed]:
+    return exportable.split(run_of(measurements))[0]
+
+
+def exported(to: str, measurements: list[Measurement]) -> Any:
+    return interchange.ONE_FILE[to](run_of(measurements), timed(measurements))
+
+
+def stats(seconds: list[float]) -> dict[str, Any]:
+    """The statistics of pytest-benchmark of rounds that took so long."""
+    found: dict[str, Any] = exported("pytest-benchmark", made_up.rounds_of(CASE, made_up.flat(seconds)))["benchmarks"][0]["stats"]
+    return found
+
+
+def test_outliers_are_counted_as_pytest_benchmark_does() -> None:
+    found = stats([1.0, 1.0, 2.0, 2.0, 2.0, 3.0, 3.0, 64.0])
+    assert (found["q1"], found["q3"], found["outliers"], found["ld15iqr"], found["hd15iqr"]) == (1.75, 3.0, "1;1", 1.0, 3.0)
+
+
+def test_one_round_has_no_deviation() -> None:
+    found = stats([0.5])
+    assert (found["stddev"], found["iqr"], found["outliers"], found["rounds"]) == (0.0, 0.0, "0;0", 1)
+
+
+def test_what_a_header_does_not_say_is_left_out() -> None:
+    assert exported("google-benchmark", made_up.rounds_of(CASE, [[0.5]]))["context"] == {
+        "host_name": "",
+        "executable": "dlbench",
+        "caches": [],
+        "load_avg": [],
+        "library_build_type": "release",
+        "cpu_time": "repeats real_time",
+    }
+    assert exported("pyperf", made_up.rounds_of(CASE, [[0.5]]))["metadata"] == {"unit": "second"}
+    assert exported("pytest-benchmark", made_up.rounds_of(CASE, [[0.5]]))["machine_info"] == {"cpu": {}}
+
+
+def test_from_six_rounds_on_the_range_is_the_interval() -> None:
+    cases = timed(made_up.rounds_of(CASE, made_up.flat([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0])))
+    (entry,) = interchange.github_action_benchmark(cases)["smaller-is-better"]
+    assert (entry["value"], entry["range"]) == (5000.0, "± 3000.0")  # the second of nine to the second last
+    assert entry["extra"].endswith("\nrange: half of the 95 % interval")
+    assert interchange.bencher(run_of([]), cases)[ID]["latency"] == {"value": 5e9, "lower_value": 2e9, "upper_value": 8e9}
+
+
+def test_one_round_has_no_range() -> None:
+    cases = timed(made_up.rounds_of(CASE, [[0.5]]))
+    assert interchange.github_action_benchmark(cases)["smaller-is-better"] == [
+        {"name": ID, "unit": "ms", "value": 500.0, "extra": f"rounds: 1\ndevice: {made_up.CPU}"}
+    ]
+    assert interchange.bencher(run_of([]), cases)[ID]["latency"] == {"value": 5e8}
+
+
+@pytest.mark.parametrize(
+    ("counts", "throughputs", "measures"),
+    [
+        ({"items": None, "flops": 3.0}, [("FLOP/s", 6.0)], ["latency"]),
+        ({"items": 2, "flops": 3.0}, [("items/s", 4.0)], ["latency", "throughput"]),
+        ({"items": None, "flops": None}, [], ["latency"]),
+        ({"items": 0, "flops": 0}, [], ["latency"]),
+        ({"items": 1.7e308, "flops": None}, [], ["latency"]),
+    ],
+)
+def test_throughput_is_of_items_or_else_of_operations(counts: dict[str, Any], throughputs: list[Any], measures: list[str]) -> None:
+    cases = timed(made_up.rounds_of(CASE, [[0.5]], memory=Memory(), **counts))
+    bigger = interchange.github_action_benchmark(cases)["bigger-is-better"]
+    assert [(entry["unit"], entry["value"]) for entry in bigger] == throughputs
+    assert list(interchange.bencher(run_of([]), cases)[ID]) == measures
+
+
+def test_peak_memory_is_that_of_the_accelerator_where_there_is_one() -> None:
+    cases = timed(made_up.rounds_of(made_up.case("noop", "cuda:0"), [[0.5]]))
+    assert interchange.bencher(run_of([]), cases)["noop[]@cuda:0"]["peak-memory"] == {"value": 5.0 * (1 << 20)}
+
+
+def test_only_ok_cases_with_times_are_exported_in_the_order_of_the_table() -> None:
+    good, bad, odd, still = (made_up.case("matmul", n=n) for n in (16, 32, 64, 128))
+    measurements = [
+        *made_up.rounds_of(good, [[0.5]]),
+        made_up.without_rounds(made_up.rounds_of(odd, [[0.5]])[0]),
+        *made_up.rounds_of(made_up.case("matmul", n=8), [[0.5]]),
+        *made_up.rounds_of(still, [[0.5, 0.0]]),
+        *made_up.rounds_of(bad, [[0.5]]),
+        made_up.ended(bad, Status.OOM, "out of\nmemory", 1),
+    ]
+    found, untimed = exportable.split(run_of(measurements))
+    assert [case.id for case in found] == ["matmul[n=8]@cpu", "matmul[n=16]@cpu"]
+    assert untimed == [
+        Untimed("matmul[n=32]@cpu", "oom: out of\nmemory"),
+        Untimed("matmul[n=64]@cpu", "it reports values, not times"),
+        Untimed("matmul[n=128]@cpu", "a block reads as zero, or as longer than anybody waits"),
+    ]
+    assert exportable.left_out([*untimed[:2], Untimed("x", untimed[1].reason)], 5) == [
+        "1 of 5 cases not exported, oom: out of memory: matmul[n=32]@cpu",
+        "2 of 5 cases not exported, it reports values, not times: matmul[n=64]@cpu, x",
+    ]
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["cpu", "versions", "name", "governor"]), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(
+    blocks=st.lists(st.lists(st.floats(0, 1e100), min_size=1, max_size=3), min_size=1, max_size=8),
+    items=st.none() | st.floats(0, 1.7e308),
+    parameter=st.floats() | st.text(max_size=5),
+    environment=st.dictionaries(st.sampled_from(["identity", "stack", "state", "provenance"]), json_values, max_size=4),
+)
+@settings(deadline=None)
+def test_whatever_a_file_holds_is_exported_as_json_or_left_out(blocks: Any, items: Any, parameter: Any, environment: Any) -> None:
+    run = run_of(made_up.rounds_of(made_up.case("w", p=parameter), blocks, items=items), {"environment": environment, "dlbench": parameter})
+    cases, _ = exportable.split(run)
+    exports = [export(run, cases) for export in interchange.ONE_FILE.values()]
+    for data in (*exports, interchange.github_action_benchmark(cases)):
+        json.dumps(data, allow_nan=False)

@@ -1,0 +1,491 @@
+"""``dlbench compare`` as a user calls it: what it prints, and the code it ends with."""
+
+import contextlib
+import csv
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import front_door
+import made_up
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlbench.analysis.compare_export import COLUMNS
+from dlbench.analysis.judge import Verdict
+from dlbench.cli.main import dlbench
+from dlbench.core.errors import DlbenchError
+from dlbench.core.model import Measurement, Status
+from dlbench.core.units import parse_fraction
+
+TEN = (1.00, 1.01, 0.99, 1.02, 0.98, 1.005, 0.995, 1.015, 0.985, 1.001)
+ONE, TWO = made_up.case("matmul", n=1), made_up.case("matmul", n=2)
+SUFFIX = "and not the program's; changes up to 10.0 % pass for none"
+
+
+def timed(a_case: made_up.Case, factor: float = 1.0, rounds: Sequence[float] = TEN, **fields: Any) -> list[Measurement]:
+    return made_up.rounds_of(a_case, made_up.flat([factor * each for each in rounds]), **fields)
+
+
+def environment(cpu: str = "AMD EPYC 7B13", torch: str = "2.13.0") -> Mapping[str, Any]:
+    return {
+        "machine_key": cpu,
+        "stack_key": torch,
+        "identity": {"cpu": {"name": cpu}},
+        "stack": {"versions": {"torch": torch}},
+    }
+
+
+class Folder:
+    """Two files and the command that compares them: in this process, as pandas takes a second to import, or as a program of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, name: str, *measurements: Sequence[Measurement], **options: Any) -> Path:
+        return made_up.write(self.path / f"{name}.jsonl", [each for some in measurements for each in some], **options)
+
+    def compare(self, *arguments: str, files: Sequence[str] = ("base.jsonl", "new.jsonl")) -> front_door.Done:
+        with contextlib.chdir(self.path):
+            result = CliRunner().invoke(dlbench, ["compare", *files, *arguments], standalone_mode=False)
+        if isinstance(result.exception, DlbenchError):
+            return front_door.Done(int(result.exception.exit_code), result.stdout, f"{result.stderr}dlbench: {result.exception}\n")
+        if result.exception:
+            raise result.exception
+        return front_door.Done(int(result.return_value), result.stdout, result.stderr)
+
+    def program(self, *arguments: str) -> front_door.Done:
+        return front_door.dlbench("compare", "base.jsonl", "new.jsonl", *arguments, cwd=self.path)
+
+    def verdicts(self, *arguments: str) -> tuple[int, dict[str, str]]:
+        done = self.compare("--format", "json", *arguments)
+        return done.code, {row["compare.case"]: row["compare.verdict"] for row in json.loads(done.out)}
+
+
+def suites(path: Path) -> ElementTree.Element:
+    return ElementTree.parse(path).getroot()  # noqa: S314  # our own file
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+STEADY = timed(TWO)
+WIDE = (0.7, 1.3, 0.8, 1.2, 0.9, 1.1, 1.0, 0.75, 1.25, 1.05)
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "verdict", "code", "strict"),
+    [
+        (timed(ONE), timed(ONE), "same", 0, 0),
+        (timed(ONE), timed(ONE, 1.2), "slower", 3, 3),
+        (timed(ONE), timed(ONE, 0.8), "faster", 0, 0),
+        (timed(ONE, 1, WIDE), timed(ONE, 1, WIDE), "inconclusive", 0, 4),
+        (timed(ONE), timed(ONE, threads=4), "incomparable", 0, 4),
+        (timed(ONE), [], "missing", 5, 5),
+        ([], timed(ONE), "new", 0, 0),
+        ([], [made_up.ended(ONE, Status.CRASHED, "killed")], "failed", 5, 5),
+        (timed(ONE), [made_up.ended(ONE, Status.FAILED, "ValueError")], "failed", 5, 5),
+        (timed(ONE), [*timed(ONE)[:9], made_up.ended(ONE, Status.CRASHED, "killed", 9)], "failed", 5, 5),
+        (timed(ONE), [made_up.ended(ONE, Status.OOM, "too large")], "failed", 5, 5),
+        (timed(ONE), [made_up.ended(ONE, Status.SKIPPED, "no device")], "failed", 5, 5),
+        ([made_up.ended(ONE, Status.FAILED, "a")], [made_up.ended(ONE, Status.FAILED, "b")], "failed", 5, 5),
+        ([made_up.ended(ONE, Status.OOM, "a")], [made_up.ended(ONE, Status.OOM, "b")], "same", 0, 0),
+        ([made_up.ended(ONE, Status.OOM, "a")], timed(ONE), "incomparable", 0, 4),
+        ([made_up.ended(ONE, Status.OOM, "a")], [made_up.ended(ONE, Status.TIMEOUT, "b")], "incomparable", 0, 4),
+        (timed(ONE, 0), timed(ONE), "inconclusive", 0, 4),
+        (timed(ONE), timed(ONE, 2, steady=False), "inconclusive", 0, 4),
+    ],
+)
+def test_each_verdict_and_its_exit_code(
+    folder: Folder, base: list[Measurement], new: list[Measurement], verdict: str, code: int, strict: int
+) -> None:
+    folder.write("base", base, STEADY)
+    folder.write("new", new, STEADY)
+    assert folder.verdicts() == (code, {ONE.id: verdict, TWO.id: "same"})
+    assert folder.compare("--strict").code == strict
+
+
+@pytest.mark.parametrize(
+    ("new", "code"),
+    [
+        (timed(ONE), 0),
+        (timed(TWO), 5),
+        (timed(ONE, 1.2), 3),
+        (timed(ONE, 1, [1.0]), 4),
+    ],
+)
+def test_the_shell_gets_the_code(folder: Folder, new: list[Measurement], code: int) -> None:
+    folder.write("base", timed(ONE))
+    folder.write("new", new)
+    done = folder.program()
+    assert (done.code, done.out.splitlines()[-1].rpartition(" ")[2]) == (code, str(code))
+    assert folder.program("--threshold", "5").code == 2
+
+
+def test_of_several_codes_the_first_of_3_5_4_holds(folder: Folder) -> None:
+    three = made_up.case("matmul", n=3)
+    folder.write("base", timed(ONE), timed(TWO), timed(three, 1, WIDE))
+    folder.write("new", timed(ONE, 1.3), timed(three, 1, WIDE))
+    folder.write("lost", timed(ONE), timed(three, 1, WIDE))
+    assert folder.compare("--strict").code == 3
+    assert folder.compare("--strict", files=("base.jsonl", "lost.jsonl")).code == 5
+
+
+def cells(line: str) -> list[str]:
+    """The cells of a line; two spaces part them."""
+    return [cell.strip() for cell in line.split("  ") if cell.strip()]
+
+
+def test_the_table(folder: Folder) -> None:
+    folder.write("base", timed(ONE), timed(TWO), timed(made_up.case("noop")))
+    folder.write("new", timed(ONE), timed(TWO, 1.2))
+    done = folder.compare()
+    title, _, heading, slower, missing, same, _, conclusion = done.out.splitlines()
+    assert title == "new against base"
+    assert heading.split("  ")[0] == "case"
+    assert cells(slower) == ["matmul[n=2]@cpu", "1.00 s", "1.20 s", "+20.0 %", "+18.2 % … +21.8 %", "<0.0001", "slower"]
+    assert cells(missing) == ["noop[]@cpu", "1.00 s", "missing", "not in the new file"]
+    assert cells(same) == ["matmul[n=1]@cpu", "1.00 s", "1.00 s", "+0.0 %", "-1.5 % … +1.5 %", "1.0000", "same"]
+    assert conclusion == "1 slower, 1 same, 1 missing; exit 3"
+    assert done.err.splitlines() == [
+        "note: base does not say which machine it is of",
+        "note: new does not say which machine it is of",
+        "note: how far this machine's times drift from one occasion to another is not known, so a change may be the occasion's " + SUFFIX,
+    ]
+
+
+@pytest.mark.parametrize(("rounds", "enough"), [(1, 10), (3, 10)])
+def test_a_gate_that_could_not_have_failed_is_4_and_says_so(folder: Folder, rounds: int, enough: int) -> None:
+    folder.write("base", timed(ONE, 1, TEN[:rounds]))
+    folder.write("new", timed(ONE, 3, TEN[:rounds]))
+    done = folder.compare()
+    assert done.code == 4
+    assert done.out.endswith("1 inconclusive; exit 4\n")
+    assert done.err.splitlines()[-1] == (
+        "note: too few rounds: in 2 tests, two a case, none could have been called slower; "
+        f"{enough} rounds a side would do: dlbench run --rounds {enough}"
+    )
+
+
+def test_nothing_to_compare_is_4(folder: Folder) -> None:
+    folder.write("base")
+    folder.write("new")
+    done = folder.compare()
+    assert (done.code, done.out.splitlines()[-1]) == (4, "no cases; exit 4")
+
+
+def test_unequal_rounds(folder: Folder) -> None:
+    folder.write("base", timed(ONE, 1, TEN[:7]))
+    folder.write("new", timed(ONE, 1.3))
+    assert folder.verdicts() == (3, {ONE.id: "slower"})
+
+
+def test_a_torn_file_is_compared_as_far_as_it_goes(folder: Folder) -> None:
+    folder.write("base", timed(ONE), timed(TWO))
+    path = folder.write("new", timed(ONE), planned=2, finished=False)
+    with path.open("a") as file:
+        file.write('{"kind": "meas')
+    done = folder.compare()
+    assert (done.code, done.out.splitlines()[-1]) == (5, "1 same, 1 missing; exit 5")
+    assert done.err.startswith("note: new.jsonl: the last line was cut while it was written and is left out; ")
+
+
+@pytest.mark.parametrize(
+    "content", ["", "hello\n", '{"kind": "header", "schema": 99}\n', '{"kind": "header", "schema": 1, "environment": 3}\n']
+)
+def test_a_file_that_cannot_be_read_is_2_and_one_sentence(folder: Folder, content: str) -> None:
+    folder.write("base", timed(ONE))
+    (folder.path / "new.jsonl").write_text(content)
+    done = folder.compare()
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert "new.jsonl" in done.err
+
+
+def test_another_machine_is_refused_with_what_differs(folder: Folder) -> None:
+    folder.write("base", timed(ONE), environment=environment())
+    folder.write("new", timed(ONE, 2, device_name="Intel Xeon", threads=56), environment=environment(cpu="Intel Xeon"))
+    done = folder.compare()
+    assert (done.code, done.out) == (2, "")
+    assert done.err == (
+        "dlbench: base and new are of different machines, which differ in identity.cpu.name: 'AMD EPYC 7B13' against 'Intel Xeon'; "
+        "compare runs of one machine, or have a report without a gate: --across-machines\n"
+    )
+    report = folder.compare("--across-machines", "--strict", "--junit", "out.xml")
+    assert (report.code, report.out.splitlines()[-1]) == (0, "1 slower; exit 0")
+    assert report.err.splitlines()[0].endswith("'AMD EPYC 7B13' against 'Intel Xeon'; slower does not fail here")
+    assert suites(folder.path / "out.xml")[0].get("failures") == "0"
+
+
+def test_across_machines_a_missing_case_still_fails(folder: Folder) -> None:
+    folder.write("base", timed(ONE), timed(TWO), environment=environment())
+    folder.write("new", timed(ONE), environment=environment(cpu="Intel Xeon"))
+    assert folder.compare("--across-machines").code == 5
+
+
+def test_across_machines_files_of_one_machine_are_a_gate_as_ever(folder: Folder) -> None:
+    folder.write("base", timed(ONE), environment=environment())
+    folder.write("new", timed(ONE, 2), environment=environment())
+    assert folder.compare("--across-machines").code == 3
+
+
+def test_a_file_that_does_not_say_its_machine_is_never_refused(folder: Folder) -> None:
+    folder.write("base", timed(ONE), environment=environment())
+    folder.write("new", timed(ONE))
+    done = folder.compare()
+    assert (done.code, done.err.splitlines()[0]) == (0, "note: new does not say which machine it is of")
+
+
+def test_other_software_is_told_and_compared(folder: Folder) -> None:
+    folder.write("base", timed(ONE), environment=environment())
+    folder.write("new", timed(ONE), environment=environment(torch="2.14.0"))
+    done = folder.compare()
+    assert (done.code, done.err.splitlines()[0]) == (
+        0, "note: the software differs, base against new: stack.versions.torch: '2.13.0' against '2.14.0'",
+    )  # fmt: skip
+
+
+def test_pyperf_on_one_side(folder: Folder) -> None:
+    def pyperf(factor: float) -> dict[str, Any]:
+        runs = [{"values": [factor * each] * 3, "metadata": {"date": "2026-01-31 12:00:00"}} for each in TEN]
+        return {"version": "1.0", "metadata": {"unit": "second"}, "benchmarks": [{"metadata": {"name": "sort"}, "runs": runs}]}
+
+    for name, factor in (("base", 1.0), ("new", 1.5)):
+        (folder.path / f"{name}.json").write_text(json.dumps(pyperf(factor)))
+    done = folder.compare(files=("base.json", "new.json"))
+    assert (done.code, done.out.splitlines()[-1]) == (3, "1 slower; exit 3")
+
+
+def test_each_new_file_is_compared_with_the_base(folder: Folder) -> None:
+    folder.write("base", timed(ONE))
+    folder.write("new", timed(ONE))
+    folder.write("later", timed(ONE, 1.5))
+    done = folder.compare(files=("base.jsonl", "new.jsonl", "later.jsonl"))
+    assert done.code == 3
+    assert [line for line in done.out.splitlines() if line and "matmul" not in line and not line.startswith("case")] == [
+        "new against base", "1 same", "later against base", "1 slower", "1 slower, 1 same; exit 3",
+    ]  # fmt: skip
+    rows = json.loads(folder.compare("--format", "json", files=("base.jsonl", "new.jsonl", "later.jsonl")).out)
+    assert [(row["new.run"], row["compare.verdict"]) for row in rows] == [("new", "same"), ("later", "slower")]
+
+
+def test_each_new_file_is_a_family_of_its_own(folder: Folder) -> None:
+    """Seven rounds carry 42 cases: in one family with another file's 42 they would carry none."""
+    cases = [made_up.case("matmul", n=n) for n in range(42)]
+    for name in ("base", "new", "later"):
+        folder.write(name, *(timed(each, 1, made_up.SEVEN) for each in cases))
+    assert folder.compare(files=("base.jsonl", "new.jsonl", "later.jsonl")).code == 0
+
+
+def test_files_of_one_name_are_told_apart(folder: Folder) -> None:
+    for side, factor in (("a", 1.0), ("b", 1.5)):
+        (folder.path / side).mkdir()
+        made_up.write(folder.path / side / "run.jsonl", timed(ONE, factor))
+    done = folder.compare(files=("a/run.jsonl", "b/run.jsonl"))
+    assert (done.code, done.out.splitlines()[0]) == (3, "b/run.jsonl against a/run.jsonl")
+
+
+def test_within_one_file(folder: Folder) -> None:
+    folder.write("base", made_up.both_kinds())
+    done = folder.compare("--by", "dtype", files=("base.jsonl",))
+    assert (done.code, done.out.splitlines()[0]) == (0, "base: each case.dtype against fp32")
+    assert done.out.endswith("2 faster, 2 same; exit 0\n")
+    assert done.err == ""
+    slower = folder.compare("--by", "batch", files=("base.jsonl",))
+    assert (slower.code, slower.out.splitlines()[-1]) == (3, "4 slower; exit 3")
+
+
+def test_within_one_file_what_failed_and_what_stands_alone(folder: Folder) -> None:
+    bf16 = made_up.case("train_step", model="resnet18", batch=16, dtype="bf16")
+    folder.write("base", made_up.both_kinds(), timed(ONE), [made_up.ended(bf16, Status.FAILED, "ValueError: no")])
+    done = folder.compare("--by", "dtype", files=("base.jsonl",))
+    assert done.code == 5
+    assert f"{bf16.id}" in done.out
+    assert "nothing to pair it with" not in done.err  # the only other row has no precision at all
+    lonely = made_up.case("matmul", n=1, dtype="bf16")
+    folder.write("two", made_up.both_kinds(), timed(lonely))
+    assert folder.compare("--by", "dtype", files=("two.jsonl",)).err == (
+        "note: 1 not paired, nothing to pair it with at case.dtype = fp32: matmul[n=1,dtype=bf16]@cpu (two)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("threshold", "code"), [("5%", 3), ("0.05", 3), ("time=5 %", 3), ("20%", 0), ("0.2", 0)]
+)  # fmt: skip
+def test_a_threshold_is_a_percentage_or_a_fraction(folder: Folder, threshold: str, code: int) -> None:
+    folder.write("base", timed(ONE))
+    folder.write("new", timed(ONE, 1.12))
+    assert folder.compare("--threshold", threshold).code == code
+
+
+def test_memory_has_a_threshold_of_its_own(folder: Folder) -> None:
+    on_gpu = made_up.case(device="cuda:0", n=1)
+    folder.write("base", timed(on_gpu, memory=made_up.Memory(1000, 1000)))
+    folder.write("new", timed(on_gpu, memory=made_up.Memory(1100, 1100)))
+    rows = json.loads((done := folder.compare("--format", "json")).out)
+    assert (done.code, rows[0]["compare.verdict"], rows[0]["compare.regressed"]) == (3, "slower", "memory")
+    assert (rows[0]["base.memory_bytes"], rows[0]["new.memory_bytes"], rows[0]["memory.change"]) == (1000, 1100, pytest.approx(0.1))
+    assert folder.compare("--threshold", "memory=20%", "--threshold", "time=5%").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--threshold", "5"), "--threshold 5: '5' is not a fraction; write for example 5% or 0.05"),
+        (("--threshold", "-5%"), "--threshold -5%: '-5%' is not a fraction; write for example 5% or 0.05"),
+        (("--threshold", "0"), "--threshold 0: '0' is not a fraction; write for example 5% or 0.05"),
+        (("--threshold", "nan"), "--threshold nan: 'nan' is not a fraction; write for example 5% or 0.05"),
+        (("--threshold", "memory="), "--threshold memory=: '' is not a fraction; write for example 5% or 0.05"),
+        (("--threshold", "2000%"), "--threshold 2000%: '2000%' is not a fraction; write for example 5% or 0.05"),
+        (("--threshold", "tiem=5%"), "--threshold tiem=5%: there is no metric 'tiem'; did you mean 'time'?"),
+        (("--threshold", "5%", "--threshold", "time=6%"), "--threshold time=6%: the threshold of time is given twice; give it once"),
+        (("--by", "dtype"), "--by compares the rows of one file; give BASE alone with it"),
+    ],
+)
+def test_options_that_make_no_sense_are_2_and_one_sentence(folder: Folder, arguments: tuple[str, ...], sentence: str) -> None:
+    folder.write("base", timed(ONE))
+    folder.write("new", timed(ONE))
+    done = folder.compare(*arguments)
+    assert (done.code, done.out, done.err) == (2, "", f"dlbench: {sentence}\n")
+
+
+@pytest.mark.parametrize(
+    ("files", "arguments", "sentence"),
+    [
+        (("base.jsonl",), (), "there is nothing to compare BASE with; give a NEW file, or --by COLUMN"),
+        (("base.jsonl", "base.jsonl"), (), "base.jsonl is given twice; name each result file once"),
+        (("base.jsonl", "absent.jsonl"), (), "cannot read absent.jsonl: No such file or directory"),
+        (("base.jsonl",), ("--by", "dtype", "--across-machines"), "--across-machines is for several files; leave it out with --by"),
+    ],
+)
+def test_files_that_make_no_sense_are_2_and_one_sentence(
+    folder: Folder, files: tuple[str, ...], arguments: tuple[str, ...], sentence: str
+) -> None:
+    folder.write("base", timed(ONE))
+    done = folder.compare(*arguments, files=files)
+    assert (done.code, done.out, done.err) == (2, "", f"dlbench: {sentence}\n")
+
+
+def test_data_formats_hold_every_column_and_the_conclusion_goes_to_stderr(folder: Folder) -> None:
+    folder.write("base", timed(ONE), timed(TWO))
+    folder.write("new", timed(ONE, 1.2))
+    done = folder.compare("--format", "json")
+    rows = json.loads(done.out)
+    assert [list(row) for row in rows] == [list(COLUMNS)] * 2
+    assert rows[0]["median.change"] == pytest.approx(0.2)
+    assert (rows[0]["compare.statistic"], rows[0]["base.rounds"], rows[0]["median.p"]) == ("median", 10, 2 / 184756)
+    assert (rows[1]["compare.verdict"], rows[1]["new.id"], rows[1]["median.p"]) == ("missing", None, None)
+    assert done.err.splitlines()[0] == "1 slower, 1 missing; exit 3"
+    assert len(list(csv.DictReader(io.StringIO(folder.compare("--format", "csv").out)))) == 2
+    assert len(folder.compare("--format", "md").out.splitlines()) == 4
+
+
+def test_junit(folder: Folder) -> None:
+    hostile = made_up.case("matmul", n=3, text='<&"\x1b[31m')
+    folder.write("base", timed(ONE), timed(TWO), timed(hostile, 1, WIDE), timed(made_up.case("noop")))
+    folder.write("new", timed(ONE), timed(TWO, 1.2), timed(hostile, 1, WIDE))
+    assert folder.compare("--junit", "verdicts.xml").code == 3
+    suite = suites(folder.path / "verdicts.xml")[0]
+    assert {name: suite.get(name) for name in ("name", "tests", "failures", "errors", "skipped")} == {
+        "name": "new against base", "tests": "4", "failures": "2", "errors": "0", "skipped": "1",
+    }  # fmt: skip
+    endings = {test.get("name"): [(end.tag, end.get("message")) for end in test] for test in suite.iter("testcase")}
+    assert endings[TWO.id] == [("failure", "slower by +20.0 %")]
+    assert endings["noop[]@cpu"] == [("failure", "missing: not in the new file")]
+    assert endings[ONE.id] == []
+    assert endings['matmul[n=3,text=<&"[31m]@cpu'][0][0] == "skipped"
+
+
+def test_junit_says_where_nothing_could_have_failed(folder: Folder) -> None:
+    folder.write("base", timed(ONE, 1, [1.0]))
+    folder.write("new", timed(ONE, 1, [1.0]))
+    assert folder.compare("--junit", "verdicts.xml").code == 4
+    suite = suites(folder.path / "verdicts.xml")[0]
+    assert (suite.get("tests"), suite.get("errors")) == ("2", "1")
+
+
+def test_a_junit_file_that_cannot_be_written_is_74(folder: Folder) -> None:
+    folder.write("base", timed(ONE))
+    folder.write("new", timed(ONE))
+    done = folder.compare("--junit", "no/such/folder.xml")
+    assert (done.code, done.err.splitlines()[-1]) == (74, "dlbench: cannot write no/such/folder.xml: No such file or directory")
+
+
+def test_what_stands_in_a_file_does_not_steer_the_terminal(folder: Folder) -> None:
+    reason = "\x1b[2J\nslower"
+    folder.write("base", timed(ONE), timed(TWO))
+    folder.write("new", [made_up.ended(ONE, Status.FAILED, reason)], timed(TWO))
+    done = folder.compare()
+    assert "\x1b" not in done.out
+    assert [cells(line)[-1] for line in done.out.splitlines() if line.startswith(ONE.id)] == ["failed: [2J slower"]
+
+
+def test_torch_is_never_imported(folder: Folder) -> None:
+    folder.write("base", timed(ONE), environment=environment())
+    folder.write("new", timed(ONE), environment=environment(torch="2.14.0"))
+    code = (
+        "import sys; from dlbench.cli.main import main; sys.argv = ['dlbench', 'compare', 'base.jsonl', 'new.jsonl', '--junit', 'o.xml']\n"
+        "try: main()\nexcept SystemExit as end: sys.exit(99 if 'torch' in sys.modules else end.code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder.path, env=front_door.environment(), capture_output=True, check=False)
+    assert done.returncode == 0
+
+
+@given(st.text(max_size=8))
+def test_a_fraction_is_read_or_refused_in_a_sentence(text: str) -> None:
+    try:
+        assert 1e-4 <= parse_fraction(text) <= 10
+    except ValueError as error:
+        assert str(error) == f"'{text}' is not a fraction; write for example 5% or 0.05"
+
+
+@given(st.integers(1, 100_000))
+def test_percent_and_fraction_are_the_same(hundredths: int) -> None:
+    assert parse_fraction(f"{hundredths / 100}%") == pytest.approx(hundredths / 10_000)
+
+
+PAGE = (front_door.ROOT / "docs" / "compare.md").read_text()
+
+
+def rows_below(heading: str) -> list[list[str]]:
+    lines = PAGE.split(f"{heading}\n")[1].split("\n\n")[0].splitlines()[1:]
+    return [[cell.strip().replace("`", "") for cell in line.split("|")[1:-1]] for line in lines]
+
+
+def test_the_page_has_the_columns_of_the_program() -> None:
+    assert rows_below("| column | unit | meaning |") == [[each.name, each.unit.value, each.meaning] for each in COLUMNS.values()]
+
+
+def test_the_page_has_the_verdicts_of_the_program() -> None:
+    assert {row[0] for row in rows_below("| verdict | meaning | exit code |")} == {each.value for each in Verdict}
+
+
+def test_the_page_has_the_rounds_that_carry_a_gate() -> None:
+    from dlbench.core.stats import rounds_for_gate, smallest_p
+
+    for rounds, p, cases in (
+        (int(row[0]), float(row[1]), int(row[2])) for row in rows_below("| rounds | smallest p | cases whose correction it survives |")
+    ):
+        assert smallest_p(rounds, rounds) == pytest.approx(p, rel=0.05)
+        assert rounds_for_gate(cases + 1, 0.05, least=1) == rounds + 1
+        assert cases == 0 or rounds_for_gate(cases, 0.05, least=1) <= rounds
+
+
+def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
+    by_layout = [replace(each, case=replace(each.case, id=f"conv[layout={layout}]@cpu", params={"layout": layout, "dtype": dtype}))
+                 for layout in ("nchw", "nhwc") for dtype in ("fp32",) for each in timed(ONE)]  # fmt: skip
+    for name in ("before", "after", "later", "run"):
+        made_up.write(tmp_path / f"{name}.jsonl", by_layout)
+    commands = [line.split()[1:] for line in PAGE.splitlines() if line.startswith("dlbench compare ")]
+    assert len(commands) >= 5
+    for command in commands:
+        assert front_door.dlbench(*command, cwd=tmp_path).code in (0, 4)

@@ -1,0 +1,274 @@
+"""``dlbench export`` as a user calls it, and its files in the tools that they are for."""
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import front_door
+import made_up
+import pytest
+from front_door import dlbench
+from test_show import imported_by
+
+from dlbench.analysis import interchange
+from dlbench.cli.export_command import FORMATS
+from dlbench.core.store import ResultWriter
+
+PAGE = (front_door.ROOT / "docs" / "export.md").read_text()
+ONE_FILE = tuple(interchange.ONE_FILE)
+HEADER: dict[str, Any] = {
+    "dlbench": "0.1.0",
+    "environment": {
+        "identity": {"architecture": "x86_64", "os": "Linux", "cpu": {"name": made_up.CPU, "threads": 4}},
+        "stack": {"versions": {"python": "3.11.7", "torch": "2.13.0"}},
+        "state": {"cpu": {"load_1min": 0.5, "clock_hz": 2e9, "governor": "powersave"}},
+        "provenance": {"utc": "2026-01-31T12:00:00+00:00"},
+    },
+}
+CASE = made_up.case("infer_step", model="resnet18", batch=4, dtype="fp32")
+ID = CASE.id
+
+
+def needs(package: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(importlib.util.find_spec(package) is None, reason=f"needs {package}")
+
+
+@pytest.fixture
+def run_file(tmp_path: Path) -> Path:
+    """The run that docs/export.md shows in every format."""
+    writer = ResultWriter.create(tmp_path / "run.jsonl", HEADER)
+    started = {"started": "2026-01-31T12:00:04.500+00:00"}
+    for each in made_up.rounds_of(CASE, [[0.25, 0.5, 0.25], [0.5, 0.5, 0.5]], 2, items=4, flops=None, **started):
+        writer.append(each.to_json())
+    writer.append({"kind": "footer"})
+    writer.close()
+    return writer.path
+
+
+@pytest.fixture
+def mixed_file(tmp_path: Path) -> Path:
+    """Two cases that are ok, on two devices, and one that is not."""
+    failed = made_up.ended(made_up.case("matmul", n=64), made_up.Status.FAILED, "it is odd")
+    return made_up.write(tmp_path / "mixed.jsonl", [*made_up.both_kinds(rounds=2)[:4], failed])
+
+
+def shown(form: str) -> list[Any]:
+    """The JSON blocks of the page's section of a format."""
+    section = re.split(r"^## ", PAGE.split(f"\n## {form}\n")[1], maxsplit=1, flags=re.MULTILINE)[0]
+    return [json.loads(block) for block in re.findall(r"^```json\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)]
+
+
+@pytest.mark.parametrize("form", ONE_FILE)
+def test_the_page_shows_what_goes_to_stdout(run_file: Path, form: str) -> None:
+    done = dlbench("export", "run.jsonl", "--to", form, cwd=run_file.parent)
+    assert (done.code, done.err) == (0, "")
+    assert [json.loads(done.out, parse_constant=pytest.fail)] == shown(form)
+
+
+def test_the_page_shows_the_two_files_of_github_action_benchmark(run_file: Path) -> None:
+    done = dlbench("export", "run.jsonl", "--to", "github-action-benchmark", "-o", "new/run", cwd=run_file.parent)
+    assert (done.code, done.out, done.err) == (0, "", "")
+    written = [json.loads((run_file.parent / "new" / f"run-{each}-is-better.json").read_text()) for each in ("smaller", "bigger")]
+    assert written == shown("github-action-benchmark")
+
+
+def test_the_two_files_may_go_into_a_folder(run_file: Path) -> None:
+    (run_file.parent / "out").mkdir()
+    dlbench("export", "run.jsonl", "--to", "github-action-benchmark", "-o", "out", cwd=run_file.parent)
+    assert sorted(path.name for path in (run_file.parent / "out").iterdir()) == ["bigger-is-better.json", "smaller-is-better.json"]
+
+
+def test_a_direction_without_entries_has_no_file(tmp_path: Path) -> None:
+    made_up.write(tmp_path / "run.jsonl", made_up.rounds_of(made_up.case("noop"), [[1.0]], items=None, flops=None))
+    done = dlbench("export", "run.jsonl", "--to", "github-action-benchmark", "-o", "run", cwd=tmp_path)
+    assert done.err == "note: no case states how many items or operations a call handles, so there is no run-bigger-is-better.json\n"
+    assert (done.code, sorted(path.name for path in tmp_path.iterdir())) == (0, ["run-smaller-is-better.json", "run.jsonl"])
+
+
+def test_csv_is_the_table_that_show_prints(mixed_file: Path) -> None:
+    exported, table = (
+        dlbench(*words, cwd=mixed_file.parent)
+        for words in (("export", "mixed.jsonl", "--to", "csv"), ("show", "mixed.jsonl", "--format", "csv"))
+    )
+    assert (exported.code, exported.out, exported.err) == (0, table.out, "")
+    assert exported.out.count("\n") == 4
+
+
+@needs("pyarrow")
+def test_parquet_is_the_table_with_its_types(mixed_file: Path) -> None:
+    assert dlbench("export", "mixed.jsonl", "--to", "parquet", "-o", "mixed.parquet", cwd=mixed_file.parent).code == 0
+    code = (
+        "import pandas; frame = pandas.read_parquet('mixed.parquet'); print(frame[['case.status', 'param.batch', 'flag.noisy']].to_json())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=mixed_file.parent, capture_output=True, text=True, check=True)
+    assert {name: list(column.values()) for name, column in json.loads(done.stdout).items()} == {
+        "case.status": ["failed", "ok", "ok"],
+        "param.batch": [None, 8, 8],
+        "flag.noisy": [None, None, None],
+    }
+
+
+def test_parquet_without_pyarrow_is_a_sentence_with_the_remedy(run_file: Path) -> None:
+    (run_file.parent / "pyarrow.py").write_text("raise ImportError('not here')\n")
+    hidden = {"PYTHONPATH": f"{run_file.parent}{os.pathsep}{front_door.ROOT}"}
+    process = front_door.start("export", "run.jsonl", "--to", "parquet", "-o", "run.parquet", cwd=run_file.parent, variables=hidden)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (2, "")
+    assert err == "dlbench: parquet needs the package pyarrow, which is not installed here; add it: pip install pyarrow\n"
+    assert not (run_file.parent / "run.parquet").exists()
+
+
+def test_what_is_not_exported_is_named(mixed_file: Path) -> None:
+    done = dlbench("export", "mixed.jsonl", "--to", "bencher", cwd=mixed_file.parent)
+    assert (done.code, done.err) == (0, "note: 1 of 3 cases not exported, failed: it is odd: matmul[n=64]@cpu\n")
+    assert len(json.loads(done.out)) == 2
+
+
+def test_what_a_file_lacks_is_a_note(tmp_path: Path) -> None:
+    path = made_up.write(tmp_path / "run.jsonl", made_up.rounds_of(CASE, [[1.0]]), planned=3, finished=False)
+    for form in ("csv", "pyperf"):
+        done = dlbench("export", "run.jsonl", "--to", form, cwd=tmp_path)
+        assert done.code == 0
+        assert done.err.startswith(f"note: {path.name}: the run was interrupted or is still going on, at 1 of 3 planned cases; ")
+
+
+@pytest.mark.parametrize("form", ["pyperf", "github-action-benchmark"])
+def test_nothing_to_export_is_a_usage_error(tmp_path: Path, form: str) -> None:
+    made_up.write(tmp_path / "run.jsonl", [made_up.ended(CASE, made_up.Status.OOM, "too large")])
+    done = dlbench("export", "run.jsonl", "--to", form, "-o", "out", cwd=tmp_path)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.splitlines()[1] == f"dlbench: run.jsonl has no case with times, so there is nothing to export to {form}"
+    assert [path.name for path in tmp_path.iterdir()] == ["run.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (("--to", "parquet"), 2, "parquet is not text, so it needs a name: add -o OUT"),
+        (("--to", "github-action-benchmark"), 2, "github-action-benchmark makes two files, so it needs a name: add -o OUT"),
+        (("--to", "csv", "-o", "run.jsonl"), 2, "run.jsonl exists and is never overwritten; choose another name"),
+        (("--to", "csv", "-o", "."), 2, ". exists and is never overwritten; choose another name"),
+        (("--to", "csv", "-o", "run.jsonl/x.csv"), 74, "cannot write run.jsonl/x.csv: Not a directory"),
+    ],
+)
+def test_wrong_outputs(run_file: Path, arguments: tuple[str, ...], code: int, sentence: str) -> None:
+    before = run_file.read_bytes()
+    done = dlbench("export", "run.jsonl", *arguments, cwd=run_file.parent)
+    assert (done.code, done.out, done.err) == (code, "", f"dlbench: {sentence}\n")
+    assert [(path.name, path.read_bytes()) for path in run_file.parent.iterdir()] == [("run.jsonl", before)]
+
+
+def test_where_one_of_two_files_exists_none_is_written(run_file: Path) -> None:
+    (run_file.parent / "x-bigger-is-better.json").write_text("mine")
+    done = dlbench("export", "run.jsonl", "--to", "github-action-benchmark", "-o", "x", cwd=run_file.parent)
+    assert (done.code, done.err) == (2, "dlbench: x-bigger-is-better.json exists and is never overwritten; choose another name\n")
+    assert sorted(path.name for path in run_file.parent.iterdir()) == ["run.jsonl", "x-bigger-is-better.json"]
+
+
+@pytest.mark.parametrize("form", ["csv", "pyperf"])
+def test_a_full_disk_behind_stdout_is_74(run_file: Path, form: str) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("needs /dev/full")
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "dlbench", "export", "run.jsonl", "--to", form],
+            cwd=run_file.parent,
+            env=front_door.environment(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (74, "dlbench: cannot write stdout: No space left on device\n")
+
+
+def test_a_bad_file_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "f.json").write_text('{"version": "1.0", "benchmarks": [{}]}')
+    done = dlbench("export", "f.json", "--to", "csv", cwd=tmp_path)
+    sentence = "dlbench: f.json, benchmark 1: it has no list of runs; the file was edited or is not pyperf's\n"
+    assert (done.code, done.out, done.err) == (2, "", sentence)
+
+
+@pytest.mark.parametrize("form", [form for form in FORMATS if form != "parquet"])
+def test_text_that_no_encoding_has_stays_out(tmp_path: Path, form: str) -> None:
+    case = made_up.case("w", **{"name": "\ud800", "odd\ud800": 1})
+    made_up.write(tmp_path / "run.jsonl", made_up.rounds_of(case, [[1.0]], device_name="a\n\ud800\x1b"))
+    done = dlbench("export", "run.jsonl", "--to", form, "-o", "out", cwd=tmp_path)
+    assert (done.code, done.err) == (0, "")
+    texts = [path.read_text() for path in tmp_path.glob("out*")]
+    assert texts
+    assert not any("\\ud800" in text or "\x1b" in text for text in texts)
+
+
+def test_a_pyperf_file_is_shown_and_exported_like_our_own(run_file: Path) -> None:
+    folder = run_file.parent
+    assert dlbench("export", "run.jsonl", "--to", "pyperf", "-o", "run.json", cwd=folder).code == 0
+    (row,) = json.loads(dlbench("show", "run.json", "--format", "json", cwd=folder).out)
+    assert (row["case.id"], row["case.device_name"], row["time.median_s"], row["time.rounds"]) == (ID, made_up.CPU, 0.375, 2)
+    latency = json.loads(dlbench("export", "run.json", "--to", "bencher", cwd=folder).out)[ID]
+    assert latency == {"latency": shown("bencher")[0][ID]["latency"]}
+    table = dlbench("show", "run.json", cwd=folder)
+    assert (table.code, table.err) == (0, "")
+    assert "infer_step resnet18 batch=4 fp32" in table.out
+
+
+def test_the_help_names_every_format_and_both_files(tmp_path: Path) -> None:
+    text = " ".join(dlbench("export", "--help", cwd=tmp_path).out.split())
+    assert f"[{'|'.join(FORMATS)}]" in text
+    assert all(f"OUT-{each}-is-better.json" in text for each in ("smaller", "bigger"))
+    assert set(FORMATS) == {"csv", "parquet", "github-action-benchmark", *ONE_FILE}
+    assert re.findall(r"^## ([\w-]+)$", PAGE, re.MULTILINE)[: len(FORMATS)] == list(FORMATS)
+
+
+def test_exporting_imports_neither_torch_nor_the_harness(run_file: Path) -> None:
+    for form in ("csv", "pyperf"):
+        imported = imported_by("export", run_file, "--to", form)
+        assert "pandas" in imported
+        assert "torch" not in imported
+        assert not any(name.startswith("dlbench.harness") for name in imported)
+    assert not {"pandas", "torch"} & imported_by("export", "--help")
+
+
+def consumer(*words: str, cwd: Path) -> str:
+    """What another tool prints, run as a module of this Python."""
+    done = subprocess.run([sys.executable, "-m", *words], cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def two_runs(tmp_path: Path) -> Path:
+    """A folder with two runs of the same cases, the second twice as slow."""
+    made_up.write(tmp_path / "a.jsonl", made_up.both_kinds())
+    made_up.write(tmp_path / "b.jsonl", [made_up.scaled(each, 2) for each in made_up.both_kinds()])
+    return tmp_path
+
+
+@needs("pyperf")
+def test_pyperf_reads_and_compares_them(two_runs: Path) -> None:
+    for name in ("a", "b"):
+        assert dlbench("export", f"{name}.jsonl", "--to", "pyperf", "-o", f"{name}.json", cwd=two_runs).code == 0
+    shown_by_pyperf = consumer("pyperf", "show", "--metadata", "a.json", cwd=two_runs)
+    assert f"- device_name: {made_up.GPU}" in shown_by_pyperf
+    stats = consumer("pyperf", "stats", "-b", "train_step[model=resnet18,batch=8,dtype=fp32]@cpu", "a.json", cwd=two_runs)
+    assert "Number of run with values: 7" in " ".join(stats.split())
+    compared = consumer("pyperf", "compare_to", "a.json", "b.json", cwd=two_runs)
+    assert compared.count("2.00x slower") >= 8
+
+
+@needs("pytest_benchmark")
+def test_pytest_benchmark_reads_and_compares_them(two_runs: Path) -> None:
+    for name in ("a", "b"):
+        assert dlbench("export", f"{name}.jsonl", "--to", "pytest-benchmark", "-o", f"{name}.json", cwd=two_runs).code == 0
+    compared = consumer(
+        "pytest_benchmark", "compare", "a.json", "b.json", "--group-by", "fullname", "--columns", "median,rounds", cwd=two_runs
+    )
+    assert compared.count("(2.00)") == 8
+    assert compared.count("dlbench::train_step[") == 8
+    by_device = consumer("pytest_benchmark", "compare", "a.json", "--group-by", "param:device", cwd=two_runs)
+    assert "cuda:0" in by_device
