@@ -1,6 +1,7 @@
 """torch's view of each kind of device: what is there, how to wait for it, its memory, its copies, its precisions."""
 
 import platform
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, cast
@@ -11,7 +12,7 @@ from dlbench.core.errors import UsageError
 from dlbench.core.model import Memory, Value
 
 
-class Backend:
+class Backend(ABC):
     """One kind of device. Subclasses override what differs; a plugin may `register` a kind of its own."""
 
     kind: ClassVar[str]
@@ -22,29 +23,29 @@ class Backend:
     warmup_s: ClassVar[float] = 0.5
     warmup_calls: ClassVar[int] = 10
 
+    @abstractmethod
     def count(self) -> int:
         """Return how many there are."""
-        raise NotImplementedError
 
+    @abstractmethod
     def describe(self, index: int) -> dict[str, Any]:
         """Return what torch knows of one of them, as plain data."""
-        raise NotImplementedError
 
     def device(self, index: int) -> torch.device:
         """Return the torch device to put tensors on."""
         return torch.device(self.kind, index)
 
-    def activate(self, device: torch.device) -> None:
+    def activate(self, device: torch.device) -> None:  # noqa: B027  # not every kind has a current device
         """Make it the current device."""
 
-    def synchronize(self, device: torch.device) -> None:
+    def synchronize(self, device: torch.device) -> None:  # noqa: B027  # a CPU has nothing to wait for
         """Wait until it has done what it was given."""
 
     def unsupported(self, device: torch.device, dtype: str) -> str | None:
         """Return why it can't compute in this precision; None if it can, or if only trying will tell."""
         return None
 
-    def reset_peak(self, device: torch.device) -> None:
+    def reset_peak(self, device: torch.device) -> None:  # noqa: B027  # not every kind counts
         """Start counting the memory peak afresh, with nothing cached."""
 
     def peak(self, device: torch.device) -> Memory:
