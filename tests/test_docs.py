@@ -135,6 +135,12 @@ def hasty(text):
     return text if "[policy]" in text else text + front_door.HASTY
 
 
+def python(*arguments, cwd):
+    """A fresh interpreter, run to its end."""
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=cwd, env=front_door.environment(), capture_output=True, text=True, check=False)
+
+
 def test_the_workloads_page_runs(tmp_path):
     page = "docs/workloads.md"
     for name, text in named(page).items():
@@ -144,14 +150,7 @@ def test_the_workloads_page_runs(tmp_path):
     assert ended == {"attention": "ok", "cold_sum": "ok", "steps_to_fit": "ok"}
     tests = [name for name in named(page) if name.startswith("test_")]
     assert tests
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
-        cwd=tmp_path,
-        env=front_door.environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python("-m", "pytest", "-q", "-p", "no:cacheprovider", *tests, cwd=tmp_path)
     assert done.returncode == 0, done.stdout
 
 
@@ -168,14 +167,7 @@ def test_the_results_page_runs(tmp_path):
     finished.write_bytes((tmp_path / "cpu.jsonl").read_bytes())
     replay(page, tmp_path)
     for body in (each.values[1] for each in blocks("python") if each.values[0] == page):
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", body],
-            cwd=tmp_path,
-            env=front_door.environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = python("-W", "error", "-c", body, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
 
     header = front_door.lines(tmp_path / "run.jsonl")[0]

@@ -4,12 +4,12 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 import click
 
 from dlbench.core.errors import OutputError, UsageError
+from dlbench.core.store import make_folder_of
 
 # Static text, so that --help imports none of the modules that know the formats.
 _ONE_FILE = ("pyperf", "pytest-benchmark", "google-benchmark", "bencher")
@@ -103,8 +103,7 @@ def _write(contents: _Contents) -> None:
 
 
 def _create(path: Path, content: bytes) -> None:
-    with suppress(FileExistsError):  # a file stands where the folder should: the next line says so better
-        path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder_of(path)
     with path.open("xb") as file:
         try:
             file.write(content)

@@ -51,8 +51,7 @@ class ResultWriter:
     def create(cls, path: Path, header: Record) -> Self:
         """Start a new file. Raises UsageError if it exists already, OutputError if it can't be written."""
         try:
-            with suppress(FileExistsError):  # a file stands where the folder should: the next line says so better
-                path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder_of(path)
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         except OSError as error:
             if path.exists():
@@ -99,6 +98,12 @@ class ResultWriter:
     def close(self) -> None:
         """Close the file; whatever was appended is on the disk already."""
         os.close(self._descriptor)
+
+
+def make_folder_of(path: Path) -> None:
+    """Make the folder that a new file shall stand in. Raises OSError where it can't be made."""
+    with suppress(FileExistsError):  # a file stands where the folder should: opening the new one will say so better
+        path.parent.mkdir(parents=True, exist_ok=True)
 
 
 def load(path: Path) -> RunFile:
