@@ -279,7 +279,9 @@ def _side(side: str, entry: Entry, column: str) -> Row:
 def _label(row: Row, hidden: Iterable[str]) -> str:
     """Return the case's id without its device and without the parameters on which the sides may differ."""
     key = str(row["case.id"]).rpartition("@")[0]
-    workload, _, shown = key.rstrip("]").partition("[")
+    if key == row["case.workload"]:
+        return key  # a name that another tool's benchmark has: its brackets are its own
+    workload, _, shown = key.removesuffix("]").partition("[")
     drop = tuple(f"{name}=" for name in hidden)
     kept = [part for part in shown.split(",") if not part.startswith(drop)]
     return f"{workload}[{','.join(kept)}]"

@@ -1,5 +1,6 @@
 """What rows and ratios say in words: sentences, and the texts of cells. Every number goes through `core.units`."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
@@ -27,6 +28,7 @@ _SPREADS = {
     _ROUNDS_SPREAD: "spread of the rounds, as fewer than six carry no 95 % interval; for one give --rounds 7",
     _BLOCKS_SPREAD: "spread within one process, which hides how processes differ; for an interval give --rounds 7",
 }
+_LABEL = re.compile(r"(?P<workload>\w+)\[(?P<shown>.*)\]", re.DOTALL)
 _COPIES = "copying inputs there and the output back, as plain code does around each call: its share of the whole"
 
 
@@ -145,12 +147,12 @@ def notes(row: Row) -> list[str]:
 
 def short(label: Value | None) -> str:
     """Return ``train_step resnet18 batch=8 fp32`` for ``train_step[model=resnet18,batch=8,dtype=fp32]``: a word needs no name."""
-    workload, _, shown = str(label).removesuffix("]").partition("[")
-    parts = [part.partition("=") for part in shown.split(",") if part]
-    if not all(equals for _, equals, _ in parts):
+    ours = _LABEL.fullmatch(str(label))
+    parts = [part.partition("=") for part in ours["shown"].split(",") if part] if ours else []
+    if not ours or not all(equals for _, equals, _ in parts):
         return str(label)  # a name that another tool's benchmark has
     words = [value if value[:1].isalpha() and value not in ("true", "false") else f"{name}={value}" for name, _, value in parts]
-    return " ".join([workload, *words])
+    return " ".join([ours["workload"], *words])
 
 
 def key(row: Row) -> str:

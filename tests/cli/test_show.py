@@ -149,3 +149,16 @@ def test_showing_never_imports_torch(run_file: Path) -> None:
     assert "pandas" in imported
     assert "torch" not in imported
     assert not any(name.startswith("dlbench.harness") for name in imported)
+
+
+@pytest.mark.parametrize("name", ["test_sum", "test_sum[a-b]", "test_sum[a[0]]", "sum]", "sum[n=3]s", "pkg.sum[n=3]", "[1]*1000"])
+def test_a_name_that_another_tool_gave_is_left_as_it_is(tmp_path: Path, name: str) -> None:
+    runs = [{"values": [seconds]} for seconds in made_up.SEVEN]
+    content = {"version": "1.0", "benchmarks": [{"metadata": {"name": name}, "runs": runs}]}
+    for side in ("a", "b"):
+        (tmp_path / f"{side}.json").write_text(json.dumps(content))
+    files = (tmp_path / "a.json", tmp_path / "b.json")
+    (pair,) = json.loads(show(*files, "--by", "run", "--format", "json").stdout)
+    assert (pair["pair.case"], pair["pair.work"]) == (name, name)
+    for table in (show(files[0]).stdout, show(*files, "--by", "run").stdout):
+        assert [line for line in table.splitlines() if line.split("  ")[0].strip() == name]
