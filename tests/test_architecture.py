@@ -41,6 +41,7 @@ ANALYSIS = [
     "compare_terminal",
     "export",
     "compare_export",
+    "github",
     "exportable",
     "interchange",
 ]

@@ -183,11 +183,11 @@ def _comparison(
     for pair, each in zip(pairs, tests, strict=True):
         changes = {name: judge(test, next(corrected), thresholds.time) for name, test in each.items()}
         cases.append(_case_verdict(pair, each, changes, thresholds, len(every), enough))
-    cases.sort(key=_attention)
+    cases.sort(key=attention)
     return Comparison(title, tuple(cases), _powerless(pairs, tests, tested), report_only, unpaired)
 
 
-def _attention(case: CaseVerdict) -> tuple[int, float]:
+def attention(case: CaseVerdict) -> tuple[int, float]:
     """Return what sorts cases: the worst verdict first, and of one verdict that says there is a change the largest."""
     changed = case.shown if case.verdict in (Verdict.SLOWER, Verdict.FASTER) else None
     return list(Verdict).index(case.verdict), -abs(changed.change) if changed else 0.0

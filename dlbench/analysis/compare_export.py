@@ -1,14 +1,18 @@
-"""Comparisons as data: a frame for csv, json and Markdown, and JUnit XML for CI systems that show test results."""
+"""Comparisons as data: a frame for csv, json and Markdown, one JSON document for programs, and JUnit XML for CI systems."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
 from xml.etree import ElementTree
 
 import pandas as pd
 
+from dlbench import __version__
 from dlbench.analysis.compare import CaseVerdict, Comparison
 from dlbench.analysis.compare_terminal import change_text, summary
 from dlbench.analysis.judge import Change, Verdict
-from dlbench.analysis.table import as_frame
+from dlbench.analysis.table import as_frame, records
+from dlbench.core.errors import ExitCode
 from dlbench.core.schema import Column, Unit
 from dlbench.core.summary import Row
 from dlbench.core.units import one_line
@@ -88,6 +92,37 @@ def _side(side: str, row: Row | None, memory_bytes: float | None) -> Row:
 def _change(statistic: str, change: Change) -> Row:
     names = ("change", "ci_low", "ci_high", "confidence", "p", "p_holm")
     return {f"{statistic}.verdict": change.verdict.value, **{f"{statistic}.{name}": getattr(change, name) for name in names}}
+
+
+VERDICT_VERSION = 1
+"""Of the document below. Keys may be added under it; one that changes its meaning or goes away makes a new version."""
+
+
+def verdict(comparisons: Sequence[Comparison], code: ExitCode, notes: Sequence[str]) -> dict[str, Any]:
+    """Return all that comparisons come to as one object for JSON: the exit code and its name, counts, and every case as in `COLUMNS`."""
+    return {
+        "version": VERDICT_VERSION,
+        "dlbench": __version__,
+        "verdict": code.name.lower(),
+        "exit_code": code.value,
+        "counts": _counts(case for comparison in comparisons for case in comparison.cases),
+        "notes": list(notes),
+        "comparisons": [
+            {
+                "title": one_line(comparison.title),
+                "report_only": comparison.report_only,
+                "powerless": comparison.powerless,
+                "counts": _counts(comparison.cases),
+                "cases": records(as_table([comparison])),
+            }
+            for comparison in comparisons
+        ],
+    }
+
+
+def _counts(cases: Iterable[CaseVerdict]) -> dict[str, int]:
+    found = Counter(case.verdict for case in cases)
+    return {each.value: found[each] for each in Verdict}
 
 
 _FAILURES = (Verdict.SLOWER, Verdict.FAILED, Verdict.MISSING)

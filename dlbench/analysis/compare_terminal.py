@@ -12,7 +12,7 @@ from dlbench.analysis.sentences import number
 from dlbench.core import units
 from dlbench.core.summary import Row
 
-_HEADINGS = ("case", "base", "new", "change", "95 % interval", "p after Holm", "verdict", "note")
+HEADINGS = ("case", "base", "new", "change", "95 % interval", "p after Holm", "verdict", "note")
 _NUMBERS = ("base", "new", "change", "95 % interval", "p after Holm")
 _SUMMARY = (
     Verdict.SLOWER, Verdict.FASTER, Verdict.SAME, Verdict.INCONCLUSIVE, Verdict.INCOMPARABLE, Verdict.MISSING, Verdict.FAILED, Verdict.NEW,
@@ -21,17 +21,22 @@ _SUMMARY = (
 
 def table(comparison: Comparison) -> list[str]:
     """Return the lines of the table, the heading first: the worst cases stand on top, and nothing is folded or cut."""
-    rows = [_HEADINGS, *(_cells(case) for case in comparison.cases)]
+    rows = [HEADINGS, *(cells(case) for case in comparison.cases)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    sides = [">" if name in _NUMBERS else "<" for name in _HEADINGS]
+    sides = [">" if name in _NUMBERS else "<" for name in HEADINGS]
     layout = "  ".join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))
     return [layout.format(*row).rstrip() for row in rows]
 
 
 def summary(comparisons: Iterable[Comparison]) -> str:
     """Return for example ``3 slower, 1 faster, 8 same, 2 inconclusive``."""
-    counts = Counter(case.verdict for comparison in comparisons for case in comparison.cases)
-    return ", ".join(f"{counts[verdict]:,} {verdict}" for verdict in _SUMMARY if counts[verdict]) or "no cases"
+    return count(case for comparison in comparisons for case in comparison.cases)
+
+
+def count(cases: Iterable[CaseVerdict]) -> str:
+    """Return the same of some cases."""
+    found = Counter(case.verdict for case in cases)
+    return ", ".join(f"{found[verdict]:,} {verdict}" for verdict in _SUMMARY if found[verdict]) or "no cases"
 
 
 def change_text(change: float) -> str:
@@ -39,7 +44,8 @@ def change_text(change: float) -> str:
     return f"{units.three_digits(1 + change)} ×" if change >= 9 else f"{change * 100:+.1f} %"
 
 
-def _cells(case: CaseVerdict) -> tuple[str, ...]:
+def cells(case: CaseVerdict) -> tuple[str, ...]:
+    """Return a line of the table, a text for each of the headings."""
     change, interval, p = "", "", ""
     if shown := case.shown:
         change = change_text(shown.change)

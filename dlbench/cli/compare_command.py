@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dlbench.cli.show_command import FORMATS
-from dlbench.core.errors import ExitCode, OutputError, UsageError, nearest
+from dlbench.cli.verdicts import Wanted, conclude, verdict_options
+from dlbench.core.errors import ExitCode, UsageError, nearest
 from dlbench.core.units import one_line, parse_fraction
 
 if TYPE_CHECKING:
-    from dlbench.analysis.compare import Comparison
     from dlbench.analysis.table import Map, Results
 
 METRICS = ("time", "memory")
@@ -37,18 +36,18 @@ _LARGE = 1 << 26  # bytes; below, starting processes costs more than it saves
     help="From where on a change matters: 5%, 0.05, memory=10%; of time by default 10%, with --by 3%; of memory 5%. Repeatable.",
 )
 @click.option("--by", metavar="COLUMN", help="Compare rows within BASE that differ in it: device, dtype, mode, batch, param.layout, …")
-@click.option("--strict", is_flag=True, help="Exit with 4 if any case is inconclusive or incomparable.")
 @click.option("--across-machines", is_flag=True, help="Report on files of different machines; slower does not fail then.")
-@click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write the verdicts as JUnit XML, too.")
-@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True, help="What to write to stdout.")
+@verdict_options
 def command(
     base: Path,
     new: tuple[Path, ...],
     thresholds: tuple[str, ...],
     by: str | None,
-    strict: bool,
     across_machines: bool,
+    strict: bool,
     junit: Path | None,
+    verdict: Path | None,
+    github: bool,
     form: str,
 ) -> ExitCode:
     """A verdict for every case of BASE and NEW: slower, faster, same, or more than the data can tell.
@@ -69,6 +68,7 @@ def command(
     if not by and not new:
         raise UsageError("there is nothing to compare BASE with; give a NEW file, or --by COLUMN")
     changes = _parsed(thresholds)
+    wanted = Wanted.of(strict, junit, verdict, github, form)
 
     # Here and not at the top: pandas takes longer to import than help may take.
     from dlbench.analysis.compare import ACROSS_RUNS, WITHIN_A_RUN, compare, compare_by
@@ -87,13 +87,7 @@ def command(
         notes.append(occasions(chosen.time))
         one = results.of_run(first)
         comparisons = [compare(one, results.of_run(name), chosen, name in different) for name in others]
-    code = exit_code(comparisons, strict)
-    _write(comparisons, code, form)
-    for note in (*results.notes, *notes, *_notes(comparisons)):
-        click.echo(f"note: {note}", err=True)
-    if junit:
-        _write_junit(junit, comparisons)
-    return code
+    return conclude(comparisons, [*results.notes, *notes], wanted)
 
 
 @contextmanager
@@ -110,21 +104,6 @@ def _side_by_side(paths: Sequence[Path]) -> Iterator["Map"]:
 def _begin_reading() -> None:
     gc.disable()  # nothing of a file is garbage until the process ends, and looking for it takes a third of the time
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
-
-
-def exit_code(comparisons: Sequence["Comparison"], strict: bool) -> ExitCode:
-    """Return the first that holds: 3 something is slower, 5 something failed or is missing, 4 nothing could be, or was, decided."""
-    from dlbench.analysis.judge import Verdict
-
-    gate = [each for each in comparisons if not each.report_only]
-    found, judged = ({case.verdict for each in some for case in each.cases} for some in (comparisons, gate))
-    if Verdict.SLOWER in judged:
-        return ExitCode.REGRESSION
-    if found & {Verdict.FAILED, Verdict.MISSING}:
-        return ExitCode.CASES_FAILED
-    if any(each.powerless for each in gate) or (strict and judged & {Verdict.INCONCLUSIVE, Verdict.INCOMPARABLE}):
-        return ExitCode.UNDECIDABLE
-    return ExitCode.OK
 
 
 def _parsed(words: Iterable[str]) -> dict[str, float]:
@@ -175,38 +154,3 @@ def _key(results: "Results", name: str, key: str) -> Any:
 def _differ(results: "Results", base: str, name: str, key: str) -> bool:
     one, other = _key(results, base, key), _key(results, name, key)
     return bool(one and other and one != other)
-
-
-def _write(comparisons: Sequence["Comparison"], code: ExitCode, form: str) -> None:
-    """Write the cases to stdout, and what they come to: behind a table there too, else to stderr."""
-    from dlbench.analysis import compare_terminal
-
-    conclusion = f"{compare_terminal.summary(comparisons)}; exit {code.value}"
-    if form != "table":
-        from dlbench.analysis import compare_export, export
-
-        click.echo(export.render(compare_export.as_table(comparisons), form), nl=False)
-        click.echo(conclusion, err=True)
-        return
-    for comparison in comparisons:
-        lines = [one_line(comparison.title), "", *compare_terminal.table(comparison), ""]
-        if len(comparisons) > 1:
-            lines += [compare_terminal.summary([comparison]), ""]
-        click.echo("\n".join(lines))
-    click.echo(conclusion)
-
-
-def _notes(comparisons: Sequence["Comparison"]) -> list[str]:
-    from dlbench.analysis import sentences
-
-    notes = [line for comparison in comparisons for line in sentences.unpaired(comparison.unpaired)]
-    return notes + [comparison.powerless for comparison in comparisons if comparison.powerless]
-
-
-def _write_junit(path: Path, comparisons: Sequence["Comparison"]) -> None:
-    from dlbench.analysis.compare_export import junit
-
-    try:
-        path.write_bytes(junit(comparisons))
-    except OSError as error:
-        raise OutputError.of(path, error) from error

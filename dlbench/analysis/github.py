@@ -1,0 +1,116 @@
+"""Comparisons for GitHub Actions: a summary for the page of the run, and annotations.
+
+The commands, their escapes and the limits are those of GitHub's documentation ("Workflow commands for GitHub Actions") and of the
+runner's source (github.com/actions/runner: ActionCommand, CreateStepSummaryCommand).
+"""
+
+from collections.abc import Iterable, Sequence
+
+from dlbench.analysis.compare import CaseVerdict, Comparison, attention
+from dlbench.analysis.compare_terminal import HEADINGS, cells, change_text, count
+from dlbench.analysis.judge import Verdict
+from dlbench.core.units import one_line
+
+SUMMARY_LIMIT = 1 << 20
+"""Bytes of all summaries of a step; the runner drops a larger one as a whole."""
+ANNOTATIONS_LIMIT = 10
+"""Annotations of one kind and step; GitHub drops further ones without a word."""
+
+_LONGEST = 1000  # characters of a cell or a note in the summary: one endless reason must not push out all the other cases
+_MOST_NOTES = 20  # the log has all of them
+_TAIL = 400  # bytes kept free in each section for the sentence that counts what was left out
+
+_KINDS = {
+    Verdict.SLOWER: "error",
+    Verdict.FAILED: "error",
+    Verdict.MISSING: "error",
+    Verdict.INCONCLUSIVE: "warning",
+    Verdict.INCOMPARABLE: "warning",
+    Verdict.FASTER: "notice",
+}
+
+
+def annotations(comparisons: Iterable[Comparison]) -> list[str]:
+    """Return workflow commands, a line each, the worst first and at most ten a kind: errors, warnings, notices.
+
+    Slower, failed and missing cases are errors, and so is a comparison that could not have failed; undecided cases are warnings, and so
+    is slower where different machines are only reported on; faster cases are notices.
+    """
+    found: dict[str, list[str]] = {"error": [], "warning": [], "notice": []}
+    comparisons = list(comparisons)
+    for comparison in comparisons:
+        if comparison.powerless and not comparison.report_only:
+            found["error"].append(_command("error", one_line(comparison.title), comparison.powerless))
+    every = [(case, comparison.report_only) for comparison in comparisons for case in comparison.cases if case.verdict in _KINDS]
+    for case, report_only in sorted(every, key=lambda each: attention(each[0])):
+        kind = "warning" if report_only and case.verdict is Verdict.SLOWER else _KINDS[case.verdict]
+        found[kind].append(_command(kind, one_line(case.case), _sentence(case)))
+    return [line for kind, lines in found.items() for line in _limited(kind, lines)]
+
+
+def _limited(kind: str, lines: list[str]) -> list[str]:
+    if len(lines) <= ANNOTATIONS_LIMIT:
+        return lines
+    shown = ANNOTATIONS_LIMIT - 1
+    return [*lines[:shown], _command(kind, "dlbench", f"{len(lines) - shown:,} more; the summary of this step names them")]
+
+
+def _sentence(case: CaseVerdict) -> str:
+    """Return for example ``slower: time +20.0 %, 95 % interval +18.2 % … +21.8 %``, and the note behind it."""
+    parts = [case.note]
+    if shown := case.shown:
+        interval = ""
+        if shown.ci_low is not None and shown.ci_high is not None:
+            interval = f", 95 % interval {change_text(shown.ci_low)} … {change_text(shown.ci_high)}"
+        parts.insert(0, f"time {change_text(shown.change)}{interval}")
+    return one_line(f"{case.verdict}: {'; '.join(filter(None, parts))}")
+
+
+def _command(kind: str, title: str, text: str) -> str:
+    return f"::{kind} title={_escaped(title).replace(':', '%3A').replace(',', '%2C')}::{_escaped(text)}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def step_summary(comparisons: Sequence[Comparison], conclusion: str, notes: Sequence[str], room: int) -> str:
+    """Return Markdown: the conclusion, a table a comparison with the worst cases on top, and the notes.
+
+    Cases that don't fit into ``room`` bytes are counted instead. Room for one case of each comparison is taken even where it is not there.
+    """
+    head = f"### dlbench: {conclusion}\n\n"
+    tail = "".join(f"- {_code(note)}\n" for note in notes[:_MOST_NOTES])
+    if len(notes) > _MOST_NOTES:
+        tail += f"- and {len(notes) - _MOST_NOTES:,} more notes in the log\n"
+    share = (room - _size(head + tail)) // max(1, len(comparisons))
+    return head + "".join(_section(comparison, share) for comparison in comparisons) + tail
+
+
+def _section(comparison: Comparison, room: int) -> str:
+    lines = [f"{_code(comparison.title)}: {count(comparison.cases)}\n\n", _row(HEADINGS), _row(["---"] * len(HEADINGS))]
+    room -= sum(map(_size, lines)) + _TAIL
+    for number, case in enumerate(comparison.cases):
+        name, *middle, note = cells(case)
+        line = _row([_code(name), *middle, _code(note)])
+        room -= _size(line)
+        if room < 0 and number:
+            rest = comparison.cases[number:]
+            lines.append(f"\nNo room here for {len(rest):,} more: {count(rest)}. None needs more attention than those above.\n")
+            break
+        lines.append(line)
+    return "".join(lines) + "\n"
+
+
+def _row(texts: Iterable[str]) -> str:
+    return f"| {' | '.join(texts)} |\n"
+
+
+def _code(text: str) -> str:
+    """Return foreign text as a code span, where nothing is a mention, a link or markup; what would end the span or the cell is replaced."""
+    text = one_line(text).replace("`", "'").replace("|", "¦")
+    return f"`{text if len(text) <= _LONGEST else f'{text[:_LONGEST]}…'}`" if text else ""
+
+
+def _size(text: str) -> int:
+    return len(text.encode(errors="replace"))

@@ -1,0 +1,265 @@
+"""What ``dlbench compare`` writes for CI: one JSON document, and the summary and annotations of GitHub Actions."""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import front_door
+import made_up
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_compare_command import ONE, PAGE, TEN, WIDE, Folder, environment, timed
+
+from dlbench.analysis import github
+from dlbench.analysis.compare import CaseVerdict, Comparison
+from dlbench.analysis.judge import Change, Verdict
+from dlbench.core.model import Status
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+@pytest.fixture
+def summary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file that GitHub's runner makes for a step."""
+    path = tmp_path / "step_summary"
+    path.touch()
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(path))
+    return path
+
+
+def numbered(n: int) -> made_up.Case:
+    return made_up.case("matmul", n=n)
+
+
+def write_one_of_each(folder: Folder) -> None:
+    """Two slower and one faster, same, inconclusive, missing, failed and incomparable case each."""
+    cases = {n: timed(numbered(n)) for n in range(1, 9)}
+    cases[5] = timed(numbered(5), 1, WIDE)
+    folder.write("base", *cases.values(), environment=environment())
+    cases |= {1: timed(numbered(1), 1.2), 2: timed(numbered(2), 1.5), 3: timed(numbered(3), 0.8)}
+    cases |= {6: [], 7: [made_up.ended(numbered(7), Status.CRASHED, "killed\n::error::by 100%")], 8: timed(numbered(8), threads=4)}
+    folder.write("new", *cases.values(), environment=environment())
+
+
+def annotated(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("::")]
+
+
+def test_annotations_go_to_stderr_the_worst_first(folder: Folder, summary: Path) -> None:
+    write_one_of_each(folder)
+    done = folder.compare("--github")
+    assert (done.code, annotated(done.out)) == (3, [])
+    lines = annotated(done.err)
+    (unsure,) = (line for line in lines if "n=5" in line)
+    assert [line.replace("%25", "%") for line in lines if line != unsure] == [
+        "::error title=matmul[n=2]@cpu::slower: time +50.0 %, 95 % interval +47.8 % … +52.2 %",
+        "::error title=matmul[n=1]@cpu::slower: time +20.0 %, 95 % interval +18.2 % … +21.8 %",
+        "::error title=matmul[n=7]@cpu::failed: crashed: killed ::error::by 100%",
+        "::error title=matmul[n=6]@cpu::missing: not in the new file",
+        "::warning title=matmul[n=8]@cpu::incomparable: case.threads: 2 against 4",
+        "::notice title=matmul[n=3]@cpu::faster: time -20.0 %, 95 % interval -21.2 % … -18.8 %",
+    ]
+    assert unsure.startswith("::warning title=matmul[n=5]@cpu::inconclusive: time +0.0 %25, 95 %25 interval -")
+    assert summary.read_text().startswith("### dlbench: 2 slower, ")
+
+
+def test_the_summary_is_the_conclusion_a_table_and_the_notes(folder: Folder, summary: Path) -> None:
+    folder.write("base", timed(numbered(1)), timed(numbered(2)), timed(made_up.case("noop", text="a|b`c")))
+    folder.write("new", timed(numbered(1)), timed(numbered(2), 1.2))
+    summary.write_text("# Build\n\n")
+    notes = [line.removeprefix("note: ") for line in folder.compare("--github").err.splitlines() if line.startswith("note: ")]
+    assert len(notes) >= 2
+    assert summary.read_text().splitlines() == [
+        "# Build",
+        "",
+        "### dlbench: 1 slower, 1 same, 1 missing; exit 3",
+        "",
+        "`new against base`: 1 slower, 1 same, 1 missing",
+        "",
+        "| case | base | new | change | 95 % interval | p after Holm | verdict | note |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| `matmul[n=2]@cpu` | 1.00 s | 1.20 s | +20.0 % | +18.2 % … +21.8 % | <0.0001 | slower |  |",
+        "| `noop[text=a¦b'c]@cpu` | 1.00 s |  |  |  |  | missing | `not in the new file` |",
+        "| `matmul[n=1]@cpu` | 1.00 s | 1.00 s | +0.0 % | -1.5 % … +1.5 % | 1.0000 | same |  |",
+        "",
+        *(f"- `{note}`" for note in notes),
+    ]
+
+
+def test_several_comparisons_have_a_table_each(folder: Folder, summary: Path) -> None:
+    for name, factor in (("base", 1), ("new", 1), ("later", 1.3)):
+        folder.write(name, timed(ONE, factor))
+    done = folder.compare("--github", files=("base.jsonl", "new.jsonl", "later.jsonl"))
+    assert (done.code, len(annotated(done.err))) == (3, 1)
+    assert re.findall(r"^`(.*)`: (.*)$", summary.read_text(), re.MULTILINE) == [
+        ("new against base", "1 same"),
+        ("later against base", "1 slower"),
+    ]
+
+
+def test_across_machines_slower_is_a_warning(folder: Folder, summary: Path) -> None:
+    folder.write("base", timed(ONE), environment=environment())
+    folder.write("new", timed(ONE, 2), environment=environment(cpu="Intel Xeon"))
+    done = folder.compare("--github", "--across-machines")
+    assert (done.code, [line.partition(" ")[0] for line in annotated(done.err)]) == (0, ["::warning"])
+    assert summary.read_text().startswith("### dlbench: 1 slower; exit 0\n")
+
+
+def test_a_gate_that_could_not_have_failed_is_an_error(folder: Folder, summary: Path) -> None:
+    folder.write("base", timed(ONE, 1, TEN[:1]))
+    folder.write("new", timed(ONE, 3, TEN[:1]))
+    done = folder.compare("--github")
+    first, second = annotated(done.err)
+    assert (done.code, second.partition(" ")[0]) == (4, "::warning")
+    assert first.startswith("::error title=new against base::too few rounds: in 2 tests, two a case, ")
+    assert "too few rounds" in summary.read_text()
+
+
+def test_outside_github_actions_it_is_refused_before_anything_is_read(folder: Folder) -> None:
+    done = front_door.dlbench("compare", "absent", "absent", "--github", cwd=folder.path, variables={"GITHUB_STEP_SUMMARY": ""})
+    sentence = "--github is for a step of GitHub Actions, where GITHUB_STEP_SUMMARY names a file; leave it out elsewhere"
+    assert (done.code, done.out, done.err) == (2, "", f"dlbench: {sentence}\n")
+
+
+def test_as_a_program_in_a_step(folder: Folder, tmp_path: Path) -> None:
+    folder.write("base", timed(ONE))
+    folder.write("new", timed(ONE, 1.2))
+    variables = {"GITHUB_STEP_SUMMARY": str(tmp_path / "made by the command")}
+    done = front_door.dlbench("compare", "base.jsonl", "new.jsonl", "--github", "--verdict", "v.json", cwd=folder.path, variables=variables)
+    assert (done.code, len(annotated(done.err))) == (3, 1)
+    assert Path(variables["GITHUB_STEP_SUMMARY"]).read_text().startswith("### dlbench: 1 slower; exit 3\n")
+    assert json.loads((folder.path / "v.json").read_text())["verdict"] == "regression"
+
+
+@pytest.mark.parametrize("option", ["--verdict", "--github"])
+def test_what_cannot_be_written_is_74(folder: Folder, option: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "no/such/file")
+    folder.write("base", timed(ONE))
+    folder.write("new", timed(ONE))
+    done = folder.compare(option, *(["no/such/file"] if option == "--verdict" else []))
+    assert (done.code, done.err.splitlines()[-1]) == (74, "dlbench: cannot write no/such/file: No such file or directory")
+
+
+def test_a_full_summary_is_left_as_it_is(folder: Folder, summary: Path) -> None:
+    full = "x" * (github.SUMMARY_LIMIT - 10)
+    summary.write_text(full)
+    folder.write("base", timed(ONE))
+    folder.write("new", timed(ONE))
+    done = folder.compare("--github")
+    assert (done.code, done.err.splitlines()[-1]) == (0, "note: the summary of this step is full, so nothing was added to it")
+    assert summary.read_text() == full
+
+
+def slower(name: str, percent: float = 20, note: str = "") -> CaseVerdict:
+    change = Change(Verdict.SLOWER, percent / 100, 0.1, 0.3, 0.95, 1e-5, 1e-4)
+    return CaseVerdict(name, Verdict.SLOWER, note, ("time",), changes={"median": change, "p10": change})
+
+
+def same(number: int) -> CaseVerdict:
+    return CaseVerdict(f"same[n={number}]@cpu", Verdict.SAME)
+
+
+def comparison(cases: Sequence[CaseVerdict], title: str = "new against base") -> Comparison:
+    return Comparison(title, tuple(cases), None)
+
+
+@pytest.mark.parametrize(("cases", "lines"), [(10, 10), (11, 10), (25, 10)])
+def test_of_more_than_ten_annotations_the_last_counts_the_rest(cases: int, lines: int) -> None:
+    two = [comparison([slower(f"{side}{number}", number) for number in range(cases, 0, -1) if number % 2 == side]) for side in (0, 1)]
+    found = github.annotations(two)
+    assert [line.partition("::slower")[0] for line in found[:9]] == [f"::error title={n % 2}{n}" for n in range(cases, cases - 9, -1)]
+    assert len(found) == lines
+    if cases > 10:
+        assert found[-1] == f"::error title=dlbench::{cases - 9} more; the summary of this step names them"
+
+
+def as_the_runner_reads(line: str) -> tuple[str, dict[str, str], str]:
+    """Command, properties and data, by the rules of ActionCommand.TryParseV2 in github.com/actions/runner."""
+    assert line.startswith("::")
+    command, _, data = line[2:].partition("::")
+    name, _, properties = command.partition(" ")
+
+    def unescaped(text: str, *signs: str) -> str:
+        for sign in ("\r", "\n", *signs, "%"):
+            text = text.replace(f"%{ord(sign):02X}", sign)
+        return text
+
+    pairs = (each.split("=", 1) for each in properties.split(","))
+    return name, {key: unescaped(value, ":", ",") for key, value in pairs}, unescaped(data)
+
+
+@given(st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S")), min_size=1), st.text())
+@settings(deadline=None)
+def test_whatever_a_case_is_called_the_runner_reads_it_back(name: str, note: str) -> None:
+    (line,) = github.annotations([comparison([slower(name, note=note)])])
+    assert "\n" not in line
+    assert "\r" not in line
+    kind, properties, data = as_the_runner_reads(line)
+    assert (kind, properties) == ("error", {"title": name})
+    assert data.startswith("slower: time +20.0 %, 95 % interval +10.0 % … +30.0 %")
+
+
+@given(st.text(), st.text(), st.integers(1, 3))
+@settings(deadline=None)
+def test_whatever_a_file_holds_is_inert_in_the_summary(name: str, note: str, comparisons: int) -> None:
+    text = github.step_summary([comparison([slower(name, note=note)], name)] * comparisons, "1 slower; exit 3", [note], 1 << 20)
+    assert len(text.splitlines()) == 2 + 6 * comparisons + 1
+    rows = [line for line in text.splitlines() if "+20.0 %" in line]
+    assert [len(re.split(r"\|", row)) for row in rows] == [10] * comparisons
+    outside = re.sub(r"`[^`]*`", "", text)
+    assert set(outside) <= set("abcdefghijklmnopqrstuvwxyzH0123456789 #:;|.,%+-<…_\n")
+
+
+def test_a_summary_stays_below_its_limit_and_counts_what_it_leaves_out() -> None:
+    cases = [slower(f"matmul[n={number}]@cpu", number, "é" * 5000) for number in range(300, 0, -1)] + [same(n) for n in range(20_000)]
+    text = github.step_summary([comparison(cases)], "300 slower; exit 3", [f"note {n} " * 500 for n in range(30)], github.SUMMARY_LIMIT)
+    assert len(text.encode()) <= github.SUMMARY_LIMIT
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
+    assert rows[0].startswith("| `matmul[n=300]@cpu` |")
+    slow, steady = (sum(line.startswith(f"| `{workload}") for line in rows) for workload in ("matmul", "same"))
+    assert (slow, steady > 1000) == (300, True)
+    assert f"\nNo room here for {20_000 - steady:,} more: {20_000 - steady:,} same. None needs more attention than those above.\n" in text
+    assert "\n- and 10 more notes in the log\n" in text
+
+
+def test_every_comparison_has_room_for_its_worst_case() -> None:
+    many = [comparison([slower("worst", 500), *(same(number) for number in range(20_000))], f"run {each}") for each in range(3)]
+    text = github.step_summary(many, "3 slower; exit 3", [], github.SUMMARY_LIMIT)
+    assert len(text.encode()) <= github.SUMMARY_LIMIT
+    assert text.count("| `worst` |") == 3
+
+
+def test_the_document_is_that_of_the_page(folder: Folder) -> None:
+    for name, factor in (("before", 1.0), ("after", 1.2)):
+        folder.write(name, timed(ONE), timed(numbered(2), factor), timed(numbered(3)), environment=environment())
+    done = folder.compare("--verdict", "verdict.json", files=("before.jsonl", "after.jsonl"))
+    document = json.loads((folder.path / "verdict.json").read_text(), parse_constant=pytest.fail)
+    assert [f"note: {note}" for note in document["notes"]] == done.err.splitlines()
+    rows = json.loads(folder.compare("--format", "json", files=("before.jsonl", "after.jsonl")).out)
+    assert document["comparisons"][0]["cases"] == rows
+    document["notes"] = document["comparisons"][0]["cases"] = []
+    shown = json.loads(PAGE.split("```json\n")[1].split("```")[0])
+    assert (done.code, document) == (3, shown)
+
+
+@pytest.mark.parametrize(
+    ("new", "code", "verdict"),
+    [
+        (timed(ONE), 0, "ok"),
+        (timed(ONE, 1.2), 3, "regression"),
+        (timed(ONE, 1, TEN[:1]), 4, "undecidable"),
+        ([], 5, "cases_failed"),
+    ],
+)
+def test_the_document_names_the_exit_code(folder: Folder, new: list[made_up.Measurement], code: int, verdict: str) -> None:
+    folder.write("base", timed(ONE))
+    folder.write("new", new)
+    done = folder.compare("--verdict", "verdict.json", "--format", "csv")
+    document = json.loads((folder.path / "verdict.json").read_text())
+    assert (done.code, document["exit_code"], document["verdict"]) == (code, code, verdict)
+    assert bool(document["comparisons"][0]["powerless"]) == (code == 4 or not new)
