@@ -15,12 +15,13 @@ from typing import Any, Literal, TypeVar
 
 import psutil
 
-from dlbench.core.model import Case, Measurement, Policy, Signature
+from dlbench.core.model import Case, Measurement, Policy, Series, Signature
 from dlbench.core.store import ResultWriter
 from dlbench.harness.devices import describe_cpu
 from dlbench.harness.host import Host, greet
 from dlbench.harness.interruption import Interruption
 from dlbench.harness.runner import Observer, Settings, run_rounds
+from dlbench.harness.side import Side, Task
 
 ROOT = Path(__file__).parent.parent
 Result = TypeVar("Result")
@@ -127,13 +128,13 @@ def run_cases(
     That is the seconds from choosing the case until its line is on the disk. Raises SystemExit where a case does not end well.
     """
     threads = usable_threads()
-    settings = Settings(policy, seed=0, isolation="fork", threads=threads, devices={"cpu": "CPU"}, plugins=tuple(plugins))
+    settings, side = Settings(policy, seed=0, isolation="fork", threads=threads), Side({"cpu": "CPU"}, tuple(plugins))
     timed = _Timed()
     with tempfile.TemporaryDirectory() as folder, Interruption() as interruption, Host("stay", threads, 0, interruption) as host:
         signatures = {each["name"]: Signature.from_json(each) for each in greet(host, plugins, (), threads)["signatures"]}
-        planned = [Case.of("benchmarks", signatures[name], params, "cpu") for name, params in cases]
+        planned = [Task(Case.of("benchmarks", signatures[name], params, "cpu"), side) for name, params in cases]
         writer = ResultWriter.create(Path(folder) / "run.jsonl", {})
-        run_rounds(planned, settings, interruption, lambda each: writer.append(each.to_json()), timed, first_host=host)
+        run_rounds(planned, settings, interruption, lambda each: writer.append(each.to_json()), timed, first_hosts={None: host})
         writer.close()
     for measurement, _ in timed.results:
         if measurement.samples is None:
@@ -148,10 +149,10 @@ class _Timed(Observer):
         self.results: list[tuple[Measurement, float]] = []
         self._started = 0.0
 
-    def round_started(self, number: int, cases: int) -> None:
+    def round_started(self, number: int, tasks: int) -> None:
         """Nothing to note."""
 
-    def case_started(self, case: Case, number: int) -> None:
+    def case_started(self, series: Series, number: int) -> None:
         self._started = time.perf_counter()
 
     def case_ended(self, measurement: Measurement) -> None:

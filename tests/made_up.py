@@ -58,6 +58,7 @@ def write(
     finished: bool = True,
     policy: Policy | None = None,
     environment: Mapping[str, Any] | None = None,
+    sides: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a result file as a run does."""
     header: Mapping[str, Any] = {
@@ -67,6 +68,7 @@ def write(
         "seed": 1,
         "planned": {"count": len({each.case.id for each in measurements}) if planned is None else planned},
         "devices": [{"id": device, "name": name} for device, name in NAMES.items()],
+        **({"sides": sides} if sides else {}),
     }
     writer = ResultWriter.create(path, dict(header))
     for measurement in measurements:
@@ -75,6 +77,10 @@ def write(
         writer.append({"kind": "footer"})
     writer.close()
     return path
+
+
+TWO_SIDES = {name: {"side": {"python": "python3", "python_key": "0", "environ": {"SPEED": name}}} for name in ("a", "b")}
+"""What the header of an A/B says where only a variable differs."""
 
 
 SEVEN = (1.00, 1.01, 0.99, 1.02, 0.98, 1.03, 0.97)

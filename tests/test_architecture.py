@@ -28,6 +28,8 @@ HARNESS = [
     "interruption",
     "worker",
     "host",
+    "checkout",
+    "side",
     "runner",
 ]
 ANALYSIS = [
@@ -36,6 +38,7 @@ ANALYSIS = [
     "findings",
     "judge",
     "compare",
+    "sides",
     "sentences",
     "terminal",
     "compare_terminal",
@@ -127,6 +130,23 @@ def test_each_outside_library_has_one_door(module, tree):
         if library == "dlbench" or library in sys.stdlib_module_names:
             continue
         assert within(module, DOORS.get(library, ())), f"{module} must not import {library}"
+
+
+def test_the_measuring_process_needs_torch_and_the_standard_library_only():
+    trees, seen = dict(MODULES), set()
+    # The package is loaded by its path and the workloads by name; what is imported for types alone is not there when it runs.
+    pending = ["dlbench", "dlbench.harness.worker", *(name for name in trees if within(name, ("dlbench.workloads", "dlbench.models")))]
+    outside = set()
+    while pending:
+        module = pending.pop()
+        if module in seen:
+            continue
+        seen.add(module)
+        found = set(imports(trees[module]))
+        pending += [ours(name) for name in found if name.startswith("dlbench")]
+        outside |= {name.split(".")[0] for name in found if not name.startswith("dlbench")} - sys.stdlib_module_names
+    assert outside == {"torch"}
+    assert not [module for module in seen if within(module, ("dlbench.cli", "dlbench.analysis"))]
 
 
 def test_every_module_has_its_place():

@@ -1,6 +1,6 @@
 """Results against results, or the rows of a file against each other: a verdict for every case, and whether any could have been bad."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -77,15 +77,19 @@ class Comparison:
     """Rows of the same file that stand in no pair."""
 
 
-def compare(base: Results, new: Results, thresholds: Thresholds = ACROSS_RUNS, across_machines: bool = False) -> Comparison:
+def compare(
+    base: Results, new: Results, thresholds: Thresholds = ACROSS_RUNS, across_machines: bool = False, free: Collection[str] = ()
+) -> Comparison:
     """Compare the cases of one file with those of another, each matched by its whole identity.
 
     ``across_machines``: the sides are known to be of different machines; the device's name and its threads may then differ.
+    ``free``: columns of the identity that may differ because they are part of what is compared.
     """
     bases, news = ({str(each.row["case.id"]): each for each in entries(side)} for side in (base, new))
     columns = [*WORK, "case.math", *(name for name in base.frame.columns if name.startswith("param.") and name in new.frame.columns)]
     if not across_machines:
         columns += ["case.device_name", "case.threads"]
+    columns = [name for name in columns if name not in free]
     pairs: list[_Pair] = []
     settled: list[CaseVerdict] = []
     for case in dict.fromkeys([*bases, *news]):
@@ -257,7 +261,7 @@ def _powerless(pairs: Sequence[_Pair], tests: Sequence[Mapping[str, RankTest]], 
         rounds = rounds_for_gate(tested)
         return (
             f"too few rounds: in {2 * tested} tests, two a case, none could have been called slower; "
-            f"{rounds} rounds a side would do: dlbench run --rounds {rounds}"
+            f"{rounds} rounds a side would do: --rounds {rounds}"
         )
     if all(_barred(pair) for pair in able):
         return "every case is unsteady or throttled, so none could have been called slower; measure again on a quieter machine"

@@ -1,7 +1,7 @@
 """Which cases of a file other tools can take, and why not the others."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dlbench.analysis.table import by_case
 from dlbench.core.model import Measurement, Samples, Status
@@ -42,10 +42,14 @@ class Untimed:
 
 
 def split(run: RunFile) -> tuple[list[Timed], list[Untimed]]:
-    """Return the cases of a file that are ok and have times, in the order of the table, and all others."""
+    """Return the cases of a file that are ok and have times, in the order of the table, and all others.
+
+    A side stands in front of the id, as other tools know a benchmark by its name alone: ``b: matmul[n=8,dtype=fp32]@cpu``.
+    """
     timed: list[Timed] = []
     untimed: list[Untimed] = []
-    for measurements in by_case(run.measurements):
+    for series in by_case(run.measurements):
+        measurements = [replace(each, case=replace(each.case, id=str(each.series))) for each in series]
         ok = tuple(each for each in measurements if each.status is Status.OK and each.samples)
         row = summarise(measurements)
         if trouble := _trouble(row, ok):

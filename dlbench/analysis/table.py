@@ -13,7 +13,7 @@ import pandas as pd
 from dlbench.analysis import pyperf_file
 from dlbench.core import store
 from dlbench.core.errors import UsageError
-from dlbench.core.model import Case, Measurement, Policy, Value
+from dlbench.core.model import CONFIRMING, Case, Measurement, Policy, Series, Value
 from dlbench.core.schema import BY_NAME, Column, Unit
 from dlbench.core.store import RunFile
 from dlbench.core.summary import Rounds, Row, per_round, summarise
@@ -33,10 +33,10 @@ class Results:
     notes: tuple[str, ...]
     """A sentence for each thing that a file lacks, and what to do about it."""
     environments: Mapping[str, Mapping[str, Any]]
-    """Of each file, by its name in ``case.run``, the header's ``environment``; empty where a file does not say."""
+    """Of each ``case.run`` the header's ``environment``, with what it says of a side; empty where a file does not say."""
 
     def of_run(self, name: str) -> Self:
-        """Return the rows of one file."""
+        """Return the rows of one ``case.run``."""
         return replace(self, frame=self.frame[self.frame["case.run"] == name], environments={name: self.environments[name]})
 
 
@@ -71,16 +71,15 @@ def collect(paths: Sequence[Path], each: Map = map) -> Results:
         frame=as_frame([row for file in files for row in file.rows], BY_NAME),
         rounds=tuple(rounds for file in files for rounds in file.rounds),
         notes=tuple(note for file in files for note in file.notes),
-        environments={file.name: file.environment for file in files},
+        environments={name: environment for file in files for name, environment in file.environments.items()},
     )
 
 
 class _File(NamedTuple):
-    name: str
     rows: list[Row]
     rounds: list[Rounds]
     notes: list[str]
-    environment: Mapping[str, Any]
+    environments: Mapping[str, Mapping[str, Any]]
 
 
 def _read_one(path: Path, name: str) -> _File:
@@ -92,11 +91,22 @@ def _read_one(path: Path, name: str) -> _File:
     rows = []
     for measurements in cases:
         row = summarise(measurements, target)
-        row["case.run"] = name
+        row["case.run"] = _run(name, measurements[0].side)
         row["case.device_name"] = row["case.device_name"] or names.get(str(row["case.device"]))
         rows.append(row)
     rounds = [per_round(measurements) for measurements in cases]
-    return _File(name, rows, rounds, incomplete(run, len(cases)), run.header.get("environment") or {})
+    return _File(rows, rounds, incomplete(run, len(cases)), _environments(run, name, cases))
+
+
+def _run(file: str, side: str | None) -> str:
+    return file if side is None else f"{file}:{side}"
+
+
+def _environments(run: RunFile, name: str, cases: Sequence[Sequence[Measurement]]) -> dict[str, Mapping[str, Any]]:
+    """Return where each ``case.run`` of a file was measured; a side that was measured again is still that side."""
+    whole, sides = run.header.get("environment") or {}, run.header.get("sides") or {}
+    found = dict.fromkeys([*(sides or [None]), *(measurements[0].side for measurements in cases)])
+    return {_run(name, side): {**whole, **sides.get((side or "").removesuffix(CONFIRMING), {})} for side in found}
 
 
 def load(path: Path) -> RunFile:
@@ -127,11 +137,11 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 def by_case(measurements: Iterable[Measurement]) -> list[list[Measurement]]:
-    """Return the rounds of each case, cases in the order of the table: rounds shuffle them, so their order in the file means nothing."""
-    cases: dict[str, list[Measurement]] = {}
+    """Return the rounds of each case, on each side, in the order of the table: rounds shuffle them, so their order means nothing."""
+    cases: dict[Series, list[Measurement]] = {}
     for measurement in measurements:
-        cases.setdefault(measurement.case.id, []).append(measurement)
-    return sorted(cases.values(), key=lambda rounds: _order(rounds[0].case))
+        cases.setdefault(measurement.series, []).append(measurement)
+    return sorted(cases.values(), key=lambda rounds: (_order(rounds[0].case), rounds[0].side or ""))
 
 
 def _order(case: Case) -> tuple[Any, ...]:
@@ -157,7 +167,7 @@ def _device_names(run: RunFile) -> dict[str, str]:
 
 def incomplete(run: RunFile, cases: int) -> list[str]:
     """Return a sentence for each thing that a file with so many measured cases lacks, and what to do about it."""
-    resume = f"continue it with: dlbench run --resume {run.path}"
+    resume = "start it again, as an A/B can't be resumed" if "sides" in run.header else f"continue it with: dlbench run --resume {run.path}"
     planned = run.header.get("planned", {}).get("count", cases)
     notes = []
     if run.torn:

@@ -73,14 +73,20 @@ def command(
     # Here and not at the top: pandas takes longer to import than help may take.
     from dlbench.analysis.compare import ACROSS_RUNS, WITHIN_A_RUN, compare, compare_by
     from dlbench.analysis.compare_terminal import occasions
+    from dlbench.analysis.sides import any_sides, are_sides, compare_sides
     from dlbench.analysis.table import collect
 
     with _side_by_side((base, *new)) as each:
         results = collect((base, *new), each)
     chosen = replace(WITHIN_A_RUN if by else ACROSS_RUNS, **changes)
     notes: list[str] = []
-    if by:
+    if by and by.removeprefix("case.") == "run" and are_sides(results):
+        comparisons = [compare_sides(results, chosen)]
+        notes = side_notes(results)
+    elif by:
         comparisons = [compare_by(results, by, chosen)]
+    elif any_sides(results):
+        raise UsageError("a file that dlbench ab wrote holds both sides of its comparison; give it alone, with --by run")
     else:
         first, *others = results.environments
         different, notes = _machines(results, first, others, across_machines)
@@ -121,6 +127,16 @@ def _parsed(words: Iterable[str]) -> dict[str, float]:
         except ValueError as error:
             raise UsageError(f"--threshold {word}: {error}") from error
     return thresholds
+
+
+def side_notes(results: "Results") -> list[str]:
+    """Say in what the sides of an A/B differ, as far as anything that is recorded does."""
+    from dlbench.harness.environment import differences
+
+    base, new, *_ = results.environments.values()
+    if found := differences(base, new, ("side", "identity", "stack")):
+        return [one_line(f"the sides differ, a against b: {'; '.join(found)}")]
+    return ["nothing that is recorded differs between the sides: if nothing does at all, slower and faster are false alarms"]
 
 
 def _machines(results: "Results", base: str, others: Sequence[str], across_machines: bool) -> tuple[set[str], list[str]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dlbench.core import units
-from dlbench.core.model import Case, Measurement, Status
+from dlbench.core.model import Measurement, Series, Status
 from dlbench.core.summary import Rounds, Row, per_round, planned_row, summarise
 from dlbench.harness.runner import Observer
 
@@ -44,29 +44,30 @@ class Progress:
 
     def __init__(self, session: "Session") -> None:
         self.policy = session.settings.policy
-        self.cases = session.cases
-        self.measurements: dict[str, list[Measurement]] = {}
+        self.tasks = session.tasks
+        self.measurements: dict[Series, list[Measurement]] = {}
         for measurement in session.done:
-            self.measurements.setdefault(measurement.case.id, []).append(measurement)
+            self.measurements.setdefault(measurement.series, []).append(measurement)
         self.round = 0
-        self.left_in_round = len(session.cases)
-        self.current: Case | None = None
+        self.left_in_round = len(session.tasks)
+        self.current: Series | None = None
+        self._first_round = session.first_round
         self._started = time.monotonic()
-        self._took_s: dict[str, float] = {}
+        self._took_s: dict[Series, float] = {}
         self._case_started = self._started
 
-    def round_started(self, number: int, cases: int) -> None:
-        """Note a new round of so many cases."""
-        self.round, self.left_in_round = number, cases
+    def round_started(self, number: int, tasks: int) -> None:
+        """Note a new round of so many cases, each counted on each side."""
+        self.round, self.left_in_round = number - self._first_round, tasks
 
-    def case_started(self, case: Case) -> None:
+    def case_started(self, series: Series) -> None:
         """Note what is measured now."""
-        self.current, self._case_started = case, time.monotonic()
+        self.current, self._case_started = series, time.monotonic()
 
     def case_ended(self, measurement: Measurement) -> None:
         """Note a result."""
-        self.measurements.setdefault(measurement.case.id, []).append(measurement)
-        self._took_s[measurement.case.id] = time.monotonic() - self._case_started
+        self.measurements.setdefault(measurement.series, []).append(measurement)
+        self._took_s[measurement.series] = time.monotonic() - self._case_started
         self.left_in_round -= 1
         self.current = None
 
@@ -79,8 +80,8 @@ class Progress:
         if not self._took_s:
             return None
         usual_s = sum(self._took_s.values()) / len(self._took_s)
-        running = [case for case in self.cases if not self._has_ended(case)]
-        later = max(0, self.policy.rounds - self.round - 1) * sum(self._took_s.get(case.id, usual_s) for case in running)
+        running = [task.series for task in self.tasks if not self._has_ended(task.series)]
+        later = max(0, self.policy.rounds - self.round - 1) * sum(self._took_s.get(series, usual_s) for series in running)
         left_s = self.left_in_round * usual_s + later
         return left_s if self.policy.budget_s is None else min(left_s, max(0.0, self.policy.budget_s - self.elapsed_s()))
 
@@ -89,8 +90,8 @@ class Progress:
         of = f" of {self.policy.rounds}" if self.round < self.policy.rounds else " (extra, for the widest intervals)"
         return f"round {self.round + 1}{of}, {self.left_in_round} case{'' if self.left_in_round == 1 else 's'} left"
 
-    def _has_ended(self, case: Case) -> bool:
-        measurements = self.measurements.get(case.id, [])
+    def _has_ended(self, series: Series) -> bool:
+        measurements = self.measurements.get(series, [])
         return any(measurement.status is not Status.OK for measurement in measurements[-1:])
 
 
@@ -100,13 +101,13 @@ class PlainLines(Observer):
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
 
-    def round_started(self, number: int, cases: int) -> None:
+    def round_started(self, number: int, tasks: int) -> None:
         """Note it."""
-        self._progress.round_started(number, cases)
+        self._progress.round_started(number, tasks)
 
-    def case_started(self, case: Case, number: int) -> None:
+    def case_started(self, series: Series, number: int) -> None:
         """Note it."""
-        self._progress.case_started(case)
+        self._progress.case_started(series)
 
     def case_ended(self, measurement: Measurement) -> None:
         """Write the line."""
@@ -114,7 +115,7 @@ class PlainLines(Observer):
         medians = per_round([measurement]).median_s
         ended = units.seconds(medians[0]) if medians else measurement.status.value
         reason = f": {measurement.reason}" if measurement.reason else ""
-        click.echo(units.one_line(f"{self._progress.where()}: {measurement.case.id} {ended}{reason}"), err=True)
+        click.echo(units.one_line(f"{self._progress.where()}: {measurement.series} {ended}{reason}"), err=True)
 
 
 class LiveTable(Observer):
@@ -126,23 +127,23 @@ class LiveTable(Observer):
         self._show = show
         self._height = height
         # A case's row changes only when that case ends, so each is computed once a round.
-        self._rows = {case.id: (planned_row(case), Rounds()) for case in progress.cases}
-        for case_id, measurements in progress.measurements.items():
-            self._rows[case_id] = self._entry(measurements)
+        self._rows = {task.series: ({**planned_row(task.case), "case.run": task.side.name}, Rounds()) for task in progress.tasks}
+        for series, measurements in progress.measurements.items():
+            self._rows[series] = self._entry(measurements)
 
-    def round_started(self, number: int, cases: int) -> None:
+    def round_started(self, number: int, tasks: int) -> None:
         """Note it; the first case draws."""
-        self._progress.round_started(number, cases)
+        self._progress.round_started(number, tasks)
 
-    def case_started(self, case: Case, number: int) -> None:
+    def case_started(self, series: Series, number: int) -> None:
         """Say what is measured now."""
-        self._progress.case_started(case)
+        self._progress.case_started(series)
         self.draw()
 
     def case_ended(self, measurement: Measurement) -> None:
         """Fill in its row."""
         self._progress.case_ended(measurement)
-        self._rows[measurement.case.id] = self._entry(self._progress.measurements[measurement.case.id])
+        self._rows[measurement.series] = self._entry(self._progress.measurements[measurement.series])
         self.draw()
 
     def draw(self) -> None:
@@ -154,19 +155,20 @@ class LiveTable(Observer):
 
         entries = list(self._rows.values())
         current = self._progress.current
-        position = list(self._rows).index(current.id) if current else 0
+        position = list(self._rows).index(current) if current else 0
         # Beside the rows: two lines of status, the table's head and frame, and one that the terminal keeps.
         visible = _window(len(entries), max(3, self._height() - 8), position)
         rows, rounds = zip(*entries[visible.start : visible.stop], strict=True)
         left_s = self._progress.left_s()
         left = "" if left_s is None else f", about {units.clock_time(left_s)} left"
         status = Text(f"{self._progress.where()}, {units.clock_time(self._progress.elapsed_s())} gone{left}", style="bold")
-        doing = f"now {current.id}" if current else f"writing {self._path}"
+        doing = f"now {current}" if current else f"writing {self._path}"
         now = Text(units.one_line(doing), style="dim", no_wrap=True, overflow="ellipsis")
         self._show(Group(results_table(rows, rounds), status, now))
 
     def _entry(self, measurements: Sequence[Measurement]) -> tuple[Row, Rounds]:
-        return summarise(measurements, self._progress.policy.target), per_round(measurements)
+        row = summarise(measurements, self._progress.policy.target)
+        return {**row, "case.run": measurements[0].side}, per_round(measurements)
 
 
 def _window(count: int, height: int, position: int) -> range:

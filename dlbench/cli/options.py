@@ -1,13 +1,15 @@
-"""The options that ``list`` and ``run`` share, and what they mean: suites, and the cases that they plan."""
+"""The options that several commands share, and what those of planning come to: suites, and their cases."""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
 from dlbench.core.model import Case, Policy, Signature
+from dlbench.core.units import parse_duration
 from dlbench.harness.planning import check, overridden, plan, policy_of, workload_names
 from dlbench.harness.selection import compile_expression
 from dlbench.harness.suite import Suite, load_all
@@ -19,7 +21,21 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 Hello = Callable[[Sequence[str], Sequence[str]], Mapping[str, Any]]
 """Asks a measuring process, given plugins and workloads, what there is: see `dlbench.harness.worker.hello`."""
 
-_DECORATORS = (
+
+class Duration(click.ParamType[float]):
+    """``90s``, ``1.5m`` and the like, as seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read it, or fail with the sentence of `parse_duration`."""
+        try:
+            return parse_duration(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+_PLANNING = (
     click.argument("names", nargs=-1, metavar="[SUITE]..."),
     click.option("-k", "expression", metavar="EXPR", help="Only cases whose id matches: words, and, or, not, parentheses."),
     click.option(
@@ -34,7 +50,27 @@ _DECORATORS = (
 
 def planning_options(command: Command) -> Command:
     """Add SUITE…, -k, --set, --device and --plugin; the command gets names, expression, settings, device_words and plugins."""
-    for decorator in reversed(_DECORATORS):
+    return _decorated(command, _PLANNING)
+
+
+def measuring_options(rounds: str, budget: str) -> Callable[[Command], Command]:
+    """Add -o, --rounds, --budget, --timeout, --seed and --isolation; what rounds and budget do is the command's to say."""
+    from dlbench.harness.runner import Isolation
+
+    isolation = "What a CPU case gets: a fork, a new interpreter (spawn), or none of its own (default: fork on Linux, else spawn)."
+    decorators = (
+        click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Result file; never overwritten."),
+        click.option("--rounds", type=click.IntRange(1, 1000), help=rounds),
+        click.option("--budget", type=Duration(), help=budget),
+        click.option("--timeout", type=Duration(), help="Deadline of one case in one round (default: the suite's, 60s)."),
+        click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Of the inputs and the order (default: a new one, recorded)."),
+        click.option("--isolation", type=click.Choice(get_args(Isolation)), help=isolation),
+    )
+    return lambda command: _decorated(command, decorators)
+
+
+def _decorated(command: Command, decorators: Sequence[Callable[[Command], Command]]) -> Command:
+    for decorator in reversed(decorators):
         command = decorator(command)
     return command
 

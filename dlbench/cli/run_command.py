@@ -1,54 +1,34 @@
 """``dlbench run``: plan, measure round after round into one file, and print who wins."""
 
 import secrets
-import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, get_args
 
 import click
 
 from dlbench.cli import session as sessions
 from dlbench.cli.list_command import write_plan
-from dlbench.cli.options import planned, planning_options
+from dlbench.cli.measuring import Recording
+from dlbench.cli.options import measuring_options, planned, planning_options
 from dlbench.cli.show_command import FORMATS, write_results
 from dlbench.core.errors import DeviceFault, ExitCode, UsageError
 from dlbench.core.model import Status
 from dlbench.core.store import load
-from dlbench.core.units import parse_duration
 from dlbench.harness.host import Host, greet
 from dlbench.harness.interruption import Interruption
-from dlbench.harness.runner import Isolation, default_isolation, layout_seed, run_rounds
+from dlbench.harness.runner import Isolation, Settings, default_isolation, layout_seed
+from dlbench.harness.side import Side, Task
 
 DEFAULT_SUITE = "quick"
 
 
-class Duration(click.ParamType[float]):
-    """``90s``, ``1.5m`` and the like, as seconds."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read it, or fail with the sentence of `parse_duration`."""
-        try:
-            return parse_duration(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
 @click.command("run")
 @planning_options
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Result file; never overwritten.")
-@click.option("--rounds", type=click.IntRange(1, 1000), help="Fresh processes to measure each case in (default: the suite's, 7).")
-@click.option("--budget", type=Duration(), help="Time for the whole run, such as 90s or 10m; what is left buys more rounds.")
-@click.option("--timeout", type=Duration(), help="Deadline of one case in one round (default: the suite's, 60s).")
-@click.option("--gate", is_flag=True, help="As many rounds as a later comparison needs to be able to fail: ten or more.")
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Of the inputs and the order (default: a new one, recorded).")
-@click.option(
-    "--isolation",
-    type=click.Choice(get_args(Isolation)),
-    help="What a CPU case gets: a fork, a new interpreter (spawn), or none of its own (default: fork on Linux, else spawn).",
+@measuring_options(
+    rounds="Fresh processes to measure each case in (default: the suite's, 7).",
+    budget="Time for the whole run, such as 90s or 10m; what is left buys more rounds.",
 )
+@click.option("--gate", is_flag=True, help="As many rounds as a later comparison needs to be able to fail: ten or more.")
 @click.option("--resume", type=click.Path(path_type=Path), metavar="FILE", help="Go on with an interrupted run, as it was planned.")
 @click.option("--dry-run", is_flag=True, help="Only print what would be measured, and an estimate of the time.")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True, help="What to write to stdout.")
@@ -62,9 +42,9 @@ def command(
     rounds: int | None,
     budget: float | None,
     timeout: float | None,
-    gate: bool,
     seed: int | None,
     isolation: Isolation | None,
+    gate: bool,
     resume: Path | None,
     dry_run: bool,
     form: str,
@@ -116,54 +96,39 @@ def command(
             if dry_run:
                 write_plan(plan, form)
                 return ExitCode.OK
+            side = Side({device.id: device.name for device in plan.devices}, plugins)
+            tasks = [Task(case, side) for case in plan.cases]
+            policy = sessions.policy_for(plan, changes, len(tasks) if gate else None)
             session = sessions.start(
                 plan,
+                tasks,
+                Settings(policy, seed, isolation, threads),
                 expression=expression,
                 include_absent=not device_words,
                 plugins=plugins,
-                changes=changes,
-                gate=gate,
-                seed=seed,
-                isolation=isolation,
-                threads=threads,
                 output=output,
             )
         return _measure(session, host, interruption, form)
 
 
 def _measure(session: sessions.Session, host: Host, interruption: Interruption, form: str) -> ExitCode:
-    """Run the rounds, write the footer and the results, and say which code to exit with."""
+    """Run the rounds, write the results, and say which code to exit with."""
     from dlbench.analysis.table import collect
-    from dlbench.cli.live import screen
-    from dlbench.harness.environment import read_state
 
-    writer = session.open_writer()
-    started, fault = time.monotonic(), None
-    try:
-        with screen(session, writer.path) as observer:
-            rounds = run_rounds(
-                session.cases,
-                session.settings,
-                interruption,
-                lambda measurement: writer.append(measurement.to_json()),
-                observer,
-                session.done,
-                host,
-            )
-        if not interruption.requested:
-            seconds = time.monotonic() - started
-            writer.append({"kind": "footer", "rounds": rounds, "seconds": seconds, "state": read_state(session.devices)})
-    except DeviceFault as error:
-        fault = error
-    finally:
-        writer.close()
-    results = collect((writer.path,))
+    fault = None
+    with Recording(session, interruption) as recording:
+        try:
+            recording.measure(session, {None: host})
+            recording.finish()
+        except DeviceFault as error:
+            fault = error
+    results = collect((recording.path,))
     write_results(results, None, form)
-    click.echo(f"saved in {writer.path}", err=True)
+    click.echo(f"saved in {recording.path}", err=True)
     if fault:
         raise fault
     if interruption.requested:
-        click.echo(f"interrupted; go on with: dlbench run --resume {writer.path}", err=True)
+        click.echo(f"interrupted; go on with: dlbench run --resume {recording.path}", err=True)
         return ExitCode(128 + interruption.requested)
     failed = any(Status(status).is_failure for status in results.frame["case.status"])
     return ExitCode.CASES_FAILED if failed else ExitCode.OK

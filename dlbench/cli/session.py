@@ -1,4 +1,4 @@
-"""A run about to start: its cases and settings, from options or from the header of the file that it goes on with."""
+"""A run about to start: what it measures and how, from options or from the header of the file that it goes on with."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 from dlbench import __version__
 from dlbench.cli.options import Planned
 from dlbench.core.errors import ResultFileError, UsageError
-from dlbench.core.model import Case, Measurement, Policy, Signature
+from dlbench.core.model import Measurement, Policy, Signature
 from dlbench.core.stats import rounds_for_gate
 from dlbench.core.store import ResultWriter, RunFile
 from dlbench.harness import devices as machine
 from dlbench.harness import environment
 from dlbench.harness.planning import check, plan
-from dlbench.harness.runner import Isolation, Settings
+from dlbench.harness.runner import Settings
 from dlbench.harness.selection import compile_expression
+from dlbench.harness.side import Side, Task
 from dlbench.harness.suite import Suite
 
 if TYPE_CHECKING:
@@ -27,63 +28,71 @@ if TYPE_CHECKING:
 class Session:
     """What is left to do, and where it goes."""
 
-    cases: tuple[Case, ...]
+    tasks: tuple[Task, ...]
     settings: Settings
     devices: "tuple[Device, ...]"
     open_writer: Callable[[], ResultWriter]
     done: tuple[Measurement, ...] = ()
+    first_round: int = 0
+
+
+def policy_for(planned: Planned, changes: Mapping[str, Any], gate_over: int | None = None) -> Policy:
+    """Return the policy of a run: that of its suites, changed where the user set a field (None where not).
+
+    ``gate_over``: as many rounds as a gate over so many cases needs.
+    """
+    policy = planned.policy
+    if gate_over is not None:
+        enough = rounds_for_gate(gate_over)
+        policy = replace(policy, rounds=enough, max_rounds=enough, budget_s=None)
+    return _changed(policy, changes)
 
 
 def start(
     planned: Planned,
+    tasks: Sequence[Task],
+    settings: Settings,
     *,
     expression: str | None,
     include_absent: bool,
     plugins: Sequence[str],
-    changes: Mapping[str, Any],
-    gate: bool,
-    seed: int,
-    isolation: Isolation,
-    threads: int,
     output: Path | None,
+    sides: Mapping[str, Any] | None = None,
 ) -> Session:
-    """Make the session of a new run. ``changes`` are fields of the policy that the user set, None where not."""
-    cases = tuple(planned.cases)
-    policy = _changed(planned.policy, changes)
-    if gate:
-        enough = rounds_for_gate(len(cases))
-        policy = replace(policy, rounds=enough, max_rounds=enough, budget_s=None)
-    settings = Settings(
-        policy=policy,
-        seed=seed,
-        isolation=isolation,
-        threads=threads,
-        devices={device.id: device.name for device in planned.devices},
-        plugins=tuple(plugins),
-    )
-    path = output or Path("results") / f"{'-'.join(suite.name for suite in planned.suites)}-{datetime.now(UTC):%Y%m%d-%H%M%S}.jsonl"
+    """Make the session of a new run. ``sides``: of an A/B, what the header says of each side; the software is then a side's."""
+    names = [*(("ab",) if sides else ()), *(suite.name for suite in planned.suites)]
+    path = output or Path("results") / f"{'-'.join(names)}-{datetime.now(UTC):%Y%m%d-%H%M%S}.jsonl"
+    where = environment.fingerprint(planned.hello, planned.devices)
+    if sides:
+        where = {key: value for key, value in where.items() if key not in ("stack", "stack_key")}
     header = {
         "dlbench": __version__,
         "suites": [suite.to_json() for suite in planned.suites],
         "expression": expression,
         "include_absent": include_absent,
         "plugins": list(plugins),
-        "policy": asdict(policy),
+        "policy": asdict(settings.policy),
         "seed": settings.seed,
-        "isolation": isolation,
-        "planned": {"count": len(cases)},
+        "isolation": settings.isolation,
+        "planned": {"count": len(tasks)},
         "devices": [device.to_json() for device in planned.devices],
-        "environment": environment.fingerprint(planned.hello, planned.devices),
+        "environment": where,
+        **({"sides": sides} if sides else {}),
     }
-    return Session(cases, settings, planned.devices, lambda: ResultWriter.create(path, header))
+    return Session(tuple(tasks), settings, planned.devices, lambda: ResultWriter.create(path, header))
 
 
 def go_on(run: RunFile, hello: Mapping[str, Any], changes: Mapping[str, Any], threads: int) -> Session:
     """Make the session of an interrupted run from its file: the same cases, seed and policy, on the same machine.
 
-    Raises UsageError where this machine or its software differs from what the file was measured with.
+    Raises UsageError where this machine or its software differs from what the file was measured with, and for an A/B.
     """
     header = run.header
+    if "sides" in header:
+        raise UsageError(
+            f"{run.path} is an A/B, which can't be resumed: its sides may not be what they were, and are compared because they were "
+            "measured in turn; start dlbench ab again"
+        )
     try:
         suites = [Suite.from_json(suite) for suite in header["suites"]]
         signatures = {each["name"]: Signature.from_json(each) for each in hello["signatures"]}
@@ -96,19 +105,19 @@ def go_on(run: RunFile, hello: Mapping[str, Any], changes: Mapping[str, Any], th
             seed=header["seed"],
             isolation=header["isolation"],
             threads=threads,
-            devices={device.id: device.name for device in devices},
-            plugins=tuple(header["plugins"]),
         )
+        side = Side({device.id: device.name for device in devices}, tuple(header["plugins"]))
         if differences := environment.differences(before, now):
             raise UsageError(
                 f"{run.path} can't be resumed here, its rows would not be of one machine: {'; '.join(differences)}; start a new run instead"
             )
         only = compile_expression(header["expression"]) if header["expression"] else None
         check(suites, signatures)
-        cases = tuple(plan(suites, signatures, ids, only=only, include_absent=header["include_absent"]))
+        cases = plan(suites, signatures, ids, only=only, include_absent=header["include_absent"])
+        tasks = tuple(Task(case, side) for case in cases)
     except (KeyError, TypeError, AttributeError) as error:
         raise ResultFileError(f"{run.path}, line 1: the header lacks what a run needs to go on ({error}); start a new run") from error
-    return Session(cases, settings, devices, lambda: ResultWriter.resume(run), run.measurements)
+    return Session(tasks, settings, devices, lambda: ResultWriter.resume(run), run.measurements)
 
 
 def _changed(policy: Policy, changes: Mapping[str, Any]) -> Policy:

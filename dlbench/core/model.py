@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
-from typing import Any, Literal, Protocol, Self, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, Self, TypeVar
 
 Value = int | float | str | bool
 """What a parameter of a workload can be."""
@@ -255,6 +255,21 @@ class Transfer:
     d2h_s: float
 
 
+class Series(NamedTuple):
+    """What rounds belong to: one case on one side."""
+
+    side: str | None
+    case: str
+    """Its id."""
+
+    def __str__(self) -> str:
+        return self.case if self.side is None else f"{self.side}: {self.case}"
+
+
+CONFIRMING = "-confirm"
+"""How the name of a side ends in the rounds that confirm what its first ones said."""
+
+
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """One case in one round: one line of the result file."""
@@ -264,6 +279,8 @@ class Measurement:
     status: Status
     reason: str | None = None
     """The sentence that goes with any status but ``ok``."""
+    side: str | None = None
+    """Of an A/B: ``a``, ``b``, or ``a-confirm`` and ``b-confirm`` where it was measured again; None in a plain run."""
     device_name: str | None = None
     threads: int | None = None
     samples: Samples | None = None
@@ -280,6 +297,11 @@ class Measurement:
     """Why a group of columns is null: ``transfer``, ``memory``, …"""
     started: str = ""
     """UTC, ISO 8601."""
+
+    @property
+    def series(self) -> Series:
+        """What this round belongs to."""
+        return Series(self.side, self.case.id)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data; groups that are empty are left out."""
@@ -324,7 +346,7 @@ class Measurement:
 _MOST = 1e100  # nothing that is measured comes near, and squares and sums of such numbers are still finite
 _NUMBERS = frozenset(("items", "flops", "bytes", "threads", "round"))
 _COUNTS = frozenset(("threads", "round", "peak_bytes", "reserved_bytes", "host_peak_bytes", "h2d_bytes", "d2h_bytes"))
-_TEXTS = frozenset(("reason", "device_name", "started"))
+_TEXTS = frozenset(("reason", "side", "device_name", "started"))
 _SHARED = ("device_name", "math", "nulls")
 _PLAIN = frozenset((int, float, str, bool))
 _OBJECTS = {"values": frozenset((int, float, bool)), "math": _PLAIN, "nulls": frozenset((str,))}

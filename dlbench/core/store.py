@@ -42,8 +42,10 @@ class RunFile:
 class ResultWriter:
     """Appends lines and syncs each one; never reads the file back."""
 
-    def __init__(self, path: Path, descriptor: int, size: int) -> None:
+    def __init__(self, path: Path, descriptor: int, size: int, advice: str) -> None:
         self.path = path
+        self._advice = advice
+        """What to do once there is room again."""
         self._descriptor = descriptor
         self._size = size
 
@@ -55,11 +57,11 @@ class ResultWriter:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         except OSError as error:
             if path.exists():
-                raise UsageError(
-                    f"{path} exists and is never overwritten; choose another name, or go on with it: dlbench run --resume {path}"
-                ) from error
+                go_on = "" if "sides" in header else f", or go on with it: dlbench run --resume {path}"
+                raise UsageError(f"{path} exists and is never overwritten; choose another name{go_on}") from error
             raise OutputError.of(path, error) from error
-        writer = cls(path, descriptor, 0)
+        advice = "make room, then start it again" if "sides" in header else f"make room, then dlbench run --resume {path}"
+        writer = cls(path, descriptor, 0, advice)
         writer.append({"kind": "header", "schema": SCHEMA, **header})
         return writer
 
@@ -73,7 +75,7 @@ class ResultWriter:
             os.lseek(descriptor, size, os.SEEK_SET)
         except OSError as error:
             raise OutputError.of(run.path, error) from error
-        return cls(run.path, descriptor, size)
+        return cls(run.path, descriptor, size, f"make room, then dlbench run --resume {run.path}")
 
     def append(self, record: Record) -> None:
         """Write one line and wait until it is on the disk.
@@ -90,8 +92,7 @@ class ResultWriter:
         except OSError as error:
             os.ftruncate(self._descriptor, self._size)
             raise OutputError(
-                f"cannot write {self.path}: {error.strerror or error}; everything measured before is kept in it: "
-                f"make room, then dlbench run --resume {self.path}"
+                f"cannot write {self.path}: {error.strerror or error}; everything measured before is kept in it: {self._advice}"
             ) from error
         self._size += written
 
@@ -172,7 +173,7 @@ def _checked_header(path: Path, record: Record | None) -> Record:
         raise ResultFileError(f"{path}, line 1: no dlbench header; give a file that dlbench run wrote")
     if record["schema"] > SCHEMA:
         raise ResultFileError(f"{path} has schema {record['schema']} and this dlbench reads up to {SCHEMA}; update dlbench")
-    for name, holds in (("policy", _is_policy), ("devices", _are_devices), ("planned", _is_count), ("environment", _is_environment)):
+    for name, holds in _HEADER_CHECKS.items():
         if name in record and not holds(record[name]):
             raise ResultFileError(f"{path}, line 1: the header's {name} is not what dlbench run writes; the file was edited or damaged")
     return record
@@ -197,6 +198,20 @@ def _is_environment(environment: Any) -> bool:
         return False
     keys = all(isinstance(environment.get(name, ""), str) for name in ("machine_key", "stack_key"))
     return keys and all(isinstance(environment.get(name, {}), dict) for name in ("identity", "stack"))
+
+
+def _are_sides(sides: Any) -> bool:
+    return isinstance(sides, dict) and len(sides) == 2 and all(isinstance(name, str) and _is_environment(sides[name]) for name in sides)
+
+
+_HEADER_CHECKS = {
+    "policy": _is_policy,
+    "devices": _are_devices,
+    "planned": _is_count,
+    "environment": _is_environment,
+    "sides": _are_sides,
+}
+"""What readers rely on; a header may lack any of them."""
 
 
 def _measurement(path: Path, number: int, record: Record, earlier: Mapping[str, Measurement]) -> Measurement:

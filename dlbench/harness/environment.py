@@ -74,11 +74,16 @@ def read_state(devices: Sequence[Device], *, root: Path = Path("/"), pynvml: nvm
     }
 
 
-def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """Name each entry of identity and stack that differs between two fingerprints: ``stack.driver: '575.57' against '580.65'``."""
-    left, right = (_leaves("identity", each.get("identity") or {}) | _leaves("stack", each.get("stack") or {}) for each in (a, b))
+def differences(a: Mapping[str, Any], b: Mapping[str, Any], blocks: Sequence[str] = ("identity", "stack")) -> list[str]:
+    """Name each entry of those blocks that differs between two fingerprints: ``stack.driver: '575.57' against '580.65'``."""
+    left, right = ({path: end for name in blocks for path, end in _leaves(name, each.get(name) or {}).items()} for each in (a, b))
     paths = dict.fromkeys([*left, *right])
     return [f"{path}: {_said(left, path)} against {_said(right, path)}" for path in paths if _said(left, path) != _said(right, path)]
+
+
+def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return variables as they may stand in a file: folders cut off, and of one whose name sounds secret only that it is there."""
+    return {name: "…" if _PRIVATE_NAME.search(name) else _without_folders(value) for name, value in environ.items()}
 
 
 def _identity(devices: Sequence[Device], root: Path) -> dict[str, Any]:
@@ -183,7 +188,13 @@ def _provenance(devices: Sequence[Device], argv: Sequence[str]) -> dict[str, Any
 
 
 def _without_folders(argument: str) -> str:
-    """Reduce each path in an argument to its last component; an option before it stays: ``--output=/a/b.jsonl``, ``-o/a/b.jsonl``."""
+    """Reduce each path in an argument to its last component; an option before it stays: ``--output=/a/b.jsonl``, ``-o/a/b.jsonl``.
+
+    Of ``NAME=VALUE`` with a name that sounds secret, as an A/B takes variables of the environment, the value goes as well.
+    """
+    variable = re.fullmatch(r"(?:--[ab]-env=)?([A-Za-z_]\w*)=.*", argument, re.DOTALL)
+    if variable and _PRIVATE_NAME.search(variable[1]):
+        return f"{argument[: variable.end(1)]}=…"
     return re.sub(r"(^-[A-Za-z](?=[/\\~.]))?[^=,]*[/\\]", r"\1", argument)
 
 

@@ -3,15 +3,16 @@
 import json
 import os
 import random
+import re
 import select
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +20,19 @@ import dlbench
 from dlbench.core.errors import Interrupted, WorkerError
 from dlbench.harness.interruption import Interruption
 
-_START = "import sys; sys.path.insert(0, {root!r}); from dlbench.harness.worker import main; main()"
+# This dlbench and nothing beside it, wherever it lies: its folder may hold the packages of another interpreter, torch among them.
+_START = """
+import sys
+if sys.version_info < (3, 11):
+    sys.exit("too old: Python %d.%d" % tuple(sys.version_info[:2]))
+import importlib.util
+spec = importlib.util.spec_from_file_location("dlbench", {package!r})
+sys.modules["dlbench"] = package = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(package)
+from dlbench.harness.worker import main
+main()
+"""
+_LEAST_TORCH = (2, 6)
 _START_S = 120.0
 """Patience for importing torch and meeting the devices, on a cold disk too; no case is under way then."""
 _TRACEBACK = ("File ", "Current thread", "Thread ", "Stack ", "Extension modules", "<no Python frame>")
@@ -27,6 +40,21 @@ _TRACEBACK = ("File ", "Current thread", "Thread ", "Stack ", "Extension modules
 
 Mode = Literal["fork", "stay"]
 """Whether the process forks for every request or does them itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """The Python that a measuring process runs in, which needs torch and nothing else, and where and with what it is started."""
+
+    python: str = sys.executable
+    environ: Mapping[str, str] = field(default_factory=dict)
+    """On top of this process's own environment."""
+    folder: Path | None = None
+    """Where it runs, from where it imports first; None: where this process runs."""
+
+    def environment(self) -> dict[str, str]:
+        """Return all variables that it is started with, but for those of dlbench's own."""
+        return {**os.environ, **self.environ}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +70,9 @@ class Ending:
 class Host:
     """One measuring process. Use as a context manager: leaving it ends the process and all it started."""
 
-    def __init__(self, mode: Mode, threads: int, seed: int, interruption: Interruption) -> None:
+    def __init__(self, mode: Mode, threads: int, seed: int, interruption: Interruption, interpreter: Interpreter = Interpreter()) -> None:
         self.mode = mode
+        self.interpreter = interpreter
         self.usable = True
         self._interruption = interruption
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  # end() closes it
@@ -54,18 +83,24 @@ class Host:
         self._replies, reply_write = os.pipe()
         lifeline_read, self._lifeline = os.pipe()
         handed = (request_read, reply_write, lifeline_read)
-        code = _START.format(root=str(Path(dlbench.__file__).parent.parent))
+        code = _START.format(package=str(Path(dlbench.__file__).resolve()))
         try:
             # Its own session, so that Ctrl-C at the terminal reaches only the parent, which decides.
             self._process = subprocess.Popen(
-                [sys.executable, "-c", code, mode, *map(str, handed)],
+                [interpreter.python, "-c", code, mode, *map(str, handed)],
                 stdin=subprocess.DEVNULL,
                 stdout=self._said,
                 stderr=self._said,
                 pass_fds=handed,
                 start_new_session=True,
-                env=_environment(threads, seed),
+                cwd=interpreter.folder,
+                env={**interpreter.environment(), **own_variables(threads, seed)},
             )
+        except OSError as error:
+            for descriptor in (self._requests, self._replies, self._lifeline):
+                os.close(descriptor)
+            self._said.close()
+            raise WorkerError(f"cannot start {interpreter.python}: {error.strerror or error}; give the path of a Python") from error
         finally:
             for descriptor in handed:
                 os.close(descriptor)
@@ -167,30 +202,38 @@ class Host:
         return f"{how}; it said: {last}" if last else how
 
 
-def greet(host: Host, plugins: Sequence[str], workloads: Sequence[str], threads: int) -> dict[str, Any]:
-    """Ask a new process what there is. Raises WorkerError, in its own words, if it can't say."""
-    ending = host.ask({"op": "hello", "plugins": list(plugins), "workloads": list(workloads), "threads": threads})
+def greet(host: Host, plugins: Sequence[str], workloads: Sequence[str], threads: int, not_from: Path | None = None) -> dict[str, Any]:
+    """Ask a new process what there is, with no module imported from ``not_from``.
+
+    Raises WorkerError, in its own words, if it can't say, or if it lacks what measuring needs.
+    """
+    names = {"plugins": list(plugins), "workloads": list(workloads), "not_from": not_from and str(not_from)}
+    ending = host.ask({"op": "hello", "threads": threads, **names})
+    name = Path(host.interpreter.python).name
     if ending.how == "replied" and ending.reply is not None and "error" not in ending.reply:
+        torch = str(ending.reply["versions"]["torch"])
+        if (found := re.match(r"(\d+)\.(\d+)", torch)) and tuple(map(int, found.groups())) < _LEAST_TORCH:
+            raise WorkerError(f"{name} has torch {torch}; dlbench needs torch 2.6 or later")
         return ending.reply
     if ending.how == "interrupted":
         raise Interrupted
     if ending.reply is not None:
         raise WorkerError(ending.reply["error"])
     if ending.how == "died" and "No module named 'torch'" in ending.sentence:
-        raise WorkerError(
-            f"torch is not installed for {Path(sys.executable).name}; dlbench measures the torch you have: install torch 2.6 or later"
-        )
+        raise WorkerError(f"torch is not installed for {name}; dlbench measures the torch you have: install torch 2.6 or later")
+    if ending.how == "died" and (old := re.search(r"too old: (Python [\d.]+)", ending.sentence)):
+        raise WorkerError(f"{name} is {old[1]}; the measuring process needs Python 3.11 or later")
     raise WorkerError(f"the measuring process could not start: it {ending.sentence or ending.how}")
 
 
-def _environment(threads: int, seed: int) -> dict[str, str]:
-    """Each round gets its own hash seed and its own size of the environment, which shifts the stack: layout luck is averaged out.
+def own_variables(threads: int, seed: int) -> dict[str, str]:
+    """Return what dlbench itself puts into the environment of a measuring process.
 
+    Each round gets its own hash seed and its own size of the environment, which shifts the stack: layout luck is averaged out.
     Mytkowicz and others, Producing Wrong Data Without Doing Anything Obviously Wrong, ASPLOS 2009.
     """
     chance = random.Random(seed)
     return {
-        **os.environ,
         "PYTHONHASHSEED": str(chance.randrange(2**32)),
         "DLBENCH_PADDING": "x" * chance.randrange(4096),
         "OMP_NUM_THREADS": str(threads),

@@ -2,6 +2,8 @@
 
 import os
 import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Self
 
@@ -16,10 +18,20 @@ class Interruption:
         self.requested: signal.Signals | None = None
         self._read, self._write = os.pipe()
         self._previous: dict[signal.Signals, object] = {}
+        self._before_exit: list[Callable[[], object]] = []
 
     def fileno(self) -> int:
         """Return a descriptor that is readable once a signal has come."""
         return self._read
+
+    @contextmanager
+    def before_exit(self, action: Callable[[], object]) -> Iterator[None]:
+        """While entered, the action, which must not raise, is done before a second signal ends the program."""
+        self._before_exit.append(action)
+        try:
+            yield
+        finally:
+            self._before_exit.remove(action)
 
     def __enter__(self) -> Self:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -35,6 +47,8 @@ class Interruption:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.requested is not None:
+            for action in self._before_exit:
+                action()
             os._exit(128 + number)
         self.requested = signal.Signals(number)
         os.write(self._write, b"!")

@@ -123,6 +123,20 @@ def load_plugin(plugin: str) -> None:
         raise UsageError(f"plugin '{plugin}' does not import: {type(error).__name__}: {error}") from error
 
 
+def refuse_imports_from(folder: str | None) -> None:
+    """Raise UsageError if a module of the user's was imported from there: what is measured shall be another state of that folder."""
+    if folder is None:
+        return
+    own = (sys.prefix, sys.base_prefix)  # an environment may lie in the folder, and is no part of its state
+    for name, module in list(sys.modules.items()):
+        path = Path(getattr(module, "__file__", None) or "/")
+        if name.split(".")[0] != "dlbench" and path.is_relative_to(folder) and not any(map(path.is_relative_to, own)):
+            raise UsageError(
+                f"module '{name}' was imported from the checkout itself and not from the reference; "
+                "give that side an environment whose PYTHONPATH leads to it, such as PYTHONPATH=src"
+            )
+
+
 def read_signature(function: WorkloadFunction, tags: tuple[str, ...] = ()) -> Signature:
     """Turn a workload function's signature into data. Raises UsageError where a type says too little."""
     return Signature(function.__name__, (inspect.getdoc(function) or "").partition("\n")[0], tuple(_parameters(function)), tags)

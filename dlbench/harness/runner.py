@@ -10,18 +10,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
 from typing import Any, Literal
 
 from dlbench.core.errors import DeviceFault
-from dlbench.core.model import Case, Measurement, Policy, Status
+from dlbench.core.model import Measurement, Policy, Series, Status
 from dlbench.harness.host import Ending, Host, Mode, greet
 from dlbench.harness.interruption import Interruption
 from dlbench.harness.probes import available_memory, oom_kills
+from dlbench.harness.side import Side, Task
 from dlbench.harness.stopping import EnoughRounds
 
 Isolation = Literal["fork", "spawn", "none"]
 Lane = Literal["cpu", "accelerator"]
-"""A round has at most two measuring processes: one that forks for the CPU's cases, one that does the accelerators'."""
+"""A side has at most two measuring processes a round: one that forks for the CPU's cases, one that does the accelerators'."""
 
 
 def default_isolation() -> Isolation:
@@ -35,33 +37,30 @@ _FAULTS_TO_STOP = 2
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a run needs to know beside its cases."""
+    """What a run needs to know beside what there is to measure."""
 
     policy: Policy
     seed: int
     isolation: Isolation
     threads: int
-    devices: Mapping[str, str | None]
-    """Devices of this machine: id to name."""
-    plugins: tuple[str, ...] = ()
 
 
 class Observer:
     """Is told what happens; does nothing itself."""
 
-    def round_started(self, number: int, cases: int) -> None:
-        """Round ``number`` (from 0) begins with so many cases."""
+    def round_started(self, number: int, tasks: int) -> None:
+        """Round ``number`` (from 0) begins with so many cases, each counted on each side."""
 
-    def case_started(self, case: Case, number: int) -> None:
+    def case_started(self, series: Series, number: int) -> None:
         """A case is about to be measured."""
 
     def case_ended(self, measurement: Measurement) -> None:
         """A case was measured, or ended otherwise."""
 
 
-def layout_seed(seed: int, number: int) -> int:
-    """Return what decides the hash seed and environment of a round's processes."""
-    return seed * 1_000_003 + number
+def layout_seed(seed: int, number: int, side: str | None = None) -> int:
+    """Return what decides the hash seed and environment of a round's processes, which differ between the sides, too."""
+    return seed * 1_000_003 + number + (zlib.crc32(side.encode()) << 64 if side else 0)
 
 
 class Hosts:
@@ -70,21 +69,23 @@ class Hosts:
     def __init__(self, settings: Settings, interruption: Interruption, number: int) -> None:
         self._settings = settings
         self._interruption = interruption
-        self._seed = layout_seed(settings.seed, number)
-        self._hosts: dict[Lane, Host] = {}
+        self._number = number
+        self._hosts: dict[tuple[str | None, Lane], Host] = {}
 
-    def adopt(self, host: Host) -> None:
+    def adopt(self, side: str | None, host: Host) -> None:
         """Take over the process that said what there is, which has met the accelerators: the first round need not start another."""
-        self._hosts["accelerator"] = host
+        self._hosts[side, "accelerator"] = host
 
-    def ask(self, request: dict[str, Any], device: str, deadline_s: float) -> Ending:
-        """Have one request done in the process that fits the device and the isolation."""
+    def ask(self, request: dict[str, Any], side: Side, device: str, deadline_s: float) -> Ending:
+        """Have one request done in the process that fits the side, the device and the isolation."""
         isolation = self._settings.isolation
         lane: Lane = "cpu" if device == "cpu" and isolation != "none" else "accelerator"
-        host = self._hosts.get(lane)
+        host = self._hosts.get((side.name, lane))
         if host is None or not host.usable:
             mode: Mode = "fork" if lane == "cpu" and isolation == "fork" else "stay"
-            host = self._hosts[lane] = Host(mode, self._settings.threads, self._seed, self._interruption)
+            layout = layout_seed(self._settings.seed, self._number, side.name)
+            host = Host(mode, self._settings.threads, layout, self._interruption, side.interpreter)
+            self._hosts[side.name, lane] = host
         ending = host.ask(request, deadline_s)
         fault = ending.reply is not None and ending.reply.get("fault")
         if fault or (lane == "cpu" and isolation == "spawn"):
@@ -98,97 +99,110 @@ class Hosts:
 
 
 def run_rounds(
-    cases: Sequence[Case],
+    tasks: Sequence[Task],
     settings: Settings,
     interruption: Interruption,
     save: Callable[[Measurement], None],
     observer: Observer,
     done: Sequence[Measurement] = (),
-    first_host: Host | None = None,
+    first_hosts: Mapping[str | None, Host] = MappingProxyType({}),
+    first_round: int = 0,
 ) -> int:
-    """Measure the cases, round after round, until each has enough; return how many rounds the file has by then.
+    """Measure the tasks, round after round, until each has enough; return how many rounds the file has by then.
 
-    ``done`` holds what an earlier, interrupted run measured: it is not measured again. Stops early, with everything saved, when
-    ``interruption`` is requested. Raises DeviceFault where a device fails twice in a row.
+    ``done`` holds what an earlier, interrupted run measured: it is not measured again. ``first_hosts`` are those that said hello, by
+    side. Stops early, with everything saved, when ``interruption`` is requested. Raises DeviceFault where a device fails twice in a row.
     """
-    progress = _Progress(cases, settings, done)
+    progress = _Progress(tasks, settings, done)
     policy = settings.policy
     budget_s = policy.budget_s or math.inf
-    started, faults = time.monotonic(), Counter[str]()
+    started, faults = time.monotonic(), Counter[tuple[str | None, str]]()
     most = policy.max_rounds if policy.budget_s else policy.rounds
-    for number in range(most):
+    for number in range(first_round, first_round + most):
         pending = progress.pending(number)
         if progress.finished() or time.monotonic() - started + progress.expected_s(pending) > budget_s:
             break
-        random.Random(f"{settings.seed}/{number}").shuffle(pending)
         observer.round_started(number, len(pending))
         with _hosts(settings, interruption, number) as hosts:
-            if first_host is not None:
-                hosts.adopt(first_host)
-                first_host = None
-            for case in pending:
-                if number == 0 and time.monotonic() - started > budget_s:
+            for side, host in first_hosts.items():
+                hosts.adopt(side, host)
+            first_hosts = {}
+            for task in in_random_order(pending, random.Random(f"{settings.seed}/{number}")):
+                case = task.case
+                if number == first_round and time.monotonic() - started > budget_s:
                     reason = f"the budget of {budget_s:g} s was spent before its turn; give a larger --budget"
-                    measurement, fault = Measurement(case, number, Status.SKIPPED, reason), False
+                    measurement, fault = Measurement(case, number, Status.SKIPPED, reason, task.side.name), False
                 else:
-                    observer.case_started(case, number)
+                    observer.case_started(task.series, number)
                     began = time.monotonic()
-                    ended = _measured(case, number, settings, hosts)
+                    ended = _measured(task, number, settings, hosts)
                     if ended is None:
                         return progress.rounds
                     measurement, fault = ended
-                    progress.took_s[case.id] = time.monotonic() - began
+                    progress.took_s[task.series] = time.monotonic() - began
                 save(measurement)
                 progress.add(measurement)
                 observer.case_ended(measurement)
-                faults[case.device] = faults[case.device] + 1 if fault else 0
-                if faults[case.device] >= _FAULTS_TO_STOP:
+                # Each side for itself: they take turns, and one case that fails on both is no device that fails twice in a row.
+                place = task.side.name, case.device
+                faults[place] = faults[place] + 1 if fault else 0
+                if faults[place] >= _FAULTS_TO_STOP:
                     raise DeviceFault(
                         f"{case.device} failed in {_FAULTS_TO_STOP} processes in a row ({measurement.reason}); check it, then run again"
                     )
     return progress.rounds
 
 
-class _Progress:
-    """Which cases still want a round."""
+def in_random_order(tasks: Sequence[Task], chance: random.Random) -> list[Task]:
+    """Return the cases in random order, and the sides of each in random order next to each other, where they share most disturbances."""
+    shuffled = list(tasks)
+    chance.shuffle(shuffled)
+    turn: dict[str, int] = {}
+    for task in shuffled:
+        turn.setdefault(task.case.id, len(turn))
+    return sorted(shuffled, key=lambda task: turn[task.case.id])
 
-    def __init__(self, cases: Sequence[Case], settings: Settings, done: Sequence[Measurement]) -> None:
-        self._cases = cases
-        self._enough = {case.id: EnoughRounds(settings.policy) for case in cases}
-        self._ended: set[str] = set()
-        self.took_s: dict[str, float] = {}
-        """Of each case, when it was last measured here."""
+
+class _Progress:
+    """Which tasks still want a round."""
+
+    def __init__(self, tasks: Sequence[Task], settings: Settings, done: Sequence[Measurement]) -> None:
+        self._tasks = tasks
+        self._enough = {task.series: EnoughRounds(settings.policy) for task in tasks}
+        self._ended: set[Series] = set()
+        self.took_s: dict[Series, float] = {}
+        """Of each, when it was last measured here."""
         self.rounds = 0
         """Rounds that measured anything, those of the earlier run included."""
-        self._measured: set[tuple[str, int]] = set()
+        self._measured: set[tuple[Series, int]] = set()
         for measurement in done:
             # A case left out for want of a device or of time gets its chance now.
-            if measurement.case.id in self._enough and measurement.status is not Status.SKIPPED:
+            if measurement.series in self._enough and measurement.status is not Status.SKIPPED:
                 self.add(measurement)
 
     def add(self, measurement: Measurement) -> None:
-        case_id = measurement.case.id
-        self._measured.add((case_id, measurement.round))
+        series = measurement.series
+        self._measured.add((series, measurement.round))
         self.rounds = max(self.rounds, measurement.round + 1)
         if measurement.status is not Status.OK:
             # It would only end the same way, and take its deadline again.
-            self._ended.add(case_id)
+            self._ended.add(series)
         else:
             samples = measurement.samples
-            self._enough[case_id].add(statistics.median(samples.block_s) if samples else None)
+            self._enough[series].add(statistics.median(samples.block_s) if samples else None)
 
-    def pending(self, number: int) -> list[Case]:
-        return [case for case in self._cases if self._wanted(case) and (case.id, number) not in self._measured]
+    def pending(self, number: int) -> list[Task]:
+        return [task for task in self._tasks if self._wanted(task) and (task.series, number) not in self._measured]
 
-    def expected_s(self, cases: Sequence[Case]) -> float:
+    def expected_s(self, tasks: Sequence[Task]) -> float:
         """Return how long a round of these will take, as far as is known."""
-        return sum(self.took_s.get(case.id, 0.0) for case in cases)
+        return sum(self.took_s.get(task.series, 0.0) for task in tasks)
 
     def finished(self) -> bool:
-        return not any(self._wanted(case) for case in self._cases)
+        return not any(self._wanted(task) for task in self._tasks)
 
-    def _wanted(self, case: Case) -> bool:
-        return case.id not in self._ended and not self._enough[case.id].done()
+    def _wanted(self, task: Task) -> bool:
+        return task.series not in self._ended and not self._enough[task.series].done()
 
 
 @contextmanager
@@ -200,24 +214,28 @@ def _hosts(settings: Settings, interruption: Interruption, number: int) -> Itera
         hosts.end()
 
 
-def _measured(case: Case, number: int, settings: Settings, hosts: Hosts) -> tuple[Measurement, bool] | None:
-    """Measure one case in one round; None when interrupted. The flag tells of a device fault."""
-    row = Measurement(case, number, Status.SKIPPED, device_name=settings.devices.get(case.device), threads=settings.threads)
-    if case.device not in settings.devices:
-        return replace(row, reason=f"this machine has no {case.device}; it has {', '.join(settings.devices)}"), False
+def _measured(task: Task, number: int, settings: Settings, hosts: Hosts) -> tuple[Measurement, bool] | None:
+    """Do one task in one round; None when interrupted. The flag tells of a device fault."""
+    case, side = task
+    name = side.devices.get(case.device)
+    row = Measurement(case, number, Status.SKIPPED, side=side.name, device_name=name, threads=settings.threads)
+    if case.device not in side.devices:
+        who = "this machine" if side.name is None else f"side {side.name}"
+        return replace(row, reason=f"{who} has no {case.device}; it has {', '.join(side.devices)}"), False
     request = {
         "op": "measure",
-        "plugins": settings.plugins,
+        "plugins": side.plugins,
+        "not_from": side.not_from and str(side.not_from),
         "case": asdict(case),
         "round": number,
         "policy": asdict(settings.policy),
         "seed": zlib.crc32(f"{settings.seed}/{case.key}".encode()),  # the same numbers on every device and in every round
         "threads": settings.threads,
-        "device_name": settings.devices[case.device],
+        "device_name": name,
         "memory_bytes": available_memory() if settings.isolation != "none" else None,
     }
     timeout_s, kills = settings.policy.timeout_s, oom_kills()
-    ending = hosts.ask(request, case.device, timeout_s)
+    ending = hosts.ask(request, side, case.device, timeout_s)
     match ending.how:
         case "interrupted":
             return None
@@ -230,7 +248,7 @@ def _measured(case: Case, number: int, settings: Settings, hosts: Hosts) -> tupl
     assert ending.reply is not None  # noqa: S101  # how == "replied" says so
     if "error" in ending.reply:
         return replace(row, status=Status.FAILED, reason=ending.reply["error"]), False
-    return Measurement.from_json(ending.reply["measurement"]), bool(ending.reply["fault"])
+    return replace(Measurement.from_json(ending.reply["measurement"]), side=side.name), bool(ending.reply["fault"])
 
 
 def ask_hello(plugins: Sequence[str] = (), workloads: Sequence[str] = ()) -> dict[str, Any]:

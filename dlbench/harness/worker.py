@@ -60,7 +60,10 @@ def main() -> None:
             if mode == "fork":
                 _fork_and_wait(json.loads(line), replies, lifeline, case_groups)
             else:
-                fit = _answer(json.loads(line), replies)
+                request = json.loads(line)
+                fit = _answer(request, replies)
+                if fit and request["op"] == "measure":
+                    _free(request["case"]["device"])
                 _emit(replies, {"exit": 0})
                 if not fit:
                     os._exit(0)  # the exit handlers of a faulted device may hang
@@ -92,14 +95,25 @@ def _answer(request: Message, replies: int) -> bool:
         for plugin in request["plugins"]:
             registry.load_plugin(plugin)
         if request["op"] == "hello":
-            _emit(replies, {"reply": hello(request)})
+            reply = hello(request)
+            registry.refuse_imports_from(request["not_from"])
+            _emit(replies, {"reply": reply})
             return True
         measurement, fault = measure(request)
+        registry.refuse_imports_from(request["not_from"])
         _emit(replies, {"reply": {"measurement": measurement.to_json(), "fault": fault}})
         return not fault
     except DlbenchError as error:
         _emit(replies, {"reply": {"error": str(error)}})
         return True
+
+
+def _free(device_id: str) -> None:
+    """Give back what the last case held: it is not the next one's, and in an A/B the other side's process needs the device's memory."""
+    gc.collect()
+    with suppress(DlbenchError):  # the device was not there, and the case said so
+        backend, device = backends.find(device_id)
+        backend.reset_peak(device)
 
 
 def _emit(replies: int, message: Message) -> None:
@@ -153,7 +167,6 @@ def _measured(begun: Measurement, policy: Policy, request: Message) -> Measureme
         return replace(begun, status=Status.UNSUPPORTED, reason=reason)
     torch.set_num_threads(request["threads"])
     backends.set_math(dtype)
-    gc.collect()  # what an earlier case in this process left in a cycle would count as this one's memory
     backend.activate(device)
     host_memory = HostMemory()
     if backend.is_host and request["memory_bytes"]:

@@ -119,7 +119,7 @@ def test_rounds_too_few_for_any_call_say_how_many_would_do() -> None:
     comparison = compare(results(scaled(1, TEN[:3]), "base"), results(scaled(2, TEN[:3]), "new"))
     assert only(comparison).note == "no change could have been called; 5 rounds a side would probably decide it"
     assert comparison.powerless == (
-        "too few rounds: in 2 tests, two a case, none could have been called slower; 10 rounds a side would do: dlbench run --rounds 10"
+        "too few rounds: in 2 tests, two a case, none could have been called slower; 10 rounds a side would do: --rounds 10"
     )
 
 

@@ -173,7 +173,7 @@ def test_a_gate_that_could_not_have_failed_is_4_and_says_so(folder: Folder, roun
     assert done.out.endswith("1 inconclusive; exit 4\n")
     assert done.err.splitlines()[-1] == (
         "note: too few rounds: in 2 tests, two a case, none could have been called slower; "
-        f"{enough} rounds a side would do: dlbench run --rounds {enough}"
+        f"{enough} rounds a side would do: --rounds {enough}"
     )
 
 

@@ -1,0 +1,35 @@
+"""What is measured in turn: the one side of a run, or the two of an A/B; and what a round does once."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from dlbench.core.model import Case, Series
+from dlbench.harness.host import Interpreter
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Where cases are measured: an interpreter with its environment, and which code of the user's it loads."""
+
+    devices: Mapping[str, str | None]
+    """Devices that this side can compute on: id to name."""
+    plugins: tuple[str, ...] = ()
+    name: str | None = None
+    """None where a run has only one."""
+    interpreter: Interpreter = field(default_factory=Interpreter)
+    not_from: Path | None = None
+    """A folder of which this side measures another state, so that nothing may be imported from it."""
+
+
+class Task(NamedTuple):
+    """What a round does once: a case, on a side."""
+
+    case: Case
+    side: Side
+
+    @property
+    def series(self) -> Series:
+        """What the rounds of it belong to."""
+        return Series(self.side.name, self.case.id)

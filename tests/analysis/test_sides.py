@@ -1,0 +1,181 @@
+"""Verdicts of an A/B file, made up: what is matched, and what measuring again changes. By the front door of ``compare --by run``."""
+
+import contextlib
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import made_up
+import pytest
+from click.testing import CliRunner
+from front_door import Done
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlbench.cli.main import dlbench
+from dlbench.core.errors import DlbenchError
+from dlbench.core.model import Measurement, Status
+from dlbench.harness.runner import in_random_order
+from dlbench.harness.side import Side, Task
+
+TEN = (1.00, 1.01, 0.99, 1.02, 0.98, 1.005, 0.995, 1.015, 0.985, 1.001)
+ONE, TWO = made_up.case("matmul", n=1), made_up.case("matmul", n=2)
+
+
+def on(side: str, a_case: made_up.Case, factor: float = 1.0, rounds: Sequence[float] = TEN, **fields: Any) -> list[Measurement]:
+    return made_up.rounds_of(a_case, made_up.flat([factor * each for each in rounds]), side=side, **fields)
+
+
+def write(folder: Path, *measurements: Sequence[Measurement], name: str = "ab", **options: Any) -> Path:
+    every = [each for some in measurements for each in some]
+    return made_up.write(folder / f"{name}.jsonl", every, sides=made_up.TWO_SIDES, planned=len({each.series for each in every}), **options)
+
+
+def call(folder: Path, *arguments: str) -> Done:
+    with contextlib.chdir(folder):
+        result = CliRunner().invoke(dlbench, arguments, standalone_mode=False)
+    if isinstance(result.exception, DlbenchError):
+        return Done(int(result.exception.exit_code), result.stdout, str(result.exception))
+    if result.exception:
+        raise result.exception
+    return Done(int(result.return_value or 0), result.stdout, result.stderr)
+
+
+def verdicts(folder: Path, *arguments: str) -> tuple[int, dict[str, tuple[str, str]]]:
+    done = call(folder, "compare", "ab.jsonl", "--by", "run", "--format", "json", *arguments)
+    return done.code, {row["compare.case"]: (row["compare.verdict"], row["compare.note"] or "") for row in json.loads(done.out)}
+
+
+def test_b_is_compared_with_a_at_the_threshold_of_rounds_measured_in_turn(tmp_path: Path) -> None:
+    write(tmp_path, on("a", ONE), on("b", ONE, 1.05), on("a", TWO), on("b", TWO))
+    done = call(tmp_path, "compare", "ab.jsonl", "--by", "run")
+    assert (done.code, done.out.splitlines()[0]) == (3, "ab:b against ab:a")
+    assert done.out.endswith("1 slower, 1 same; exit 3\n")
+    assert done.err == "note: the sides differ, a against b: side.environ.SPEED: 'a' against 'b'\n"
+    assert call(tmp_path, "compare", "ab.jsonl", "--by", "case.run", "--threshold", "10%").code == 0
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "verdict", "code"),
+    [
+        (on("a", ONE), [made_up.ended(ONE, Status.CRASHED, "killed")], "failed", 5),
+        (on("a", ONE), [made_up.ended(ONE, Status.OOM, "too large")], "failed", 5),
+        ([made_up.ended(ONE, Status.CRASHED, "killed")], on("b", ONE), "incomparable", 0),
+        (on("a", ONE), [], "missing", 5),
+        ([], on("b", ONE), "new", 0),
+    ],
+)
+def test_what_one_side_lacks_is_never_a_silent_pass(
+    tmp_path: Path, base: list[Measurement], new: list[Measurement], verdict: str, code: int
+) -> None:
+    sided = [[replace(each, side=side) for each in some] for side, some in (("a", base), ("b", new))]
+    write(tmp_path, *sided, on("a", TWO), on("b", TWO))
+    found = verdicts(tmp_path)
+    assert (found[0], found[1][ONE.id][0], found[1][TWO.id][0]) == (code, verdict, "same")
+
+
+def test_flags_and_threads_that_an_environment_sets_are_part_of_what_is_compared(tmp_path: Path) -> None:
+    write(tmp_path, on("a", ONE), on("b", ONE, 1.2, threads=4, math={"tf32": True}))
+    assert verdicts(tmp_path)[0] == 3
+
+
+def again(factor: float, rounds: Sequence[float] = TEN) -> tuple[list[Measurement], list[Measurement]]:
+    return on("a-confirm", ONE, 1, rounds), on("b-confirm", ONE, factor, rounds)
+
+
+def test_what_was_measured_again_is_decided_by_those_rounds_alone(tmp_path: Path) -> None:
+    first = (on("a", ONE), on("b", ONE, 1.05), on("a", TWO), on("b", TWO))
+    write(tmp_path, *first, *again(1.0))
+    code, found = verdicts(tmp_path)
+    assert (code, found[ONE.id], found[TWO.id]) == (
+        0, ("same", "measured again; the first rounds said slower by +5.0 %"), ("same", ""),
+    )  # fmt: skip
+
+
+def test_a_confirmed_change_fails_and_says_what_both_said(tmp_path: Path) -> None:
+    write(tmp_path, on("a", ONE), on("b", ONE, 1.05), on("a", TWO), on("b", TWO), *again(1.2))
+    code, found = verdicts(tmp_path)
+    assert (code, found[ONE.id]) == (3, ("slower", "measured again; the first rounds said slower by +5.0 %"))
+
+
+def test_the_correction_counts_only_what_was_measured_again(tmp_path: Path) -> None:
+    """Five rounds carry three cases, not a hundred: they can confirm one of a hundred."""
+    many = [made_up.case("matmul", n=n) for n in range(1, 101)]
+    first = [on(side, each, 1.2 if side == "b" and each == many[0] else 1.0) for each in many for side in ("a", "b")]
+    write(tmp_path, *first, *again(1.2, TEN[:5]))
+    code, found = verdicts(tmp_path)
+    assert (code, found[ONE.id][0]) == (3, "slower")
+
+
+def test_rounds_that_can_decide_nothing_leave_the_first_verdict(tmp_path: Path) -> None:
+    write(tmp_path, on("a", ONE), on("b", ONE, 1.2), on("a", TWO), on("b", TWO), *again(1.0, TEN[:3]))
+    code, found = verdicts(tmp_path)
+    assert (code, found[ONE.id][0]) == (3, "slower")
+    assert found[ONE.id][1].startswith("not confirmed: too few rounds")
+
+
+def test_an_ab_file_is_no_side_of_a_comparison(tmp_path: Path) -> None:
+    write(tmp_path, on("a", ONE), on("b", ONE))
+    made_up.write(tmp_path / "run.jsonl", made_up.rounds_of(ONE, made_up.flat(TEN)))
+    for files in (("ab.jsonl", "run.jsonl"), ("run.jsonl", "ab.jsonl")):
+        done = call(tmp_path, "compare", *files)
+        assert (done.code, done.out) == (2, "")
+        assert done.err == "a file that dlbench ab wrote holds both sides of its comparison; give it alone, with --by run"
+
+
+def test_show_names_the_sides_and_pairs_them(tmp_path: Path) -> None:
+    write(tmp_path, on("a", ONE), on("b", ONE, 2.0))
+    shown = call(tmp_path, "show", "ab.jsonl").out
+    assert "2 cases: 2 ok; 10 rounds." in shown
+    assert "cpu in ab:a" in shown
+    pairs = json.loads(call(tmp_path, "show", "ab.jsonl", "--by", "run", "--format", "json").out)
+    assert [(row["base.run"], row["other.run"], row["ratio.speedup"]) for row in pairs] == [("ab:a", "ab:b", pytest.approx(0.5))]
+
+
+def test_export_tells_the_sides_apart(tmp_path: Path) -> None:
+    write(tmp_path, on("a", ONE), on("b", ONE, 2.0))
+    rows = call(tmp_path, "export", "ab.jsonl", "--to", "csv").out.splitlines()
+    run = rows[0].split(",").index("case.run")
+    assert [row.split(",")[run] for row in rows[1:]] == ["ab:a", "ab:b"]
+    call(tmp_path, "export", "ab.jsonl", "--to", "pyperf", "-o", "ab.json")
+    names = [each["metadata"]["name"] for each in json.loads((tmp_path / "ab.json").read_text())["benchmarks"]]
+    assert names == ["a: matmul[n=1]@cpu", "b: matmul[n=1]@cpu"]
+    assert call(tmp_path, "show", "ab.json").code == 0
+    call(tmp_path, "export", "ab.jsonl", "--to", "bencher", "-o", "bencher.json")
+    assert list(json.loads((tmp_path / "bencher.json").read_text())) == names
+
+
+def test_an_ab_file_is_not_gone_on_with(tmp_path: Path) -> None:
+    path = write(tmp_path, on("a", ONE), finished=False)
+    before = path.read_bytes()
+    shown = call(tmp_path, "show", "ab.jsonl")
+    assert shown.err.endswith("start it again, as an A/B can't be resumed\n")
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("sides", [3, {"a": {}}, {"a": {}, "b": 3}, {"a": {}, "b": {"stack": []}}])
+def test_sides_that_are_none_are_a_damaged_header(tmp_path: Path, sides: Any) -> None:
+    made_up.write(tmp_path / "ab.jsonl", on("a", ONE), sides=sides)
+    done = call(tmp_path, "compare", "ab.jsonl", "--by", "run")
+    assert (done.code, done.err) == (
+        2, "ab.jsonl, line 1: the header's sides is not what dlbench run writes; the file was edited or damaged",
+    )  # fmt: skip
+
+
+@given(st.integers(1, 9), st.integers(0, 2**32), st.booleans())
+def test_a_round_has_both_sides_of_a_case_next_to_each_other_and_all_in_random_order(cases: int, seed: int, two: bool) -> None:
+    sides = [Side({"cpu": None}, name=name) for name in (("a", "b") if two else (None,))]
+    tasks = [Task(made_up.case(n=n), side) for side in sides for n in range(cases)]
+    order = in_random_order(tasks, random.Random(seed))
+    assert sorted(task.series for task in order) == sorted(task.series for task in tasks)
+    ids = [task.case.id for task in order]
+    assert all(first == second for first, second in zip(ids[:: len(sides)], ids[len(sides) - 1 :: len(sides)], strict=True))
+
+
+def test_either_side_comes_first_about_half_of_the_time() -> None:
+    tasks = [Task(ONE, Side({"cpu": None}, name=name)) for name in ("a", "b")]
+    first = [in_random_order(tasks, random.Random(f"7/{number}"))[0].side.name for number in range(200)]
+    assert 80 < first.count("a") < 120
