@@ -23,6 +23,7 @@ HARNESS = [
     "devices",
     "environment",
     "guard",
+    "device_time",
     "backend",
     "measure",
     "interruption",

@@ -218,6 +218,10 @@ class Policy:
     """Where a case is not steady by then it is flagged and measured all the same."""
 
 
+STEADY_SHIFT = 0.02
+"""Most that times may move, relative, and still count as steady."""
+
+
 @dataclass(frozen=True, slots=True)
 class Samples:
     """The timed blocks of one round, in the order they were taken."""
@@ -229,8 +233,11 @@ class Samples:
     first_call_s: float | None
     """The very first call: lazy initialisation, autotuning, compilation; None where another tool measured, here and below."""
     warmup_s: float | None
-    steady: bool
-    """Whether the last two windows of warm-up agreed; if not, the numbers may still be moving."""
+    steady: bool | None
+    """Whether the last two windows of warm-up agreed; if not, the numbers may still be moving. None where a call is too slow to be
+    repeated until it is: then only the blocks of many rounds can tell."""
+    device_s: float | None = None
+    """Seconds a call by the device's own events, without the wait for launches; None where they were not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,8 +375,10 @@ def _samples(data: Mapping[str, Any]) -> Samples:
             _check_number("block_s", seconds)
     for name in ("first_call_s", "warmup_s"):
         _check_number(name, data[name])
+    if data.get("device_s") is not None:
+        _check_number("device_s", data["device_s"])
     _check("calls", "a positive integer", type(data["calls"]) is int and 0 < data["calls"] <= _MOST)
-    _check("steady", "true or false", isinstance(data["steady"], bool))
+    _check("steady", "true, false or null", data["steady"] is None or isinstance(data["steady"], bool))
     return Samples(**{**data, "block_s": tuple(blocks)})
 
 

@@ -53,6 +53,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("time.min_s", Unit.SECONDS, "fastest block", "lower"),
     Column("time.rounds", Unit.COUNT, "fresh processes it was measured in"),
     Column("time.blocks", Unit.COUNT, "timed blocks over all rounds"),
+    Column("time.outliers", Unit.COUNT, "blocks beyond the outer fences of their round's quartiles (Tukey); none is left out"),
     Column("time.cv_within", Unit.FRACTION, "standard deviation of a round's blocks over their mean, median of rounds", "lower"),
     Column("time.sd_between", Unit.FRACTION, "standard deviation of the rounds' medians over their mean", "lower"),
     Column("time.first_call_s", Unit.SECONDS, "the very first call in a fresh process, median of rounds", "lower"),
@@ -78,7 +79,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("energy.watts", Unit.WATTS, "mean power while measuring; null where nothing meters it", "lower"),
     Column("flag.noisy", Unit.FLAG, "the interval is wider than the target: add rounds, or quieten the machine"),
     Column("flag.throttled", Unit.FLAG, "the device slowed itself down; null where nothing reports it"),
-    Column("flag.not_steady", Unit.FLAG, "still speeding up or slowing down after warm-up in some round"),
+    Column("flag.not_steady", Unit.FLAG, "still changing speed after warm-up; null for calls above 0.1 s below six rounds"),
     Column("flag.implausible", Unit.FLAG, "faster than the device's peak; null where no peak is known"),
 )
 

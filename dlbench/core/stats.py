@@ -27,6 +27,16 @@ def quantile(ordered: Sequence[float], q: float) -> float:
     return min(low + (position - index) * (high - low), high)
 
 
+def outliers(ordered: Sequence[float]) -> int:
+    """Count the values beyond the outer fences: more than three interquartile ranges outside the quartiles.
+
+    Tukey, Exploratory Data Analysis, section 2D.
+    """
+    low, high = quantile(ordered, 0.25), quantile(ordered, 0.75)
+    reach = 3 * (high - low)
+    return bisect_left(ordered, low - reach) + len(ordered) - bisect_right(ordered, high + reach)
+
+
 @cache
 def median_ranks(n: int, confidence: float) -> tuple[int, float] | None:
     """Return (k, coverage): the k-th smallest and k-th largest of n values enclose the median with at least that confidence.

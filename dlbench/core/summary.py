@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
-from dlbench.core.model import Case, Measurement, Policy, Samples, Status, Transfer, Value
+from dlbench.core.model import STEADY_SHIFT, Case, Measurement, Policy, Samples, Status, Transfer, Value
 from dlbench.core.schema import BY_NAME
-from dlbench.core.stats import median_interval, quantile, relative_half_width, variation
+from dlbench.core.stats import median_interval, outliers, quantile, relative_half_width, variation
 
 T = TypeVar("T")
 
@@ -139,12 +139,36 @@ def _times(timed: Sequence[_Timed], target: float) -> Row:
         "time.p90_s": quantile(blocks, 0.9),
         "time.min_s": blocks[0],
         "time.blocks": len(blocks),
+        "time.outliers": sum([outliers(each.ordered) for each in timed]),
         "time.cv_within": _median([variation(each.ordered) for each in timed]),
         "time.sd_between": variation(medians),
         "time.first_call_s": _median([each.samples.first_call_s for each in timed]),
+        **_device_time(timed, statistics.median(medians)),
         "flag.noisy": relative_half_width(medians) > target if interval else None,
-        "flag.not_steady": not all(each.samples.steady for each in timed),
+        "flag.not_steady": _not_steady([each.samples for each in timed]),
     }
+
+
+def _device_time(timed: Sequence[_Timed], wall_s: float) -> Row:
+    device_s = _median([each.samples.device_s for each in timed])
+    return {"time.device_s": device_s, "time.launch_bound": wall_s / device_s if device_s else None}
+
+
+def _not_steady(rounds: Sequence[Samples]) -> bool | None:
+    """Whether a warm-up ended in movement, or slow calls, which none can end, moved the same way from first to last block in the rounds.
+
+    Of slow calls fewer than six rounds tell nothing: None.
+    """
+    slow = [each.block_s for each in rounds if each.steady is None]
+    if any(each.steady is False for each in rounds):
+        return True
+    if not slow:
+        return False
+    moved = [blocks[-1] / blocks[0] - 1 for blocks in slow if len(blocks) > 1 and blocks[0]]
+    interval = median_interval(moved)
+    if interval is None:
+        return None
+    return abs(statistics.median(moved)) > STEADY_SHIFT and (interval.low > 0 or interval.high < 0)
 
 
 def _rates(timed: Sequence[_Timed]) -> Row:

@@ -1,6 +1,7 @@
 """torch's view of each kind of device: what is there, how to wait for it, its memory, its copies, its precisions."""
 
 import platform
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -10,6 +11,7 @@ import torch
 
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Memory, Value
+from dlbench.harness.device_time import EventTimer
 
 
 class Backend(ABC):
@@ -51,6 +53,10 @@ class Backend(ABC):
     def peak(self, device: torch.device) -> Memory:
         """Return the device's peaks since the reset; None where torch does not count them."""
         return Memory()
+
+    def event_timer(self, device: torch.device) -> EventTimer | None:
+        """Return the device's own clock; None where there is none, or dlbench can't read it."""
+        return None
 
     def to_device(self, tensors: Sequence[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
         """Copy there as plain user code does: from pageable memory, blocking."""
@@ -139,6 +145,37 @@ class Cuda(Backend):
     def peak(self, device: torch.device) -> Memory:
         """Return the allocator's peaks."""
         return Memory(torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device))
+
+    def event_timer(self, device: torch.device) -> EventTimer | None:
+        """Return CUDA's events, with a kernel that spins as the delay; None in a torch that lacks that kernel."""
+        return _CudaEvents() if hasattr(torch.cuda, "_sleep") else None
+
+
+class _CudaEvents:
+    """An `EventTimer` on the current stream. The spinning kernel counts cycles, so its pace is measured first."""
+
+    _CYCLES = 1_000_000
+
+    def __init__(self) -> None:
+        self._cuda: Any = torch.cuda
+        self._spin = self._cuda._sleep  # private, but the one delay that ends by itself and moves no memory
+        self._spin(self._CYCLES)  # the first launch loads the kernel
+        start = self.mark()
+        self._spin(self._CYCLES)
+        end = self.mark()
+        self._cuda.synchronize()
+        self._cycles_per_s = self._CYCLES / self.seconds(start, end)
+
+    def delay(self, seconds: float) -> None:
+        self._spin(round(seconds * self._cycles_per_s))
+
+    def mark(self) -> Any:
+        event = self._cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def seconds(self, start: Any, end: Any) -> float:
+        return float(start.elapsed_time(end)) / 1e3
 
 
 class Xpu(Backend):
@@ -244,7 +281,7 @@ def tensors_in(value: object) -> list[torch.Tensor]:
 
 
 def set_math(dtype: str) -> None:
-    """Make fp32 mean IEEE fp32 and tf32 mean TF32, in products and convolutions alike; autotuning off.
+    """Make fp32 mean IEEE fp32 and tf32 mean TF32, in products and convolutions alike; autotuning off, denormals kept.
 
     torch's defaults differ between the two (convolutions use TF32, products do not), so neither is left to them. Mixing
     the old switches and the new raises RuntimeError, so only one kind is touched.
@@ -257,6 +294,7 @@ def set_math(dtype: str) -> None:
     else:  # torch 2.6 to 2.8
         backends.cuda.matmul.allow_tf32 = backends.cudnn.allow_tf32 = precision == "tf32"
     backends.cudnn.benchmark = False
+    torch.set_flush_denormal(False)
 
 
 def math_flags() -> dict[str, Value]:
@@ -273,6 +311,7 @@ def math_flags() -> dict[str, Value]:
         "bf16_reduced_sum": bool(backends.cuda.matmul.allow_bf16_reduced_precision_reduction),
         "cudnn_benchmark": bool(backends.cudnn.benchmark),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "flush_denormal": sys.float_info.min / 2 == 0.0,  # torch tells only by what the processor then does
     }
 
 

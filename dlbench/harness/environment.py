@@ -155,6 +155,7 @@ def _cpu_state(devices: Sequence[Device], root: Path) -> dict[str, Any]:
         "governor": ", ".join(processor.governors(root)) or None,
         "boost": processor.boost(root),
         "affinity": cpu.affinity if cpu else None,
+        "measured_on": len(processor.cpus_to_measure_on(root) or ()) or None,
         "cgroup_quota_cores": cpu.cgroup_quota_cores if cpu else None,
         "cgroup_throttling": cgroup.cpu_throttling(root),
     }

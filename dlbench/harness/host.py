@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import dlbench
 from dlbench.core.errors import Interrupted, WorkerError
+from dlbench.harness import processor
 from dlbench.harness.interruption import Interruption
 
 # This dlbench and nothing beside it, wherever it lies: its folder may hold the packages of another interpreter, torch among them.
@@ -104,6 +105,9 @@ class Host:
         finally:
             for descriptor in handed:
                 os.close(descriptor)
+        if cpus := processor.cpus_to_measure_on():
+            with suppress(OSError):  # it is gone already, which the first request will tell
+                os.sched_setaffinity(self._process.pid, cpus)  # before it has any thread that would not inherit it
 
     def __enter__(self) -> "Host":
         return self

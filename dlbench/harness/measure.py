@@ -54,7 +54,7 @@ def take_samples(work: Work, clock: Clock, pace: Pace, policy: Policy, deadline:
             if clock.now() + needed_s > deadline:
                 raise TooSlow(f"one call takes {second_call_s:.3g} s, so {policy.min_blocks} timed ones would end behind the deadline")
             warmup_s = clock.now() - begun
-            return Samples(1, tuple(block(1) for _ in range(policy.min_blocks)), first_call_s, warmup_s, steady=True)
+            return Samples(1, tuple(block(1) for _ in range(policy.min_blocks)), first_call_s, warmup_s, steady=None)
         least_s = pace.block_s if work.before is None else 0.0
         last_s, steady = _warm_up(block, second_call_s, least_s, pace, policy, clock)
         warmup_s = clock.now() - begun

@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import psutil
@@ -21,6 +21,8 @@ _ARM_CORES = {  # (implementer, part) of the main ID register, from Arm's techni
     ("0x41", "0xd49"): "Arm Neoverse N2",
     ("0x41", "0xd4f"): "Arm Neoverse V2",
 }
+_PLACING = ("OMP_PLACES", "OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
+"""Variables by which a user tells OpenMP where to run its threads."""
 _SIZE = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
@@ -99,6 +101,19 @@ def affinity() -> frozenset[int] | None:
         return frozenset(os.sched_getaffinity(0))
     ask = getattr(psutil.Process(), "cpu_affinity", None)  # absent on macOS
     return frozenset(ask()) if ask else None
+
+
+def cpus_to_measure_on(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> frozenset[int] | None:
+    """Return one logical CPU of each physical core that this process may use, so that no two threads of a product share a core.
+
+    None where nothing has to be kept apart, where the topology is not told, or where the user has placed the threads already. Not
+    fewer for a quota: several containers would then crowd on the same first cores.
+    """
+    allowed = affinity()
+    if allowed is None or not hasattr(os, "sched_setaffinity") or any(name in environ for name in _PLACING):
+        return None
+    chosen = frozenset(min(core & allowed) for core in cores(root) if core & allowed)
+    return chosen if chosen and chosen < allowed else None
 
 
 def cache_bytes(root: Path = Path("/")) -> dict[str, int]:

@@ -35,6 +35,8 @@ Dtype = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "amp_bf16", "amp_fp16"]
 """A precision: pure, except ``amp_*``, which are autocast (and gradient scaling where training in fp16 needs it)."""
 Layout = Literal["nchw", "channels_last"]
 """Order of an image batch in memory."""
+Cache = Literal["hot", "cold"]
+"""Whether operands may lie in the last cache from the call before, or were driven out of it."""
 
 WorkloadFunction = Callable[..., Work]
 

@@ -3,13 +3,11 @@
 import statistics
 from itertools import combinations
 
-from dlbench.core.model import Policy
+from dlbench.core.model import STEADY_SHIFT, Policy
 from dlbench.core.stats import relative_half_width
 
 WINDOW = 5
 """Blocks in each of the two windows that must agree before measuring starts."""
-STEADY_SHIFT = 0.02
-"""Most that the medians of the two windows may differ, relative."""
 STEADY_TREND = 0.6
 """Kendall's tau over both windows from which on their order counts as a trend: 0.6 of ten values has p = 0.017."""
 PRECISE = 0.01

@@ -28,6 +28,7 @@ from dlbench.core.model import Case, Measurement, Memory, Policy, Status, Work
 from dlbench.harness import backend as backends
 from dlbench.harness import guard, registry
 from dlbench.harness.clocks import DeviceClock
+from dlbench.harness.device_time import take_device_time
 from dlbench.harness.measure import Pace, TooSlow, take_samples, take_transfer
 from dlbench.harness.probes import HostMemory, read_status
 
@@ -180,7 +181,7 @@ def _measured(begun: Measurement, policy: Policy, request: Message) -> Measureme
     if work.observe:
         result = replace(begun, values=_finite(work.observe(clock)))
     else:
-        result = replace(begun, samples=take_samples(work, clock, pace, policy, deadline))
+        result = _with_device_time(replace(begun, samples=take_samples(work, clock, pace, policy, deadline)), work, backend, device, clock)
     memory = replace(backend.peak(device), host_peak_bytes=host_memory.peak_bytes())
     result = replace(
         result,
@@ -190,9 +191,21 @@ def _measured(begun: Measurement, policy: Policy, request: Message) -> Measureme
         flops=work.flops,
         bytes=work.bytes,
         math=backends.math_flags(),
-        nulls=_memory_nulls(memory, backend),
+        nulls={**result.nulls, **_memory_nulls(memory, backend)},
     )
     return _with_transfer(result, work, backend, device, clock)
+
+
+def _with_device_time(result: Measurement, work: Work, backend: backends.Backend, device: torch.device, clock: DeviceClock) -> Measurement:
+    assert result.samples is not None  # noqa: S101  # the caller has just taken them
+    timer = backend.event_timer(device)
+    if timer is None:
+        reason = "a CPU has no clock but the host's" if backend.is_host else f"dlbench reads no events of {backend.kind} devices"
+    elif (device_s := take_device_time(work, timer, clock)) is None:
+        reason = "the call waits for the device by itself, so its launches can't be queued ahead"
+    else:
+        return replace(result, samples=replace(result.samples, device_s=device_s))
+    return replace(result, nulls={**result.nulls, "device_s": reason})
 
 
 def _with_transfer(result: Measurement, work: Work, backend: backends.Backend, device: torch.device, clock: DeviceClock) -> Measurement:

@@ -7,7 +7,8 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
 from dlbench.core.model import Work
-from dlbench.harness.registry import Dtype, Layout, Least, Size, workload
+from dlbench.harness.registry import Cache, Dtype, Layout, Least, Size, workload
+from dlbench.workloads.cache import before_call
 from dlbench.workloads.precision import autocast, operands, output
 
 Padding = Annotated[int, Least(0)]
@@ -27,6 +28,7 @@ def conv2d(
     direction: Literal["forward", "forward_backward"] = "forward",
     layout: Layout = "nchw",
     dtype: Dtype = "fp32",
+    cache: Cache = "hot",
 ) -> Work:
     """Convolve `size` x `size` images with `kernel` x `kernel` filters; padding is kernel // 2 by default."""
     if padding is None:
@@ -42,8 +44,9 @@ def conv2d(
     flops = 2 * outputs * channels * kernel**2  # each output of channels kernel^2 multiplies and adds
     least = x.nbytes + weight.nbytes + outputs * output(dtype).itemsize  # read x and weight, write the output
     convolve = autocast(device, dtype, lambda: F.conv2d(x, weight, stride=stride, padding=padding))
+    before = before_call(device, cache)
     if direction == "forward":
-        return Work(call=convolve, inputs=(x, weight), items=batch, flops=flops, bytes=least)
+        return Work(call=convolve, before=before, inputs=(x, weight), items=batch, flops=flops, bytes=least)
 
     # Of the loss by the output: what the next layer's backward would hand over.
     (gradient,) = operands(device, (batch, filters, out, out), dtype=dtype)
@@ -56,4 +59,4 @@ def conv2d(
         return torch.autograd.grad(convolve(), (x, weight), gradient)
 
     # The gradients of x and of weight are two more convolutions of the same size, over the same three tensors.
-    return Work(call=forward_backward, inputs=inputs, items=batch, flops=3 * flops, bytes=3 * least)
+    return Work(call=forward_backward, before=before, inputs=inputs, items=batch, flops=3 * flops, bytes=3 * least)

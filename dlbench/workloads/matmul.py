@@ -3,18 +3,29 @@
 import torch
 
 from dlbench.core.model import Work
-from dlbench.harness.registry import Dtype, Size, workload
+from dlbench.harness.registry import Cache, Dtype, Size, workload
+from dlbench.workloads.cache import before_call
 from dlbench.workloads.precision import autocast, operands, output
 
 
 @workload(tags=("compute",))
-def matmul(device: torch.device, *, n: Size, m: Size | None = None, k: Size | None = None, batch: Size = 1, dtype: Dtype = "fp32") -> Work:
+def matmul(
+    device: torch.device,
+    *,
+    n: Size,
+    m: Size | None = None,
+    k: Size | None = None,
+    batch: Size = 1,
+    dtype: Dtype = "fp32",
+    cache: Cache = "hot",
+) -> Work:
     """Multiply m x k by k x n matrices, `batch` of them in one call; m and k are n by default."""
     m, k = m or n, k or n
     stack = (batch,) if batch > 1 else ()
     a, b = operands(device, (*stack, m, k), (*stack, k, n), dtype=dtype)
     return Work(
         call=autocast(device, dtype, lambda: a @ b),
+        before=before_call(device, cache),
         inputs=(a, b),
         items=batch,
         flops=2 * batch * m * n * k,  # m n outputs, each of k multiplies and k adds

@@ -145,6 +145,22 @@ def test_copies_and_device_memory_are_measured_on_an_accelerator_only(two_device
     assert table["noop[]@pretend:0"]["transfer.reason"] == "there is neither an input nor an output to copy"
 
 
+def test_the_time_by_the_devices_own_events_stands_beside_the_hosts(tmp_path):
+    arguments = ("run", front_door.suite(tmp_path, 'workload = "with_a_before"'), "--plugin", PRETEND, "--device", "pretend:0")
+    done = dlbench(*arguments, "-o", "out.jsonl", cwd=tmp_path, variables={"PRETEND_EVENTS": "1"})
+    assert done.code == 0, done.err
+    (row,) = rows(tmp_path).values()
+    assert (row["time.device_s"], row["time.launch_bound"]) == (0.5, row["time.median_s"] / 0.5)
+
+
+def test_a_device_whose_events_are_not_read_says_so(two_devices):
+    _, folder = two_devices
+    table = rows(folder)
+    assert {row["time.device_s"] for row in table.values()} == {None}
+    told = {each["case"]["device"]: each["nulls"]["device_s"] for each in measurements(folder / "out.jsonl") if each["status"] == "ok"}
+    assert told == {"cpu": "a CPU has no clock but the host's", "pretend:0": "dlbench reads no events of pretend devices"}
+
+
 def test_a_precision_that_a_device_lacks_is_a_row_with_the_reason(two_devices):
     _, folder = two_devices
     table = rows(folder)
@@ -226,7 +242,7 @@ def test_a_budget_skips_what_it_cannot_pay_for_and_says_so(tmp_path):
 
 
 def test_set_device_and_expression_narrow_the_plan(tmp_path):
-    arguments = ("matmul", "--set", "n=32", "--set", "dtype=fp32,fp64", "-k", "not batch and not m=", "--device", "cpu", "--dry-run")
+    arguments = ("matmul", "--set", "n=32", "--set", "dtype=fp32,fp64", "-k", "not batch and not m= and not cold", "--device", "cpu", "--dry-run")
     done = dlbench("run", *arguments, cwd=tmp_path)
     assert (done.code, done.out) == (0, "matmul[n=32,dtype=fp32]@cpu\nmatmul[n=32,dtype=fp64]@cpu\n")
     assert done.err.startswith("2 cases, about ")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dlbench.core.stats import Interval, median_interval, median_ranks, quantile, relative_half_width, shift_interval, variation
+from dlbench.core.stats import Interval, median_interval, median_ranks, outliers, quantile, relative_half_width, shift_interval, variation
 
 TIMES = st.floats(1e-9, 1e3)
 
@@ -28,6 +28,21 @@ def test_quantile_stays_within_its_neighbours(values: list[float], q: float) -> 
 @given(st.lists(TIMES, min_size=1, max_size=60))
 def test_the_extreme_quantiles_are_the_extremes(values: list[float]) -> None:
     assert (quantile(sorted(values), 0.0), quantile(sorted(values), 1.0)) == (min(values), max(values))
+
+
+@pytest.mark.parametrize(
+    ("values", "count"),
+    [
+        ([1.0], 0),
+        ([5.0, 5.0, 5.0, 5.0], 0),
+        ([1.0, 2.0, 3.0, 4.0, 5.0], 0),
+        ([-4.0, 2.0, 3.0, 4.0, 10.0], 0),  # quartiles 2 and 4, fences -4 and 10, which still count as inside
+        ([-4.5, 2.0, 3.0, 4.0, 10.5], 2),
+        ([1.0] * 10 + [1.1], 1),
+    ],
+)
+def test_outliers_lie_beyond_the_outer_fences(values: list[float], count: int) -> None:
+    assert outliers(values) == count
 
 
 def coverage_by_enumeration(n: int, k: int) -> float:

@@ -101,9 +101,34 @@ def test_a_case_without_times_has_nulls_and_counts_of_zero() -> None:
     assert (row["time.median_s"], row["rate.items_per_s"], row["flag.not_steady"], row["flag.noisy"]) == (None, None, None, None)
 
 
+def test_outliers_are_those_of_each_round() -> None:
+    usual = [1.0, 1.1, 1.2, 1.3, 1.4]
+    row = summarise(made_up.rounds_of(CASE, [usual, [*usual, 9.0], [10 * each for each in usual]]))
+    assert (row["time.outliers"], row["time.blocks"]) == (1, 16)
+
+
 def test_one_unsteady_round_makes_the_case_unsteady() -> None:
     row = summarise([*made_up.rounds_of(CASE, [[1.0]]), *made_up.rounds_of(CASE, [[1.0]], steady=False)])
     assert row["flag.not_steady"] is True
+
+
+@pytest.mark.parametrize(
+    ("last", "unsteady"),
+    [
+        ([0.97] * 6, True),  # every round ended 3 % faster than it began
+        ([0.97] * 5, None),  # so did these, but five of five happen by chance too often
+        ([0.985] * 6, False),  # 1.5 % is still steady
+        ([0.97] * 5 + [1.001], False),
+        ([0.95, 1.06, 0.94, 1.03, 0.96, 1.05, 0.97], False),
+    ],
+)
+def test_slow_calls_are_steady_if_the_rounds_do_not_all_move_one_way(last: list[float], unsteady: bool | None) -> None:
+    row = summarise(made_up.rounds_of(CASE, [[1.0, 1.3, each] for each in last], steady=None))
+    assert row["flag.not_steady"] is unsteady
+
+
+def test_one_slow_call_a_round_tells_nothing_of_steadiness() -> None:
+    assert summarise(made_up.rounds_of(CASE, [[1.0]] * 7, steady=None))["flag.not_steady"] is None
 
 
 def test_identity() -> None:

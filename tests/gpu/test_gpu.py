@@ -131,6 +131,16 @@ def test_steps_agree_with_the_cpu_in_fp64(checked):
     assert {case: error for case, error in found.items() if error > {"fp64": 1e-9, "fp32": 1e-3}[case[1]]} == {}
 
 
+def test_device_time_is_that_of_the_kernel_alone(cuda, tmp_path):
+    done = run(tmp_path, ['workload = "spins"\naxes.cycles = [20000, 2000000]', 'workload = "matmul"\naxes.n = 64'], "--device", cuda["id"])
+    assert done.code == 0, done.err
+    rows = json.loads(dlbench("show", "out.jsonl", "--format", "json", cwd=tmp_path).out)
+    short, long, product = (next(row for row in rows if word in row["case.id"]) for word in ("=20000]", "=2000000]", "matmul"))
+    assert long["time.device_s"] / short["time.device_s"] == pytest.approx(100, rel=0.2)  # the clock may move between the two
+    assert long["time.launch_bound"] == pytest.approx(1, abs=0.02)  # a kernel of a millisecond hides its launch
+    assert product["time.launch_bound"] > 1  # one of a few microseconds does not
+
+
 @pytest.fixture
 def troubled(cuda, tmp_path):
     """The measurements, in their order, of a run that runs out of memory and, later, breaks its process."""

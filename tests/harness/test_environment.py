@@ -102,6 +102,7 @@ def test_the_blocks(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             "governor": "performance, powersave",
             "boost": True,
             "affinity": 8,
+            "measured_on": 4,
             "cgroup_quota_cores": None,
             "cgroup_throttling": None,
         },

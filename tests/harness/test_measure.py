@@ -48,6 +48,7 @@ def test_a_slow_call_gets_two_calls_of_warm_up_and_three_blocks_of_one():
     assert samples.calls == 1
     assert samples.block_s == pytest.approx((0.4, 0.4, 0.4))
     assert samples.warmup_s == pytest.approx(1.3)
+    assert samples.steady is None  # two calls tell nothing of that
     assert call.count == 5
 
 

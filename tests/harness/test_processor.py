@@ -1,3 +1,4 @@
+from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
@@ -26,6 +27,27 @@ def test_a_machine_of_two_sockets_with_two_threads_a_core(tmp_path: Path) -> Non
     assert processor.governors(root) == ("performance", "powersave")
     assert processor.boost(root) is True
     assert processor.is_virtual(root) is False
+
+
+@pytest.mark.parametrize(
+    ("allowed", "environ", "chosen"),
+    [
+        (range(8), {}, {0, 1, 2, 3}),  # one of each core's two
+        ((1, 4, 5, 6), {}, {1, 4, 6}),
+        ((0, 1, 6, 7), {}, None),  # no two of them share a core
+        (range(8), {"OMP_PLACES": "cores"}, None),
+        (range(8), {"KMP_AFFINITY": "compact"}, None),
+    ],
+)
+def test_measuring_runs_on_one_logical_cpu_of_each_core(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: Iterable[int], environ: dict[str, str], chosen: set[int] | None
+) -> None:
+    monkeypatch.setattr(processor, "affinity", lambda: frozenset(allowed))
+    assert processor.cpus_to_measure_on(two_sockets(tmp_path), environ) == chosen
+
+
+def test_where_the_cores_are_unknown_measuring_runs_anywhere(tmp_path: Path) -> None:
+    assert processor.cpus_to_measure_on(tmp_path, {}) is None
 
 
 def test_before_linux_5_1_the_cores_are_told_under_another_name(tmp_path: Path) -> None:

@@ -33,6 +33,12 @@ def difference(device: torch.device, *, name: Literal["matmul", "conv2d", "infer
     return Work(observe=observe)
 
 
+@workload()
+def spins(device: torch.device, *, cycles: int) -> Work:
+    """Keep the device busy for so many cycles of its clock."""
+    return Work(call=lambda: torch.cuda._sleep(cycles))
+
+
 def most_of(device):
     """A tensor of which no two fit the card."""
     total = torch.cuda.get_device_properties(device).total_memory

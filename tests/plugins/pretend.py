@@ -36,6 +36,9 @@ class Pretend(Backend):
     def peak(self, device):
         return Memory(peak_bytes=1_000_000, reserved_bytes=2_000_000)
 
+    def event_timer(self, device):
+        return ConstantTimer() if os.environ.get("PRETEND_EVENTS") else None
+
     def to_device(self, tensors, device):
         return [tensor.clone() for tensor in tensors]
 
@@ -43,7 +46,26 @@ class Pretend(Backend):
         return [tensor.clone() for tensor in tensors]
 
 
+class ConstantTimer:
+    """Events that are always half a second apart."""
+
+    def delay(self, seconds):
+        pass
+
+    def mark(self):
+        return None
+
+    def seconds(self, start, end):
+        return 0.5
+
+
 register(Pretend())
+
+
+@workload()
+def with_a_before(device: torch.device) -> Work:
+    """Keep the host busy a little, with something ahead of each call."""
+    return Work(call=lambda: time.sleep(1e-4), before=lambda: None)
 
 
 @workload()

@@ -1,5 +1,6 @@
 """Matrix products: right results, and counts by independent formulas."""
 
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 
 from dlbench.core.model import Work
 from dlbench.harness.registry import Dtype
+from dlbench.workloads import cache
 from dlbench.workloads.matmul import matmul
 from dlbench.workloads.precision import output, storage
 
@@ -30,6 +32,24 @@ def test_the_call_multiplies_its_inputs(dtype: Dtype, batch: int) -> None:
     exact = torch.einsum("...mk,...kn->...mn", a.double(), b.double())
     scale = exact.abs().max().item()
     assert (product.double() - exact).abs().max().item() <= TOLERANCE[product.dtype] * scale
+
+
+def test_a_cold_cache_is_made_so_ahead_of_each_call_and_changes_no_result(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for index, size in enumerate(("48K", "2048K", "3072K")):
+        (tmp_path / f"index{index}").mkdir()
+        (tmp_path / f"index{index}/size").write_text(f"{size}\n")
+    monkeypatch.setattr(cache, "_CACHES", tmp_path)
+    written: list[int] = []
+    monkeypatch.setattr(torch.Tensor, "zero_", lambda tensor: written.append(tensor.nbytes))
+    torch.manual_seed(0)
+    cold = matmul(CPU, n=8, cache="cold")
+    torch.manual_seed(0)
+    hot = matmul(CPU, n=8)
+    assert hot.before is None
+    assert cold.before is not None
+    cold.before()
+    assert written == [2 * (3 << 20)]
+    assert torch.equal(cold.call(), hot.call())
 
 
 @pytest.mark.parametrize(

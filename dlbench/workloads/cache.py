@@ -1,0 +1,31 @@
+"""What a `Cache` means: where a call's operands are when it begins."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from dlbench.harness.registry import Cache
+
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+"""Where Linux tells the sizes, as ``32768K``."""
+_UNKNOWN = 256 << 20
+"""Bytes of a last cache that nothing tells: as large as any of today's processors has for one socket's cores to share."""
+
+
+def before_call(device: torch.device, cache: Cache) -> Callable[[], object] | None:
+    """Return what has to run ahead of every call: nothing for a hot cache; for a cold one, to write twice the last cache's bytes.
+
+    Twice, because no cache replaces strictly what is oldest (NVBench and Triton's do_bench clear theirs likewise, once and more).
+    """
+    if cache == "hot":
+        return None
+    filler = torch.empty(2 * _last_cache_bytes(device), dtype=torch.uint8, device=device)
+    return filler.zero_
+
+
+def _last_cache_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0)) or _UNKNOWN
+    files = _CACHES.glob("index*/size") if device.type == "cpu" else ()
+    return max([int(size) << 10 for file in files if (size := file.read_text().strip().removesuffix("K")).isdecimal()], default=_UNKNOWN)
