@@ -100,12 +100,15 @@ def test_csv_is_the_table_that_show_prints(mixed_file: Path) -> None:
 
 
 @needs("pyarrow")
-def test_parquet_is_the_table_with_its_types(mixed_file: Path) -> None:
+def test_parquet_reads_back_as_the_table_with_its_types(mixed_file: Path) -> None:
     assert dlbench("export", "mixed.jsonl", "--to", "parquet", "-o", "mixed.parquet", cwd=mixed_file.parent).code == 0
     code = (
-        "import pandas; frame = pandas.read_parquet('mixed.parquet'); print(frame[['case.status', 'param.batch', 'flag.noisy']].to_json())"
+        "import pandas, dlbench; found, table = pandas.read_parquet('mixed.parquet'), dlbench.read('mixed.jsonl'); "
+        "pandas.testing.assert_frame_equal(found, table); print(found[['case.status', 'param.batch', 'flag.noisy']].to_json())"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=mixed_file.parent, capture_output=True, text=True, check=True)
+    environment = front_door.environment()
+    done = subprocess.run([sys.executable, "-c", code], cwd=mixed_file.parent, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
     assert {name: list(column.values()) for name, column in json.loads(done.stdout).items()} == {
         "case.status": ["failed", "ok", "ok"],
         "param.batch": [None, 8, 8],
