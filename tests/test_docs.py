@@ -18,7 +18,7 @@ import test_architecture
 from dlbench import models
 from dlbench.cli.main import dlbench
 from dlbench.core.errors import ExitCode
-from dlbench.core.model import Measurement, Policy, Signature, Status
+from dlbench.core.model import Measurement, Policy, Signature, Status, value_text
 from dlbench.core.schema import COLUMNS
 from dlbench.core.stats import median_ranks
 from dlbench.harness import measure, planning, registry, stopping, suite
@@ -230,7 +230,7 @@ def test_the_workloads_have_the_parameters_that_the_table_says(signatures):
         parameters = signatures[name].parameters
         assert required == [each.name for each in parameters if each.required]
         for each in parameters:
-            shown = each.default is None or f"{each.name} {each.default}" in optional
+            shown = each.default is None or f"{each.name} {value_text(each.default)}" in optional
             assert each.required or (re.search(rf"\b{each.name}\b", optional) and shown), f"{name}: {each.name}"
     limits = [f"{number:,}" for number in (suite.MAX_BYTES, planning.MAX_CASES)]
     assert all(limit in PAGES["docs/suites.md"] for limit in limits)

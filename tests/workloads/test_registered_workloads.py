@@ -13,12 +13,13 @@ def test_the_workloads_of_dlbench_register_under_their_names_and_tags() -> None:
         "matmul": ("compute",),
         "noop": ("self",),
         "spin": ("self",),
+        "slowed": ("self",),
     }
 
 
 def test_signatures_say_what_is_required_and_what_is_valid() -> None:
     registry.load_builtins()
-    signature = {name: registry.get(name).signature for name in ("matmul", "conv2d", "train_step", "infer_step", "noop", "spin")}
+    signature = {name: registry.get(name).signature for name in ("matmul", "conv2d", "train_step", "infer_step", "noop", "spin", "slowed")}
     required = {name: [p.name for p in each.parameters if p.required] for name, each in signature.items()}
     assert required == {
         "matmul": ["n"],
@@ -27,6 +28,7 @@ def test_signatures_say_what_is_required_and_what_is_valid() -> None:
         "infer_step": ["model", "batch"],
         "noop": [],
         "spin": [],
+        "slowed": ["program"],
     }
     model = signature["train_step"].parameter("model")
     padding = signature["conv2d"].parameter("padding")

@@ -1,4 +1,4 @@
-"""A plugin: six small programs, each as it is or made slower on purpose, for recordings whose truth is known.
+"""Six small programs, each as it is or made slower on purpose: comparisons of them have a known answer.
 
 The slowdown is real: after its work a call keeps the processor busy for so many percent of the time that the work has just taken.
 Every variant reads the clock alike, so that the variants differ in nothing else.
@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 import torch
 from torch import nn
 
-from dlbench import Work, workload
-from dlbench.harness.registry import Least
+from dlbench.core.model import Work
+from dlbench.harness.registry import Least, workload
 
 Program = Literal["matmul", "add", "softmax", "conv", "linear", "mlp_step"]
 Percent = Annotated[int, Least(0)]
@@ -20,10 +20,11 @@ TAIL_EVERY = 10
 """With a tail, one call of so many takes twice its time."""
 
 
-@workload()
+@workload(tags=("self",))
 def slowed(device: torch.device, *, program: Program, percent: Percent = 0, tail: bool = False) -> Work:
     """Run a small program, and then waste `percent` of the time it took; with `tail`, one call of ten takes twice as long."""
     run = _PROGRAMS[program](device)
+    wait_for_device = torch.get_device_module(device).synchronize
     calls = 0
 
     def call() -> None:
@@ -31,6 +32,7 @@ def slowed(device: torch.device, *, program: Program, percent: Percent = 0, tail
         calls += 1
         start = perf_counter_ns()
         run()
+        wait_for_device()
         end = perf_counter_ns()
         extra = 100 if tail and calls % TAIL_EVERY == 0 else percent
         until = end + (end - start) * extra // 100
@@ -77,7 +79,7 @@ def _mlp_step(device: torch.device) -> Callable[[], object]:
 
     def run() -> None:
         optimizer.zero_grad()
-        nn.functional.cross_entropy(network(features), labels).backward()
+        nn.functional.cross_entropy(network(features), labels).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         optimizer.step()
 
     return run
