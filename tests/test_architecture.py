@@ -32,6 +32,7 @@ HARNESS = [
     "checkout",
     "side",
     "runner",
+    "selftest",
 ]
 ANALYSIS = [
     "pyperf_file",
@@ -40,6 +41,7 @@ ANALYSIS = [
     "judge",
     "compare",
     "sides",
+    "selftest",
     "sentences",
     "terminal",
     "compare_terminal",

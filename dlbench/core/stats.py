@@ -3,7 +3,7 @@
 import math
 import statistics
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
@@ -179,3 +179,32 @@ def shift_intervals(base: Sequence[float], other: Sequence[float], confidences: 
     ranks = [_shift_rank(len(base), len(other), confidence) for confidence in confidences]
     intervals = [Interval(differences[rank[0] - 1], differences[-rank[0]], rank[1]) if rank else None for rank in ranks]
     return statistics.median(differences), intervals
+
+
+def proportion_interval(count: int, of: int, confidence: float = 0.95) -> Interval:
+    """Exact interval of a probability, from how often something happened in so many independent trials, one or more.
+
+    Its ends are the probabilities at which as many or more, and as few or fewer, would have half of what the confidence leaves
+    (Clopper and Pearson, The Use of Confidence or Fiducial Limits, Biometrika 26, 1934). It covers with that confidence at least.
+    """
+    tail = (1 - confidence) / 2
+    low = _crossing(lambda p: 1 - _binomial_tail(count - 1, of, p) < tail) if count else 0.0
+    high = _crossing(lambda p: _binomial_tail(count, of, p) > tail) if count < of else 1.0
+    return Interval(low, high, confidence)
+
+
+def _binomial_tail(count: int, of: int, p: float) -> float:
+    """Return the chance of at most ``count`` in ``of`` trials that each happen with ``p``, between 0 and 1 exclusive."""
+    log_p, log_q, whole = math.log(p), math.log1p(-p), math.lgamma(of + 1)
+    return math.fsum(
+        math.exp(whole - math.lgamma(k + 1) - math.lgamma(of - k + 1) + k * log_p + (of - k) * log_q) for k in range(count + 1)
+    )
+
+
+def _crossing(holds: Callable[[float], bool]) -> float:
+    """Return the probability up to which a condition holds, by halving."""
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low

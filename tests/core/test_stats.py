@@ -8,7 +8,17 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dlbench.core.stats import Interval, median_interval, median_ranks, outliers, quantile, relative_half_width, shift_interval, variation
+from dlbench.core.stats import (
+    Interval,
+    median_interval,
+    median_ranks,
+    outliers,
+    proportion_interval,
+    quantile,
+    relative_half_width,
+    shift_interval,
+    variation,
+)
 
 TIMES = st.floats(1e-9, 1e3)
 
@@ -170,3 +180,20 @@ def test_shift_interval_carries_hundreds_of_rounds() -> None:
 def test_an_empty_sample_has_no_shift() -> None:
     with pytest.raises(statistics.StatisticsError):
         shift_interval([], [1.0])
+
+
+@pytest.mark.parametrize(
+    ("count", "of", "low", "high"),
+    # Of the R function binom.test.
+    [(0, 10, 0.0, 0.3085), (10, 10, 0.6915, 1.0), (5, 10, 0.1871, 0.8129), (1, 1, 0.025, 1.0), (3, 240, 0.0026, 0.0361)],
+)
+def test_the_interval_of_a_proportion_is_exact(count, of, low, high):
+    interval = proportion_interval(count, of)
+    assert (interval.low, interval.high) == (pytest.approx(low, abs=5e-5), pytest.approx(high, abs=5e-5))
+
+
+@given(st.integers(1, 200).flatmap(lambda of: st.tuples(st.integers(0, of), st.just(of))))
+def test_the_interval_of_a_proportion_holds_what_was_seen(seen):
+    count, of = seen
+    interval = proportion_interval(count, of)
+    assert 0 <= interval.low <= count / of <= interval.high <= 1
