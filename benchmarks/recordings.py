@@ -1,0 +1,181 @@
+"""Recordings: result files of many rounds, read as what each process measured, and cut into the two sides of a comparison."""
+
+import gzip
+import lzma
+import random
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from dlbench.core import store
+from dlbench.core.errors import ResultFileError
+from dlbench.core.model import Case, Measurement, Status
+from dlbench.core.stats import quantile
+from dlbench.core.store import RunFile
+
+UNCHANGED = "as it is"
+TAIL = "tail"
+APART = timedelta(minutes=6)
+_OPENERS: Mapping[str, Callable[[Path], Any]] = {".xz": lzma.open, ".gz": gzip.open}
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What one fresh process measured of one case; seconds a call."""
+
+    blocks: tuple[float, ...]
+    """In the order they were taken."""
+    median_s: float
+    p10_s: float
+
+    def scaled(self, factor: float) -> "Process":
+        """Return the same with every time so many times as long."""
+        return Process(tuple(factor * each for each in self.blocks), factor * self.median_s, factor * self.p10_s)
+
+
+Side = Sequence[Process]
+"""The processes that one side of a comparison stands on."""
+Suite = Mapping[str, Side]
+"""Programs that were measured in the same rounds; every side has a process a round."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A result file as suites that were recorded together: the programs as they are, and the same ones made slower."""
+
+    path: Path
+    suites: Mapping[str, Suite]
+    """By what was done to the programs: ``as it is``, ``+5 %``, ``tail``."""
+    began: tuple[datetime, ...]
+    """Of each round."""
+    notes: tuple[str, ...]
+    """What was left out, and why."""
+
+    @property
+    def rounds(self) -> int:
+        """Rounds in which every program was measured."""
+        return len(self.began)
+
+    @property
+    def blocks(self) -> int:
+        """Fewest blocks that a process has."""
+        return min(len(process.blocks) for suite in self.suites.values() for side in suite.values() for process in side)
+
+
+def read(path: Path) -> Recording:
+    """Read a result file, plain or compressed (.xz, .gz).
+
+    Cases that differ in ``percent`` and ``tail`` only are one program: as it is, slower by so many percent, or with a slow tail.
+    Raises ResultFileError where it can't be read or holds no case that went well in most rounds.
+    """
+    file = _load(path)
+    cases: dict[str, list[Measurement]] = {}
+    for each in file.measurements:
+        cases.setdefault(each.case.id, []).append(each)
+    good = {case: {each.round: each for each in every if each.status is Status.OK and each.samples} for case, every in cases.items()}
+    if not good or not (usual := statistics.median_high(map(len, good.values()))):
+        raise ResultFileError(f"{path}: no case has times; give a file that dlbench run wrote, of at least 14 rounds")
+    kept = {case: every for case, every in good.items() if len(every) >= usual}
+    numbers = sorted(set.intersection(*(set(every) for every in kept.values())))
+    suites: dict[str, dict[str, Side]] = {UNCHANGED: {}}
+    for every in kept.values():
+        program, change = _told_apart(every[numbers[0]].case)
+        suites.setdefault(change, {})[program] = [_process(every[number]) for number in numbers]
+    left_out = sorted(set(cases) - set(kept))
+    return Recording(
+        path,
+        suites,
+        tuple(min(_began(every[number]) for every in kept.values()) for number in numbers),
+        tuple(f"{path.name}: {case} is left out, as it has no times in some rounds" for case in left_out),
+    )
+
+
+def _load(path: Path) -> RunFile:
+    opener = _OPENERS.get(path.suffix)
+    if opener is None:
+        return store.load(path)
+    with tempfile.TemporaryDirectory() as folder:
+        plain = Path(folder) / path.stem
+        try:
+            with opener(path) as packed:
+                plain.write_bytes(packed.read())
+        except (OSError, EOFError, lzma.LZMAError) as error:
+            raise ResultFileError(f"cannot read {path}: {error}") from error
+        try:
+            return replace(store.load(plain), path=path)
+        except ResultFileError as error:
+            raise ResultFileError(str(error).replace(str(plain), str(path))) from error
+
+
+def _told_apart(case: Case) -> tuple[str, str]:
+    """Return the program and what was done to it."""
+    params = dict(case.params)
+    percent, tail = params.pop("percent", 0), params.pop("tail", False)
+    program = f"{case.workload}[{','.join(f'{name}={value}' for name, value in params.items())}]@{case.device}"
+    return program, TAIL if tail else f"+{percent} %" if percent else UNCHANGED
+
+
+def _process(measurement: Measurement) -> Process:
+    assert measurement.samples is not None  # noqa: S101  # chosen so by `read`
+    ordered = sorted(measurement.samples.block_s)
+    return Process(measurement.samples.block_s, statistics.median(ordered), quantile(ordered, 0.1))
+
+
+def _began(measurement: Measurement) -> datetime:
+    # A file that does not say has no windows that lie minutes apart.
+    return datetime.fromisoformat(measurement.started or "1970-01-01")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """When the two sides of a comparison were measured."""
+
+    name: str
+    deal: Callable[[int, random.Random], tuple[list[int], list[int]]]
+    """Numbers of base's and of new's rounds, counted from the first of the window, for so many rounds a side."""
+    apart: timedelta = timedelta()
+    """Least time from the start of base to that of new's first round."""
+
+    def windows(self, recording: Recording, k: int, chance: random.Random) -> Iterator[tuple[bool, list[int], list[int]]]:
+        """Yield base's and new's rounds of every window, the first of them at each round in turn.
+
+        The flag says of a window that it shares no round with the flagged one before.
+        """
+        free = 0
+        for start in range(recording.rounds - 2 * k + 1):
+            base, new = self.deal(k, chance)
+            later = self._wait(recording, start, new[0])
+            if start + later + new[-1] - new[0] >= recording.rounds:
+                return
+            yield start >= free, [start + each for each in base], [start + later + each - new[0] for each in new]
+            if start >= free:
+                free = start + later + 2 * k - new[0]
+
+    def _wait(self, recording: Recording, start: int, first: int) -> int:
+        """Return how many rounds behind base's first one new's first lies: as dealt, or later if that is not apart enough."""
+        began = recording.began[start:]
+        return next((at for at in range(first, len(began)) if began[at] - began[0] >= self.apart), len(began))
+
+
+def _interleave(k: int, chance: random.Random) -> tuple[list[int], list[int]]:
+    """Deal each two rounds in a row at random: one to base, one to new."""
+    swapped = [chance.random() < 0.5 for _ in range(k)]
+    return [2 * pair + swap for pair, swap in enumerate(swapped)], [2 * pair + 1 - swap for pair, swap in enumerate(swapped)]
+
+
+def _back_to_back(k: int, chance: random.Random) -> tuple[list[int], list[int]]:
+    return list(range(k)), list(range(k, 2 * k))
+
+
+def _in_turns(k: int, chance: random.Random) -> tuple[list[int], list[int]]:
+    return list(range(0, 2 * k, 2)), list(range(1, 2 * k, 2))
+
+
+INTERLEAVED = Layout("interleaved at random", _interleave)
+IN_TURNS = Layout("in turns", _in_turns)
+BACK_TO_BACK = Layout("back to back", _back_to_back)
+MINUTES_APART = Layout(f"{APART // timedelta(minutes=1)} minutes apart", _back_to_back, APART)
