@@ -59,11 +59,13 @@ def write(
     policy: Policy | None = None,
     environment: Mapping[str, Any] | None = None,
     sides: Mapping[str, Any] | None = None,
+    suites: Sequence[Any] = ("quick",),
+    state: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a result file as a run does."""
     header: Mapping[str, Any] = {
         "environment": environment or {},
-        "suites": ["quick"],
+        "suites": list(suites),
         "policy": asdict(policy or Policy()),
         "seed": 1,
         "planned": {"count": len({each.case.id for each in measurements}) if planned is None else planned},
@@ -74,7 +76,7 @@ def write(
     for measurement in measurements:
         writer.append(measurement.to_json())
     if finished:
-        writer.append({"kind": "footer"})
+        writer.append({"kind": "footer", "state": state or {}})
     writer.close()
     return path
 

@@ -8,7 +8,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "dlbench"
 
-CORE = ["errors", "units", "model", "schema", "stats", "summary", "store"]
+CORE = ["errors", "units", "thresholds", "model", "schema", "stats", "summary", "store"]
 HARNESS = [
     "registry",
     "clocks",
@@ -36,8 +36,10 @@ HARNESS = [
 ]
 ANALYSIS = [
     "pyperf_file",
+    "clocks",
     "table",
     "findings",
+    "calibration",
     "judge",
     "compare",
     "sides",

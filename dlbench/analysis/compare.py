@@ -2,17 +2,20 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
+from dlbench.analysis.calibration import Calibration, Drift
+from dlbench.analysis.clocks import Clocks, clock_difference
 from dlbench.analysis.findings import WORK, Entry, Unpaired, couple, entries
 from dlbench.analysis.judge import (
     LEVEL,
     Change,
     MemoryChange,
     RankTest,
-    Thresholds,
     Verdict,
     detectable,
+    drifts_too_far,
     judge,
     memory_change,
     rank_tests,
@@ -23,6 +26,7 @@ from dlbench.analysis.table import Results
 from dlbench.core.model import Status
 from dlbench.core.stats import holm, rounds_for_gate, smallest_p
 from dlbench.core.summary import Row
+from dlbench.core.thresholds import Settings, Thresholds
 from dlbench.core.units import byte_count, percent
 
 ACROSS_RUNS = Thresholds(time=0.1)
@@ -51,6 +55,8 @@ class CaseVerdict:
     """Of an inconclusive case the smallest change that could have been called."""
     rounds_needed: int | None = None
     """Of an inconclusive case the rounds a side that would probably decide it."""
+    thresholds: Thresholds | None = None
+    """From where on a change of it matters; None where nothing was compared."""
 
     @property
     def statistic(self) -> str:
@@ -78,12 +84,21 @@ class Comparison:
 
 
 def compare(
-    base: Results, new: Results, thresholds: Thresholds = ACROSS_RUNS, across_machines: bool = False, free: Collection[str] = ()
+    base: Results,
+    new: Results,
+    thresholds: Thresholds = ACROSS_RUNS,
+    across_machines: bool = False,
+    free: Collection[str] = (),
+    *,
+    given: Settings = MappingProxyType({}),
+    calibration: Calibration | None = None,
 ) -> Comparison:
     """Compare the cases of one file with those of another, each matched by its whole identity.
 
-    ``across_machines``: the sides are known to be of different machines; the device's name and its threads may then differ.
-    ``free``: columns of the identity that may differ because they are part of what is compared.
+    ``thresholds`` hold where the suite that base was run with sets none, and ``given`` in place of either. ``across_machines``: the
+    sides are known to be of different machines; the device's name and its threads may then differ. ``free``: columns of the identity
+    that may differ because they are part of what is compared. ``calibration``: what occasions
+    alone do on this machine, which every verdict then allows for.
     """
     bases, news = ({str(each.row["case.id"]): each for each in entries(side)} for side in (base, new))
     columns = [*WORK, "case.math", *(name for name in base.frame.columns if name.startswith("param.") and name in new.frame.columns)]
@@ -97,29 +112,46 @@ def compare(
         if verdict := _settled(case, one, other, columns):
             settled.append(verdict)
         elif one and other:
-            pairs.append(_Pair(case, one, other))
+            apart = None if across_machines else clock_difference(_clocks(base), _clocks(new), str(one.row["case.device"]))
+            drifts = calibration.drifts(case) if calibration else {}
+            pairs.append(_Pair(case, one, other, _thresholds(base, one, thresholds, given), apart, drifts))
     title = f"{', '.join(new.environments)} against {', '.join(base.environments)}"
-    return _comparison(title, pairs, settled, thresholds, across_machines)
+    return _comparison(title, pairs, settled, across_machines)
 
 
-def compare_by(results: Results, by: str, thresholds: Thresholds = WITHIN_A_RUN) -> Comparison:
-    """Compare the rows of a file that differ in one column, as `findings.pair` pairs them.
+def compare_by(results: Results, by: str, thresholds: Thresholds = WITHIN_A_RUN, *, given: Settings = MappingProxyType({})) -> Comparison:
+    """Compare the rows of a file that differ in one column, as `findings.pair` pairs them; thresholds are as in `compare`.
 
     Raises UsageError for an unknown column.
     """
     found = couple(results, by)
-    pairs = [_Pair(str(new.row["case.id"]), base, new) for base, new in found.couples]
+    pairs = [_Pair(str(new.row["case.id"]), base, new, _thresholds(results, base, thresholds, given)) for base, new in found.couples]
     failed = {str(each.row["case.id"]): each for each in entries(results) if _status(each).is_failure}
     settled = [CaseVerdict(case, Verdict.FAILED, _ending(each), new=each.row) for case, each in failed.items()]
     unpaired = tuple(each for each in found.unpaired if each.case not in failed)
     title = f"{', '.join(results.environments)}: each {found.column} against {found.base_value}"
-    return _comparison(title, pairs, settled, thresholds, unpaired=unpaired)
+    return _comparison(title, pairs, settled, unpaired=unpaired)
 
 
 class _Pair(NamedTuple):
     case: str
     base: Entry
     new: Entry
+    thresholds: Thresholds
+    clocks: str | None = None
+    """How the clocks of its device differ between the sides, if they do."""
+    drifts: Mapping[str, Drift] = MappingProxyType({})
+
+
+def _clocks(side: Results) -> Clocks:
+    return next(iter(side.clocks.values()), {})
+
+
+def _thresholds(base: Results, entry: Entry, thresholds: Thresholds, given: Settings) -> Thresholds:
+    """Return what holds for a case, of base's suite: a new file must not loosen the gate that it has to pass."""
+    suites = base.thresholds.get(str(entry.row["case.run"]), {})
+    said = suites.get(str(entry.row["case.suite"]), {})
+    return thresholds.of_workload(str(entry.row["case.workload"]), said).with_metrics(given)
 
 
 def _settled(case: str, base: Entry | None, new: Entry | None, columns: Iterable[str]) -> CaseVerdict | None:
@@ -173,20 +205,19 @@ def _comparison(
     title: str,
     pairs: Sequence[_Pair],
     settled: Iterable[CaseVerdict],
-    thresholds: Thresholds,
     report_only: bool = False,
     unpaired: tuple[Unpaired, ...] = (),
 ) -> Comparison:
     """Test the pairs together, as one family, and put all cases in order."""
-    tests = [{} if _untimed(pair) else rank_tests(pair.base.rounds, pair.new.rounds) for pair in pairs]
+    tests = [{} if _untimed(pair) else rank_tests(pair.base.rounds, pair.new.rounds, pair.drifts) for pair in pairs]
     every = [test for each in tests for test in each.values()]
     corrected = iter(holm([test.p for test in every]))
     tested = len(every) // 2
     enough = rounds_for_gate(tested, LEVEL, least=1)
     cases = [*settled]
     for pair, each in zip(pairs, tests, strict=True):
-        changes = {name: judge(test, next(corrected), thresholds.time) for name, test in each.items()}
-        cases.append(_case_verdict(pair, each, changes, thresholds, len(every), enough))
+        changes = {name: judge(test, next(corrected), pair.thresholds.time) for name, test in each.items()}
+        cases.append(_case_verdict(pair, each, changes, len(every), enough))
     cases.sort(key=attention)
     return Comparison(title, tuple(cases), _powerless(pairs, tests, tested), report_only, unpaired)
 
@@ -197,10 +228,9 @@ def attention(case: CaseVerdict) -> tuple[int, float]:
     return list(Verdict).index(case.verdict), -abs(changed.change) if changed else 0.0
 
 
-def _case_verdict(
-    pair: _Pair, tests: Mapping[str, RankTest], changes: Mapping[str, Change], thresholds: Thresholds, family: int, enough: int
-) -> CaseVerdict:
-    memory = memory_change(pair.base, pair.new, thresholds.memory)
+def _case_verdict(pair: _Pair, tests: Mapping[str, RankTest], changes: Mapping[str, Change], family: int, enough: int) -> CaseVerdict:
+    threshold = pair.thresholds.time
+    memory = memory_change(pair.base, pair.new, pair.thresholds.memory)
     verdict, notes = Verdict.INCONCLUSIVE, [_untimed(pair) or ""]
     least = rounds = None
     if changes:
@@ -208,18 +238,20 @@ def _case_verdict(
         if verdict is not changes["median"].verdict and verdict in (Verdict.SLOWER, Verdict.FASTER):
             notes = [f"by its p10; by its median {changes['median'].verdict}"]
         if barred := _barred(pair):
-            notes = [f"{barred}; the times alone would say {verdict}: measure again on a quieter machine"]
+            notes = [f"{barred}; the times alone would say {verdict}: {_remedy(pair)}"]
             verdict = Verdict.INCONCLUSIVE
         elif verdict is Verdict.INCONCLUSIVE:
-            least, rounds = detectable(tests, family, thresholds.time), rounds_needed(tests, enough, thresholds.time)
-            notes.append(_would_do(least, rounds))
+            least, rounds = detectable(tests, family, threshold), rounds_needed(tests, enough, threshold)
+            notes.append(_would_do(least, rounds, drifts_too_far(tests, threshold)))
     regressed = ["time"] if verdict is Verdict.SLOWER else []
     if memory and memory.grew:
         notes.append(f"memory grew from {byte_count(memory.base_bytes)} to {byte_count(memory.new_bytes)}; by time {verdict}")
         regressed.append("memory")
         verdict = Verdict.SLOWER
     note = "; ".join(filter(None, notes))
-    return CaseVerdict(pair.case, verdict, note, tuple(regressed), pair.base.row, pair.new.row, changes, memory, least, rounds)
+    return CaseVerdict(
+        pair.case, verdict, note, tuple(regressed), pair.base.row, pair.new.row, changes, memory, least, rounds, pair.thresholds
+    )
 
 
 def _untimed(pair: _Pair) -> str | None:
@@ -233,10 +265,17 @@ def _untimed(pair: _Pair) -> str | None:
 
 
 def _barred(pair: _Pair) -> str | None:
-    """Name the flags that forbid a verdict, if there are any: ``unsteady in the new file``."""
+    """Name what forbids a verdict, if anything does: ``unsteady in the new file``."""
+    return ", ".join(filter(None, (*_marks(pair), pair.clocks))) or None
+
+
+def _marks(pair: _Pair) -> list[str]:
     sides = (("the base", pair.base), ("the new file", pair.new))
-    marks = [f"{mark} in {side}" for flag, mark in _BARRING.items() for side, entry in sides if entry.row[flag]]
-    return ", ".join(marks) or None
+    return [f"{mark} in {side}" for flag, mark in _BARRING.items() for side, entry in sides if entry.row[flag]]
+
+
+def _remedy(pair: _Pair) -> str:
+    return "measure again on a quieter machine" if _marks(pair) else "measure both in turn, with dlbench ab"
 
 
 def _opposite(changes: Mapping[str, Change]) -> str:
@@ -246,8 +285,10 @@ def _opposite(changes: Mapping[str, Change]) -> str:
     return ", ".join(f"{verdict} by its {name}" for name, verdict in verdicts.items())
 
 
-def _would_do(least: float | None, rounds: int | None) -> str:
+def _would_do(least: float | None, rounds: int | None, too_far: bool) -> str:
     seen = "no change could have been called" if least is None else f"a change of {percent(least)} could have been called"
+    if too_far:
+        return f"{seen}; occasions alone may differ by more than the threshold: measure both sides in turn, with dlbench ab"
     return f"{seen}; {'it lies at the threshold' if rounds is None else f'{rounds:,} rounds a side would probably decide it'}"
 
 
@@ -263,6 +304,8 @@ def _powerless(pairs: Sequence[_Pair], tests: Sequence[Mapping[str, RankTest]], 
             f"too few rounds: in {2 * tested} tests, two a case, none could have been called slower; "
             f"{rounds} rounds a side would do: --rounds {rounds}"
         )
-    if all(_barred(pair) for pair in able):
+    if all(_marks(pair) for pair in able):
         return "every case is unsteady or throttled, so none could have been called slower; measure again on a quieter machine"
+    if all(_barred(pair) for pair in able):
+        return "clocks differ in every case, so none could have been called slower; measure both in turn, with dlbench ab"
     return None

@@ -25,6 +25,7 @@ COLUMNS: dict[str, Column] = {
         Column("compare.regressed", Unit.TEXT, "what got worse: time, memory, or both"),
         Column("compare.note", Unit.TEXT, "why, and what to do about it"),
         Column("compare.statistic", Unit.TEXT, "what the verdict stands on: median, or p10 alone"),
+        Column("compare.threshold", Unit.FRACTION, "from where on a change of its time matters; null where nothing was compared"),
         Column("compare.detectable", Unit.FRACTION, "smallest change that could have been called; only where inconclusive"),
         Column("compare.rounds_needed", Unit.COUNT, "rounds a side that would probably decide it; only where inconclusive"),
         *(
@@ -71,6 +72,7 @@ def _row(case: CaseVerdict) -> Row:
         "compare.regressed": ", ".join(case.regressed) or None,
         "compare.note": case.note or None,
         "compare.statistic": case.statistic if case.changes else None,
+        "compare.threshold": case.thresholds.time if case.thresholds else None,
         "compare.detectable": case.detectable,
         "compare.rounds_needed": case.rounds_needed,
         **_side("base", case.base, memory.base_bytes if memory else None),

@@ -4,16 +4,22 @@ Lines are padded here and not by rich, which takes a millisecond a row: a compar
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
 
+import pandas as pd
+
+from dlbench.analysis.calibration import Calibration
 from dlbench.analysis.compare import CaseVerdict, Comparison
 from dlbench.analysis.judge import Verdict
 from dlbench.analysis.sentences import number
+from dlbench.analysis.table import records
 from dlbench.core import units
 from dlbench.core.summary import Row
 
 HEADINGS = ("case", "base", "new", "change", "95 % interval", "p after Holm", "verdict", "note")
 _NUMBERS = ("base", "new", "change", "95 % interval", "p after Holm")
+_NOISE_HEADINGS = ("case", "occasions", "median", "sd of median", "sd of p10")
 _SUMMARY = (
     Verdict.SLOWER, Verdict.FASTER, Verdict.SAME, Verdict.INCONCLUSIVE, Verdict.INCOMPARABLE, Verdict.MISSING, Verdict.FAILED, Verdict.NEW,
 )  # fmt: skip
@@ -21,11 +27,16 @@ _SUMMARY = (
 
 def table(comparison: Comparison) -> list[str]:
     """Return the lines of the table, the heading first: the worst cases stand on top, and nothing is folded or cut."""
-    rows = [HEADINGS, *(cells(case) for case in comparison.cases)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    sides = [">" if name in _NUMBERS else "<" for name in HEADINGS]
+    return aligned(HEADINGS, [cells(case) for case in comparison.cases], _NUMBERS)
+
+
+def aligned(headings: Sequence[str], rows: Iterable[Sequence[str]], numbers: Collection[str]) -> list[str]:
+    """Return the lines of a table, the heading first; the columns of ``numbers`` are flush right."""
+    lines = [tuple(headings), *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    sides = [">" if name in numbers else "<" for name in headings]
     layout = "  ".join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))
-    return [layout.format(*row).rstrip() for row in rows]
+    return [layout.format(*line).rstrip() for line in lines]
 
 
 def summary(comparisons: Iterable[Comparison]) -> str:
@@ -66,12 +77,33 @@ def _time(row: Row | None, statistic: str) -> str:
     return "" if seconds is None else units.seconds(number(seconds))
 
 
-def occasions(time_threshold: float) -> str:
+def occasions(calibration: Calibration | None, path: Path | None = None) -> str:
     """Return what has to be said wherever the sides were not measured in turn."""
-    return (
-        "how far this machine's times drift from one occasion to another is not known, so a change may be the occasion's "
-        f"and not the program's; changes up to {units.percent(time_threshold)} pass for none"
+    if calibration is None:
+        return (
+            "how far this machine's times drift from one occasion to another is not known, so a change may be the occasion's "
+            "and not the program's; measure it: dlbench calibrate"
+        )
+    pooled = calibration.pooled
+    when = f" from {calibration.first[:10]} to {calibration.last[:10]}" if calibration.first else ""
+    return units.one_line(
+        f"verdicts allow for the noise between occasions in {path}: {pooled.occasions} occasions{when}, from one to another medians "
+        f"differ by {units.percent(pooled.median)} and p10 by {units.percent(pooled.p10)} (standard deviation over all cases)"
     )
+
+
+def noise(frame: pd.DataFrame) -> list[str]:
+    """Return the lines of a table of `calibration.as_table`."""
+    rows = [
+        (
+            units.one_line(str(row["calibrate.case"])),
+            str(row["calibrate.occasions"]),
+            units.seconds(number(row["calibrate.median_s"])),
+            *("" if (sd := row[f"calibrate.{name}_sd"]) is None else units.percent(number(sd)) for name in ("median", "p10")),
+        )
+        for row in records(frame)
+    ]
+    return aligned(_NOISE_HEADINGS, rows, _NOISE_HEADINGS[1:])
 
 
 def different_software(base: str, new: str, differences: Sequence[str]) -> str:

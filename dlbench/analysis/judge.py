@@ -9,9 +9,11 @@ import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 
+from dlbench.analysis.calibration import Drift
 from dlbench.analysis.findings import Entry
-from dlbench.core.stats import Interval, rank_test_p, shift_interval, shift_intervals, smallest_p
+from dlbench.core.stats import Interval, rank_test_p, shift_interval, shift_intervals, smallest_p, student_p
 from dlbench.core.summary import Rounds
 
 LEVEL = 0.05
@@ -19,6 +21,7 @@ LEVEL = 0.05
 _INTERVAL = 0.95
 _EQUIVALENCE = 1 - 2 * LEVEL
 """Two one-sided tests at that level are an interval of this confidence (Schuirmann 1987)."""
+_NORMAL = statistics.NormalDist()
 _HOST_FLOOR = 1 << 20  # bytes; what a process takes for itself varies by some pages
 
 
@@ -36,14 +39,6 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Thresholds:
-    """From where on a change matters, as a fraction: 0.1 is 10 % more."""
-
-    time: float = 0.1
-    memory: float = 0.05
-
-
-@dataclass(frozen=True, slots=True)
 class RankTest:
     """One statistic of the rounds on two sides, on natural logarithms: a shift of 0.0953 is 10 % more time."""
 
@@ -57,7 +52,10 @@ class RankTest:
     equivalence: Interval | None
     """Of 90 %: the change is immaterial where this lies inside the threshold."""
     p: float
-    """Exact two-sided Mann-Whitney, of this test alone."""
+    """Exact two-sided Mann-Whitney, of this test alone; with a drift at least that of `_drift_p`."""
+    drift: Drift | None = None
+    """What two occasions differ by of themselves; p and both intervals allow for it. None where the sides were measured in turn, or
+    where nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +87,48 @@ class MemoryChange:
         return self.new_bytes / self.base_bytes - 1 if self.base_bytes else None
 
 
-def rank_tests(base: Rounds, new: Rounds) -> dict[str, RankTest]:
-    """Test the median and the p10 of the rounds; all times must be above zero."""
-    return {"median": _rank_test(base.median_s, new.median_s), "p10": _rank_test(base.p10_s, new.p10_s)}
+def rank_tests(base: Rounds, new: Rounds, drifts: Mapping[str, Drift] = MappingProxyType({})) -> dict[str, RankTest]:
+    """Test the median and the p10 of the rounds; all times must be above zero. ``drifts`` of either widen what it says."""
+    sides = {"median": (base.median_s, new.median_s), "p10": (base.p10_s, new.p10_s)}
+    return {name: _rank_test(one, other, drifts.get(name)) for name, (one, other) in sides.items()}
 
 
-def _rank_test(base_s: Sequence[float], new_s: Sequence[float]) -> RankTest:
+def _rank_test(base_s: Sequence[float], new_s: Sequence[float], drift: Drift | None) -> RankTest:
     base, new = tuple(map(math.log, base_s)), tuple(map(math.log, new_s))
     shift, (interval, equivalence) = shift_intervals(base, new, (_INTERVAL, _EQUIVALENCE))
-    return RankTest(base, new, shift, interval, equivalence, rank_test_p(base, new))
+    p = rank_test_p(base, new)
+    if drift:
+        p = max(p, _drift_p(shift, interval, len(base) + len(new) - 2, drift))
+        interval, equivalence = _widened(interval, shift, drift), _widened(equivalence, shift, drift)
+    return RankTest(base, new, shift, interval, equivalence, p, drift)
+
+
+def _drift_p(shift: float, interval: Interval | None, freedom: int, drift: Drift) -> float:
+    """Return how often two occasions, measured in so many rounds, would lie at least so far apart of themselves.
+
+    Student's t of the shift over the root of both variances, that of the drift and that which the rounds leave to the shift, with
+    the degrees of freedom of Satterthwaite (An Approximate Distribution of Estimates of Variance Components, Biometrics Bulletin 2, 1946).
+    """
+    of_drift = drift.sd**2
+    of_rounds = (_half_width(interval) / _NORMAL.inv_cdf((1 + interval.confidence) / 2)) ** 2 if interval else 0.0
+    variance = of_drift + of_rounds
+    if not variance:
+        return 0.0 if shift else 1.0
+    share = of_drift / variance
+    inverse = share**2 / drift.freedom + ((1 - share) ** 2 / freedom if freedom else 0.0)
+    return student_p(shift / math.sqrt(variance), max(1, int(1 / inverse)))
+
+
+def _widened(interval: Interval | None, shift: float, drift: Drift) -> Interval | None:
+    """Return the interval of a shift to which a drift of unknown size was added, at the same confidence.
+
+    Half-widths of independent parts add as their squares do, each side on its own (Zou and Donner, Construction of Confidence Limits
+    about Effect Measures, Statistics in Medicine 27, 2008).
+    """
+    if interval is None:
+        return None
+    by = drift.half_width(interval.confidence)
+    return Interval(shift - math.hypot(shift - interval.low, by), shift + math.hypot(interval.high - shift, by), interval.confidence)
 
 
 def judge(test: RankTest, p_holm: float, threshold: float) -> Change:
@@ -129,21 +160,35 @@ def detectable(tests: Mapping[str, RankTest], family: int, threshold: float) -> 
     It is half the width of the interval at the level that the first step of Holm's correction leaves each of the ``family`` tests, and
     never below the threshold.
     """
-    intervals = [shift_interval(test.base, test.new, 1 - LEVEL / family)[1] for test in tests.values()]
+    shifts = [(test, *shift_interval(test.base, test.new, 1 - LEVEL / family)) for test in tests.values()]
+    intervals = [_widened(interval, shift, test.drift) if test.drift else interval for test, shift, interval in shifts]
     widths = [_half_width(interval) for interval in intervals if interval]
     return max(threshold, _fraction(min(widths))) if widths else None
 
 
 def rounds_needed(tests: Mapping[str, RankTest], enough: int, threshold: float) -> int | None:
-    """Return the rounds a side that would probably decide it; None where these are there already and the change lies at the threshold.
+    """Return the rounds a side that would probably decide it; None where more rounds would not.
 
-    An interval narrows with the square root of the rounds: k' = k (w / log(1 + threshold))², w being half the width of the 90 %
-    interval. ``enough`` are the rounds that let so many tests fail at all.
+    An interval narrows with the square root of the rounds: k' = k (w / v)², w being half the width of the 90 % interval that the rounds
+    give and v what it has to be: log(1 + threshold), less the drift between occasions, as squares. ``enough`` are the rounds that let so
+    many tests fail at all. More rounds do nothing where as many are there already, as the change lies at the threshold then, and where
+    the drift alone is beyond the threshold.
     """
     rounds = min(min(len(test.base), len(test.new)) for test in tests.values())
-    widths = [_half_width(test.equivalence) for test in tests.values() if test.equivalence]
-    needed = max(enough, math.ceil(rounds * (max(widths, default=0.0) / math.log1p(threshold)) ** 2))
+    margin, factors = math.log1p(threshold), [0.0]
+    for test in tests.values():
+        if test.equivalence:
+            drift = test.drift.half_width(test.equivalence.confidence) if test.drift else 0.0
+            if drift >= margin:
+                return None
+            factors.append((_half_width(test.equivalence) ** 2 - drift**2) / (margin**2 - drift**2))
+    needed = max(enough, math.ceil(rounds * max(factors)))
     return needed if needed > rounds else None
+
+
+def drifts_too_far(tests: Mapping[str, RankTest], threshold: float) -> bool:
+    """Whether two occasions alone may differ by more than the threshold, so that no number of rounds could show that nothing changed."""
+    return any(test.drift and test.drift.half_width(_EQUIVALENCE) >= math.log1p(threshold) for test in tests.values())
 
 
 def _half_width(interval: Interval) -> float:

@@ -1,11 +1,13 @@
 """The two sides of an A/B against each other, and what measuring again makes of what the first rounds said."""
 
 from dataclasses import replace
+from types import MappingProxyType
 
 from dlbench.analysis.compare import WITHIN_A_RUN, CaseVerdict, Comparison, attention, compare
-from dlbench.analysis.judge import Thresholds, Verdict
+from dlbench.analysis.judge import Verdict
 from dlbench.analysis.table import Results
 from dlbench.core.model import CONFIRMING
+from dlbench.core.thresholds import Settings
 
 FLAGGED = (Verdict.SLOWER, Verdict.FASTER)
 """What is measured again: a change that somebody will act on, in either direction."""
@@ -24,20 +26,20 @@ def any_sides(results: Results) -> bool:
     return any("side" in environment for environment in results.environments.values())
 
 
-def compare_sides(results: Results, thresholds: Thresholds = WITHIN_A_RUN) -> Comparison:
-    """Compare side b of an A/B with side a, case by case, as two files are compared.
+def compare_sides(results: Results, given: Settings = MappingProxyType({})) -> Comparison:
+    """Compare side b of an A/B with side a, case by case, as two files are compared; ``given`` are thresholds as there.
 
     A case that was measured again is decided by those rounds alone, corrected for no more cases than were measured again; only where
     they could not have decided anything the first verdict stands. `are_sides` must hold.
     """
     base, new = _first(results)
-    first = _compared(results, base, new, thresholds)
+    first = _compared(results, base, new, given)
     again = base + CONFIRMING, new + CONFIRMING
-    return _confirmed(first, _compared(results, *again, thresholds)) if set(again) <= results.environments.keys() else first
+    return _confirmed(first, _compared(results, *again, given)) if set(again) <= results.environments.keys() else first
 
 
-def _compared(results: Results, base: str, new: str, thresholds: Thresholds) -> Comparison:
-    return compare(results.of_run(base), results.of_run(new), thresholds, free=_FREE)
+def _compared(results: Results, base: str, new: str, given: Settings) -> Comparison:
+    return compare(results.of_run(base), results.of_run(new), WITHIN_A_RUN, free=_FREE, given=given)
 
 
 def _first(results: Results) -> list[str]:

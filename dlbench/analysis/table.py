@@ -3,7 +3,7 @@
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
@@ -11,12 +11,14 @@ from typing import Any, NamedTuple, Protocol, Self
 import pandas as pd
 
 from dlbench.analysis import pyperf_file
+from dlbench.analysis.clocks import Clocks, read_clocks
 from dlbench.core import store
 from dlbench.core.errors import UsageError
 from dlbench.core.model import CONFIRMING, Case, Measurement, Policy, Series, Value
 from dlbench.core.schema import BY_NAME, Column, Unit
 from dlbench.core.store import RunFile
 from dlbench.core.summary import Rounds, Row, per_round, summarise
+from dlbench.core.thresholds import Settings
 
 _DTYPES = {Unit.TEXT: "string", Unit.COUNT: "Int64", Unit.BYTES: "Int64", Unit.FLAG: "boolean"}
 """Types that hold a null as a null; every other unit is a float, whose null is NaN."""
@@ -34,10 +36,18 @@ class Results:
     """A sentence for each thing that a file lacks, and what to do about it."""
     environments: Mapping[str, Mapping[str, Any]]
     """Of each ``case.run`` the header's ``environment``, with what it says of a side; empty where a file does not say."""
+    thresholds: Mapping[str, Mapping[str, Settings]] = field(default_factory=dict)
+    """Of each ``case.run``, for each suite that sets any, its thresholds."""
+    clocks: Mapping[str, Clocks] = field(default_factory=dict)
+    """At which clocks each ``case.run`` was measured; not known of the sides of an A/B, whose rounds alternate."""
 
-    def of_run(self, name: str) -> Self:
-        """Return the rows of one ``case.run``."""
-        return replace(self, frame=self.frame[self.frame["case.run"] == name], environments={name: self.environments[name]})
+    def of_run(self, *names: str) -> Self:
+        """Return the rows of one ``case.run``, or of several."""
+        frame = self.frame[self.frame["case.run"].isin(names)]
+        environments, thresholds, clocks = (
+            {name: of_all[name] for name in names if name in of_all} for of_all in (self.environments, self.thresholds, self.clocks)
+        )
+        return replace(self, frame=frame, environments=environments, thresholds=thresholds, clocks=clocks)
 
 
 def read(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> pd.DataFrame:
@@ -72,14 +82,19 @@ def collect(paths: Sequence[Path], each: Map = map) -> Results:
         rounds=tuple(rounds for file in files for rounds in file.rounds),
         notes=tuple(note for file in files for note in file.notes),
         environments={name: environment for file in files for name, environment in file.environments.items()},
+        thresholds={name: file.thresholds for file in files for name in file.environments},
+        clocks={file.name: file.clocks for file in files},
     )
 
 
 class _File(NamedTuple):
+    name: str
     rows: list[Row]
     rounds: list[Rounds]
     notes: list[str]
     environments: Mapping[str, Mapping[str, Any]]
+    thresholds: Mapping[str, Settings]
+    clocks: Clocks
 
 
 def _read_one(path: Path, name: str) -> _File:
@@ -95,7 +110,8 @@ def _read_one(path: Path, name: str) -> _File:
         row["case.device_name"] = row["case.device_name"] or names.get(str(row["case.device"]))
         rows.append(row)
     rounds = [per_round(measurements) for measurements in cases]
-    return _File(rows, rounds, incomplete(run, len(cases)), _environments(run, name, cases))
+    environments = _environments(run, name, cases)
+    return _File(name, rows, rounds, incomplete(run, len(cases)), environments, _thresholds(run), read_clocks(run))
 
 
 def _run(file: str, side: str | None) -> str:
@@ -163,6 +179,11 @@ def _natural(value: Value, widest_first: bool = False) -> tuple[Any, ...]:
 def _device_names(run: RunFile) -> dict[str, str]:
     """What the header calls each device, for cases that ended before they could say."""
     return {device["id"]: device["name"] for device in run.header.get("devices", ()) if device.get("name")}
+
+
+def _thresholds(run: RunFile) -> dict[str, Settings]:
+    suites = [suite for suite in run.header.get("suites", ()) if isinstance(suite, dict)]
+    return {str(suite.get("name")): suite["thresholds"] for suite in suites if suite.get("thresholds")}
 
 
 def incomplete(run: RunFile, cases: int) -> list[str]:

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,13 +14,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlbench.cli.verdicts import Wanted, conclude, verdict_options
-from dlbench.core.errors import ExitCode, UsageError, nearest
-from dlbench.core.units import one_line, parse_fraction
+from dlbench.core.errors import ExitCode, UsageError
+from dlbench.core.thresholds import check
+from dlbench.core.units import one_line
 
 if TYPE_CHECKING:
+    from dlbench.analysis.calibration import Calibration
     from dlbench.analysis.table import Map, Results
 
-METRICS = ("time", "memory")
+CALIBRATIONS = Path("results", "calibration")
+"""Where `dlbench calibrate` keeps what it finds, beside the runs that it stands on."""
 _LARGE = 1 << 26  # bytes; below, starting processes costs more than it saves
 
 
@@ -33,9 +35,16 @@ _LARGE = 1 << 26  # bytes; below, starting processes costs more than it saves
     "thresholds",
     multiple=True,
     metavar="[METRIC=]VALUE",
-    help="From where on a change matters: 5%, 0.05, memory=10%; of time by default 10%, with --by 3%; of memory 5%. Repeatable.",
+    help="From where on a change matters: 5%, 0.05, memory=10%, throughput=5%. Goes before the suite's; the default is 10% of time, "
+    "with --by 3%, and 5% of memory. Repeatable.",
 )
 @click.option("--by", metavar="COLUMN", help="Compare rows within BASE that differ in it: device, dtype, mode, batch, param.layout, …")
+@click.option(
+    "--calibration",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help=f"This machine's noise between occasions (default: {CALIBRATIONS}/MACHINE.json, if dlbench calibrate has made it).",
+)
 @click.option("--across-machines", is_flag=True, help="Report on files of different machines; slower does not fail then.")
 @verdict_options
 def command(
@@ -43,6 +52,7 @@ def command(
     new: tuple[Path, ...],
     thresholds: tuple[str, ...],
     by: str | None,
+    calibration: Path | None,
     across_machines: bool,
     strict: bool,
     junit: Path | None,
@@ -65,34 +75,39 @@ def command(
         raise UsageError("--by compares the rows of one file; give BASE alone with it")
     if by and across_machines:
         raise UsageError("--across-machines is for several files; leave it out with --by")
+    if by and calibration:
+        raise UsageError("--calibration is for files of several occasions; leave it out with --by")
     if not by and not new:
         raise UsageError("there is nothing to compare BASE with; give a NEW file, or --by COLUMN")
-    changes = _parsed(thresholds)
+    given = parse_thresholds(thresholds)
     wanted = Wanted.of(strict, junit, verdict, github, form)
 
     # Here and not at the top: pandas takes longer to import than help may take.
-    from dlbench.analysis.compare import ACROSS_RUNS, WITHIN_A_RUN, compare, compare_by
+    from dlbench.analysis.compare import compare, compare_by
     from dlbench.analysis.compare_terminal import occasions
     from dlbench.analysis.sides import any_sides, are_sides, compare_sides
     from dlbench.analysis.table import collect
 
     with _side_by_side((base, *new)) as each:
         results = collect((base, *new), each)
-    chosen = replace(WITHIN_A_RUN if by else ACROSS_RUNS, **changes)
     notes: list[str] = []
     if by and by.removeprefix("case.") == "run" and are_sides(results):
-        comparisons = [compare_sides(results, chosen)]
+        comparisons = [compare_sides(results, given=given)]
         notes = side_notes(results)
     elif by:
-        comparisons = [compare_by(results, by, chosen)]
+        comparisons = [compare_by(results, by, given=given)]
     elif any_sides(results):
         raise UsageError("a file that dlbench ab wrote holds both sides of its comparison; give it alone, with --by run")
     else:
         first, *others = results.environments
         different, notes = _machines(results, first, others, across_machines)
-        notes.append(occasions(chosen.time))
+        notes += _thresholds(results, first, others)
+        noise, path = _calibration(results, first, calibration)
+        notes.append(occasions(noise, path))
         one = results.of_run(first)
-        comparisons = [compare(one, results.of_run(name), chosen, name in different) for name in others]
+        comparisons = [
+            compare(one, results.of_run(name), across_machines=name in different, given=given, calibration=noise) for name in others
+        ]
     return conclude(comparisons, [*results.notes, *notes], wanted)
 
 
@@ -112,21 +127,50 @@ def _begin_reading() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
 
 
-def _parsed(words: Iterable[str]) -> dict[str, float]:
-    """Read ``5%`` and ``memory=0.1``; a value without a metric is that of time."""
-    thresholds: dict[str, float] = {}
+def parse_thresholds(words: Iterable[str]) -> dict[str, str]:
+    """Return the threshold of each metric from ``5%`` and ``memory=0.1``, as written; a value without a metric is that of time."""
+    given: dict[str, str] = {}
     for word in words:
         metric, equals, value = word.rpartition("=")
         metric = metric.strip() if equals else "time"
-        if metric not in METRICS:
-            raise UsageError(f"--threshold {word}: there is no metric '{metric}'{nearest(metric, list(METRICS))}")
-        if metric in thresholds:
+        if metric in given:
             raise UsageError(f"--threshold {word}: the threshold of {metric} is given twice; give it once")
+        given[metric] = value
         try:
-            thresholds[metric] = parse_fraction(value)
+            check(given)
         except ValueError as error:
             raise UsageError(f"--threshold {word}: {error}") from error
-    return thresholds
+    return given
+
+
+def _thresholds(results: "Results", base: str, others: Sequence[str]) -> list[str]:
+    """Say of which files the suites set other thresholds than those of the base."""
+    notes = []
+    for name in others:
+        both = [results.thresholds[each] for each in (base, name)]
+        suites = [suite for suite in dict.fromkeys([*both[0], *both[1]]) if both[0].get(suite) != both[1].get(suite)]
+        if suites:
+            notes.append(one_line(f"{base} and {name} were run with other thresholds in {', '.join(suites)}; those of {base} hold"))
+    return notes
+
+
+def _calibration(results: "Results", base: str, path: Path | None) -> tuple["Calibration | None", Path | None]:
+    """Return this machine's noise between occasions and where it was found; nothing where it was never measured.
+
+    Raises ResultFileError for a damaged file, UsageError for one of another machine.
+    """
+    from dlbench.analysis import calibration
+
+    machine = _key(results, base, "machine_key")
+    usual = CALIBRATIONS / f"{machine}.json"
+    if path is None and machine and usual.parent == CALIBRATIONS and usual.is_file():  # a key out of a file may hold anything
+        path = usual
+    if path is None:
+        return None, None
+    found = calibration.load(path)
+    if machine and found.machine_key != machine:
+        raise UsageError(f"{path} is the calibration of another machine than {base} was measured on; calibrate here: dlbench calibrate")
+    return found, path
 
 
 def side_notes(results: "Results") -> list[str]:

@@ -60,8 +60,8 @@ def start(
     sides: Mapping[str, Any] | None = None,
 ) -> Session:
     """Make the session of a new run. ``sides``: of an A/B, what the header says of each side; the software is then a side's."""
-    names = [*(("ab",) if sides else ()), *(suite.name for suite in planned.suites)]
-    path = output or Path("results") / f"{'-'.join(names)}-{datetime.now(UTC):%Y%m%d-%H%M%S}.jsonl"
+    name = default_name(planned.suites)
+    path = output or Path("results") / (f"ab-{name}" if sides else name)
     where = environment.fingerprint(planned.hello, planned.devices)
     if sides:
         where = {key: value for key, value in where.items() if key not in ("stack", "stack_key")}
@@ -80,6 +80,11 @@ def start(
         **({"sides": sides} if sides else {}),
     }
     return Session(tuple(tasks), settings, planned.devices, lambda: ResultWriter.create(path, header))
+
+
+def default_name(suites: Sequence[Suite]) -> str:
+    """Return what a run of these suites that starts now is called where the user chose no name."""
+    return f"{'-'.join(suite.name for suite in suites)}-{datetime.now(UTC):%Y%m%d-%H%M%S}.jsonl"
 
 
 def go_on(run: RunFile, hello: Mapping[str, Any], changes: Mapping[str, Any], threads: int) -> Session:

@@ -92,20 +92,25 @@ def variation(values: Sequence[float]) -> float | None:
     return math.dist(values, [mean] * len(values)) / math.sqrt(len(values) - 1) / mean
 
 
-@cache
-def _rank_sum_counts(m: int, n: int) -> tuple[int, ...]:
-    """How many of the orderings of m + n distinct values give each Mann-Whitney U = 0 … m n.
+MOST_COUNTED = 100**3
+"""The rank test counts all orderings up to 100 rounds a side, or fewer against more: the work grows with the product of both sides and,
+once more, of the smaller."""
+
+
+def _rank_sum_counts(m: int, n: int) -> list[int]:
+    """How many of the orderings of m + n distinct values give each Mann-Whitney U = 0 … m n / 2; the upper half mirrors it.
 
     They are the coefficients of the Gaussian binomial, the product of (1 - q^(n + i)) / (1 - q^i) over i = 1 … m
     (Mann and Whitney 1947; Andrews, The Theory of Partitions, section 3.2).
     """
-    counts = [1] + [0] * (m * n)
+    size = m * n // 2 + 1
+    counts = [1] + [0] * (size - 1)
     for i in range(1, m + 1):
-        for u in range(m * n, n + i - 1, -1):
+        for u in range(size - 1, n + i - 1, -1):
             counts[u] -= counts[u - n - i]
-        for u in range(i, m * n + 1):
+        for u in range(i, size):
             counts[u] += counts[u - i]
-    return tuple(counts)
+    return counts
 
 
 def smallest_p(m: int, n: int) -> float:
@@ -115,17 +120,26 @@ def smallest_p(m: int, n: int) -> float:
 
 @cache
 def _two_sided_p(m: int, n: int) -> tuple[float, ...]:
-    """The two-sided p of each U = 0 … m n / 2, twice the lower tail."""
-    counts = _rank_sum_counts(m, n)[: m * n // 2 + 1]
-    total = math.comb(m + n, m)
-    return tuple(min(1.0, 2 * tail / total) for tail in accumulate(counts))
+    """The two-sided p of each U = 0 … m n / 2, twice the lower tail.
+
+    Exact up to `MOST_COUNTED`. Beyond, the normal distribution of the same mean and variance, with continuity correction (Mann and
+    Whitney 1947); ties need no correction, as `rank_test_p` breaks them. Its tails are heavier, so p is too large if anything.
+    """
+    if m * n * min(m, n) <= MOST_COUNTED:
+        total = math.comb(m + n, m)
+        return tuple(min(1.0, 2 * tail / total) for tail in accumulate(_rank_sum_counts(min(m, n), max(m, n))))
+    middle, sd, least = m * n / 2, math.sqrt(m * n * (m + n + 1) / 12), smallest_p(m, n)
+    # erfc and not the distribution function of `statistics`, which has no digits left where p is small.
+    normal = (math.erfc((middle - u - 0.5) / sd / math.sqrt(2)) for u in range(m * n // 2 + 1))
+    return tuple(max(least, min(1.0, p)) for p in normal)
 
 
 def rank_test_p(base: Sequence[float], other: Sequence[float]) -> float:
-    """Exact two-sided p of the Mann-Whitney test: how often samples of one distribution would lie at least so far apart.
+    """Two-sided p of the Mann-Whitney test: how often samples of one distribution would lie at least so far apart.
 
     Ties between the samples are broken towards no difference: the result is the largest p of all ways to break them, so it is
-    never too small, and equal samples have p = 1. Without such ties it is the p of all ways to deal the ranks (Mann and Whitney 1947).
+    never too small, and equal samples have p = 1. Without such ties it is the p of all ways to deal the ranks (Mann and Whitney 1947),
+    exact up to `MOST_COUNTED` and closely from there on.
     Raises StatisticsError where a sample is empty.
     """
     if not base or not other:
@@ -135,6 +149,51 @@ def rank_test_p(base: Sequence[float], other: Sequence[float]) -> float:
     above = pairs - sum(bisect_right(ordered, value) for value in other)
     # U and m n - U of the ways to break ties run from these counts up; the way nearest to the middle is the least extreme.
     return _two_sided_p(len(base), len(other))[min(pairs - below, pairs - above, pairs // 2)]
+
+
+_MAD_TO_SD = 1 / statistics.NormalDist().inv_cdf(0.75)
+"""What makes the median absolute deviation of normal values their standard deviation."""
+
+
+def variance_between(groups: Sequence[Sequence[float]]) -> float:
+    """Return the variance of groups beyond what the spread within them explains; negative where that explains more. Two groups at least.
+
+    It is the variance of the groups' medians, less the mean of the variance that each median has of itself: the moment estimator of a
+    random effect (Cochran, The Combination of Estimates from Different Experiments, Biometrics 10, 1954), on medians, as a few wild
+    values must not hide how groups differ. The variance of a median of n normal values is pi / 2 times that of their mean, s^2 / n, and
+    s is estimated by the median absolute deviation (Rousseeuw and Croux, Journal of the American Statistical Association 88, 1993).
+    """
+    medians = [statistics.median(group) for group in groups]
+    within = [
+        math.pi / 2 / len(group) * (_MAD_TO_SD * statistics.median(abs(value - middle) for value in group)) ** 2
+        for group, middle in zip(groups, medians, strict=True)
+    ]
+    return statistics.variance(medians) - statistics.fmean(within)
+
+
+def student_p(t: float, freedom: int) -> float:
+    """Two-sided p of Student's t with so many degrees of freedom: the finite sums of Abramowitz and Stegun, 26.7.3 and 26.7.4."""
+    angle = math.atan(abs(t) / math.sqrt(freedom))
+    sine, cosine = math.sin(angle), math.cos(angle)
+    odd = freedom % 2
+    term, total = (cosine if odd else 1.0), 0.0
+    for power in range(odd + 2, freedom + 1, 2):
+        total += term
+        term *= cosine * cosine * (power - 1) / power
+    inside = 2 / math.pi * (angle + sine * total) if odd else sine * total
+    return max(0.0, 1 - inside)
+
+
+@cache
+def student_quantile(confidence: float, freedom: int) -> float:
+    """Return the t that encloses zero with that confidence: `student_p` of it is 1 - confidence."""
+    low, high = 0.0, 1.0
+    while high < 2**60 and student_p(high, freedom) > 1 - confidence:
+        high *= 2
+    for _ in range(60):  # as many as a float has bits
+        middle = (low + high) / 2
+        low, high = (middle, high) if student_p(middle, freedom) > 1 - confidence else (low, middle)
+    return high
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -154,12 +213,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
 @cache
 def _shift_rank(m: int, n: int, confidence: float) -> tuple[int, float] | None:
     """Return (k, coverage): the k-th smallest and k-th largest of the m n differences enclose the shift with at least that confidence."""
-    counts = _rank_sum_counts(m, n)
-    total, tail, k = math.comb(m + n, m), 0, 0
-    while k < m * n // 2 and 2 * (tail + counts[k]) / total <= 1 - confidence:
-        tail += counts[k]
-        k += 1
-    return (k, 1 - 2 * tail / total) if k else None
+    # The interval leaves out the shifts that the test rejects.
+    p_values = _two_sided_p(m, n)
+    k = min(bisect_right(p_values, 1 - confidence), m * n // 2)
+    return (k, 1 - p_values[k - 1]) if k else None
 
 
 def shift_interval(base: Sequence[float], other: Sequence[float], confidence: float = 0.95) -> tuple[float, Interval | None]:

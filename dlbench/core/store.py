@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from dlbench.core.errors import OutputError, ResultFileError, UsageError
 from dlbench.core.model import Measurement
+from dlbench.core.thresholds import check
 
 SCHEMA = 1
 """Raised when a reader of the old kind would misread the new."""
@@ -204,12 +205,25 @@ def _are_sides(sides: Any) -> bool:
     return isinstance(sides, dict) and len(sides) == 2 and all(isinstance(name, str) and _is_environment(sides[name]) for name in sides)
 
 
+def _are_suites(suites: Any) -> bool:
+    if not isinstance(suites, list):
+        return False
+    try:
+        for suite in suites:
+            if isinstance(suite, dict):  # a file without a run behind it may only name them
+                check(suite.get("thresholds", {}))
+    except (ValueError, AttributeError):
+        return False
+    return True
+
+
 _HEADER_CHECKS = {
     "policy": _is_policy,
     "devices": _are_devices,
     "planned": _is_count,
     "environment": _is_environment,
     "sides": _are_sides,
+    "suites": _are_suites,
 }
 """What readers rely on; a header may lack any of them."""
 

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from dlbench.core.errors import SuiteError, nearest
 from dlbench.core.model import DEVICE_KINDS, Policy, Value, value_text
+from dlbench.core.thresholds import Settings, check
 
 MAX_BYTES = 1 << 20
 """A suite is written by hand; a bigger file is something else."""
@@ -41,6 +42,8 @@ class Suite:
     devices: tuple[str, ...] = ()
     """Device ids or kinds; empty: every device."""
     policy: Policy = field(default_factory=Policy)
+    thresholds: Settings = field(default_factory=dict)
+    """From where on a change matters when results of this suite are compared; kept as written."""
     origin: str = field(default="", compare=False)
     """The file as the user knows it, for error messages only: a path can hold a user's name, so it stays out of `to_json`."""
 
@@ -52,7 +55,8 @@ class Suite:
         """Return plain data: the tables of the TOML file, and the name."""
         policy = {key: value for key, value in asdict(self.policy).items() if value is not None}
         benches = [_without_empty({"workload": b.workload, "axes": dict(b.axes), "devices": b.devices}) for b in self.benches]
-        return _without_empty({"name": self.name, "about": self.about, "devices": list(self.devices), "policy": policy, "bench": benches})
+        head = {"name": self.name, "about": self.about, "devices": list(self.devices), "policy": policy}
+        return _without_empty({**head, "thresholds": dict(self.thresholds), "bench": benches})
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
@@ -149,7 +153,7 @@ def _read(path: Path, origin: str) -> str:
 
 def _contents(data: Mapping[str, Any], origin: str) -> dict[str, Any]:
     """Check the tables of a suite and return the arguments of `Suite`, all but its name."""
-    _check_keys(data, ("about", "devices", "policy", "include", "bench"), origin)
+    _check_keys(data, ("about", "devices", "policy", "thresholds", "include", "bench"), origin)
     about, benches = data.get("about", ""), data.get("bench", [])
     included = _included(data.get("include", []), origin)
     if not isinstance(about, str):
@@ -158,17 +162,19 @@ def _contents(data: Mapping[str, Any], origin: str) -> dict[str, Any]:
         raise SuiteError(f"{origin}, bench: must be tables, each under its own [[bench]]")
     if not benches and not included:
         raise SuiteError(f"{origin}: has no bench; add a [[bench]] with a workload and its axes")
+    every = (*(_bench(bench, f"{origin}, bench {number}") for number, bench in enumerate(benches, 1)), *included)
     return {
         "about": " ".join(about.split()),
-        "benches": (*(_bench(bench, f"{origin}, bench {number}") for number, bench in enumerate(benches, 1)), *included),
+        "benches": every,
         "devices": _devices(data, origin),
         "policy": _policy(data.get("policy", {}), f"{origin}, policy"),
+        "thresholds": _thresholds(data.get("thresholds", {}), [bench.workload for bench in every], f"{origin}, thresholds"),
         "origin": origin,
     }
 
 
 def _included(names: object, origin: str) -> tuple[Bench, ...]:
-    """Return the benches of the built-in suites named, with their own devices; policy and question stay behind."""
+    """Return the benches of the built-in suites named, with their own devices; policy, thresholds and question stay behind."""
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise SuiteError(f'{origin}, include: must be a list of built-in suites, such as ["matmul", "conv"]')
     if unknown := [name for name in names if name not in builtin_names()]:
@@ -241,6 +247,19 @@ def _policy(data: object, where: str) -> Policy:
         if getattr(policy, low) > getattr(policy, high):
             raise SuiteError(f"{where}: {low} = {getattr(policy, low)} is more than {high} = {getattr(policy, high)}; set both")
     return policy
+
+
+def _thresholds(data: object, workloads: Sequence[str], where: str) -> Settings:
+    if not isinstance(data, dict):
+        raise SuiteError(f"{where}: must be a table, [thresholds], not {data!r}")
+    for name, value in data.items():
+        if isinstance(value, dict) and name not in workloads:
+            raise SuiteError(f"{where}: no bench here has the workload '{name}'{nearest(name, sorted(set(workloads)))}")
+    try:
+        check(data)
+    except ValueError as error:
+        raise SuiteError(f"{where}: {error}") from error
+    return data
 
 
 def _check_keys(data: Mapping[str, Any], valid: tuple[str, ...], where: str) -> None:

@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlbench.analysis.compare import CaseVerdict, Comparison, compare, compare_by
-from dlbench.analysis.judge import Thresholds, Verdict, detectable, judge, rank_tests, rounds_needed, together
+from dlbench.analysis.judge import Verdict, detectable, judge, rank_tests, rounds_needed, together
 from dlbench.analysis.table import Results, as_frame, by_case
 from dlbench.core.model import Measurement, Memory
 from dlbench.core.schema import BY_NAME
 from dlbench.core.stats import holm
 from dlbench.core.summary import Rounds, per_round, summarise
+from dlbench.core.thresholds import Thresholds
 
 CASE = made_up.case(model="resnet18", batch=8, dtype="fp32")
 ON_GPU = made_up.case(device="cuda:0", model="resnet18", batch=8, dtype="fp32")

@@ -28,7 +28,7 @@ from dlbench.core.units import parse_fraction
 
 TEN = (1.00, 1.01, 0.99, 1.02, 0.98, 1.005, 0.995, 1.015, 0.985, 1.001)
 ONE, TWO = made_up.case("matmul", n=1), made_up.case("matmul", n=2)
-SUFFIX = "and not the program's; changes up to 10.0 % pass for none"
+SUFFIX = "and not the program's; measure it: dlbench calibrate"
 
 
 def timed(a_case: made_up.Case, factor: float = 1.0, rounds: Sequence[float] = TEN, **fields: Any) -> list[Measurement]:
@@ -337,6 +337,153 @@ def test_memory_has_a_threshold_of_its_own(folder: Folder) -> None:
     assert folder.compare("--threshold", "memory=20%", "--threshold", "time=5%").code == 0
 
 
+def test_throughput_is_a_threshold_of_time_turned_over(folder: Folder) -> None:
+    folder.write("base", timed(ONE))
+    folder.write("new", timed(ONE, 1.22))
+    rows = json.loads((done := folder.compare("--format", "json", "--threshold", "throughput=20%")).out)
+    assert (done.code, rows[0]["compare.threshold"]) == (0, pytest.approx(0.25))
+    assert folder.compare("--threshold", "throughput=15%").code == 3
+
+
+def quick(**thresholds: Any) -> list[dict[str, Any]]:
+    return [{"name": "quick", "thresholds": thresholds}]
+
+
+def thresholds(done: front_door.Done) -> dict[str, float]:
+    return {row["compare.case"]: row["compare.threshold"] for row in json.loads(done.out)}
+
+
+def test_the_suite_of_the_base_sets_the_thresholds_and_the_command_line_goes_before_it(folder: Folder) -> None:
+    noop = made_up.case("noop", n=1)
+    set_by_base = quick(time=0.5, memory="50%", matmul={"time": "30%"})
+    folder.write("base", timed(ONE), timed(noop), suites=set_by_base)
+    folder.write("new", timed(ONE, 1.2), timed(noop, 1.2), suites=quick(time=0.001))
+    done = folder.compare("--format", "json")
+    assert (done.code, thresholds(done)) == (0, {ONE.id: 0.3, noop.id: 0.5})
+    assert "note: base and new were run with other thresholds in quick; those of base hold" in done.err.splitlines()
+    done = folder.compare("--format", "json", "--threshold", "5%")
+    assert (done.code, thresholds(done)) == (3, {ONE.id: 0.05, noop.id: 0.05})
+
+
+def test_a_suite_that_sets_nothing_leaves_the_default_and_equal_thresholds_need_no_note(folder: Folder) -> None:
+    folder.write("base", timed(ONE), suites=quick())
+    folder.write("new", timed(ONE), suites=quick())
+    done = folder.compare("--format", "json")
+    assert thresholds(done) == {ONE.id: 0.1}
+    assert "thresholds" not in done.err
+
+
+def test_the_thresholds_of_another_suite_are_not_those_of_a_case(folder: Folder) -> None:
+    for name, factor in (("base", 1.0), ("new", 1.2)):
+        folder.write(name, timed(ONE, factor), suites=[{"name": "other", "thresholds": {"time": 0.5}}])
+    assert folder.compare().code == 3
+
+
+def test_within_one_file_its_own_suite_sets_the_thresholds(folder: Folder) -> None:
+    folder.write("base", made_up.both_kinds(), suites=quick(time=9.99))
+    assert folder.compare("--by", "batch", files=("base.jsonl",)).code == 2  # from 1 on a percentage, for whoever writes 5 means 5 %
+    folder.write("mine", made_up.both_kinds(), suites=quick(time="999%"))
+    assert folder.compare("--by", "batch", files=("mine.jsonl",)).code == 0
+
+
+def test_thresholds_that_were_edited_into_nonsense_are_2_and_one_sentence(folder: Folder) -> None:
+    folder.write("base", timed(ONE), suites=quick(time=-1))
+    folder.write("new", timed(ONE))
+    done = folder.compare()
+    assert (done.code, done.out, done.err) == (
+        2, "", "dlbench: base.jsonl, line 1: the header's suites is not what dlbench run writes; the file was edited or damaged\n",
+    )  # fmt: skip
+
+
+def gpu(clock_hz: float) -> dict[str, Any]:
+    return {"accelerators": {"cuda:0": {"clock_sm_hz": clock_hz}}}
+
+
+def test_other_clocks_are_inconclusive_at_most(folder: Folder) -> None:
+    on_gpu = made_up.case(device="cuda:0", n=1)
+    folder.write("base", timed(on_gpu), state=gpu(1.98e9))
+    folder.write("new", timed(on_gpu, 1.2), state=gpu(1.755e9))
+    rows = json.loads((done := folder.compare("--format", "json")).out)
+    said = "the clock of cuda:0 was 1.98 GHz in the base and 1.75 GHz in the new file"
+    assert (done.code, rows[0]["compare.verdict"], rows[0]["compare.note"]) == (
+        4, "inconclusive", f"{said}; the times alone would say slower: measure both in turn, with dlbench ab",
+    )  # fmt: skip
+    assert done.err.splitlines()[-1] == (
+        "note: clocks differ in every case, so none could have been called slower; measure both in turn, with dlbench ab"
+    )
+    folder.write("near", timed(on_gpu, 1.2), state=gpu(1.95e9))
+    assert folder.compare(files=("base.jsonl", "near.jsonl")).code == 3
+    folder.write("unknown", timed(on_gpu, 1.2))
+    assert folder.compare(files=("base.jsonl", "unknown.jsonl")).code == 3
+
+
+def test_the_clocks_of_another_machine_are_its_own(folder: Folder) -> None:
+    on_gpu = made_up.case(device="cuda:0", n=1)
+    folder.write("base", timed(on_gpu), state=gpu(1.98e9), environment=environment())
+    folder.write("new", timed(on_gpu, 1.2), state=gpu(1.2e9), environment=environment(cpu="Intel Xeon"))
+    assert folder.compare("--across-machines").out.splitlines()[-1] == "1 slower; exit 0"
+
+
+MACHINE = "0123456789abcdef"
+
+
+def calibrated(folder: Folder, machine: str = MACHINE, sd: float = 0.1, path: str = f"results/calibration/{MACHINE}.json") -> None:
+    noise = {"occasions": 5, "median": sd, "p10": sd / 2}
+    content = {"kind": "calibration", "schema": 1, "machine_key": machine, "first": "2026-01-01T12:00", "last": "2026-01-05T12:00"}
+    (folder.path / path).parent.mkdir(parents=True, exist_ok=True)
+    (folder.path / path).write_text(json.dumps({**content, "pooled": noise, "cases": {ONE.id: noise}}))
+
+
+def test_a_calibration_of_this_machine_is_found_and_allowed_for(folder: Folder) -> None:
+    for name, factor in (("base", 1.0), ("new", 1.2)):
+        folder.write(name, timed(ONE, factor), environment=environment(cpu=MACHINE))
+    assert folder.compare().code == 3
+    calibrated(folder)
+    done = folder.compare()
+    assert (done.code, done.out.splitlines()[-1]) == (0, "1 inconclusive; exit 0")
+    assert done.err.splitlines()[-1] == (
+        f"note: verdicts allow for the noise between occasions in results/calibration/{MACHINE}.json: 5 occasions from 2026-01-01 to "
+        "2026-01-05, from one to another medians differ by 10.0 % and p10 by 5.0 % (standard deviation over all cases)"
+    )
+
+
+def test_a_calibration_is_given_by_its_file(folder: Folder) -> None:
+    folder.write("base", timed(ONE))
+    folder.write("new", timed(ONE, 1.2))
+    calibrated(folder, path="mine.json")
+    assert folder.compare().code == 3
+    assert folder.compare("--calibration", "mine.json").code == 0
+
+
+def test_a_calibration_of_another_machine_is_refused(folder: Folder) -> None:
+    for name in ("base", "new"):
+        folder.write(name, timed(ONE), environment=environment(cpu=MACHINE))
+    calibrated(folder, machine="other")
+    done = folder.compare()
+    assert (done.code, done.out) == (2, "")
+    assert done.err == (
+        f"dlbench: results/calibration/{MACHINE}.json is the calibration of another machine than base was measured on; "
+        "calibrate here: dlbench calibrate\n"
+    )
+
+
+def test_a_torn_calibration_is_2_and_one_sentence(folder: Folder) -> None:
+    folder.write("base", timed(ONE))
+    folder.write("new", timed(ONE))
+    calibrated(folder, path="mine.json")
+    (folder.path / "mine.json").write_text((folder.path / "mine.json").read_text()[:50])
+    done = folder.compare("--calibration", "mine.json")
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+
+
+def test_a_machine_whose_key_is_a_path_has_no_calibration(folder: Folder) -> None:
+    for name in ("base", "new"):
+        folder.write(name, timed(ONE), environment=environment(cpu="../../mine"))
+    calibrated(folder, path="mine.json", machine="../../mine")
+    (folder.path / "results" / "calibration").mkdir(parents=True)
+    assert "is not known" in folder.compare().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -348,7 +495,18 @@ def test_memory_has_a_threshold_of_its_own(folder: Folder) -> None:
         (("--threshold", "2000%"), "--threshold 2000%: '2000%' is not a fraction; write for example 5% or 0.05"),
         (("--threshold", "tiem=5%"), "--threshold tiem=5%: there is no metric 'tiem'; did you mean 'time'?"),
         (("--threshold", "5%", "--threshold", "time=6%"), "--threshold time=6%: the threshold of time is given twice; give it once"),
+        (
+            ("--threshold", "energy=5%"),
+            "--threshold energy=5%: nothing measures energy yet, so a threshold of it would decide nothing; "
+            "valid: time, throughput, memory",
+        ),
+        (("--threshold", "throughput=100%"), "--threshold throughput=100%: throughput can't fall by 100.0 %; write for example 5% or 0.05"),
+        (
+            ("--threshold", "5%", "--threshold", "throughput=5%"),
+            "--threshold throughput=5%: throughput is time turned over, so the two are one threshold; give one of them",
+        ),
         (("--by", "dtype"), "--by compares the rows of one file; give BASE alone with it"),
+        (("--calibration", "absent.json"), "cannot read absent.json: No such file or directory"),
     ],
 )
 def test_options_that_make_no_sense_are_2_and_one_sentence(folder: Folder, arguments: tuple[str, ...], sentence: str) -> None:
@@ -364,6 +522,11 @@ def test_options_that_make_no_sense_are_2_and_one_sentence(folder: Folder, argum
         (("base.jsonl",), (), "there is nothing to compare BASE with; give a NEW file, or --by COLUMN"),
         (("base.jsonl", "base.jsonl"), (), "base.jsonl is given twice; name each result file once"),
         (("base.jsonl", "absent.jsonl"), (), "cannot read absent.jsonl: No such file or directory"),
+        (
+            ("base.jsonl",),
+            ("--by", "dtype", "--calibration", "m.json"),
+            "--calibration is for files of several occasions; leave it out with --by",
+        ),
         (("base.jsonl",), ("--by", "dtype", "--across-machines"), "--across-machines is for several files; leave it out with --by"),
     ],
 )

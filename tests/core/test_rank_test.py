@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlbench.core import stats
 from dlbench.core.stats import holm, rank_test_p, rounds_for_gate, shift_interval, smallest_p
 
 
@@ -89,6 +90,34 @@ def test_an_empty_sample_has_no_p(base: list[float], other: list[float]) -> None
 def test_the_smallest_p_is_that_of_samples_wholly_apart() -> None:
     for m, n in [(1, 1), (2, 3), (5, 5), (7, 10), (20, 7)]:
         assert rank_test_p(range(m), range(100, 100 + n)) == smallest_p(m, n) == min(1, 2 / math.comb(m + n, m))
+
+
+def test_the_approximation_for_many_rounds_is_close_and_not_bold(monkeypatch: pytest.MonkeyPatch) -> None:
+    def p_of_each_u() -> list[float]:
+        stats._two_sided_p.cache_clear()
+        return [rank_test_p(range(60), [60 - above + each for each in range(60)]) for above in range(61)]
+
+    exact = p_of_each_u()
+    monkeypatch.setattr(stats, "MOST_COUNTED", 0)
+    close = p_of_each_u()
+    stats._two_sided_p.cache_clear()
+    assert exact != close
+    for one, other in zip(exact, close, strict=True):
+        assert other >= 0.99 * one
+        assert other <= 1.05 * one or one < 0.01
+        assert other <= 2 * one or one < 1e-6
+
+
+def test_hundreds_of_rounds_have_a_p_and_an_interval() -> None:
+    base, other = [float(each) for each in range(300)], [each + 40.5 for each in range(300)]
+    assert rank_test_p(base, other) == pytest.approx(9.48e-8, rel=1e-3)  # z = 5.336
+    estimate, interval = shift_interval(base, other)
+    assert estimate == 40.5
+    assert interval is not None
+    assert (interval.low, interval.high) == (pytest.approx(26.5, abs=1.5), pytest.approx(54.5, abs=1.5))
+    assert interval.confidence == pytest.approx(0.95, abs=1e-3)
+    assert rank_test_p(base, [each + 1000 for each in other]) < 1e-80
+    assert rank_test_p(base, base) == 1
 
 
 def test_holm_of_a_textbook_example() -> None:

@@ -32,6 +32,7 @@ policies = st.builds(
     warmup_s=st.none() | positive,
     max_warmup_s=positive,
 )
+metrics = st.dictionaries(st.sampled_from(["time", "memory"]), st.floats(1e-4, 0.99) | st.sampled_from(["5%", "150 %"]), max_size=2)
 anything = st.builds(
     Suite,
     name=names,
@@ -39,6 +40,7 @@ anything = st.builds(
     benches=st.lists(st.builds(Bench, workload=printable, axes=axes, devices=devices), min_size=1, max_size=3).map(tuple),
     devices=devices,
     policy=policies,
+    thresholds=metrics,
 )
 
 
@@ -51,6 +53,8 @@ def as_toml(suite: Suite) -> str:
         yield from (f"{key} = {text(data[key])}" for key in ("about", "devices") if key in data)
         yield "[policy]"
         yield from (f"{key} = {value!r}" for key, value in data["policy"].items())
+        yield "[thresholds]"
+        yield from (f"{key} = {text(value)}" for key, value in data.get("thresholds", {}).items())
         for bench in data["bench"]:
             yield "[[bench]]"
             yield from (f"{key} = {text(bench[key])}" for key in ("workload", "devices") if key in bench)
@@ -92,6 +96,10 @@ def test_what_a_file_says():
         [policy]
         rounds = 3
         timeout_s = 5
+        [thresholds]
+        time = 0.05
+        [thresholds.noop]
+        throughput = "20%"
         [[bench]]
         workload = "matmul"
         axes.n = { pow2 = [6, 8] }
@@ -110,6 +118,7 @@ def test_what_a_file_says():
         ),
         devices=("cpu", "cuda"),
         policy=Policy(rounds=3, timeout_s=5),
+        thresholds={"time": 0.05, "noop": {"throughput": "20%"}},
     )
 
 
@@ -170,6 +179,12 @@ MISTAKES = {
     f"policy.target = -0.1\n{BENCH}": "s.toml, policy: target must be a positive number, not -0.1",
     f"policy.rounds = 30\n{BENCH}": "s.toml, policy: rounds = 30 is more than max_rounds = 20; set both",
     f"policy.max_blocks = 2\n{BENCH}": "s.toml, policy: min_blocks = 3 is more than max_blocks = 2; set both",
+    f"thresholds = 3\n{BENCH}": "s.toml, thresholds: must be a table, [thresholds], not 3",
+    f"thresholds.tiem = 0.1\n{BENCH}": "s.toml, thresholds: there is no metric 'tiem'; did you mean 'time'?",
+    f"thresholds.time = -0.1\n{BENCH}": 's.toml, thresholds: time must be a fraction such as 0.05 or "5%", not -0.1',
+    f"thresholds.time = nan\n{BENCH}": 's.toml, thresholds: time must be a fraction such as 0.05 or "5%", not nan',
+    f"thresholds.matmull.time = 0.1\n{BENCH}": "s.toml, thresholds: no bench here has the workload 'matmull'; did you mean 'matmul'?",
+    f"thresholds.matmul.memory = 0\n{BENCH}": 's.toml, thresholds: matmul: memory must be a fraction such as 0.05 or "5%", not 0',
     "about = 'x'\nbench": "s.toml: not valid TOML: Expected '=' after a key in a key/value pair (at line 2, the end of the file)",
     "\n\nabout 1\n": "s.toml: not valid TOML: Expected '=' after a key in a key/value pair (at line 3, column 7)",
     "x = " + "[" * 20_000: "s.toml: not valid TOML: nested too deeply",

@@ -1,0 +1,66 @@
+"""At which clocks a file was measured, and whether two files were measured at the same."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dlbench.core.stats import smallest_p
+from dlbench.core.store import RunFile
+from dlbench.core.units import hertz
+
+FAR = 0.02
+"""Clocks that differ by more than this part make times that say little about the program."""
+_CHANCE = 0.05  # that readings which differ by accident lie wholly apart
+
+Clocks = Mapping[str, Mapping[str, Sequence[float]]]
+"""Device to the name of a clock to what it read, in hertz."""
+
+_OF_CPU = {"clock_hz": "clock"}
+_OF_ACCELERATOR = {"clock_sm_hz": "clock", "clock_memory_hz": "memory clock"}
+
+
+def read_clocks(run: RunFile) -> Clocks:
+    """Return the clocks right after the last round; what is unknown is left out.
+
+    Those before a round are of a device that rests, which tells nothing of its work.
+    """
+    states = [(run.footer or {}).get("state")]
+    clocks: dict[str, dict[str, list[float]]] = {}
+    for state in states:
+        for device, told in _devices(state).items():
+            for name in _OF_CPU if device == "cpu" else _OF_ACCELERATOR:
+                hz = told.get(name) if isinstance(told, Mapping) else None
+                if type(hz) in (int, float) and 0 < hz < float("inf"):  # type: ignore[operator]  # a number by then
+                    clocks.setdefault(device, {}).setdefault(name, []).append(hz)  # type: ignore[arg-type]  # likewise
+    return clocks
+
+
+def clock_difference(base: Clocks, new: Clocks, device: str) -> str | None:
+    """Say how a device's clocks differ between two files, if by more than `FAR`; None too where a file does not tell.
+
+    An accelerator's clock holds while its process does, so the medians decide. What the system tells of a CPU is the clock of the
+    moment, mostly of cores that rest already, so there every reading of one file has to lie so far beyond every one of the other, with
+    readings enough that this is no accident.
+    """
+    names = _OF_CPU if device == "cpu" else _OF_ACCELERATOR
+    for name, what in names.items():
+        one, other = (side.get(device, {}).get(name, ()) for side in (base, new))
+        if not one or not other:
+            continue
+        before, after = statistics.median(one), statistics.median(other)
+        if device == "cpu":
+            apart = max(min(one) / max(other), min(other) / max(one)) - 1
+            far = apart > FAR and smallest_p(len(one), len(other)) < _CHANCE
+        else:
+            far = max(before / after, after / before) - 1 > FAR
+        if far:
+            return f"the {what} of {device} was {hertz(before)} in the base and {hertz(after)} in the new file"
+    return None
+
+
+def _devices(state: Any) -> dict[str, Any]:
+    """Return what a state says of each device; nothing where it is not what dlbench writes."""
+    if not isinstance(state, Mapping):
+        return {}
+    accelerators = state.get("accelerators")
+    return {"cpu": state.get("cpu"), **(accelerators if isinstance(accelerators, Mapping) else {})}

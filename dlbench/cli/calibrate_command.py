@@ -1,0 +1,172 @@
+"""``dlbench calibrate``: measure the same on several occasions, and keep how far this machine's times differ between them."""
+
+import json
+import secrets
+import select
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dlbench.cli import session as sessions
+from dlbench.cli.compare_command import CALIBRATIONS
+from dlbench.cli.measuring import Recording
+from dlbench.cli.options import Duration, planned, planning_options
+from dlbench.cli.run_command import DEFAULT_SUITE
+from dlbench.cli.show_command import FORMATS
+from dlbench.core.errors import DeviceFault, ExitCode, OutputError, UsageError
+from dlbench.core.model import Status
+from dlbench.core.store import load
+from dlbench.core.units import clock_time
+from dlbench.harness.host import Host, greet
+from dlbench.harness.interruption import Interruption
+from dlbench.harness.runner import Settings, default_isolation, layout_seed
+from dlbench.harness.side import Side, Task
+
+if TYPE_CHECKING:
+    from dlbench.analysis.calibration import Calibration
+
+_PAUSE_S = 600.0
+_ADVISED = 5
+"""Occasions. Student's t for 95 % is 12.7 with two of them, 2.8 with five and 2.3 with ten: from five on, more change little."""
+
+
+@click.command("calibrate")
+@planning_options
+@click.option("--occasions", type=click.IntRange(1, 100), default=1, show_default=True, help="Occasions to measure now, one after another.")
+@click.option("--pause", type=Duration(), help="Time between them, such as 30m or 6h (default: 10m).")
+@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True, help="What to write to stdout.")
+def command(
+    names: tuple[str, ...],
+    expression: str | None,
+    settings: tuple[str, ...],
+    device_words: tuple[str, ...],
+    plugins: tuple[str, ...],
+    occasions: int,
+    pause: float | None,
+    form: str,
+) -> ExitCode:
+    """Measure this machine's noise between occasions, which compare then allows for.
+
+    Each call measures the suites (default: quick) once more, as dlbench run does, into results/calibration, and estimates the noise
+    from all occasions there that had the same software. Call it at different hours and on different days: five occasions at least.
+
+    \b
+      dlbench calibrate
+      dlbench calibrate --occasions 6 --pause 2h
+      dlbench calibrate mine.toml -k matmul
+    """
+    if pause is not None and occasions == 1:
+        raise UsageError("--pause is the time between occasions; give --occasions with it")
+    for path in _runs():
+        load(path)  # a damaged file is better known before measuring than after
+
+    faults: list[DeviceFault] = []
+    with Interruption() as interruption:
+        for number in range(occasions):
+            if number:
+                click.echo(f"waiting {clock_time(pause or _PAUSE_S)} for the next occasion", err=True)
+                if select.select([interruption], [], [], pause or _PAUSE_S)[0]:
+                    break
+            click.echo(f"occasion {number + 1} of {occasions}", err=True)
+            latest, fault = _measure(names, expression, settings, device_words, plugins, interruption)
+            faults += [fault] if fault else []
+            if fault or interruption.requested:
+                break
+    failed = _conclude(latest, form)
+    if faults:
+        raise faults[0]
+    if interruption.requested:
+        return ExitCode(128 + interruption.requested)
+    return ExitCode.CASES_FAILED if failed else ExitCode.OK
+
+
+def _runs() -> list[Path]:
+    return sorted(CALIBRATIONS.glob("*.jsonl"))
+
+
+def _measure(
+    names: tuple[str, ...],
+    expression: str | None,
+    settings: tuple[str, ...],
+    device_words: tuple[str, ...],
+    plugins: tuple[str, ...],
+    interruption: Interruption,
+) -> tuple[Path, DeviceFault | None]:
+    """Measure one occasion as a run of its own; return its file, and the fault that ended it if one did."""
+    from dlbench.harness.devices import describe_cpu
+
+    seed, threads = secrets.randbits(32), describe_cpu().usable_threads()
+    with Host("stay", threads, layout_seed(seed, 0), interruption) as host:
+        plan = planned(
+            names or (DEFAULT_SUITE,),
+            expression,
+            settings,
+            device_words,
+            plugins,
+            lambda plugins, workloads: greet(host, plugins, workloads, threads),
+        )
+        side = Side({device.id: device.name for device in plan.devices}, plugins)
+        session = sessions.start(
+            plan,
+            [Task(case, side) for case in plan.cases],
+            Settings(sessions.policy_for(plan, {}), seed, default_isolation(), threads),
+            expression=expression,
+            include_absent=not device_words,
+            plugins=plugins,
+            output=CALIBRATIONS / sessions.default_name(plan.suites),
+        )
+        fault = None
+        with Recording(session, interruption) as recording:
+            try:
+                recording.measure(session, {None: host})
+                recording.finish()
+            except DeviceFault as error:
+                fault = error
+        return recording.path, fault
+
+
+def _conclude(latest: Path, form: str) -> bool:
+    """Estimate the noise from the occasions that are like the latest, write and keep it; return whether a case of the latest failed."""
+    from dlbench.analysis import calibration, compare_terminal, export
+    from dlbench.analysis.table import collect
+
+    every = collect(_runs())
+    here = every.environments[latest.stem]
+    like = [name for name, each in every.environments.items() if all(each.get(key) == here[key] for key in ("machine_key", "stack_key"))]
+    results = every.of_run(*like)
+    found = calibration.estimate(here["machine_key"], results)
+    frame = calibration.as_table(results, found)
+    if form == "table":
+        click.echo("\n".join(compare_terminal.noise(frame)))
+    else:
+        click.echo(export.render(frame, form), nl=False)
+    for note in (*every.notes, *_notes(len(every.environments) - len(like), len(every.environments), found)):
+        click.echo(f"note: {note}", err=True)
+    if found:
+        path = CALIBRATIONS / f"{here['machine_key']}.json"
+        _save(path, found)
+        click.echo(f"saved in {path}, for dlbench compare", err=True)
+    of_latest = results.of_run(latest.stem).frame
+    return any(Status(status).is_failure for status in of_latest["case.status"])
+
+
+def _notes(left_out: int, every: int, found: "Calibration | None") -> list[str]:
+    notes = []
+    if left_out:
+        notes.append(f"left out, as of another machine or other software: {left_out} of {every} files in {CALIBRATIONS}")
+    if found is None:
+        notes.append("no case was measured on two occasions yet, so their noise is not known; call dlbench calibrate again at another time")
+    elif found.pooled.occasions < _ADVISED:
+        notes.append(f"{found.pooled.occasions} occasions are few, and compare allows for that; {_ADVISED} or more tell much better")
+    return notes
+
+
+def _save(path: Path, found: "Calibration") -> None:
+    """Replace the file as a whole, so that nobody reads half of one. Raises OutputError where it can't be written."""
+    part = path.with_suffix(".part")
+    try:
+        part.write_text(json.dumps(found.to_json(), allow_nan=False, indent=1) + "\n")
+        part.replace(path)
+    except OSError as error:
+        raise OutputError.of(path, error) from error

@@ -1,0 +1,74 @@
+"""From where on a change matters: by metric, for all workloads or for one, as suites and the command line say it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from dlbench.core.errors import nearest
+from dlbench.core.units import parse_fraction, percent
+
+METRICS = ("time", "throughput", "memory")
+
+Settings = Mapping[str, Any]
+"""What a suite says, as its TOML has it: metrics, and a table of metrics for each workload that has its own. `check` says what is valid."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """From where on a change matters, as a fraction: 0.1 is 10 % more."""
+
+    time: float = 0.1
+    memory: float = 0.05
+
+    def with_metrics(self, settings: Settings) -> Self:
+        """Return these with the metrics that are set in place of their own; tables of single workloads are passed over.
+
+        Throughput is time turned over: if it may fall by the fraction q, the time of the same work may grow by q / (1 - q).
+        """
+        values = {name: fraction(name, value) for name, value in settings.items() if not isinstance(value, Mapping)}
+        if (lost := values.pop("throughput", None)) is not None:
+            values["time"] = lost / (1 - lost)
+        return replace(self, **values) if values else self
+
+    def of_workload(self, workload: str, settings: Settings) -> Self:
+        """Return what holds for a workload: what is set for it, else what is set for all, else these."""
+        own = settings.get(workload)
+        return self.with_metrics(settings).with_metrics(own if isinstance(own, Mapping) else {})
+
+
+def fraction(metric: str, value: object) -> float:
+    """Return a threshold, written as a fraction below 1 or as text in percent.
+
+    Raises ValueError, with a sentence, for an unknown metric and for a value that makes no sense there.
+    """
+    if metric == "energy":
+        raise ValueError(f"nothing measures energy yet, so a threshold of it would decide nothing; valid: {', '.join(METRICS)}")
+    if metric not in METRICS:
+        raise ValueError(f"there is no metric '{metric}'{nearest(metric, list(METRICS))}")
+    if isinstance(value, str):
+        threshold = parse_fraction(value)
+    elif type(value) is float and 1e-4 <= value < 1:  # as `parse_fraction` has it
+        threshold = value
+    else:
+        raise ValueError(f'{metric} must be a fraction such as 0.05 or "5%", not {value!r}')
+    if metric == "throughput" and threshold >= 1:
+        raise ValueError(f"throughput can't fall by {percent(threshold)}; write for example 5% or 0.05")
+    return threshold
+
+
+def check(settings: Settings) -> None:
+    """Raise ValueError, with a sentence, where suites may not say this. Which workloads there are is not known here."""
+    _check_metrics({name: value for name, value in settings.items() if not isinstance(value, Mapping)})
+    for workload, own in settings.items():
+        if isinstance(own, Mapping):
+            try:
+                _check_metrics(own)
+            except ValueError as error:
+                raise ValueError(f"{workload}: {error}") from error
+
+
+def _check_metrics(settings: Settings) -> None:
+    for metric, value in settings.items():
+        fraction(metric, value)
+    if "time" in settings and "throughput" in settings:
+        raise ValueError("throughput is time turned over, so the two are one threshold; give one of them")

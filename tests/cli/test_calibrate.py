@@ -1,0 +1,100 @@
+"""``dlbench calibrate`` by the front door: occasions into a folder, and what compare then knows."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import front_door
+import pytest
+
+SPIN = 'workload = "spin"\naxes.seconds = [1e-4, 2e-4]'
+FOLDER = Path("results", "calibration")
+ONE_ROUND = front_door.HASTY.replace("rounds = 2", "rounds = 1")
+
+
+def calibrate(folder: Path, *arguments: str) -> front_door.Done:
+    return front_door.dlbench("calibrate", *arguments, cwd=folder)
+
+
+def test_occasions_become_a_calibration_that_compare_uses(tmp_path: Path) -> None:
+    mine = front_door.suite(tmp_path, SPIN, head=ONE_ROUND)
+    first = calibrate(tmp_path, mine, "--format", "json")
+    assert first.code == 0, first.err
+    ids = [f"spin[seconds={seconds}]@cpu" for seconds in ("0.0001", "0.0002")]
+    assert [(row["calibrate.case"], row["calibrate.occasions"], row["calibrate.median_sd"]) for row in json.loads(first.out)] == [
+        (case, 1, None) for case in ids
+    ]
+    assert first.err.splitlines()[-1] == (
+        "note: no case was measured on two occasions yet, so their noise is not known; call dlbench calibrate again at another time"
+    )
+    assert list((tmp_path / FOLDER).glob("*.json")) == []
+
+    # One more of the same software, and one of other software.
+    (run,) = (tmp_path / FOLDER).glob("*.jsonl")
+    text = run.read_text()
+    environment = json.loads(text.splitlines()[0])["environment"]
+    run.with_name("copy.jsonl").write_text(text)
+    run.with_name("older.jsonl").write_text(text.replace(environment["stack_key"], "another"))
+    again = calibrate(tmp_path, mine)
+    assert again.code == 0, again.err
+    heading, *rows = again.out.splitlines()
+    assert heading.split("  ")[0] == "case"
+    assert [row.split()[:2] for row in rows] == [[case, "3"] for case in ids]
+    kept = FOLDER / f"{environment['machine_key']}.json"
+    assert again.err.splitlines()[-3:] == [
+        "note: left out, as of another machine or other software: 1 of 4 files in results/calibration",
+        "note: 3 occasions are few, and compare allows for that; 5 or more tell much better",
+        f"saved in {kept}, for dlbench compare",
+    ]
+    found = json.loads((tmp_path / kept).read_text())
+    assert (found["machine_key"], found["pooled"]["occasions"], list(found["cases"])) == (environment["machine_key"], 3, ids)
+
+    compared = front_door.dlbench("compare", *(str(FOLDER / name) for name in (run.name, "copy.jsonl")), cwd=tmp_path)
+    assert f"the noise between occasions in {kept}: 3 occasions from 20" in compared.err
+
+
+def test_a_damaged_occasion_is_named_before_anything_is_measured(tmp_path: Path) -> None:
+    (tmp_path / FOLDER).mkdir(parents=True)
+    (tmp_path / FOLDER / "old.jsonl").write_text("hello\n")
+    done = calibrate(tmp_path)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "dlbench: results/calibration/old.jsonl, line 1: not a JSON object; this is not a dlbench result file\n"
+
+
+def test_a_case_that_failed_is_5(tmp_path: Path) -> None:
+    mine = front_door.suite(tmp_path, 'workload = "raises"', head=ONE_ROUND)
+    assert calibrate(tmp_path, mine, "--plugin", front_door.FAULTS).code == 5
+
+
+def test_an_interruption_keeps_what_was_measured(tmp_path: Path) -> None:
+    mine = front_door.suite(tmp_path, SPIN, head=ONE_ROUND)
+    process = front_door.start("calibrate", mine, "--occasions", "3", "--pause", "1h", cwd=tmp_path)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "waiting" in line:
+            break
+    os.kill(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert out.splitlines()[1].split()[:2] == ["spin[seconds=0.0001]@cpu", "1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--pause", "1h"), "dlbench: --pause is the time between occasions; give --occasions with it\n"),
+        (("quikc",), "dlbench: no suite is called 'quikc'; did you mean 'quick'? (a suite of your own is a path that ends in .toml)\n"),
+    ],
+)
+def test_what_makes_no_sense_is_2_and_one_sentence(tmp_path: Path, arguments: tuple[str, ...], sentence: str) -> None:
+    done = calibrate(tmp_path, *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.endswith(sentence)
+
+
+def test_a_calibration_that_cannot_be_kept_is_74(tmp_path: Path) -> None:
+    (tmp_path / "results").write_text("")
+    done = calibrate(tmp_path, front_door.suite(tmp_path, SPIN))
+    assert done.code == 74
+    assert "cannot write results/calibration/" in done.err

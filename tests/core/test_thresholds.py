@@ -1,0 +1,52 @@
+"""Thresholds: what holds for a workload, and a sentence for what makes no sense."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlbench.core.thresholds import Thresholds, check
+
+
+def test_what_is_set_for_a_workload_goes_before_what_is_set_for_all():
+    settings = {"time": 0.02, "memory": "10%", "matmul": {"time": "150%"}, "conv2d": {"throughput": 0.2}}
+    default = Thresholds(time=0.1, memory=0.05)
+    assert default.of_workload("noop", settings) == Thresholds(time=0.02, memory=0.1)
+    assert default.of_workload("matmul", settings) == Thresholds(time=1.5, memory=0.1)
+    assert default.of_workload("conv2d", settings) == Thresholds(time=pytest.approx(0.25), memory=0.1)
+    assert default.of_workload("noop", {}) is default
+
+
+def test_a_workload_may_be_called_as_a_metric_is():
+    assert Thresholds().of_workload("memory", {"memory": {"time": 0.5}}) == Thresholds(time=0.5)
+
+
+@given(st.floats(1e-4, 0.99))
+def test_throughput_is_time_turned_over(lost: float):
+    grown = Thresholds().with_metrics({"throughput": lost}).time
+    assert (1 - lost) * (1 + grown) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"tiem": 0.1}, "there is no metric 'tiem'; did you mean 'time'?"),
+        ({"matmul": {"tiem": 0.1}}, "matmul: there is no metric 'tiem'; did you mean 'time'?"),
+        ({"energy": 0.1}, "nothing measures energy yet, so a threshold of it would decide nothing; valid: time, throughput, memory"),
+        ({"time": 5}, 'time must be a fraction such as 0.05 or "5%", not 5'),
+        ({"time": 0.0}, 'time must be a fraction such as 0.05 or "5%", not 0.0'),
+        ({"time": -0.1}, 'time must be a fraction such as 0.05 or "5%", not -0.1'),
+        ({"time": float("nan")}, 'time must be a fraction such as 0.05 or "5%", not nan'),
+        ({"time": float("inf")}, 'time must be a fraction such as 0.05 or "5%", not inf'),
+        ({"time": True}, 'time must be a fraction such as 0.05 or "5%", not True'),
+        ({"time": [0.1]}, 'time must be a fraction such as 0.05 or "5%", not [0.1]'),
+        ({"time": "lots"}, "'lots' is not a fraction; write for example 5% or 0.05"),
+        ({"memory": ""}, "'' is not a fraction; write for example 5% or 0.05"),
+        ({"throughput": "100%"}, "throughput can't fall by 100.0 %; write for example 5% or 0.05"),
+        ({"time": 0.1, "throughput": 0.1}, "throughput is time turned over, so the two are one threshold; give one of them"),
+        ({"matmul": {"n": {"time": 0.1}}}, "matmul: there is no metric 'n'; valid: time, throughput, memory"),
+    ],
+)
+def test_what_makes_no_sense_is_one_sentence(settings: dict[str, object], sentence: str):
+    with pytest.raises(ValueError) as caught:
+        check(settings)
+    assert str(caught.value) == sentence
