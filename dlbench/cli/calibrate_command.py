@@ -3,8 +3,9 @@
 import json
 import secrets
 import select
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -133,7 +134,7 @@ def _conclude(latest: Path, form: str) -> bool:
 
     every = collect(_runs())
     here = every.environments[latest.stem]
-    like = [name for name, each in every.environments.items() if all(each.get(key) == here[key] for key in ("machine_key", "stack_key"))]
+    like = [name for name, each in every.environments.items() if "side" not in each and _keys(each) == _keys(here)]
     results = every.of_run(*like)
     found = calibration.estimate(here["machine_key"], results)
     frame = calibration.as_table(results, found)
@@ -149,6 +150,10 @@ def _conclude(latest: Path, form: str) -> bool:
         click.echo(f"saved in {path}, for dlbench compare", err=True)
     of_latest = results.of_run(latest.stem).frame
     return any(Status(status).is_failure for status in of_latest["case.status"])
+
+
+def _keys(environment: Mapping[str, Any]) -> tuple[Any, Any]:
+    return environment.get("machine_key"), environment.get("stack_key")
 
 
 def _notes(left_out: int, every: int, found: "Calibration | None") -> list[str]:
