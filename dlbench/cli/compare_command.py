@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dlbench.cli.verdicts import Wanted, conclude, verdict_options
+from dlbench.cli.verdicts import Wanted, conclude, threshold_option, verdict_options
 from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.thresholds import check
 from dlbench.core.units import one_line
@@ -30,14 +30,7 @@ _LARGE = 1 << 26  # bytes; below, starting processes costs more than it saves
 @click.command("compare")
 @click.argument("base", type=click.Path(path_type=Path))
 @click.argument("new", metavar="[NEW]...", nargs=-1, type=click.Path(path_type=Path))
-@click.option(
-    "--threshold",
-    "thresholds",
-    multiple=True,
-    metavar="[METRIC=]VALUE",
-    help="From where on a change matters: 5%, 0.05, memory=10%, throughput=5%. Goes before the suite's; the default is 10% of time, "
-    "with --by 3%, and 5% of memory. Repeatable.",
-)
+@threshold_option("10% of time, with --by 3%, and 5% of memory")
 @click.option("--by", metavar="COLUMN", help="Compare rows within BASE that differ in it: device, dtype, mode, batch, param.layout, …")
 @click.option(
     "--calibration",

@@ -17,6 +17,7 @@ COMMANDS = {
     "run": "Measure: run suites (default: quick) and print who wins.",
     "show": "Print the tables of result files again, or pair their rows.",
     "compare": "A verdict for every case of BASE and NEW, and an exit code for CI.",
+    "ab": "Two sides measured in turn on this machine, and a verdict for every case.",
     "export": "Write a result file in the format of another tool.",
     "calibrate": "This machine's noise between occasions, which compare allows for.",
 }

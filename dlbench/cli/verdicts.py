@@ -27,6 +27,12 @@ _DECORATORS = (
 )
 
 
+def threshold_option(default: str) -> Callable[[Command], Command]:
+    """Add --threshold, whose default is the command's; the command gets thresholds."""
+    meaning = "From where on a change matters: 5%, 0.05, memory=10%, throughput=5%. Goes before the suite's; the default is"
+    return click.option("--threshold", "thresholds", multiple=True, metavar="[METRIC=]VALUE", help=f"{meaning} {default}. Repeatable.")
+
+
 def verdict_options(command: Command) -> Command:
     """Add --strict, --junit, --verdict, --github and --format; the command gets strict, junit, verdict, github and form."""
     for decorator in reversed(_DECORATORS):

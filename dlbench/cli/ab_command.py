@@ -1,0 +1,202 @@
+"""``dlbench ab``: two sides measured in turn on this machine, and a verdict for every case."""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import click
+
+from dlbench.cli import session as sessions
+from dlbench.cli.ab_sides import NAMES, Asked, Prepared, prepared, side_options
+from dlbench.cli.compare_command import parse_thresholds, side_notes
+from dlbench.cli.measuring import Recording
+from dlbench.cli.options import Planned, measuring_options, planned, planning_options
+from dlbench.cli.run_command import DEFAULT_SUITE
+from dlbench.cli.show_command import write_results
+from dlbench.cli.verdicts import Wanted, conclude, threshold_option, verdict_options
+from dlbench.core.errors import DeviceFault, ExitCode
+from dlbench.core.model import CONFIRMING
+from dlbench.core.stats import rounds_for_gate
+from dlbench.harness.host import Host, greet
+from dlbench.harness.interruption import Interruption
+from dlbench.harness.runner import Isolation, Settings, default_isolation, layout_seed
+from dlbench.harness.side import Side, Task
+from dlbench.harness.suite import load_all
+
+if TYPE_CHECKING:
+    from dlbench.analysis.compare import Comparison
+
+
+@click.command("ab")
+@planning_options
+@side_options
+@click.option("--confirm", is_flag=True, help="Measure what is called slower or faster again, and let the new rounds alone decide.")
+@measuring_options(
+    rounds="Fresh processes a side to measure each case in (default: as many as so many cases need, ten or more).",
+    budget="Time for the rounds, such as 10m: after the first none starts that would not fit.",
+)
+@threshold_option("3% of time and 5% of memory")
+@verdict_options
+def command(
+    names: tuple[str, ...],
+    expression: str | None,
+    settings: tuple[str, ...],
+    device_words: tuple[str, ...],
+    plugins: tuple[str, ...],
+    confirm: bool,
+    output: Path | None,
+    rounds: int | None,
+    budget: float | None,
+    timeout: float | None,
+    seed: int | None,
+    isolation: Isolation | None,
+    thresholds: tuple[str, ...],
+    strict: bool,
+    junit: Path | None,
+    verdict: Path | None,
+    github: bool,
+    form: str,
+    **sides: Any,
+) -> ExitCode:
+    """Measure two sides in turn on this machine: interpreters, environments, or states of your code; then judge b against a.
+
+    In each round both sides of every case are measured one after the other, in random order, each in processes of its own. The sides
+    differ in what the options of a and b say; a side without an option is as things are here. The result file holds both. Verdicts
+    and exit codes are those of compare, which gives them again with --by run.
+
+    \b
+      dlbench ab --b-python ../next/.venv/bin/python
+      dlbench ab matmul --set n=1024 --device cpu --b-env MKL_CBWR=COMPATIBLE
+      dlbench ab mine.toml --plugin mine.py --a-ref main --confirm
+    """
+    wanted = Wanted.of(strict, junit, verdict, github, form)
+    given = parse_thresholds(thresholds)
+    names = names or (DEFAULT_SUITE,)
+    load_all(names)  # a mistake there is no side's, and shall not be told as one
+    asked = [Asked.of(name, sides[f"{name}_python"], sides[f"{name}_env"], sides[f"{name}_ref"]) for name in NAMES]
+    seed = secrets.randbits(32) if seed is None else seed
+
+    # Not at the top, so that --help stays quick.
+    from dlbench.harness.devices import describe_cpu
+
+    threads = describe_cpu().usable_threads()
+    with ExitStack() as stack:
+        interruption = stack.enter_context(Interruption())
+        found: list[_Found] = []
+        for each in asked:
+            ready = stack.enter_context(prepared(each, plugins, interruption))
+            with ready.named():
+                host = stack.enter_context(Host("stay", threads, layout_seed(seed, 0, each.name), interruption, ready.interpreter))
+                found.append(_Found.of(ready, host, threads, names, expression, settings, device_words))
+        tasks = [task for side in found for task in side.tasks()]
+        changes = {"rounds": rounds, "max_rounds": rounds, "budget_s": budget, "timeout_s": timeout}
+        policy = sessions.policy_for(found[0].plan, changes, gate_over=len({task.case.id for task in tasks}))
+        session = sessions.start(
+            found[0].plan,
+            tasks,
+            Settings(policy, seed, isolation or default_isolation(), threads),
+            expression=expression,
+            include_absent=not device_words,
+            plugins=plugins,
+            output=output,
+            sides=dict(zip(NAMES, (each.told for each in found), strict=True)),
+        )
+        with Recording(session, interruption) as recording:
+            fault = None
+            try:
+                recording.measure(session, {each.side.name: each.host for each in found})
+                if confirm and not interruption.requested:
+                    _measure_again(recording, session, rounds, given)
+                recording.finish()
+            except DeviceFault as error:
+                fault = error
+        return _end(recording.path, fault, interruption, given, wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A side that has answered."""
+
+    side: Side
+    plan: Planned
+    host: Host
+    told: Mapping[str, Any]
+    """What the result file says of it."""
+
+    @classmethod
+    def of(
+        cls,
+        ready: Prepared,
+        host: Host,
+        threads: int,
+        names: Sequence[str],
+        expression: str | None,
+        settings: Sequence[str],
+        device_words: Sequence[str],
+    ) -> Self:
+        """Ask the side what there is, and plan its cases: what its state of the code lacks or adds is its own."""
+        from dlbench.harness.environment import fingerprint
+
+        plan = planned(
+            names,
+            expression,
+            settings,
+            device_words,
+            ready.plugins,
+            lambda plugins, workloads: greet(host, plugins, workloads, threads, ready.root),
+        )
+        devices = {device.id: device.name for device in plan.devices}
+        side = Side(devices, ready.plugins, ready.asked.name, ready.interpreter, ready.root)
+        where = fingerprint(plan.hello, plan.devices, environ=ready.interpreter.environment())
+        told = {key: where[key] for key in ("machine_key", "stack_key", "identity", "stack")}
+        return cls(side, plan, host, {"side": ready.asked.told(ready.commit), **told})
+
+    def tasks(self) -> list[Task]:
+        """Return what it has to do in each round."""
+        return [Task(case, self.side) for case in self.plan.cases]
+
+
+def _measure_again(recording: Recording, session: sessions.Session, rounds: int | None, given: Mapping[str, str]) -> None:
+    """Measure the cases that were called slower or faster in as many fresh rounds as these few need, or as the user said."""
+    from dlbench.analysis.sides import FLAGGED
+
+    flagged = {case.case for case in _judged(recording.path, given)[0].cases if case.verdict in FLAGGED}
+    if not flagged:
+        return
+    needed = rounds or rounds_for_gate(len(flagged))
+    tasks = [Task(task.case, replace(task.side, name=f"{task.side.name}{CONFIRMING}")) for task in session.tasks if task.case.id in flagged]
+    policy = replace(session.settings.policy, rounds=needed, max_rounds=needed, budget_s=None)
+    click.echo(f"measuring again, in {needed} fresh rounds: {', '.join(sorted(flagged))}", err=True)
+    again = replace(session, tasks=tuple(tasks), settings=replace(session.settings, policy=policy), first_round=recording.rounds)
+    recording.measure(again, {})
+
+
+def _judged(path: Path, given: Mapping[str, str]) -> tuple["Comparison", list[str]]:
+    """Return the verdicts of the file, and what there is to say beside them."""
+    from dlbench.analysis.sides import compare_sides
+    from dlbench.analysis.table import collect
+
+    results = collect((path,))
+    return compare_sides(results, given), [*results.notes, *side_notes(results)]
+
+
+def _end(path: Path, fault: DeviceFault | None, interruption: Interruption, given: Mapping[str, str], wanted: Wanted) -> ExitCode:
+    """Write the verdicts; where not all rounds came to their end, only what was measured, as a test that was cut short is none."""
+    from dlbench.analysis.table import collect
+
+    if fault or interruption.requested:
+        write_results(collect((path,)), None, wanted.form)
+        code = ExitCode.DEVICE_FAULT
+    else:
+        comparison, notes = _judged(path, given)
+        code = conclude([comparison], notes, wanted)
+    click.echo(f"saved in {path}", err=True)
+    if fault:
+        raise fault
+    if interruption.requested:
+        click.echo(f"interrupted, so there is no verdict; for one on what was measured: dlbench compare {path} --by run", err=True)
+        return ExitCode(128 + interruption.requested)
+    return code

@@ -1,0 +1,34 @@
+"""A workload that takes as long as the environment says, by a clock that nothing else moves: its verdicts depend on no machine."""
+
+import os
+
+import torch
+
+from dlbench import Work, workload
+from dlbench.harness import worker
+
+
+class ScriptedClock:
+    """In place of the clock of this measuring process."""
+
+    seconds = 0.0
+
+    def __init__(self, synchronize):
+        pass
+
+    def now(self):
+        return self.seconds
+
+
+worker.DeviceClock = ScriptedClock
+
+
+@workload()
+def takes(device: torch.device, *, ms: int) -> Work:
+    """Take so many milliseconds, times TAKES_TIMES."""
+    seconds = ms * 1e-3 * float(os.environ.get("TAKES_TIMES", "1"))
+
+    def call():
+        ScriptedClock.seconds += seconds
+
+    return Work(call=call, items=1)

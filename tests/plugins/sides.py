@@ -1,0 +1,45 @@
+"""Workloads that tell on which side they run, and whose fate the environment decides."""
+
+import os
+import sys
+from pathlib import Path
+
+import torch
+
+from dlbench import Work, workload
+
+STATE = 1
+
+
+@workload()
+def tells(device: torch.device) -> Work:
+    """Tell what it is, and in which process it runs."""
+    return Work(
+        observe=lambda clock: {
+            "state": STATE,
+            "pid": os.getpid(),
+            "hash_seed": int(os.environ["PYTHONHASHSEED"]),
+            "first_random": torch.rand(1).item(),
+            "here": Path("here.txt").is_file(),
+        }
+    )
+
+
+@workload()
+def lists_modules(device: torch.device) -> Work:
+    """Tell which packages that a measuring process can do without were imported all the same."""
+    return Work(observe=lambda clock: {name: name in sys.modules for name in ("click", "rich", "pandas", "psutil", "pynvml", "torch")})
+
+
+@workload()
+def meets_its_fate(device: torch.device) -> Work:
+    """Do what the environment says."""
+    fate = os.environ.get("FATE", "lives")
+
+    def call():
+        if fate == "raises":
+            raise ValueError("so it was written")
+        if fate == "dies":
+            os._exit(9)
+
+    return Work(call=call)
