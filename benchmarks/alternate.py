@@ -22,6 +22,7 @@ from dlbench.harness.host import Host, greet
 from dlbench.harness.interruption import Interruption
 from dlbench.harness.runner import Observer, Settings, run_rounds
 from dlbench.harness.side import Side, Task
+from dlbench.harness.watch import Watch
 
 ROOT = Path(__file__).parent.parent
 Result = TypeVar("Result")
@@ -134,7 +135,8 @@ def run_cases(
         signatures = {each["name"]: Signature.from_json(each) for each in greet(host, plugins, (), threads)["signatures"]}
         planned = [Task(Case.of("benchmarks", signatures[name], params, "cpu"), side) for name, params in cases]
         writer = ResultWriter.create(Path(folder) / "run.jsonl", {})
-        run_rounds(planned, settings, interruption, lambda each: writer.append(each.to_json()), timed, first_hosts={None: host})
+        with Watch([describe_cpu()], threads) as watch:
+            run_rounds(planned, settings, interruption, writer.append, timed, watch, first_hosts={None: host})
         writer.close()
     for measurement, _ in timed.results:
         if measurement.samples is None:

@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from dlbench.core.conditions import RoundState
 from dlbench.core.model import Case, Measurement, Memory, Policy, Samples, Status, Transfer, Value
 from dlbench.core.store import ResultWriter
 
@@ -61,6 +62,8 @@ def write(
     sides: Mapping[str, Any] | None = None,
     suites: Sequence[Any] = ("quick",),
     state: Mapping[str, Any] | None = None,
+    states: Sequence[RoundState] = (),
+    discarded: Sequence[Measurement] = (),
 ) -> Path:
     """Write a result file as a run does."""
     header: Mapping[str, Any] = {
@@ -75,6 +78,10 @@ def write(
     writer = ResultWriter.create(path, dict(header))
     for measurement in measurements:
         writer.append(measurement.to_json())
+    for measurement in discarded:
+        writer.append(measurement.to_json() | {"kind": "discarded"})
+    for each in states:
+        writer.append(each.to_json())
     if finished:
         writer.append({"kind": "footer", "state": state or {}})
     writer.close()

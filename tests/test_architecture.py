@@ -8,7 +8,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "dlbench"
 
-CORE = ["errors", "units", "thresholds", "model", "schema", "stats", "summary", "store"]
+CORE = ["errors", "units", "thresholds", "conditions", "model", "schema", "stats", "summary", "store", "fitness"]
 HARNESS = [
     "registry",
     "clocks",
@@ -27,10 +27,13 @@ HARNESS = [
     "backend",
     "measure",
     "interruption",
+    "watch",
+    "health",
     "worker",
     "host",
     "checkout",
     "side",
+    "turns",
     "runner",
     "selftest",
 ]
@@ -47,8 +50,10 @@ ANALYSIS = [
     "sentences",
     "terminal",
     "compare_terminal",
+    "fitness",
     "export",
     "compare_export",
+    "fitness_export",
     "github",
     "exportable",
     "interchange",

@@ -20,11 +20,11 @@ _OF_ACCELERATOR = {"clock_sm_hz": "clock", "clock_memory_hz": "memory clock"}
 
 
 def read_clocks(run: RunFile) -> Clocks:
-    """Return the clocks right after the last round; what is unknown is left out.
+    """Return the clocks right after each round, or of a file without its rounds' states those at its end; what is unknown is left out.
 
     Those before a round are of a device that rests, which tells nothing of its work.
     """
-    states = [(run.footer or {}).get("state")]
+    states: list[Any] = [each.after for each in run.states] or [(run.footer or {}).get("state")]
     clocks: dict[str, dict[str, list[float]]] = {}
     for state in states:
         for device, told in _devices(state).items():

@@ -18,7 +18,12 @@ _FLAGS = {
         "unsteady",
         "still changing speed after the warm-up; close other programs, or give the suite a longer max_warmup_s",
     ),
-    "flag.throttled": ("throttled", "the device slowed itself down; cool it or raise its power limit, and measure again"),
+    "flag.throttled": ("throttled", "the device was held back and a pause did not help; cool it or raise the CPU quota, and measure again"),
+    "flag.power_capped": ("power cap", "held at its power limit; compare only with runs under the same limit, or raise it"),
+    "flag.disturbed": (
+        "disturbed",
+        "others were at work on the device or the CPUs; stop them, look with dlbench doctor, and measure again",
+    ),
     "flag.implausible": ("implausible", "faster than the device can be; don't quote it, and check what the workload counts"),
 }
 INTERVAL = "95 % interval"
@@ -81,6 +86,12 @@ def marks(rows: Sequence[Row], rounds: Sequence[Rounds]) -> dict[str, str]:
     if any(row["transfer.share"] is not None for row in rows):
         found["copies"] = _COPIES
     return found
+
+
+def reasons(rows: Sequence[Row]) -> list[str]:
+    """Return what the flags of rows stand on, a line for each: ``12 cases: other processes took up to 0.8 CPUs' time in 2 of 7 rounds``."""
+    counts = Counter(reason for row in rows if (reason := row["flag.reason"]))
+    return [units.one_line(f"{_plural(count, 'case')}: {reason}") for reason, count in counts.items()]
 
 
 def unpaired(rows: Iterable[Unpaired]) -> list[str]:

@@ -40,6 +40,8 @@ class Results:
     """Of each ``case.run``, for each suite that sets any, its thresholds."""
     clocks: Mapping[str, Clocks] = field(default_factory=dict)
     """At which clocks each ``case.run`` was measured; not known of the sides of an A/B, whose rounds alternate."""
+    circumstances: tuple[str, ...] = ()
+    """A sentence for each thing that was in the way of all cases of a file, and what to do about it."""
 
     def of_run(self, *names: str) -> Self:
         """Return the rows of one ``case.run``, or of several."""
@@ -84,6 +86,7 @@ def collect(paths: Sequence[Path], each: Map = map) -> Results:
         environments={name: environment for file in files for name, environment in file.environments.items()},
         thresholds={name: file.thresholds for file in files for name in file.environments},
         clocks={file.name: file.clocks for file in files},
+        circumstances=tuple(line for file in files for line in file.circumstances),
     )
 
 
@@ -95,6 +98,7 @@ class _File(NamedTuple):
     environments: Mapping[str, Mapping[str, Any]]
     thresholds: Mapping[str, Settings]
     clocks: Clocks
+    circumstances: list[str]
 
 
 def _read_one(path: Path, name: str) -> _File:
@@ -105,13 +109,14 @@ def _read_one(path: Path, name: str) -> _File:
     cases = by_case(run.measurements)
     rows = []
     for measurements in cases:
-        row = summarise(measurements, target)
+        row = summarise(measurements, target, run.states)
         row["case.run"] = _run(name, measurements[0].side)
         row["case.device_name"] = row["case.device_name"] or names.get(str(row["case.device"]))
         rows.append(row)
     rounds = [per_round(measurements) for measurements in cases]
     environments = _environments(run, name, cases)
-    return _File(name, rows, rounds, incomplete(run, len(cases)), environments, _thresholds(run), read_clocks(run))
+    told = circumstances(run, name)
+    return _File(name, rows, rounds, incomplete(run, len(cases)), environments, _thresholds(run), read_clocks(run), told)
 
 
 def _run(file: str, side: str | None) -> str:
@@ -198,6 +203,24 @@ def incomplete(run: RunFile, cases: int) -> list[str]:
     elif cases < planned:
         notes.append(f"{run.path}: {planned - cases} of {planned} planned cases were never measured; {resume}")
     return notes
+
+
+def circumstances(run: RunFile, name: str) -> list[str]:
+    """Return a sentence for each thing that was in the way of all cases of a file, and what to do about it."""
+    said = []
+    governors = {governor for each in run.states if (governor := each.before.get("cpu", {}).get("governor"))}
+    if slow := sorted(governors - {"performance"}):
+        said.append(
+            f"{name}: the CPU's frequency governor was {' and '.join(slow)}, under which the clock follows the load; "
+            "have performance set (as root: cpupower frequency-set -g performance) and measure again"
+        )
+    if run.discarded:
+        cases = len({each.case.id for each in run.discarded})
+        said.append(
+            f"{name}: {len(run.discarded)} throttled measurements of {cases} case{'' if cases == 1 else 's'} were made again; "
+            "they stand in the file as discarded and in no number here"
+        )
+    return said
 
 
 def _series(values: list[Any], unit: Unit | None) -> "pd.Series[Any]":

@@ -25,7 +25,8 @@ def overview(results: Results) -> RenderableType:
     on the same case, and each at its own best.
     """
     rows = records(results.frame)
-    cases = [Text(sentences.count(rows)), *_devices(rows), results_table(rows, results.rounds), *legend(rows, results.rounds)]
+    told = [Text(units.one_line(line), style="dim") for line in (*sentences.reasons(rows), *results.circumstances)]
+    cases = [Text(sentences.count(rows)), *_devices(rows), results_table(rows, results.rounds), *legend(rows, results.rounds), *told]
     if {row["case.device"] == "cpu" for row in rows} != {True, False}:
         return Group(*cases)
     answer, tables = _speedups(pair(results, "device"), best(results))

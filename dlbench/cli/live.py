@@ -64,6 +64,10 @@ class Progress:
         """Note what is measured now."""
         self.current, self._case_started = series, time.monotonic()
 
+    def case_postponed(self) -> None:
+        """Note that the current case gets another turn."""
+        self.current = None
+
     def case_ended(self, measurement: Measurement) -> None:
         """Note a result."""
         self.measurements.setdefault(measurement.series, []).append(measurement)
@@ -109,6 +113,13 @@ class PlainLines(Observer):
         """Note it."""
         self._progress.case_started(series)
 
+    def case_postponed(self, measurement: Measurement) -> None:
+        """Write a line, for whoever wonders what takes so long."""
+        self._progress.case_postponed()
+        causes = measurement.throttling.causes() if measurement.throttling else ""
+        line = f"{self._progress.where()}: {measurement.series} throttled: {causes}; again later in this round"
+        click.echo(units.one_line(line), err=True)
+
     def case_ended(self, measurement: Measurement) -> None:
         """Write the line."""
         self._progress.case_ended(measurement)
@@ -139,6 +150,10 @@ class LiveTable(Observer):
         """Say what is measured now."""
         self._progress.case_started(series)
         self.draw()
+
+    def case_postponed(self, measurement: Measurement) -> None:
+        """Note it; its row waits for its next turn."""
+        self._progress.case_postponed()
 
     def case_ended(self, measurement: Measurement) -> None:
         """Fill in its row."""

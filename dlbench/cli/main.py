@@ -18,6 +18,7 @@ COMMANDS = {
     "show": "Print the tables of result files again, or pair their rows.",
     "compare": "A verdict for every case of BASE and NEW, and an exit code for CI.",
     "ab": "Two sides measured in turn on this machine, and a verdict for every case.",
+    "doctor": "Is this machine fit to measure on now, and what to change.",
     "export": "Write a result file in the format of another tool.",
     "calibrate": "This machine's noise between occasions, which compare allows for.",
 }

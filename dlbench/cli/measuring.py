@@ -31,14 +31,16 @@ class Recording:
     def measure(self, session: Session, first_hosts: Mapping[str | None, Host]) -> None:
         """Run the rounds of the session, or of another one that goes on in the same file; ``first_hosts`` are as in `run_rounds`."""
         from dlbench.cli.live import screen
+        from dlbench.harness.watch import Watch
 
-        with screen(session, self.path) as observer:
+        with screen(session, self.path) as observer, Watch(session.devices, session.settings.threads) as watch:
             self.rounds = run_rounds(
                 session.tasks,
                 session.settings,
                 self._interruption,
-                lambda measurement: self._writer.append(measurement.to_json()),
+                self._writer.append,
                 observer,
+                watch,
                 session.done,
                 first_hosts,
                 session.first_round,

@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, Protocol, Self, TypeVar
 
+from dlbench.core.conditions import Throttling
+
 Value = int | float | str | bool
 """What a parameter of a workload can be."""
 
@@ -304,6 +306,8 @@ class Measurement:
     """Why a group of columns is null: ``transfer``, ``memory``, …"""
     started: str = ""
     """UTC, ISO 8601."""
+    throttling: Throttling | None = None
+    """How far the device was held back meanwhile; None where nobody looked."""
 
     @property
     def series(self) -> Series:
@@ -317,6 +321,8 @@ class Measurement:
             value = getattr(self, each.name)
             if each.name in ("case", "samples", "memory", "transfer"):
                 value = asdict(value) if value is not None else None
+            elif each.name == "throttling" and value is not None:
+                value = value.to_json()
             if value is not None and value != {}:
                 data[each.name] = value
         return data
@@ -327,8 +333,8 @@ class Measurement:
 
         ``earlier``: a round of the same case; what is equal there is shared, which saves most of the memory of a large file.
         """
-        samples, transfer = data.get("samples"), data.get("transfer")
-        rest = {k: v for k, v in data.items() if k not in ("kind", "case", "samples", "memory", "transfer", "status")}
+        samples, transfer, throttling = (data.get(name) for name in ("samples", "transfer", "throttling"))
+        rest = {k: v for k, v in data.items() if k not in ("kind", "case", "samples", "memory", "transfer", "throttling", "status")}
         for name, value in rest.items():
             if name in _NUMBERS:
                 _check_number(name, value)
@@ -346,6 +352,7 @@ class Measurement:
             samples=_samples(samples) if samples is not None else None,
             memory=_numbers(Memory, data.get("memory", {})),
             transfer=_numbers(Transfer, transfer) if transfer is not None else None,
+            throttling=Throttling.from_json(throttling) if throttling is not None else None,
             **rest,
         )
 

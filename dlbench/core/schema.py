@@ -80,7 +80,10 @@ COLUMNS: tuple[Column, ...] = (
     Column("flag.noisy", Unit.FLAG, "the interval is wider than the target: add rounds, or quieten the machine"),
     Column("flag.throttled", Unit.FLAG, "the device slowed itself down; null where nothing reports it"),
     Column("flag.not_steady", Unit.FLAG, "still changing speed after warm-up; null for calls above 0.1 s below six rounds"),
+    Column("flag.power_capped", Unit.FLAG, "its power limit held the device's clock down; null where nothing reports it"),
+    Column("flag.disturbed", Unit.FLAG, "others used the device, or the CPUs, in some round; null where nothing reports it"),
     Column("flag.implausible", Unit.FLAG, "faster than the device's peak; null where no peak is known"),
+    Column("flag.reason", Unit.TEXT, "what throttled, power_capped and disturbed stand on, in how many rounds"),
 )
 
 BY_NAME = {column.name: column for column in COLUMNS}

@@ -1,7 +1,7 @@
 """The result file: one append-only JSON-lines file a run, each line on the disk before the next case starts.
 
-Lines: a header, one measurement a case and round, and after the last round a footer. A run that was resumed
-continues in the same file.
+Lines: a header, one measurement a case and round, the machine's state around each round, and after the last round a footer. A
+measurement that was throttled and made again is there too, as discarded. A run that was resumed continues in the same file.
 """
 
 import json
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from dlbench.core.conditions import RoundState
 from dlbench.core.errors import OutputError, ResultFileError, UsageError
 from dlbench.core.model import Measurement
 from dlbench.core.thresholds import check
@@ -33,6 +34,10 @@ class RunFile:
     """None: the run was interrupted, or is still going on."""
     torn: bool
     """Whether the last line was cut, as a kill or a full disk leaves it; what it held is measured again on resume."""
+    states: tuple[RoundState, ...] = ()
+    """The machine around each round; of a round that was interrupted and gone on with, one for each part."""
+    discarded: tuple[Measurement, ...] = ()
+    """Throttled ones that were made again; they stand in no row."""
 
     @property
     def name(self) -> str:
@@ -117,6 +122,8 @@ def load(path: Path) -> RunFile:
     header: Record | None = None
     footer: Record | None = None
     measurements: list[Measurement] = []
+    discarded: list[Measurement] = []
+    states: list[RoundState] = []
     earlier: dict[str, Measurement] = {}
     torn = False
     for number, record in _records(path):
@@ -124,18 +131,20 @@ def load(path: Path) -> RunFile:
             header = _checked_header(path, record)
         elif record is None:
             torn = True
-        elif record.get("kind") == "measurement":
+        elif record.get("kind") in ("measurement", "discarded"):
             measurement = _measurement(path, number, record, earlier)
-            measurements.append(measurement)
+            (measurements if record["kind"] == "measurement" else discarded).append(measurement)
             earlier[measurement.case.id] = measurement
             footer = None
+        elif record.get("kind") == "round":
+            states.append(_state(path, number, record))
         elif record.get("kind") == "footer":
             footer = record
         else:
-            raise ResultFileError(f"{path}, line {number}: neither a measurement nor a footer; the file was edited or is not dlbench's")
+            raise ResultFileError(f"{path}, line {number}: no kind of line that dlbench writes; the file was edited or is not dlbench's")
     if header is None:
         raise ResultFileError(f"{path} is empty; give a file that dlbench run wrote")
-    return RunFile(path, header, tuple(measurements), footer, torn)
+    return RunFile(path, header, tuple(measurements), footer, torn, tuple(states), tuple(discarded))
 
 
 def _records(path: Path) -> Iterator[tuple[int, Record | None]]:
@@ -234,6 +243,14 @@ def _measurement(path: Path, number: int, record: Record, earlier: Mapping[str, 
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         detail = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise ResultFileError(f"{path}, line {number}: not a valid measurement ({detail}); the file was edited or damaged") from error
+
+
+def _state(path: Path, number: int, record: Record) -> RoundState:
+    try:
+        return RoundState.from_json(record)
+    except (KeyError, ValueError) as error:
+        detail = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise ResultFileError(f"{path}, line {number}: not a valid round ({detail}); the file was edited or damaged") from error
 
 
 def _end_of_last_line(descriptor: int, step: int = 1 << 16) -> int:

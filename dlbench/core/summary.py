@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
+from dlbench.core.conditions import RoundState, flags
 from dlbench.core.model import STEADY_SHIFT, Case, Measurement, Policy, Samples, Status, Transfer, Value
 from dlbench.core.schema import BY_NAME
 from dlbench.core.stats import median_interval, outliers, quantile, relative_half_width, variation
@@ -35,10 +36,11 @@ class Rounds:
     """Most that the process grew because of the case; empty where a round does not tell."""
 
 
-def summarise(measurements: Sequence[Measurement], target: float = Policy().target) -> Row:
+def summarise(measurements: Sequence[Measurement], target: float = Policy().target, states: Sequence[RoundState] = ()) -> Row:
     """Return the row of one case: every column of the schema, then ``param.*`` and ``value.*``.
 
-    ``measurements`` are all rounds of that case, one at least; ``target`` is the policy's, for ``flag.noisy``. A case that
+    ``measurements`` are all rounds of that case, one at least; ``target`` is the policy's, for ``flag.noisy``; ``states`` is the machine
+    around any rounds of the run, for ``flag.disturbed``. A case that
     went wrong in a round has that round's status and sentence (the gravest; of equally grave ones the last) and keeps the
     times of the rounds that went well. ``case.run`` is None here: a measurement does not know its file.
     """
@@ -55,6 +57,7 @@ def summarise(measurements: Sequence[Measurement], target: float = Policy().targ
         **_transfer([each.transfer for each in ok if each.transfer], times["time.median_s"]),
         "transfer.reason": _last(None if each.transfer else each.nulls.get("transfer") for each in measurements),
         "time.rounds": len(ok),
+        **_conditions(ok, states),
         **_values(ok),
     }
 
@@ -219,6 +222,14 @@ def _transfer(transfers: Sequence[Transfer], call_s: Value | None) -> Row:
         "transfer.d2h_bytes_per_s": d2h_bytes / d2h_s if d2h_bytes and d2h_s else None,
         "transfer.share": (h2d_s + d2h_s) / whole_s if whole_s else None,
     }
+
+
+def _conditions(ok: Sequence[Measurement], states: Sequence[RoundState]) -> Row:
+    if not ok:
+        return {}
+    numbers = {each.round for each in ok}
+    around = [each for each in states if each.round in numbers]
+    return {**flags([each.throttling for each in ok], around, ok[-1].case.device, _last(each.threads for each in ok))}
 
 
 def _values(ok: Sequence[Measurement]) -> Row:

@@ -164,16 +164,19 @@ def _cpu_state(devices: Sequence[Device], root: Path) -> dict[str, Any]:
 def _accelerator_state(told: nvml.Readings, own: frozenset[int]) -> dict[str, Any]:
     state, reasons = dict(told.values), dict(told.reasons)
     # How many others there are is worth knowing; which they are is nobody's business.
-    users = state.pop("process_ids", None)
-    if isinstance(users, list):
-        state["other_processes"] = len(set(users) - own)
-    else:
-        reasons["other_processes"] = reasons.pop("process_ids")
+    for users, others in (("process_ids", "other_processes"), ("graphics_process_ids", "graphics_processes")):
+        ids = state.pop(users, None)
+        if not isinstance(ids, list):
+            reasons[others] = reasons.pop(users)
+        elif len(own) > 1 and not all(psutil.pid_exists(int(each)) for each in ids):
+            # In a container the driver may give the host's ids, and one of those may be a child of ours.
+            reasons[others] = "the driver gives process ids of another namespace, and measuring processes are at work"
+        else:
+            state[others] = len(set(ids) - own)
     return {**state, "reasons": reasons}
 
 
 def _own_processes() -> frozenset[int]:
-    # In a container the driver may give the host's ids; then our own processes count as others while they hold the device.
     me = psutil.Process()
     return frozenset({me.pid, *(child.pid for child in me.children(recursive=True))})
 

@@ -1,6 +1,7 @@
 """Ctrl-C and SIGTERM as something to wait for: the first ends the current case, the second ends the program."""
 
 import os
+import select
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,10 @@ class Interruption:
     def fileno(self) -> int:
         """Return a descriptor that is readable once a signal has come."""
         return self._read
+
+    def wait(self, seconds: float) -> None:
+        """Return after so long, or at once when a signal comes."""
+        select.select([self._read], [], [], seconds)
 
     @contextmanager
     def before_exit(self, action: Callable[[], object]) -> Iterator[None]:

@@ -154,7 +154,7 @@ def _why_not_told(nvml: Pynvml, error: Any) -> str:
     return sentences.get(error.value, f"NVML refused: {error}")
 
 
-_MILLI, _MEGA = 1e-3, 1e6  # NVML counts milliwatts and megahertz
+_MILLI, _MEGA, _NANO = 1e-3, 1e6, 1e-9  # NVML counts milliwatts, megahertz and nanoseconds
 
 
 def _active_nvlinks(nvml: Pynvml, gpu: Handle) -> int:
@@ -192,11 +192,22 @@ def _throttle_reasons(nvml: Pynvml, gpu: Handle) -> list[str]:
     return [name for bit, name in _CLOCK_REASONS.items() if bits & bit]
 
 
-def _process_ids(nvml: Pynvml, gpu: Handle) -> list[int]:
-    running = list(nvml.nvmlDeviceGetComputeRunningProcesses(gpu))
+def _compute_process_ids(nvml: Pynvml, gpu: Handle) -> list[int]:
+    # A desktop's processes may compute too, and are told apart because a workstation always has them.
+    drawing: list[int] = []
     with suppress(nvml.NVMLError):  # cards without graphics need not answer
-        running += nvml.nvmlDeviceGetGraphicsRunningProcesses(gpu)
-    return sorted({process.pid for process in running})
+        drawing = _graphics_process_ids(nvml, gpu)
+    return sorted({process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(gpu)}.difference(drawing))
+
+
+def _graphics_process_ids(nvml: Pynvml, gpu: Handle) -> list[int]:
+    return sorted({process.pid for process in nvml.nvmlDeviceGetGraphicsRunningProcesses(gpu)})
+
+
+def _violation_s(nvml: Pynvml, gpu: Handle, policy: int) -> float:
+    """Return for how many seconds a policy held the clock down since the driver was loaded."""
+    seconds: float = nvml.nvmlDeviceGetViolationStatus(gpu, policy).violationTime * _NANO
+    return seconds
 
 
 _QUERIES: Mapping[str, Query] = {
@@ -218,10 +229,32 @@ _QUERIES: Mapping[str, Query] = {
     "persistence": lambda nvml, gpu: bool(nvml.nvmlDeviceGetPersistenceMode(gpu)),
     "temperature_c": lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
     "throttle_reasons": _throttle_reasons,
-    "process_ids": _process_ids,
+    "process_ids": _compute_process_ids,
+    "graphics_process_ids": _graphics_process_ids,
+    "thermal_violation_s": lambda nvml, gpu: _violation_s(nvml, gpu, nvml.NVML_PERF_POLICY_THERMAL),
+    "power_violation_s": lambda nvml, gpu: _violation_s(nvml, gpu, nvml.NVML_PERF_POLICY_POWER),
+    "temperature_slowdown_c": lambda nvml, gpu: nvml.nvmlDeviceGetTemperatureThreshold(gpu, nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN),
+    "memory_free_bytes": lambda nvml, gpu: int(nvml.nvmlDeviceGetMemoryInfo(gpu).free),
 }
 
-FACTS = tuple(name for name in _QUERIES if name not in ("power_w", "throttle_reasons", "process_ids"))
+FACTS = (
+    "driver_version",
+    "pcie_generation",
+    "pcie_generation_max",
+    "pcie_width",
+    "pcie_width_max",
+    "nvlink_links",
+    "power_limit_w",
+    "power_limit_default_w",
+    "clock_sm_hz",
+    "clock_sm_max_hz",
+    "clock_memory_hz",
+    "clock_memory_max_hz",
+    "ecc",
+    "mig",
+    "persistence",
+    "temperature_c",
+)
 """What describes a device, in watts, hertz and degrees Celsius as the names say."""
 STATE = (
     "pcie_generation",
@@ -235,5 +268,10 @@ STATE = (
     "temperature_c",
     "throttle_reasons",
     "process_ids",
+    "graphics_process_ids",
 )
 """What may change from one minute to the next, or by an administrator's command."""
+SLOWDOWN = ("thermal_violation_s", "power_violation_s", "throttle_reasons")
+"""What tells that a device is, or was, held back; asked around every case, so no more than these."""
+HEALTH = (*STATE, "temperature_slowdown_c", "memory_free_bytes")
+"""What may make a device unfit to measure on."""

@@ -11,6 +11,8 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -171,6 +173,52 @@ def boost(root: Path = Path("/")) -> bool | None:
         return no_turbo == "0"
     allowed = read_text(folder / "cpufreq/boost")
     return allowed == "1" if allowed else None
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTime:
+    """Seconds of the CPUs that this process may run on, all together, since the machine started."""
+
+    busy_s: float
+    """Of every process of the machine."""
+    stolen_s: float
+    """That a hypervisor gave to others."""
+
+
+def cpu_time(root: Path = Path("/")) -> CpuTime | None:
+    """Return how the CPUs spent their time so far; None where /proc/stat does not count (docs.kernel.org: filesystems/proc, 1.7)."""
+    allowed, ticks = affinity(), _TICKS_PER_S
+    rows = re.findall(r"^cpu(\d+) +(\d+(?: \d+){7,})", read_text(root / "proc/stat") or "", re.MULTILINE)
+    counts = [list(map(int, row.split())) for cpu, row in rows if allowed is None or int(cpu) in allowed]
+    if not ticks or not any(map(sum, counts)):  # a sandbox may show zeros
+        return None
+    # Time of guests is in user and nice already; waiting for a disk is idle.
+    busy = sum(user + nice + system + irq + softirq for user, nice, system, _, _, irq, softirq, *_ in counts)
+    return CpuTime(busy / ticks, sum(row[7] for row in counts) / ticks)
+
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0  # absent on Windows, as is /proc
+
+
+def own_cpu_s() -> float:
+    """Return the CPU seconds that this process took, with its children: those that have ended and those that still run."""
+    me = os.times()
+    running = 0.0
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):  # it ended just now, or is not ours to look at
+            times = child.cpu_times()
+            running += times.user + times.system + times.children_user + times.children_system
+    return me.user + me.system + me.children_user + me.children_system + running
+
+
+def thermal_throttle_s(root: Path = Path("/")) -> dict[str, float]:
+    """Return for how long each core and package was throttled for heat so far, by the name of its counter; empty where none counts.
+
+    Only Intel's processors have these (docs.kernel.org: ABI/testing/sysfs-devices-system-cpu), and a virtual machine never.
+    """
+    counters = (root / "sys/devices/system/cpu").glob("cpu[0-9]*/thermal_throttle/*_throttle_total_time_ms")
+    told = {f"{path.parent.parent.name}/{path.name}": read_text(path) for path in counters}
+    return {name: int(text) / 1e3 for name, text in told.items() if text and text.isdecimal()}
 
 
 def _cpu_folders(root: Path) -> Iterator[Path]:

@@ -20,6 +20,8 @@ from dlbench.harness.interruption import Interruption
 from dlbench.harness.probes import available_memory, oom_kills
 from dlbench.harness.side import Side, Task
 from dlbench.harness.stopping import EnoughRounds
+from dlbench.harness.turns import Turn, Turns
+from dlbench.harness.watch import Watch
 
 Isolation = Literal["fork", "spawn", "none"]
 Lane = Literal["cpu", "accelerator"]
@@ -53,6 +55,9 @@ class Observer:
 
     def case_started(self, series: Series, number: int) -> None:
         """A case is about to be measured."""
+
+    def case_postponed(self, measurement: Measurement) -> None:
+        """A case was measured but throttled, so it gets another turn in this round."""
 
     def case_ended(self, measurement: Measurement) -> None:
         """A case was measured, or ended otherwise."""
@@ -102,18 +107,22 @@ def run_rounds(
     tasks: Sequence[Task],
     settings: Settings,
     interruption: Interruption,
-    save: Callable[[Measurement], None],
+    save: Callable[[dict[str, Any]], None],
     observer: Observer,
+    watch: Watch,
     done: Sequence[Measurement] = (),
     first_hosts: Mapping[str | None, Host] = MappingProxyType({}),
     first_round: int = 0,
+    pause: Callable[[float], object] | None = None,
 ) -> int:
     """Measure the tasks, round after round, until each has enough; return how many rounds the file has by then.
 
+    ``save`` is handed the lines of the result file: a measurement a task, and the machine's state around the round. A throttled case
+    gets up to two more turns at the end of its round, each after a longer ``pause`` (default: wait that many seconds).
     ``done`` holds what an earlier, interrupted run measured: it is not measured again. ``first_hosts`` are those that said hello, by
     side. Stops early, with everything saved, when ``interruption`` is requested. Raises DeviceFault where a device fails twice in a row.
     """
-    progress = _Progress(tasks, settings, done)
+    progress, turns = _Progress(tasks, settings, done), Turns()
     policy = settings.policy
     budget_s = policy.budget_s or math.inf
     started, faults = time.monotonic(), Counter[tuple[str | None, str]]()
@@ -122,25 +131,33 @@ def run_rounds(
         pending = progress.pending(number)
         if progress.finished() or time.monotonic() - started + progress.expected_s(pending) > budget_s:
             break
+        if not pending:  # all of this round is there already, from before the interruption
+            continue
         observer.round_started(number, len(pending))
-        with _hosts(settings, interruption, number) as hosts:
+        with watch.round(number, lambda state: save(state.to_json())) as around, _hosts(settings, interruption, number) as hosts:
             for side, host in first_hosts.items():
                 hosts.adopt(side, host)
             first_hosts = {}
-            for task in in_random_order(pending, random.Random(f"{settings.seed}/{number}")):
-                case = task.case
-                if number == first_round and time.monotonic() - started > budget_s:
+            for turn in turns.of_round(in_random_order(pending, random.Random(f"{settings.seed}/{number}"))):
+                task, case = turn.task, turn.task.case
+                if number == first_round and turn.tries == 1 and time.monotonic() - started > budget_s:
                     reason = f"the budget of {budget_s:g} s was spent before its turn; give a larger --budget"
                     measurement, fault = Measurement(case, number, Status.SKIPPED, reason, task.side.name), False
                 else:
+                    if turn.pause_s:
+                        (pause or interruption.wait)(turn.pause_s)
                     observer.case_started(task.series, number)
                     began = time.monotonic()
-                    ended = _measured(task, number, settings, hosts)
+                    ended = _watched(turn, number, settings, hosts, watch)
                     if ended is None:
                         return progress.rounds
                     measurement, fault = ended
                     progress.took_s[task.series] = time.monotonic() - began
-                save(measurement)
+                    if turns.again(turn, measurement.throttling, budget_s - (time.monotonic() - started)):
+                        save(measurement.to_json() | {"kind": "discarded"})
+                        observer.case_postponed(measurement)
+                        continue
+                save(measurement.to_json())
                 progress.add(measurement)
                 observer.case_ended(measurement)
                 # Each side for itself: they take turns, and one case that fails on both is no device that fails twice in a row.
@@ -150,6 +167,7 @@ def run_rounds(
                     raise DeviceFault(
                         f"{case.device} failed in {_FAULTS_TO_STOP} processes in a row ({measurement.reason}); check it, then run again"
                     )
+            around.cases_ended()
     return progress.rounds
 
 
@@ -212,6 +230,16 @@ def _hosts(settings: Settings, interruption: Interruption, number: int) -> Itera
         yield hosts
     finally:
         hosts.end()
+
+
+def _watched(turn: Turn, number: int, settings: Settings, hosts: Hosts, watch: Watch) -> tuple[Measurement, bool] | None:
+    """Measure as `_measured` does, and note what held the device back meanwhile."""
+    device = turn.task.case.device
+    before = watch.counters(device)
+    ended = _measured(turn.task, number, settings, hosts)
+    if ended is None or ended[0].status is not Status.OK:
+        return ended
+    return replace(ended[0], throttling=watch.throttling(device, before, turn.tries)), ended[1]
 
 
 def _measured(task: Task, number: int, settings: Settings, hosts: Hosts) -> tuple[Measurement, bool] | None:

@@ -23,6 +23,15 @@ ROW = {
     "transfer": {"h2d_bytes": 1, "h2d_s": 0.5, "d2h_bytes": 1, "d2h_s": 0.5},
     "items": 1,
     "values": {"loss": 0.5},
+    "throttling": {"thermal": 0.5, "reasons": ["hw_slowdown"], "tries": 2},
+}
+ROUND = {
+    "kind": "round",
+    "round": 0,
+    "seconds": 5.0,
+    "other_cpus": 0.5,
+    "before": {"cpu": {"governor": "powersave"}, "accelerators": {"cuda:0": {"other_processes": 1}}},
+    "after": {},
 }
 HEADER = {"kind": "header", "schema": 1, "policy": {"target": 0.02}, "devices": [{"id": "cpu", "name": "A CPU"}], "planned": {"count": 1}}
 
@@ -50,11 +59,12 @@ def paths(record):
     change=st.one_of(
         st.tuples(st.just(0), st.sampled_from(list(paths(HEADER))), json_values),
         st.tuples(st.just(1), st.sampled_from(list(paths(ROW))), json_values),
+        st.tuples(st.just(2), st.sampled_from(list(paths(ROUND))), json_values),
     )
 )
 @settings(max_examples=400, deadline=None)
 def test_any_value_anywhere(tmp_path_factory, change):
-    records = [HEADER, ROW]
+    records = [HEADER, ROW, ROUND]
     number, path, value = change
     records[number] = replaced(records[number], path, value)
     file = tmp_path_factory.mktemp("hostile") / "f.jsonl"

@@ -253,9 +253,9 @@ def test_really_on_this_cpu(tmp_path, capfd):
     assert capfd.readouterr().out.endswith("everything is done\n")
     (path,) = (tmp_path / "into").glob("*/mine.jsonl")
     kinds = [line["kind"] for line in front_door.lines(path)]
-    assert kinds == ["header", "measurement", "measurement", "footer"]
+    assert kinds == ["header", "measurement", "round", "measurement", "round", "footer"]
     # As a kill leaves it, half-way through its last measurement.
-    path.write_text("\n".join(path.read_text().splitlines()[:2]) + '\n{"kind": "measure')
+    path.write_text("\n".join(path.read_text().splitlines()[:3]) + '\n{"kind": "measure')
     assert main(arguments) == 0
     assert [line["kind"] for line in front_door.lines(path)] == kinds
     assert "  mine  went on for " in capfd.readouterr().out

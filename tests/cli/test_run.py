@@ -99,9 +99,12 @@ def test_each_round_is_a_process_of_its_own_layout_and_each_case_a_fork_of_it(fa
 
 def test_the_file_has_a_header_a_line_a_case_and_round_and_a_footer(faulty_run):
     _, folder, _ = faulty_run
-    header, *rest, footer = lines(folder / "out.jsonl")
+    header, *rest, last_round, footer = lines(folder / "out.jsonl")
     assert (header["kind"], header["schema"], header["seed"], header["planned"]) == ("header", 1, 7, {"count": 13})
-    assert {each["kind"] for each in rest} == {"measurement"}
+    assert {each["kind"] for each in rest} == {"measurement", "round"}
+    assert [each["round"] for each in (*rest, last_round) if each["kind"] == "round"] == [0, 1]
+    assert last_round["seconds"] > 0
+    assert "memory_available_bytes" in last_round["before"]["cpu"]
     assert (footer["kind"], footer["rounds"]) == ("footer", 2)
 
 

@@ -90,7 +90,7 @@ def test_the_first_signal_ends_the_case_keeps_the_rest_and_says_how_to_go_on(tmp
     assert "interrupted; go on with: dlbench run --resume o.jsonl" in err
     assert "matmul" in out
     assert len(measurements(tmp_path / "o.jsonl")) == 2
-    assert lines(tmp_path / "o.jsonl")[-1]["kind"] == "measurement"
+    assert lines(tmp_path / "o.jsonl")[-1]["kind"] == "round"
     assert not any(front_door.is_alive(pid) for pid in children)
 
 

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dlbench.cli.main import dlbench
+from dlbench.core.conditions import RoundState, Throttling
 from dlbench.core.errors import ResultFileError, UsageError
 
 ROOT = Path(__file__).parents[2]
@@ -42,6 +43,36 @@ def test_off_a_terminal_nothing_is_folded_or_cut(tmp_path: Path) -> None:
     result = show(made_up.write(tmp_path / "run.jsonl", [made_up.ended(case, made_up.Status.FAILED, reason)]))
     assert reason.strip() in result.stdout
     assert " ".join(f"parameter_{number}={number}" for number in range(30)) in result.stdout
+
+
+def test_what_was_in_the_way_is_marked_counted_and_said_below_the_table(tmp_path: Path) -> None:
+    hot, cool = made_up.case("matmul", n=8), made_up.case("matmul", n=16)
+    times = made_up.flat(made_up.SEVEN)
+    measurements = [
+        *made_up.rounds_of(hot, times, throttling=Throttling(thermal=0.25, tries=3)),
+        *made_up.rounds_of(cool, times, throttling=Throttling(thermal=0.0)),
+    ]
+    states = [RoundState(number, 9.0, 1.0 if number == 3 else 0.0, 0.0, {"cpu": {"governor": "powersave"}}, {}) for number in range(7)]
+    path = made_up.write(tmp_path / "run.jsonl", measurements, states=states, discarded=measurements[:2])
+    shown = show(path).stdout
+    assert [line.split()[-3:] for line in shown.splitlines() if line.startswith(" matmul")] == [
+        ["noisy,", "throttled,", "disturbed"],
+        ["MiB", "noisy,", "disturbed"],
+    ]
+    disturbed = "other processes took up to 1 CPUs' time in 1 of 7 rounds"
+    for line in (
+        "throttled: the device was held back and a pause did not help; cool it or raise the CPU quota, and measure again",
+        "disturbed: others were at work on the device or the CPUs; stop them, look with dlbench doctor, and measure again",
+        f"1 case: throttled in 7 of 7 rounds: too hot for 25.0 % of its time; {disturbed}",
+        f"1 case: {disturbed}",
+        "run: the CPU's frequency governor was powersave, under which the clock follows the load; "
+        "have performance set (as root: cpupower frequency-set -g performance) and measure again",
+        "run: 2 throttled measurements of 1 case were made again; they stand in the file as discarded and in no number here",
+    ):
+        assert line in shown.splitlines()
+    rows = json.loads(show(path, "--format", "json").stdout)
+    flagged = [(row["flag.throttled"], row["flag.power_capped"], row["flag.disturbed"], row["time.rounds"]) for row in rows]
+    assert flagged == [(True, None, True, 7), (False, None, True, 7)]
 
 
 def test_json(run_file: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlbench.core.conditions import RoundState, Throttling
 from dlbench.core.errors import OutputError, ResultFileError, UsageError
 from dlbench.core.model import Case, Measurement, Memory, Samples, Status, Transfer
 from dlbench.core.store import SCHEMA, ResultWriter, load
@@ -29,6 +30,7 @@ WHOLE = Measurement(
     math={"fp32_matmul": "ieee", "deterministic": False},
     nulls={"memory": "why"},
     started="2026-01-31T12:00:00.000+00:00",
+    throttling=Throttling(thermal=0.5, reasons=("hw_slowdown",), tries=3),
 )
 ROWS = (WHOLE, Measurement(CASE, 0, Status.OOM, "it was too big"))
 
@@ -42,10 +44,13 @@ def write(path, *records):
 
 def test_what_is_written_is_read(tmp_path):
     path = tmp_path / "deep" / "f.jsonl"
-    write(path, *(row.to_json() for row in ROWS), {"kind": "footer", "rounds": 4})
+    state = RoundState(3, 5.0, 0.25, None, {"cpu": {"governor": "powersave"}}, {})
+    again = ROWS[0].to_json() | {"kind": "discarded"}
+    write(path, *(row.to_json() for row in ROWS), again, state.to_json(), {"kind": "footer", "rounds": 4})
     run = load(path)
     assert run.header == {"kind": "header", "schema": SCHEMA, "seed": 1}
     assert run.measurements == ROWS
+    assert (run.states, run.discarded) == ((state,), ROWS[:1])
     assert run.footer == {"kind": "footer", "rounds": 4}
     assert not run.torn
 

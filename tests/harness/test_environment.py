@@ -118,7 +118,8 @@ def test_the_blocks(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 "persistence": True,
                 "temperature_c": 34,
                 "throttle_reasons": ["sw_power_cap", "sw_thermal_slowdown"],
-                "other_processes": 2,
+                "other_processes": 1,
+                "graphics_processes": 1,
                 "reasons": {},
             }
         },
@@ -190,7 +191,8 @@ def test_our_own_processes_are_no_others(root: Path) -> None:
 def test_what_the_driver_does_not_tell_of_the_state_has_its_reason(root: Path) -> None:
     state = taken(root, answers={})["state"]["accelerators"]["cuda:0"]
     assert state["reasons"]["other_processes"] == "this device does not tell it through NVML"
-    assert "process_ids" not in state["reasons"]
+    assert state["reasons"]["graphics_processes"] == "this device does not tell it through NVML"
+    assert not {"process_ids", "graphics_process_ids"} & state["reasons"].keys()
 
 
 def test_environment_variables_that_change_how_torch_computes(root: Path) -> None:

@@ -1,0 +1,210 @@
+"""Under which conditions something was measured: slow-downs of the device, other work on the machine, and what of it spoils a number.
+
+What is read goes into the result file as it is. Whether it matters is decided here: by the runner, which measures a throttled case
+again, and once more whenever a file is read.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from dlbench.core.units import percent
+
+THROTTLED = 0.01
+"""Share of a case's time from which on a slow-down counts: at half the clock it moves a time by 1 %, the precision of a round."""
+BUSY = 0.05
+"""Share of a case's threads from which on CPU time that went to others counts: it is time to wait for, and more than the 3 % that
+already are a change where two sides are measured in turn. The system's own housekeeping stays below."""
+SLOWDOWNS = frozenset(("hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown"))
+"""NVML's reasons for a low clock that pass, so that measuring again helps."""
+POWER_CAPS = frozenset(("sw_power_cap",))
+"""Those that are the machine as it is: measured again it would be the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Throttling:
+    """How far a case's device was held back while the case was measured, from set-up to copies; None where nothing counts it."""
+
+    thermal: float | None = None
+    """Share of the time in which it was too hot."""
+    quota: float | None = None
+    """Share of its threads' time in which the control group's CPU quota stopped them."""
+    power_cap: float | None = None
+    """Share of the time in which its power limit held the clock down."""
+    reasons: tuple[str, ...] | None = None
+    """NVML's reasons for a low clock right after the case, of `SLOWDOWNS` and `POWER_CAPS`."""
+    tries: int = 1
+    """Times that the case was measured in this round; all but the last were throttled and do not count."""
+
+    @property
+    def throttled(self) -> bool | None:
+        """Whether it was held back by what passes; None where nothing would have told."""
+        if self.causes():
+            return True
+        return None if self.thermal is None and self.quota is None and self.reasons is None else False
+
+    @property
+    def power_capped(self) -> bool | None:
+        """Whether its power limit held it back; None where nothing would have told."""
+        if (self.power_cap or 0.0) > THROTTLED or not POWER_CAPS.isdisjoint(self.reasons or ()):
+            return True
+        return None if self.power_cap is None and self.reasons is None else False
+
+    def causes(self) -> str:
+        """Say what throttled it, ``too hot for 12.0 % of its time``; an empty text where nothing did."""
+        slowed = sorted(SLOWDOWNS.intersection(self.reasons or ()))
+        said = (
+            f"too hot for {percent(self.thermal)} of its time" if self.thermal and self.thermal > THROTTLED else "",
+            f"slowed down ({', '.join(slowed)})" if slowed else "",
+            f"stopped by the CPU quota for {percent(self.quota)} of its time" if self.quota and self.quota > THROTTLED else "",
+        )
+        return " and ".join(filter(None, said))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data; what is unknown is left out."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Inverse of `to_json`. Raises TypeError or ValueError for anything else."""
+        for name in ("thermal", "quota", "power_cap"):
+            _check(data.get(name) is None or _is_number(data[name]), f"{name} must be a number of at least 0")
+        reasons, tries = data.get("reasons"), data.get("tries", 1)
+        _check(
+            reasons is None or (isinstance(reasons, list | tuple) and all(isinstance(each, str) for each in reasons)),
+            "reasons must be texts",
+        )
+        _check(_is_count(tries) and tries > 0, "tries must be a positive integer")
+        return cls(**{**data, "reasons": None if reasons is None else tuple(reasons)})
+
+
+@dataclass(frozen=True, slots=True)
+class RoundState:
+    """The machine around one round: one line of the result file."""
+
+    round: int
+    seconds: float
+    """From before the round's processes started until they were gone."""
+    other_cpus: float | None
+    """CPUs that other processes kept busy, on average, of those that this process may run on; None where nothing tells."""
+    stolen_cpus: float | None
+    """CPUs' worth of time that a hypervisor gave to others."""
+    before: Mapping[str, Any]
+    """The state as in the header's ``environment``, what is unknown left out; no process of this run was at work."""
+    after: Mapping[str, Any]
+    """The same right after the last case, while its process still held the device."""
+
+    def other_processes(self, device: str) -> int | None:
+        """Return how many processes of others were on an accelerator, before or after; None where nothing tells."""
+        told = [each.get("accelerators", {}).get(device, {}).get("other_processes") for each in (self.before, self.after)]
+        return max((count for count in told if count is not None), default=None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data; what is unknown is left out."""
+        return {"kind": "round", **{name: value for name, value in asdict(self).items() if value is not None}}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Inverse of `to_json`. Raises KeyError, TypeError or ValueError for anything else."""
+        rest = {name: data.get(name) for name in ("other_cpus", "stolen_cpus")}
+        _check(_is_count(data["round"]), "round must be a whole number")
+        _check(_is_number(data["seconds"]), "seconds must be a number of at least 0")
+        for name, value in rest.items():
+            _check(value is None or _is_number(value), f"{name} must be a number of at least 0")
+        for name in ("before", "after"):
+            _check_state(name, data[name])
+        return cls(data["round"], data["seconds"], before=data["before"], after=data["after"], **rest)
+
+
+def flags(
+    throttlings: Sequence[Throttling | None], rounds: Sequence[RoundState], device: str, threads: int | None
+) -> dict[str, bool | str | None]:
+    """Return the columns ``flag.throttled``, ``flag.power_capped``, ``flag.disturbed`` and ``flag.reason`` of one case.
+
+    ``throttlings`` are those of its rounds, ``rounds`` the machine around these, both in any order and as far as they are known.
+    """
+    known = [each for each in throttlings if each is not None]
+    if not known and not rounds:  # a file that tells neither, with twenty thousand cases perhaps
+        return dict.fromkeys(("flag.throttled", "flag.power_capped", "flag.disturbed", "flag.reason"))
+    throttled = [each for each in known if each.throttled]
+    capped = [each for each in known if each.power_capped]
+    disturbances = [*(_busy(rounds, threads, name, who) for name, who in _OTHERS.items()), _shared(rounds, device)]
+    of = f"of {_rounds(len(throttlings))}"
+    said = [
+        f"throttled in {len(throttled)} {of}: {_worst(throttled).causes()}" if throttled else "",
+        f"at its power limit in {len(capped)} {of}{_longest(capped)}" if capped else "",
+        *(each or "" for each in disturbances),
+    ]
+    return {
+        "flag.throttled": _any([each.throttled for each in known]),
+        "flag.power_capped": _any([each.power_capped for each in known]),
+        "flag.disturbed": _any([None if each is None else bool(each) for each in disturbances]),
+        "flag.reason": "; ".join(filter(None, said)) or None,
+    }
+
+
+_OTHERS = {"other_cpus": "other processes took", "stolen_cpus": "the hypervisor took"}
+
+
+def _busy(rounds: Sequence[RoundState], threads: int | None, name: str, who: str) -> str | None:
+    """Say how much of a case's CPU time went to others, if it matters; an empty text if not, None where nothing tells."""
+    used = {each.round: cpus for each in rounds if (cpus := getattr(each, name)) is not None}
+    if not used or not threads:
+        return None
+    matters = [cpus for cpus in used.values() if cpus / threads > BUSY]
+    return f"{who} up to {max(matters):.2g} CPUs' time in {len(matters)} of {_rounds(len(used))}" if matters else ""
+
+
+def _shared(rounds: Sequence[RoundState], device: str) -> str | None:
+    """Say how many other processes were on an accelerator; an empty text if none, None where nothing tells, as on a CPU."""
+    counts = {each.round: count for each in rounds if (count := each.other_processes(device)) is not None}
+    if not counts:
+        return None
+    found = [count for count in counts.values() if count]
+    return f"{_processes(max(found))} on {device} in {len(found)} of {_rounds(len(counts))}" if found else ""
+
+
+def _processes(count: int) -> str:
+    return f"{count} other process{'' if count == 1 else 'es'}"
+
+
+def _worst(throttled: Collection[Throttling]) -> Throttling:
+    return max(throttled, key=lambda each: max(each.thermal or 0.0, each.quota or 0.0))
+
+
+def _longest(capped: Collection[Throttling]) -> str:
+    shares = [each.power_cap for each in capped if each.power_cap is not None]
+    return f", for up to {percent(max(shares))} of the time" if shares else ""
+
+
+def _any(values: Collection[bool | None]) -> bool | None:
+    known = [value for value in values if value is not None]
+    return any(known) if known else None
+
+
+def _rounds(count: int) -> str:
+    return f"{count} round{'' if count == 1 else 's'}"
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float) and 0 <= value < 1e100  # type: ignore[operator]  # a number by then
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _check(holds: bool, wanted: str) -> None:
+    if not holds:
+        raise ValueError(wanted)
+
+
+def _check_state(name: str, state: object) -> None:
+    """Check what is read of a state: objects, the number of processes, and the governor."""
+    _check(isinstance(state, dict), f"{name} must be an object")
+    cpu, accelerators = state.get("cpu", {}), state.get("accelerators", {})  # type: ignore[attr-defined]  # an object by then
+    _check(isinstance(cpu, dict) and isinstance(cpu.get("governor", ""), str), f"{name}.cpu must be an object with a text as governor")
+    _check(isinstance(accelerators, dict), f"{name}.accelerators must be an object")
+    for device, each in accelerators.items():
+        holds = isinstance(each, dict) and _is_count(each.get("other_processes", 0))
+        _check(holds, f"{name}.accelerators.{device} must be an object with a whole number of other_processes")

@@ -1,0 +1,35 @@
+"""Whether a machine is fit to measure on: what was looked at, what was found, and what to do about it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Fitness(StrEnum):
+    """What a finding means for measuring, what needs attention first."""
+
+    UNFIT = "unfit"
+    """Numbers measured now would not hold up."""
+    NOTE = "note"
+    """A fact of the machine that widens intervals or that a comparison has to share."""
+    UNKNOWN = "unknown"
+    """Nothing here tells."""
+    FIT = "fit"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    check: str
+    """What was looked at: ``governor``, ``temperature``."""
+    device: str
+    fitness: Fitness
+    found: str
+    """In words, with the figures."""
+    advice: str = ""
+    """What to do next; empty where there is nothing to do."""
+    values: Mapping[str, float] = field(default_factory=dict)
+    """The figures in base units, by name."""
+    case: str = ""
+    """The id of the case that was measured for it; empty where none was."""

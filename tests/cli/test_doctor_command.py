@@ -1,0 +1,105 @@
+"""``dlbench doctor``: findings on stdout, and an exit code that says whether to measure."""
+
+import json
+import re
+
+import pytest
+from click.testing import CliRunner
+from front_door import PRETEND, dlbench
+
+from dlbench.cli import doctor_command
+from dlbench.core.fitness import Finding, Fitness
+
+FINE = Finding("governor", "cpu", Fitness.FIT, "performance")
+NOTED = Finding("power limit", "cuda:0", Fitness.NOTE, "450 W, usual are 700 W", "have it raised", {"watts": 450})
+BAD = Finding("same code", "cpu", Fitness.UNFIT, "it differs", "quieten the machine", {"change": 0.25}, "matmul[n=512]@cpu")
+
+
+@pytest.mark.parametrize(
+    ("findings", "code", "last"),
+    [
+        ([FINE], 0, "fit to measure on now; exit 0"),
+        ([FINE, NOTED], 0, "fit to measure on now; exit 0"),
+        ([FINE, BAD, NOTED], 4, "unfit to measure on now, 1 of 3 findings stand in the way; exit 4"),
+    ],
+)
+def test_the_worst_finding_decides(findings, code, last, capsys):
+    assert doctor_command.report(findings, "table") == code
+    out = capsys.readouterr().out.splitlines()
+    assert out[-1] == last
+
+
+def test_a_line_a_finding_the_worst_first_with_what_to_do(capsys):
+    doctor_command.report([FINE, NOTED, BAD], "table")
+    assert capsys.readouterr().out.splitlines()[:3] == [
+        "unfit  same code    cpu     it differs; quieten the machine",
+        "note   power limit  cuda:0  450 W, usual are 700 W; have it raised",
+        "fit    governor     cpu     performance",
+    ]
+
+
+def test_as_data_the_conclusion_goes_to_stderr(capsys):
+    assert doctor_command.report([FINE, BAD], "json") == 4
+    told = capsys.readouterr()
+    assert told.err == "unfit to measure on now, 1 of 2 findings stand in the way; exit 4\n"
+    assert json.loads(told.out) == [
+        {
+            "doctor.check": "same code",
+            "doctor.device": "cpu",
+            "doctor.case": "matmul[n=512]@cpu",
+            "doctor.fitness": "unfit",
+            "doctor.found": "it differs",
+            "doctor.advice": "quieten the machine",
+            "value.change": 0.25,
+        },
+        {
+            "doctor.check": "governor",
+            "doctor.device": "cpu",
+            "doctor.case": None,
+            "doctor.fitness": "fit",
+            "doctor.found": "performance",
+            "doctor.advice": None,
+            "value.change": None,
+        },
+    ]
+
+
+def test_really_on_this_machine(tmp_path):
+    arguments = ("--rounds", "1", "--device", "cpu", "--device", "pretend:0", "--plugin", PRETEND, "--format", "json")
+    done = dlbench("doctor", *arguments, cwd=tmp_path)
+    rows = json.loads(done.out)
+    unfit = [row for row in rows if row["doctor.fitness"] == "unfit"]
+    assert done.code == (4 if unfit else 0), done.err
+    assert re.search(rf"(^|\n){'un' if unfit else ''}fit to measure on now.*; exit {done.code}\n$", done.err)
+    checks = {(row["doctor.check"], row["doctor.device"]) for row in rows}
+    assert checks == {
+        *(
+            (check, "cpu")
+            for check in ("memory", "governor", "boost", "quota", "hypervisor", "load", "stolen time", "throttling", "same code")
+        ),
+        *((check, "pretend:0") for check in ("driver", "throttling", "same code")),
+    }
+    assert {row["doctor.case"] for row in rows} == {
+        None,
+        "matmul[n=512,dtype=fp32]@cpu",
+        "matmul[n=1,m=4096,k=4096,dtype=fp32]@cpu",
+        "spin[]@cpu",
+        "matmul[n=512,dtype=fp32]@pretend:0",
+        "matmul[n=1,m=4096,k=4096,dtype=fp32]@pretend:0",
+    }
+    assert all(row["doctor.advice"] for row in rows if row["doctor.fitness"] in ("unfit", "note"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_device_that_is_not_there(tmp_path):
+    done = dlbench("doctor", "--device", "xpu:3", cwd=tmp_path)
+    assert (done.code, done.out) == (69, "")
+    assert "there is no device 'xpu:3' here" in done.err
+
+
+def test_help_says_what_it_does_and_changes_nothing():
+    from dlbench.cli.main import dlbench as group
+
+    result = CliRunner().invoke(group, ["doctor", "--help"])
+    assert result.exit_code == 0
+    assert "Changes no setting" in result.output

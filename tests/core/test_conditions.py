@@ -1,0 +1,123 @@
+"""What held a device back, and what went on around a round: facts in, flags and sentences out."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlbench.core.conditions import RoundState, Throttling, flags
+
+QUIET = RoundState(0, 10.0, 0.02, 0.0, {"cpu": {}}, {"cpu": {}})
+
+
+def on_card(number, before, after=None):
+    """A round with so many processes of others on cuda:0 before and after it; None where nothing tells."""
+    states = [{"accelerators": {"cuda:0": {} if count is None else {"other_processes": count}}} for count in (before, after)]
+    return RoundState(number, 10.0, 0.0, 0.0, *states)
+
+
+@pytest.mark.parametrize(
+    ("throttling", "throttled", "capped", "causes"),
+    [
+        (Throttling(), None, None, ""),
+        (Throttling(thermal=0.0), False, None, ""),
+        (Throttling(thermal=0.01, power_cap=0.01), False, False, ""),
+        (Throttling(thermal=0.123), True, None, "too hot for 12.3 % of its time"),
+        (Throttling(quota=0.5, thermal=0.0), True, None, "stopped by the CPU quota for 50.0 % of its time"),
+        (Throttling(power_cap=0.9, thermal=0.0, reasons=()), False, True, ""),
+        (Throttling(reasons=()), False, False, ""),
+        (Throttling(reasons=("sw_power_cap",)), False, True, ""),
+        (Throttling(reasons=("hw_slowdown", "sw_power_cap")), True, True, "slowed down (hw_slowdown)"),
+        (
+            Throttling(thermal=1.0, quota=0.02, reasons=("sw_thermal_slowdown",)),
+            True,
+            False,
+            "too hot for 100.0 % of its time and slowed down (sw_thermal_slowdown) and stopped by the CPU quota for 2.0 % of its time",
+        ),
+    ],
+)
+def test_what_counts_as_throttled(throttling, throttled, capped, causes):
+    assert (throttling.throttled, throttling.power_capped, throttling.causes()) == (throttled, capped, causes)
+
+
+def test_a_file_that_tells_nothing_flags_nothing():
+    assert set(flags([None, None], [], "cpu", 2).values()) == {None}
+
+
+def test_quiet_rounds_are_told_from_unknown_ones():
+    assert flags([Throttling(thermal=0.0)] * 2, [QUIET], "cpu", 2) == {
+        "flag.throttled": False,
+        "flag.power_capped": None,
+        "flag.disturbed": False,
+        "flag.reason": None,
+    }
+
+
+def test_the_worst_round_is_told_and_how_many_there_were():
+    found = flags([Throttling(thermal=0.0), Throttling(thermal=0.2, tries=3), Throttling(thermal=0.3), None], [], "cuda:0", 2)
+    assert found["flag.throttled"] is True
+    assert found["flag.reason"] == "throttled in 2 of 4 rounds: too hot for 30.0 % of its time"
+    capped = flags([Throttling(power_cap=0.25), Throttling(reasons=("sw_power_cap",))], [], "cuda:0", 2)
+    assert (capped["flag.throttled"], capped["flag.power_capped"]) == (False, True)
+    assert capped["flag.reason"] == "at its power limit in 2 of 2 rounds, for up to 25.0 % of the time"
+
+
+@pytest.mark.parametrize(
+    ("other", "stolen", "threads", "reason"),
+    [
+        (0.1, 0.1, 2, None),
+        (0.11, 0.0, 2, "other processes took up to 0.11 CPUs' time in 1 of 2 rounds"),
+        (0.11, 0.0, 4, None),
+        (0.0, 1.0, 2, "the hypervisor took up to 1 CPUs' time in 1 of 2 rounds"),
+        (None, None, 2, None),
+    ],
+)
+def test_cpu_time_that_went_to_others_counts_by_the_threads_of_the_case(other, stolen, threads, reason):
+    found = flags([None, None], [QUIET, RoundState(1, 10.0, other, stolen, {}, {})], "cpu", threads)
+    assert (found["flag.disturbed"], found["flag.reason"]) == (reason is not None, reason)
+
+
+def test_others_on_a_device_disturb_its_cases_and_no_others():
+    rounds = [on_card(0, 0, 0), on_card(1, 2, 0), on_card(2, 0, 1), on_card(3, None)]
+    assert flags([None] * 4, rounds, "cuda:0", 2)["flag.reason"] == "2 other processes on cuda:0 in 2 of 3 rounds"
+    assert flags([None] * 4, rounds[2:3], "cuda:0", 2)["flag.reason"] == "1 other process on cuda:0 in 1 of 1 round"
+    assert flags([None] * 4, rounds, "cuda:1", 2)["flag.disturbed"] is False  # by the CPUs, which tell
+
+
+shares = st.none() | st.floats(0, 1)
+states = st.fixed_dictionaries({}, optional={"cpu": st.dictionaries(st.sampled_from(["load_1min", "clock_hz"]), st.floats(0, 1e10))})
+
+
+@given(
+    st.builds(
+        Throttling, shares, shares, shares, st.none() | st.tuples(st.sampled_from(["hw_slowdown", "sw_power_cap"])), st.integers(1, 3)
+    )
+)
+def test_throttling_survives_the_file(throttling):
+    assert Throttling.from_json(json.loads(json.dumps(throttling.to_json()))) == throttling
+
+
+@given(st.builds(RoundState, st.integers(0, 100), st.floats(0, 1e6), shares, shares, states, states))
+def test_a_round_survives_the_file(state):
+    assert RoundState.from_json(json.loads(json.dumps(state.to_json()))) == state
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"round": 1.5}, "round must be a whole number"),
+        ({"seconds": -1}, "seconds must be a number of at least 0"),
+        ({"other_cpus": "many"}, "other_cpus must be a number of at least 0"),
+        ({"before": []}, "before must be an object"),
+        ({"after": {"cpu": []}}, "after.cpu must be an object with a text as governor"),
+        ({"after": {"accelerators": 1}}, "after.accelerators must be an object"),
+        (
+            {"after": {"accelerators": {"cuda:0": {"other_processes": "two"}}}},
+            "after.accelerators.cuda:0 must be an object with a whole number",
+        ),
+    ],
+)
+def test_a_round_that_was_edited_is_refused(change, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        RoundState.from_json({**QUIET.to_json(), **change})
