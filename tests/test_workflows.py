@@ -1,0 +1,301 @@
+"""The action, the workflows of this repository and those of docs/ci.md: well-formed, safe, and run as GitHub's runner would."""
+
+import json
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import front_door
+import made_up
+import pytest
+import test_docs
+import yaml
+
+from dlbench.cli.main import dlbench
+
+ROOT = front_door.ROOT
+ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
+PAGE = (ROOT / "docs" / "ci.md").read_text()
+BLOCKS = [yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)]
+FILES = {str(path.relative_to(ROOT)): yaml.safe_load(path.read_text()) for path in (ROOT / ".github" / "workflows").glob("*.yml")}
+ALL = {"action.yml": ACTION, **FILES, **{f"docs/ci.md {number}": block for number, block in enumerate(BLOCKS, 1)}}
+WORKFLOWS = {name: each for name, each in ALL.items() if isinstance(each, dict) and "jobs" in each}
+ON = True  # what YAML 1.1 makes of the key `on`
+
+everywhere = pytest.mark.parametrize("content", ALL.values(), ids=ALL.keys())
+workflows = pytest.mark.parametrize("workflow", WORKFLOWS.values(), ids=WORKFLOWS.keys())
+
+
+def steps(content: Any) -> list[dict[str, Any]]:
+    """Every step anywhere in it; a block of the page may be a list of steps on its own."""
+    if isinstance(content, list):
+        found = [each for each in content if isinstance(each, dict) and {"run", "uses"} & each.keys()]
+        return found or [step for each in content for step in steps(each)]
+    return [step for value in content.values() for step in steps(value)] if isinstance(content, dict) else []
+
+
+def scripts(content: Any) -> list[str]:
+    return [step["run"] for step in steps(content) if "run" in step]
+
+
+def test_there_is_something_to_check() -> None:
+    assert {"action.yml", ".github/workflows/ci.yml"} < ALL.keys()
+    assert sum(len(steps(content)) for content in ALL.values()) > 15
+    assert len(WORKFLOWS) >= 4
+
+
+@everywhere
+def test_other_actions_are_pinned_to_a_commit(content: Any) -> None:
+    used = [step["uses"] for step in steps(content) if "uses" in step]
+    assert [name for name in used if not re.fullmatch(r"[\w-]+/[\w/-]+@[0-9a-f]{40}|OWNER/dlbench@COMMIT", name)] == []
+
+
+@everywhere
+def test_no_expression_is_written_into_a_script(content: Any) -> None:
+    assert [script for script in scripts(content) if "${{" in script] == []
+
+
+@everywhere
+def test_scripts_are_bash(content: Any) -> None:
+    for script in scripts(content):
+        done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), script
+
+
+@everywhere
+def test_checkouts_keep_no_token(content: Any) -> None:
+    checkouts = [step for step in steps(content) if step.get("uses", "").startswith("actions/checkout@")]
+    assert [step for step in checkouts if step.get("with", {}).get("persist-credentials") is not False] == []
+
+
+@workflows
+def test_a_workflow_may_read_and_no_more(workflow: dict[Any, Any]) -> None:
+    assert workflow["permissions"] in ({}, {"contents": "read"})
+    assert "pull_request_target" not in workflow[ON]
+    for job in workflow["jobs"].values():
+        assert "permissions" not in job or "workflow_run" in workflow[ON]
+
+
+@workflows
+def test_what_may_write_runs_no_code_of_a_pull_request(workflow: dict[Any, Any]) -> None:
+    if "workflow_run" in workflow[ON]:
+        assert [step.get("uses", "").partition("@")[0] for step in steps(workflow)] == ["actions/download-artifact", ""]
+        assert not re.search(r"\b(dlbench|python|bash|sh|eval|source)\b", re.sub(r'"dlbench: ', '"', scripts(workflow)[0]))
+
+
+def test_the_commands_of_the_page_are_what_the_command_line_takes() -> None:
+    gitlab = next(block["benchmarks"]["script"] for block in BLOCKS if "benchmarks" in block)
+    texts = [*(script for block in BLOCKS for script in scripts(block)), *gitlab]
+    commands = [command for text in texts if re.search("^dlbench ", text, re.MULTILINE) for command in test_docs.commands(text)]
+    assert len(commands) >= 3
+    for command in commands:
+        parse(*command)
+
+
+def parse(name: str, *arguments: str) -> None:
+    with dlbench.make_context("dlbench", [name], resilient_parsing=True) as context:
+        found = dlbench.get_command(context, name)
+        assert found is not None, f"there is no command {name}"
+        found.make_context(name, [*arguments])
+
+
+def test_the_page_has_the_inputs_and_outputs_of_the_action() -> None:
+    def rows(header: str) -> list[list[str]]:
+        lines = PAGE.split(f"{header}\n")[1].split("\n\n")[0].splitlines()[1:]
+        return [[cell.strip().strip("`") for cell in line.split("|")[1:-1]] for line in lines]
+
+    inputs, outputs = ACTION["inputs"], ACTION["outputs"]
+    assert rows("| input | default | meaning |") == [[name, each.get("default", ""), each["description"]] for name, each in inputs.items()]
+    assert rows("| output | meaning |") == [[name, each["description"]] for name, each in outputs.items()]
+
+
+# A Python that writes down how it is called. In place of measuring it hands out a file that is there; all else it does.
+STAND_IN = """#!{python}
+import json, os, pathlib, shutil, sys
+with open({log!r}, "a") as log:
+    print(json.dumps(sys.argv[1:]), file=log)
+if sys.argv[2] == "pip":
+    sys.exit(0)
+if sys.argv[1:3] == ["-m", "dlbench"] and sys.argv[3] in ("run", "ab"):
+    shutil.copy({measured!r}, sys.argv[sys.argv.index("-o") + 1])
+    sys.exit({code})
+os.execv({python!r}, [{python!r}, *sys.argv[1:]])
+"""
+
+
+class Runner:
+    """Runs the steps of the action as GitHub's runner does: a script file for bash, inputs in variables, files for what it says."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.log = folder / "calls"
+        self.temp = folder / "runner temp"
+        self.temp.mkdir()
+
+    def stand_in(self, measured: str = "head.jsonl", code: int = 0) -> str:
+        path = self.folder / "stand in for python"
+        text = STAND_IN.format(python=sys.executable, log=str(self.log), measured=str(self.folder / measured), code=code)
+        path.write_text(text)
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        return str(path)
+
+    def calls(self) -> list[list[str]]:
+        """The arguments of each call of the Python that stands in, without folders that have a random name."""
+        lines = self.log.read_text().splitlines()
+        return [json.loads(re.sub(r"dlbench-\w{6}/", "FOLDER/", line.replace(f"{self.temp}/", ""))) for line in lines]
+
+    def run(self, number: int, **inputs: str) -> tuple[int, dict[str, str], str]:
+        """Return the exit code, the outputs and the summary of one step of the action."""
+        step = ACTION["runs"]["steps"][number]
+        given = {name: inputs.pop(name.replace("-", "_"), each.get("default", "")) for name, each in ACTION["inputs"].items()}
+        assert not inputs
+        variables = {name: re.sub(r"\$\{\{ inputs\.([\w-]+) \}\}", lambda each: given[each[1]], text) for name, text in step["env"].items()}
+        script, outputs, summary = (self.folder / name for name in ("script.sh", "outputs", "summary"))
+        script.write_text(step["run"])
+        outputs.touch()
+        assert step["shell"] == "bash"
+        done = subprocess.run(
+            ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", str(script)],
+            cwd=self.folder,
+            env=front_door.environment(
+                **variables,
+                GITHUB_OUTPUT=str(outputs),
+                GITHUB_STEP_SUMMARY=str(summary),
+                GITHUB_ACTION_PATH=str(ROOT),
+                RUNNER_TEMP=str(self.temp),
+            ),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=240,
+        )
+        said = dict(line.split("=", 1) for line in outputs.read_text().splitlines())
+        return done.returncode, said, summary.read_text() if summary.exists() else done.stdout + done.stderr
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Runner:
+    for name, factor in (("base", 1.0), ("head", 1.0), ("slow", 1.5)):
+        rounds = made_up.flat([factor * each for each in made_up.SEVEN])
+        made_up.write(tmp_path / f"{name}.jsonl", made_up.rounds_of(made_up.case("matmul", n=1), rounds))
+    return Runner(tmp_path)
+
+
+INSTALL, GATE = 0, 1
+
+
+def test_dlbench_is_installed_beside_the_torch_that_is_there(runner: Runner) -> None:
+    assert runner.run(INSTALL, python=runner.stand_in())[0] == 0
+    assert runner.calls() == [["-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(ROOT)]]
+
+
+JUDGE = ["--github", "--verdict=FOLDER/verdict.json", "--junit=FOLDER/verdicts.xml"]
+
+
+@pytest.mark.parametrize(
+    ("measured", "code", "expected", "verdict"),
+    [("head.jsonl", 0, 0, "ok"), ("slow.jsonl", 0, 3, "regression"), ("slow.jsonl", 5, 3, "regression"), ("head.jsonl", 75, 75, None)],
+)
+def test_against_a_baseline(runner: Runner, measured: str, code: int, expected: int, verdict: str | None) -> None:
+    ended, outputs, summary = runner.run(GATE, python=runner.stand_in(measured, code), baseline="base.jsonl", device="cpu")
+    folder = Path(outputs.pop("folder"))
+    assert (ended, outputs) == (expected, {"exit-code": str(expected)} | ({"verdict": verdict} if verdict else {}))
+    run, *others = runner.calls()
+    assert run == ["-m", "dlbench", "run", "quick", "-o", "FOLDER/results.jsonl", "--device=cpu", "--gate"]
+    if verdict:
+        assert others[0] == ["-m", "dlbench", "compare", "base.jsonl", "FOLDER/results.jsonl", *JUDGE]
+        assert sorted(path.name for path in folder.iterdir()) == ["results.jsonl", "verdict.json", "verdicts.xml"]
+        assert summary.startswith(f"### dlbench: 1 {'slower' if expected else 'same'}; exit {expected}\n")
+    else:
+        assert others == []
+
+
+def test_between_two_commits(runner: Runner) -> None:
+    inputs = {"plugin": "bench.py", "device": "cpu", "base_ref": "main", "rounds": "12", "threshold": "5%"}
+    runner.run(GATE, python=runner.stand_in(), suite="mine.toml", **inputs)
+    ((_, _, *command),) = runner.calls()
+    assert command == [
+        *("ab", "mine.toml", "-o", "FOLDER/results.jsonl", "--plugin=bench.py", "--device=cpu", "--rounds=12"),
+        *("--a-ref=main", "--b-ref=HEAD", *JUDGE, "--threshold=5%"),
+    ]
+    parse(*command)
+
+
+HOSTILE = "x\"; touch owned; $(touch owned) `touch owned` '*' \\ -rf"
+
+
+def test_inputs_are_never_commands(runner: Runner) -> None:
+    inputs = {"plugin": f"p {HOSTILE}", "base_ref": f"r {HOSTILE}", "threshold": f"t {HOSTILE}", "rounds": f"n {HOSTILE}"}
+    runner.run(GATE, python=runner.stand_in(), suite="a.toml  $(touch owned)\n* b.toml", **inputs)
+    assert runner.calls()[0] == [
+        *("-m", "dlbench", "ab", "a.toml", "$(touch", "owned)", "*", "b.toml", "-o", "FOLDER/results.jsonl"),
+        *(f"--plugin=p {HOSTILE}", f"--rounds=n {HOSTILE}", f"--a-ref=r {HOSTILE}", "--b-ref=HEAD", *JUDGE, f"--threshold=t {HOSTILE}"),
+    ]
+    assert not list(runner.folder.rglob("owned"))
+
+
+@pytest.mark.parametrize("inputs", [{}, {"baseline": "base.jsonl", "base_ref": "main"}])
+def test_one_thing_to_compare_with_is_needed(runner: Runner, inputs: dict[str, str]) -> None:
+    ended, outputs, text = runner.run(GATE, python=runner.stand_in(), **inputs)
+    assert (ended, outputs["exit-code"], "verdict" in outputs) == (2, "2", False)
+    assert text == "::error title=dlbench::give either base-ref or baseline\n"
+    assert not runner.log.exists()
+
+
+def test_with_a_real_run(runner: Runner) -> None:
+    mine = front_door.suite(runner.folder, 'workload = "noop"')
+    made_up.write(runner.folder / "noop.jsonl", made_up.rounds_of(made_up.case("noop"), [[1e-7]]))
+    ended, outputs, summary = runner.run(GATE, python=sys.executable, suite=mine, device="cpu", rounds="1", baseline="noop.jsonl")
+    assert (ended, outputs["exit-code"], outputs["verdict"]) == (4, "4", "undecidable")  # another machine's, and one round only
+    assert summary.startswith("### dlbench: 1 in")
+    (measured,) = front_door.measurements(Path(outputs["folder"]) / "results.jsonl")
+    assert (measured["case"]["workload"], measured["status"]) == ("noop", "ok")
+
+
+COMMENT = next(workflow for workflow in WORKFLOWS.values() if "workflow_run" in workflow[ON])["jobs"]["comment"]["steps"][1]["run"]
+COUNTS = {"slower": 1, "failed": 0, "missing": 0, "inconclusive": 2, "incomparable": 0, "faster": 3, "same": 4, "new": 0}
+
+
+def comment(folder: Path, counts: dict[str, Any], heads: list[str]) -> tuple[int, str]:
+    """Run the script that posts, with a ``gh`` that knows pull requests of these commits and writes down what is posted."""
+    tools = folder / "tools"
+    tools.mkdir()
+    pulls = json.dumps([{"number": number, "head": {"sha": head}} for number, head in enumerate(heads, 7)])
+    (tools / "gh").write_text(f"#!/bin/bash\nif [ \"$1\" = api ]; then echo '{pulls}'; else printf '%s\\n' \"$@\" > posted; fi\n")
+    (tools / "gh").chmod(0o755)
+    (folder / "verdict.json").write_text(json.dumps({"counts": counts}))
+    variables = {"REPOSITORY": "me/mine", "HEAD": "you:$(touch owned)", "COMMIT": "abc", "PAGE": "https://page", "VERDICT": "verdict.json"}
+    done = subprocess.run(
+        ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", COMMENT],
+        cwd=folder,
+        env={"PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", **variables},
+        capture_output=True,
+        check=False,
+    )
+    assert not (folder / "owned").exists()
+    posted = folder / "posted"
+    return done.returncode, posted.read_text() if posted.exists() else ""
+
+
+needs_jq = pytest.mark.skipif(shutil.which("jq") is None, reason="needs jq, which GitHub's runners have")
+
+
+@needs_jq
+def test_the_comment_has_the_counts(tmp_path: Path) -> None:
+    code, posted = comment(tmp_path, COUNTS, ["other", "abc"])
+    text = "dlbench: 1 slower, 0 failed, 0 missing, 2 inconclusive, 3 faster, 4 same: https://page"
+    assert (code, posted.splitlines()) == (0, ["pr", "comment", "8", "--repo", "me/mine", "--body", text])
+
+
+@needs_jq
+@pytest.mark.parametrize(
+    ("counts", "heads"), [({**COUNTS, "same": "@everyone"}, ["abc"]), ({}, ["abc"]), (COUNTS, []), (COUNTS, ["other"])]
+)
+def test_what_is_not_a_number_or_not_its_pull_request_is_not_posted(tmp_path: Path, counts: dict[str, Any], heads: list[str]) -> None:
+    code, posted = comment(tmp_path, counts, heads)
+    assert (code != 0, posted) == (True, "")
