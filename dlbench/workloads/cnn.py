@@ -16,6 +16,7 @@ from dlbench.workloads.precision import autocast, operands, storage
 
 IMAGE = (3, 224, 224)
 CLASSES = 1000
+ORDER = {"nchw": torch.contiguous_format, "channels_last": torch.channels_last}
 
 LEARNING_RATE = 1e-9
 """It does not show in the time, but a usual one does: with it a single batch is learnt by heart within 10 to 100 steps, and then
@@ -40,21 +41,9 @@ def train_step(
 ) -> Work:
     """Train an image classifier by one step: forward, cross-entropy, backward and the optimizer's update."""
     network, images = classifier(device, model, batch, dtype, layout)
+    labels = draw_labels(device, batch)
     network.train()
-    labels = torch.randint(CLASSES, (batch,)).to(device)
-    update = OPTIMIZERS[optimizer](network.parameters())
-    # fp16 gradients underflow unless the loss is scaled up; switched off, the scaler passes everything on as it is.
-    scaler = torch.amp.GradScaler(device.type, enabled=dtype == "amp_fp16")
-    forward = autocast(device, dtype, lambda: F.cross_entropy(network(images), labels))
-
-    def step() -> Tensor:
-        update.zero_grad(set_to_none=True)
-        loss = forward()
-        scaler.scale(loss).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        scaler.step(update)
-        scaler.update()
-        return loss.detach()
-
+    step = training_step(network, OPTIMIZERS[optimizer](network.parameters()), images, labels, dtype)
     return Work(call=step, inputs=(images, labels), items=batch, flops=batch * train_flops(network, IMAGE))
 
 
@@ -73,9 +62,41 @@ def infer_step(device: torch.device, *, model: ModelName, batch: Size, dtype: Dt
     return Work(call=step, inputs=(images,), items=batch, flops=batch * forward_flops(network, IMAGE))
 
 
+def training_step(network: nn.Module, update: torch.optim.Optimizer, images: Tensor, labels: Tensor, dtype: Dtype) -> Callable[[], Tensor]:
+    """Return one step as a call: forward, cross-entropy, backward and the update. It gives the loss, a scalar without a gradient."""
+    device = images.device
+    # fp16 gradients underflow unless the loss is scaled up; switched off, the scaler passes everything on as it is.
+    scaler = torch.amp.GradScaler(device.type, enabled=dtype == "amp_fp16")
+    forward = autocast(device, dtype, lambda: F.cross_entropy(network(images), labels))
+
+    def step() -> Tensor:
+        update.zero_grad(set_to_none=True)
+        loss = forward()
+        scaler.scale(loss).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        scaler.step(update)
+        scaler.update()
+        return loss.detach()
+
+    return step
+
+
 def classifier(device: torch.device, model: ModelName, batch: int, dtype: Dtype, layout: Layout) -> tuple[nn.Module, Tensor]:
     """Return the network and a (batch, 3, 224, 224) image batch, both on the device, in the precision and in the layout."""
-    order = torch.channels_last if layout == "channels_last" else torch.contiguous_format
-    network = build(model).to(device=device, dtype=storage(dtype)).to(memory_format=order)  # type: ignore[call-overload]  # unknown to its types
+    return build_on(device, model, dtype, layout), draw_images(device, batch, dtype, layout)
+
+
+def build_on(device: torch.device, model: ModelName, dtype: Dtype, layout: Layout = "nchw") -> nn.Module:
+    """Return the network on the device, in the precision and in the layout."""
+    network = build(model).to(device=device, dtype=storage(dtype))
+    return network.to(memory_format=ORDER[layout])  # type: ignore[call-overload, no-any-return]  # unknown to its types
+
+
+def draw_images(device: torch.device, batch: int, dtype: Dtype, layout: Layout = "nchw") -> Tensor:
+    """Return a (batch, 3, 224, 224) image batch on the device."""
     (images,) = operands(device, (batch, *IMAGE), dtype=dtype)
-    return network, images.contiguous(memory_format=order)
+    return images.contiguous(memory_format=ORDER[layout])
+
+
+def draw_labels(device: torch.device, batch: int) -> Tensor:
+    """Return a (batch,) of random classes on the device."""
+    return torch.randint(CLASSES, (batch,)).to(device)
