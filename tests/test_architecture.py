@@ -25,6 +25,7 @@ HARNESS = [
     "guard",
     "device_time",
     "backend",
+    "ranks",
     "measure",
     "interruption",
     "watch",
@@ -68,7 +69,14 @@ ORDER = [
 
 # Outside libraries, and the only modules that may import them. Standard library apart, nothing else may be imported at all.
 DOORS = {
-    "torch": ("dlbench.harness.backend", "dlbench.harness.worker", "dlbench.workloads", "dlbench.models", "dlbench.testing"),
+    "torch": (
+        "dlbench.harness.backend",
+        "dlbench.harness.ranks",
+        "dlbench.harness.worker",
+        "dlbench.workloads",
+        "dlbench.models",
+        "dlbench.testing",
+    ),
     "pandas": ("dlbench.analysis",),
     "pynvml": ("dlbench.harness.nvml",),
     "psutil": ("dlbench.harness.processor", "dlbench.harness.cgroup", "dlbench.harness.environment", "dlbench.harness.devices"),
@@ -125,7 +133,7 @@ def test_a_module_imports_only_what_stands_below_it(module, tree):
         below = set(ORDER[: ORDER.index(module)])
         allowed = {each for each in below if not (module.startswith("dlbench.analysis") and each.startswith("dlbench.harness"))}
     elif within(module, ("dlbench.models", "dlbench.workloads")):
-        allowed = {"dlbench.core.model", "dlbench.harness.registry"}
+        allowed = {"dlbench.core.model", "dlbench.harness.registry", "dlbench.harness.ranks"}
         allowed |= {each for each, _ in MODULES if within(each, ("dlbench.models",))}
         allowed |= {each for each, _ in MODULES if within(module, ("dlbench.workloads",)) and within(each, ("dlbench.workloads",))}
     else:

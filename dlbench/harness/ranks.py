@@ -1,0 +1,90 @@
+"""Cases of several ranks: how a process joins the others, and the one clock that all of them read."""
+
+import os
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Self
+
+import torch
+import torch.distributed as dist
+
+BLOCK_S = 0.02
+"""Least length of a timed block: agreeing on its time takes the ranks a fraction of a millisecond, and they part a little later each."""
+_PATIENCE = timedelta(days=1)
+"""The parent process owns the only deadline; torch's own is half an hour."""
+
+_control: "dist.ProcessGroup | None" = None
+
+
+def control_group() -> "dist.ProcessGroup":
+    """Return the gloo group of all ranks, for tensors in host memory, whatever the devices talk through.
+
+    Raises RuntimeError in a process that has not joined the others.
+    """
+    if _control is None:
+        raise RuntimeError("this process is no rank of a case: only a workload with a parameter 'ranks' has a group")
+    return _control
+
+
+class Member:
+    """This process as one of the ranks that torchrun has started."""
+
+    def __init__(self, rank: int, local_rank: int, size: int, store: Any) -> None:
+        self.rank = rank
+        self.local_rank = local_rank
+        """Among the ranks of this machine: which of its devices is this rank's."""
+        self.size = size
+        self._store = store
+        self._joined = 0
+
+    @classmethod
+    def of_torchrun(cls) -> Self:
+        """Read who this process is from torchrun's variables, and connect to the store that all ranks share."""
+        from torch.distributed.rendezvous import (
+            rendezvous,
+        )  # not at the top: some builds of torch come without, and import this all the same
+
+        store, rank, size = next(rendezvous("env://", timeout=_PATIENCE))
+        return cls(rank, int(os.environ["LOCAL_RANK"]), size, store)
+
+    def join(self, backend: str | None, device: torch.device) -> None:
+        """Make the default group, with that backend of torch.distributed, and the control group afresh, as no case inherits the last one's.
+
+        Every rank has to call it. Raises NotImplementedError where this torch has no such backend.
+        """
+        global _control
+        if backend is None or not getattr(dist, f"is_{backend}_available", lambda: False)():
+            what = f"it has no {backend.upper()}" if backend else "it has no collectives"
+            raise NotImplementedError(f"{what} for {device.type} devices to talk through, and a case of several ranks needs it")
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        self._joined += 1
+        # A store keeps what an earlier group of the same name wrote into it.
+        store = dist.PrefixStore(f"group{self._joined}", self._store)  # type: ignore[attr-defined]  # torch exports it all the same
+        own = None if backend == "gloo" else device  # NCCL then connects here and not within the first call
+        dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.size, timeout=_PATIENCE, device_id=own)
+        _control = dist.new_group(backend="gloo", timeout=_PATIENCE)
+
+
+class RanksClock:
+    """One clock for all ranks: between two readings passes the time that the slowest of them took.
+
+    Each rank measures its own time from the end of one reading to the beginning of the next, and a reading adds the largest. So the
+    waiting inside a reading is in no number, all ranks read the same number, and the clocks of several machines need not agree.
+    """
+
+    def __init__(self, synchronize: Callable[[], None], timer: Callable[[], float] = time.perf_counter) -> None:
+        self._synchronize = synchronize
+        self._timer = timer
+        self._seconds = 0.0
+        self._left = timer()
+
+    def now(self) -> float:
+        """Wait for the device and for all ranks, then return seconds since it was made; every rank has to call it."""
+        self._synchronize()
+        spent = torch.tensor([self._timer() - self._left], dtype=torch.float64)
+        dist.all_reduce(spent, dist.ReduceOp.MAX, group=control_group())
+        self._seconds += spent.item()
+        self._left = self._timer()
+        return self._seconds
