@@ -124,7 +124,8 @@ def _throttling(device: str, kept: Sequence[Throttling], again: Sequence[Throttl
         found = f"{len(held)} of {len(kept)} measurements were held back, and pauses did not help: {held[-1].causes()}"
         return Finding("throttling", device, Fitness.UNFIT, found, advice)
     if again:
-        found = f"{len(again)} measurements were held back and made again: {again[-1].causes()}"
+        count = f"{len(again)} measurement was" if len(again) == 1 else f"{len(again)} measurements were"
+        found = f"{count} held back and made again: {again[-1].causes()}"
         return Finding("throttling", device, Fitness.NOTE, found, advice)
     if any(each.throttled is False for each in kept):
         return Finding("throttling", device, Fitness.FIT, "none while measuring")

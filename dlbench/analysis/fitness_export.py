@@ -1,6 +1,8 @@
 """Findings on a machine as text for people, and as data."""
 
+import textwrap
 from collections.abc import Sequence
+from itertools import chain, repeat
 
 import pandas as pd
 
@@ -39,12 +41,22 @@ def _row(finding: Finding) -> dict[str, str | float | None]:
     }
 
 
-def lines(findings: Sequence[Finding]) -> list[str]:
-    """Return a line a finding; nothing is folded or cut."""
+def lines(findings: Sequence[Finding], width: int | None = None) -> list[str]:
+    """Return the findings one below the other, each folded to so many columns, or on a line of its own where there is no width."""
     heads = [(each.fitness.value, each.check, each.device) for each in findings]
     widths = [max(map(len, column)) for column in zip(*heads, strict=True)]
-    layout = "  ".join(f"{{:{width}}}" for width in widths)
-    return [f"{layout.format(*head)}  {_sentence(each)}" for head, each in zip(heads, findings, strict=True)]
+    layout = "".join(f"{{:{width}}}  " for width in widths)
+    folded = []
+    for head, each in zip(heads, findings, strict=True):
+        first = layout.format(*head)
+        room = max(_LEAST, (width or 0) - len(first))
+        told = textwrap.wrap(_sentence(each), room) if width else [_sentence(each)]
+        folded += [start + line for start, line in zip(chain([first], repeat(" " * len(first))), told, strict=False)]
+    return folded
+
+
+_LEAST = 40
+"""Columns of a line of words; a narrower terminal breaks the lines itself."""
 
 
 def _sentence(finding: Finding) -> str:

@@ -214,12 +214,11 @@ def circumstances(run: RunFile, name: str) -> list[str]:
             f"{name}: the CPU's frequency governor was {' and '.join(slow)}, under which the clock follows the load; "
             "have performance set (as root: cpupower frequency-set -g performance) and measure again"
         )
-    if run.discarded:
+    if count := len(run.discarded):
         cases = len({each.case.id for each in run.discarded})
-        said.append(
-            f"{name}: {len(run.discarded)} throttled measurements of {cases} case{'' if cases == 1 else 's'} were made again; "
-            "they stand in the file as discarded and in no number here"
-        )
+        what = f"{count} throttled measurement{' was' if count == 1 else 's were'}"
+        of = "of one case" if cases == 1 else f"of {cases} cases"
+        said.append(f"{name}: {what} made again, {of}; the file keeps what was discarded, and no number here holds it")
     return said
 
 

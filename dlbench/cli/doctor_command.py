@@ -1,6 +1,8 @@
 """``dlbench doctor``: is this machine fit to measure on now, and what to change."""
 
 import secrets
+import shutil
+import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -69,6 +71,7 @@ def command(device_words: tuple[str, ...], rounds: int, plugins: tuple[str, ...]
         with Recording(session, interruption) as recording:
             recording.measure(session, {"a": host})
         if interruption.requested:
+            click.echo("interrupted; nothing was judged", err=True)
             return ExitCode(128 + interruption.requested)
         findings += _measured(recording.path, threads)
     return report(findings, form)
@@ -94,7 +97,8 @@ def report(findings: Sequence[Finding], form: str) -> ExitCode:
     code = ExitCode.UNDECIDABLE if unfit else ExitCode.OK
     conclusion = f"unfit to measure on now, {unfit} of {len(ordered)} findings stand in the way" if unfit else "fit to measure on now"
     if form == "table":
-        click.echo("\n".join([*fitness_export.lines(ordered), ""]))
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        click.echo("\n".join([*fitness_export.lines(ordered, width), ""]))
     else:
         click.echo(export.render(fitness_export.as_table(ordered), form), nl=False)
     click.echo(f"{conclusion}; exit {code.value}", err=form != "table")

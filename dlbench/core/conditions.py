@@ -4,8 +4,10 @@ What is read goes into the result file as it is. Whether it matters is decided h
 again, and once more whenever a file is read.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from typing import Any, Self
 
 from dlbench.core.units import percent
@@ -39,9 +41,9 @@ class Throttling:
     @property
     def throttled(self) -> bool | None:
         """Whether it was held back by what passes; None where nothing would have told."""
-        if self.causes():
-            return True
-        return None if self.thermal is None and self.quota is None and self.reasons is None else False
+        if self.thermal is None and self.quota is None and self.reasons is None:
+            return None
+        return (self.thermal or 0.0) > THROTTLED or (self.quota or 0.0) > THROTTLED or not SLOWDOWNS.isdisjoint(self.reasons or ())
 
     @property
     def power_capped(self) -> bool | None:
@@ -67,15 +69,25 @@ class Throttling:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Inverse of `to_json`. Raises TypeError or ValueError for anything else."""
-        for name in ("thermal", "quota", "power_cap"):
-            _check(data.get(name) is None or _is_number(data[name]), f"{name} must be a number of at least 0")
-        reasons, tries = data.get("reasons"), data.get("tries", 1)
-        _check(
-            reasons is None or (isinstance(reasons, list | tuple) and all(isinstance(each, str) for each in reasons)),
-            "reasons must be texts",
-        )
+        reasons = data.get("reasons")
+        _check(reasons is None or isinstance(reasons, list | tuple), "reasons must be texts")
+        return cls._checked(**{**data, "reasons": None if reasons is None else tuple(reasons)})
+
+    @classmethod
+    @lru_cache(1024, typed=True)  # a file has hundreds of thousands, mostly the same few
+    def _checked(
+        cls,
+        thermal: float | None = None,
+        quota: float | None = None,
+        power_cap: float | None = None,
+        reasons: tuple[str, ...] | None = None,
+        tries: int = 1,
+    ) -> Self:
+        for name, share in (("thermal", thermal), ("quota", quota), ("power_cap", power_cap)):
+            _check(share is None or _is_number(share), f"{name} must be a number of at least 0")
+        _check(reasons is None or all(isinstance(each, str) for each in reasons), "reasons must be texts")
         _check(_is_count(tries) and tries > 0, "tries must be a positive integer")
-        return cls(**{**data, "reasons": None if reasons is None else tuple(reasons)})
+        return cls(thermal, quota, power_cap, reasons, tries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +101,9 @@ class RoundState:
     """CPUs that other processes kept busy, on average, of those that this process may run on; None where nothing tells."""
     stolen_cpus: float | None
     """CPUs' worth of time that a hypervisor gave to others."""
-    before: Mapping[str, Any]
-    """The state as in the header's ``environment``, what is unknown left out; no process of this run was at work."""
-    after: Mapping[str, Any]
+    before: Mapping[str, Any] = field(hash=False)
+    """The state as in the header's ``environment``, what is unknown left out, before any case of the round."""
+    after: Mapping[str, Any] = field(hash=False)
     """The same right after the last case, while its process still held the device."""
 
     def other_processes(self, device: str) -> int | None:
@@ -123,24 +135,31 @@ def flags(
 
     ``throttlings`` are those of its rounds, ``rounds`` the machine around these, both in any order and as far as they are known.
     """
-    known = [each for each in throttlings if each is not None]
+    known = Counter(each for each in throttlings if each is not None)
     if not known and not rounds:  # a file that tells neither, with twenty thousand cases perhaps
         return dict.fromkeys(("flag.throttled", "flag.power_capped", "flag.disturbed", "flag.reason"))
-    throttled = [each for each in known if each.throttled]
-    capped = [each for each in known if each.power_capped]
-    disturbances = [*(_busy(rounds, threads, name, who) for name, who in _OTHERS.items()), _shared(rounds, device)]
+    throttled = {each: count for each, count in known.items() if each.throttled}
+    capped = {each: count for each, count in known.items() if each.power_capped}
+    disturbed, disturbances = _disturbances(tuple(rounds), device, threads)
     of = f"of {_rounds(len(throttlings))}"
     said = [
-        f"throttled in {len(throttled)} {of}: {_worst(throttled).causes()}" if throttled else "",
-        f"at its power limit in {len(capped)} {of}{_longest(capped)}" if capped else "",
-        *(each or "" for each in disturbances),
+        f"throttled in {sum(throttled.values())} {of}: {_worst(throttled).causes()}" if throttled else "",
+        f"at its power limit in {sum(capped.values())} {of}{_longest(capped)}" if capped else "",
+        disturbances,
     ]
     return {
         "flag.throttled": _any([each.throttled for each in known]),
         "flag.power_capped": _any([each.power_capped for each in known]),
-        "flag.disturbed": _any([None if each is None else bool(each) for each in disturbances]),
+        "flag.disturbed": disturbed,
         "flag.reason": "; ".join(filter(None, said)) or None,
     }
+
+
+@lru_cache(64)  # the same for all cases of a device that were measured in the same rounds
+def _disturbances(rounds: tuple[RoundState, ...], device: str, threads: int | None) -> tuple[bool | None, str]:
+    """Return whether others were at work, None where nothing tells, and who."""
+    said = [*(_busy(rounds, threads, name, who) for name, who in _OTHERS.items()), _shared(rounds, device)]
+    return _any([None if each is None else bool(each) for each in said]), "; ".join(filter(None, said))
 
 
 _OTHERS = {"other_cpus": "other processes took", "stolen_cpus": "the hypervisor took"}

@@ -54,7 +54,7 @@ def test_stolen_time():
     [
         ([None], [], Fitness.UNKNOWN, "nothing here counts it"),
         ([Throttling(thermal=0.0), None], [], Fitness.FIT, "none while measuring"),
-        ([Throttling(quota=0.0)], [0.5], Fitness.NOTE, "1 measurements were held back and made again: too hot for 50.0 % of its time"),
+        ([Throttling(quota=0.0)], [0.5], Fitness.NOTE, "1 measurement was held back and made again: too hot for 50.0 % of its time"),
         (
             [Throttling(thermal=0.1), Throttling(thermal=0.0)],
             [0.5, 0.5],

@@ -2,11 +2,13 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
 from front_door import PRETEND, dlbench
 
+from dlbench.analysis import fitness_export
 from dlbench.cli import doctor_command
 from dlbench.core.fitness import Finding, Fitness
 
@@ -36,6 +38,14 @@ def test_a_line_a_finding_the_worst_first_with_what_to_do(capsys):
         "note   power limit  cuda:0  450 W, usual are 700 W; have it raised",
         "fit    governor     cpu     performance",
     ]
+
+
+def test_a_terminal_has_long_sentences_folded_below_each_other():
+    finding = replace(BAD, found="it differs " * 9, advice="quieten the machine")
+    lines = fitness_export.lines([finding, NOTED], 80)
+    assert all(len(line) <= 80 for line in lines)
+    assert [line[:27].split() for line in lines] == [["unfit", "same", "code", "cpu"], [], [], ["note", "power", "limit", "cuda:0"]]
+    assert " ".join(line[28:] for line in lines[:3]).split() == ["it", "differs"] * 8 + ["it", "differs", ";", "quieten", "the", "machine"]
 
 
 def test_as_data_the_conclusion_goes_to_stderr(capsys):

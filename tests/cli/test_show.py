@@ -67,7 +67,7 @@ def test_what_was_in_the_way_is_marked_counted_and_said_below_the_table(tmp_path
         f"1 case: {disturbed}",
         "run: the CPU's frequency governor was powersave, under which the clock follows the load; "
         "have performance set (as root: cpupower frequency-set -g performance) and measure again",
-        "run: 2 throttled measurements of 1 case were made again; they stand in the file as discarded and in no number here",
+        "run: 2 throttled measurements were made again, of one case; the file keeps what was discarded, and no number here holds it",
     ):
         assert line in shown.splitlines()
     rows = json.loads(show(path, "--format", "json").stdout)

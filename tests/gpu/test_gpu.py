@@ -6,7 +6,7 @@ import warnings
 
 import front_door
 import pytest
-from front_door import PLUGINS, dlbench, measurements
+from front_door import PLUGINS, dlbench, lines, measurements
 
 from dlbench.harness import nvml
 from dlbench.harness.runner import ask_hello
@@ -139,6 +139,29 @@ def test_device_time_is_that_of_the_kernel_alone(cuda, tmp_path):
     assert long["time.device_s"] / short["time.device_s"] == pytest.approx(100, rel=0.2)  # the clock may move between the two
     assert long["time.launch_bound"] == pytest.approx(1, abs=0.02)  # a kernel of a millisecond hides its launch
     assert product["time.launch_bound"] > 1  # one of a few microseconds does not
+
+
+def test_every_case_and_round_tells_what_held_the_card_back(cuda, tmp_path):
+    done = run(tmp_path, ['workload = "matmul"\naxes.n = 2048'], "--device", cuda["id"])
+    assert done.code == 0, done.err
+    path = tmp_path / "out.jsonl"
+    assert all(each["throttling"]["tries"] >= 1 and "reasons" in each["throttling"] for each in measurements(path))
+    rounds = [line for line in lines(path) if line["kind"] == "round"]
+    assert [each["round"] for each in rounds] == [0, 1]
+    for each in rounds:
+        assert each["after"]["accelerators"][cuda["id"]]["clock_sm_hz"] > 0
+        assert each["before"]["accelerators"][cuda["id"]]["temperature_c"] > 0
+    (row,) = json.loads(dlbench("show", "out.jsonl", "--format", "json", cwd=tmp_path).out)
+    assert row["flag.throttled"] is not None
+    assert row["flag.power_capped"] is not None
+
+
+def test_doctor_looks_at_the_card(cuda, tmp_path):
+    done = dlbench("doctor", "--device", cuda["id"], "--rounds", "1", "--format", "json", cwd=tmp_path)
+    assert done.code in (0, 4), done.err
+    checks = {row["doctor.check"]: row["doctor.found"] for row in json.loads(done.out) if row["doctor.device"] == cuda["id"]}
+    assert {"processes", "temperature", "clocks", "throttling", "same code"} <= checks.keys()
+    assert "°C" in checks["temperature"]
 
 
 @pytest.fixture
