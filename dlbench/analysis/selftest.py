@@ -2,35 +2,25 @@
 
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
 
 from dlbench.analysis.compare import WITHIN_A_RUN
 from dlbench.analysis.judge import LEVEL, RankTest, Verdict, judge, rank_tests, together
+from dlbench.core.fitness import Finding, Fitness
 from dlbench.core.model import Case, Measurement, Status
-from dlbench.core.stats import Interval, holm, proportion_interval
+from dlbench.core.stats import holm, proportion_interval
 from dlbench.core.summary import Rounds, per_round
 from dlbench.core.units import percent, seconds
 
 WINDOW = 10
 """Rounds a side of each comparison: what ``--gate`` takes at least."""
+COMPARISONS = 200
 NOOP_S = 150e-9
+THRESHOLD = WITHIN_A_RUN.time
 CASE_LIMIT, SUITE_LIMIT = 0.01, LEVEL
 COVERAGE = (0.93, 0.98)
 POWER = 0.8
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One figure of the self-test, what it has to be, and whether it is."""
-
-    check: str
-    measured: str
-    limit: str
-    passed: bool
-    basis: str
-    """What the figure stands on."""
 
 
 def verdicts(cases: Sequence[Mapping[str, RankTest]], threshold: float) -> list[Verdict]:
@@ -39,30 +29,36 @@ def verdicts(cases: Sequence[Mapping[str, RankTest]], threshold: float) -> list[
     return [together([judge(test, next(corrected), threshold) for test in case.values()]) for case in cases]
 
 
-def check_all(measurements: Sequence[Measurement]) -> list[Check]:
-    """Return the checks of a self-test from all its measurements, some; `harness.selftest` says which cases those are."""
+def judge_selftest(measurements: Sequence[Measurement]) -> list[Finding]:
+    """Return what a self-test found, from all its measurements, some; `harness.selftest` says which cases those are."""
     cases: dict[str, list[Measurement]] = {}
     for each in measurements:
         cases.setdefault(each.case.id, []).append(each)
     measured = [(every[0].case, per_round(every)) for every in cases.values()]
-    bad = [f"{each.case.id}: {each.status}" for each in measurements if each.status is not Status.OK]
-    well = f"{len(measurements) - len(bad):,} of {len(measurements):,}"
+    bad = [f"{each.case.id} is {each.status}" for each in measurements if each.status is not Status.OK]
+    well = f"{len(measurements) - len(bad):,} of {len(measurements):,} measurements went well"
     return [
-        Check("measurements that went well", well, "all", not bad, "; ".join(bad) or "every case in every round"),
+        _finding("measurements", not bad, f"{well}{': ' if bad else ''}{', '.join(bad)}", "all have to", {"failed": len(bad)}),
         *_known_costs(measured),
         *_error_rates(_windows(measured)),
     ]
 
 
-def _known_costs(measured: Iterable[tuple[Case, Rounds]]) -> Iterator[Check]:
+def _finding(check: str, passed: bool, found: str, limit: str, values: Mapping[str, float], case: str = "") -> Finding:
+    sentence = f"{'passed' if passed else 'not passed'}: {found}; {limit}"
+    advice = "" if passed else "don't trust verdicts from here: see what dlbench doctor finds, and look again on a quieter machine"
+    return Finding(check, "cpu", Fitness.FIT if passed else Fitness.UNFIT, sentence, advice, values, case)
+
+
+def _known_costs(measured: Iterable[tuple[Case, Rounds]]) -> Iterator[Finding]:
     for case, rounds in measured:
         if case.workload not in ("noop", "spin") or not rounds.median_s:
             continue
         read_s, true_s = statistics.median(rounds.median_s), float(case.params.get("seconds", 0))
         allowed_s = 0.01 * true_s + 0.5e-6 if true_s else NOOP_S
-        limit = f"{seconds(true_s)} ± {seconds(allowed_s)}" if true_s else f"at most {seconds(allowed_s)}"
-        name = f"reading of a call of {seconds(true_s)}" if true_s else "reading of a call that does nothing"
-        yield Check(name, seconds(read_s), limit, abs(read_s - true_s) <= allowed_s, f"median of {len(rounds.median_s)} rounds")
+        what = f"a call of {seconds(true_s)}" if true_s else "a call that does nothing"
+        found, limit = f"{what} reads {seconds(read_s)}, median of {len(rounds.median_s)} rounds", f"{seconds(allowed_s)} off at most"
+        yield _finding("known cost", abs(read_s - true_s) <= allowed_s, found, limit, {"true_s": true_s, "read_s": read_s}, case.id)
 
 
 class _Suite(NamedTuple):
@@ -103,65 +99,66 @@ class _Share:
 
     @property
     def value(self) -> float:
-        return self.seen / self.of if self.of else 0.0
+        return self.seen / self.of
+
+    @property
+    def values(self) -> dict[str, float]:
+        return {"share": self.value, "of": self.of}
 
     def __str__(self) -> str:
-        return f"{percent(self.value)} ({self.seen} of {self.of})" if self.of else "nothing"
+        return f"{percent(self.value)} ({self.seen} of {self.of})"
 
 
-def _error_rates(windows: Sequence[_Suite]) -> Iterator[Check]:
+def _error_rates(windows: Sequence[_Suite]) -> Iterator[Finding]:
     """Compare each two copies of every program, and each copy with the slower variants, in every window."""
+    if not windows:
+        yield _finding("comparisons", False, "none could be made in the time", f"they take {WINDOW} rounds of every program", {"of": 0})
+        return
     wrong, failed, seen, tail = _Share(), _Share(), _Share(), _Share()
     covered = {"median": _Share(), "p10": _Share()}
-    threshold = WITHIN_A_RUN.time
     for suite in windows:
-        copies = min(map(len, suite.copies.values()))
-        for base, new in combinations(range(copies), 2):
+        for base, new in combinations(range(min(map(len, suite.copies.values()))), 2):
             tests = {program: rank_tests(sides[base], sides[new]) for program, sides in suite.copies.items()}
-            called = verdicts(list(tests.values()), threshold)
+            called = verdicts(list(tests.values()), THRESHOLD)
             failed.add(Verdict.SLOWER in called)
             for verdict, case in zip(called, tests.values(), strict=True):
                 wrong.add(verdict is Verdict.SLOWER)
                 for name, test in case.items():
-                    covered[name].add(_holds_zero(test.interval))
-            if new != base + 1:
-                continue  # each copy but the last is once the base of what is really slower
-            for share, variants in ((seen, suite.slower), (tail, suite.tail)):
-                for program, variant in variants.items():
-                    changed = {**tests, program: rank_tests(suite.copies[program][base], variant)}
-                    found = dict(zip(changed, verdicts(list(changed.values()), threshold), strict=True))
-                    share.add(found[program] is Verdict.SLOWER)
+                    covered[name].add(test.interval is not None and test.interval.low <= 0 <= test.interval.high)
+            if new == base + 1:  # so that each copy but the last is once the base of what is really slower
+                for share, variants in ((seen, suite.slower), (tail, suite.tail)):
+                    for program, variant in variants.items():
+                        share.add(_is_seen(tests, program, rank_tests(suite.copies[program][base], variant)))
+    basis = f"{wrong.of} in {len(windows)} windows of {WINDOW} rounds could be made in the time"
+    yield _finding("comparisons", wrong.of >= COMPARISONS, basis, f"at least {COMPARISONS}", {"of": wrong.of})
+    yield _at_most("identical code", "of comparisons call it slower", wrong, CASE_LIMIT)
+    yield _at_most("identical suites", "of them fail", failed, SUITE_LIMIT)
     independent = sum(len(sides) - 1 for suite in windows for sides in suite.copies.values())
-    yield _at_most("identical code called slower, a comparison", wrong, CASE_LIMIT)
-    yield _at_most("identical suites that fail", failed, SUITE_LIMIT)
-    for name, share in covered.items():
-        yield _coverage(name, share, independent)
-    yield _at_least("a real 10 % called slower", seen, POWER)
-    yield Check("a slow tail called slower", str(tail), "only told", True, "one call of ten takes twice as long")
+    yield from (_coverage(name, share, independent) for name, share in covered.items())
+    limit = f"at least {percent(POWER)}"
+    yield _finding("real slowdown", seen.value >= POWER, f"10 % more time is called slower in {seen} of comparisons", limit, seen.values)
+    found = f"one call of ten at twice its time is called slower in {tail} of comparisons; without a limit"
+    yield Finding("slow tail", "cpu", Fitness.NOTE, found, values=tail.values)
 
 
-def _holds_zero(interval: Interval | None) -> bool:
-    return interval is not None and interval.low <= 0 <= interval.high
+def _is_seen(tests: Mapping[str, Mapping[str, RankTest]], program: str, slower: Mapping[str, RankTest]) -> bool:
+    """Say whether the one slower program of a suite is called so, the others being identical."""
+    changed = {**tests, program: slower}
+    return dict(zip(changed, verdicts(list(changed.values()), THRESHOLD), strict=True))[program] is Verdict.SLOWER
 
 
-def _at_most(name: str, share: _Share, limit: float) -> Check:
-    bound = percent(proportion_interval(share.seen, share.of).high) if share.of else "anything"
-    basis = f"at most {bound} with 97.5 % confidence, were all comparisons independent"
-    return Check(name, str(share), f"at most {percent(limit)}", share.of > 0 and share.value <= limit, basis)
+def _at_most(check: str, what: str, share: _Share, limit: float) -> Finding:
+    bound = proportion_interval(share.seen, share.of)
+    values = {**share.values, "high": bound.high}
+    allowed = f"at most {percent(limit)}; were all independent, it is {percent(bound.high)} at most, with 97.5 % confidence"
+    return _finding(check, share.value <= limit, f"{share} {what}", allowed, values)
 
 
-def _at_least(name: str, share: _Share, limit: float) -> Check:
-    basis = "one slower program in a suite of others"
-    return Check(name, str(share), f"at least {percent(limit)}", share.of > 0 and share.value >= limit, basis)
-
-
-def _coverage(name: str, share: _Share, independent: int) -> Check:
-    """The intervals of so few comparisons hold zero in a share that varies by itself, so chance is allowed for."""
+def _coverage(name: str, share: _Share, independent: int) -> Finding:
+    """Hold the share of intervals that cover against its limits, with what chance makes of so few comparisons allowed for."""
     low, high = COVERAGE
-    limit = f"{percent(low)} to {percent(high)}, or not told apart from that"
-    if not share.of:
-        return Check(f"95 % interval of the {name} holds the truth", str(share), limit, False, "")
     likely = proportion_interval(round(share.value * independent), independent)
+    possible = f"{percent(likely.low)} to {percent(likely.high)} is, by {independent} that are independent"
+    limit = f"{percent(low)} to {percent(high)} has to be possible: {possible}"
     passed = likely.low <= high and likely.high >= low
-    basis = f"{independent} of the comparisons are independent: {percent(likely.low)} to {percent(likely.high)} with 95 % confidence"
-    return Check(f"95 % interval of the {name} holds the truth", str(share), limit, passed, basis)
+    return _finding("interval", passed, f"the 95 % interval of the {name}'s change holds the truth in {share}", limit, share.values)

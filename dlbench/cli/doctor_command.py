@@ -6,75 +6,115 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from dlbench.cli import session as sessions
 from dlbench.cli.measuring import Recording
-from dlbench.cli.options import planned
+from dlbench.cli.options import Planned, planned
 from dlbench.cli.show_command import FORMATS
-from dlbench.core.errors import ExitCode
+from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.fitness import Finding, Fitness
 from dlbench.core.store import load
 from dlbench.harness.host import Host, greet
 from dlbench.harness.interruption import Interruption
-from dlbench.harness.runner import Settings, layout_seed
+from dlbench.harness.runner import Settings, default_isolation, layout_seed
 from dlbench.harness.side import Side, Task
 
 SUITE = "noise"
+ROUNDS = 7
 
 
 @click.command("doctor")
 @click.option("--device", "device_words", multiple=True, metavar="DEVICE", help="cpu, cuda or cuda:0 (default: every device). Repeatable.")
 @click.option(
-    "--rounds", type=click.IntRange(1, 100), default=7, show_default=True, help="Rounds: fresh processes for each of the two sides."
+    "--rounds", type=click.IntRange(1, 100), help="Rounds: fresh processes for each of the two sides (default: 7; of --selftest 40)."
 )
 @click.option(
     "--plugin", "plugins", multiple=True, metavar="MODULE", help="Module or .py file with a kind of device of your own. Repeatable."
 )
+@click.option("--selftest", is_flag=True, help="Measure dlbench's own error rates on this machine's CPU instead, in six minutes at most.")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True, help="What to write to stdout.")
-def command(device_words: tuple[str, ...], rounds: int, plugins: tuple[str, ...], form: str) -> ExitCode:
+def command(device_words: tuple[str, ...], rounds: int | None, plugins: tuple[str, ...], selftest: bool, form: str) -> ExitCode:
     """Say whether this machine is fit to measure on now, and what to change.
 
     Looks at memory, governor, quota, and each accelerator's temperature, clocks and other processes. Then it measures the same small
     cases on two sides, in turn, for about half a minute: how small a change could be seen here, and is one seen where there is none?
     Changes no setting. Ends with 4 if the machine is unfit: what is measured now could not decide.
 
+    With --selftest it measures programs whose truth is known instead: is identical code called slower, and is what is really slower
+    seen? Ends with 4 if a limit is not kept.
+
     \b
       dlbench doctor
+      dlbench doctor --selftest
       dlbench doctor --device cuda:0 --format json
     """
+    if selftest and (device_words or plugins):
+        raise UsageError("--selftest measures programs of its own on the CPU; give it without --device and --plugin")
     # Not at the top, so that --help stays quick.
     from dlbench.harness.devices import describe_cpu
     from dlbench.harness.health import examine
 
     threads, seed = describe_cpu().usable_threads(), secrets.randbits(32)
+    suite, device_words = ("self", ("cpu",)) if selftest else (SUITE, device_words)
     with ExitStack() as stack:
         interruption = stack.enter_context(Interruption())
         host = stack.enter_context(Host("stay", threads, layout_seed(seed, 0), interruption))
-        plan = planned((SUITE,), None, (), device_words, plugins, lambda plugins, workloads: greet(host, plugins, workloads, threads))
-        findings = examine(plan.devices)
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        sides = [Side({device.id: device.name for device in plan.devices}, plugins, name) for name in ("a", "b")]
-        policy = sessions.policy_for(plan, {"rounds": rounds, "max_rounds": rounds})
-        session = sessions.start(
-            plan,
-            [Task(case, side) for case in plan.cases for side in sides],
-            Settings(policy, seed, "none", threads),  # one process a round and side: what counts is that each has a new one
-            expression=None,
-            include_absent=False,
-            plugins=plugins,
-            output=folder / "aa.jsonl",
-            sides={"a": {}, "b": {}},
-        )
+        plan = planned((suite,), None, (), device_words, plugins, lambda plugins, workloads: greet(host, plugins, workloads, threads))
+        path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "measured.jsonl"
+        findings = [] if selftest else examine(plan.devices)
+        session = _selftest(plan, rounds, seed, threads, path) if selftest else _twice(plan, rounds, seed, threads, plugins, path)
         with Recording(session, interruption) as recording:
-            recording.measure(session, {"a": host})
+            recording.measure(session, {session.tasks[0].side.name: host})
         if interruption.requested:
             click.echo("interrupted; nothing was judged", err=True)
             return ExitCode(128 + interruption.requested)
-        findings += _measured(recording.path, threads)
-    return report(findings, form)
+        findings += _judged(path) if selftest else _measured(path, threads)
+    return report(findings, form, "self-test passed", "self-test not passed") if selftest else report(findings, form)
+
+
+def _twice(plan: Planned, rounds: int | None, seed: int, threads: int, plugins: tuple[str, ...], path: Path) -> sessions.Session:
+    """Return the A/A: every case on two sides that are the same."""
+    rounds = rounds or ROUNDS
+    sides = [Side({device.id: device.name for device in plan.devices}, plugins, name) for name in ("a", "b")]
+    return sessions.start(
+        plan,
+        [Task(case, side) for case in plan.cases for side in sides],
+        # One process a round and side: what counts is that each has a new one.
+        Settings(sessions.policy_for(plan, {"rounds": rounds, "max_rounds": rounds}), seed, "none", threads),
+        expression=None,
+        include_absent=False,
+        plugins=plugins,
+        output=path,
+        sides={"a": {}, "b": {}},
+    )
+
+
+def _selftest(plan: Planned, rounds: int | None, seed: int, threads: int, path: Path) -> sessions.Session:
+    """Return the session of the self-test, isolated as any run is by default."""
+    from dlbench.harness import selftest
+
+    policy = replace(selftest.POLICY, rounds=rounds, max_rounds=rounds) if rounds else selftest.POLICY
+    side = Side({device.id: device.name for device in plan.devices})
+    return sessions.start(
+        plan,
+        [Task(case, side) for case in selftest.cases(plan.signatures)],
+        Settings(policy, seed, default_isolation(), threads),
+        expression=None,
+        include_absent=False,
+        plugins=(),
+        output=path,
+    )
+
+
+def _judged(path: Path) -> list[Finding]:
+    """Say what the file of a self-test tells of dlbench's own rule."""
+    from dlbench.analysis.selftest import judge_selftest
+
+    return judge_selftest(load(path).measurements)
 
 
 def _measured(path: Path, threads: int) -> list[Finding]:
@@ -87,15 +127,15 @@ def _measured(path: Path, threads: int) -> list[Finding]:
     return [*judge_rounds(run.states, threads), *judge_throttling(run.measurements, run.discarded), *same_code]
 
 
-def report(findings: Sequence[Finding], form: str) -> ExitCode:
+def report(findings: Sequence[Finding], form: str, fit: str = "fit to measure on now", unfit: str = "unfit to measure on now") -> ExitCode:
     """Write findings to stdout, the worst first, and what they come to; return the exit code that says so."""
     from dlbench.analysis import export, fitness_export
 
     order = list(Fitness)
     ordered = sorted(findings, key=lambda each: order.index(each.fitness))
-    unfit = sum(each.fitness is Fitness.UNFIT for each in ordered)
-    code = ExitCode.UNDECIDABLE if unfit else ExitCode.OK
-    conclusion = f"unfit to measure on now, {unfit} of {len(ordered)} findings stand in the way" if unfit else "fit to measure on now"
+    bad = sum(each.fitness is Fitness.UNFIT for each in ordered)
+    code = ExitCode.UNDECIDABLE if bad else ExitCode.OK
+    conclusion = f"{unfit}, {bad} of {len(ordered)} findings stand in the way" if bad else fit
     if form == "table":
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         click.echo("\n".join([*fitness_export.lines(ordered, width), ""]))

@@ -113,3 +113,22 @@ def test_help_says_what_it_does_and_changes_nothing():
     result = CliRunner().invoke(group, ["doctor", "--help"])
     assert result.exit_code == 0
     assert "Changes no setting" in result.output
+
+
+def test_a_selftest_measures_judges_and_says_what_is_too_little(tmp_path):
+    done = dlbench("doctor", "--selftest", "--rounds", "1", "--format", "json", cwd=tmp_path)
+    rows = json.loads(done.out)
+    assert done.code == 4
+    unfit = sum(row["doctor.fitness"] == "unfit" for row in rows)
+    assert done.err.splitlines()[-1] == f"self-test not passed, {unfit} of {len(rows)} findings stand in the way; exit 4"
+    found = {row["doctor.check"]: row["doctor.found"] for row in rows}
+    assert found["measurements"] == "passed: 46 of 46 measurements went well; all have to"
+    assert found["comparisons"] == "not passed: none could be made in the time; they take 10 rounds of every program"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("option", [("--device", "cpu"), ("--plugin", PRETEND)])
+def test_a_selftest_chooses_what_it_measures(tmp_path, option):
+    done = dlbench("doctor", "--selftest", *option, cwd=tmp_path)
+    assert done.code == 2
+    assert "--selftest measures programs of its own on the CPU; give it without --device and --plugin" in done.err
