@@ -127,6 +127,16 @@ def _throttling(device: str, kept: Sequence[Throttling], again: Sequence[Throttl
         count = f"{len(again)} measurement was" if len(again) == 1 else f"{len(again)} measurements were"
         found = f"{count} held back and made again: {again[-1].causes()}"
         return Finding("throttling", device, Fitness.NOTE, found, advice)
-    if any(each.throttled is False for each in kept):
-        return Finding("throttling", device, Fitness.FIT, "none while measuring")
+    if counted := _counted(kept):
+        return Finding("throttling", device, Fitness.FIT, f"none while measuring, by {' or '.join(counted)}; nothing else is counted here")
     return Finding("throttling", device, Fitness.UNKNOWN, "nothing here counts it", "watch temperature and clock yourself")
+
+
+def _counted(kept: Sequence[Throttling]) -> list[str]:
+    """Name what would have told of throttling."""
+    told = {
+        "heat": any(each.thermal is not None for each in kept),
+        "the driver's reasons": any(each.reasons is not None for each in kept),
+        "the CPU quota": any(each.quota is not None for each in kept),
+    }
+    return [name for name, holds in told.items() if holds]

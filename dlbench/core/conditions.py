@@ -140,11 +140,13 @@ def flags(
         return dict.fromkeys(("flag.throttled", "flag.power_capped", "flag.disturbed", "flag.reason"))
     throttled = {each: count for each, count in known.items() if each.throttled}
     capped = {each: count for each, count in known.items() if each.power_capped}
+    again = sum(count for each, count in known.items() if each.tries > 1 and not each.throttled)
     disturbed, disturbances = _disturbances(tuple(rounds), device, threads)
     of = f"of {_rounds(len(throttlings))}"
     said = [
         f"throttled in {sum(throttled.values())} {of}: {_worst(throttled).causes()}" if throttled else "",
         f"at its power limit in {sum(capped.values())} {of}{_longest(capped)}" if capped else "",
+        f"measured again in {again} {of}, as it was throttled at first" if again else "",
         disturbances,
     ]
     return {

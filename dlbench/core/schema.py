@@ -83,7 +83,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("flag.power_capped", Unit.FLAG, "its power limit held the device's clock down; null where nothing reports it"),
     Column("flag.disturbed", Unit.FLAG, "others used the device, or the CPUs, in some round; null where nothing reports it"),
     Column("flag.implausible", Unit.FLAG, "faster than the device's peak; null where no peak is known"),
-    Column("flag.reason", Unit.TEXT, "what throttled, power_capped and disturbed stand on, in how many rounds"),
+    Column("flag.reason", Unit.TEXT, "what throttled, power_capped and disturbed stand on, and what was measured again"),
 )
 
 BY_NAME = {column.name: column for column in COLUMNS}

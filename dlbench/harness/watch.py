@@ -51,10 +51,13 @@ class Watch:
 
     def __enter__(self) -> Self:
         accelerators = [device for device in self._devices if isinstance(device, Accelerator) and device.is_nvidia]
-        with suppress(nvml.NvmlUnavailable):  # the header's environment says why
-            if accelerators:
-                self._nvml = self._open.enter_context(nvml.session(self._pynvml))
-                for each in accelerators:
+        if not accelerators:
+            return self
+        # Where NVML or a device of it is not to be had, the header's environment says why.
+        with suppress(nvml.NvmlUnavailable):
+            self._nvml = self._open.enter_context(nvml.session(self._pynvml))
+            for each in accelerators:
+                with suppress(nvml.NvmlUnavailable):
                     self._handles[each.id] = self._nvml.find(nvml.Address(each.uuid, each.pci_bus_id))
         return self
 

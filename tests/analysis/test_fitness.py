@@ -53,7 +53,13 @@ def test_stolen_time():
     ("kept", "again", "fitness", "found"),
     [
         ([None], [], Fitness.UNKNOWN, "nothing here counts it"),
-        ([Throttling(thermal=0.0), None], [], Fitness.FIT, "none while measuring"),
+        ([Throttling(quota=0.0), None], [], Fitness.FIT, "none while measuring, by the CPU quota; nothing else is counted here"),
+        (
+            [Throttling(thermal=0.0, quota=0.0, reasons=())],
+            [],
+            Fitness.FIT,
+            "none while measuring, by heat or the driver's reasons or the CPU quota; nothing else is counted here",
+        ),
         ([Throttling(quota=0.0)], [0.5], Fitness.NOTE, "1 measurement was held back and made again: too hot for 50.0 % of its time"),
         (
             [Throttling(thermal=0.1), Throttling(thermal=0.0)],

@@ -58,6 +58,8 @@ def test_the_worst_round_is_told_and_how_many_there_were():
     found = flags([Throttling(thermal=0.0), Throttling(thermal=0.2, tries=3), Throttling(thermal=0.3), None], [], "cuda:0", 2)
     assert found["flag.throttled"] is True
     assert found["flag.reason"] == "throttled in 2 of 4 rounds: too hot for 30.0 % of its time"
+    helped = flags([Throttling(thermal=0.0, tries=2), Throttling(thermal=0.0)], [], "cuda:0", 2)
+    assert (helped["flag.throttled"], helped["flag.reason"]) == (False, "measured again in 1 of 2 rounds, as it was throttled at first")
     capped = flags([Throttling(power_cap=0.25), Throttling(reasons=("sw_power_cap",))], [], "cuda:0", 2)
     assert (capped["flag.throttled"], capped["flag.power_capped"]) == (False, True)
     assert capped["flag.reason"] == "at its power limit in 2 of 2 rounds, for up to 25.0 % of the time"

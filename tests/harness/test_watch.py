@@ -106,6 +106,16 @@ def test_a_card_that_nvml_does_not_know_tells_nothing(tmp_path: Path, fake: Fake
     assert fake.open == 0
 
 
+def test_a_card_is_seen_beside_one_that_nvml_does_not_know(tmp_path: Path) -> None:
+    unknown = Accelerator(id="cuda:1", kind="cuda", uuid="11111111-2222-3333-4444-555555555555", vendor="nvidia")
+    fake = FakeNvml(Card(f"GPU-{UUID}", "0000:3b:00.0", answers(0, 0)))
+    with Watch([unknown, CARD], 2, root=tmp_path, pynvml=fake) as watch:
+        assert watch.throttling("cuda:1", watch.counters("cuda:1"), 1) is None
+        found = watch.throttling("cuda:0", watch.counters("cuda:0"), 1)
+    assert found is not None
+    assert found.throttled is False
+
+
 def test_a_card_that_counts_no_violations_still_tells_its_reasons(tmp_path: Path) -> None:
     refused = NVMLError(real.NVML_ERROR_NOT_SUPPORTED)
     card = Card(f"GPU-{UUID}", "0000:3b:00.0", {**answers(0, 0, reasons=0x8), "nvmlDeviceGetViolationStatus": refused})
