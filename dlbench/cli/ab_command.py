@@ -1,7 +1,7 @@
 """``dlbench ab``: two sides measured in turn on this machine, and a verdict for every case."""
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Self
 import click
 
 from dlbench.cli import session as sessions
-from dlbench.cli.ab_sides import NAMES, Asked, Prepared, prepared, side_options
+from dlbench.cli.ab_sides import NAMES, Asked, Prepared, prepared, side_options, without_what_only_the_other_has
 from dlbench.cli.compare_command import parse_thresholds, side_notes
 from dlbench.cli.measuring import Recording
-from dlbench.cli.options import Planned, measuring_options, planned, planning_options
+from dlbench.cli.options import Planned, measuring_options, plan_suites, planning_options
 from dlbench.cli.run_command import DEFAULT_SUITE
 from dlbench.cli.show_command import write_results
 from dlbench.cli.verdicts import Wanted, conclude, threshold_option, verdict_options
@@ -22,6 +22,7 @@ from dlbench.core.model import CONFIRMING
 from dlbench.core.stats import rounds_for_gate
 from dlbench.harness.host import Host, greet
 from dlbench.harness.interruption import Interruption
+from dlbench.harness.planning import workload_names
 from dlbench.harness.runner import Isolation, Settings, default_isolation, layout_seed
 from dlbench.harness.side import Side, Task
 from dlbench.harness.suite import load_all
@@ -75,7 +76,7 @@ def command(
     wanted = Wanted.of(strict, junit, verdict, github, form)
     given = parse_thresholds(thresholds)
     names = names or (DEFAULT_SUITE,)
-    load_all(names)  # a mistake there is no side's, and shall not be told as one
+    suites = load_all(names)
     asked = [Asked.of(name, sides[f"{name}_python"], sides[f"{name}_env"], sides[f"{name}_ref"]) for name in NAMES]
     seed = secrets.randbits(32) if seed is None else seed
 
@@ -85,12 +86,17 @@ def command(
     threads = describe_cpu().usable_threads()
     with ExitStack() as stack:
         interruption = stack.enter_context(Interruption())
-        found: list[_Found] = []
+        present: list[_Present] = []
         for each in asked:
             ready = stack.enter_context(prepared(each, plugins, interruption))
             with ready.named():
                 host = stack.enter_context(Host("stay", threads, layout_seed(seed, 0, each.name), interruption, ready.interpreter))
-                found.append(_Found.of(ready, host, threads, names, expression, settings, device_words))
+                present.append(_Present(ready, host, greet(host, ready.plugins, workload_names(suites), threads, ready.root)))
+        found = []
+        for one, other in (present, present[::-1]):
+            with one.ready.named():
+                shared = without_what_only_the_other_has(suites, one.answer, other.answer)
+                found.append(_Found.of(one, plan_suites(shared, one.answer, expression, settings, device_words)))
         tasks = [task for side in found for task in side.tasks()]
         changes = {"rounds": rounds, "max_rounds": rounds, "budget_s": budget, "timeout_s": timeout}
         policy = sessions.policy_for(found[0].plan, changes, gate_over=len({task.case.id for task in tasks}))
@@ -117,8 +123,17 @@ def command(
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Present:
     """A side that has answered."""
+
+    ready: Prepared
+    host: Host
+    answer: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A side whose cases are planned."""
 
     side: Side
     plan: Planned
@@ -127,32 +142,16 @@ class _Found:
     """What the result file says of it."""
 
     @classmethod
-    def of(
-        cls,
-        ready: Prepared,
-        host: Host,
-        threads: int,
-        names: Sequence[str],
-        expression: str | None,
-        settings: Sequence[str],
-        device_words: Sequence[str],
-    ) -> Self:
-        """Ask the side what there is, and plan its cases: what its state of the code lacks or adds is its own."""
+    def of(cls, present: _Present, plan: Planned) -> Self:
+        """Make it of what the side answered and of the plan for it."""
         from dlbench.harness.environment import fingerprint
 
-        plan = planned(
-            names,
-            expression,
-            settings,
-            device_words,
-            ready.plugins,
-            lambda plugins, workloads: greet(host, plugins, workloads, threads, ready.root),
-        )
+        ready = present.ready
         devices = {device.id: device.name for device in plan.devices}
         side = Side(devices, ready.plugins, ready.asked.name, ready.interpreter, ready.root)
         where = fingerprint(plan.hello, plan.devices, environ=ready.interpreter.environment())
         told = {key: where[key] for key in ("machine_key", "stack_key", "identity", "stack")}
-        return cls(side, plan, host, {"side": ready.asked.told(ready.commit), **told})
+        return cls(side, plan, present.host, {"side": ready.asked.told(ready.commit), **told})
 
     def tasks(self) -> list[Task]:
         """Return what it has to do in each round."""

@@ -6,17 +6,20 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self, TypeVar
 
 import click
 
-from dlbench.core.errors import DlbenchError, UsageError
+from dlbench.core.errors import DlbenchError, SuiteError, UsageError
+from dlbench.core.model import Signature
 from dlbench.harness import checkout
 from dlbench.harness.host import Interpreter, own_variables
 from dlbench.harness.interruption import Interruption
+from dlbench.harness.planning import check
+from dlbench.harness.suite import Suite
 
 NAMES = ("a", "b")
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -131,3 +134,25 @@ def prepared(asked: Asked, plugins: Sequence[str], interruption: Interruption) -
         at = folder / here.relative_to(root) if here.is_relative_to(root) else folder
         interpreter = Interpreter(asked.python, asked.environ, at if at.is_dir() else folder)
         yield Prepared(asked, interpreter, tuple(str(files.get(plugin, plugin)) for plugin in plugins), folder, root, commit)
+
+
+def without_what_only_the_other_has(suites: tuple[Suite, ...], own: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[Suite, ...]:
+    """Leave out the benches whose workload, or a parameter of it, this side's state of the code lacks and the other's has.
+
+    Their cases then stand on the other side alone, which is a verdict and no mistake; where nothing would be left, nothing is left out.
+    """
+    here, there = ({each["name"]: Signature.from_json(each) for each in answer["signatures"]} for answer in (own, other))
+
+    def fits(suite: Suite, number: int, signatures: Mapping[str, Signature]) -> bool:
+        try:
+            check([replace(suite, benches=suite.benches[number : number + 1])], signatures)
+        except SuiteError:
+            return False
+        return True
+
+    def kept(suite: Suite) -> Suite:
+        numbers = [number for number in range(len(suite.benches)) if fits(suite, number, here) or not fits(suite, number, there)]
+        return replace(suite, benches=tuple(suite.benches[number] for number in numbers))
+
+    left = tuple(map(kept, suites))
+    return left if any(suite.benches for suite in left) else suites

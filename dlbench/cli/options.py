@@ -108,11 +108,26 @@ def planned(
     DeviceAbsent, and WorkerError if the measuring process does not start.
     """
     # Not at the top: without a SUITE, `list` starts no process, and --help needs neither.
-    from dlbench.harness import devices, runner
+    from dlbench.harness import runner
 
-    only = None if expression is None else compile_expression(expression)
+    if expression is not None:
+        compile_expression(expression)  # its mistakes need no process to be found
     suites = load_all(names)
     answer = (hello or runner.ask_hello)(plugins, workload_names(suites))
+    return plan_suites(suites, answer, expression, settings, device_words)
+
+
+def plan_suites(
+    suites: tuple[Suite, ...],
+    answer: Mapping[str, Any],
+    expression: str | None = None,
+    settings: Sequence[str] = (),
+    device_words: Sequence[str] = (),
+) -> Planned:
+    """Override, check and plan suites with what a measuring process answered; raises as `planned` does."""
+    from dlbench.harness import devices
+
+    only = None if expression is None else compile_expression(expression)
     signatures = {each["name"]: Signature.from_json(each) for each in answer["signatures"]}
     suites = overridden(suites, settings, signatures)
     check(suites, signatures)

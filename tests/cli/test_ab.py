@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.metadata
+import json
 import os
 import re
 import signal
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import front_door
 import pytest
-from front_door import PLUGINS, dlbench, lines, measurements
+from front_door import PLUGINS, PRETEND, dlbench, lines, measurements
 
 SIDES = str(PLUGINS / "sides.py")
 SCRIPTED = str(PLUGINS / "scripted.py")
@@ -137,6 +138,36 @@ def test_what_fails_on_side_b_is_a_row_and_5(tmp_path, fate, status):
     assert rows.count(("b", "tells", "ok")) == 2
 
 
+def test_both_sides_share_a_device_and_each_has_a_process_there(tmp_path):
+    benches = ('workload = "which_process"\naxes.n = [1, 2]', 'workload = "faulty"')
+    suite = front_door.suite(tmp_path, *benches)
+    done = dlbench("ab", suite, "--plugin", PRETEND, "--device", "pretend:0", "--rounds", "2", "-o", "o.jsonl", "--seed", "1", cwd=tmp_path)
+    assert done.code == 5, done.err
+    # The case that faults does so on both sides, one right after the other, and that is no device that fails twice in a row.
+    ended = [(each["side"], each["status"]) for each in measurements(tmp_path / "o.jsonl") if each["case"]["workload"] == "faulty"]
+    assert sorted(ended) == [("a", "crashed"), ("b", "crashed")]
+    pids = told(tmp_path, "pid")
+    assert (len(pids["a"]), len(pids["b"]), set(pids["a"]) & set(pids["b"])) == (4, 4, set())
+    second = {each["side"]: each["values"]["pid"] for each in measurements(tmp_path / "o.jsonl") if each["round"] == 1}
+    assert {(each["side"], each["values"]["pid"]) for each in measurements(tmp_path / "o.jsonl") if each["round"] == 1} == set(
+        second.items()
+    )
+
+
+def test_a_device_that_one_side_lacks_is_no_silent_pass(tmp_path):
+    text = Path(PRETEND).read_text().replace('kind = "pretend"', 'kind = "xpu"')  # a kind that a suite may name
+    (tmp_path / "pretend.py").write_text(text.replace("register(Pretend())", 'if "BARE" not in os.environ:\n    register(Pretend())'))
+    suite = front_door.suite(tmp_path, 'workload = "which_process"', head='devices = ["cpu", "xpu:0"]' + front_door.HASTY)
+    arguments = ("ab", suite, "--plugin", "pretend.py", "--b-env", "BARE=1", "--rounds", "1", "--isolation", "none", "-o", "o.jsonl")
+    done = dlbench(*arguments, cwd=tmp_path)
+    assert done.code == 5, done.err
+    assert re.search("failed +skipped: side b has no xpu:0; it has cpu", done.out)
+    assert "side.environ.BARE: nothing against '1'; identity.accelerators[0]" in done.err
+    done = dlbench(*arguments[:-1], "p.jsonl", "--device", "xpu:0", cwd=tmp_path)
+    assert (done.code, done.out) == (69, "")
+    assert done.err.startswith("dlbench: side b: there is no device 'xpu:0' here")
+
+
 @pytest.fixture
 def checkout(tmp_path):
     """A git checkout of a plugin and what it imports: state 1 is tagged, state 2 is committed, state 3 is in the files alone."""
@@ -199,6 +230,33 @@ def test_a_reference_stands_beside_the_files_as_they_are(checkout):
     done = dlbench(*arguments, "--a-ref", "HEAD", cwd=checkout)
     assert done.code == 4, done.err
     assert told(checkout.parent, "state") == {"a": [2.0], "b": [3.0]}
+
+
+@pytest.mark.parametrize(("option", "verdict", "code"), [("--a-ref", "new", 4), ("--b-ref", "missing", 5)])
+def test_a_workload_that_one_state_of_the_code_lacks_is_a_verdict_and_no_mistake(checkout, option, verdict, code):
+    suite = front_door.suite(checkout.parent, 'workload = "noop"', 'workload = "added"')
+    added = "@workload()\ndef added(device: torch.device) -> Work:\n    return Work(call=lambda: None)\n"
+    (checkout / "plug" / "sides.py").write_text(f"import torch\nfrom dlbench import Work, workload\n\n\n{added}")
+    arguments = ("ab", f"../{suite}", "-o", "../o.jsonl", *QUICKLY, "--rounds", "1", "--plugin", "plug/sides.py", *BOTH, option, "main")
+    done = dlbench(*arguments, "--format", "json", cwd=checkout)
+    assert done.code == code, done.err
+    assert {row["compare.case"]: row["compare.verdict"] for row in json.loads(done.out)}["added[]@cpu"] == verdict
+
+
+def test_a_reference_whose_plugin_does_not_import_is_named_without_its_folder(checkout):
+    (checkout / "plug" / "sides.py").write_text("import no_such_package\n")
+    git(checkout, "commit", "-q", "-a", "-m", "broken")
+    done = dlbench("ab", "self", "-o", "../o.jsonl", "--plugin", "plug/sides.py", "--b-ref", "main", *BOTH, cwd=checkout)
+    assert (done.code, done.err) == (
+        2,
+        "dlbench: side a: plugin 'plug/sides.py' does not import: ModuleNotFoundError: No module named 'no_such_package'\n",
+    )
+    git(checkout, "checkout", "-q", "state2")
+    done = dlbench("ab", "self", "-o", "../o.jsonl", "--plugin", "plug/sides.py", "--b-ref", "main", *BOTH, cwd=checkout)
+    assert (done.code, done.err) == (
+        2,
+        "dlbench: side b: plugin 'plug/sides.py' does not import: ModuleNotFoundError: No module named 'no_such_package'\n",
+    )
 
 
 def test_code_of_the_checkout_itself_is_never_measured_in_place_of_a_reference(checkout):
