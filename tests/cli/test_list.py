@@ -73,7 +73,7 @@ def test_without_names_the_suites_are_listed_and_nothing_is_started(dlbench, ask
     code, out, err = dlbench("list")
     assert (code, err, asked) == (0, "", [])
     lines = out.splitlines()
-    assert [line.split()[0] for line in lines] == ["batch", "cnn", "conv", "full", "matmul", "precision", "quick", "self"]
+    assert [line.split()[0] for line in lines] == ["batch", "cnn", "conv", "full", "matmul", "noise", "precision", "quick", "self"]
     assert lines[-1] == "self         2  What does dlbench itself cost, and does its clock read true?"
 
 
