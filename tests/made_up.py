@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dlbench.core.conditions import RoundState
-from dlbench.core.model import Case, Measurement, Memory, Policy, Samples, Status, Transfer, Value
+from dlbench.core.model import Case, Measurement, Memory, Policy, Samples, SpotCheck, Status, Transfer, Value
 from dlbench.core.store import ResultWriter
 
 CPU = "AMD EPYC 7B13"
@@ -134,3 +134,8 @@ def scaled(measurement: Measurement, factor: float) -> Measurement:
     assert measurement.samples is not None
     blocks = tuple(factor * seconds for seconds in measurement.samples.block_s)
     return replace(measurement, samples=replace(measurement.samples, block_s=blocks))
+
+
+def checked(measurement: Measurement, check: SpotCheck, reason: str) -> Measurement:
+    """The same with what spot checks found, and why one was not made."""
+    return replace(measurement, check=check, nulls={**measurement.nulls, "check": reason})

@@ -8,7 +8,20 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "dlbench"
 
-CORE = ["errors", "units", "thresholds", "conditions", "model", "schema", "stats", "summary", "store", "fitness"]
+CORE = [
+    "errors",
+    "units",
+    "thresholds",
+    "conditions",
+    "model",
+    "schema",
+    "stats",
+    "peaks",
+    "plausibility",
+    "summary",
+    "store",
+    "fitness",
+]
 HARNESS = [
     "registry",
     "clocks",
@@ -27,6 +40,7 @@ HARNESS = [
     "backend",
     "ranks",
     "measure",
+    "spot_check",
     "interruption",
     "watch",
     "health",
@@ -41,6 +55,7 @@ HARNESS = [
 ANALYSIS = [
     "pyperf_file",
     "clocks",
+    "scaling",
     "table",
     "findings",
     "calibration",
@@ -72,6 +87,7 @@ DOORS = {
     "torch": (
         "dlbench.harness.backend",
         "dlbench.harness.ranks",
+        "dlbench.harness.spot_check",
         "dlbench.harness.worker",
         "dlbench.workloads",
         "dlbench.models",

@@ -33,8 +33,8 @@ ACROSS_RUNS = Thresholds(time=0.1)
 WITHIN_A_RUN = Thresholds(time=0.03)
 """Rounds that were measured in turn share what the machine did meanwhile, so a smaller change can be told."""
 
-# Times that were still moving, or that the device cut itself, show nothing about the program.
-_BARRING = {"flag.not_steady": "unsteady", "flag.throttled": "throttled"}
+# Times that were still moving, that the device cut itself, or that can't be true, show nothing about the program.
+_BARRING = {"flag.not_steady": "unsteady", "flag.throttled": "throttled", "flag.implausible": "implausible"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +275,8 @@ def _marks(pair: _Pair) -> list[str]:
 
 
 def _remedy(pair: _Pair) -> str:
+    if any(entry.row["flag.implausible"] for entry in (pair.base, pair.new)):
+        return "dlbench show says why"
     return "measure again on a quieter machine" if _marks(pair) else "measure both in turn, with dlbench ab"
 
 
@@ -305,7 +307,7 @@ def _powerless(pairs: Sequence[_Pair], tests: Sequence[Mapping[str, RankTest]], 
             f"{rounds} rounds a side would do: --rounds {rounds}"
         )
     if all(_marks(pair) for pair in able):
-        return "every case is unsteady or throttled, so none could have been called slower; measure again on a quieter machine"
+        return "every case is unsteady, throttled or implausible, so none could have been called slower; measure again on a quieter machine"
     if all(_barred(pair) for pair in able):
         return "clocks differ in every case, so none could have been called slower; measure both in turn, with dlbench ab"
     return None

@@ -222,7 +222,9 @@ def _trouble(entry: Entry) -> str | None:
         return f"{entry.row['case.status']}: {entry.row['case.reason'] or 'no reason given'}"
     if not entry.rounds.median_s:
         return "it reports values, not times"
-    return None if min(entry.rounds.median_s) > 0 else "its time reads as zero"
+    if min(entry.rounds.median_s) <= 0:
+        return "its time reads as zero"
+    return f"implausible: {entry.row['flag.implausible_reason']}" if entry.row["flag.implausible"] else None
 
 
 def _unpaired(entry: Entry, reason: str) -> Unpaired:

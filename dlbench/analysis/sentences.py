@@ -24,7 +24,10 @@ _FLAGS = {
         "disturbed",
         "others were at work on the device or the CPUs; stop them, look with dlbench doctor, and measure again",
     ),
-    "flag.implausible": ("implausible", "faster than the device can be; don't quote it, and check what the workload counts"),
+    "flag.implausible": (
+        "implausible",
+        "it can't have done what it says in that time, so no ratio counts it; the reason is below the case",
+    ),
 }
 INTERVAL = "95 % interval"
 _ROUNDS_SPREAD = "min–max"
@@ -34,6 +37,7 @@ _SPREADS = {
     _BLOCKS_SPREAD: "spread within one process, which hides how processes differ; for an interval give --rounds 7",
 }
 _LABEL = re.compile(r"(?P<workload>\w+)\[(?P<shown>.*)\]", re.DOTALL)
+_PEAK = "share of the published peak of arithmetic, or of memory where it says so. "
 _COPIES = "copying inputs there and the output back, as plain code does around each call: its share of the whole"
 
 
@@ -83,6 +87,8 @@ def marks(rows: Sequence[Row], rounds: Sequence[Rounds]) -> dict[str, str]:
     found = {mark: sentence for flag, (mark, sentence) in _FLAGS.items() if any(row[flag] for row in rows)}
     kinds = {spread(row, each)[0] for row, each in zip(rows, rounds, strict=True)}
     found |= {kind: sentence for kind, sentence in _SPREADS.items() if kind in kinds}
+    if peaks := dict.fromkeys(str(row["rate.peak"]) for row in rows if row["rate.peak"] is not None):
+        found["peak"] = _PEAK + "; ".join(peaks)
     if any(row["transfer.share"] is not None for row in rows):
         found["copies"] = _COPIES
     return found
@@ -154,6 +160,14 @@ def notes(row: Row) -> list[str]:
     marks = [mark for flag, (mark, _) in _FLAGS.items() if row[flag]]
     values = {name.partition(".")[2]: value for name, value in row.items() if name.startswith("value.") and value is not None}
     return marks + [f"{name} {units.three_digits(number(value))}" for name, value in values.items()]
+
+
+def share_of_peak(row: Row) -> str:
+    """Return how much of a peak a row reaches, ``83.1 %``, or ``41.0 % of memory``; an empty text where none is known."""
+    if row["rate.peak_fraction"] is None:
+        return ""
+    memory = " of memory" if str(row["rate.peak"]).startswith("memory") else ""
+    return f"{units.percent(number(row['rate.peak_fraction']))}{memory}"
 
 
 def short(label: Value | None) -> str:

@@ -12,6 +12,7 @@ import pandas as pd
 
 from dlbench.analysis import pyperf_file
 from dlbench.analysis.clocks import Clocks, read_clocks
+from dlbench.analysis.scaling import flag_super_linear
 from dlbench.core import store
 from dlbench.core.errors import UsageError
 from dlbench.core.model import CONFIRMING, Case, Measurement, Policy, Series, Value
@@ -114,6 +115,7 @@ def _read_one(path: Path, name: str) -> _File:
         row["case.device_name"] = row["case.device_name"] or names.get(str(row["case.device"]))
         rows.append(row)
     rounds = [per_round(measurements) for measurements in cases]
+    rows = flag_super_linear(rows, rounds)
     environments = _environments(run, name, cases)
     told = circumstances(run, name)
     return _File(name, rows, rounds, incomplete(run, len(cases)), environments, _thresholds(run), read_clocks(run), told)

@@ -71,6 +71,7 @@ def results_table(rows: Sequence[Row], rounds: Sequence[Rounds]) -> RenderableTy
         ("rounds", [_text(row["time.rounds"] or "") for row in ordered] if sentences.common_rounds(rows) is None else []),
         ("items/s", [_shown(row["rate.items_per_s"], lambda rate: units.item_rate(rate).removesuffix("/s")) for row in ordered]),
         ("FLOP/s", [_shown(row["rate.flops_per_s"], lambda rate: units.flop_rate(rate).removesuffix("FLOP/s")) for row in ordered]),
+        ("peak", [_text(sentences.share_of_peak(row)) for row in ordered]),
         ("memory", [_shown(row["memory.peak_bytes"] or row["memory.host_peak_bytes"], units.byte_count) for row in ordered]),
         ("copies", [_shown(row["transfer.share"], units.percent) for row in ordered]),
         ("notes", [_text(", ".join(sentences.notes(row))) for row in ordered]),
@@ -118,7 +119,7 @@ class _Fitting:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         shown, dropped = self.columns, []
-        for title in ("copies", "memory", "FLOP/s", "items/s"):
+        for title in ("peak", "copies", "memory", "FLOP/s", "items/s"):
             if _least_width(shown) > options.max_width and title in dict(shown):
                 shown = [column for column in shown if column[0] != title]
                 dropped.append(title)
@@ -181,6 +182,8 @@ def _case_cell(row: Row) -> Text:
     cell = _text(sentences.short(sentences.key(row)))
     if row["case.status"] not in ("ok", None):
         cell.append(f"\n{units.one_line(str(row['case.reason'] or 'no reason given'))}", style="yellow")
+    elif row["flag.implausible"]:
+        cell.append(f"\n{units.one_line(str(row['flag.implausible_reason']))}", style="yellow")
     return cell
 
 

@@ -186,6 +186,8 @@ class Work:
     """Samples (images, sequences, products) that one call handles."""
     flops: float | None = None
     """Floating-point operations, one multiply-add being two."""
+    least_flops: float | None = None
+    """Where a faster algorithm is in use that needs fewer of them, such as Winograd's in convolutions: how few at least."""
     bytes: float | None = None
     """Least bytes to move through the device's memory: each operand once."""
 
@@ -280,6 +282,20 @@ CONFIRMING = "-confirm"
 
 
 @dataclass(frozen=True, slots=True)
+class SpotCheck:
+    """What the output of a call tells, looked at once a case and after all timing; None where it was not, and ``nulls`` says why."""
+
+    follows_input: bool | None = None
+    """Whether other numbers in the inputs gave another output."""
+    error: float | None = None
+    """How far the output is from that in fp64 on the CPU, in the 2-norm and relative to it."""
+    tolerance: float | None = None
+    """What rounding explains; a case beyond it has failed."""
+    empty_call_s: float | None = None
+    """What a call takes here that does nothing."""
+
+
+@dataclass(frozen=True, slots=True)
 class Measurement:
     """One case in one round: one line of the result file."""
 
@@ -295,15 +311,18 @@ class Measurement:
     samples: Samples | None = None
     memory: Memory = Memory()
     transfer: Transfer | None = None
+    check: SpotCheck | None = None
+    """Of a case's first round only."""
     items: float | None = None
     flops: float | None = None
+    least_flops: float | None = None
     bytes: float | None = None
     values: Mapping[str, float] = field(default_factory=dict)
     """What an ``observe`` returned."""
     math: Mapping[str, Value] = field(default_factory=dict)
     """The backend flags that were in force: TF32, reduced-precision sums, autotuning, determinism."""
     nulls: Mapping[str, str] = field(default_factory=dict)
-    """Why a group of columns is null: ``transfer``, ``memory``, …"""
+    """Why a group of columns is null: ``transfer``, ``memory``, ``check``."""
     started: str = ""
     """UTC, ISO 8601."""
     throttling: Throttling | None = None
@@ -319,7 +338,7 @@ class Measurement:
         data: dict[str, Any] = {"kind": "measurement"}
         for each in fields(self):
             value = getattr(self, each.name)
-            if each.name in ("case", "samples", "memory", "transfer"):
+            if each.name in ("case", *_GROUPS):
                 value = asdict(value) if value is not None else None
             elif each.name == "throttling" and value is not None:
                 value = value.to_json()
@@ -333,8 +352,8 @@ class Measurement:
 
         ``earlier``: a round of the same case; what is equal there is shared, which saves most of the memory of a large file.
         """
-        samples, transfer, throttling = (data.get(name) for name in ("samples", "transfer", "throttling"))
-        rest = {k: v for k, v in data.items() if k not in ("kind", "case", "samples", "memory", "transfer", "throttling", "status")}
+        samples, transfer, check, throttling = (data.get(name) for name in ("samples", "transfer", "check", "throttling"))
+        rest = {k: v for k, v in data.items() if k not in ("kind", "case", "throttling", "status", *_GROUPS)}
         for name, value in rest.items():
             if name in _NUMBERS:
                 _check_number(name, value)
@@ -352,13 +371,15 @@ class Measurement:
             samples=_samples(samples) if samples is not None else None,
             memory=_numbers(Memory, data.get("memory", {})),
             transfer=_numbers(Transfer, transfer) if transfer is not None else None,
+            check=_spot_check(check) if check is not None else None,
             throttling=Throttling.from_json(throttling) if throttling is not None else None,
             **rest,
         )
 
 
 _MOST = 1e100  # nothing that is measured comes near, and squares and sums of such numbers are still finite
-_NUMBERS = frozenset(("items", "flops", "bytes", "threads", "round"))
+_GROUPS = ("samples", "memory", "transfer", "check")
+_NUMBERS = frozenset(("items", "flops", "least_flops", "bytes", "threads", "round"))
 _COUNTS = frozenset(("threads", "round", "peak_bytes", "reserved_bytes", "host_peak_bytes", "h2d_bytes", "d2h_bytes"))
 _TEXTS = frozenset(("reason", "side", "device_name", "started"))
 _SHARED = ("device_name", "math", "nulls")
@@ -387,6 +408,15 @@ def _samples(data: Mapping[str, Any]) -> Samples:
     _check("calls", "a positive integer", type(data["calls"]) is int and 0 < data["calls"] <= _MOST)
     _check("steady", "true, false or null", data["steady"] is None or isinstance(data["steady"], bool))
     return Samples(**{**data, "block_s": tuple(blocks)})
+
+
+def _spot_check(data: Mapping[str, Any]) -> SpotCheck:
+    for name, value in data.items():
+        if name == "follows_input":
+            _check(name, "true, false or null", isinstance(value, bool | None))
+        elif value is not None:
+            _check_number(name, value)
+    return SpotCheck(**data)
 
 
 Numbers = TypeVar("Numbers", Memory, Transfer)

@@ -2,12 +2,14 @@
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
 from dlbench.core.conditions import RoundState, flags
-from dlbench.core.model import STEADY_SHIFT, Case, Measurement, Policy, Samples, Status, Transfer, Value
+from dlbench.core.model import STEADY_SHIFT, Case, Measurement, Policy, Samples, SpotCheck, Status, Transfer, Value
+from dlbench.core.peaks import arithmetic_share, memory_share, peak_of
+from dlbench.core.plausibility import doubts, together
 from dlbench.core.schema import BY_NAME
 from dlbench.core.stats import median_interval, outliers, quantile, relative_half_width, variation
 
@@ -46,12 +48,16 @@ def summarise(measurements: Sequence[Measurement], target: float = Policy().targ
     """
     ok = [each for each in measurements if each.status is Status.OK]
     timed = _timed(ok)
-    times = _times(timed, target)
+    identity, times, rates = _identity(measurements), _times(timed, target), _rates(timed)
+    check = _last(each.check for each in measurements)
     return {
         **dict.fromkeys(BY_NAME),
-        **_identity(measurements),
+        **identity,
         **times,
-        **_rates(timed),
+        **rates,
+        **_checked(check),
+        "check.reason": _last(None if each.check is None else each.nulls.get("check") for each in measurements),
+        **(_plausibility(ok[-1], identity, rates, float(times["time.min_s"] or 0), check) if timed else {}),
         **_memory(ok),
         "memory.reason": _last(each.nulls.get("memory") for each in measurements),
         **_transfer([each.transfer for each in ok if each.transfer], times["time.median_s"]),
@@ -181,6 +187,39 @@ def _rates(timed: Sequence[_Timed]) -> Row:
         "rate.flops_per_s": _rate(timed, [each.of.flops for each in timed]),
         "rate.bytes_per_s": _rate(timed, [each.of.bytes for each in timed]),
     }
+
+
+def _plausibility(stated: Measurement, identity: Row, rates: Row, fastest_s: float, check: SpotCheck | None) -> Row:
+    """Set the rates against the device's peaks, and say what can't be true; ``stated`` is a round, for what it says of itself."""
+    flops_per_s, bytes_per_s = rates["rate.flops_per_s"], rates["rate.bytes_per_s"]
+    device, dtype = peak_of(stated.device_name), str(identity["case.dtype"] or "")
+    arithmetic = arithmetic_share(device, dtype, float(flops_per_s)) if device and flops_per_s is not None else None
+    memory = memory_share(device, stated.bytes, float(bytes_per_s)) if device and stated.bytes and bytes_per_s is not None else None
+    nearest = max((share for share in (arithmetic, memory) if share), key=lambda share: share.fraction, default=None)
+    reason = together(doubts(fastest_s, stated, arithmetic, memory, check))
+    return {
+        "rate.peak_fraction": nearest.fraction if nearest else None,
+        "rate.peak": str(nearest) if nearest else None,
+        "rate.reason": None if nearest else _no_peak(stated, bool(device), dtype),
+        "flag.implausible": reason is not None,
+        "flag.implausible_reason": reason,
+    }
+
+
+def _no_peak(stated: Measurement, known: bool, dtype: str) -> str:
+    if stated.flops is None and stated.bytes is None:
+        return "the workload states neither operations nor bytes"
+    if stated.case.device == "cpu":
+        return "a CPU's peak takes its multiply-add units and its highest clock, which no file has"
+    if not known:
+        return f"{stated.device_name or 'an unnamed device'} is not in dlbench's table of published peaks"
+    if stated.flops is None:
+        return "what a call moves may come from a cache, so the bandwidth of memory does not bound it"
+    return f"no published {dtype} peak of {stated.device_name} is known" if dtype else "the case names no precision"
+
+
+def _checked(check: SpotCheck | None) -> Row:
+    return {} if check is None else {f"check.{name}": value for name, value in asdict(check).items()}
 
 
 def _rate(timed: Sequence[_Timed], counts: Sequence[float | None]) -> float | None:

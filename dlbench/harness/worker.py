@@ -31,6 +31,7 @@ from dlbench.harness.clocks import DeviceClock
 from dlbench.harness.device_time import take_device_time
 from dlbench.harness.measure import Pace, TooSlow, take_samples, take_transfer
 from dlbench.harness.probes import HostMemory, read_status
+from dlbench.harness.spot_check import Subject, spot_checked
 
 Message = dict[str, Any]
 
@@ -176,7 +177,9 @@ def _measured(begun: Measurement, policy: Policy, request: Message) -> Measureme
     clock = DeviceClock(lambda: backend.synchronize(device))
     deadline = time.perf_counter() + policy.timeout_s
     torch.manual_seed(request["seed"])
-    work = registry.get(case.workload).set_up(device, case.params)
+    workload, begun_s = registry.get(case.workload), clock.now()
+    work = workload.set_up(device, case.params)
+    setup_s = clock.now() - begun_s
     pace = Pace(backend.block_s, backend.warmup_s, backend.warmup_calls)
     if work.observe:
         result = replace(begun, values=_finite(work.observe(clock)))
@@ -189,11 +192,16 @@ def _measured(begun: Measurement, policy: Policy, request: Message) -> Measureme
         memory=memory,
         items=work.items,
         flops=work.flops,
+        least_flops=work.least_flops,
         bytes=work.bytes,
         math=backends.math_flags(),
         nulls={**result.nulls, **_memory_nulls(memory, backend)},
     )
-    return _with_transfer(result, work, backend, device, clock)
+    result = _with_transfer(result, work, backend, device, clock)
+    if result.round or work.call is None:
+        return result
+    subject = Subject(workload, case.params, request["seed"], backend, device, setup_s)
+    return spot_checked(result, work, subject, deadline - clock.now())
 
 
 def _with_device_time(result: Measurement, work: Work, backend: backends.Backend, device: torch.device, clock: DeviceClock) -> Measurement:

@@ -11,7 +11,7 @@ from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 from dlbench.core.model import Work
 from dlbench.harness.registry import Dtype, Layout, Size, workload
 from dlbench.models import ModelName, build
-from dlbench.models.flops import forward_flops, train_flops
+from dlbench.models.flops import FASTER_CONVOLUTION, forward_flops, train_flops
 from dlbench.workloads.precision import autocast, operands, storage
 
 IMAGE = (3, 224, 224)
@@ -44,7 +44,8 @@ def train_step(
     labels = draw_labels(device, batch)
     network.train()
     step = training_step(network, OPTIMIZERS[optimizer](network.parameters()), images, labels, dtype)
-    return Work(call=step, inputs=(images, labels), items=batch, flops=batch * train_flops(network, IMAGE))
+    flops = batch * train_flops(network, IMAGE)
+    return Work(call=step, inputs=(images, labels), items=batch, flops=flops, least_flops=flops / FASTER_CONVOLUTION)
 
 
 @workload(tags=("cnn", "inference"))
@@ -59,7 +60,8 @@ def infer_step(device: torch.device, *, model: ModelName, batch: Size, dtype: Dt
             logits: Tensor = forward()
             return logits
 
-    return Work(call=step, inputs=(images,), items=batch, flops=batch * forward_flops(network, IMAGE))
+    flops = batch * forward_flops(network, IMAGE)
+    return Work(call=step, inputs=(images,), items=batch, flops=flops, least_flops=flops / FASTER_CONVOLUTION)
 
 
 def training_step(network: nn.Module, update: torch.optim.Optimizer, images: Tensor, labels: Tensor, dtype: Dtype) -> Callable[[], Tensor]:

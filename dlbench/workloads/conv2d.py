@@ -8,6 +8,7 @@ from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
 from dlbench.core.model import Work
 from dlbench.harness.registry import Cache, Dtype, Layout, Least, Size, workload
+from dlbench.models.flops import FASTER_CONVOLUTION
 from dlbench.workloads.cache import before_call
 from dlbench.workloads.precision import autocast, operands, output
 
@@ -42,11 +43,12 @@ def conv2d(
     x, weight = (each.contiguous(memory_format=order) for each in operands(device, *shapes, dtype=dtype))
     outputs = batch * filters * out * out
     flops = 2 * outputs * channels * kernel**2  # each output of channels kernel^2 multiplies and adds
+    fewest = flops / FASTER_CONVOLUTION if kernel > 1 else flops
     least = x.nbytes + weight.nbytes + outputs * output(dtype).itemsize  # read x and weight, write the output
     convolve = autocast(device, dtype, lambda: F.conv2d(x, weight, stride=stride, padding=padding))
     before = before_call(device, cache)
     if direction == "forward":
-        return Work(call=convolve, before=before, inputs=(x, weight), items=batch, flops=flops, bytes=least)
+        return Work(call=convolve, before=before, inputs=(x, weight), items=batch, flops=flops, least_flops=fewest, bytes=least)
 
     # Of the loss by the output: what the next layer's backward would hand over.
     (gradient,) = operands(device, (batch, filters, out, out), dtype=dtype)
@@ -59,4 +61,4 @@ def conv2d(
         return torch.autograd.grad(convolve(), (x, weight), gradient)
 
     # The gradients of x and of weight are two more convolutions of the same size, over the same three tensors.
-    return Work(call=forward_backward, before=before, inputs=inputs, items=batch, flops=3 * flops, bytes=3 * least)
+    return Work(call=forward_backward, before=before, inputs=inputs, items=batch, flops=3 * flops, least_flops=3 * fewest, bytes=3 * least)

@@ -179,7 +179,7 @@ def test_an_unsteady_row_is_inconclusive_at_most(factor: float, alone: str) -> N
     assert case.note == f"unsteady in the new file; the times alone would say {alone}: measure again on a quieter machine"
     assert (
         comparison.powerless
-        == "every case is unsteady or throttled, so none could have been called slower; measure again on a quieter machine"
+        == "every case is unsteady, throttled or implausible, so none could have been called slower; measure again on a quieter machine"
     )
 
 
@@ -330,3 +330,11 @@ def test_whatever_the_times_there_is_a_verdict(base: list[float], new: list[floa
     assert rounds is None or rounds > min(len(base), len(new))
     values = [value for change in changes for value in (change.change, change.ci_low, change.ci_high, change.p_holm) if value is not None]
     assert all(map(math.isfinite, values))
+
+
+@pytest.mark.parametrize(("factor", "alone"), [(2.0, "slower"), (0.5, "faster"), (1.0, "same")])
+def test_an_implausible_row_is_inconclusive_at_most(factor: float, alone: str) -> None:
+    doubted = [replace(each, flops=0) for each in scaled(factor)]
+    case = only(compare(results(scaled(1), "base"), results(doubted, "new")))
+    assert (case.verdict, case.regressed) == (Verdict.INCONCLUSIVE, ())
+    assert case.note == f"implausible in the new file; the times alone would say {alone}: dlbench show says why"

@@ -48,13 +48,29 @@ def test_one_pair_of_few_rounds_says_so(tmp_path: Path) -> None:
 
 def test_each_row_has_what_a_person_wants(tmp_path: Path) -> None:
     text = printed(overview(results_of(tmp_path, made_up.both_kinds())))
-    assert cells(text, "case") == ["case", "device", "time", "95 % interval", "items/s", "FLOP/s", "memory", "copies", "notes"]
+    assert cells(text, "case") == ["case", "device", "time", "95 % interval", "items/s", "FLOP/s", "peak", "memory", "copies", "notes"]
     rows = [line.split("  ") for line in text.splitlines() if line.strip().startswith("train_step resnet18 batch=8 fp32")]
     cpu, gpu = ([cell.strip() for cell in row if cell.strip()] for row in rows[:2])
     assert cpu == ["train_step resnet18 batch=8 fp32", "cpu", "400 ms", "388…412 ms", "20.0", "20.0 G", "3.00 MiB", "noisy"]
-    assert gpu == ["train_step resnet18 batch=8 fp32", "cuda:0", "10.0 ms", "9.70…10.3 ms", "800", "800 G", "5.00 MiB", "97.4 %", "noisy"]
+    assert gpu == [
+        "train_step resnet18 batch=8 fp32",
+        "cuda:0",
+        "10.0 ms",
+        "9.70…10.3 ms",
+        "800",
+        "800 G",
+        "1.2 %",
+        "5.00 MiB",
+        "97.4 %",
+        "noisy",
+    ]
     assert "noisy: the interval is wider than the target; add --rounds, or quieten the machine" in text
     assert "copies: copying inputs there" in text
+    assert (
+        "peak: share of the published peak of arithmetic, or of memory where it says so. "
+        "arithmetic: 67.0 TFLOP/s, dense fp32 on the ordinary cores of NVIDIA H200; "
+        "arithmetic: 989 TFLOP/s, dense bf16 on the matrix units of NVIDIA H200"
+    ) in text
 
 
 def test_both_tables_of_ratios_follow_and_each_side_states_its_choice(tmp_path: Path) -> None:
@@ -123,7 +139,7 @@ def test_text_from_files_is_neither_markup_nor_control(tmp_path: Path) -> None:
     assert not {"\x1b", "\r", "\u202e"} & set(text)
 
 
-@pytest.mark.parametrize("width", [100, 120, 140])
+@pytest.mark.parametrize("width", [110, 120, 140])
 def test_a_narrow_screen_folds_between_words_and_cuts_no_number(tmp_path: Path, width: int) -> None:
     shown = overview(results_of(tmp_path, made_up.both_kinds()))
     narrow = printed(shown, width)
@@ -136,7 +152,7 @@ def test_a_screen_of_80_columns_shows_fewer_columns_and_says_so(tmp_path: Path) 
     text = printed(overview(results_of(tmp_path, made_up.both_kinds())), 80)
     assert max(map(len, text.splitlines())) <= 80
     assert cells(text, "case  ") == ["case", "device", "time", "95 % interval", "items/s", "FLOP/s", "notes"]
-    assert "not shown at this width: memory, copies; widen the terminal, or use --format csv" in text.replace("\n", " ")
+    assert "not shown at this width: memory, copies, peak; widen the terminal, or use --format csv" in " ".join(text.split())
     assert {"9.70…10.3", "400", "4.00"} <= set(text.split())
 
 
@@ -182,3 +198,26 @@ def test_unpaired_rows_are_counted_and_named_by_reason(tmp_path: Path) -> None:
         "2 not paired, nothing to pair it with at another case.device: train_step[model=resnet18,batch=8,dtype=fp32]@cpu (run0), "
         "train_step[model=resnet18,batch=8,dtype=bf16]@cpu (run0)"
     ]
+
+
+def test_an_implausible_row_says_why_below_its_case_and_stands_in_no_ratio(tmp_path: Path) -> None:
+    measurements = [
+        *made_up.rounds_of(made_up.case("matmul", n=8, dtype="fp32"), made_up.flat(made_up.SEVEN)),
+        *made_up.rounds_of(made_up.case("matmul", "cuda:0", n=8, dtype="fp32"), made_up.flat(made_up.SEVEN), flops=670e12),
+    ]
+    results = results_of(tmp_path, measurements)
+    text = printed(overview(results))
+    assert text.splitlines()[0] == "2 cases: 2 ok; 7 rounds."
+    assert "it reaches 10.0 times the published peak of arithmetic (67.0 TFLOP/s, dense fp32 on the ordinary cores of NVIDIA H200);" in text
+    assert "implausible: it can't have done what it says in that time, so no ratio counts it; the reason is below the case" in text
+    (unpaired, alone) = pair(results, "device").unpaired
+    assert unpaired.reason.startswith("implausible: it reaches 10.0 times")
+    assert alone.case == "matmul[n=8,dtype=fp32]@cpu"
+    assert best(results).frame.empty
+
+
+def test_a_share_of_memory_says_so(tmp_path: Path) -> None:
+    a_case = made_up.case("stream", "cuda:0", bytes=1)
+    text = printed(overview(results_of(tmp_path, made_up.rounds_of(a_case, made_up.flat(made_up.SEVEN), flops=None, bytes=1.2e12))))
+    assert "25.0 % of memory" in text
+    assert "memory: 4.80 TB/s, the bandwidth of NVIDIA H200" in text

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dlbench.core.conditions import RoundState, Throttling
 from dlbench.core.errors import OutputError, ResultFileError, UsageError
-from dlbench.core.model import Case, Measurement, Memory, Samples, Status, Transfer
+from dlbench.core.model import Case, Measurement, Memory, Samples, SpotCheck, Status, Transfer
 from dlbench.core.store import SCHEMA, ResultWriter, load
 
 CASE = Case("matmul[n=4,dtype=fp32]@cuda:0", "mine", "matmul", {"n": 4, "dtype": "fp32"}, "cuda:0")
@@ -23,8 +23,10 @@ WHOLE = Measurement(
     samples=Samples(7, (0.5, 0.25), 1.5, 0.75, steady=False),
     memory=Memory(1, 2, 3),
     transfer=Transfer(10, 0.1, 20, 0.2),
+    check=SpotCheck(True, 1e-7, 1e-5, 4e-8),
     items=4,
     flops=1e9,
+    least_flops=2.5e8,
     bytes=64,
     values={"loss": 0.5},
     math={"fp32_matmul": "ieee", "deterministic": False},
@@ -148,6 +150,10 @@ def edited(change):
         (lambda row: row.update(threads=2**63), "threads must be a whole number below 2**63, not 9223372036854775808"),
         (lambda row: row["memory"].update(peak_bytes="much"), "peak_bytes must be a number of at least 0, not 'much'"),
         (lambda row: row["transfer"].pop("h2d_s"), "h2d_s"),
+        (lambda row: row["check"].update(follows_input=1), "follows_input must be true, false or null"),
+        (lambda row: row["check"].update(error="small"), "error must be a number of at least 0, not 'small'"),
+        (lambda row: row["check"].update(surprise=1), "surprise"),
+        (lambda row: row.update(least_flops=-1), "least_flops must be a number of at least 0, not -1"),
     ],
 )
 def test_an_edited_line_is_refused_with_its_number_and_what_is_wrong(tmp_path, change, sentence):

@@ -1,0 +1,92 @@
+"""What a device can do at most by published figures, and how near a case comes to it."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from dlbench.core import units
+
+_TABLE = Path(__file__).with_name("peaks.toml")
+_BRANDS = frozenset(("nvidia", "amd", "geforce", "tesla", "instinct", "r", "tm"))
+"""Words that a name may have or lack: drivers changed them over the years."""
+
+ARITHMETIC = {
+    "fp64": "fp64",
+    "fp32": "fp32",
+    "tf32": "tf32",
+    "bf16": "bf16",
+    "fp16": "fp16",
+    "amp_bf16": "bf16",
+    "amp_fp16": "fp16",
+}
+"""Which figure each precision of a case is set against; of autocast that of its products."""
+
+UNCACHED = 8
+"""A working set that many times as large as the last cache finds an eighth of itself there at most, so it must come from memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePeak:
+    """The published figures of one device."""
+
+    name: str
+    flops_per_s: Mapping[str, float]
+    """By precision; dense."""
+    matrix: tuple[str, ...]
+    """Precisions whose figure is that of the matrix units, and not of the ordinary cores."""
+    bytes_per_s: float
+    """Bandwidth of its memory."""
+    last_cache_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How much of a peak a case reaches."""
+
+    fraction: float
+    of: str
+    """``arithmetic`` or ``memory``."""
+    figure: str
+    """The peak, in words."""
+
+    def __str__(self) -> str:
+        return f"{self.of}: {self.figure}"
+
+
+def peak_of(device_name: str | None) -> DevicePeak | None:
+    """Return the figures of the device of that name, as its driver writes it; None for one that is not in the table: nothing is guessed."""
+    return _table().get(_words(device_name or ""))
+
+
+def arithmetic_share(device: DevicePeak, dtype: str, flops_per_s: float) -> Share | None:
+    """Set a rate of operations against the peak of its precision; None where the table has none for it."""
+    precision = ARITHMETIC.get(dtype, "")
+    most = device.flops_per_s.get(precision)
+    if most is None:
+        return None
+    unit = "matrix units" if precision in device.matrix else "ordinary cores"
+    return Share(flops_per_s / most, "arithmetic", f"{units.flop_rate(most)}, dense {precision} on the {unit} of {device.name}")
+
+
+def memory_share(device: DevicePeak, call_bytes: float, bytes_per_s: float) -> Share | None:
+    """Set a rate of bytes against the bandwidth of the device's memory; None where what one call moves may come from a cache."""
+    if call_bytes < UNCACHED * device.last_cache_bytes:
+        return None
+    return Share(bytes_per_s / device.bytes_per_s, "memory", f"{units.byte_rate(device.bytes_per_s)}, the bandwidth of {device.name}")
+
+
+@cache
+def _table() -> Mapping[tuple[str, ...], DevicePeak]:
+    found = {}
+    for device in tomllib.loads(_TABLE.read_text(encoding="utf-8"))["device"]:
+        for name in device["names"]:
+            figures = device["flops"], tuple(device["matrix"]), device["bandwidth"], device["last_cache"]
+            found[_words(name)] = DevicePeak(name, *figures)
+    return found
+
+
+def _words(name: str) -> tuple[str, ...]:
+    return tuple(word for word in re.findall(r"[a-z0-9]+", name.casefold()) if word not in _BRANDS)

@@ -1,0 +1,325 @@
+"""What one call's output tells once all timing is over: does it follow the inputs, and is it near fp64 on the CPU?
+
+Of a case that can't be checked nothing is said but why. docs/measuring.md gives the protocol.
+"""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from itertools import repeat
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from dlbench.core.model import Measurement, SpotCheck, Status, Value, Work
+from dlbench.harness.backend import Backend, find, tensors_in
+from dlbench.harness.probes import available_memory
+from dlbench.harness.registry import Workload
+
+BUDGET_S = 1.0
+"""What each of the two checks may take, by estimate."""
+SPREAD = 10.0
+"""How many times the rounding error to be expected is still taken for one: see `tolerance_of`."""
+MOST_TOLERANCE = 0.9
+"""An output of zeros has an error of 1, one of other numbers about 1.4; a tolerance beyond that would let anything pass."""
+
+_SUM = 2.0**-24  # fp32, in which matrix units, and libraries on CPUs, add up the products of every narrower type
+ROUNDOFF = {
+    "fp64": (2.0**-53, 2.0**-53),
+    "fp32": (2.0**-24, _SUM),
+    "tf32": (2.0**-11, _SUM),
+    "bf16": (2.0**-8, _SUM),
+    "fp16": (2.0**-11, _SUM),
+    "amp_bf16": (2.0**-8, _SUM),
+    "amp_fp16": (2.0**-11, _SUM),
+}
+"""Unit roundoff of each precision: of its operands and results, and of its sums."""
+_OPERAND_BYTES = {"fp64": 8, "bf16": 2, "fp16": 2}
+"""Of one number, where it is not 4."""
+
+
+class Unchecked(Exception):
+    """A check that can't be made; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A case that can be set up again, here and on the CPU."""
+
+    workload: Workload
+    params: Mapping[str, Value]
+    seed: int
+    backend: Backend
+    device: torch.device
+    setup_s: float
+    """How long setting it up took."""
+
+    @property
+    def dtype(self) -> str:
+        """Its precision; empty where it has none."""
+        return str(self.params.get("dtype", ""))
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is in fp64 on the CPU."""
+        return self.dtype == "fp64" and self.backend.is_host
+
+    def in_fp64(self) -> "Subject":
+        """Return the same on the CPU, in fp64 and not compiled."""
+        backend, device = find("cpu")
+        mode = {"mode": "eager"} if "mode" in self.params else {}
+        return replace(self, params={**self.params, "dtype": "fp64", **mode}, backend=backend, device=device)
+
+
+def spot_checked(result: Measurement, work: Work, subject: Subject, left_s: float) -> Measurement:
+    """Return the measurement with what its output tells, and as failed where rounding can't explain how far it is from fp64 on the CPU.
+
+    The last use of this Work: other numbers stay in its inputs. ``left_s`` is the time until the case's deadline.
+    """
+    empty_call_s = _empty_call_s()
+    follows_input, no_inputs = _attempt(lambda: _follows_input(result, work, subject, left_s))
+    compared, no_fp64 = _attempt(lambda: _compare(result, subject, left_s))
+    subject.backend.synchronize(subject.device)  # a device that a check has broken says so here
+    error, tolerance = compared or (None, None)
+    finite = error is not None and math.isfinite(error)
+    reasons = [f"{what}: {reason}" for what, reason in (("inputs", no_inputs), ("fp64", no_fp64)) if reason]
+    checked = replace(
+        result,
+        check=SpotCheck(follows_input, error if finite else None, tolerance, empty_call_s),
+        nulls={**result.nulls, **({"check": "; ".join(reasons)} if reasons else {})},
+    )
+    if error is None or error <= tolerance:
+        return checked
+    off = f"is {error:.2g} away from fp64 on the CPU, where rounding explains {tolerance:.2g}" if finite else "is not finite"
+    reason = f"its output {off}; it computes something else than it says, or not in {subject.dtype}"
+    return replace(checked, status=Status.FAILED, reason=reason)
+
+
+def _attempt(check: Callable[[], Any]) -> tuple[Any, str | None]:
+    try:
+        return check(), None
+    except Unchecked as reason:
+        return None, str(reason)
+    except Exception as error:  # noqa: BLE001  # what was measured stands, whatever a workload makes of being called once more
+        return None, f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
+
+
+def _empty_call_s() -> float:
+    """Return the least that an empty call takes, of a few blocks of a thousand."""
+
+    def nothing() -> None:
+        return None
+
+    def block_s() -> float:
+        start = time.perf_counter()
+        for _ in repeat(None, 1000):
+            nothing()
+        return (time.perf_counter() - start) / 1000
+
+    return min(block_s() for _ in range(5))
+
+
+def _follows_input(result: Measurement, work: Work, subject: Subject, left_s: float) -> bool:
+    if not work.inputs:
+        raise Unchecked("the workload names none")
+    _refuse_longer(2 * _slowest_s(result), left_s)
+    before = _output(work, subject.seed)
+    # The same seed again: what differs is the inputs' doing and not that of dropout.
+    after = _output(work, subject.seed, lambda: _refill(work.inputs))
+    return not (len(before) == len(after) and all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(before, after, strict=True)))
+
+
+def _output(work: Work, seed: int, change: Callable[[], object] = lambda: None) -> list[Tensor]:
+    """Return copies of the floating-point numbers that a call gives, as others (a class, a count) may well stay the same."""
+    if work.before:
+        work.before()
+    change()
+    torch.manual_seed(seed)
+    found = [tensor.detach().clone() for tensor in tensors_in(work.call()) if tensor.is_floating_point()]  # type: ignore[misc]  # has a call
+    if not found:
+        raise Unchecked("its call returns no floating-point numbers")
+    return found
+
+
+def _refill(inputs: Sequence[Tensor]) -> None:
+    """Put other numbers between their least and greatest into the inputs, which a class or a probability must not leave."""
+    refilled = False
+    for tensor in inputs:
+        values = tensor.detach()
+        if values.numel() < 2 or values.dtype is torch.bool or values.is_complex():
+            continue
+        low, high = (end.item() for end in values.aminmax())
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            continue
+        if values.is_floating_point():
+            values.uniform_(low, high)
+        else:
+            values.random_(int(low), int(high) + 1)
+        refilled = True
+    if not refilled:
+        raise Unchecked("each holds one value only, so there is no range to draw others from")
+
+
+def _compare(result: Measurement, subject: Subject, left_s: float) -> tuple[float, float]:
+    """Return error and tolerance. Raises Unchecked where they would say nothing."""
+    _refuse(result, subject)
+    _refuse_cost(result, subject, left_s)
+    case = _first_call(subject)
+    reference = _first_call(subject.in_fp64())
+    _refuse_unlike(case, reference, 4 * ROUNDOFF[subject.dtype][0])
+    tolerance = tolerance_of(subject.dtype, reference.tally.results, reference.tally.numbers, result.flops or 0.0)
+    if tolerance > MOST_TOLERANCE:
+        raise Unchecked("so many roundings in this precision may change the output altogether")
+    error = _distance(case.output, reference.output)
+    if math.isinf(error) and "fp16" in subject.dtype:
+        raise Unchecked("its numbers leave the range of fp16")
+    # Before a case fails for its numbers, they have to be the same each time.
+    if error > tolerance and _distance(_first_call(subject.in_fp64()).output, reference.output) > 0:
+        raise Unchecked("its numbers change from one set-up to the next")
+    return error, tolerance
+
+
+def _refuse(result: Measurement, subject: Subject) -> None:
+    parameter = subject.workload.signature.parameter("dtype")
+    if parameter is None or "fp64" not in parameter.choices or subject.dtype not in ROUNDOFF:
+        raise Unchecked("the workload has none")
+    if subject.is_reference:
+        raise Unchecked("the case is in fp64 on the CPU itself")
+    if not result.flops:
+        raise Unchecked("it states no operations, from which to tell how long that would take")
+
+
+def _refuse_cost(result: Measurement, subject: Subject, left_s: float) -> None:
+    call_s = _slowest_s(result)
+    if subject.params.get("mode", "eager") != "eager" and result.samples:
+        call_s = result.samples.first_call_s or 0.0  # it compiles again
+    # Twice the bytes, so twice the time to set up; convolutions reach a third of what products do in fp64.
+    _refuse_longer(3 * subject.setup_s + call_s + 3 * (result.flops or 0.0) / _fp64_flops_per_s(), left_s)
+    peak = max(result.memory.peak_bytes or 0, result.memory.host_peak_bytes or 0)
+    needed = peak * (1 + 8 // _OPERAND_BYTES.get(subject.dtype, 4))
+    if needed > (available_memory() or math.inf):
+        raise Unchecked("it would take more memory than is left")
+
+
+def _refuse_longer(needed_s: float, left_s: float) -> None:
+    """Raise Unchecked where a check would take too long for what it is, or come near the deadline."""
+    if needed_s > min(BUDGET_S, left_s / 10):
+        raise Unchecked(f"it would take about {needed_s:.2g} s, and {BUDGET_S:g} s at most are spent on it")
+
+
+def _slowest_s(result: Measurement) -> float:
+    return max(result.samples.block_s) if result.samples else 0.0
+
+
+def _fp64_flops_per_s() -> float:
+    """Measure a product on this CPU, briefly: 256 cubed twice."""
+    n = 256
+    a = torch.rand(n, n, dtype=torch.float64)
+
+    def product_s() -> float:
+        start = time.perf_counter()
+        torch.mm(a, a)
+        return time.perf_counter() - start
+
+    return 2 * n**3 / max(min(product_s() for _ in range(3)), 1e-9)
+
+
+class _Tally(TorchFunctionMode):
+    """Counts what torch computes: results, their numbers, and whether any is narrower than fp64."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.results = 0
+        self.numbers = 0
+        self.narrower = False
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run one torch function and count what it gives."""
+        value = func(*args, **(kwargs or {}))
+        for tensor in tensors_in(value):
+            if tensor.is_floating_point():
+                self.results += 1
+                self.numbers += tensor.numel()
+                # A number on the side, such as an optimizer's count of steps, is in fp32 everywhere.
+                self.narrower |= tensor.dtype is not torch.float64 and tensor.dim() > 0
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class _FirstCall:
+    """What went into the first call after a set-up and came out, as far as it is floating-point: on the host, in fp64."""
+
+    inputs: list[Tensor]
+    output: list[Tensor]
+    state: Tensor
+    """Of torch's generator on the CPU when the set-up was done."""
+    drew: bool
+    """Whether the call moved it."""
+    tally: _Tally
+
+
+def _first_call(subject: Subject) -> _FirstCall:
+    torch.manual_seed(subject.seed)
+    work = subject.workload.set_up(subject.device, subject.params)
+    state = torch.get_rng_state()
+    inputs = _on_host(subject, work.inputs)
+    if work.before:
+        work.before()
+    tally = _Tally()
+    # Only where it is wanted: a compiled call would be compiled once more because of it.
+    with tally if subject.is_reference else nullcontext():
+        output = work.call() if work.call else None
+    drew = not torch.equal(state, torch.get_rng_state())
+    return _FirstCall(inputs, _on_host(subject, tensors_in(output)), state, drew, tally)
+
+
+def _on_host(subject: Subject, tensors: Sequence[Tensor]) -> list[Tensor]:
+    floats = [tensor.detach() for tensor in tensors if tensor.is_floating_point()]
+    return [tensor.to(torch.float64, copy=True) for tensor in subject.backend.to_host(floats)]
+
+
+def _refuse_unlike(case: _FirstCall, reference: _FirstCall, relative: float) -> None:
+    """Raise Unchecked where the two don't compute the same thing by design; ``relative`` is how near the inputs have to be."""
+    if not torch.equal(case.state, reference.state) or not _near(case.inputs, reference.inputs, relative):
+        raise Unchecked("there it draws other numbers; draw them on the CPU in fp32, as workloads.precision.operands does")
+    if reference.drew:
+        raise Unchecked("its call draws random numbers, which are others on each device")
+    if reference.tally.narrower:
+        raise Unchecked("there it computes in a narrower type too")
+    if not case.output or [each.shape for each in case.output] != [each.shape for each in reference.output]:
+        raise Unchecked("its call returns no floating-point numbers, or others there")
+    if not all(each.isfinite().all() and each.any() for each in reference.output):
+        raise Unchecked("there its output is all zeros, or not finite")
+
+
+def tolerance_of(dtype: str, results: int, numbers: int, flops: float) -> float:
+    """Return how far an output may be from the exact one by rounding, in the 2-norm and relative.
+
+    ``results``: tensors computed on the way, ``numbers``: their elements, ``flops``: operations that took. So one element is a sum of
+    k = flops / (2 numbers) products, rounded in the precision of sums, u_sum, and stored in that of operands, u. Rounding errors are
+    independent and of mean zero, more or less, so n of them come to sqrt(n) u and not to n u, with a factor that makes exceptions rare
+    (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput. 41(5), 2019, section 2):
+
+        SPREAD sqrt(results) (sqrt(k) u_sum + u)
+    """
+    operand, of_sum = ROUNDOFF[dtype]
+    length = max(1.0, flops / (2 * max(1, numbers)))
+    return SPREAD * math.sqrt(max(1, results)) * (math.sqrt(length) * of_sum + operand)
+
+
+def _near(these: Sequence[Tensor], those: Sequence[Tensor], relative: float) -> bool:
+    if [each.shape for each in these] != [each.shape for each in those]:
+        return False
+    return all((a - b).abs().max() <= relative * b.abs().max() for a, b in zip(these, those, strict=True) if b.numel())
+
+
+def _distance(these: Sequence[Tensor], those: Sequence[Tensor]) -> float:
+    """Return the largest error of a tensor in the 2-norm, relative; infinite where one is not finite."""
+    errors = [((a - b).norm() / b.norm()).item() for a, b in zip(these, those, strict=True)]
+    return max((error if math.isfinite(error) else math.inf for error in errors), default=0.0)

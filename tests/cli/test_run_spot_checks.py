@@ -1,0 +1,138 @@
+"""What a run makes of workloads that are not what they say: seen in its result file and on its screen."""
+
+import json
+
+import front_door
+import pytest
+from front_door import PLUGINS, PRETEND, dlbench, measurements
+
+DISHONEST = str(PLUGINS / "dishonest.py")
+HASTY = front_door.HASTY.replace("rounds = 2", "rounds = 1")
+
+
+NAMES = (
+    *("honest", "zeros", "deaf", "idle", "narrow", "always_narrow", "skips", "overflows"),
+    *("drops", "draws_its_own", "draws_unseen", "states_zero", "breaks_at_last"),
+)
+
+
+def bench(workload, **axes):
+    return "\n".join([f'workload = "{workload}"', *(f"axes.{name} = {json.dumps(value)}" for name, value in axes.items())])
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """One round of every workload of the plugin, on the CPU; with the rows that ``show`` makes of it."""
+    folder = tmp_path_factory.mktemp("dishonest")
+    benches = [
+        *(bench(name) for name in NAMES),
+        bench("matmul", n=[16, 128], dtype=["fp64", "fp32", "bf16", "fp16", "amp_bf16"]),
+        bench("noop"),
+        bench("honest", dtype="fp64"),
+        bench("overflows", dtype="fp16"),
+    ]
+    done = dlbench("run", front_door.suite(folder, *benches, head=HASTY), "--plugin", DISHONEST, "-o", "out.jsonl", cwd=folder)
+    assert done.code == 5, done.err
+    shown = dlbench("show", "out.jsonl", "--format", "json", cwd=folder)
+    rows = {row["case.id"].partition("@")[0]: row for row in json.loads(shown.out)}
+    return {each["case"]["id"].partition("@")[0]: each for each in measurements(folder / "out.jsonl")}, rows, done
+
+
+def name(workload, dtype="fp32"):
+    return f"{workload}[dtype={dtype}]"
+
+
+def test_honest_work_passes_both_checks(ran):
+    measured, rows, _ = ran
+    check = measured[name("honest")]["check"]
+    assert check["follows_input"] is True
+    assert 0 < check["error"] < check["tolerance"] < 1e-5
+    assert 0 < check["empty_call_s"] < 1e-5
+    assert "check" not in measured[name("honest")]["nulls"]
+    row = rows[name("honest")]
+    assert (row["check.follows_input"], row["check.error"], row["check.reason"]) == (True, check["error"], None)
+    assert (row["flag.implausible"], row["flag.implausible_reason"]) == (False, None)
+
+
+@pytest.mark.parametrize("n", [16, 128])
+@pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp16", "amp_bf16"])
+def test_products_are_right_in_every_precision(ran, n, dtype):
+    measurement = ran[0][f"matmul[n={n},dtype={dtype}]"]
+    assert measurement["status"] == "ok", measurement["reason"]
+    assert measurement["check"]["follows_input"] is True
+    assert 0 < measurement["check"]["error"] < measurement["check"]["tolerance"]
+
+
+@pytest.mark.parametrize("workload", ["zeros", "deaf"])
+def test_an_output_that_stays_the_same_on_other_inputs_is_implausible(ran, workload):
+    measured, rows, done = ran
+    assert measured[name(workload)]["status"] == "ok"
+    assert measured[name(workload)]["check"]["follows_input"] is False
+    sentence = "its output stayed the same on other inputs; see that its call computes, and that Work.inputs are the tensors it reads"
+    assert rows[name(workload)]["flag.implausible_reason"] == sentence
+    assert sentence in done.out
+
+
+def test_a_call_that_does_nothing_is_implausible(ran):
+    row = ran[1][name("idle")]
+    assert row["flag.implausible"] is True
+    assert row["flag.implausible_reason"].startswith("it states operations, and ")
+    assert row["flag.implausible_reason"].endswith("; see that its call does the work and does not only prepare it")
+
+
+def test_no_work_stated_as_work_is_implausible(ran):
+    assert ran[1]["states_zero[]"]["flag.implausible_reason"] == "it states 0 operations; leave a count out where it means nothing"
+
+
+def test_nothing_stated_is_nothing_doubted(ran):
+    row = ran[1]["noop[]"]
+    assert row["flag.implausible"] is False
+    assert row["rate.reason"] == "the workload states neither operations nor bytes"
+    assert row["check.reason"] == "inputs: the workload names none; fp64: the workload has none"
+
+
+@pytest.mark.parametrize("workload", ["narrow", "skips", "overflows"])
+def test_numbers_that_rounding_does_not_explain_fail_the_case(ran, workload):
+    measured, rows, _ = ran
+    measurement = measured[name(workload)]
+    assert measurement["status"] == "failed"
+    assert measurement["reason"].endswith("; it computes something else than it says, or not in fp32")
+    assert rows[name(workload)]["time.median_s"] is None
+    if workload == "overflows":
+        assert measurement["reason"].startswith("its output is not finite;")
+        assert measurement["check"]["error"] is None
+    else:
+        assert measurement["check"]["error"] > 10 * measurement["check"]["tolerance"]
+
+
+@pytest.mark.parametrize(
+    ("case", "why"),
+    [
+        (name("always_narrow"), "fp64: there it computes in a narrower type too"),
+        (name("drops"), "fp64: its call draws random numbers, which are others on each device"),
+        (name("draws_its_own"), "fp64: there it draws other numbers; draw them on the CPU in fp32, as workloads.precision.operands does"),
+        (name("draws_unseen"), "fp64: its numbers change from one set-up to the next"),
+        (
+            name("idle"),
+            "inputs: its call returns no floating-point numbers; fp64: its call returns no floating-point numbers, or others there",
+        ),
+        (name("zeros"), "fp64: there its output is all zeros, or not finite"),
+        (name("breaks_at_last"), "inputs: ValueError: these are not my numbers"),
+        (name("honest", "fp64"), "fp64: the case is in fp64 on the CPU itself"),
+        (name("overflows", "fp16"), "fp64: its numbers leave the range of fp16"),
+        ("states_zero[]", "fp64: the workload has none"),
+    ],
+)
+def test_what_cannot_be_checked_says_why_and_fails_nothing(ran, case, why):
+    measured, rows, _ = ran
+    assert (measured[case]["status"], measured[case]["nulls"]["check"]) == ("ok", why)
+    assert rows[case]["check.reason"] == why
+
+
+def test_only_the_first_round_is_checked_and_an_accelerator_as_well(tmp_path):
+    suite = front_door.suite(tmp_path, bench("honest"), bench("narrow"))
+    plugins = ("--plugin", DISHONEST, "--plugin", PRETEND)
+    done = dlbench("run", suite, *plugins, "--device", "pretend:0", "-o", "out.jsonl", cwd=tmp_path)
+    assert done.code == 5, done.err
+    found = [(each["case"]["workload"], each["round"], each["status"], "check" in each) for each in measurements(tmp_path / "out.jsonl")]
+    assert sorted(found) == [("honest", 0, "ok", True), ("honest", 1, "ok", False), ("narrow", 0, "failed", True)]
