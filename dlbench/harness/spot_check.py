@@ -124,6 +124,7 @@ def _empty_call_s() -> float:
 
 
 def _follows_input(result: Measurement, work: Work, subject: Subject, left_s: float) -> bool:
+    _refuse_ranks(subject)
     if not work.inputs:
         raise Unchecked("the workload names none")
     _refuse_longer(2 * _slowest_s(result), left_s)
@@ -183,7 +184,14 @@ def _compare(result: Measurement, subject: Subject, left_s: float) -> tuple[floa
     return error, tolerance
 
 
+def _refuse_ranks(subject: Subject) -> None:
+    """Raise Unchecked for what several processes do together: a call that the others don't make too would wait for ever."""
+    if "ranks" in subject.params:
+        raise Unchecked("its ranks can only call together")
+
+
 def _refuse(result: Measurement, subject: Subject) -> None:
+    _refuse_ranks(subject)
     parameter = subject.workload.signature.parameter("dtype")
     if parameter is None or "fp64" not in parameter.choices or subject.dtype not in ROUNDOFF:
         raise Unchecked("the workload has none")

@@ -39,10 +39,11 @@ def test_a_real_product_passes():
         (TIMED, replace(SUBJECT, setup_s=0.4), 60.0, "fp64: {long}"),
         (TIMED, SUBJECT, 1e-6, "inputs: {long}; fp64: {long}"),
         (TIMED, replace(SUBJECT, params={**PARAMS, "mode": "compile"}), 60.0, "fp64: TypeError: .*"),
+        (TIMED, replace(SUBJECT, params={**PARAMS, "ranks": 2}), 60.0, "inputs: its ranks can only call together; fp64: its ranks .*"),
         (replace(TIMED, memory=Memory(host_peak_bytes=1 << 60)), SUBJECT, 60.0, "fp64: it would take more memory than is left"),
     ],
 )
-def test_a_check_that_costs_too_much_is_not_made(measurement, subject, left_s, reasons):
+def test_a_check_that_costs_too_much_or_would_wait_for_others_is_not_made(measurement, subject, left_s, reasons):
     found = checked(measurement, subject, left_s)
     assert found.status is Status.OK
     long = rf"it would take about \S+ s, and {BUDGET_S:g} s at most are spent on it"
