@@ -12,6 +12,7 @@ CORE = [
     "errors",
     "units",
     "thresholds",
+    "collectives",
     "conditions",
     "model",
     "schema",
