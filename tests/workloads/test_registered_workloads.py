@@ -10,6 +10,7 @@ def test_the_workloads_of_dlbench_register_under_their_names_and_tags() -> None:
         "train_step": ("cnn", "training"),
         "infer_step": ("cnn", "inference"),
         "conv2d": ("compute",),
+        "data_parallel": ("cnn", "training", "ranks"),
         "matmul": ("compute",),
         "noop": ("self",),
         "spin": ("self",),
@@ -19,13 +20,15 @@ def test_the_workloads_of_dlbench_register_under_their_names_and_tags() -> None:
 
 def test_signatures_say_what_is_required_and_what_is_valid() -> None:
     registry.load_builtins()
-    signature = {name: registry.get(name).signature for name in ("matmul", "conv2d", "train_step", "infer_step", "noop", "spin", "slowed")}
+    ours = ("matmul", "conv2d", "train_step", "infer_step", "data_parallel", "noop", "spin", "slowed")
+    signature = {name: registry.get(name).signature for name in ours}
     required = {name: [p.name for p in each.parameters if p.required] for name, each in signature.items()}
     assert required == {
         "matmul": ["n"],
         "conv2d": ["batch", "channels", "size", "filters", "kernel"],
         "train_step": ["model", "batch"],
         "infer_step": ["model", "batch"],
+        "data_parallel": ["form", "model", "batch", "ranks"],
         "noop": [],
         "spin": [],
         "slowed": ["program"],
