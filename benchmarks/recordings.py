@@ -3,6 +3,7 @@
 import gzip
 import lzma
 import random
+import re
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Any
 
 from dlbench.core import store
 from dlbench.core.errors import ResultFileError
-from dlbench.core.model import Case, Measurement, Status
+from dlbench.core.model import Case, Measurement, Series, Status
 from dlbench.core.stats import quantile
 from dlbench.core.store import RunFile
 
@@ -72,25 +73,24 @@ def read(path: Path) -> Recording:
     Cases that differ in ``percent`` and ``tail`` only are one program: as it is, slower by so many percent, or with a slow tail.
     Raises ResultFileError where it can't be read or holds no case that went well in most rounds.
     """
-    file = _load(path)
-    cases: dict[str, list[Measurement]] = {}
-    for each in file.measurements:
-        cases.setdefault(each.case.id, []).append(each)
-    good = {case: {each.round: each for each in every if each.status is Status.OK and each.samples} for case, every in cases.items()}
-    if not good or not (usual := statistics.median_high(map(len, good.values()))):
+    series: dict[Series, dict[int, Measurement]] = {}
+    for each in _load(path).measurements:
+        timed = series.setdefault(each.series, {})
+        if each.status is Status.OK and each.samples and min(each.samples.block_s) > 0:
+            timed[each.round] = each
+    usual = statistics.median_high([len(each) for each in series.values() if each] or [0])
+    if not usual:
         raise ResultFileError(f"{path}: no case has times; give a file that dlbench run wrote, of at least 14 rounds")
-    kept = {case: every for case, every in good.items() if len(every) >= usual}
+    kept = {name: every for name, every in series.items() if len(every) >= usual}
     numbers = sorted(set.intersection(*(set(every) for every in kept.values())))
     suites: dict[str, dict[str, Side]] = {UNCHANGED: {}}
-    for every in kept.values():
-        program, change = _told_apart(every[numbers[0]].case)
-        suites.setdefault(change, {})[program] = [_process(every[number]) for number in numbers]
-    left_out = sorted(set(cases) - set(kept))
+    for name, every in kept.items():
+        suites.setdefault(_change(next(iter(every.values())).case), {})[_program(name)] = [_process(every[number]) for number in numbers]
     return Recording(
         path,
         suites,
         tuple(min(_began(every[number]) for every in kept.values()) for number in numbers),
-        tuple(f"{path.name}: {case} is left out, as it has no times in some rounds" for case in left_out),
+        tuple(f"{path.name}: {name} is left out, as it has no times in some rounds" for name in sorted(map(str, set(series) - set(kept)))),
     )
 
 
@@ -111,12 +111,14 @@ def _load(path: Path) -> RunFile:
             raise ResultFileError(str(error).replace(str(plain), str(path))) from error
 
 
-def _told_apart(case: Case) -> tuple[str, str]:
-    """Return the program and what was done to it."""
-    params = dict(case.params)
-    percent, tail = params.pop("percent", 0), params.pop("tail", False)
-    program = f"{case.workload}[{','.join(f'{name}={value}' for name, value in params.items())}]@{case.device}"
-    return program, TAIL if tail else f"+{percent} %" if percent else UNCHANGED
+def _change(case: Case) -> str:
+    percent = case.params.get("percent", 0)
+    return TAIL if case.params.get("tail") else f"+{percent} %" if percent else UNCHANGED
+
+
+def _program(series: Series) -> str:
+    """Return the name that all variants of a case have."""
+    return re.sub(r",(percent|tail)=[^],]*", "", str(series))
 
 
 def _process(measurement: Measurement) -> Process:

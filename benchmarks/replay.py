@@ -106,12 +106,10 @@ def _look_for_slower(decider: Decider, recording: Recording, tally: Tally, base:
     """In a suite of which one program is slower and the others are not: is that one called slower?"""
     suite = recording.suites[UNCHANGED]
     tests = {program: decider.test(_at(side, base), _at(side, new)) for program, side in suite.items()}
-    recorded = {change: recording.suites[change] for change in (*SLOWER, TAIL) if change in recording.suites}
     for program, side in suite.items():
-        if recorded:
-            slower = {change: _at(programs[program], new) for change, programs in recorded.items() if program in programs}
-        else:
-            slower = {change: [process.scaled(factor) for process in _at(side, new)] for change, factor in SLOWER.items()}
+        slower = {change: [process.scaled(factor) for process in _at(side, new)] for change, factor in SLOWER.items()}
+        recorded = {change: recording.suites.get(change, {}).get(program) for change in (*SLOWER, TAIL)}
+        slower |= {change: _at(variant, new) for change, variant in recorded.items() if variant}
         for change, processes in slower.items():
             changed = {**tests, program: decider.test(_at(side, base), processes)}
             called = dict(zip(changed, decider.conclude(list(changed.values())), strict=True))
@@ -215,10 +213,9 @@ def verdict(report: Report) -> tuple[bool, str] | None:
     by_name = {row["decider"]: row for row in rows(report)}
     covered = next((row for row in coverage_rows(report) if row["layout"] == INTERLEAVED.name), None)
     gate = by_name.get(GATE)
-    if gate is None or covered is None:
+    if gate is None or covered is None or gate["+10 %"] is None:
         return None
-    rivals = {row["decider"]: row["+10 %"] for row in map(by_name.get, (peer.name for peer in PEERS)) if row and row["suite"] < 0.15}
-    best = max(rivals.values(), default=0.0)
+    best = max((row["+10 %"] for row in map(by_name.get, (peer.name for peer in PEERS)) if row and row["suite"] < 0.15), default=0.0)
     reached = (
         gate["case"] <= 0.01
         and gate["suite"] <= LEVEL
@@ -260,7 +257,7 @@ def as_text(report: Report, markdown: bool) -> str:
         f"{each.path.name}: {len(each.suites[UNCHANGED])} programs, {each.rounds} rounds, {each.blocks} blocks in each"
         for each in report.recordings
     ]
-    slowed = all(set(each.suites) & set(SLOWER) for each in report.recordings)
+    slowed = all(set(SLOWER) <= set(each.suites) for each in report.recordings)
     decided = [peer for peer in PEERS if peer.name in report.tallies]
     own = ", ".join(f"{peer.name} ({peer.origin})" for peer in decided if peer.origin != PORTED) or "none"
     ported = ", ".join(peer.name for peer in decided if peer.origin == PORTED) or "none"

@@ -83,6 +83,21 @@ def test_without_recorded_slowdowns_times_are_multiplied(tmp_path, capsys):
     assert "slower programs: times multiplied, where none were recorded" in capsys.readouterr().out
 
 
+def test_what_can_not_be_replayed_is_left_out(tmp_path, capsys):
+    zero, absent = made_up.case("noop"), made_up.case("matmul", "cuda:0", n=1)
+    copies = [recorded(replace(made_up.case("slowed", program="add"), id=f"slowed[program=add]#{n}@cpu"), 14) for n in (1, 2)]
+    path = write(tmp_path / "mine.jsonl", *copies, recorded(zero, 14, factor=0.0), [made_up.ended(absent, Status.SKIPPED, "no cuda:0")] * 2)
+    assert set(recordings.read(path).suites[recordings.UNCHANGED]) == {"slowed[program=add]#1@cpu", "slowed[program=add]#2@cpu"}
+    assert replay.main([str(path)]) == 0
+    out = capsys.readouterr().out
+    assert all(f"mine.jsonl: {each.id} is left out, as it has no times in some rounds" in out for each in (zero, absent))
+
+
+def test_the_sides_of_a_run_are_programs_of_their_own(tmp_path):
+    sides = [replace(each, side=side) for side in "ab" for each in recorded(made_up.case(), 14, seed=side)]
+    assert len(recordings.read(write(tmp_path / "ab.jsonl", sides)).suites[recordings.UNCHANGED]) == 2
+
+
 def test_files_count_together_and_no_window_reaches_across(tmp_path, capsys):
     paths = [write(tmp_path / f"{n}.jsonl", recorded(made_up.case("matmul", n=1), 14, seed=n)) for n in (1, 2)]
     found = answer(capsys, *paths)
