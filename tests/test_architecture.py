@@ -41,6 +41,7 @@ HARNESS = [
     "backend",
     "ranks",
     "measure",
+    "rounding",
     "spot_check",
     "interruption",
     "watch",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,25 +19,13 @@ from dlbench.core.model import Measurement, SpotCheck, Status, Value, Work
 from dlbench.harness.backend import Backend, find, tensors_in
 from dlbench.harness.probes import available_memory
 from dlbench.harness.registry import Workload
+from dlbench.harness.rounding import ROUNDOFF, tolerance_of
 
 BUDGET_S = 1.0
 """What each of the two checks may take, by estimate."""
-SPREAD = 10.0
-"""How many times the rounding error to be expected is still taken for one: see `tolerance_of`."""
 MOST_TOLERANCE = 0.9
 """An output of zeros has an error of 1, one of other numbers about 1.4; a tolerance beyond that would let anything pass."""
 
-_SUM = 2.0**-24  # fp32, in which matrix units, and libraries on CPUs, add up the products of every narrower type
-ROUNDOFF = {
-    "fp64": (2.0**-53, 2.0**-53),
-    "fp32": (2.0**-24, _SUM),
-    "tf32": (2.0**-11, _SUM),
-    "bf16": (2.0**-8, _SUM),
-    "fp16": (2.0**-11, _SUM),
-    "amp_bf16": (2.0**-8, _SUM),
-    "amp_fp16": (2.0**-11, _SUM),
-}
-"""Unit roundoff of each precision: of its operands and results, and of its sums."""
 _OPERAND_BYTES = {"fp64": 8, "bf16": 2, "fp16": 2}
 """Of one number, where it is not 4."""
 
@@ -165,23 +153,31 @@ def _refill(inputs: Sequence[Tensor]) -> None:
         raise Unchecked("each holds one value only, so there is no range to draw others from")
 
 
-def _compare(result: Measurement, subject: Subject, left_s: float) -> tuple[float, float]:
-    """Return error and tolerance. Raises Unchecked where they would say nothing."""
+class _Distance(NamedTuple):
+    """Of an output tensor from the reference, both relative and in the 2-norm."""
+
+    error: float
+    """Infinite where a number is not finite."""
+    tolerance: float
+
+
+def _compare(result: Measurement, subject: Subject, left_s: float) -> _Distance:
+    """Return how far the output is from fp64 on the CPU. Raises Unchecked where they would say nothing."""
     _refuse(result, subject)
     _refuse_cost(result, subject, left_s)
     case = _first_call(subject)
     reference = _first_call(subject.in_fp64())
     _refuse_unlike(case, reference, 4 * ROUNDOFF[subject.dtype][0])
-    tolerance = tolerance_of(subject.dtype, reference.tally.results, reference.tally.numbers, result.flops or 0.0)
-    if tolerance > MOST_TOLERANCE:
+    flops = result.flops or 0.0
+    worst = _worst(case, reference, subject.dtype, flops)
+    if worst.tolerance > MOST_TOLERANCE:
         raise Unchecked("so many roundings in this precision may change the output altogether")
-    error = _distance(case.output, reference.output)
-    if math.isinf(error) and "fp16" in subject.dtype:
+    if math.isinf(worst.error) and "fp16" in subject.dtype:
         raise Unchecked("its numbers leave the range of fp16")
     # Before a case fails for its numbers, they have to be the same each time.
-    if error > tolerance and _distance(_first_call(subject.in_fp64()).output, reference.output) > 0:
+    if worst.error > worst.tolerance and _worst(_first_call(subject.in_fp64()), reference, subject.dtype, flops).error > worst.tolerance:
         raise Unchecked("its numbers change from one set-up to the next")
-    return error, tolerance
+    return worst
 
 
 def _refuse_ranks(subject: Subject) -> None:
@@ -302,32 +298,24 @@ def _refuse_unlike(case: _FirstCall, reference: _FirstCall, relative: float) -> 
         raise Unchecked("there it computes in a narrower type too")
     if not case.output or [each.shape for each in case.output] != [each.shape for each in reference.output]:
         raise Unchecked("its call returns no floating-point numbers, or others there")
+    if not reference.tally.results:
+        raise Unchecked("there its call computes nothing")
     if not all(each.isfinite().all() and each.any() for each in reference.output):
         raise Unchecked("there its output is all zeros, or not finite")
 
 
-def tolerance_of(dtype: str, results: int, numbers: int, flops: float) -> float:
-    """Return how far an output may be from the exact one by rounding, in the 2-norm and relative.
-
-    ``results``: tensors computed on the way, ``numbers``: their elements, ``flops``: operations that took. So one element is a sum of
-    k = flops / (2 numbers) products, rounded in the precision of sums, u_sum, and stored in that of operands, u. Rounding errors are
-    independent and of mean zero, more or less, so n of them come to sqrt(n) u and not to n u, with a factor that makes exceptions rare
-    (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput. 41(5), 2019, section 2):
-
-        SPREAD sqrt(results) (sqrt(k) u_sum + u)
-    """
-    operand, of_sum = ROUNDOFF[dtype]
-    length = max(1.0, flops / (2 * max(1, numbers)))
-    return SPREAD * math.sqrt(max(1, results)) * (math.sqrt(length) * of_sum + operand)
+def _worst(case: _FirstCall, reference: _FirstCall, dtype: str, flops: float) -> _Distance:
+    """Return the output tensor whose error is largest for what rounding explains of it."""
+    tally = reference.tally
+    found = []
+    for output, right in zip(case.output, reference.output, strict=True):
+        error = ((output - right).norm() / right.norm()).item()
+        tolerance = tolerance_of(dtype, tally.results, tally.numbers, right.numel(), flops)
+        found.append(_Distance(error if math.isfinite(error) else math.inf, tolerance))
+    return max(found, key=lambda each: each.error / each.tolerance)
 
 
 def _near(these: Sequence[Tensor], those: Sequence[Tensor], relative: float) -> bool:
     if [each.shape for each in these] != [each.shape for each in those]:
         return False
     return all((a - b).abs().max() <= relative * b.abs().max() for a, b in zip(these, those, strict=True) if b.numel())
-
-
-def _distance(these: Sequence[Tensor], those: Sequence[Tensor]) -> float:
-    """Return the largest error of a tensor in the 2-norm, relative; infinite where one is not finite."""
-    errors = [((a - b).norm() / b.norm()).item() for a, b in zip(these, those, strict=True)]
-    return max((error if math.isfinite(error) else math.inf for error in errors), default=0.0)

@@ -338,3 +338,12 @@ def test_an_implausible_row_is_inconclusive_at_most(factor: float, alone: str) -
     case = only(compare(results(scaled(1), "base"), results(doubted, "new")))
     assert (case.verdict, case.regressed) == (Verdict.INCONCLUSIVE, ())
     assert case.note == f"implausible in the new file; the times alone would say {alone}: dlbench show says why"
+
+
+def test_within_a_file_an_implausible_row_stands_in_no_pair_and_is_named() -> None:
+    narrow = made_up.case(model="resnet18", batch=8, dtype="bf16")
+    doubted = made_up.rounds_of(narrow, made_up.flat(TEN), flops=0)
+    comparison = compare_by(results([*scaled(1), *doubted]), "dtype")
+    assert comparison.cases == ()
+    reasons = {each.case: each.reason for each in comparison.unpaired}
+    assert reasons[narrow.id] == "implausible: it states 0 operations; leave a count out where it means nothing"

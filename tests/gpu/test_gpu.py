@@ -102,6 +102,15 @@ def test_peaks_and_copies_are_measured(checked):
             assert row["transfer.h2d_bytes"] <= row["memory.peak_bytes"] <= row["memory.reserved_bytes"]
 
 
+def test_every_precision_passes_its_spot_checks_and_no_peak(checked):
+    _, rows = checked
+    for row in (row for row in rows if row["case.status"] == "ok"):
+        assert row["check.follows_input"] is True
+        assert row["check.error"] is None or row["check.error"] < row["check.tolerance"] / 2, row["case.dtype"]
+        assert row["flag.implausible"] is False, row["flag.implausible_reason"]
+        assert row["rate.peak_fraction"] is None or 0 < row["rate.peak_fraction"] < 1.25
+
+
 # Root mean square of what rounding the operands to that precision leaves; fp32 lies a factor of ten below TF32's least.
 TOLERANCES = {"fp64": 1e-12, "fp32": 2e-5, "tf32": 2e-3, "bf16": 1e-2, "fp16": 2e-3, "amp_bf16": 1e-2, "amp_fp16": 2e-3}
 

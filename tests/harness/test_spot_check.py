@@ -1,5 +1,6 @@
 """The tolerance against real roundings, and what a check may cost. What it finds is in tests/cli/test_run_spot_checks.py."""
 
+import math
 import re
 from dataclasses import replace
 
@@ -9,7 +10,8 @@ import torch
 from dlbench.core.model import Case, Measurement, Memory, Samples, Status
 from dlbench.harness import backend as backends
 from dlbench.harness import registry
-from dlbench.harness.spot_check import BUDGET_S, Subject, spot_checked, tolerance_of
+from dlbench.harness.rounding import tolerance_of
+from dlbench.harness.spot_check import BUDGET_S, Subject, spot_checked
 from dlbench.workloads.precision import STORAGE
 
 registry.load_builtins()
@@ -53,9 +55,11 @@ def test_a_check_that_costs_too_much_or_would_wait_for_others_is_not_made(measur
 
 def test_the_tolerance_is_that_of_the_formula():
     # A product of 1024 x 1024: one result of 2^20 numbers, each a sum of 1024.
-    assert tolerance_of("fp32", 1, 1 << 20, 2 * 1024**3) == pytest.approx(10 * (32 + 1) * 2**-24)
-    assert tolerance_of("bf16", 1, 1 << 20, 2 * 1024**3) == pytest.approx(10 * (32 * 2**-24 + 2**-8))
-    assert tolerance_of("fp64", 4, 1 << 20, 2 * 1024**3) == pytest.approx(20 * (32 + 1) * 2**-53)
+    numbers, flops = 1 << 20, 2 * 1024**3
+    assert tolerance_of("fp32", 1, numbers, numbers, flops) == pytest.approx(10 * math.hypot(33, 32) * 2**-24)
+    assert tolerance_of("bf16", 1, numbers, numbers, flops) == pytest.approx(10 * (32 * 2**-24 + 2**-8), rel=1e-6)
+    # Four results of 2^18 numbers, the last of which is one number.
+    assert tolerance_of("fp64", 4, numbers, 1, flops) == pytest.approx(10 * math.hypot(2 * 33, 2**14) * 2**-53)
 
 
 @pytest.mark.parametrize("n", [16, 512])
@@ -68,6 +72,6 @@ def test_rounding_stays_well_within_the_tolerance_and_fp32_is_told_from_tf32(n):
         return (product.to(torch.float64) - a @ b).norm() / (a @ b).norm()
 
     for dtype in ("fp32", "bf16", "fp16"):
-        assert error(STORAGE[dtype], STORAGE[dtype]) < tolerance_of(dtype, 1, n * n, 2 * n**3) / 3
+        assert error(STORAGE[dtype], STORAGE[dtype]) < tolerance_of(dtype, 1, n * n, n * n, 2 * n**3) / 3
     # TF32 keeps as many digits of an operand as fp16.
-    assert error(torch.float16, torch.float32) > 10 * tolerance_of("fp32", 1, n * n, 2 * n**3)
+    assert error(torch.float16, torch.float32) > 10 * tolerance_of("fp32", 1, n * n, n * n, 2 * n**3)
