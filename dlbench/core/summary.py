@@ -193,8 +193,10 @@ def _plausibility(stated: Measurement, identity: Row, rates: Row, fastest_s: flo
     """Set the rates against the device's peaks, and say what can't be true; ``stated`` is a round, for what it says of itself."""
     flops_per_s, bytes_per_s = rates["rate.flops_per_s"], rates["rate.bytes_per_s"]
     device, dtype = peak_of(stated.device_name), str(identity["case.dtype"] or "")
-    arithmetic = arithmetic_share(device, dtype, float(flops_per_s)) if device and flops_per_s is not None else None
-    memory = memory_share(device, stated.bytes, float(bytes_per_s)) if device and stated.bytes and bytes_per_s is not None else None
+    ranks = _ranks(stated.case)
+    arithmetic = arithmetic_share(device, dtype, float(flops_per_s) / ranks) if device and flops_per_s is not None else None
+    moved = stated.bytes / ranks if stated.bytes else 0.0
+    memory = memory_share(device, moved, float(bytes_per_s) / ranks) if device and moved and bytes_per_s is not None else None
     nearest = max((share for share in (arithmetic, memory) if share), key=lambda share: share.fraction, default=None)
     reason = together(doubts(fastest_s, stated, arithmetic, memory, check))
     return {
@@ -204,6 +206,12 @@ def _plausibility(stated: Measurement, identity: Row, rates: Row, fastest_s: flo
         "flag.implausible": reason is not None,
         "flag.implausible_reason": reason,
     }
+
+
+def _ranks(case: Case) -> int:
+    """Return how many devices the rates count together, each rank being on its own; an edited file may hold anything there."""
+    ranks = case.params.get("ranks")
+    return ranks if isinstance(ranks, int) and 0 < ranks < 2**31 else 1
 
 
 def _no_peak(stated: Measurement, known: bool, dtype: str) -> str:

@@ -80,6 +80,9 @@ def test_what_cannot_be_true_is_flagged_with_what_to_do(options, reason):
         {"flops": 250e12, "least_flops": 62.5e12},  # Winograd's algorithm
         {"bytes": 80e6, "seconds": 1e-6},  # 80 TB/s, out of a cache
         {"flops": 1e20, "device": "cpu"},  # no peak is known
+        {"flops": 268e12, "params": {"ranks": 4, "dtype": "fp32"}},  # at the peak of four devices
+        {"flops": 67e12, "params": {"ranks": 10**400, "dtype": "fp32"}},
+        {"flops": 67e12, "params": {"ranks": "many", "dtype": "fp32"}},
         {"seconds": 10e-9, "check": SpotCheck(empty_call_s=40e-9)},  # an empty call that states nothing
         {"flops": 9, "seconds": 90e-9, "check": SpotCheck(empty_call_s=40e-9)},
         {"check": SpotCheck(follows_input=None)},
