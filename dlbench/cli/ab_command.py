@@ -24,6 +24,7 @@ from dlbench.harness.host import Host, greet
 from dlbench.harness.interruption import Interruption
 from dlbench.harness.planning import workload_names
 from dlbench.harness.runner import Isolation, Settings, default_isolation, layout_seed
+from dlbench.harness.selection import compile_expression
 from dlbench.harness.side import Side, Task
 from dlbench.harness.suite import load_all
 
@@ -77,6 +78,8 @@ def command(
     given = parse_thresholds(thresholds)
     names = names or (DEFAULT_SUITE,)
     suites = load_all(names)
+    if expression is not None:
+        compile_expression(expression)  # like the suites: a mistake there is no side's, and shall not be told as one
     asked = [Asked.of(name, sides[f"{name}_python"], sides[f"{name}_env"], sides[f"{name}_ref"]) for name in NAMES]
     seed = secrets.randbits(32) if seed is None else seed
 

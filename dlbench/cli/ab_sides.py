@@ -48,6 +48,8 @@ class Asked:
     name: str
     python: str
     """Absolute, and not resolved: a virtual environment's is a link to another one's."""
+    own_python: bool
+    """Whether it was asked for: then what is installed there is measured, and not what happens to lie in the current folder."""
     environ: Mapping[str, str]
     reference: str | None
 
@@ -67,7 +69,7 @@ class Asked:
             if key in environ:
                 raise UsageError(f"--{name}-env {variable}: {key} is given twice; give it once")
             environ[key] = value
-        return cls(name, str(Path(found).absolute()), environ, reference)
+        return cls(name, str(Path(found).absolute()), python is not None, environ, reference)
 
     def told(self, commit: str | None) -> dict[str, Any]:
         """Return what the result file says of the side: no paths, but a hash that tells one interpreter from another of the same name."""
@@ -108,7 +110,7 @@ def prepared(asked: Asked, plugins: Sequence[str], interruption: Interruption) -
     Raises UsageError where no plugin lies in a checkout, or the reference does not have it.
     """
     if asked.reference is None:
-        yield Prepared(asked, Interpreter(asked.python, asked.environ), tuple(plugins))
+        yield Prepared(asked, Interpreter(asked.python, asked.environ, imports_from_folder=not asked.own_python), tuple(plugins))
         return
     option = f"--{asked.name}-ref {asked.reference}"
     files = {plugin: Path(plugin).resolve() for plugin in plugins if plugin.endswith(".py")}

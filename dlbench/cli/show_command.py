@@ -34,11 +34,13 @@ def command(files: tuple[Path, ...], by: str | None, form: str) -> None:
       dlbench show run.jsonl --by dtype --format csv
     """
     # Here and not at the top: pandas takes longer to import than help may take.
+    from dlbench.analysis.sides import are_sides
     from dlbench.analysis.table import collect
+    from dlbench.cli.compare_command import side_notes
 
     results = collect(files)
     write_results(results, by, form)
-    for note in results.notes:
+    for note in (*results.notes, *(side_notes(results) if are_sides(results) else ())):
         click.echo(f"note: {note}", err=True)
 
 

@@ -26,6 +26,8 @@ _START = """
 import sys
 if sys.version_info < (3, 11):
     sys.exit("too old: Python %d.%d" % tuple(sys.version_info[:2]))
+if not {imports_from_folder!r}:
+    sys.path[:] = [path for path in sys.path if path]
 import importlib.util
 spec = importlib.util.spec_from_file_location("dlbench", {package!r})
 sys.modules["dlbench"] = package = importlib.util.module_from_spec(spec)
@@ -51,7 +53,9 @@ class Interpreter:
     environ: Mapping[str, str] = field(default_factory=dict)
     """On top of this process's own environment."""
     folder: Path | None = None
-    """Where it runs, from where it imports first; None: where this process runs."""
+    """Where it runs; None: where this process runs."""
+    imports_from_folder: bool = True
+    """Whether what lies there is imported before what is installed."""
 
     def environment(self) -> dict[str, str]:
         """Return all variables that it is started with, but for those of dlbench's own."""
@@ -84,7 +88,7 @@ class Host:
         self._replies, reply_write = os.pipe()
         lifeline_read, self._lifeline = os.pipe()
         handed = (request_read, reply_write, lifeline_read)
-        code = _START.format(package=str(Path(dlbench.__file__).resolve()))
+        code = _START.format(package=str(Path(dlbench.__file__).resolve()), imports_from_folder=interpreter.imports_from_folder)
         try:
             # Its own session, so that Ctrl-C at the terminal reaches only the parent, which decides.
             self._process = subprocess.Popen(

@@ -128,9 +128,10 @@ def test_an_ab_file_is_no_side_of_a_comparison(tmp_path: Path) -> None:
 
 def test_show_names_the_sides_and_pairs_them(tmp_path: Path) -> None:
     write(tmp_path, on("a", ONE), on("b", ONE, 2.0))
-    shown = call(tmp_path, "show", "ab.jsonl").out
-    assert "2 cases: 2 ok; 10 rounds." in shown
-    assert "cpu in ab:a" in shown
+    shown = call(tmp_path, "show", "ab.jsonl")
+    assert "2 cases: 2 ok; 10 rounds." in shown.out
+    assert "cpu in ab:a" in shown.out
+    assert shown.err == "note: the sides differ, a against b: side.environ.SPEED: 'a' against 'b'\n"
     pairs = json.loads(call(tmp_path, "show", "ab.jsonl", "--by", "run", "--format", "json").out)
     assert [(row["base.run"], row["other.run"], row["ratio.speedup"]) for row in pairs] == [("ab:a", "ab:b", pytest.approx(0.5))]
 
@@ -152,7 +153,7 @@ def test_an_ab_file_is_not_gone_on_with(tmp_path: Path) -> None:
     path = write(tmp_path, on("a", ONE), finished=False)
     before = path.read_bytes()
     shown = call(tmp_path, "show", "ab.jsonl")
-    assert shown.err.endswith("start it again, as an A/B can't be resumed\n")
+    assert shown.err.splitlines()[0].endswith("start it again, as an A/B can't be resumed")
     assert path.read_bytes() == before
 
 

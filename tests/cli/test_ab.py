@@ -127,15 +127,17 @@ def test_the_rounds_are_by_default_those_that_a_gate_needs(tmp_path):
     assert (policy["rounds"], policy["max_rounds"], policy["budget_s"]) == (10, 10, None)
 
 
-@pytest.mark.parametrize(("fate", "status"), [("raises", "failed"), ("dies", "crashed")])
-def test_what_fails_on_side_b_is_a_row_and_5(tmp_path, fate, status):
-    benches = ['workload = "meets_its_fate"', 'workload = "tells"']
-    done = ab(tmp_path, "--plugin", SIDES, "--b-env", f"FATE={fate}", "--rounds", "2", benches=benches)
+def test_what_fails_on_side_b_is_a_row_and_5(tmp_path):
+    benches = ['workload = "meets_its_fate"\naxes.fate = ["raises", "dies", "lives"]']
+    done = ab(tmp_path, "--plugin", SIDES, "--b-env", "FATED=1", "--rounds", "2", benches=benches)
     assert done.code == 5, done.err
-    rows = [(each["side"], each["case"]["workload"], each["status"]) for each in measurements(tmp_path / "o.jsonl")]
-    assert rows.count(("b", "meets_its_fate", status)) == 1
-    assert rows.count(("a", "meets_its_fate", "ok")) == 2
-    assert rows.count(("b", "tells", "ok")) == 2
+    rows = [(each["side"], each["case"]["params"]["fate"], each["status"]) for each in measurements(tmp_path / "o.jsonl")]
+    assert sorted(rows) == sorted(
+        [
+            *(("a", fate, "ok") for fate in ("raises", "dies", "lives") for _ in range(2)),
+            ("b", "raises", "failed"), ("b", "dies", "crashed"), ("b", "lives", "ok"), ("b", "lives", "ok"),
+        ]
+    )  # fmt: skip
 
 
 def test_both_sides_share_a_device_and_each_has_a_process_there(tmp_path):
@@ -332,6 +334,27 @@ def test_an_interpreter_needs_torch_and_nothing_else(tmp_path):
     assert str(tmp_path) not in (tmp_path / "o.jsonl").read_text()
 
 
+def test_an_interpreter_that_was_asked_for_does_not_import_from_the_folder_one_stands_in(tmp_path):
+    """Else a package that is checked out there would be measured on both sides, whatever is installed in either."""
+    for folder, state in ((".", 3), ("one", 1), ("two", 2)):
+        (tmp_path / folder / "installed").mkdir(parents=True)
+        (tmp_path / folder / "installed" / "__init__.py").write_text(f"STATE = {state}\n")
+    (tmp_path / "mine.py").write_text(Path(SIDES).read_text().replace("STATE = 1", "from installed import STATE"))
+    sides = [
+        word
+        for side, lib in (("a", "one"), ("b", "two"))
+        for word in (f"--{side}-python", sys.executable, f"--{side}-env", f"PYTHONPATH={lib}")
+    ]
+    done = ab(tmp_path, "--plugin", "mine.py", "--rounds", "1", *sides)
+    assert done.code == 4, done.err
+    assert told(tmp_path, "state") == {"a": [1.0], "b": [2.0]}
+    done = dlbench("ab", "self", "--plugin", "mine.py", "--a-python", sys.executable, cwd=tmp_path)
+    assert (done.code, done.err) == (
+        2,
+        "dlbench: side a: plugin 'mine.py' does not import: ModuleNotFoundError: No module named 'installed'\n",
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -367,10 +390,14 @@ def test_sides_that_make_no_sense_are_one_sentence(tmp_path, arguments, sentence
     assert not (tmp_path / "o.jsonl").exists()
 
 
-def test_a_mistake_in_the_suite_is_no_sides(tmp_path):
-    done = dlbench("ab", "qick", cwd=tmp_path)
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [(("qick",), "dlbench: no suite is called 'qick'; did you mean 'quick'?"), (("self", "-k", "(noop"), "dlbench: -k")],
+)
+def test_a_mistake_that_is_no_sides_is_not_told_as_one(tmp_path, arguments, sentence):
+    done = dlbench("ab", *arguments, cwd=tmp_path)
     assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("dlbench: no suite is called 'qick'; did you mean 'quick'?")
+    assert done.err.startswith(sentence)
 
 
 def test_an_output_that_exists_is_never_overwritten(tmp_path):

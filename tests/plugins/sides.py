@@ -3,6 +3,7 @@
 import os
 import sys
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -32,14 +33,13 @@ def lists_modules(device: torch.device) -> Work:
 
 
 @workload()
-def meets_its_fate(device: torch.device) -> Work:
-    """Do what the environment says."""
-    fate = os.environ.get("FATE", "lives")
+def meets_its_fate(device: torch.device, *, fate: Literal["raises", "dies", "lives"]) -> Work:
+    """Fail in that way if the environment says that it is fated to."""
 
     def call():
-        if fate == "raises":
+        if "FATED" in os.environ and fate == "raises":
             raise ValueError("so it was written")
-        if fate == "dies":
+        if "FATED" in os.environ and fate == "dies":
             os._exit(9)
 
     return Work(call=call)
