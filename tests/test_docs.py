@@ -16,6 +16,7 @@ import pytest
 import test_architecture
 
 from dlbench import models
+from dlbench.analysis import efficiency
 from dlbench.cli.main import dlbench
 from dlbench.core.errors import ExitCode
 from dlbench.core.model import Measurement, Policy, Signature, Status, value_text
@@ -188,6 +189,11 @@ def replay(page, folder):
 def test_the_columns_are_those_of_the_schema():
     expected = [[column.name, column.unit.value, column.better or "", column.meaning] for column in COLUMNS]
     assert table("docs/results.md", "column", "unit", "better", "meaning") == expected
+
+
+def test_the_columns_of_scaling_are_those_of_the_program():
+    expected = [[column.name, column.unit.value, column.better or "", column.meaning] for column in efficiency.COLUMNS.values()]
+    assert table("docs/scaling.md", "column", "unit", "better", "meaning") == expected
 
 
 def test_the_exit_codes_are_those_of_the_program():

@@ -25,6 +25,7 @@ _GOES_WITH = {
     "case.run": ("case.device_name", "case.threads", "case.math"),
     "case.threads": ("case.run",),
     "case.math": ("case.run",),
+    "param.ranks": ("case.threads",),
     "case.dtype": ("case.math",),
     "case.mode": ("case.math",),
 }
@@ -143,7 +144,7 @@ def pair(results: Results, by: str, base: str | None = None) -> Pairs:
             **_common(one, hidden, found.column),
             **_side("base", one, found.column),
             **_side("other", other, found.column),
-            **_ratio([1 / s for s in one.rounds.median_s], [1 / s for s in other.rounds.median_s]),
+            **speed_ratio([1 / s for s in one.rounds.median_s], [1 / s for s in other.rounds.median_s]),
         }
         for one, other in found.couples
     ]
@@ -177,7 +178,7 @@ def best(results: Results) -> Pairs:
         if not cpus or not accelerators:
             unpaired += [_unpaired(each, f"no {'accelerator' if cpus else 'CPU'} with an ok row of the same work") for each in champions]
         for cpu, accelerator in product(cpus, accelerators):
-            ratio = _ratio(getattr(cpu.rounds, rate), getattr(accelerator.rounds, rate))
+            ratio = speed_ratio(getattr(cpu.rounds, rate), getattr(accelerator.rounds, rate))
             sides = {**_side("base", cpu, "case.device"), **_side("other", accelerator, "case.device")}
             rows.append({**_common(cpu, _CHOSEN, "best"), **sides, **ratio})
     return Pairs(as_frame(rows, PAIR_COLUMNS), tuple(unpaired))
@@ -246,8 +247,8 @@ def _common_rate(entries: Sequence[Entry]) -> Literal["items_per_s", "flops_per_
     return None
 
 
-def _ratio(base: Sequence[float], other: Sequence[float]) -> Row:
-    """Return how many times the speeds of ``other`` are those of ``base``."""
+def speed_ratio(base: Sequence[float], other: Sequence[float]) -> Row:
+    """Return how many times the speeds of ``other`` are those of ``base``: the columns ``ratio.*``; all have to be above zero."""
     shift, interval = shift_interval([math.log(speed) for speed in base], [math.log(speed) for speed in other])
     if interval is None:
         counts = f"{len(base)} and {len(other)} rounds are too few"
@@ -261,7 +262,7 @@ def _ratio(base: Sequence[float], other: Sequence[float]) -> Row:
 
 
 def _common(entry: Entry, hidden: Iterable[str], by: str) -> Row:
-    return {"pair.case": _label(entry.row, hidden), "pair.work": _label(entry.row, _CHOSEN), "pair.by": by}
+    return {"pair.case": label(entry.row, hidden), "pair.work": label(entry.row, _CHOSEN), "pair.by": by}
 
 
 def _side(side: str, entry: Entry, column: str) -> Row:
@@ -278,7 +279,7 @@ def _side(side: str, entry: Entry, column: str) -> Row:
     return {f"{side}.{name}": value for name, value in values.items()}
 
 
-def _label(row: Row, hidden: Iterable[str]) -> str:
+def label(row: Row, hidden: Iterable[str]) -> str:
     """Return the case's id without its device and without the parameters on which the sides may differ."""
     key = str(row["case.id"]).rpartition("@")[0]
     if key == row["case.workload"]:

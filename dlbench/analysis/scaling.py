@@ -15,6 +15,8 @@ _SIZES = ("param.batch", "param.ranks")
 _MARGIN = 1.1
 """How much more than the size throughput may grow: a library may choose a better kernel for the larger one."""
 _ALIKE = ("case.workload", "case.device", "case.device_name", "case.dtype", "case.mode", "case.threads", "case.math", "case.run")
+_SHARED_BY_RANKS = "case.threads"
+"""More ranks have fewer threads each, which changes what one can do where it computes on the CPU, and there only."""
 
 
 def flag_super_linear(rows: Sequence[Row], rounds: Sequence[Rounds]) -> list[Row]:
@@ -40,7 +42,8 @@ def _alike(rows: Sequence[Row], rounds: Sequence[Rounds], size: str) -> list[lis
         # An edited file may hold any number.
         if row["case.status"] == "ok" and isinstance(value, int) and 0 < value < 2**63 and min(rounds[index].items_per_s, default=0) > 0:
             others = sorted(name for name in row if name.startswith("param.") and name != size)
-            groups[tuple((name, row[name]) for name in (*_ALIKE, *others))].append(index)
+            free = (_SHARED_BY_RANKS,) if size == "param.ranks" and row["case.device"] != "cpu" else ()
+            groups[tuple((name, row[name]) for name in (*_ALIKE, *others) if name not in free)].append(index)
     return [sorted(group, key=lambda index: _number(rows[index][size])) for group in groups.values()]
 
 

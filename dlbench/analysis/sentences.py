@@ -71,8 +71,8 @@ def count(rows: Sequence[Row]) -> str:
     if not told:
         return "No cases."
     common = common_rounds(rows)
-    rounds = "" if common is None else f"; {_plural(common, 'round')}"
-    return f"{_plural(len(rows), 'case')}: {told}{rounds}."
+    rounds = "" if common is None else f"; {plural(common, 'round')}"
+    return f"{plural(len(rows), 'case')}: {told}{rounds}."
 
 
 def devices(rows: Sequence[Row]) -> list[str]:
@@ -97,7 +97,7 @@ def marks(rows: Sequence[Row], rounds: Sequence[Rounds]) -> dict[str, str]:
 def reasons(rows: Sequence[Row]) -> list[str]:
     """Return what the flags of rows stand on, a line for each: ``12 cases: other processes took up to 0.8 CPUs' time in 2 of 7 rounds``."""
     counts = Counter(reason for row in rows if (reason := row["flag.reason"]))
-    return [units.one_line(f"{_plural(count, 'case')}: {reason}") for reason, count in counts.items()]
+    return [units.one_line(f"{plural(count, 'case')}: {reason}") for reason, count in counts.items()]
 
 
 def unpaired(rows: Iterable[Unpaired]) -> list[str]:
@@ -223,8 +223,9 @@ def _name(row: Row, side: str, with_run: bool) -> str:
 def _described(row: Row, prefix: str) -> str:
     """Return the maker's name and, on a CPU, the threads."""
     name, threads = str(row[f"{prefix}.device_name"] or "unnamed"), row[f"{prefix}.threads"]
-    return name if threads is None else f"{name}, {_plural(int(number(threads)), 'thread')}"
+    return name if threads is None else f"{name}, {plural(int(number(threads)), 'thread')}"
 
 
-def _plural(count: int, noun: str) -> str:
+def plural(count: int, noun: str) -> str:
+    """Return ``1 round`` or ``7 rounds``."""
     return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -8,7 +8,8 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from dlbench.analysis import sentences
+from dlbench.analysis import scaling_text, sentences
+from dlbench.analysis.efficiency import scaling
 from dlbench.analysis.findings import Pairs, best, pair
 from dlbench.analysis.table import Results, records
 from dlbench.core import units
@@ -27,10 +28,21 @@ def overview(results: Results) -> RenderableType:
     rows = records(results.frame)
     told = [Text(units.one_line(line), style="dim") for line in (*sentences.reasons(rows), *results.circumstances)]
     cases = [Text(sentences.count(rows)), *_devices(rows), results_table(rows, results.rounds), *legend(rows, results.rounds), *told]
-    if {row["case.device"] == "cpu" for row in rows} != {True, False}:
-        return Group(*cases)
-    answer, tables = _speedups(pair(results, "device"), best(results))
+    answer, tables = more_devices(scaling(results))
+    if {row["case.device"] == "cpu" for row in rows} == {True, False}:
+        faster, pairs = _speedups(pair(results, "device"), best(results))
+        answer, tables = [*faster, *answer], [*pairs, *tables]
     return Group(*answer, *cases, *tables)
+
+
+def more_devices(rows: Sequence[Row]) -> tuple[list[RenderableType], list[RenderableType]]:
+    """Return what more devices bring in sentences, and the table behind it; nothing without rows of `efficiency.scaling`."""
+    if not rows:
+        return [], []
+    title, columns = scaling_text.table(rows)
+    table = _table(title, [(heading, [_text(cell) for cell in cells]) for heading, cells in columns])
+    answer: list[RenderableType] = [Text(line, style="bold") for line in scaling_text.headlines(rows)]
+    return answer, [Text(), table, *(Text(line, style="dim") for line in scaling_text.notes(rows))]
 
 
 def paired(results: Results, pairs: Pairs) -> RenderableType:
@@ -152,7 +164,7 @@ def _table(title: str | None, columns: _Columns) -> Table:
     return table
 
 
-_WORDS = ("case", "work", "device", "base", "other", "at", "notes")
+_WORDS = ("case", "work", "device", "base", "other", "at", "notes", "scaling", "verdict")
 
 
 def _side(side: str, labels: list[str], title: str, cells: list[Text]) -> _Columns:

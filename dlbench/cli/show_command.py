@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dlbench.core.errors import UsageError
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
@@ -27,6 +29,7 @@ def command(files: tuple[Path, ...], by: str | None, form: str) -> None:
 
     With a CPU and an accelerator among the rows, the table also says how many times as fast that is: on the same
     case, and each at its own best batch and precision. Ratios come with intervals and never with a verdict.
+    With cases of several ranks it says what more devices bring; --by ranks says that alone.
 
     \b
       dlbench show run.jsonl
@@ -48,6 +51,9 @@ def write_results(results: "Results", by: str | None, form: str) -> None:
     """Write results, or with ``by`` the pairs of their rows, to stdout, and to stderr what stands in no pair."""
     from dlbench.analysis import export, findings, sentences, terminal
 
+    if by and by.removeprefix("param.") == "ranks":
+        _write_scaling(results, form)
+        return
     pairs = findings.pair(results, by) if by else None
     if form != "table":
         click.echo(export.render(pairs.frame if pairs else results.frame, form), nl=False)
@@ -57,6 +63,22 @@ def write_results(results: "Results", by: str | None, form: str) -> None:
         _print(terminal.overview(results))
     for note in sentences.unpaired(pairs.unpaired) if pairs else ():
         click.echo(f"note: {note}", err=True)
+
+
+def _write_scaling(results: "Results", form: str) -> None:
+    """Write what more devices bring; of the rows that differ in their ranks a ratio alone does not tell that."""
+    from rich.console import Group
+
+    from dlbench.analysis import efficiency, export, table, terminal
+
+    rows = efficiency.scaling(results)
+    if not rows:
+        raise UsageError("no row has ranks to pair it by; measure some: dlbench run scaling")
+    if form != "table":
+        click.echo(export.render(table.as_frame(rows, efficiency.COLUMNS), form), nl=False)
+        return
+    answer, tables = terminal.more_devices(rows)
+    _print(Group(*answer, *tables))
 
 
 def _print(renderable: "RenderableType") -> None:

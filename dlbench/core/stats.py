@@ -238,6 +238,20 @@ def shift_intervals(base: Sequence[float], other: Sequence[float], confidences: 
     return statistics.median(differences), intervals
 
 
+def theil_sen(x: Sequence[float], y: Sequence[float]) -> tuple[float, float] | None:
+    """Return (intercept, slope) of a line through points, which up to 29 % of wild ones can't carry away; None for fewer than two x.
+
+    The slope is the median of those of all pairs of points, the intercept the median of what it leaves of each
+    (Sen, Estimates of the Regression Coefficient Based on Kendall's Tau, Journal of the American Statistical Association 63, 1968).
+    """
+    points = sorted(zip(x, y, strict=True))
+    slopes = [(y2 - y1) / (x2 - x1) for i, (x1, y1) in enumerate(points) for x2, y2 in points[i + 1 :] if x2 != x1]
+    if not slopes:
+        return None
+    slope = statistics.median(slopes)
+    return statistics.median(b - slope * a for a, b in points), slope
+
+
 def proportion_interval(count: int, of: int, confidence: float = 0.95) -> Interval:
     """Exact interval of a probability, from how often something happened in so many independent trials, one or more.
 

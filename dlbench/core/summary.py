@@ -1,8 +1,8 @@
 """One case in numbers: a row of the table, from its measurements. The live screen and the table agree, because both ask here."""
 
 import statistics
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
@@ -36,6 +36,8 @@ class Rounds:
     """10th percentile of the blocks, seconds a call."""
     host_peak_bytes: tuple[int, ...] = ()
     """Most that the process grew because of the case; empty where a round does not tell."""
+    values: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """What an experiment returned; without a name that a round lacks."""
 
 
 def summarise(measurements: Sequence[Measurement], target: float = Policy().target, states: Sequence[RoundState] = ()) -> Row:
@@ -84,6 +86,7 @@ def per_round(measurements: Sequence[Measurement]) -> Rounds:
         flops_per_s=_round_rates(timed, [each.of.flops for each in timed]),
         p10_s=tuple([quantile(each.ordered, 0.1) for each in timed]),
         host_peak_bytes=_all_known(host),
+        values={name: tuple([each.values[name] for each in ok]) for name in _common_names(ok)},
     )
 
 
@@ -277,6 +280,10 @@ def _conditions(ok: Sequence[Measurement], states: Sequence[RoundState]) -> Row:
     numbers = {each.round for each in ok}
     around = [each for each in states if each.round in numbers]
     return {**flags([each.throttling for each in ok], around, ok[-1].case.device, _last(each.threads for each in ok))}
+
+
+def _common_names(ok: Sequence[Measurement]) -> list[str]:
+    return [name for name in ok[0].values if all(name in each.values for each in ok)] if ok else []
 
 
 def _values(ok: Sequence[Measurement]) -> Row:

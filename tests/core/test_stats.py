@@ -20,6 +20,7 @@ from dlbench.core.stats import (
     shift_interval,
     student_p,
     student_quantile,
+    theil_sen,
     variance_between,
     variation,
 )
@@ -248,3 +249,18 @@ def test_the_variance_between_groups_is_found_again() -> None:
 
     assert math.sqrt(variance(0.05)) == pytest.approx(0.05, rel=0.1)
     assert abs(variance(0.0)) < 0.01**2
+
+
+@given(st.floats(-5, 5), st.floats(-5, 5), st.lists(st.integers(-100, 100), min_size=2, max_size=12, unique=True))
+def test_a_line_is_found_through_its_own_points(intercept: float, slope: float, x: list[int]) -> None:
+    assert theil_sen(x, [intercept + slope * each for each in x]) == pytest.approx((intercept, slope), abs=1e-9)
+
+
+def test_a_wild_point_does_not_carry_the_line_away() -> None:
+    x = list(range(9))
+    assert theil_sen(x, [1 + 2 * each if each != 4 else 1000 for each in x]) == (1, 2)
+
+
+@pytest.mark.parametrize("x", [[], [1.0], [2.0, 2.0]])
+def test_one_place_makes_no_line(x: list[float]) -> None:
+    assert theil_sen(x, x) is None

@@ -145,7 +145,7 @@ def test_an_observation_has_values_and_no_times() -> None:
     rounds = [made_up.with_values(each, accuracy=value) for each, value in zip(rounds, (0.5, 0.9, 0.7), strict=True)]
     row = summarise(rounds)
     assert (row["value.accuracy"], row["time.rounds"], row["time.median_s"]) == (0.7, 3, None)
-    assert per_round(rounds) == Rounds(host_peak_bytes=(3 << 20,) * 3)
+    assert per_round(rounds) == Rounds(host_peak_bytes=(3 << 20,) * 3, values={"accuracy": (0.5, 0.9, 0.7)})
 
 
 def test_what_each_round_gave() -> None:
