@@ -9,7 +9,7 @@ ROUNDS = 40
 COPIES = 5
 """Of each program, in every round: each two of them are one comparison of identical code."""
 BUDGET_S = 360.0
-"""Two slow cores that do nothing else need about five minutes."""
+"""No round starts that would not end by then; where too few were made, too few comparisons are the finding."""
 POLICY = Policy(rounds=ROUNDS, max_rounds=ROUNDS, budget_s=BUDGET_S, min_blocks=10, max_blocks=10, warmup_s=0.05, max_warmup_s=0.15)
 """Many short rounds, as rounds carry the weight."""
 SPINS_S = (50e-6, 500e-6, 5e-3)
