@@ -97,6 +97,7 @@ DOORS = {
         "dlbench.models",
         "dlbench.testing",
     ),
+    "orjson": ("dlbench.core.store",),
     "pandas": ("dlbench.analysis",),
     "pynvml": ("dlbench.harness.nvml",),
     "psutil": ("dlbench.harness.processor", "dlbench.harness.cgroup", "dlbench.harness.environment", "dlbench.harness.devices"),

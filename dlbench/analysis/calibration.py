@@ -6,9 +6,7 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any, Self
 
 from dlbench.analysis.findings import Entry, entries
 from dlbench.analysis.table import Results, as_frame
@@ -16,6 +14,9 @@ from dlbench.core.errors import ResultFileError
 from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import student_quantile, variance_between
 from dlbench.core.summary import Row
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SCHEMA = 1
 STATISTICS = ("median", "p10")
@@ -148,7 +149,7 @@ def estimate(machine_key: str, results: Results) -> Calibration | None:
     )
 
 
-def as_table(results: Results, calibration: Calibration | None) -> pd.DataFrame:
+def as_table(results: Results, calibration: Calibration | None) -> "pd.DataFrame":
     """Return a row a case, columns as in `COLUMNS`; of a case measured on one occasion the noise is null."""
     rows: list[Row] = []
     for case, occasions in _occasions(results).items():

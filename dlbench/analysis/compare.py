@@ -101,7 +101,7 @@ def compare(
     alone do on this machine, which every verdict then allows for.
     """
     bases, news = ({str(each.row["case.id"]): each for each in entries(side)} for side in (base, new))
-    columns = [*WORK, "case.math", *(name for name in base.frame.columns if name.startswith("param.") and name in new.frame.columns)]
+    columns = [*WORK, "case.math", *(name for name in base.columns if name.startswith("param.") and name in new.columns)]
     if not across_machines:
         columns += ["case.device_name", "case.threads"]
     columns = [name for name in columns if name not in free]

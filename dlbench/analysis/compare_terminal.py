@@ -6,8 +6,7 @@ Lines are padded here and not by rich, which takes a millisecond a row: a compar
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from dlbench.analysis.calibration import Calibration
 from dlbench.analysis.compare import CaseVerdict, Comparison
@@ -16,6 +15,9 @@ from dlbench.analysis.sentences import number
 from dlbench.analysis.table import records
 from dlbench.core import units
 from dlbench.core.summary import Row
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 HEADINGS = ("case", "base", "new", "change", "95 % interval", "p after Holm", "verdict", "note")
 _NUMBERS = ("base", "new", "change", "95 % interval", "p after Holm")
@@ -92,7 +94,7 @@ def occasions(calibration: Calibration | None, path: Path | None = None) -> str:
     )
 
 
-def noise(frame: pd.DataFrame) -> list[str]:
+def noise(frame: "pd.DataFrame") -> list[str]:
     """Return the lines of a table of `calibration.as_table`."""
     rows = [
         (

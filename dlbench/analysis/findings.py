@@ -4,16 +4,17 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-import pandas as pd
-
-from dlbench.analysis.table import Results, as_frame, records
+from dlbench.analysis.table import Results, as_frame
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import Value
 from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import shift_interval
 from dlbench.core.summary import Rounds, Row
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MACHINE = ("case.device", "case.device_name", "case.threads", "case.math", "case.run")
 WORK = ("case.workload", "case.dtype", "case.mode")
@@ -75,7 +76,7 @@ class Unpaired(NamedTuple):
 class Pairs:
     """Ratios, and what they leave out."""
 
-    frame: pd.DataFrame
+    frame: "pd.DataFrame"
     """One row a pair, columns as in `PAIR_COLUMNS`."""
     unpaired: tuple[Unpaired, ...]
 
@@ -107,9 +108,9 @@ class Couples:
 
 def couple(results: Results, by: str, base: str | None = None) -> Couples:
     """Find the ``ok`` rows that differ in one column: see `pair`. Raises UsageError for an unknown column or base."""
-    column = _column(results.frame, by)
+    column = _column(results.columns, by)
     free = {column, *_GOES_WITH.get(column, ())}
-    identity = [name for name in identifying(results.frame) if name not in free]
+    identity = [name for name in identifying(results.columns) if name not in free]
     of_interest = [each for each in entries(results) if each.row[column] is not None]
     base_value = _base_value([each for each in of_interest if _trouble(each) is None] or of_interest, column, base)
     couples: list[tuple[Entry, Entry]] = []
@@ -158,7 +159,7 @@ def best(results: Results) -> Pairs:
     throughput, in items a second, or in FLOP/s where the workload has no items. Rows flagged implausible take no part.
     The interval is that of the two rows chosen; that they were chosen for being fast is not in it.
     """
-    identity = [name for name in identifying(results.frame) if name not in (*MACHINE, "case.dtype", "param.batch")]
+    identity = [name for name in identifying(results.columns) if name not in (*MACHINE, "case.dtype", "param.batch")]
     rows: list[Row] = []
     unpaired: list[Unpaired] = []
     for group in _grouped(entries(results), lambda each: tuple(each.row[name] for name in identity)):
@@ -186,17 +187,17 @@ def best(results: Results) -> Pairs:
 
 def entries(results: Results) -> list[Entry]:
     """Return the rows as plain values, each with its rounds."""
-    return [Entry(row, results.rounds[label]) for label, row in zip(results.frame.index, records(results.frame), strict=True)]
+    return [Entry(row, rounds) for row, rounds in zip(results.rows, results.rounds, strict=True)]
 
 
-def identifying(frame: pd.DataFrame) -> list[str]:
+def identifying(columns: Iterable[str]) -> list[str]:
     """Return the columns that tell what was measured, and where."""
-    return [*WORK, *MACHINE, *(name for name in frame.columns if name.startswith("param."))]
+    return [*WORK, *MACHINE, *(name for name in columns if name.startswith("param."))]
 
 
-def _column(frame: pd.DataFrame, by: str) -> str:
+def _column(columns: Iterable[str], by: str) -> str:
     """Return the full name of a column given in full or by its last part."""
-    names = identifying(frame)
+    names = identifying(columns)
     for name in (by, f"case.{by}", f"param.{by}"):
         if name in names:
             return name

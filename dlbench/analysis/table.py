@@ -1,38 +1,44 @@
-"""Result files as one tidy table: a row a case and file, a column an address. The door to pandas."""
+"""Result files as one tidy table: a row a case and file, a column an address. The door to pandas.
+
+That is imported when a frame is asked for: it takes longer than most comparisons, which need the rows alone.
+"""
 
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 from dlbench.analysis import pyperf_file
 from dlbench.analysis.clocks import Clocks, read_clocks
 from dlbench.analysis.scaling import flag_super_linear
 from dlbench.core import store
 from dlbench.core.errors import UsageError
-from dlbench.core.model import CONFIRMING, Case, Measurement, Policy, Series, Value
+from dlbench.core.model import CONFIRMING, Case, Measurement, Policy, Value
 from dlbench.core.schema import BY_NAME, Column, Unit
 from dlbench.core.store import RunFile
-from dlbench.core.summary import Rounds, Row, per_round, summarise
+from dlbench.core.summary import Rounds, Row, with_rounds
 from dlbench.core.thresholds import Settings
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _DTYPES = {Unit.TEXT: "string", Unit.COUNT: "Int64", Unit.BYTES: "Int64", Unit.FLAG: "boolean"}
 """Types that hold a null as a null; every other unit is a float, whose null is NaN."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Results:
     """Result files, read."""
 
-    frame: pd.DataFrame
-    """One row a case and file; columns as in `core.schema`, then ``param.*`` and ``value.*``."""
+    rows: tuple[Row, ...]
+    """One a case and file, each with all of ``columns``."""
     rounds: tuple[Rounds, ...]
-    """What each round gave; ``rounds[label]`` belongs to ``frame.loc[label]``."""
+    """What each round gave, in the order of the rows."""
     notes: tuple[str, ...]
     """A sentence for each thing that a file lacks, and what to do about it."""
     environments: Mapping[str, Mapping[str, Any]]
@@ -44,16 +50,33 @@ class Results:
     circumstances: tuple[str, ...] = ()
     """A sentence for each thing that was in the way of all cases of a file, and what to do about it."""
 
+    @cached_property
+    def frame(self) -> "pd.DataFrame":
+        """The rows; columns as in `core.schema`, then ``param.*`` and ``value.*``."""
+        return as_frame(self.rows, BY_NAME)
+
+    @property
+    def columns(self) -> list[str]:
+        """What every row has."""
+        return _columns(self.rows[0] if self.rows else BY_NAME, BY_NAME)
+
     def of_run(self, *names: str) -> Self:
         """Return the rows of one ``case.run``, or of several."""
-        frame = self.frame[self.frame["case.run"].isin(names)]
+        chosen = [(row, rounds) for row, rounds in zip(self.rows, self.rounds, strict=True) if row["case.run"] in names]
         environments, thresholds, clocks = (
             {name: of_all[name] for name in names if name in of_all} for of_all in (self.environments, self.thresholds, self.clocks)
         )
-        return replace(self, frame=frame, environments=environments, thresholds=thresholds, clocks=clocks)
+        return replace(
+            self,
+            rows=tuple(row for row, _ in chosen),
+            rounds=tuple(rounds for _, rounds in chosen),
+            environments=environments,
+            thresholds=thresholds,
+            clocks=clocks,
+        )
 
 
-def read(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> pd.DataFrame:
+def read(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> "pd.DataFrame":
     """Return one result file or several as a tidy table; see `core.schema` for the columns, in base units.
 
     ``param.*`` has the parameters (precision and mode are ``case.dtype`` and ``case.mode`` only) and ``value.*`` what
@@ -80,8 +103,9 @@ def collect(paths: Sequence[Path], each: Map = map) -> Results:
     Raises ResultFileError where one can't be read, UsageError where one is given twice.
     """
     files = list(each(_read_one, paths, _names(paths)))
+    columns = [name for file in files for row in file.rows[:1] for name in row]
     return Results(
-        frame=as_frame([row for file in files for row in file.rows], BY_NAME),
+        rows=tuple(row for file in files for row in _filled(file.rows, columns)),
         rounds=tuple(rounds for file in files for rounds in file.rounds),
         notes=tuple(note for file in files for note in file.notes),
         environments={name: environment for file in files for name, environment in file.environments.items()},
@@ -94,6 +118,7 @@ def collect(paths: Sequence[Path], each: Map = map) -> Results:
 class _File(NamedTuple):
     name: str
     rows: list[Row]
+    """All of them with the same columns."""
     rounds: list[Rounds]
     notes: list[str]
     environments: Mapping[str, Mapping[str, Any]]
@@ -108,15 +133,16 @@ def _read_one(path: Path, name: str) -> _File:
     names = _device_names(run)
     target = run.header.get("policy", {}).get("target", Policy().target)
     cases = by_case(run.measurements)
-    rows = []
+    rows, rounds = [], []
     for measurements in cases:
-        row = summarise(measurements, target, run.states)
+        row, each = with_rounds(measurements, target, run.states)
         row["case.run"] = _run(name, measurements[0].side)
         row["case.device_name"] = row["case.device_name"] or names.get(str(row["case.device"]))
-        rows.append(row)
-    rounds = [per_round(measurements) for measurements in cases]
+        rows.append(_writable(row))
+        rounds.append(each)
     rows = flag_super_linear(rows, rounds)
     environments = _environments(run, name, cases)
+    rows = _filled(rows, chain.from_iterable(rows))
     told = circumstances(run, name)
     return _File(name, rows, rounds, incomplete(run, len(cases)), environments, _thresholds(run), read_clocks(run), told)
 
@@ -137,15 +163,34 @@ def load(path: Path) -> RunFile:
     return pyperf_file.load(path) or store.load(path)
 
 
-def as_frame(rows: Sequence[Row], columns: Mapping[str, Column]) -> pd.DataFrame:
+def as_frame(rows: Sequence[Row], columns: Mapping[str, Column]) -> "pd.DataFrame":
     """Return rows as a frame: the columns given, each always there, then whatever ``param.*`` and ``value.*`` the rows have."""
-    found = dict.fromkeys(name for row in rows for name in row)
-    names = [*columns, *(n for n in found if n.startswith("param.")), *(n for n in found if n.startswith("value."))]
+    import pandas as pd
+
+    names = _columns(dict.fromkeys(name for row in rows for name in row), columns)
     units = {name: column.unit for name, column in columns.items()}
-    return pd.DataFrame({_text(name): _series([row.get(name) for row in rows], units.get(name)) for name in names})
+    return pd.DataFrame({name: _series([row.get(name) for row in rows], units.get(name)) for name in names})
 
 
-def records(frame: pd.DataFrame) -> list[Row]:
+def _columns(found: Iterable[str], first: Iterable[str]) -> list[str]:
+    found = list(found)
+    return [*first, *(n for n in found if n.startswith("param.")), *(n for n in found if n.startswith("value."))]
+
+
+def _filled(rows: Iterable[Row], names: Iterable[str]) -> list[Row]:
+    """Return the rows with all of the names, which are theirs and those of others; what a row has not is null."""
+    every: Row = dict.fromkeys(names)
+    return [row if len(row) == len(every) else {**every, **row} for row in rows]
+
+
+def _writable(row: Row) -> Row:
+    """Return the row with names and texts that have an encoding: JSON may hold half of a surrogate pair, which has none."""
+    if "".join([*row, *[value for value in row.values() if isinstance(value, str)]]).isascii():
+        return row
+    return {_text(name): _text(value) if isinstance(value, str) else value for name, value in row.items()}
+
+
+def records(frame: "pd.DataFrame") -> list[Row]:
     """Return the rows as plain Python values, every kind of null as None."""
     plain = {name: _plain(frame[name]) for name in frame.columns}
     return [dict(zip(plain, values, strict=True)) for values in zip(*plain.values(), strict=True)]
@@ -161,9 +206,9 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 def by_case(measurements: Iterable[Measurement]) -> list[list[Measurement]]:
     """Return the rounds of each case, on each side, in the order of the table: rounds shuffle them, so their order means nothing."""
-    cases: dict[Series, list[Measurement]] = {}
+    cases: dict[tuple[str | None, str], list[Measurement]] = {}
     for measurement in measurements:
-        cases.setdefault(measurement.series, []).append(measurement)
+        cases.setdefault((measurement.side, measurement.case.id), []).append(measurement)
     return sorted(cases.values(), key=lambda rounds: (_order(rounds[0].case), rounds[0].side or ""))
 
 
@@ -225,6 +270,8 @@ def circumstances(run: RunFile, name: str) -> list[str]:
 
 
 def _series(values: list[Any], unit: Unit | None) -> "pd.Series[Any]":
+    import pandas as pd
+
     dtype = _DTYPES.get(unit, "float64") if unit else _dtype_of(values)
     if dtype == "string":
         values = [None if value is None else _text(value) for value in values]
@@ -244,8 +291,7 @@ def _dtype_of(values: Iterable[Value | None]) -> str:
 
 def _text(value: Value) -> str:
     text = str(value).lower() if isinstance(value, bool) else str(value)
-    # JSON may hold half of a surrogate pair, which no encoding has; pandas refuses it where pyarrow is installed.
-    return text.encode(errors="replace").decode()
+    return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def _plain(series: "pd.Series[Any]") -> list[Value | None]:

@@ -353,18 +353,15 @@ class Measurement:
         ``earlier``: a round of the same case; what is equal there is shared, which saves most of the memory of a large file.
         """
         samples, transfer, check, throttling = (data.get(name) for name in ("samples", "transfer", "check", "throttling"))
-        rest = {k: v for k, v in data.items() if k not in ("kind", "case", "throttling", "status", *_GROUPS)}
-        for name, value in rest.items():
-            if name in _NUMBERS:
-                _check_number(name, value)
-            elif name in _TEXTS:
-                _check(name, "text", isinstance(value, str))
-            elif name in _OBJECTS:
-                _check(name, "an object of plain values", isinstance(value, dict) and _OBJECTS[name].issuperset(map(type, value.values())))
-        case = _case(data["case"])
-        if earlier is not None:
-            case = earlier.case if earlier.case == case else case
-            rest |= {name: same for name in _SHARED if (same := getattr(earlier, name)) == rest.get(name)}
+        rest = {}
+        for name, value in data.items():
+            # What is as in an earlier round was checked there: a large file holds a hundred thousand rounds.
+            if name in _SHARED and earlier is not None and (same := getattr(earlier, name)) == value:
+                rest[name] = same
+            elif name not in _APART:
+                _check_field(name, value)
+                rest[name] = value
+        case = earlier.case if earlier is not None and _is_case(data["case"], earlier.case) else _case(data["case"])
         return cls(
             case=case,
             status=Status(data["status"]),
@@ -382,9 +379,23 @@ _GROUPS = ("samples", "memory", "transfer", "check")
 _NUMBERS = frozenset(("items", "flops", "least_flops", "bytes", "threads", "round"))
 _COUNTS = frozenset(("threads", "round", "peak_bytes", "reserved_bytes", "host_peak_bytes", "h2d_bytes", "d2h_bytes"))
 _TEXTS = frozenset(("reason", "side", "device_name", "started"))
-_SHARED = ("device_name", "math", "nulls")
+_APART = frozenset(("kind", "case", "throttling", "status", *_GROUPS))
+_SHARED = frozenset(("device_name", "threads", "items", "flops", "least_flops", "bytes", "math", "nulls"))
 _PLAIN = frozenset((int, float, str, bool))
 _OBJECTS = {"values": frozenset((int, float, bool)), "math": _PLAIN, "nulls": frozenset((str,))}
+
+
+def _check_field(name: str, value: Any) -> None:
+    if name in _NUMBERS:
+        _check_number(name, value)
+    elif name in _TEXTS:
+        _check(name, "text", isinstance(value, str))
+    elif name in _OBJECTS:
+        _check(name, "an object of plain values", isinstance(value, dict) and _OBJECTS[name].issuperset(map(type, value.values())))
+
+
+def _is_case(data: Any, case: Case) -> bool:
+    return bool(data == {"id": case.id, "suite": case.suite, "workload": case.workload, "params": case.params, "device": case.device})
 
 
 def _case(data: Mapping[str, Any]) -> Case:
@@ -401,8 +412,8 @@ def _samples(data: Mapping[str, Any]) -> Samples:
     if set(map(type, blocks)) != {float} or min(blocks) < 0 or not sum(blocks) <= _MOST:
         for seconds in blocks:
             _check_number("block_s", seconds)
-    for name in ("first_call_s", "warmup_s"):
-        _check_number(name, data[name])
+    _check_number("first_call_s", data["first_call_s"])
+    _check_number("warmup_s", data["warmup_s"])
     if data.get("device_s") is not None:
         _check_number("device_s", data["device_s"])
     _check("calls", "a positive integer", type(data["calls"]) is int and 0 < data["calls"] <= _MOST)
@@ -431,9 +442,10 @@ def _numbers(kind: type[Numbers], data: Mapping[str, Any]) -> Numbers:
 
 def _check_number(name: str, value: object) -> None:
     # Not isinstance: a bool is an int. Not NaN nor infinity: JSON has no such number, but 1e999 reads as one.
-    if type(value) not in (int, float) or not 0 <= value <= _MOST:  # type: ignore[operator]  # a number by then
+    kind = type(value)
+    if (kind is not float and kind is not int) or not 0 <= value <= _MOST:  # type: ignore[operator]  # a number by then
         raise ValueError(f"{name} must be a number of at least 0, not {value!r}")
-    if name in _COUNTS and (type(value) is not int or value >= 2**63):
+    if name in _COUNTS and (kind is not int or value >= 2**63):  # type: ignore[operator]  # likewise
         raise ValueError(f"{name} must be a whole number below 2**63, not {value!r}")
 
 

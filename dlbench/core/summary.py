@@ -19,7 +19,8 @@ Row = dict[str, Value | None]
 """Column name to value, None where there is none."""
 
 # Worse the further right. A skipped case got no chance, so a round that had one says more, whichever came first.
-_GRAVITY = (Status.SKIPPED, Status.OK, Status.UNSUPPORTED, Status.OOM, Status.TIMEOUT, Status.CRASHED, Status.FAILED)
+_ENDINGS = (Status.SKIPPED, Status.OK, Status.UNSUPPORTED, Status.OOM, Status.TIMEOUT, Status.CRASHED, Status.FAILED)
+_GRAVITY = {status: gravity for gravity, status in enumerate(_ENDINGS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +49,18 @@ def summarise(measurements: Sequence[Measurement], target: float = Policy().targ
     went wrong in a round has that round's status and sentence (the gravest; of equally grave ones the last) and keeps the
     times of the rounds that went well. ``case.run`` is None here: a measurement does not know its file.
     """
+    return with_rounds(measurements, target, states)[0]
+
+
+def with_rounds(
+    measurements: Sequence[Measurement], target: float = Policy().target, states: Sequence[RoundState] = ()
+) -> tuple[Row, Rounds]:
+    """Return what `summarise` and `per_round` do, at little more than the cost of one."""
     ok = [each for each in measurements if each.status is Status.OK]
     timed = _timed(ok)
     identity, times, rates = _identity(measurements), _times(timed, target), _rates(timed)
     check = _last(each.check for each in measurements)
-    return {
+    row = {
         **dict.fromkeys(BY_NAME),
         **identity,
         **times,
@@ -68,6 +76,7 @@ def summarise(measurements: Sequence[Measurement], target: float = Policy().targ
         **_conditions(ok, states),
         **_values(ok),
     }
+    return row, _rounds(ok, timed)
 
 
 def planned_row(case: Case) -> Row:
@@ -78,14 +87,16 @@ def planned_row(case: Case) -> Row:
 def per_round(measurements: Sequence[Measurement]) -> Rounds:
     """Return what each round of one case gave; rounds that did not go well are left out."""
     ok = [each for each in measurements if each.status is Status.OK]
-    timed = _timed(ok)
-    host = [each.memory.host_peak_bytes for each in ok]
+    return _rounds(ok, _timed(ok))
+
+
+def _rounds(ok: Sequence[Measurement], timed: "Sequence[_Timed]") -> Rounds:
     return Rounds(
-        median_s=tuple([statistics.median(each.ordered) for each in timed]),
+        median_s=tuple([each.median_s for each in timed]),
         items_per_s=_round_rates(timed, [each.of.items for each in timed]),
         flops_per_s=_round_rates(timed, [each.of.flops for each in timed]),
         p10_s=tuple([quantile(each.ordered, 0.1) for each in timed]),
-        host_peak_bytes=_all_known(host),
+        host_peak_bytes=_all_known([each.memory.host_peak_bytes for each in ok]),
         values={name: tuple([each.values[name] for each in ok]) for name in _common_names(ok)},
     )
 
@@ -97,22 +108,26 @@ class _Timed(NamedTuple):
     samples: Samples
     ordered: list[float]
     """Its blocks, the fastest first."""
+    median_s: float
+    """The block in the middle."""
     calls: int
     seconds: float
     """For all those calls."""
 
 
 def _timed(ok: Iterable[Measurement]) -> list[_Timed]:
-    return [
-        _Timed(each, samples, sorted(samples.block_s), samples.calls * len(samples.block_s), samples.calls * sum(samples.block_s))
-        for each in ok
-        if (samples := each.samples)
-    ]
+    found = []
+    for each in ok:
+        if samples := each.samples:
+            ordered, calls = sorted(samples.block_s), samples.calls
+            found.append(_Timed(each, samples, ordered, quantile(ordered, 0.5), calls * len(ordered), calls * sum(samples.block_s)))
+    return found
 
 
 def _identity(measurements: Sequence[Measurement]) -> Row:
     case = measurements[-1].case
-    ending = max(reversed(measurements), key=lambda each: _GRAVITY.index(each.status))
+    graves = [_GRAVITY[each.status] for each in measurements]
+    ending = measurements[len(graves) - 1 - graves[::-1].index(max(graves))]
     math = _last(each.math or None for each in measurements) or {}
     return {
         **_what(case),
@@ -141,10 +156,10 @@ def _times(timed: Sequence[_Timed], target: float) -> Row:
     blocks = sorted(chain.from_iterable([each.ordered for each in timed]))
     if not blocks:
         return {"time.median_s": None, "time.blocks": 0}
-    medians = [statistics.median(each.ordered) for each in timed]
-    interval = median_interval(medians)
+    medians = [each.median_s for each in timed]
+    interval, centre = median_interval(medians), statistics.median(medians)
     return {
-        "time.median_s": statistics.median(medians),
+        "time.median_s": centre,
         "time.ci_low_s": interval.low if interval else None,
         "time.ci_high_s": interval.high if interval else None,
         "time.p10_s": quantile(blocks, 0.1),
@@ -155,7 +170,7 @@ def _times(timed: Sequence[_Timed], target: float) -> Row:
         "time.cv_within": _median([variation(each.ordered) for each in timed]),
         "time.sd_between": variation(medians),
         "time.first_call_s": _median([each.samples.first_call_s for each in timed]),
-        **_device_time(timed, statistics.median(medians)),
+        **_device_time(timed, centre),
         "flag.noisy": relative_half_width(medians) > target if interval else None,
         "flag.not_steady": _not_steady([each.samples for each in timed]),
     }
@@ -253,7 +268,7 @@ def _all_known(values: Sequence[T | None]) -> tuple[T, ...]:
 
 def _memory(ok: Sequence[Measurement]) -> Row:
     names = ("peak_bytes", "reserved_bytes", "host_peak_bytes")
-    return {f"memory.{name}": _highest(getattr(each.memory, name) for each in ok) for name in names}
+    return {f"memory.{name}": _highest([getattr(each.memory, name) for each in ok]) for name in names}
 
 
 def _transfer(transfers: Sequence[Transfer], call_s: Value | None) -> Row:
@@ -297,7 +312,7 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 
 def _highest(values: Iterable[int | None]) -> int | None:
-    return max((value for value in values if value is not None), default=None)
+    return max([value for value in values if value is not None], default=None)
 
 
 def _last(values: Iterable[T | None]) -> T | None:

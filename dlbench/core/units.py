@@ -101,4 +101,5 @@ def clock_time(value: float) -> str:
 
 def one_line(text: str) -> str:
     """Text from a file, fit for a screen: one line, without the control characters that would steer a terminal."""
-    return "".join(c for c in " ".join(text.split()) if c.isprintable())
+    joined = " ".join(text.split())
+    return joined if joined.isprintable() else "".join(c for c in joined if c.isprintable())

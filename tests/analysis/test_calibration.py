@@ -13,10 +13,9 @@ import pytest
 from dlbench.analysis.calibration import Calibration, Drift, Noise, estimate, load
 from dlbench.analysis.compare import CaseVerdict, Comparison, compare
 from dlbench.analysis.judge import Verdict, rank_tests
-from dlbench.analysis.table import Results, as_frame, by_case
+from dlbench.analysis.table import Results, by_case
 from dlbench.core.errors import ResultFileError
 from dlbench.core.model import Measurement, Status
-from dlbench.core.schema import BY_NAME
 from dlbench.core.summary import Rounds, per_round, summarise
 
 TEN = (1.00, 1.01, 0.99, 1.02, 0.98, 1.005, 0.995, 1.015, 0.985, 1.001)
@@ -29,7 +28,7 @@ def runs(*measurements: Sequence[Measurement]) -> Results:
         f"run{number}": {"provenance": {"utc": f"2026-01-{number + 1:02}T12:00:00+00:00"}} for number in range(len(measurements))
     }
     rows = [summarise(each) | {"case.run": name} for name, each in cases]
-    return Results(as_frame(rows, BY_NAME), tuple(per_round(each) for _, each in cases), (), environments)
+    return Results(tuple(rows), tuple(per_round(each) for _, each in cases), (), environments)
 
 
 def timed(factor: float, case: made_up.Case = ONE, rounds: Sequence[float] = TEN) -> list[Measurement]:

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from dlbench.analysis.compare import CaseVerdict, Comparison, compare, compare_by
 from dlbench.analysis.judge import Verdict, detectable, judge, rank_tests, rounds_needed, together
-from dlbench.analysis.table import Results, as_frame, by_case
+from dlbench.analysis.table import Results, by_case
 from dlbench.core.model import Measurement, Memory
-from dlbench.core.schema import BY_NAME
 from dlbench.core.stats import holm
 from dlbench.core.summary import Rounds, per_round, summarise
 from dlbench.core.thresholds import Thresholds
@@ -28,7 +27,8 @@ TEN = (1.00, 1.01, 0.99, 1.02, 0.98, 1.005, 0.995, 1.015, 0.985, 1.001)
 def several(runs: Mapping[str, Sequence[Measurement]]) -> Results:
     cases = [(name, each) for name, measurements in runs.items() for each in by_case(measurements)]
     rows = [summarise(each) | {"case.run": name} for name, each in cases]
-    return Results(as_frame(rows, BY_NAME), tuple(per_round(each) for _, each in cases), (), {name: {} for name in runs})
+    columns = dict.fromkeys(name for row in rows for name in row)
+    return Results(tuple({**columns, **row} for row in rows), tuple(per_round(each) for _, each in cases), (), {name: {} for name in runs})
 
 
 def results(measurements: Sequence[Measurement], name: str = "run") -> Results:
@@ -185,7 +185,7 @@ def test_an_unsteady_row_is_inconclusive_at_most(factor: float, alone: str) -> N
 
 def test_a_throttled_row_is_inconclusive_at_most() -> None:
     base, new = results(scaled(1), "base"), results(scaled(2), "new")
-    new.frame["flag.throttled"] = True
+    new.rows[0]["flag.throttled"] = True
     assert only(compare(base, new)).note.startswith("throttled in the new file; ")
 
 

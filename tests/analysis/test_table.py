@@ -64,9 +64,9 @@ def test_a_parameter_of_several_kinds_becomes_text(tmp_path: Path) -> None:
     assert list(frame["param.size"]) == ["1", "large", "true"]
 
 
-def test_an_integer_beyond_64_bits_becomes_text(tmp_path: Path) -> None:
+def test_an_integer_beyond_64_bits_becomes_a_float(tmp_path: Path) -> None:
     frame = read(made_up.write(tmp_path / "run.jsonl", [made_up.ended(made_up.case(n=10**30), Status.OOM, "too large")]))
-    assert list(frame["param.n"]) == [str(10**30)]
+    assert (list(frame["param.n"]), list(frame["case.id"])) == ([1e30], [f"train_step[n={10**30}]@cpu"])
 
 
 def test_the_target_of_the_file_decides_what_is_noisy(tmp_path: Path) -> None:
