@@ -70,6 +70,8 @@ def command(
         raise UsageError("--across-machines is for several files; leave it out with --by")
     if by and calibration:
         raise UsageError("--calibration is for files of several occasions; leave it out with --by")
+    if across_machines and calibration:
+        raise UsageError("--calibration is the noise of one machine; leave it out with --across-machines")
     if not by and not new:
         raise UsageError("there is nothing to compare BASE with; give a NEW file, or --by COLUMN")
     given = parse_thresholds(thresholds)
@@ -95,11 +97,13 @@ def command(
         first, *others = results.environments
         different, notes = _machines(results, first, others, across_machines)
         notes += _thresholds(results, first, others)
-        noise, path = _calibration(results, first, calibration)
+        noise, path = _calibration(results, first, calibration) if different != {*others} else (None, None)
         notes.append(occasions(noise, path))
         one = results.of_run(first)
         comparisons = [
-            compare(one, results.of_run(name), across_machines=name in different, given=given, calibration=noise) for name in others
+            compare(one, results.of_run(name), across_machines=apart, given=given, calibration=None if apart else noise)
+            for name in others
+            for apart in (name in different,)
         ]
     return conclude(comparisons, [*results.notes, *notes], wanted)
 

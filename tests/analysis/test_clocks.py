@@ -7,6 +7,7 @@ import made_up
 import pytest
 
 from dlbench.analysis.clocks import clock_difference, read_clocks
+from dlbench.core.conditions import RoundState
 from dlbench.core.store import load
 
 
@@ -26,6 +27,16 @@ def test_the_clocks_after_the_run_are_read(tmp_path: Path) -> None:
         "cpu": {"clock_hz": [2.1e9]},
         "cuda:0": {"clock_sm_hz": [1.98e9], "clock_memory_hz": [3.2e9]},
     }
+
+
+def test_the_clocks_after_each_round_go_before_those_after_the_run(tmp_path: Path) -> None:
+    states = [
+        RoundState(number, 10.0, None, None, before=accelerator(clock_sm_hz=3e8), after=accelerator(clock_sm_hz=hz))
+        for number, hz in enumerate((1.98e9, 1.965e9))
+    ]
+    measured = made_up.rounds_of(made_up.case(n=1), [[1.0], [1.0]])
+    path = made_up.write(tmp_path / "run.jsonl", measured, states=states, state=accelerator(clock_sm_hz=3e8))
+    assert read_clocks(load(path)) == {"cuda:0": {"clock_sm_hz": [1.98e9, 1.965e9]}}
 
 
 @pytest.mark.parametrize(

@@ -447,6 +447,15 @@ def test_a_calibration_of_this_machine_is_found_and_allowed_for(folder: Folder) 
     )
 
 
+def test_a_calibration_says_nothing_of_two_machines(folder: Folder) -> None:
+    folder.write("base", timed(ONE), environment=environment(cpu=MACHINE))
+    folder.write("new", timed(ONE, 1.2), environment=environment(cpu="Intel Xeon"))
+    calibrated(folder)
+    done = folder.compare("--across-machines")
+    assert (done.code, done.out.splitlines()[-1]) == (0, "1 slower; exit 0")
+    assert "is not known" in done.err
+
+
 def test_a_calibration_is_given_by_its_file(folder: Folder) -> None:
     folder.write("base", timed(ONE))
     folder.write("new", timed(ONE, 1.2))
@@ -526,6 +535,11 @@ def test_options_that_make_no_sense_are_2_and_one_sentence(folder: Folder, argum
             ("base.jsonl",),
             ("--by", "dtype", "--calibration", "m.json"),
             "--calibration is for files of several occasions; leave it out with --by",
+        ),
+        (
+            ("base.jsonl", "new.jsonl"),
+            ("--across-machines", "--calibration", "m.json"),
+            "--calibration is the noise of one machine; leave it out with --across-machines",
         ),
         (("base.jsonl",), ("--by", "dtype", "--across-machines"), "--across-machines is for several files; leave it out with --by"),
     ],
