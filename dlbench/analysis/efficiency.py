@@ -67,7 +67,7 @@ def scaling(results: Results) -> list[Row]:
     The base of a case is the ``ok`` row of the same file, device, precision and work at one rank; of several the one most alike. Cases
     without synchronisation serve to tell what synchronising costs, and have no row of their own.
     """
-    columns = [name for name in identifying(results.frame) if name not in ("case.threads", "case.math")]
+    columns = [name for name in identifying(results.columns) if name not in ("case.threads", "case.math")]
     steps = [each for each in entries(results) if _ranks(each) and each.row["case.workload"] != COLLECTIVE]
     rows = [_row(each, steps, columns, results.environments) for each in steps if each.row.get("param.synchronise") is not False]
     first = {row["scaling.work"]: number for number, row in reversed(list(enumerate(rows)))}
