@@ -66,7 +66,7 @@ def paths(record):
         st.tuples(st.just(2), st.sampled_from(list(paths(ROUND))), json_values),
     )
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_any_value_anywhere(tmp_path_factory, change):
     records = [HEADER, ROW, ROUND]
     number, path, value = change

@@ -8,7 +8,7 @@ from typing import Any
 
 import made_up
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dlbench.analysis import exportable, interchange
@@ -137,7 +137,6 @@ json_values = st.recursive(
     parameter=st.floats() | st.text(max_size=5),
     environment=st.dictionaries(st.sampled_from(["identity", "stack", "state", "provenance"]), json_values, max_size=4),
 )
-@settings(deadline=None)
 def test_whatever_a_file_holds_is_exported_as_json_or_left_out(blocks: Any, items: Any, parameter: Any, environment: Any) -> None:
     run = run_of(made_up.rounds_of(made_up.case("w", p=parameter), blocks, items=items), {"environment": environment, "dlbench": parameter})
     cases, _ = exportable.split(run)

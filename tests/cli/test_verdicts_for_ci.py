@@ -8,7 +8,7 @@ from pathlib import Path
 import front_door
 import made_up
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from test_compare_command import ONE, PAGE, TEN, WIDE, Folder, environment, timed
 
@@ -194,7 +194,6 @@ def as_the_runner_reads(line: str) -> tuple[str, dict[str, str], str]:
 
 
 @given(st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S")), min_size=1), st.text())
-@settings(deadline=None)
 def test_whatever_a_case_is_called_the_runner_reads_it_back(name: str, note: str) -> None:
     (line,) = github.annotations([comparison([slower(name, note=note)])])
     assert "\n" not in line
@@ -205,7 +204,6 @@ def test_whatever_a_case_is_called_the_runner_reads_it_back(name: str, note: str
 
 
 @given(st.text(), st.text(), st.integers(1, 3))
-@settings(deadline=None)
 def test_whatever_a_file_holds_is_inert_in_the_summary(name: str, note: str, comparisons: int) -> None:
     text = github.step_summary([comparison([slower(name, note=note)], name)] * comparisons, "1 slower; exit 3", [note], 1 << 20)
     assert len(text.splitlines()) == 2 + 6 * comparisons + 1

@@ -32,7 +32,6 @@ DISTINCT = st.lists(st.integers(0, 1000), min_size=2, max_size=9, unique=True)
 
 
 @given(DISTINCT, st.data())
-@settings(deadline=None)
 def test_p_is_that_of_all_permutations(values: list[int], data: st.DataObject) -> None:
     cut = data.draw(st.integers(1, len(values) - 1))
     assert rank_test_p(values[:cut], values[cut:]) == pytest.approx(p_by_permutation(values[:cut], values[cut:]), rel=1e-12)
@@ -48,7 +47,7 @@ def broken_ties(base: Sequence[int], other: Sequence[int]) -> list[float]:
 
 
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=3), st.lists(st.integers(0, 2), min_size=1, max_size=3))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_ties_are_broken_towards_no_difference(base: list[int], other: list[int]) -> None:
     assert rank_test_p(base, other) == pytest.approx(broken_ties(base, other)[-1], rel=1e-12)
 
