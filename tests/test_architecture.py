@@ -67,6 +67,7 @@ ANALYSIS = [
     "sides",
     "selftest",
     "sentences",
+    "fleet",
     "scaling_text",
     "terminal",
     "compare_terminal",

@@ -77,7 +77,7 @@ class Results:
 
 
 def read(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> "pd.DataFrame":
-    """Return one result file or several as a tidy table; see `core.schema` for the columns, in base units.
+    """Return one result file or several, or a folder of them, as a tidy table; see `core.schema` for the columns, in base units.
 
     ``param.*`` has the parameters (precision and mode are ``case.dtype`` and ``case.mode`` only) and ``value.*`` what
     single workloads report. Warns where a file is incomplete; raises ResultFileError where one can't be read.
@@ -97,11 +97,27 @@ class Map(Protocol):
         ...
 
 
+def files_in(paths: Sequence[Path]) -> list[Path]:
+    """Return files as they are, and in place of each folder the result files in it that were not given by themselves, by name.
+
+    Raises UsageError for a folder without any.
+    """
+    given = {path.resolve() for path in paths}
+    found: list[Path] = []
+    for path in paths:
+        inside = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
+        if not inside:
+            raise UsageError(f"{path} is a folder without a result file; give one that holds .jsonl files of dlbench run")
+        found += [each for each in inside if not path.is_dir() or each.resolve() not in given]
+    return found
+
+
 def collect(paths: Sequence[Path], each: Map = map) -> Results:
     """Read files into one table, with what each round gave beside it; ``each`` reads them, one after the other or side by side.
 
-    Raises ResultFileError where one can't be read, UsageError where one is given twice.
+    A folder stands for the result files in it. Raises ResultFileError where one can't be read, UsageError where one is given twice.
     """
+    paths = files_in(paths)
     files = list(each(_read_one, paths, _names(paths)))
     columns = [name for file in files for row in file.rows[:1] for name in row]
     return Results(

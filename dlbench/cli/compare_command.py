@@ -29,7 +29,7 @@ _LARGE = 1 << 26  # bytes; below, starting processes costs more than it saves
 
 @click.command("compare")
 @click.argument("base", type=click.Path(path_type=Path))
-@click.argument("new", metavar="[NEW]...", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("new", metavar="[NEW|FOLDER]...", nargs=-1, type=click.Path(path_type=Path))
 @threshold_option("10% of time, with --by 3%, and 5% of memory")
 @click.option("--by", metavar="COLUMN", help="Compare rows within BASE that differ in it: device, dtype, mode, batch, param.layout, …")
 @click.option(
@@ -55,9 +55,9 @@ def command(
 ) -> ExitCode:
     """A verdict for every case of BASE and NEW: slower, faster, same, or more than the data can tell.
 
-    Each NEW is compared with BASE on its own. A round is one value, the test is exact, and it is corrected for the number of
-    cases; docs/compare.md has the rule. Ends with 3 if anything is slower, 5 if a case failed or is missing, and 4 if nothing could
-    have been called slower.
+    Each NEW, and each file of a FOLDER, is compared with BASE on its own. A round is one value, the test is exact, and it is corrected
+    for the number of cases; docs/compare.md has the rule. Ends with 3 if anything is slower, 5 if a case failed or is missing, and 4 if
+    nothing could have been called slower.
 
     \b
       dlbench compare before.jsonl after.jsonl
@@ -72,6 +72,8 @@ def command(
         raise UsageError("--calibration is for files of several occasions; leave it out with --by")
     if across_machines and calibration:
         raise UsageError("--calibration is the noise of one machine; leave it out with --across-machines")
+    if base.is_dir():
+        raise UsageError(f"{base} is a folder, and BASE is one file; for which of its files stand out: dlbench show {base}")
     if not by and not new:
         raise UsageError("there is nothing to compare BASE with; give a NEW file, or --by COLUMN")
     given = parse_thresholds(thresholds)
@@ -81,10 +83,11 @@ def command(
     from dlbench.analysis.compare import compare, compare_by
     from dlbench.analysis.compare_terminal import occasions
     from dlbench.analysis.sides import any_sides, are_sides, compare_sides
-    from dlbench.analysis.table import collect
+    from dlbench.analysis.table import collect, files_in
 
-    with _side_by_side((base, *new)) as each:
-        results = collect((base, *new), each)
+    files = files_in((base, *new))
+    with _side_by_side(files) as each:
+        results = collect(files, each)
     notes: list[str] = []
     if by and by.removeprefix("case.") == "run" and are_sides(results):
         comparisons = [compare_sides(results, given=given)]
@@ -97,6 +100,7 @@ def command(
         first, *others = results.environments
         different, notes = _machines(results, first, others, across_machines)
         notes += _thresholds(results, first, others)
+        notes += fleet_notes(results) if any(path.is_dir() for path in new) else []
         noise, path = _calibration(results, first, calibration) if different != {*others} else (None, None)
         notes.append(occasions(noise, path))
         one = results.of_run(first)
@@ -178,6 +182,22 @@ def side_notes(results: "Results") -> list[str]:
     if found := differences(base, new, ("side", "identity", "stack")):
         return [one_line(f"the sides differ, a against b: {'; '.join(found)}")]
     return ["nothing that is recorded differs between the sides: if nothing does at all, slower and faster are false alarms"]
+
+
+def fleet_notes(results: "Results") -> list[str]:
+    """Say which files stand out among those of the same kind of machine, and which differ from most of them in machine or software."""
+    from dlbench.analysis.fleet import kinds, sentences
+    from dlbench.harness.environment import differences
+
+    found = kinds(results)
+    notes = sentences(found)
+    for kind in found:
+        keys = {run: (_key(results, run, "machine_key"), _key(results, run, "stack_key")) for run in kind.runs}
+        usual = max(kind.runs, key=lambda run: list(keys.values()).count(keys[run]))
+        for run in kind.runs:
+            if told := differences(results.environments[usual], results.environments[run]):
+                notes.append(one_line(f"{run} is not as {usual} and {'most' if len(kind.runs) > 2 else 'its kind'}: {'; '.join(told)}"))
+    return notes
 
 
 def _machines(results: "Results", base: str, others: Sequence[str], across_machines: bool) -> tuple[set[str], list[str]]:

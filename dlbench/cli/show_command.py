@@ -21,7 +21,7 @@ _LEAST = 80
 
 
 @click.command("show")
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("files", metavar="FILE|FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--by", metavar="COLUMN", help="Pair the rows that differ in it: device, dtype, mode, run, batch, threads, param.layout, …")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True, help="What to write to stdout.")
 def command(files: tuple[Path, ...], by: str | None, form: str) -> None:
@@ -29,21 +29,26 @@ def command(files: tuple[Path, ...], by: str | None, form: str) -> None:
 
     With a CPU and an accelerator among the rows, the table also says how many times as fast that is: on the same
     case, and each at its own best batch and precision. Ratios come with intervals and never with a verdict.
-    With cases of several ranks it says what more devices bring; --by ranks says that alone.
+    With cases of several ranks it says what more devices bring; --by ranks says that alone. Of a folder of result files it
+    also says which stand out among those of the same kind of machine.
 
     \b
       dlbench show run.jsonl
       dlbench show cpu.jsonl gpu.jsonl --by device
+      dlbench show results/fleet
       dlbench show run.jsonl --by dtype --format csv
     """
     # Here and not at the top: pandas takes longer to import than help may take.
     from dlbench.analysis.sides import are_sides
     from dlbench.analysis.table import collect
-    from dlbench.cli.compare_command import side_notes
+    from dlbench.cli.compare_command import fleet_notes, side_notes
 
     results = collect(files)
     write_results(results, by, form)
-    for note in (*results.notes, *(side_notes(results) if are_sides(results) else ())):
+    notes = [*results.notes, *(side_notes(results) if are_sides(results) else ())]
+    if any(path.is_dir() for path in files):
+        notes += fleet_notes(results)
+    for note in notes:
         click.echo(f"note: {note}", err=True)
 
 

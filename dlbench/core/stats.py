@@ -151,7 +151,7 @@ def rank_test_p(base: Sequence[float], other: Sequence[float]) -> float:
     return _two_sided_p(len(base), len(other))[min(pairs - below, pairs - above, pairs // 2)]
 
 
-_MAD_TO_SD = 1 / statistics.NormalDist().inv_cdf(0.75)
+MAD_TO_SD = 1 / statistics.NormalDist().inv_cdf(0.75)
 """What makes the median absolute deviation of normal values their standard deviation."""
 
 
@@ -165,7 +165,7 @@ def variance_between(groups: Sequence[Sequence[float]]) -> float:
     """
     medians = [statistics.median(group) for group in groups]
     within = [
-        math.pi / 2 / len(group) * (_MAD_TO_SD * statistics.median(abs(value - middle) for value in group)) ** 2
+        math.pi / 2 / len(group) * (MAD_TO_SD * statistics.median(abs(value - middle) for value in group)) ** 2
         for group, middle in zip(groups, medians, strict=True)
     ]
     return statistics.variance(medians) - statistics.fmean(within)
