@@ -10,11 +10,19 @@ import front_door
 _START = """
 import os, sys, torch
 import torch.distributed as dist
-from dlbench.harness.ranks import Member
+from dlbench.harness.ranks import Member, control_group
 
 torch.set_num_threads(1)
 rank, size, file = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-Member(rank, rank, size, dist.FileStore(file, size)).join("gloo", torch.device("cpu"))
+Member(rank, size, dist.FileStore(file, size)).join("gloo", torch.device("cpu"))
+"""
+
+# A group that is still there when the interpreter ends may end the process with an abort, and one that is gone, the others' last words.
+_END = """
+if dist.is_initialized():
+    dist.barrier(control_group())
+sys.stdout.flush()
+os._exit(0)
 """
 
 
@@ -24,7 +32,7 @@ def run_ranks(script: str, folder: Path, size: int = 2, timeout_s: float = 100) 
     A rank that fails is an error with what it said. ``folder`` is an empty one of the test's own.
     """
     program = folder / "script.py"
-    program.write_text(_START + script)
+    program.write_text(_START + script + _END)
     command = [sys.executable, "-W", "error", str(program)]
     environment = front_door.environment(
         OMP_NUM_THREADS="1", PYTHONPATH=os.pathsep.join([str(front_door.ROOT), str(front_door.ROOT / "tests")])

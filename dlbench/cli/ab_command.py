@@ -21,9 +21,10 @@ from dlbench.core.errors import DeviceFault, ExitCode
 from dlbench.core.model import CONFIRMING
 from dlbench.core.stats import rounds_for_gate
 from dlbench.harness.host import Host, greet
+from dlbench.harness.hosts import Isolation, default_isolation, layout_seed
 from dlbench.harness.interruption import Interruption
 from dlbench.harness.planning import workload_names
-from dlbench.harness.runner import Isolation, Settings, default_isolation, layout_seed
+from dlbench.harness.runner import Settings
 from dlbench.harness.selection import compile_expression
 from dlbench.harness.side import Side, Task
 from dlbench.harness.suite import load_all

@@ -20,8 +20,9 @@ from dlbench.core.model import Status
 from dlbench.core.store import load
 from dlbench.core.units import clock_time
 from dlbench.harness.host import Host, greet
+from dlbench.harness.hosts import default_isolation, layout_seed
 from dlbench.harness.interruption import Interruption
-from dlbench.harness.runner import Settings, default_isolation, layout_seed
+from dlbench.harness.runner import Settings
 from dlbench.harness.side import Side, Task
 
 if TYPE_CHECKING:

@@ -19,8 +19,9 @@ from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.fitness import Finding, Fitness
 from dlbench.core.store import load
 from dlbench.harness.host import Host, greet
+from dlbench.harness.hosts import default_isolation, layout_seed
 from dlbench.harness.interruption import Interruption
-from dlbench.harness.runner import Settings, default_isolation, layout_seed
+from dlbench.harness.runner import Settings
 from dlbench.harness.side import Side, Task
 
 SUITE = "noise"

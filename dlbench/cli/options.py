@@ -55,7 +55,7 @@ def planning_options(command: Command) -> Command:
 
 def measuring_options(rounds: str, budget: str) -> Callable[[Command], Command]:
     """Add -o, --rounds, --budget, --timeout, --seed and --isolation; what rounds and budget do is the command's to say."""
-    from dlbench.harness.runner import Isolation
+    from dlbench.harness.hosts import Isolation
 
     isolation = "What a CPU case gets: a fork, a new interpreter (spawn), or none of its own (default: fork on Linux, else spawn)."
     decorators = (

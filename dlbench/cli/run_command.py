@@ -1,8 +1,11 @@
 """``dlbench run``: plan, measure round after round into one file, and print who wins."""
 
+import os
 import secrets
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -15,8 +18,10 @@ from dlbench.core.errors import DeviceFault, ExitCode, UsageError
 from dlbench.core.model import Status
 from dlbench.core.store import load
 from dlbench.harness.host import Host, greet
+from dlbench.harness.hosts import Isolation, default_isolation, layout_seed
 from dlbench.harness.interruption import Interruption
-from dlbench.harness.runner import Isolation, Settings, default_isolation, layout_seed
+from dlbench.harness.machines import Offer, Place, gathered, serve
+from dlbench.harness.runner import Settings
 from dlbench.harness.side import Side, Task
 
 DEFAULT_SUITE = "quick"
@@ -66,6 +71,9 @@ def command(
     if resume and any(others):
         raise UsageError("--resume goes on with what the file planned; beside it only --budget, --timeout and --format can be given")
     changes = {"rounds": rounds, "max_rounds": rounds, "budget_s": budget, "timeout_s": timeout}
+    place = Place.of_torchrun(os.environ)
+    if resume and place:
+        raise UsageError("--resume goes on with a run on one machine; give it without torchrun")
     unfinished = load(resume) if resume else None
     if unfinished:
         seed = unfinished.header.get("seed", 0)
@@ -82,6 +90,9 @@ def command(
         interruption = stack.enter_context(Interruption())
         # Never the one that forks: this one meets the accelerators, and neither CUDA nor OpenMP survives a fork.
         host = stack.enter_context(Host("stay", threads, layout_seed(seed, 0), interruption))
+        if place and place.number:
+            return _take_part(place, greet(host, plugins, (), threads), device_words, threads, interruption)
+        machines = stack.enter_context(gathered(place)) if place else ()
         if unfinished:
             session = sessions.go_on(unfinished, greet(host, plugins, (), threads), changes, threads)
         else:
@@ -96,7 +107,7 @@ def command(
             if dry_run:
                 write_plan(plan, form)
                 return ExitCode.OK
-            side = Side({device.id: device.name for device in plan.devices}, plugins)
+            side = Side({device.id: device.name for device in plan.devices}, plugins, machines=machines)
             tasks = [Task(case, side) for case in plan.cases]
             policy = sessions.policy_for(plan, changes, len(tasks) if gate else None)
             session = sessions.start(
@@ -107,8 +118,19 @@ def command(
                 include_absent=not device_words,
                 plugins=plugins,
                 output=output,
+                machines=[machine.environment for machine in machines],
             )
         return _measure(session, host, interruption, form)
+
+
+def _take_part(place: Place, hello: Mapping[str, Any], device_words: Sequence[str], threads: int, interruption: Interruption) -> ExitCode:
+    """Start ranks here for the first of several machines, which plans, measures and writes."""
+    from dlbench.harness import devices, environment
+
+    chosen = devices.select(devices.describe(hello), device_words)
+    click.echo(f"machine {place.number} of {place.count - 1} beside the first, {place.host}, which writes the results", err=True)
+    serve(place, Offer({device.id: device.name for device in chosen}, threads, environment.fingerprint(hello, chosen)), interruption)
+    return ExitCode(128 + interruption.requested) if interruption.requested else ExitCode.OK
 
 
 def _measure(session: sessions.Session, host: Host, interruption: Interruption, form: str) -> ExitCode:

@@ -58,8 +58,13 @@ def start(
     plugins: Sequence[str],
     output: Path | None,
     sides: Mapping[str, Any] | None = None,
+    machines: Sequence[Mapping[str, Any]] = (),
 ) -> Session:
-    """Make the session of a new run. ``sides``: of an A/B, what the header says of each side; the software is then a side's."""
+    """Make the session of a new run.
+
+    ``sides``: of an A/B, what the header says of each side; the software is then a side's. ``machines``: the environments of others that
+    take part.
+    """
     name = default_name(planned.suites)
     path = output or Path("results") / (f"ab-{name}" if sides else name)
     where = environment.fingerprint(planned.hello, planned.devices)
@@ -78,6 +83,7 @@ def start(
         "devices": [device.to_json() for device in planned.devices],
         "environment": where,
         **({"sides": sides} if sides else {}),
+        **({"machines": list(machines)} if machines else {}),
     }
     return Session(tuple(tasks), settings, planned.devices, lambda: ResultWriter.create(path, header))
 
@@ -98,6 +104,8 @@ def go_on(run: RunFile, hello: Mapping[str, Any], changes: Mapping[str, Any], th
             f"{run.path} is an A/B, which can't be resumed: its sides may not be what they were, and are compared because they were "
             "measured in turn; start dlbench ab again"
         )
+    if "machines" in header:
+        raise UsageError(f"{run.path} was measured on several machines, and such a run can't be resumed; start it again")
     try:
         suites = [Suite.from_json(suite) for suite in header["suites"]]
         signatures = {each["name"]: Signature.from_json(each) for each in hello["signatures"]}

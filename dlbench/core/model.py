@@ -147,6 +147,12 @@ class Case:
         return cls(f"{signature.name}[{','.join(shown)}]@{device}", suite, signature.name, full, device)
 
     @property
+    def ranks(self) -> int | None:
+        """In how many processes it runs, where its workload has a parameter of that name; None: in one, which knows of no others."""
+        ranks = self.params.get("ranks")
+        return ranks if type(ranks) is int else None
+
+    @property
     def key(self) -> str:
         """The id without the device: the same work, wherever it runs."""
         return self.id.rsplit("@", 1)[0]

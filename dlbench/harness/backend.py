@@ -25,6 +25,9 @@ class Backend(ABC):
     warmup_s: ClassVar[float] = 0.5
     warmup_calls: ClassVar[int] = 10
 
+    collectives: ClassVar[str | None] = None
+    """What several of them, each in a process of its own, talk through: a backend of torch.distributed; None where there is none."""
+
     @abstractmethod
     def count(self) -> int:
         """Return how many there are."""
@@ -75,6 +78,7 @@ class Cpu(Backend):
     block_s = 0.002
     warmup_s = 0.2
     warmup_calls = 2
+    collectives = "gloo"
 
     def count(self) -> int:
         """Return 1: all cores together are one device."""
@@ -97,6 +101,7 @@ class Cuda(Backend):
     """NVIDIA through CUDA, and AMD through ROCm, which torch calls cuda too."""
 
     kind = "cuda"
+    collectives = "nccl"
 
     def count(self) -> int:
         """Return how many are visible."""
@@ -182,6 +187,7 @@ class Xpu(Backend):
     """Intel GPUs."""
 
     kind = "xpu"
+    collectives = "xccl"
 
     def count(self) -> int:
         """Return how many are visible."""

@@ -29,19 +29,21 @@ def die_with_parent(groups: list[int]) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def watch_lifeline(lifeline: int) -> None:
-    """End this process and its group at the end of file of a pipe whose other end only the top process holds.
+def watch_lifeline(lifeline: int, hand_on: int | None = None) -> None:
+    """End this process and its group at the end of file of a pipe, or a socket, whose other end only the top process holds.
 
     It works on every system, while the main thread is inside an operation of torch, and when a process in between is gone.
+    ``hand_on``: a pipe that gets what comes before the end.
     """
-    threading.Thread(target=_wait_for_end, args=(lifeline,), daemon=True, name="lifeline").start()
+    threading.Thread(target=_wait_for_end, args=(lifeline, hand_on), daemon=True, name="lifeline").start()
 
 
-def _wait_for_end(lifeline: int) -> None:
+def _wait_for_end(lifeline: int, hand_on: int | None) -> None:
     # Blocked in read(2), without the interpreter's lock: it costs the measurement nothing.
     with suppress(OSError):
-        while os.read(lifeline, 1):
-            pass
+        while data := os.read(lifeline, 1 << 16):
+            if hand_on is not None:
+                os.write(hand_on, data)
     os.killpg(0, signal.SIGKILL)
 
 

@@ -21,7 +21,6 @@ from dlbench.core.errors import Interrupted, WorkerError
 from dlbench.harness import processor
 from dlbench.harness.interruption import Interruption
 
-# This dlbench and nothing beside it, wherever it lies: its folder may hold the packages of another interpreter, torch among them.
 _START = """
 import sys
 if sys.version_info < (3, 11):
@@ -32,11 +31,13 @@ import importlib.util
 spec = importlib.util.spec_from_file_location("dlbench", {package!r})
 sys.modules["dlbench"] = package = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(package)
+"""
+_WORKER = """
 from dlbench.harness.worker import main
 main()
 """
 _LEAST_TORCH = (2, 6)
-_START_S = 120.0
+START_S = 120.0
 """Patience for importing torch and meeting the devices, on a cold disk too; no case is under way then."""
 _TRACEBACK = ("File ", "Current thread", "Thread ", "Stack ", "Extension modules", "<no Python frame>")
 
@@ -69,7 +70,9 @@ class Ending:
     how: Literal["replied", "died", "deadline", "interrupted"]
     reply: dict[str, Any] | None = None
     sentence: str = ""
-    """Of what a process died, with the last of what it said."""
+    """Of what a process died, with the last of what it said; at the deadline, where its ranks were."""
+    who: str = "its process"
+    """Which died."""
 
 
 class Host:
@@ -88,11 +91,10 @@ class Host:
         self._replies, reply_write = os.pipe()
         lifeline_read, self._lifeline = os.pipe()
         handed = (request_read, reply_write, lifeline_read)
-        code = _START.format(package=str(Path(dlbench.__file__).resolve()), imports_from_folder=interpreter.imports_from_folder)
         try:
             # Its own session, so that Ctrl-C at the terminal reaches only the parent, which decides.
             self._process = subprocess.Popen(
-                [interpreter.python, "-c", code, mode, *map(str, handed)],
+                [interpreter.python, "-c", start_code(_WORKER, interpreter), mode, *map(str, handed)],
                 stdin=subprocess.DEVNULL,
                 stdout=self._said,
                 stderr=self._said,
@@ -119,18 +121,18 @@ class Host:
     def __exit__(self, *_: object) -> None:
         self.end()
 
-    def ask(self, request: dict[str, Any], deadline_s: float = _START_S) -> Ending:
+    def ask(self, request: dict[str, Any], deadline_s: float = START_S) -> Ending:
         """Send one request and wait for its end: a reply, the death of its process, the deadline, or Ctrl-C.
 
         After anything but a reply the process that did the request is gone, with its group.
         """
         self._said_before = os.fstat(self._said.fileno()).st_size
         try:
-            _write(self._requests, json.dumps(request).encode() + b"\n")
+            write(self._requests, json.dumps(request).encode() + b"\n")
         except BrokenPipeError:
             return self._dead("")
         # The request waits while this process still imports torch; its own clock starts when it begins.
-        deadline = time.monotonic() + _START_S
+        deadline = time.monotonic() + START_S
         reply: dict[str, Any] | None = None
         while True:
             message = self._next_message(deadline)
@@ -156,8 +158,8 @@ class Host:
             os.close(descriptor)
         self._requests = -1
         if self._case_pid:
-            _kill_group(self._case_pid)
-        _kill_group(self._process.pid)
+            kill_group(self._case_pid)
+        kill_group(self._process.pid)
         self._process.wait()
         self._said.close()
 
@@ -185,7 +187,7 @@ class Host:
         if self.mode == "stay" or self._case_pid is None:
             self.end()
             return Ending(how)
-        _kill_group(self._case_pid)
+        kill_group(self._case_pid)
         self._case_pid = None
         grace = time.monotonic() + 10.0
         while how == "deadline" and not isinstance(message := self._next_message(grace), str):
@@ -200,14 +202,8 @@ class Host:
         return Ending("died", sentence=sentence)
 
     def _cause(self, code: int) -> str:
-        """Put an exit code into words, with the last line that the process wrote since the request."""
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code} and no result"
         # pread, because the process shares this file's offset and goes on writing there.
-        said = os.pread(self._said.fileno(), 1 << 16, self._said_before).decode(errors="replace")
-        lines = [line.strip() for line in said.splitlines() if line.strip()]
-        # The traceback that faulthandler prints names files of this machine; its heading is what helps.
-        last = next((line[:300] for line in reversed(lines) if not line.startswith(_TRACEBACK)), "")
-        return f"{how}; it said: {last}" if last else how
+        return fate(code, os.pread(self._said.fileno(), 1 << 16, self._said_before).decode(errors="replace"))
 
 
 def greet(host: Host, plugins: Sequence[str], workloads: Sequence[str], threads: int, not_from: Path | None = None) -> dict[str, Any]:
@@ -251,12 +247,31 @@ def own_variables(threads: int, seed: int) -> dict[str, str]:
     }
 
 
-def _kill_group(pid: int) -> None:
+def start_code(rest: str, interpreter: Interpreter) -> str:
+    """Return Python for an interpreter that finds this dlbench and nothing beside it, wherever it lies, and then does the rest.
+
+    Its folder may hold the packages of another interpreter, torch among them.
+    """
+    return _START.format(package=str(Path(dlbench.__file__).resolve()), imports_from_folder=interpreter.imports_from_folder) + rest
+
+
+def fate(code: int, said: str) -> str:
+    """Put an exit code into words, with the last line that the process wrote."""
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code} and no result"
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    # The traceback that faulthandler prints names files of this machine; its heading is what helps.
+    last = next((line[:300] for line in reversed(lines) if not line.startswith(_TRACEBACK)), "")
+    return f"{how}; it said: {last}" if last else how
+
+
+def kill_group(pid: int) -> None:
+    """Kill a process with its group, if they are still there."""
     for kill in (os.killpg, os.kill):  # a child that had no time to make its own group is ended by itself
         with suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.SIGKILL)
 
 
-def _write(descriptor: int, data: bytes) -> None:
+def write(descriptor: int, data: bytes) -> None:
+    """Write all of it to a pipe. Raises BrokenPipeError where nobody reads there any more."""
     while data:
         data = data[os.write(descriptor, data) :]

@@ -164,6 +164,8 @@ def _cases(
     for suite in suites:
         for bench in suite.benches:
             where = _resolved(bench.devices or suite.devices, devices, include_absent)
+            if signatures[bench.workload].parameter("ranks"):
+                where = _first_of_each_kind(where)
             grid = _Grid.of(suite.name, signatures[bench.workload], bench.axes, where)
             # Asking the few grids that can share a case instead of remembering every id: a million ids would take 150 MB.
             rivals = [each for each in earlier if each.overlaps(grid)]
@@ -220,6 +222,11 @@ def _resolved(wanted: Sequence[str], present: Sequence[str], include_absent: boo
         meant = [device for device in present if word in (device, device.partition(":")[0])]
         found.update(dict.fromkeys(meant or ([word] if include_absent else [])))
     return tuple(found)
+
+
+def _first_of_each_kind(devices: Sequence[str]) -> tuple[str, ...]:
+    """Return the devices that stand for all of their kind in the cases of several ranks, which compute on as many as they have ranks."""
+    return tuple({device.partition(":")[0]: device for device in reversed(devices)}.values())[::-1]
 
 
 def _shown(value: Value | None) -> str | None:

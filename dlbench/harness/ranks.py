@@ -1,6 +1,5 @@
 """Cases of several ranks: how a process joins the others, and the one clock that all of them read."""
 
-import os
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -30,23 +29,25 @@ def control_group() -> "dist.ProcessGroup":
 class Member:
     """This process as one of the ranks that torchrun has started."""
 
-    def __init__(self, rank: int, local_rank: int, size: int, store: Any) -> None:
+    def __init__(self, rank: int, size: int, store: Any) -> None:
         self.rank = rank
-        self.local_rank = local_rank
-        """Among the ranks of this machine: which of its devices is this rank's."""
         self.size = size
         self._store = store
         self._joined = 0
 
     @classmethod
-    def of_torchrun(cls) -> Self:
-        """Read who this process is from torchrun's variables, and connect to the store that all ranks share."""
-        from torch.distributed.rendezvous import (
-            rendezvous,
-        )  # not at the top: some builds of torch come without, and import this all the same
+    def of_torchrun(cls, rank: int, size: int, store: str) -> Self:
+        """Connect to the store that all ranks share: ``host:port/prefix``, or where it is empty the one that torchrun names."""
+        # Not at the top: some builds of torch come without, and import this module all the same.
+        from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]  # torch exports them all the same
+        from torch.distributed.rendezvous import rendezvous
 
-        store, rank, size = next(rendezvous("env://", timeout=_PATIENCE))
-        return cls(rank, int(os.environ["LOCAL_RANK"]), size, store)
+        if not store:
+            shared, rank, size = next(rendezvous("env://", timeout=_PATIENCE))
+            return cls(rank, size, shared)
+        address, _, prefix = store.partition("/")
+        host, _, port = address.rpartition(":")
+        return cls(rank, size, PrefixStore(prefix, TCPStore(host, int(port), None, False, timeout=_PATIENCE)))
 
     def join(self, backend: str | None, device: torch.device) -> None:
         """Make the default group, with that backend of torch.distributed, and the control group afresh, as no case inherits the last one's.

@@ -3,7 +3,6 @@
 import math
 import random
 import statistics
-import sys
 import time
 import zlib
 from collections import Counter
@@ -11,27 +10,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 from dlbench.core.errors import DeviceFault
 from dlbench.core.model import Measurement, Policy, Series, Status
-from dlbench.harness.host import Ending, Host, Mode, greet
+from dlbench.harness.host import Host, greet
+from dlbench.harness.hosts import Hosts, Isolation, lane_of
 from dlbench.harness.interruption import Interruption
+from dlbench.harness.layout import kind_of, lay_out
 from dlbench.harness.probes import available_memory, oom_kills
-from dlbench.harness.side import Side, Task
+from dlbench.harness.side import Task
 from dlbench.harness.stopping import EnoughRounds
 from dlbench.harness.turns import Turn, Turns
 from dlbench.harness.watch import Watch
-
-Isolation = Literal["fork", "spawn", "none"]
-Lane = Literal["cpu", "accelerator"]
-"""A side has at most two measuring processes a round: one that forks for the CPU's cases, one that does the accelerators'."""
-
-
-def default_isolation() -> Isolation:
-    """Return fork where it is safe and known to be: on Linux."""
-    return "fork" if sys.platform == "linux" else "spawn"
-
 
 _FAULTS_TO_STOP = 2
 """Device faults in a row, each in a new process, after which the device itself is taken to be at fault."""
@@ -61,46 +52,6 @@ class Observer:
 
     def case_ended(self, measurement: Measurement) -> None:
         """A case was measured, or ended otherwise."""
-
-
-def layout_seed(seed: int, number: int, side: str | None = None) -> int:
-    """Return what decides the hash seed and environment of a round's processes, which differ between the sides, too."""
-    return seed * 1_000_003 + number + (zlib.crc32(side.encode()) << 64 if side else 0)
-
-
-class Hosts:
-    """The measuring processes of one round: made when first needed, replaced when spent, gone at the end."""
-
-    def __init__(self, settings: Settings, interruption: Interruption, number: int) -> None:
-        self._settings = settings
-        self._interruption = interruption
-        self._number = number
-        self._hosts: dict[tuple[str | None, Lane], Host] = {}
-
-    def adopt(self, side: str | None, host: Host) -> None:
-        """Take over the process that said what there is, which has met the accelerators: the first round need not start another."""
-        self._hosts[side, "accelerator"] = host
-
-    def ask(self, request: dict[str, Any], side: Side, device: str, deadline_s: float) -> Ending:
-        """Have one request done in the process that fits the side, the device and the isolation."""
-        isolation = self._settings.isolation
-        lane: Lane = "cpu" if device == "cpu" and isolation != "none" else "accelerator"
-        host = self._hosts.get((side.name, lane))
-        if host is None or not host.usable:
-            mode: Mode = "fork" if lane == "cpu" and isolation == "fork" else "stay"
-            layout = layout_seed(self._settings.seed, self._number, side.name)
-            host = Host(mode, self._settings.threads, layout, self._interruption, side.interpreter)
-            self._hosts[side.name, lane] = host
-        ending = host.ask(request, deadline_s)
-        fault = ending.reply is not None and ending.reply.get("fault")
-        if fault or (lane == "cpu" and isolation == "spawn"):
-            host.end()
-        return ending
-
-    def end(self) -> None:
-        """End them all."""
-        for host in self._hosts.values():
-            host.end()
 
 
 def run_rounds(
@@ -138,7 +89,7 @@ def run_rounds(
             for side, host in first_hosts.items():
                 hosts.adopt(side, host)
             first_hosts = {}
-            for turn in turns.of_round(in_random_order(pending, random.Random(f"{settings.seed}/{number}"))):
+            for turn in turns.of_round(_in_turn(pending, settings, number)):
                 task, case = turn.task, turn.task.case
                 if number == first_round and turn.tries == 1 and time.monotonic() - started > budget_s:
                     reason = f"the budget of {budget_s:g} s was spent before its turn; give a larger --budget"
@@ -169,6 +120,16 @@ def run_rounds(
                     )
             around.cases_ended()
     return progress.rounds
+
+
+def _in_turn(tasks: Sequence[Task], settings: Settings, number: int) -> list[Task]:
+    """Return a round's cases in random order, those that share a launch of ranks next to each other and behind all others."""
+    shuffled = in_random_order(tasks, random.Random(f"{settings.seed}/{number}"))
+    turn: dict[str, int] = {}
+    for task in shuffled:
+        turn.setdefault(lane_of(task.case, settings.isolation), len(turn))
+    # Ranks that wait for their next case would only disturb those of one process, and take memory from them.
+    return sorted(shuffled, key=lambda task: turn[lane_of(task.case, settings.isolation)] + 1 if task.case.ranks else 0)
 
 
 def in_random_order(tasks: Sequence[Task], chance: random.Random) -> list[Task]:
@@ -225,7 +186,7 @@ class _Progress:
 
 @contextmanager
 def _hosts(settings: Settings, interruption: Interruption, number: int) -> Iterator[Hosts]:
-    hosts = Hosts(settings, interruption, number)
+    hosts = Hosts(settings.isolation, settings.seed, settings.threads, interruption, number)
     try:
         yield hosts
     finally:
@@ -245,11 +206,16 @@ def _watched(turn: Turn, number: int, settings: Settings, hosts: Hosts, watch: W
 def _measured(task: Task, number: int, settings: Settings, hosts: Hosts) -> tuple[Measurement, bool] | None:
     """Do one task in one round; None when interrupted. The flag tells of a device fault."""
     case, side = task
-    name = side.devices.get(case.device)
-    row = Measurement(case, number, Status.SKIPPED, side=side.name, device_name=name, threads=settings.threads)
+    where = lay_out(case, side.rooms(settings.threads))
+    row = Measurement(case, number, Status.SKIPPED, side=side.name, device_name=where.device_name, threads=where.threads)
     if case.device not in side.devices:
         who = "this machine" if side.name is None else f"side {side.name}"
         return replace(row, reason=f"{who} has no {case.device}; it has {', '.join(side.devices)}"), False
+    if case.ranks and len(where.devices) < case.ranks:
+        what = "cores" if case.device == "cpu" else f"{kind_of(case.device)} devices"
+        reason = f"{case.ranks} ranks need as many {what}, and there are {len(where.devices)} to use"
+        return replace(row, status=Status.UNSUPPORTED, reason=reason), False
+    available = available_memory() if settings.isolation != "none" else None
     request = {
         "op": "measure",
         "plugins": side.plugins,
@@ -258,21 +224,23 @@ def _measured(task: Task, number: int, settings: Settings, hosts: Hosts) -> tupl
         "round": number,
         "policy": asdict(settings.policy),
         "seed": zlib.crc32(f"{settings.seed}/{case.key}".encode()),  # the same numbers on every device and in every round
-        "threads": settings.threads,
-        "device_name": name,
-        "memory_bytes": available_memory() if settings.isolation != "none" else None,
+        "threads": where.threads,
+        "device_name": where.device_name,
+        "devices": where.devices,
+        "memory_bytes": available and available // where.counts[0],
     }
     timeout_s, kills = settings.policy.timeout_s, oom_kills()
-    ending = hosts.ask(request, side, case.device, timeout_s)
+    ending = hosts.ask(request, side, case, timeout_s)
     match ending.how:
         case "interrupted":
             return None
         case "deadline":
-            return replace(row, status=Status.TIMEOUT, reason=f"not done within {timeout_s:g} s; raise --timeout"), False
+            doing = f" ({ending.sentence})" if ending.sentence else ""
+            return replace(row, status=Status.TIMEOUT, reason=f"not done within {timeout_s:g} s{doing}; raise --timeout"), False
         case "died" if oom_kills() > kills:
-            return replace(row, status=Status.OOM, reason="the kernel ended its process for want of memory"), False
+            return replace(row, status=Status.OOM, reason=f"the kernel ended {ending.who} for want of memory"), False
         case "died":
-            return replace(row, status=Status.CRASHED, reason=f"its process {ending.sentence}"), False
+            return replace(row, status=Status.CRASHED, reason=f"{ending.who} {ending.sentence}"), False
     assert ending.reply is not None  # noqa: S101  # how == "replied" says so
     if "error" in ending.reply:
         return replace(row, status=Status.FAILED, reason=ending.reply["error"]), False

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from dlbench.core.model import Case, Series
 from dlbench.harness.host import Interpreter
+from dlbench.harness.layout import Room
+from dlbench.harness.machines import Machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,12 @@ class Side:
     interpreter: Interpreter = field(default_factory=Interpreter)
     not_from: Path | None = None
     """A folder of which this side measures another state, so that nothing may be imported from it."""
+    machines: tuple[Machine, ...] = ()
+    """Others that take part in cases of several ranks."""
+
+    def rooms(self, threads: int) -> list[Room]:
+        """Return what each machine offers, this one first, of which so many threads are usable."""
+        return [Room(self.devices, threads), *(machine.room for machine in self.machines)]
 
 
 class Task(NamedTuple):

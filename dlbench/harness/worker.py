@@ -15,7 +15,6 @@ import math
 import os
 import signal
 import sys
-import time
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -24,19 +23,21 @@ from typing import Any
 import torch
 
 from dlbench.core.errors import DlbenchError
-from dlbench.core.model import Case, Measurement, Memory, Policy, Status, Work
+from dlbench.core.model import Case, Clock, Measurement, Memory, Policy, Status, Work
 from dlbench.harness import backend as backends
 from dlbench.harness import guard, registry
 from dlbench.harness.clocks import DeviceClock
 from dlbench.harness.device_time import take_device_time
 from dlbench.harness.measure import Pace, TooSlow, take_samples, take_transfer
 from dlbench.harness.probes import HostMemory, read_status
+from dlbench.harness.ranks import BLOCK_S, Member, RanksClock
 from dlbench.harness.spot_check import Subject, spot_checked
 
 Message = dict[str, Any]
 
 _OOM = ("out of memory", "not enough memory", "allocate memory")
 _UNSUPPORTED = ("not implemented for", "not supported", "unsupported", "does not support", "doesn't support")
+_SEVERAL = "each of several ranks has a device and inputs of its own"
 _DEVICE_FAULT = ("CUDA error", "HIP error", "device-side assert", "XPU error")
 
 
@@ -49,26 +50,41 @@ def main() -> None:
     if mode == "stay":
         guard.watch_lifeline(lifeline)
         guard.prefer_for_oom_kill()
+        serve(requests, replies)
+        return
     registry.load_builtins()
-    if mode == "fork":
-        # The first optimizer imports this: 1.1 s that every training case would pay again.
-        import torch._dynamo  # noqa: F401  # imported for its effect
+    # The first optimizer imports this: 1.1 s that every training case would pay again.
+    import torch._dynamo  # noqa: F401  # imported for its effect
 
-        # A collection in a child would otherwise copy every page of what was imported: 0.1 s a case.
-        gc.collect()
-        gc.freeze()
+    # A collection in a child would otherwise copy every page of what was imported: 0.1 s a case.
+    gc.collect()
+    gc.freeze()
     with os.fdopen(requests) as lines:
         for line in lines:
-            if mode == "fork":
-                _fork_and_wait(json.loads(line), replies, lifeline, case_groups)
-            else:
-                request = json.loads(line)
-                fit = _answer(request, replies)
-                if fit and request["op"] == "measure":
-                    _free(request["case"]["device"])
-                _emit(replies, {"exit": 0})
-                if not fit:
-                    os._exit(0)  # the exit handlers of a faulted device may hang
+            _fork_and_wait(json.loads(line), replies, lifeline, case_groups)
+
+
+def serve(requests: int, replies: int, member: Member | None = None) -> None:
+    """Do requests in this process, one after the other, until they end or a device fault leaves it unfit.
+
+    ``member``: as one of several ranks, each of which is given the same requests.
+    """
+    registry.load_builtins()
+    with os.fdopen(requests) as lines:
+        for line in lines:
+            request = json.loads(line)
+            fit = _answer(request, replies, member)
+            if fit and request["op"] == "measure":
+                _free(_place(request, member))
+            _emit(replies, {"exit": 0})
+            if not fit:
+                os._exit(0)  # the exit handlers of a faulted device may hang
+
+
+def _place(request: Message, member: Member | None) -> str:
+    """Return the id of the device to compute on: of several ranks each has its own."""
+    device: str = request["case"]["device"] if member is None else request["devices"][member.rank]
+    return device
 
 
 def _fork_and_wait(request: Message, replies: int, lifeline: int, case_groups: list[int]) -> None:
@@ -90,7 +106,7 @@ def _fork_and_wait(request: Message, replies: int, lifeline: int, case_groups: l
     _emit(replies, {"exit": os.waitstatus_to_exitcode(status)})
 
 
-def _answer(request: Message, replies: int) -> bool:
+def _answer(request: Message, replies: int, member: Member | None = None) -> bool:
     """Do one request. Return whether this process is fit for another."""
     _emit(replies, {"pid": os.getpid()})
     try:
@@ -101,7 +117,7 @@ def _answer(request: Message, replies: int) -> bool:
             registry.refuse_imports_from(request["not_from"])
             _emit(replies, {"reply": reply})
             return True
-        measurement, fault = measure(request)
+        measurement, fault = measure(request, member)
         registry.refuse_imports_from(request["not_from"])
         _emit(replies, {"reply": {"measurement": measurement.to_json(), "fault": fault}})
         return not fault
@@ -140,7 +156,7 @@ def hello(request: Message) -> Message:
     }
 
 
-def measure(request: Message) -> tuple[Measurement, bool]:
+def measure(request: Message, member: Member | None = None) -> tuple[Measurement, bool]:
     """Measure one case in one round; whatever goes wrong becomes its status. Also return whether the device is at fault."""
     case, policy = Case(**request["case"]), Policy(**request["policy"])
     begun = Measurement(
@@ -152,7 +168,7 @@ def measure(request: Message) -> tuple[Measurement, bool]:
         started=datetime.now(UTC).isoformat(timespec="milliseconds"),
     )
     try:
-        return _measured(begun, policy, request), False
+        return _measured(begun, policy, request, member), False
     except TooSlow as error:
         return replace(begun, status=Status.TIMEOUT, reason=f"{error} of {policy.timeout_s:g} s; raise --timeout"), False
     except Exception as error:  # noqa: BLE001  # any error of a workload or of torch is a row with a sentence
@@ -161,30 +177,36 @@ def measure(request: Message) -> tuple[Measurement, bool]:
         return replace(begun, status=Status.CRASHED if fault and status is not Status.OOM else status, reason=reason), fault
 
 
-def _measured(begun: Measurement, policy: Policy, request: Message) -> Measurement:
+def _measured(begun: Measurement, policy: Policy, request: Message, member: Member | None) -> Measurement:
     case = begun.case
     dtype = str(case.params.get("dtype", "fp32"))
-    backend, device = backends.find(case.device)
+    backend, device = backends.find(_place(request, member))
     if reason := backend.unsupported(device, dtype):
         return replace(begun, status=Status.UNSUPPORTED, reason=reason)
     torch.set_num_threads(request["threads"])
     backends.set_math(dtype)
     backend.activate(device)
+    clock: Clock = DeviceClock(lambda: backend.synchronize(device))
+    pace = Pace(backend.block_s, backend.warmup_s, backend.warmup_calls)
+    if member:
+        member.join(backend.collectives, device)
+        clock = RanksClock(lambda: backend.synchronize(device))
+        pace = replace(pace, block_s=max(BLOCK_S, pace.block_s))
     host_memory = HostMemory()
     if backend.is_host and request["memory_bytes"]:
         guard.limit_memory(request["memory_bytes"], read_status("VmData") or 0)
     backend.reset_peak(device)
-    clock = DeviceClock(lambda: backend.synchronize(device))
-    deadline = time.perf_counter() + policy.timeout_s
+    deadline = clock.now() + policy.timeout_s
     torch.manual_seed(request["seed"])
     workload, begun_s = registry.get(case.workload), clock.now()
     work = workload.set_up(device, case.params)
     setup_s = clock.now() - begun_s
-    pace = Pace(backend.block_s, backend.warmup_s, backend.warmup_calls)
     if work.observe:
         result = replace(begun, values=_finite(work.observe(clock)))
     else:
-        result = _with_device_time(replace(begun, samples=take_samples(work, clock, pace, policy, deadline)), work, backend, device, clock)
+        result = replace(begun, samples=take_samples(work, clock, pace, policy, deadline))
+        if member is None:
+            result = _with_device_time(result, work, backend, device, clock)
     memory = replace(backend.peak(device), host_peak_bytes=host_memory.peak_bytes())
     result = replace(
         result,
@@ -197,14 +219,17 @@ def _measured(begun: Measurement, policy: Policy, request: Message) -> Measureme
         math=backends.math_flags(),
         nulls={**result.nulls, **_memory_nulls(memory, backend)},
     )
-    result = _with_transfer(result, work, backend, device, clock)
+    if member:
+        result = replace(result, nulls={**result.nulls, **dict.fromkeys(("device_s", "transfer"), _SEVERAL)})
+    else:
+        result = _with_transfer(result, work, backend, device, clock)
     if result.round or work.call is None:
         return result
     subject = Subject(workload, case.params, request["seed"], backend, device, setup_s)
     return spot_checked(result, work, subject, deadline - clock.now())
 
 
-def _with_device_time(result: Measurement, work: Work, backend: backends.Backend, device: torch.device, clock: DeviceClock) -> Measurement:
+def _with_device_time(result: Measurement, work: Work, backend: backends.Backend, device: torch.device, clock: Clock) -> Measurement:
     assert result.samples is not None  # noqa: S101  # the caller has just taken them
     timer = backend.event_timer(device)
     if timer is None:
@@ -216,7 +241,7 @@ def _with_device_time(result: Measurement, work: Work, backend: backends.Backend
     return replace(result, nulls={**result.nulls, "device_s": reason})
 
 
-def _with_transfer(result: Measurement, work: Work, backend: backends.Backend, device: torch.device, clock: DeviceClock) -> Measurement:
+def _with_transfer(result: Measurement, work: Work, backend: backends.Backend, device: torch.device, clock: Clock) -> Measurement:
     reason = None
     if backend.is_host:
         reason = "inputs and output are in host memory already"

@@ -73,8 +73,19 @@ def test_without_names_the_suites_are_listed_and_nothing_is_started(dlbench, ask
     code, out, err = dlbench("list")
     assert (code, err, asked) == (0, "", [])
     lines = out.splitlines()
-    assert [line.split()[0] for line in lines] == ["batch", "cnn", "conv", "full", "matmul", "noise", "precision", "quick", "self"]
-    assert lines[-1] == "self         2  What does dlbench itself cost, and does its clock read true?"
+    assert [line.split()[0] for line in lines] == [
+        "batch",
+        "cnn",
+        "collectives",
+        "conv",
+        "full",
+        "matmul",
+        "noise",
+        "precision",
+        "quick",
+        "self",
+    ]
+    assert lines[-1] == "self           2  What does dlbench itself cost, and does its clock read true?"
 
 
 def test_the_list_of_suites_in_every_format(dlbench):

@@ -29,7 +29,7 @@ def test_each_case_has_groups_of_its_own(tmp_path):
     script = """
 from dlbench.harness.ranks import control_group
 store = dist.FileStore(file + "2", size)
-member = Member(rank, rank, size, store)
+member = Member(rank, size, store)
 seen = []
 for _ in range(3):
     member.join("gloo", torch.device("cpu"))
@@ -54,5 +54,5 @@ def test_without_the_others_there_is_no_group():
 )
 def test_a_torch_without_the_library_for_a_kind_of_device_says_so(backend, sentence):
     with pytest.raises(NotImplementedError, match=sentence):
-        Member(0, 0, 1, torch.distributed.HashStore()).join(backend, torch.device("cpu"))
+        Member(0, 1, torch.distributed.HashStore()).join(backend, torch.device("cpu"))
     assert ranks._control is None

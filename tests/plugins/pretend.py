@@ -18,6 +18,7 @@ class Pretend(Backend):
     """Two devices, ``pretend:0`` and ``pretend:1``."""
 
     kind = "pretend"
+    collectives = "gloo"
     block_s = 0.002
     warmup_s = 0.01
 

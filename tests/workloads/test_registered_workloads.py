@@ -12,6 +12,7 @@ def test_the_workloads_of_dlbench_register_under_their_names_and_tags() -> None:
         "conv2d": ("compute",),
         "data_parallel": ("cnn", "training", "ranks"),
         "matmul": ("compute",),
+        "collective": ("collective",),
         "noop": ("self",),
         "spin": ("self",),
         "slowed": ("self",),

@@ -1,0 +1,114 @@
+"""torchrun on this machine: started with an order, and ended with all that it started."""
+
+import os
+import re
+import subprocess
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlbench.core.errors import WorkerError
+from dlbench.harness import processor
+from dlbench.harness.host import Interpreter, fate, kill_group, own_variables, start_code
+
+_REPORT_S = 5.0
+"""For torchrun to notice that ranks are gone, and to say how they went."""
+
+_AGENT = """
+from dlbench.harness.guard import die_with_parent
+die_with_parent([])
+from torch.distributed.run import main
+main(sys.argv[1:])
+"""
+_RANK = """
+from dlbench.harness.rank_process import main
+main()
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Which ranks to start on one machine: plain data, which goes from machine to machine."""
+
+    count: int
+    first: int
+    """The number of the first of them."""
+    size: int
+    """How many there are on all machines."""
+    address: str
+    """Where they call back: a path, or ``host:port``."""
+    store: str
+    """What the ranks of several machines share; empty for torchrun's own. See `Member.of_torchrun`."""
+    threads: int
+    seed: int
+    """Of the layout of their memory."""
+
+
+class Agent:
+    """torchrun with its ranks. ``folder`` takes what each of them prints."""
+
+    def __init__(self, order: Order, interpreter: Interpreter, folder: Path) -> None:
+        self._folder = folder
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115  # end() closes it
+        # torchrun takes a port that is free. It looks after its ranks once a second, which should not show in what they measure.
+        options = ["--standalone", f"--nproc-per-node={order.count}", "--max-restarts=0", "--monitor-interval=1"]
+        # Else torchrun makes a folder of its own and leaves it behind.
+        self._logs = tempfile.TemporaryDirectory(prefix="dlbench-")
+        where = [order.address, str(folder), f"{order.first}", f"{order.size}", order.store]
+        rank = [interpreter.python, "-c", start_code(_RANK, interpreter), *where]
+        try:
+            self._process = subprocess.Popen(
+                [interpreter.python, "-c", start_code(_AGENT, interpreter), *options, f"--log-dir={self._logs.name}", "--no-python", *rank],
+                stdin=subprocess.DEVNULL,
+                stdout=self._said,
+                stderr=self._said,
+                start_new_session=True,  # Ctrl-C at the terminal reaches only the parent, which decides
+                cwd=interpreter.folder,
+                env={**interpreter.environment(), **own_variables(order.threads, order.seed)},
+            )
+        except OSError as error:
+            self._free()
+            raise WorkerError(f"cannot start {interpreter.python}: {error.strerror or error}; give the path of a Python") from error
+        if cpus := processor.cpus_to_measure_on():
+            with suppress(OSError):  # it is gone already, which the first request will tell
+                os.sched_setaffinity(self._process.pid, cpus)
+
+    def exit_code(self) -> int | None:
+        """Return how it ended; None while it runs."""
+        return self._process.poll()
+
+    def fate_of(self, rank: int, pid: int, since: int = 0) -> str:
+        """Say how a rank ended, once all are gone: with the last it printed behind ``since`` bytes."""
+        self._wait()
+        found = re.search(rf"exitcode\s*: (-?\d+) \(pid: {pid}\)", self.text())
+        return fate(int(found[1]), printed(self._folder, rank, since)) if found else "died"
+
+    def _wait(self) -> None:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=_REPORT_S)
+
+    def text(self) -> str:
+        """Return what it has said."""
+        return os.pread(self._said.fileno(), 1 << 20, 0).decode(errors="replace")
+
+    def end(self) -> None:
+        """End it and its ranks."""
+        # Not SIGKILL at once: what torchrun has waited for counts as used by dlbench, and not by somebody else.
+        self._process.terminate()
+        self._wait()
+        kill_group(self._process.pid)
+        self._process.wait()
+        self._free()
+
+    def _free(self) -> None:
+        self._said.close()
+        self._logs.cleanup()
+
+
+def printed(folder: Path, rank: int, since: int = 0) -> str:
+    """Return what a rank has printed behind so many bytes."""
+    try:
+        return (folder / str(rank)).read_bytes()[since:].decode(errors="replace")
+    except FileNotFoundError:
+        return ""

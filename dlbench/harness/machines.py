@@ -1,0 +1,183 @@
+"""Several machines as one: torchrun starts dlbench once on each, and the first has the others start ranks when a case needs them."""
+
+import json
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dlbench.core.errors import DeviceFault, UsageError, WorkerError
+from dlbench.harness.agent import Agent, Order
+from dlbench.harness.host import START_S, Interpreter
+from dlbench.harness.interruption import Interruption
+from dlbench.harness.layout import Room
+from dlbench.harness.rank_process import call_parent
+
+_PATIENCE_S = 60.0
+"""For the other machines: torchrun starts dlbench everywhere at once, but one may be slower to import torch."""
+_STORE = """
+import sys
+from datetime import timedelta
+from torch.distributed import TCPStore
+host, port, seconds, *address = sys.argv[1:]
+store = TCPStore(host, int(port), None, False, timedelta(seconds=float(seconds)))
+if address:
+    store.set("dlbench", address[0])
+print(store.get("dlbench").decode())
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which of several machines this is, as torchrun says."""
+
+    number: int
+    count: int
+    host: str
+    """Of the first machine."""
+    port: int
+    """Of torchrun's store there."""
+
+    @classmethod
+    def of_torchrun(cls, environ: Mapping[str, str]) -> "Place | None":
+        """Read torchrun's variables; None where it started no more than this process. Raises UsageError for several on one machine."""
+        if "TORCHELASTIC_RUN_ID" not in environ or environ.get("WORLD_SIZE") == "1":
+            return None
+        if environ["LOCAL_WORLD_SIZE"] != "1":
+            raise UsageError("torchrun has to start one dlbench a machine, which starts the ranks itself; give torchrun --nproc-per-node 1")
+        return cls(int(environ["RANK"]), int(environ["WORLD_SIZE"]), environ["MASTER_ADDR"], int(environ["MASTER_PORT"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a machine brings along."""
+
+    devices: Mapping[str, str | None]
+    """Id to name."""
+    cores: int
+    environment: Mapping[str, Any]
+    """For the result file."""
+
+
+class Machine:
+    """Another machine, as the first one sees it: what it offers, and a dlbench there that starts ranks when told to."""
+
+    def __init__(self, connection: socket.socket, place: Place) -> None:
+        self._lines = _Lines(connection)
+        offer = self._lines.read()
+        self.number: int = offer["number"]
+        self.room = Room(offer["devices"], offer["cores"])
+        self.environment: Mapping[str, Any] = offer["environment"]
+        self.head = place.host
+        """Where ranks call back."""
+        self.store = f"{place.host}:{place.port}"
+        """What ranks of several machines share."""
+
+    def start(self, order: Order) -> None:
+        """Have ranks started there. Raises DeviceFault if the machine is gone."""
+        self._tell({"op": "start", "order": asdict(order)})
+
+    def fate_of(self, rank: int, pid: int) -> str:
+        """Ask how a rank that has died there ended. Raises DeviceFault likewise."""
+        self._tell({"op": "fate", "rank": rank, "pid": pid})
+        return str(self._lines.read()["fate"])
+
+    def end(self) -> None:
+        """Have its ranks ended."""
+        self._tell({"op": "end"})
+
+    def close(self) -> None:
+        """Let it go: dlbench ends there."""
+        self._lines.connection.close()
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        try:
+            self._lines.write(message)
+        except OSError as error:
+            raise DeviceFault(f"machine {self.number} is gone ({error.strerror or error}); look what dlbench said there") from error
+
+
+@contextmanager
+def gathered(place: Place) -> Iterator[tuple[Machine, ...]]:
+    """Wait, on the first machine, for all the others, and let them go at the end. Raises WorkerError for one that does not come."""
+    machines: list[Machine] = []
+    with socket.create_server(("", 0), backlog=place.count) as listener:
+        listener.settimeout(_PATIENCE_S)
+        _ask_store(place, f"{place.host}:{listener.getsockname()[1]}")
+        try:
+            while len(machines) < place.count - 1:
+                machines.append(Machine(listener.accept()[0], place))
+        except TimeoutError as error:
+            raise WorkerError(f"only {len(machines) + 1} of {place.count} machines came within {_PATIENCE_S:g} s") from error
+    try:
+        yield tuple(sorted(machines, key=lambda machine: machine.number))
+    finally:
+        for machine in machines:
+            machine.close()
+
+
+def serve(place: Place, offer: Offer, interruption: Interruption) -> None:
+    """Start and end ranks here as the first machine says, until it lets go. Raises WorkerError where it can't be reached."""
+    address = _ask_store(place)
+    try:
+        lines = _Lines(call_parent(address))
+    except OSError as error:
+        raise WorkerError(
+            f"the first machine does not answer at {address}: {error.strerror or error}; open its ports to this one"
+        ) from error
+    lines.write({"number": place.number, **asdict(offer)})
+    agent: Agent | None = None
+    with lines.connection, tempfile.TemporaryDirectory(prefix="dlbench-") as folder:
+        while True:
+            ready, _, _ = select.select([lines.connection.fileno(), interruption.fileno()], [], [])
+            message = {} if interruption.requested or not ready else lines.read()
+            match message.get("op"):
+                case "start":
+                    agent = Agent(Order(**message["order"]), Interpreter(), Path(folder))
+                case "fate":
+                    lines.write({"fate": agent.fate_of(message["rank"], message["pid"]) if agent else "died"})
+                case _:
+                    if agent:
+                        agent.end()
+                    agent = None
+            if not message:
+                return
+
+
+class _Lines:
+    """Messages over a connection, a line of JSON each."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self._file = connection.makefile("rb")
+
+    def write(self, message: Mapping[str, Any]) -> None:
+        self.connection.sendall(json.dumps(message).encode() + b"\n")
+
+    def read(self) -> dict[str, Any]:
+        """Wait for the next one; empty at the end."""
+        with suppress(OSError):
+            message: dict[str, Any] = json.loads(self._file.readline() or b"{}")
+            return message
+        return {}
+
+
+def _ask_store(place: Place, *address: str) -> str:
+    """Return where the first machine listens, from torchrun's store; with an address, put it there. Raises WorkerError if there is none."""
+    # In a process of its own: this one never imports torch.
+    command: Sequence[str] = [sys.executable, "-c", _STORE, place.host, str(place.port), str(_PATIENCE_S), *address]
+    try:
+        socket.create_connection((place.host, place.port), timeout=_PATIENCE_S).close()
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=START_S).stdout.strip()
+    except (OSError, subprocess.SubprocessError) as error:
+        said = error.strerror if isinstance(error, OSError) and error.strerror else "it said nothing of the first machine"
+        raise WorkerError(
+            f"torchrun's rendezvous at {place.host}:{place.port} can't be used ({said}); "
+            "start the same command on every machine, with an --rdzv-endpoint that all of them reach"
+        ) from error
