@@ -47,7 +47,7 @@ class Ticks:
 
 def trained(form, batch=BATCH, dtype="fp64", **options):
     '''Train by STEPS steps; return the work and its weights.'''
-    torch.manual_seed(3)
+    torch.manual_seed(data_parallel.START)
     del wrapped[:]
     work = data_parallel.data_parallel(CPU, form=form, model="resnet18", batch=batch, ranks=size, dtype=dtype, **options)
     if work.call:
@@ -59,7 +59,7 @@ def trained(form, batch=BATCH, dtype="fp64", **options):
     return work, weights_of(built[-1])
 
 def alone(images, labels):
-    torch.manual_seed(3)
+    torch.manual_seed(data_parallel.START)
     network = cnn.build_on(CPU, "resnet18", "fp64")
     network.train()
     before = weights_of(network)
