@@ -16,7 +16,7 @@ _MARGIN = 1.1
 """How much more than the size throughput may grow: a library may choose a better kernel for the larger one."""
 _ALIKE = ("case.workload", "case.device", "case.device_name", "case.dtype", "case.mode", "case.threads", "case.math", "case.run")
 _SHARED_BY_RANKS = "case.threads"
-"""More ranks have fewer threads each, which changes what one can do where it computes on the CPU, and there only."""
+"""The more ranks, the fewer threads each has; so many ranks still do no more than as many times what one with more threads does."""
 
 
 def flag_super_linear(rows: Sequence[Row], rounds: Sequence[Rounds]) -> list[Row]:
@@ -42,8 +42,10 @@ def _alike(rows: Sequence[Row], rounds: Sequence[Rounds], size: str) -> list[lis
         # An edited file may hold any number.
         if row["case.status"] == "ok" and isinstance(value, int) and 0 < value < 2**63 and min(rounds[index].items_per_s, default=0) > 0:
             others = sorted(name for name in row if name.startswith("param.") and name != size)
-            free = (_SHARED_BY_RANKS,) if size == "param.ranks" and row["case.device"] != "cpu" else ()
-            groups[tuple((name, row[name]) for name in (*_ALIKE, *others) if name not in free)].append(index)
+            alike = [*_ALIKE, *others]
+            if size == "param.ranks":
+                alike.remove(_SHARED_BY_RANKS)
+            groups[tuple((name, row[name]) for name in alike)].append(index)
     return [sorted(group, key=lambda index: _number(rows[index][size])) for group in groups.values()]
 
 

@@ -46,6 +46,23 @@ def table(rows: Sequence[Row]) -> Sheet:
     return "More devices: what all do together, against one", [each for each in columns if any(each[1])]
 
 
+def bandwidths(rows: Sequence[Row]) -> Sheet:
+    """Return the table of collectives, of rows of the tidy table: bus bandwidth by operation, ranks and size; none without such rows."""
+    known = [row for row in rows if row["rate.bus_bytes_per_s"] is not None]
+    sizes = sorted({int(sentences.number(row["param.bytes"])) for row in known})
+    lines: dict[tuple[str, ...], dict[int, Row]] = {}
+    several = sentences.several_runs(known, "case")
+    for row in known:
+        head = str(row["param.op"]), str(row["param.ranks"]), str(row["case.dtype"] or ""), sentences.place(row, "case", several)
+        lines.setdefault(head, {})[int(sentences.number(row["param.bytes"]))] = row
+    heads = [list(column) for column in zip(*lines, strict=True)]
+    columns = list(zip(("case", "ranks", "dtype", "device"), heads, strict=bool(heads)))
+    for size in sizes:
+        cells = [_cell(line[size]["rate.bus_bytes_per_s"] if size in line else None, units.byte_rate) for line in lines.values()]
+        columns.append((units.byte_count(size), cells))
+    return "Collectives: bus bandwidth by size", columns if known else []
+
+
 def notes(rows: Sequence[Row]) -> list[str]:
     """Return what a reader of the table has to know, and why cells are empty."""
     lines = [_ON_CPU] if any(row["scaling.device"] == "cpu" for row in rows) else []

@@ -29,6 +29,7 @@ def overview(results: Results) -> RenderableType:
     told = [Text(units.one_line(line), style="dim") for line in (*sentences.reasons(rows), *results.circumstances)]
     cases = [Text(sentences.count(rows)), *_devices(rows), results_table(rows, results.rounds), *legend(rows, results.rounds), *told]
     answer, tables = more_devices(scaling(results))
+    tables = [*tables, *_sheet(scaling_text.bandwidths(rows))]
     if {row["case.device"] == "cpu" for row in rows} == {True, False}:
         faster, pairs = _speedups(pair(results, "device"), best(results))
         answer, tables = [*faster, *answer], [*pairs, *tables]
@@ -39,10 +40,14 @@ def more_devices(rows: Sequence[Row]) -> tuple[list[RenderableType], list[Render
     """Return what more devices bring in sentences, and the table behind it; nothing without rows of `efficiency.scaling`."""
     if not rows:
         return [], []
-    title, columns = scaling_text.table(rows)
-    table = _table(title, [(heading, [_text(cell) for cell in cells]) for heading, cells in columns])
     answer: list[RenderableType] = [Text(line, style="bold") for line in scaling_text.headlines(rows)]
-    return answer, [Text(), table, *(Text(line, style="dim") for line in scaling_text.notes(rows))]
+    return answer, [*_sheet(scaling_text.table(rows)), *(Text(line, style="dim") for line in scaling_text.notes(rows))]
+
+
+def _sheet(sheet: scaling_text.Sheet) -> list[RenderableType]:
+    """Return a table behind an empty line; nothing for one without columns."""
+    title, columns = sheet
+    return [Text(), _table(title, [(heading, [_text(cell) for cell in cells]) for heading, cells in columns])] if columns else []
 
 
 def paired(results: Results, pairs: Pairs) -> RenderableType:

@@ -62,6 +62,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("rate.items_per_s", Unit.ITEMS_PER_S, "all items over all time", "higher"),
     Column("rate.flops_per_s", Unit.FLOPS_PER_S, "stated operations over all time", "higher"),
     Column("rate.bytes_per_s", Unit.BYTES_PER_S, "stated bytes over all time", "higher"),
+    Column("rate.bus_bytes_per_s", Unit.BYTES_PER_S, "of a collective: over the slowest link, by nccl-tests' factors; else null", "higher"),
     Column("rate.peak_fraction", Unit.FRACTION, "of the published peak of arithmetic or of memory, whichever is nearer", "higher"),
     Column("rate.peak", Unit.TEXT, "what it is a fraction of"),
     Column("rate.reason", Unit.TEXT, "why there is no such fraction"),

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
+from dlbench.core.collectives import OPERATIONS, bus_factor
 from dlbench.core.conditions import RoundState, flags
 from dlbench.core.model import STEADY_SHIFT, Case, Measurement, Policy, Samples, SpotCheck, Status, Transfer, Value
 from dlbench.core.peaks import arithmetic_share, memory_share, peak_of
@@ -200,11 +201,21 @@ def _not_steady(rounds: Sequence[Samples]) -> bool | None:
 
 def _rates(timed: Sequence[_Timed]) -> Row:
     """Everything done over all the time it took, never a mean of rates."""
+    bytes_per_s = _rate(timed, [each.of.bytes for each in timed])
     return {
         "rate.items_per_s": _rate(timed, [each.of.items for each in timed]),
         "rate.flops_per_s": _rate(timed, [each.of.flops for each in timed]),
-        "rate.bytes_per_s": _rate(timed, [each.of.bytes for each in timed]),
+        "rate.bytes_per_s": bytes_per_s,
+        "rate.bus_bytes_per_s": _bus_rate(timed[-1].of.case, bytes_per_s) if timed and bytes_per_s is not None else None,
     }
+
+
+def _bus_rate(case: Case, bytes_per_s: float) -> float | None:
+    """Return what goes over the slowest link; None for what is no collective of `core.collectives`, or has nobody to talk to."""
+    operation, ranks = case.params.get("op"), _ranks(case)
+    if case.workload != "collective" or operation not in OPERATIONS or ranks < 2:
+        return None
+    return bytes_per_s * bus_factor(str(operation), ranks)
 
 
 def _plausibility(stated: Measurement, identity: Row, rates: Row, fastest_s: float, check: SpotCheck | None) -> Row:

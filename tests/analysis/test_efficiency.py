@@ -146,8 +146,9 @@ def test_devices_of_several_models_are_named_and_not_averaged_over(tmp_path):
     assert found[1]["scaling.reason"] == "its devices are NVIDIA H200 and NVIDIA L4: one of them is no measure of the others"
 
 
-def test_super_linear_scaling_is_implausible_and_no_headline(tmp_path):
-    found = rows(tmp_path, steps(1.0, 1, threads=2), steps(0.8, 2))
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+def test_super_linear_scaling_is_implausible_and_no_headline(tmp_path, device):
+    found = rows(tmp_path, steps(1.0, 1, device, threads=2), steps(0.8, 2, device))
     assert [row["scaling.verdict"] for row in found] == ["base", "implausible"]
     assert scaling_text.headlines(found) == []
 
@@ -194,3 +195,34 @@ def test_ranks_that_are_none_are_no_devices(tmp_path, ranks):
     case = made_up.case("data_parallel", "cuda:0", form="ddp", model="resnet18", batch=32, ranks=ranks)
     found = rows(tmp_path, steps(1.0, 2), made_up.rounds_of(case, made_up.flat([1.0] * 7)))
     assert {row["scaling.ranks"] for row in found} <= {1, 2}
+
+
+def exchanged(op, ranks, size, seconds, device="cuda:0"):
+    """Rounds of a collective that took so long."""
+    case = made_up.case("collective", device, op=op, bytes=size, ranks=ranks, dtype="fp32")
+    return made_up.rounds_of(case, made_up.flat([seconds] * 7), items=1, flops=None, bytes=size)
+
+
+def test_the_bus_bandwidth_of_collectives_by_size(tmp_path):
+    measured = [
+        *exchanged("all_reduce", 4, 1 << 20, 0.001),
+        *exchanged("all_reduce", 4, 1 << 30, 0.1),
+        *exchanged("broadcast", 2, 1 << 30, 0.1),
+        *exchanged("broadcast", 1, 1 << 30, 0.1),
+    ]
+    path = made_up.write(tmp_path / "run.jsonl", measured)
+    rows = {row["case.id"]: row["rate.bus_bytes_per_s"] for row in json.loads(show(path, "--format", "json").stdout)}
+    assert rows == {
+        "collective[op=all_reduce,bytes=1048576,ranks=4,dtype=fp32]@cuda:0": pytest.approx(1.5 * 2**20 / 0.001),
+        "collective[op=all_reduce,bytes=1073741824,ranks=4,dtype=fp32]@cuda:0": pytest.approx(1.5 * 2**30 / 0.1),
+        "collective[op=broadcast,bytes=1073741824,ranks=2,dtype=fp32]@cuda:0": pytest.approx(2**30 / 0.1),
+        "collective[op=broadcast,bytes=1073741824,ranks=1,dtype=fp32]@cuda:0": None,
+    }
+    _, table = show(path).stdout.split("Collectives: bus bandwidth by size")
+    lines = [line.split() for line in table.splitlines() if line.strip()]
+    assert lines[0] == ["case", "ranks", "dtype", "device", "1.00", "MiB", "1.00", "GiB"]
+    assert lines[2:4] == [
+        ["all_reduce", "4", "fp32", "cuda:0", "1.57", "GB/s", "16.1", "GB/s"],
+        ["broadcast", "2", "fp32", "cuda:0", "10.7", "GB/s"],
+    ]
+    assert "More devices" not in show(path).stdout
