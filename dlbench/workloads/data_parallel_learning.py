@@ -78,7 +78,7 @@ class Learner:
     def mean_loss(self) -> float:
         """Return the loss of the whole batch, each rank's share under its own weights; every rank has to ask."""
         with torch.no_grad():
-            loss = self._forward().double().cpu()
+            loss = self._forward().cpu().double()  # not every device has fp64
         dist.all_reduce(loss, group=control_group())
         return loss.item() / dist.get_world_size()
 
