@@ -41,6 +41,7 @@ COLUMNS: dict[str, Column] = {
         Column("scaling.ranks", Unit.COUNT, "ranks: devices of an accelerator, on a CPU processes that share it"),
         Column("scaling.cores_per_rank", Unit.COUNT, "on a CPU the cores of each; else null"),
         Column("scaling.rounds", Unit.COUNT, "rounds that the intervals stand on"),
+        Column("scaling.step_s", Unit.SECONDS, "one step: median over rounds; null for an experiment", "lower"),
         Column("scaling.items_per_s", Unit.ITEMS_PER_S, "what all of them do together", "higher"),
         Column("scaling.base", Unit.TEXT, "the case on one device that it is set against"),
         Column("scaling.speedup", Unit.RATIO, "throughput over that of the base: Hodges-Lehmann estimate over the rounds", "higher"),
@@ -55,7 +56,10 @@ COLUMNS: dict[str, Column] = {
         Column("scaling.exposed_high_s", Unit.SECONDS, "upper end of it"),
         Column("scaling.bubble", Unit.FRACTION, "of a pipeline's step: what other numbers of microbatches tell of its idle time", "lower"),
         Column("scaling.bubble_theory", Unit.FRACTION, "(p - 1) / (m + p - 1) of p ranks and m microbatches", "lower"),
-        Column("scaling.verdict", Unit.TEXT, "base, scales, helps, slows, undecided, implausible, or how the case ended"),
+        Column("scaling.projected_s", Unit.SECONDS, "what the projection says of the step; a projection is no measurement"),
+        Column("scaling.projected_items_per_s", Unit.ITEMS_PER_S, "of devices that were not measured: what they would do together by it"),
+        Column("scaling.projection_error", Unit.FRACTION, "of a measured step: projected over measured, less one"),
+        Column("scaling.verdict", Unit.TEXT, "base, scales, helps, slows, undecided, implausible, projection, or how the case ended"),
         Column("scaling.reason", Unit.TEXT, "why there is no speed-up, no interval, or no measured bubble"),
     )
 }
@@ -81,6 +85,14 @@ def throughput(entry: Entry) -> tuple[float, ...]:
     return rates if rates and min(rates) > 0 else ()
 
 
+def share(row: Row) -> float | None:
+    """Return the items that each rank of a case has; None where it does not say, or an edited file says what is no number."""
+    batch, ranks = row.get("param.batch"), row.get("param.ranks")
+    if type(batch) is not int or type(ranks) is not int or not 0 < batch < 2**31 or not 0 < ranks < 2**31:
+        return None
+    return batch / ranks if row.get("param.scaling") == "strong" else batch
+
+
 def _ranks(entry: Entry) -> int:
     """Return the ranks of a case, zero where it has none; an edited file may hold any value."""
     ranks = entry.row.get("param.ranks")
@@ -104,6 +116,7 @@ def _row(entry: Entry, steps: Sequence[Entry], columns: Sequence[str], environme
         "scaling.ranks": ranks,
         "scaling.cores_per_rank": row["case.threads"] if on_cpu else None,
         "scaling.rounds": len(rates),
+        "scaling.step_s": (row["time.median_s"] or None) if row["case.status"] == "ok" else None,
         "scaling.items_per_s": row["rate.items_per_s"] or (statistics.median(rates) if rates else None),
         "scaling.memory_bytes": row["memory.host_peak_bytes"] if on_cpu else row["memory.peak_bytes"],
         **gain,
@@ -179,14 +192,18 @@ def _resources(entry: Entry) -> float:
 
 
 def _exposed(entry: Entry, steps: Sequence[Entry], columns: Sequence[str]) -> Row:
-    """Set a step that synchronises beside the same one that does not: ``synchronise=false``, else the form ``replicas``."""
+    """Set a step that synchronises beside the same one that does not: ``synchronise=false``, else the form ``replicas``.
+
+    Weak and strong scaling are one step where each rank has as many items.
+    """
     form = entry.row.get("param.form")
     if form in (None, "replicas") or _ranks(entry) < 2 or not entry.rounds.median_s or entry.row["case.workload"] != "data_parallel":
         return {}
-    free = {"param.form", "param.bucket_mb", "param.gradients", "param.synchronise"}
-    others = [each for each in steps if each.rounds.median_s and each.row["case.status"] == "ok"]
-    same = [each for each in others if each.row.get("param.synchronise") is False and _alike(each, entry, columns, {"param.synchronise"})]
-    same += [each for each in others if each.row.get("param.form") == "replicas" and _alike(each, entry, columns, free)]
+    parted = {"param.synchronise", "param.scaling", "param.batch"}
+    others = [each for each in steps if each.rounds.median_s and each.row["case.status"] == "ok" and share(each.row) == share(entry.row)]
+    same = [each for each in others if each.row.get("param.synchronise") is False and _alike(each, entry, columns, parted)]
+    parted |= {"param.form", "param.bucket_mb", "param.gradients"}
+    same += [each for each in others if each.row.get("param.form") == "replicas" and _alike(each, entry, columns, parted)]
     if not same:
         return {}
     shift, interval = shift_interval(same[0].rounds.median_s, entry.rounds.median_s)
@@ -201,14 +218,16 @@ def _bubble(entry: Entry, steps: Sequence[Entry], columns: Sequence[str]) -> tup
     the step without a bubble (GPipe: Huang et al., https://arxiv.org/abs/1811.06965, section 2.3).
     """
     microbatches, ranks = entry.row.get("param.microbatches"), _ranks(entry)
-    if entry.row.get("param.form") not in _PIPELINES or not isinstance(microbatches, int) or microbatches < 1:
+    if entry.row.get("param.form") not in _PIPELINES or type(microbatches) is not int or microbatches < 1:
         return {}, None
     theory: Row = {"scaling.bubble_theory": (ranks - 1) / (microbatches + ranks - 1)}
-    if ranks < 2 or not entry.rounds.median_s:
+    if ranks < 2 or not entry.rounds.median_s or entry.row["case.status"] != "ok":
         return theory, None
-    others = [each for each in steps if each.rounds.median_s and _alike(each, entry, columns, {"param.microbatches"})]
-    points = {int(each.row["param.microbatches"] or 0): statistics.median(each.rounds.median_s) for each in others}
-    line = theil_sen([1 / m for m in points if m > 0], [points[m] for m in points if m > 0])
+    others = [each for each in steps if each.rounds.median_s and each.row["case.status"] == "ok"]
+    others = [each for each in others if _alike(each, entry, columns, {"param.microbatches"})]
+    timed = [(each.row["param.microbatches"], statistics.median(each.rounds.median_s)) for each in others]
+    points = {m: seconds for m, seconds in timed if type(m) is int and m > 0}
+    line = theil_sen([1 / m for m in points], list(points.values()))
     if line is None:
         return theory, "its bubble takes rows with another number of microbatches"
     measured = 1 - line[0] / points[microbatches] if points[microbatches] else -1.0

@@ -16,6 +16,10 @@ _ON_CPU = (
     "Ranks on a CPU share its cores and its memory, so efficiency is that of its cores: "
     "it shows that a form works and what it costs here, not how accelerators scale."
 )
+_ASSUMPTIONS = (
+    "Assumed: gradients go around a ring, whose latency grows with the ranks; every link is as fast as those measured, between machines "
+    "too; as much communication hides behind the same computing as on the fewest ranks measured; inputs are on the devices already."
+)
 _MANY = 2  # from where on "a second GPU" is "4 GPUs"
 
 
@@ -28,6 +32,7 @@ def headlines(rows: Sequence[Row]) -> list[str]:
 
 def table(rows: Sequence[Row]) -> Sheet:
     """Return the table of forms and devices; columns with nothing to show are left out."""
+    rows = [row for row in rows if row["scaling.case"]]  # the others are projections
     several = sentences.several_runs(rows, "scaling")
     columns = [
         ("case", [sentences.short(row["scaling.work"]) for row in rows]),
@@ -63,10 +68,38 @@ def bandwidths(rows: Sequence[Row]) -> Sheet:
     return "Collectives: bus bandwidth by size", columns if known else []
 
 
+def projection(rows: Sequence[Row]) -> Sheet:
+    """Return the table of what was projected, with what was measured where it was; none without such rows."""
+    known = [row for row in rows if row["scaling.projected_s"] is not None]
+    several = sentences.several_runs(known, "scaling")
+    columns = [
+        ("case", [sentences.short(row["scaling.work"]) for row in known]),
+        ("device", [sentences.place(row, "scaling", several) for row in known]),
+        ("scaling", [str(row["scaling.kind"] or "") for row in known]),
+        ("ranks", [_ranks(row) for row in known]),
+        ("step, projected", [_cell(row["scaling.projected_s"], units.seconds) for row in known]),
+        ("items/s, projected", [_cell(row["scaling.projected_items_per_s"], units.item_rate) for row in known]),
+        ("step, measured", [_cell(row["scaling.step_s"], units.seconds) for row in known]),
+        ("error", [_cell(row["scaling.projection_error"], lambda error: f"{error * 100:+.1f} %") for row in known]),
+    ]
+    return "Projection, not measured: a data-parallel step on more devices", columns if known else []
+
+
+def assumptions(rows: Sequence[Row]) -> list[str]:
+    """Return what the projection takes for granted, and how far off it was; nothing where there is none."""
+    if all(row["scaling.projected_s"] is None for row in rows):
+        return []
+    errors = [abs(sentences.number(row["scaling.projection_error"])) for row in rows if row["scaling.projection_error"] is not None]
+    if not errors:
+        return [_ASSUMPTIONS, "No step of more ranks than it stands on was measured, so how far it is off is not known."]
+    steps = sentences.plural(len(errors), "measured step")
+    return [_ASSUMPTIONS, f"Checked on {steps} of more ranks than it stands on: off by {units.percent(max(errors))} at most."]
+
+
 def notes(rows: Sequence[Row]) -> list[str]:
     """Return what a reader of the table has to know, and why cells are empty."""
     lines = [_ON_CPU] if any(row["scaling.device"] == "cpu" for row in rows) else []
-    counts = Counter(str(row["scaling.reason"]) for row in rows if row["scaling.reason"])
+    counts = Counter(str(row["scaling.reason"]) for row in rows if row["scaling.case"] and row["scaling.reason"])
     return [*lines, *(units.one_line(f"{sentences.plural(count, 'case')}: {reason}") for reason, count in counts.items())]
 
 

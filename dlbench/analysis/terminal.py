@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from dlbench.analysis import scaling_text, sentences
-from dlbench.analysis.efficiency import scaling
 from dlbench.analysis.findings import Pairs, best, pair
+from dlbench.analysis.projection import projected
 from dlbench.analysis.table import Results, records
 from dlbench.core import units
 from dlbench.core.model import Status, Value
@@ -28,7 +28,7 @@ def overview(results: Results) -> RenderableType:
     rows = records(results.frame)
     told = [Text(units.one_line(line), style="dim") for line in (*sentences.reasons(rows), *results.circumstances)]
     cases = [Text(sentences.count(rows)), *_devices(rows), results_table(rows, results.rounds), *legend(rows, results.rounds), *told]
-    answer, tables = more_devices(scaling(results))
+    answer, tables = more_devices(projected(results))
     tables = [*tables, *_sheet(scaling_text.bandwidths(rows))]
     if {row["case.device"] == "cpu" for row in rows} == {True, False}:
         faster, pairs = _speedups(pair(results, "device"), best(results))
@@ -37,11 +37,16 @@ def overview(results: Results) -> RenderableType:
 
 
 def more_devices(rows: Sequence[Row]) -> tuple[list[RenderableType], list[RenderableType]]:
-    """Return what more devices bring in sentences, and the table behind it; nothing without rows of `efficiency.scaling`."""
+    """Return what more devices bring in sentences, and the table behind it; nothing without rows of `projection.projected`."""
     if not rows:
         return [], []
     answer: list[RenderableType] = [Text(line, style="bold") for line in scaling_text.headlines(rows)]
-    return answer, [*_sheet(scaling_text.table(rows)), *(Text(line, style="dim") for line in scaling_text.notes(rows))]
+    tables = [*_sheet(scaling_text.table(rows)), *_dim(scaling_text.notes(rows))]
+    return answer, [*tables, *_sheet(scaling_text.projection(rows)), *_dim(scaling_text.assumptions(rows))]
+
+
+def _dim(lines: Sequence[str]) -> list[RenderableType]:
+    return [Text(line, style="dim") for line in lines]
 
 
 def _sheet(sheet: scaling_text.Sheet) -> list[RenderableType]:

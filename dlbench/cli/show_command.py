@@ -74,9 +74,9 @@ def _write_scaling(results: "Results", form: str) -> None:
     """Write what more devices bring; of the rows that differ in their ranks a ratio alone does not tell that."""
     from rich.console import Group
 
-    from dlbench.analysis import efficiency, export, table, terminal
+    from dlbench.analysis import efficiency, export, projection, table, terminal
 
-    rows = efficiency.scaling(results)
+    rows = projection.projected(results)
     if not rows:
         raise UsageError("no row has ranks to pair it by; measure some: dlbench run scaling")
     if form != "table":

@@ -119,6 +119,12 @@ def test_communication_that_a_step_waits_for(tmp_path):
     assert ddp["scaling.exposed_low_s"] < 0.2 < ddp["scaling.exposed_high_s"]
 
 
+def test_strong_scaling_waits_as_weak_scaling_of_its_share_does(tmp_path):
+    split = steps(1.25, 2, batch=64, items=64, scaling="strong", synchronise=True)
+    (row,) = rows(tmp_path, split, steps(1.0, 2, scaling="weak", synchronise=False))
+    assert row["scaling.exposed_s"] == pytest.approx(0.25)
+
+
 def test_the_bubble_is_what_more_microbatches_take_away(tmp_path):
     def pipeline(microbatches, ranks=2):
         seconds = 1 + (ranks - 1) / microbatches  # the theory itself

@@ -7,7 +7,7 @@ from dlbench.harness import planning, registry
 from dlbench.harness.registry import Dtype
 from dlbench.harness.suite import builtin_names, load, load_all
 
-NAMES = ["batch", "cnn", "collectives", "conv", "full", "matmul", "noise", "precision", "quick", "self"]
+NAMES = ["batch", "cnn", "collectives", "conv", "full", "matmul", "noise", "precision", "quick", "scaling", "self"]
 MODELS = {"alexnet", "vgg11", "vgg16", "vgg19", "resnet18", "resnet50", "resnet101"}
 
 

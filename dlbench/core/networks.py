@@ -1,0 +1,28 @@
+"""How many parameters the published networks have: what their data-parallel training sends to and fro."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+PARAMETERS: Mapping[str, int] = MappingProxyType(
+    {
+        "alexnet": 61_100_840,
+        "vgg11": 132_863_336,
+        "vgg13": 133_047_848,
+        "vgg16": 138_357_544,
+        "vgg19": 143_667_240,
+        "resnet18": 11_689_512,
+        "resnet34": 21_797_672,
+        "resnet50": 25_557_032,
+        "resnet101": 44_549_160,
+        "resnet152": 60_192_808,
+    }
+)
+"""By the name that a case gives them; a test counts those of `dlbench.models`."""
+
+_ELEMENT_BYTES = {"fp64": 8, "bf16": 2, "fp16": 2}
+
+
+def gradient_bytes(model: str, dtype: str, sent_as: str = "full") -> int | None:
+    """Return the bytes of gradients of one step; None for another network. ``sent_as`` is what they travel as, ``full`` as they are."""
+    element = _ELEMENT_BYTES.get(dtype if sent_as == "full" else sent_as, 4)  # autocast and tf32 have weights in fp32
+    return PARAMETERS[model] * element if model in PARAMETERS else None
