@@ -25,6 +25,8 @@ from dlbench.harness.machines import Machine
 
 _GRACE_S = 1.0
 """For the other ranks to answer once one has failed: they may say more, or wait for it for ever."""
+_HELLO_S = 10.0
+"""For a rank that has called to say which it is."""
 _DUMP_S = 1.0
 """For ranks that are out of time to write down where they are."""
 
@@ -32,20 +34,29 @@ _DUMP_S = 1.0
 class _Rank:
     """One rank: the connection to it, and how far it is with the present request."""
 
-    def __init__(self, connection: socket.socket, folder: Path) -> None:
+    def __init__(self, connection: socket.socket, number: int, pid: int, folder: Path) -> None:
         self._connection = connection
-        self._buffer = b""
-        while not (messages := self.messages()) and not self.dead:
-            pass
-        hello = messages[0] if messages else {"rank": -1, "pid": 0}
-        self.number: int = hello["rank"]
-        self.pid: int = hello["pid"]
+        self.number = number
+        self.pid = pid
         self._folder = folder
         self.said_before = 0
         """Bytes that it had printed before the request, if it is on this machine."""
-        self.done = False
+        self.done = self.dead = False
+        self._buffer = b""
 
-    dead = False
+    @classmethod
+    def calling(cls, listener: socket.socket, folder: Path) -> "_Rank | None":
+        """Answer a call; None if it was no rank that called, or one that has hung up."""
+        connection, _ = listener.accept()
+        connection.settimeout(_HELLO_S)
+        try:
+            hello = json.loads(connection.recv(1 << 10))
+            rank = cls(connection, hello["rank"], hello["pid"], folder)
+        except (OSError, ValueError, TypeError, KeyError):
+            connection.close()
+            return None
+        connection.settimeout(None)
+        return rank
 
     def fileno(self) -> int:
         """Return what becomes readable when it answers, or dies."""
@@ -116,8 +127,12 @@ class Launch:
         except BaseException:
             self._folder.cleanup()
             raise
-        for (first, machine), count in zip(self._others, filter(None, counts[1:]), strict=True):
-            machine.start(replace(order, count=count, first=first))
+        try:
+            for (first, machine), count in zip(self._others, filter(None, counts[1:]), strict=True):
+                machine.start(replace(order, count=count, first=first))
+        except BaseException:
+            self.end()
+            raise
 
     def ask(self, request: dict[str, Any], deadline_s: float = START_S) -> Ending:
         """Send one request to every rank and wait for all of them, as one: see `Host.ask`.
@@ -177,8 +192,7 @@ class Launch:
             if self._interruption.requested:
                 return Ending("interrupted")
             if self._listener.fileno() in ready:
-                rank = _Rank(self._listener.accept()[0], Path(self._folder.name))
-                self._ranks += [] if rank.dead else [rank]
+                self._ranks += filter(None, [_Rank.calling(self._listener, Path(self._folder.name))])
             elif (code := self._agent.exit_code()) is not None:
                 return Ending("died", sentence=fate(code, self._agent.text()), who="torchrun")
             elif time.monotonic() > deadline:
@@ -216,13 +230,12 @@ class Launch:
     def _death(self, rank: _Rank) -> Ending:
         """Say how a rank ended, which torchrun knows on its machine and tells once all of them are gone."""
         self._kill()
-        who, here = f"rank {rank.number}", rank.number < self._here
-        sentence = (
-            self._agent.fate_of(rank.number, rank.pid, rank.said_before)
-            if here
-            else [machine for first, machine in self._others if first <= rank.number][-1].fate_of(rank.number, rank.pid)
-        )
-        return Ending("died", sentence=sentence, who=who)
+        if rank.number < self._here:
+            sentence = self._agent.fate_of(rank.number, rank.pid, rank.said_before)
+        else:
+            machine = next(machine for first, machine in reversed(self._others) if first <= rank.number)
+            sentence = machine.fate_of(rank.number, rank.pid)
+        return Ending("died", sentence=sentence, who=f"rank {rank.number}")
 
     def _whereabouts(self) -> str:
         """Say in which function each rank of this machine is: one that waits is in a collective, one that hangs elsewhere."""

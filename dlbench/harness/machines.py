@@ -86,11 +86,12 @@ class Machine:
     def fate_of(self, rank: int, pid: int) -> str:
         """Ask how a rank that has died there ended. Raises DeviceFault likewise."""
         self._tell({"op": "fate", "rank": rank, "pid": pid})
-        return str(self._lines.read()["fate"])
+        return str(self._lines.read().get("fate", "died"))
 
     def end(self) -> None:
-        """Have its ranks ended."""
-        self._tell({"op": "end"})
+        """Have its ranks ended; if it is gone, they are."""
+        with suppress(DeviceFault):
+            self._tell({"op": "end"})
 
     def close(self) -> None:
         """Let it go: dlbench ends there."""
@@ -112,7 +113,8 @@ def gathered(place: Place) -> Iterator[tuple[Machine, ...]]:
         _ask_store(place, f"{place.host}:{listener.getsockname()[1]}")
         try:
             while len(machines) < place.count - 1:
-                machines.append(Machine(listener.accept()[0], place))
+                with suppress(KeyError):  # something else has called
+                    machines.append(Machine(listener.accept()[0], place))
         except TimeoutError as error:
             raise WorkerError(f"only {len(machines) + 1} of {place.count} machines came within {_PATIENCE_S:g} s") from error
     try:
@@ -135,19 +137,17 @@ def serve(place: Place, offer: Offer, interruption: Interruption) -> None:
     agent: Agent | None = None
     with lines.connection, tempfile.TemporaryDirectory(prefix="dlbench-") as folder:
         while True:
-            ready, _, _ = select.select([lines.connection.fileno(), interruption.fileno()], [], [])
-            message = {} if interruption.requested or not ready else lines.read()
-            match message.get("op"):
-                case "start":
-                    agent = Agent(Order(**message["order"]), Interpreter(), Path(folder))
-                case "fate":
-                    lines.write({"fate": agent.fate_of(message["rank"], message["pid"]) if agent else "died"})
-                case _:
-                    if agent:
-                        agent.end()
-                    agent = None
+            if not lines.pending:
+                select.select([lines.connection.fileno(), interruption.fileno()], [], [])
+            message = {} if interruption.requested else lines.read()
+            if message.get("op") == "fate":
+                lines.write({"fate": agent.fate_of(message["rank"], message["pid"]) if agent else "died"})
+                continue
+            if agent:
+                agent.end()
             if not message:
                 return
+            agent = Agent(Order(**message["order"]), Interpreter(), Path(folder)) if message["op"] == "start" else None
 
 
 class _Lines:
@@ -155,15 +155,26 @@ class _Lines:
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
-        self._file = connection.makefile("rb")
+        self._buffer = b""
+
+    @property
+    def pending(self) -> bool:
+        """Whether one is here already."""
+        return b"\n" in self._buffer
 
     def write(self, message: Mapping[str, Any]) -> None:
         self.connection.sendall(json.dumps(message).encode() + b"\n")
 
     def read(self) -> dict[str, Any]:
         """Wait for the next one; empty at the end."""
-        with suppress(OSError):
-            message: dict[str, Any] = json.loads(self._file.readline() or b"{}")
+        with suppress(OSError, ValueError):  # cut off, or nothing that was said by dlbench
+            while not self.pending:
+                data = self.connection.recv(1 << 16)
+                if not data:
+                    return {}
+                self._buffer += data
+            line, _, self._buffer = self._buffer.partition(b"\n")
+            message: dict[str, Any] = json.loads(line)
             return message
         return {}
 

@@ -6,7 +6,7 @@ import sys
 import front_door
 import pytest
 
-from benchmarks import agreement, alternate, compare_scale, help_time, isolation_cost, overhead, planning, quick_time
+from benchmarks import agreement, alternate, compare_scale, help_time, isolation_cost, overhead, planning, quick_time, ranks
 
 
 def printed(capsys, script, *arguments):
@@ -86,3 +86,9 @@ def test_a_watched_command_that_fails_is_quoted(stream):
 def test_a_case_that_does_not_end_well_ends_the_benchmark():
     with pytest.raises(SystemExit, match=r"^raises\[\]@cpu: failed: ValueError: the numbers do not add up$"):
         alternate.run_cases([("raises", {})], alternate.Policy(rounds=1), (front_door.FAULTS,))
+
+
+def test_ranks_are_timed_by_both_in_turns(capsys):
+    table, _ = printed(capsys, ranks, "--pairs", "1", "--seconds", "0.01", "--case", "all-reduce of 64 KiB")
+    assert [row[0] for row in table] == ["case", "all-reduce of 64 KiB"]
+    assert table[1][2] == "1"

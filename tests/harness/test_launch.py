@@ -1,0 +1,29 @@
+"""What the answers of several ranks come to as one."""
+
+from dlbench.harness.launch import combined
+
+
+def ok(peak=None, host=100, **more):
+    return {"measurement": {"status": "ok", "memory": {"peak_bytes": peak, "host_peak_bytes": host}, **more}, "fault": False}
+
+
+def bad(status, reason, fault=False):
+    return {"measurement": {"status": status, "reason": reason}, "fault": fault}
+
+
+def test_ranks_that_all_went_well_are_the_first_with_the_highest_memory():
+    whole = combined({2: ok(7, 90, values={"a": 2.0}), 0: ok(5, 100, values={"a": 1.0}), 1: ok(6, 300)}, 3)
+    assert whole == ok(7, 300, values={"a": 1.0})
+    assert combined({0: ok(None, 1), 1: ok(None, 2)}, 2) == ok(None, 2)
+
+
+def test_the_first_that_went_wrong_is_named():
+    assert combined({0: ok(), 1: bad("oom", "no room", fault=True)}, 2) == bad("oom", "rank 1: no room", fault=True)
+    assert combined({3: bad("failed", "first"), 0: bad("crashed", "second")}, 4) == bad("failed", "rank 3: first")
+    assert combined({1: {"error": "no plugin"}}, 2) == {"error": "rank 1: no plugin"}
+
+
+def test_what_all_say_is_said_once():
+    assert combined({0: bad("failed", "uneven"), 1: bad("failed", "uneven")}, 2) == bad("failed", "uneven")
+    assert combined({0: {"error": "no plugin"}, 1: {"error": "no plugin"}}, 2) == {"error": "no plugin"}
+    assert combined({0: bad("failed", "uneven"), 1: bad("failed", "even")}, 2) == bad("failed", "rank 0: uneven")
