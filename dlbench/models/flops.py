@@ -1,4 +1,4 @@
-"""How many floating-point operations a network takes for one image, by the closed formulas of its layers."""
+"""How many floating-point operations a network takes for one input, by the closed formulas of its layers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,22 +14,22 @@ FASTER_CONVOLUTION = 4
 where the formula says 144 (Lavin and Gray, https://arxiv.org/abs/1509.09308, section 4)."""
 
 
-def forward_flops(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
-    """Return operations of the forward pass for one image of shape (channels, height, width)."""
-    return sum(layer_flops(model, image_shape))
+def forward_flops(model: nn.Module, input_shape: tuple[int, ...]) -> int:
+    """Return operations of the forward pass for one input, such as an image of shape (channels, height, width)."""
+    return sum(layer_flops(model, input_shape))
 
 
-def train_flops(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
-    """Return operations of forward and backward for one image of shape (channels, height, width).
+def train_flops(model: nn.Module, input_shape: tuple[int, ...]) -> int:
+    """Return operations of forward and backward for one input, such as an image of shape (channels, height, width).
 
     Backward takes each layer's forward twice, for the gradients of its input and of its weight; only the first layer,
     whose input is the image, needs no gradient of that.
     """
-    first, *others = layer_flops(model, image_shape)
+    first, *others = layer_flops(model, input_shape)
     return 2 * first + 3 * sum(others)
 
 
-def layer_flops(model: nn.Module, image_shape: tuple[int, int, int]) -> list[int]:
+def layer_flops(model: nn.Module, input_shape: tuple[int, ...]) -> list[int]:
     """Return forward operations of each convolution and linear layer, in the order they run; the rest is not counted.
 
     One multiply-add is two operations; adding a bias is none, as in the published counts. The network runs once on the
@@ -44,10 +44,10 @@ def layer_flops(model: nn.Module, image_shape: tuple[int, int, int]) -> list[int
     hooks = [each.register_forward_hook(count) for each in model.modules() if isinstance(each, nn.Conv2d | nn.Linear)]
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     shapes = {name: torch.empty_like(tensor, device="meta") for name, tensor in tensors.items()}
-    image = torch.empty(1, *image_shape, dtype=next(model.parameters()).dtype, device="meta")
+    one = torch.empty(1, *input_shape, dtype=next(model.parameters()).dtype, device="meta")
     try:
         with torch.no_grad(), SkipElementwise():
-            functional_call(model, shapes, image)
+            functional_call(model, shapes, one)
     finally:
         for hook in hooks:
             hook.remove()

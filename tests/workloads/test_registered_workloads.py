@@ -13,6 +13,7 @@ def test_the_workloads_of_dlbench_register_under_their_names_and_tags() -> None:
         "data_parallel": ("cnn", "training", "ranks"),
         "matmul": ("compute",),
         "collective": ("collective",),
+        "model_parallel": ("training", "ranks"),
         "noop": ("self",),
         "spin": ("self",),
         "slowed": ("self",),
@@ -21,7 +22,7 @@ def test_the_workloads_of_dlbench_register_under_their_names_and_tags() -> None:
 
 def test_signatures_say_what_is_required_and_what_is_valid() -> None:
     registry.load_builtins()
-    ours = ("matmul", "conv2d", "train_step", "infer_step", "data_parallel", "noop", "spin", "slowed")
+    ours = ("matmul", "conv2d", "train_step", "infer_step", "data_parallel", "model_parallel", "noop", "spin", "slowed")
     signature = {name: registry.get(name).signature for name in ours}
     required = {name: [p.name for p in each.parameters if p.required] for name, each in signature.items()}
     assert required == {
@@ -30,6 +31,7 @@ def test_signatures_say_what_is_required_and_what_is_valid() -> None:
         "train_step": ["model", "batch"],
         "infer_step": ["model", "batch"],
         "data_parallel": ["form", "model", "batch", "ranks"],
+        "model_parallel": ["form", "model", "batch", "ranks"],
         "noop": [],
         "spin": [],
         "slowed": ["program"],

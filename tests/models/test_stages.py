@@ -1,0 +1,97 @@
+"""A network cut into stages is still the network, and no cut is better balanced."""
+
+from itertools import combinations, pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from dlbench.models import MODELS, build
+from dlbench.models.flops import layer_flops, train_flops
+from dlbench.models.mlp import mlp
+from dlbench.models.resnet import BasicBlock, Bottleneck
+from dlbench.models.stages import cut, layers, stages, train_costs
+
+IMAGE = (3, 224, 224)
+# Of a plain network the number in its name; of a residual one its blocks, the convolution in front and the linear layer behind.
+LAYERS = {
+    "alexnet": 8,
+    "vgg11": 11,
+    "vgg13": 13,
+    "vgg16": 16,
+    "vgg19": 19,
+    "resnet18": 10,
+    "resnet34": 18,
+    "resnet50": 18,
+    "resnet101": 35,
+    "resnet152": 52,
+}
+
+
+def on_meta(name: str) -> nn.Module:
+    with torch.device("meta"):
+        return MODELS[name]()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_network_has_its_layers_and_none_begins_in_place(name: str) -> None:
+    row = layers(on_meta(name))
+    assert len(row) == LAYERS[name]
+    assert {type(layer[0]) for layer in row} <= {nn.Conv2d, nn.Linear, BasicBlock, Bottleneck}
+
+
+@pytest.mark.parametrize("name", ["alexnet", "vgg11", "resnet18", "resnet50"])
+def test_stages_one_after_the_other_compute_what_the_network_computes(name: str) -> None:
+    torch.manual_seed(0)
+    network = build(name).eval()
+    images = torch.randn(1, 3, 64, 64)
+    with torch.inference_mode():
+        expected = network(images)
+        x = images
+        for stage in stages(network, (3, 64, 64), 3):
+            x = stage(x)
+    torch.testing.assert_close(x, expected)
+
+
+@pytest.mark.parametrize("name", ["alexnet", "vgg16", "resnet50"])
+def test_costs_of_the_layers_are_those_of_the_network(name: str) -> None:
+    network = on_meta(name)
+    assert sum(train_costs(layers(network), layer_flops(network, IMAGE))) == train_flops(network, IMAGE)
+
+
+def test_equal_layers_are_shared_out_evenly() -> None:
+    with torch.device("meta"):
+        network = mlp(16)
+    assert [len(stage) for stage in stages(network, (16,), 4)] == [4, 4, 4, 4]
+    # The first layer costs less, as nobody needs the gradient of its input.
+    assert [len(stage) for stage in stages(network, (16,), 3)] == [6, 5, 5]
+
+
+def test_one_stage_is_the_whole_network() -> None:
+    assert [len(stage) for stage in stages(on_meta("resnet18"), IMAGE, 1)] == [10]
+
+
+def test_fewer_layers_than_stages_is_a_sentence() -> None:
+    with pytest.raises(ValueError, match=r"^the network has 8 layers, too few for 9 ranks; take 8 at most$"):
+        stages(on_meta("alexnet"), IMAGE, 9)
+
+
+def test_what_a_network_flattens_itself_is_not_flattened_again() -> None:
+    network = nn.Sequential(nn.Conv2d(3, 4, 8), nn.ReLU(), nn.Flatten(), nn.Dropout(), nn.Linear(4, 2))
+    assert [[type(each) for each in layer] for layer in layers(network)] == [[nn.Conv2d, nn.ReLU, nn.Flatten, nn.Dropout], [nn.Linear]]
+
+
+@given(st.lists(st.integers(min_value=0, max_value=50), min_size=1, max_size=9), st.data())
+def test_no_cut_has_a_cheaper_costliest_part(costs: list[int], data: st.DataObject) -> None:
+    parts = data.draw(st.integers(min_value=1, max_value=len(costs)))
+
+    def costliest(begins: tuple[int, ...]) -> int:
+        return max(sum(costs[begin:end]) for begin, end in pairwise((*begins, len(costs))))
+
+    begins = cut(costs, parts)
+    assert begins[0] == 0
+    assert len(begins) == parts
+    assert all(begin < end for begin, end in pairwise((*begins, len(costs))))
+    assert costliest(begins) == min(costliest((0, *inner)) for inner in combinations(range(1, len(costs)), parts - 1))
