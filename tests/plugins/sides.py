@@ -29,7 +29,9 @@ def tells(device: torch.device) -> Work:
 @workload()
 def lists_modules(device: torch.device) -> Work:
     """Tell which packages that a measuring process can do without were imported all the same."""
-    return Work(observe=lambda clock: {name: name in sys.modules for name in ("click", "rich", "pandas", "psutil", "pynvml", "torch")})
+    return Work(
+        observe=lambda clock: {name: name in sys.modules for name in ("click", "orjson", "rich", "pandas", "psutil", "pynvml", "torch")}
+    )
 
 
 @workload()
