@@ -10,7 +10,7 @@ run: $(INSTALLED)
 	$(BIN)/dlbench run
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal  # most tests wait for processes; more workers than two would crowd small machines
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .
