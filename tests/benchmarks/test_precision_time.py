@@ -45,6 +45,8 @@ def test_every_tool_times_the_same_call(monkeypatch, tmp_path):
     pytest.importorskip("pytest_benchmark")
     (tmp_path / "cases.json").write_text(json.dumps([NOOP]))
     monkeypatch.setenv(precision_tools.CASES, str(tmp_path / "cases.json"))
+    # Else pytest-benchmark takes its own session for one of several workers, and times nothing.
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     for found in (
         precision_time._by_torch([NOOP]),
         precision_time._by_pytest_benchmark(tmp_path),
