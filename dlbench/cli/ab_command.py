@@ -115,15 +115,10 @@ def command(
             sides=dict(zip(NAMES, (each.told for each in found), strict=True)),
         )
         with Recording(session, interruption) as recording:
-            fault = None
-            try:
-                recording.measure(session, {each.side.name: each.host for each in found})
-                if confirm and not interruption.requested:
-                    _measure_again(recording, session, rounds, given)
-                recording.finish()
-            except DeviceFault as error:
-                fault = error
-        return _end(recording.path, fault, interruption, given, wanted)
+            recording.measure(session, {each.side.name: each.host for each in found})
+            if confirm and not interruption.requested:
+                _measure_again(recording, session, rounds, given)
+        return _end(recording.path, recording.fault, interruption, given, wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +146,7 @@ class _Found:
         from dlbench.harness.environment import fingerprint
 
         ready = present.ready
-        devices = {device.id: device.name for device in plan.devices}
-        side = Side(devices, ready.plugins, ready.asked.name, ready.interpreter, ready.root)
+        side = Side(plan.device_names, ready.plugins, ready.asked.name, ready.interpreter, ready.root)
         where = fingerprint(plan.hello, plan.devices, environ=ready.interpreter.environment())
         told = {key: where[key] for key in ("machine_key", "stack_key", "identity", "stack")}
         return cls(side, plan, present.host, {"side": ready.asked.told(ready.commit), **told})

@@ -15,7 +15,7 @@ from dlbench.cli.measuring import Recording
 from dlbench.cli.options import Duration, planned, planning_options
 from dlbench.cli.run_command import DEFAULT_SUITE
 from dlbench.cli.show_command import FORMATS
-from dlbench.core.errors import DeviceFault, ExitCode, OutputError, UsageError
+from dlbench.core.errors import ExitCode, OutputError, UsageError
 from dlbench.core.model import Status
 from dlbench.core.store import load
 from dlbench.core.units import clock_time
@@ -63,7 +63,6 @@ def command(
     for path in _runs():
         load(path)  # a damaged file is better known before measuring than after
 
-    faults: list[DeviceFault] = []
     with Interruption() as interruption:
         for number in range(occasions):
             if number:
@@ -71,13 +70,12 @@ def command(
                 if select.select([interruption], [], [], pause or _PAUSE_S)[0]:
                     break
             click.echo(f"occasion {number + 1} of {occasions}", err=True)
-            latest, fault = _measure(names, expression, settings, device_words, plugins, interruption)
-            faults += [fault] if fault else []
-            if fault or interruption.requested:
+            latest = _measure(names, expression, settings, device_words, plugins, interruption)
+            if latest.fault or interruption.requested:
                 break
-    failed = _conclude(latest, form)
-    if faults:
-        raise faults[0]
+    failed = _conclude(latest.path, form)
+    if latest.fault:
+        raise latest.fault
     if interruption.requested:
         return ExitCode(128 + interruption.requested)
     return ExitCode.CASES_FAILED if failed else ExitCode.OK
@@ -94,8 +92,8 @@ def _measure(
     device_words: tuple[str, ...],
     plugins: tuple[str, ...],
     interruption: Interruption,
-) -> tuple[Path, DeviceFault | None]:
-    """Measure one occasion as a run of its own; return its file, and the fault that ended it if one did."""
+) -> Recording:
+    """Measure one occasion as a run of its own."""
     from dlbench.harness.devices import describe_cpu
 
     seed, threads = secrets.randbits(32), describe_cpu().usable_threads()
@@ -108,7 +106,7 @@ def _measure(
             plugins,
             lambda plugins, workloads: greet(host, plugins, workloads, threads),
         )
-        side = Side({device.id: device.name for device in plan.devices}, plugins)
+        side = Side(plan.device_names, plugins)
         session = sessions.start(
             plan,
             [Task(case, side) for case in plan.cases],
@@ -118,14 +116,9 @@ def _measure(
             plugins=plugins,
             output=CALIBRATIONS / sessions.default_name(plan.suites),
         )
-        fault = None
         with Recording(session, interruption) as recording:
-            try:
-                recording.measure(session, {None: host})
-                recording.finish()
-            except DeviceFault as error:
-                fault = error
-        return recording.path, fault
+            recording.measure(session, {None: host})
+        return recording
 
 
 def _conclude(latest: Path, form: str) -> bool:

@@ -70,6 +70,8 @@ def command(device_words: tuple[str, ...], rounds: int | None, plugins: tuple[st
         session = _selftest(plan, rounds, seed, threads, path) if selftest else _twice(plan, rounds, seed, threads, plugins, path)
         with Recording(session, interruption) as recording:
             recording.measure(session, {session.tasks[0].side.name: host})
+        if recording.fault:
+            raise recording.fault
         if interruption.requested:
             click.echo("interrupted; nothing was judged", err=True)
             return ExitCode(128 + interruption.requested)
@@ -80,7 +82,7 @@ def command(device_words: tuple[str, ...], rounds: int | None, plugins: tuple[st
 def _twice(plan: Planned, rounds: int | None, seed: int, threads: int, plugins: tuple[str, ...], path: Path) -> sessions.Session:
     """Return the A/A: every case on two sides that are the same."""
     rounds = rounds or ROUNDS
-    sides = [Side({device.id: device.name for device in plan.devices}, plugins, name) for name in ("a", "b")]
+    sides = [Side(plan.device_names, plugins, name) for name in ("a", "b")]
     return sessions.start(
         plan,
         [Task(case, side) for case in plan.cases for side in sides],
@@ -99,7 +101,7 @@ def _selftest(plan: Planned, rounds: int | None, seed: int, threads: int, path: 
     from dlbench.harness import selftest
 
     policy = replace(selftest.POLICY, rounds=rounds, max_rounds=rounds) if rounds else selftest.POLICY
-    side = Side({device.id: device.name for device in plan.devices})
+    side = Side(plan.device_names)
     return sessions.start(
         plan,
         [Task(case, side) for case in selftest.cases(plan.signatures)],

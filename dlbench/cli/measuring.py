@@ -2,16 +2,21 @@
 
 import time
 from collections.abc import Mapping
-from typing import Self
+from types import TracebackType
+from typing import Any, Self
 
 from dlbench.cli.session import Session
+from dlbench.core.errors import DeviceFault
 from dlbench.harness.host import Host
 from dlbench.harness.interruption import Interruption
 from dlbench.harness.runner import run_rounds
 
 
 class Recording:
-    """Measures into the file of a session. Use as a context manager: leaving it closes the file, and keeps all that was measured."""
+    """Measures into the file of a session. Use as a context manager: leaving it closes the file, and keeps all that was measured.
+
+    A DeviceFault ends the measuring and stays in ``fault``, to be raised once what there is has been written.
+    """
 
     def __init__(self, session: Session, interruption: Interruption) -> None:
         self._interruption = interruption
@@ -21,12 +26,19 @@ class Recording:
         self.path = self._writer.path
         self.rounds = 0
         """That the file has by now."""
+        self.fault: DeviceFault | None = None
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._writer.close()
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        try:
+            if error is None and not self._interruption.requested:
+                self._writer.append(self._footer())
+        finally:
+            self._writer.close()
+        self.fault = error if isinstance(error, DeviceFault) else None
+        return self.fault is not None
 
     def measure(self, session: Session, first_hosts: Mapping[str | None, Host]) -> None:
         """Run the rounds of the session, or of another one that goes on in the same file; ``first_hosts`` are as in `run_rounds`."""
@@ -46,10 +58,8 @@ class Recording:
                 session.first_round,
             )
 
-    def finish(self) -> None:
-        """Write the footer, unless the rounds were interrupted."""
+    def _footer(self) -> dict[str, Any]:
         from dlbench.harness.environment import read_state
 
-        if not self._interruption.requested:
-            seconds = time.monotonic() - self._started
-            self._writer.append({"kind": "footer", "rounds": self.rounds, "seconds": seconds, "state": read_state(self._devices)})
+        seconds = time.monotonic() - self._started
+        return {"kind": "footer", "rounds": self.rounds, "seconds": seconds, "state": read_state(self._devices)}

@@ -14,7 +14,7 @@ from dlbench.cli.list_command import write_plan
 from dlbench.cli.measuring import Recording
 from dlbench.cli.options import measuring_options, planned, planning_options
 from dlbench.cli.show_command import FORMATS, write_results
-from dlbench.core.errors import DeviceFault, ExitCode, UsageError
+from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.model import Status
 from dlbench.core.store import load
 from dlbench.harness.host import Host, greet
@@ -107,7 +107,7 @@ def command(
             if dry_run:
                 write_plan(plan, form)
                 return ExitCode.OK
-            side = Side({device.id: device.name for device in plan.devices}, plugins, machines=machines)
+            side = Side(plan.device_names, plugins, machines=machines)
             tasks = [Task(case, side) for case in plan.cases]
             policy = sessions.policy_for(plan, changes, len(tasks) if gate else None)
             session = sessions.start(
@@ -137,18 +137,13 @@ def _measure(session: sessions.Session, host: Host, interruption: Interruption, 
     """Run the rounds, write the results, and say which code to exit with."""
     from dlbench.analysis.table import collect
 
-    fault = None
     with Recording(session, interruption) as recording:
-        try:
-            recording.measure(session, {None: host})
-            recording.finish()
-        except DeviceFault as error:
-            fault = error
+        recording.measure(session, {None: host})
     results = collect((recording.path,))
     write_results(results, None, form)
     click.echo(f"saved in {recording.path}", err=True)
-    if fault:
-        raise fault
+    if recording.fault:
+        raise recording.fault
     if interruption.requested:
         click.echo(f"interrupted; go on with: dlbench run --resume {recording.path}", err=True)
         return ExitCode(128 + interruption.requested)
