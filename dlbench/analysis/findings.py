@@ -112,12 +112,12 @@ def couple(results: Results, by: str, base: str | None = None) -> Couples:
     free = {column, *_GOES_WITH.get(column, ())}
     identity = [name for name in identifying(results.columns) if name not in free]
     of_interest = [each for each in entries(results) if each.row[column] is not None]
-    base_value = _base_value([each for each in of_interest if _trouble(each) is None] or of_interest, column, base)
+    base_value = _base_value([each for each in of_interest if _trouble(each, column) is None] or of_interest, column, base)
     couples: list[tuple[Entry, Entry]] = []
     unpaired: list[Unpaired] = []
     for group in _grouped(of_interest, lambda each: tuple(each.row[name] for name in identity)):
-        unpaired += [_unpaired(each, trouble) for each in group if (trouble := _trouble(each))]
-        fit = [each for each in group if _trouble(each) is None]
+        unpaired += [_unpaired(each, trouble) for each in group if (trouble := _trouble(each, column))]
+        fit = [each for each in group if _trouble(each, column) is None]
         bases = [each for each in fit if each.row[column] == base_value]
         others = [each for each in fit if each.row[column] != base_value]
         if not bases:
@@ -163,7 +163,7 @@ def best(results: Results) -> Pairs:
     rows: list[Row] = []
     unpaired: list[Unpaired] = []
     for group in _grouped(entries(results), lambda each: tuple(each.row[name] for name in identity)):
-        fit = [each for each in group if each.row["case.status"] == "ok" and not each.row["flag.implausible"]]
+        fit = [each for each in group if each.row["case.status"] == "ok" and not each.row["flag.implausible"] and not _several(each)]
         rate = _common_rate(fit)
         if rate is None:
             unpaired += [_unpaired(each, "no throughput to choose the best by") for each in fit]
@@ -218,15 +218,22 @@ def _base_value(entries: Sequence[Entry], column: str, base: str | None) -> Valu
     return usual if usual in values else next(iter(values), None)
 
 
-def _trouble(entry: Entry) -> str | None:
-    """Say why a row can't be in a ratio, if so."""
+def _trouble(entry: Entry, column: str) -> str | None:
+    """Say why a row can't be in a ratio of rows that differ in this column, if so."""
     if entry.row["case.status"] != "ok":
         return f"{entry.row['case.status']}: {entry.row['case.reason'] or 'no reason given'}"
     if not entry.rounds.median_s:
         return "it reports values, not times"
     if min(entry.rounds.median_s) <= 0:
         return "its time reads as zero"
+    if column == "case.device" and _several(entry):
+        return "it has several devices, and ranks on a CPU share one; see --by ranks"
     return f"implausible: {entry.row['flag.implausible_reason']}" if entry.row["flag.implausible"] else None
+
+
+def _several(entry: Entry) -> bool:
+    """Whether a case has more than one rank."""
+    return entry.row.get("param.ranks") not in (None, 1)
 
 
 def _unpaired(entry: Entry, reason: str) -> Unpaired:

@@ -73,6 +73,20 @@ def test_only_ok_rows_are_paired_and_the_others_are_named_with_the_reason(tmp_pa
     )
 
 
+def test_ranks_on_a_cpu_are_no_pair_with_as_many_accelerators(tmp_path: Path) -> None:
+    measurements = [
+        each
+        for ranks in (1, 2)
+        for device, seconds in (("cpu", 1.0), ("cuda:0", 0.1))
+        for each in made_up.rounds_of(made_up.case("data_parallel", device, form="ddp", ranks=ranks), made_up.flat([seconds] * 7))
+    ]
+    results = results_of(tmp_path, measurements)
+    pairs = pair(results, "device")
+    assert list(pairs.frame["base.id"]) == list(best(results).frame["base.id"]) == ["data_parallel[form=ddp,ranks=1]@cpu"]
+    reason = "it has several devices, and ranks on a CPU share one; see --by ranks"
+    assert [each.reason for each in pairs.unpaired] == [reason, reason]
+
+
 @pytest.mark.parametrize(
     "difference", [{"dtype": "bf16"}, {"mode": "compile"}, {"batch": 16}, {"layout": "channels_last"}], ids=lambda d: next(iter(d))
 )
