@@ -1,5 +1,6 @@
 """``dlbench ab``: two sides measured in turn on this machine, and a verdict for every case."""
 
+import os
 import secrets
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -23,6 +24,7 @@ from dlbench.core.stats import rounds_for_gate
 from dlbench.harness.host import Host, greet
 from dlbench.harness.hosts import Isolation, default_isolation, layout_seed
 from dlbench.harness.interruption import Interruption
+from dlbench.harness.machines import refuse_several
 from dlbench.harness.planning import workload_names
 from dlbench.harness.runner import Settings
 from dlbench.harness.selection import compile_expression
@@ -75,6 +77,7 @@ def command(
       dlbench ab matmul --set n=1024 --device cpu --b-env MKL_CBWR=COMPATIBLE
       dlbench ab mine.toml --plugin mine.py --a-ref main --confirm
     """
+    refuse_several("dlbench ab", os.environ)
     wanted = Wanted.of(strict, junit, verdict, github, form)
     given = parse_thresholds(thresholds)
     names = names or (DEFAULT_SUITE,)

@@ -1,6 +1,7 @@
 """``dlbench calibrate``: measure the same on several occasions, and keep how far this machine's times differ between them."""
 
 import json
+import os
 import secrets
 import select
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ from dlbench.core.units import clock_time
 from dlbench.harness.host import Host, greet
 from dlbench.harness.hosts import default_isolation, layout_seed
 from dlbench.harness.interruption import Interruption
+from dlbench.harness.machines import refuse_several
 from dlbench.harness.runner import Settings
 from dlbench.harness.side import Side, Task
 
@@ -58,6 +60,7 @@ def command(
       dlbench calibrate --occasions 6 --pause 2h
       dlbench calibrate mine.toml -k matmul
     """
+    refuse_several("dlbench calibrate", os.environ)
     if pause is not None and occasions == 1:
         raise UsageError("--pause is the time between occasions; give --occasions with it")
     for path in _runs():

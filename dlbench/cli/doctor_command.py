@@ -1,5 +1,6 @@
 """``dlbench doctor``: is this machine fit to measure on now, and what to change."""
 
+import os
 import secrets
 import shutil
 import sys
@@ -21,6 +22,7 @@ from dlbench.core.store import load
 from dlbench.harness.host import Host, greet
 from dlbench.harness.hosts import default_isolation, layout_seed
 from dlbench.harness.interruption import Interruption
+from dlbench.harness.machines import refuse_several
 from dlbench.harness.runner import Settings
 from dlbench.harness.side import Side, Task
 
@@ -53,6 +55,7 @@ def command(device_words: tuple[str, ...], rounds: int | None, plugins: tuple[st
       dlbench doctor --selftest
       dlbench doctor --device cuda:0 --format json
     """
+    refuse_several("dlbench doctor", os.environ)
     if selftest and (device_words or plugins):
         raise UsageError("--selftest measures programs of its own on the CPU; give it without --device and --plugin")
     # Not at the top, so that --help stays quick.

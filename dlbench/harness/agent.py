@@ -2,8 +2,11 @@
 
 import os
 import re
+import signal
 import subprocess
 import tempfile
+import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +17,8 @@ from dlbench.harness.host import Interpreter, fate, kill_group, own_variables, s
 
 _REPORT_S = 5.0
 """For torchrun to notice that ranks are gone, and to say how they went."""
+_DUMP_S = 1.0
+"""For ranks that are out of time to write down where they are."""
 
 _AGENT = """
 from dlbench.harness.guard import die_with_parent
@@ -112,3 +117,18 @@ def printed(folder: Path, rank: int, since: int = 0) -> str:
         return (folder / str(rank)).read_bytes()[since:].decode(errors="replace")
     except FileNotFoundError:
         return ""
+
+
+def places(folder: Path, pids: Mapping[int, int]) -> dict[int, str]:
+    """Have ranks of this machine write down where they are; return the function that each is in, by its number, of those that could."""
+    before = {rank: len(printed(folder, rank)) for rank in pids}
+    for pid in pids.values():
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGUSR1)
+    deadline = time.monotonic() + _DUMP_S
+    found: dict[int, str] = {}
+    while len(found) < len(pids) and time.monotonic() < deadline:
+        time.sleep(0.02)
+        dumps = {rank: re.search(r"^  File .* in (\w+)$", printed(folder, rank, since), re.MULTILINE) for rank, since in before.items()}
+        found = {rank: dump[1] for rank, dump in dumps.items() if dump}
+    return found

@@ -1,10 +1,7 @@
 """The measuring processes of several ranks as their parent sees them: started by torchrun, asked together, and taken down together."""
 
 import json
-import os
-import re
 import select
-import signal
 import socket
 import tempfile
 import time
@@ -18,7 +15,7 @@ from typing import Any
 
 from dlbench.core.errors import WorkerError
 from dlbench.core.model import Status
-from dlbench.harness.agent import Agent, Order, printed
+from dlbench.harness.agent import Agent, Order, places, printed
 from dlbench.harness.host import START_S, Ending, Interpreter, fate, kill_group
 from dlbench.harness.interruption import Interruption
 from dlbench.harness.machines import Machine
@@ -27,8 +24,6 @@ _GRACE_S = 1.0
 """For the other ranks to answer once one has failed: they may say more, or wait for it for ever."""
 _HELLO_S = 10.0
 """For a rank that has called to say which it is."""
-_DUMP_S = 1.0
-"""For ranks that are out of time to write down where they are."""
 
 
 class _Rank:
@@ -79,17 +74,6 @@ class _Rank:
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         return [json.loads(line) for line in lines]
 
-    def dump(self) -> None:
-        """Have it print where it is."""
-        self.said_before = len(printed(self._folder, self.number))
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGUSR1)
-
-    def place(self) -> str | None:
-        """Return the function that it said it is in; None if it has not said so yet."""
-        found = re.search(r"^  File .* in (\w+)$", printed(self._folder, self.number, self.said_before), re.MULTILINE)
-        return found[1] if found else None
-
     def end(self) -> None:
         """Cut it off, at which it ends with its group."""
         self._connection.close()
@@ -137,7 +121,7 @@ class Launch:
     def ask(self, request: dict[str, Any], deadline_s: float = START_S) -> Ending:
         """Send one request to every rank and wait for all of them, as one: see `Host.ask`.
 
-        After anything but a reply that is ok in every rank, all of them are gone.
+        They stay for the next one only where each has answered and is fit for it; else all of them are gone.
         """
         if len(self._ranks) < self._size and (ending := self._gather()):
             self.end()
@@ -146,9 +130,15 @@ class Launch:
         for rank in self._ranks:
             rank.begin(line)
         ending = self._wait(deadline_s)
-        if ending.how != "replied" or not _is_ok(ending.reply):
+        if not self._fit_for_more(ending):
             self.end()
         return ending
+
+    def _fit_for_more(self, ending: Ending) -> bool:
+        """Whether no rank waits for another in vain, and no device is at fault or full."""
+        reply = ending.reply or {}
+        full = reply.get("measurement", {}).get("status") == Status.OOM
+        return ending.how == "replied" and all(rank.done for rank in self._ranks) and not full and not reply.get("fault")
 
     def end(self) -> None:
         """End all ranks and torchrun, and free what belongs to them; a second time does nothing."""
@@ -165,8 +155,12 @@ class Launch:
     def _kill(self) -> None:
         for rank in self._ranks:
             rank.end()
-            if rank.number < self._here:
+            if self._machine_of(rank) is None:
                 kill_group(rank.pid)
+
+    def _machine_of(self, rank: _Rank) -> Machine | None:
+        """Return the other machine that a rank is on; None for this one."""
+        return next((machine for first, machine in reversed(self._others) if first <= rank.number), None)
 
     def _listen(self) -> tuple[socket.socket, str]:
         """Return the socket at which ranks call back, and its address."""
@@ -230,43 +224,41 @@ class Launch:
     def _death(self, rank: _Rank) -> Ending:
         """Say how a rank ended, which torchrun knows on its machine and tells once all of them are gone."""
         self._kill()
-        if rank.number < self._here:
-            sentence = self._agent.fate_of(rank.number, rank.pid, rank.said_before)
-        else:
-            machine = next(machine for first, machine in reversed(self._others) if first <= rank.number)
+        if machine := self._machine_of(rank):
             sentence = machine.fate_of(rank.number, rank.pid)
+        else:
+            sentence = self._agent.fate_of(rank.number, rank.pid, rank.said_before)
         return Ending("died", sentence=sentence, who=f"rank {rank.number}")
 
     def _whereabouts(self) -> str:
-        """Say in which function each rank of this machine is: one that waits is in a collective, one that hangs elsewhere."""
-        here = [rank for rank in self._ranks if rank.number < self._here]
-        for rank in here:
-            rank.dump()
-        deadline = time.monotonic() + _DUMP_S
-        places: dict[int, str] = {}
-        while len(places) < len(here) and time.monotonic() < deadline:
-            time.sleep(0.02)
-            places = {rank.number: place for rank in here if (place := rank.place())}
-        known = sorted(places, key=lambda number: (places[number], number))
-        together = [(place, [f"{number}" for number in numbers]) for place, numbers in groupby(known, places.__getitem__)]
+        """Say in which function each rank is: one that waits is in a collective, one that hangs elsewhere."""
+        found: dict[int, str] = {}
+        for machine, ranks in groupby(self._ranks, self._machine_of):
+            pids = {rank.number: rank.pid for rank in ranks}
+            found |= machine.places(pids) if machine else places(Path(self._folder.name), pids)
+        known = sorted(found, key=lambda number: (found[number], number))
+        together = [(place, [f"{number}" for number in numbers]) for place, numbers in groupby(known, found.__getitem__)]
         return ", ".join(f"rank{'s' * (len(numbers) > 1)} {' and '.join(numbers)} in {place}()" for place, numbers in together)
 
 
 def combined(replies: Mapping[int, Mapping[str, Any]], size: int) -> dict[str, Any]:
-    """Make one reply of those of all ranks, the first to answer first: rank 0's with the highest memory, or the first that is not ok.
+    """Make one reply of those of all ranks, the first to answer first.
 
-    That one's sentence names its rank, unless all say the same.
+    It is rank 0's, with the highest memory and the bytes that all copy; or the first that is not ok, whose sentence names its rank
+    unless all say the same.
     """
     if bad := {number: reply for number, reply in replies.items() if not _is_ok(reply)}:
         number, reply = next(iter(bad.items()))
         alike = len(bad) == size and len({_sentence(each) for each in bad.values()}) == 1
         return dict(reply) if alike else _with_sentence(reply, f"rank {number}: {_sentence(reply)}")
-    first = replies[0]["measurement"]
-    memories = [reply["measurement"].get("memory", {}) for reply in replies.values()]
-    highest = {
-        name: None if value is None else max(each[name] or 0 for each in memories) for name, value in first.get("memory", {}).items()
-    }
-    return {"measurement": {**first, "memory": highest}, "fault": False}
+    measurements = [replies[0]["measurement"], *(reply["measurement"] for number, reply in replies.items() if number)]
+    whole = dict(measurements[0])
+    if memory := whole.get("memory"):
+        highest = {name: max(each["memory"][name] or 0 for each in measurements) for name, value in memory.items() if value is not None}
+        whole["memory"] = memory | highest
+    if transfer := whole.get("transfer"):  # taken by all ranks or by none, in a time that all of them read
+        whole["transfer"] = transfer | {name: sum(each["transfer"][name] for each in measurements) for name in ("h2d_bytes", "d2h_bytes")}
+    return {"measurement": whole, "fault": False}
 
 
 def _is_ok(reply: Mapping[str, Any] | None) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dlbench.core.errors import DeviceFault, UsageError, WorkerError
-from dlbench.harness.agent import Agent, Order
+from dlbench.harness.agent import Agent, Order, places
 from dlbench.harness.host import START_S, Interpreter
 from dlbench.harness.interruption import Interruption
 from dlbench.harness.layout import Room
@@ -54,6 +54,12 @@ class Place:
         return cls(int(environ["RANK"]), int(environ["WORLD_SIZE"]), environ["MASTER_ADDR"], int(environ["MASTER_PORT"]))
 
 
+def refuse_several(command: str, environ: Mapping[str, str]) -> None:
+    """Raise UsageError where torchrun started ``command``, which measures on one machine, on several."""
+    if Place.of_torchrun(environ):
+        raise UsageError(f"{command} measures on one machine; start it without torchrun, or have dlbench run measure on several")
+
+
 @dataclass(frozen=True, slots=True)
 class Offer:
     """What a machine brings along."""
@@ -71,6 +77,7 @@ class Machine:
     def __init__(self, connection: socket.socket, place: Place) -> None:
         self._lines = _Lines(connection)
         offer = self._lines.read()
+        connection.settimeout(_PATIENCE_S)  # it answers at once, or it is out of reach
         self.number: int = offer["number"]
         self.room = Room(offer["devices"], offer["cores"])
         self.environment: Mapping[str, Any] = offer["environment"]
@@ -87,6 +94,11 @@ class Machine:
         """Ask how a rank that has died there ended. Raises DeviceFault likewise."""
         self._tell({"op": "fate", "rank": rank, "pid": pid})
         return str(self._lines.read().get("fate", "died"))
+
+    def places(self, pids: Mapping[int, int]) -> dict[int, str]:
+        """Ask in which function each rank there is, given its process: see `agent.places`. Raises DeviceFault likewise."""
+        self._tell({"op": "places", "pids": pids})
+        return {int(rank): str(place) for rank, place in self._lines.read().get("places", {}).items()}
 
     def end(self) -> None:
         """Have its ranks ended; if it is gone, they are."""
@@ -142,6 +154,9 @@ def serve(place: Place, offer: Offer, interruption: Interruption) -> None:
             message = {} if interruption.requested else lines.read()
             if message.get("op") == "fate":
                 lines.write({"fate": agent.fate_of(message["rank"], message["pid"]) if agent else "died"})
+                continue
+            if message.get("op") == "places":
+                lines.write({"places": places(Path(folder), {int(rank): pid for rank, pid in message["pids"].items()})})
                 continue
             if agent:
                 agent.end()

@@ -1,6 +1,7 @@
 """What a process can say of its own memory, and what the machine has left: from /proc, or not at all."""
 
 import contextlib
+import ctypes
 import re
 from pathlib import Path
 
@@ -23,6 +24,12 @@ class HostMemory:
         """Return VmHWM now less VmRSS at the start, in bytes; None where there is no /proc."""
         peak = read_status("VmHWM")
         return max(0, peak - self._start) if peak is not None and self._start is not None else None
+
+
+def return_freed_memory() -> None:
+    """Have the C library (glibc; no other does) give back to the kernel what was freed: else a case takes it unseen by `HostMemory`."""
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def read_status(field: str) -> int | None:

@@ -26,6 +26,15 @@ def control_group() -> "dist.ProcessGroup":
     return _control
 
 
+def in_any_rank(truth: bool) -> bool:
+    """Whether it is so in any rank, of which all have to ask; in a process that is no rank, whether it is so there."""
+    if _control is None:
+        return truth
+    seen = torch.tensor(int(truth))
+    dist.all_reduce(seen, dist.ReduceOp.MAX, group=_control)
+    return bool(seen)
+
+
 class Member:
     """This process as one of the ranks that torchrun has started."""
 
@@ -56,8 +65,8 @@ class Member:
         """
         global _control
         if backend is None or not getattr(dist, f"is_{backend}_available", lambda: False)():
-            what = f"it has no {backend.upper()}" if backend else "it has no collectives"
-            raise NotImplementedError(f"{what} for {device.type} devices to talk through, and a case of several ranks needs it")
+            what = backend.upper() if backend else "collectives"
+            raise NotImplementedError(f"this torch has no {what} for {device.type} devices to talk through, as ranks have to")
         if dist.is_initialized():
             dist.destroy_process_group()
         self._joined += 1

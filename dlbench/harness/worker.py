@@ -29,15 +29,15 @@ from dlbench.harness import guard, registry
 from dlbench.harness.clocks import DeviceClock
 from dlbench.harness.device_time import take_device_time
 from dlbench.harness.measure import Pace, TooSlow, take_samples, take_transfer
-from dlbench.harness.probes import HostMemory, read_status
-from dlbench.harness.ranks import BLOCK_S, Member, RanksClock
+from dlbench.harness.probes import HostMemory, read_status, return_freed_memory
+from dlbench.harness.ranks import BLOCK_S, Member, RanksClock, in_any_rank
 from dlbench.harness.spot_check import Subject, spot_checked
 
 Message = dict[str, Any]
 
 _OOM = ("out of memory", "not enough memory", "allocate memory")
 _UNSUPPORTED = ("not implemented for", "not supported", "unsupported", "does not support", "doesn't support")
-_SEVERAL = "each of several ranks has a device and inputs of its own"
+_SEVERAL = "each of several ranks has a device of its own"
 _DEVICE_FAULT = ("CUDA error", "HIP error", "device-side assert", "XPU error")
 
 
@@ -129,6 +129,7 @@ def _answer(request: Message, replies: int, member: Member | None = None) -> boo
 def _free(device_id: str) -> None:
     """Give back what the last case held: it is not the next one's, and in an A/B the other side's process needs the device's memory."""
     gc.collect()
+    return_freed_memory()
     with suppress(DlbenchError):  # the device was not there, and the case said so
         backend, device = backends.find(device_id)
         backend.reset_peak(device)
@@ -220,9 +221,8 @@ def _measured(begun: Measurement, policy: Policy, request: Message, member: Memb
         nulls={**result.nulls, **_memory_nulls(memory, backend)},
     )
     if member:
-        result = replace(result, nulls={**result.nulls, **dict.fromkeys(("device_s", "transfer"), _SEVERAL)})
-    else:
-        result = _with_transfer(result, work, backend, device, clock)
+        result = replace(result, nulls={**result.nulls, "device_s": _SEVERAL})
+    result = _with_transfer(result, work, backend, device, clock)
     if result.round or work.call is None:
         return result
     subject = Subject(workload, case.params, request["seed"], backend, device, setup_s)
@@ -251,7 +251,7 @@ def _with_transfer(result: Measurement, work: Work, backend: backends.Backend, d
         if work.before:
             work.before()
         outputs = backends.tensors_in(work.call())
-        if work.inputs or outputs:
+        if in_any_rank(bool(work.inputs or outputs)):
             to_device = backend.to_device
             return replace(result, transfer=take_transfer(work.inputs, outputs, lambda t: to_device(t, device), backend.to_host, clock))
         reason = "there is neither an input nor an output to copy"
@@ -282,5 +282,5 @@ def verdict_on(error: Exception) -> tuple[Status, str]:
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(word in said for word in _OOM):
         return Status.OOM, f"out of memory: {text}"
     if isinstance(error, NotImplementedError) or any(word in said for word in _UNSUPPORTED):
-        return Status.UNSUPPORTED, f"torch {torch.__version__} refuses: {text}"
+        return Status.UNSUPPORTED, f"{text} (torch {torch.__version__})"
     return Status.FAILED, f"{type(error).__name__}: {text}"

@@ -24,7 +24,7 @@ def hogwild(learner: Learner, experiment: Experiment) -> Observe:
     """
     rank, ranks = dist.get_rank(), dist.get_world_size()
     if int(os.environ.get("LOCAL_WORLD_SIZE", ranks)) != ranks:
-        raise NotImplementedError("hogwild over several machines: they share no memory")
+        raise NotImplementedError("hogwild writes into memory that all ranks share, and several machines share none")
     # Each rank counts its own updates, so that no count needs a lock.
     counts, weights = _shared(learner.weights.cpu(), ranks)
     parameter = nn.Parameter(weights)  # the same memory

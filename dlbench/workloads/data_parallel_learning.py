@@ -46,7 +46,7 @@ class Learner:
         Raises NotImplementedError for amp_fp16, whose gradients would need scaling that takes turns with the update.
         """
         if dtype == "amp_fp16":
-            raise NotImplementedError("amp_fp16 where an update is apart from its gradients; take amp_bf16")
+            raise NotImplementedError("amp_fp16 scales gradients in turn with the update, and here they are apart; take amp_bf16")
         parameters = list(network.parameters())
         self.weights = torch.cat([each.detach().flatten() for each in parameters])
         self.gradients = torch.zeros_like(self.weights)

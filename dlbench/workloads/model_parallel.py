@@ -73,7 +73,7 @@ def _check(form: Form, model: str, batch: int, ranks: int, dtype: Dtype, microba
     if form == "tensor" and model != "mlp":
         raise ValueError(f"tensor splits linear layers, and most of {model} is convolutions; take the model mlp")
     if dtype == "amp_fp16":
-        raise NotImplementedError("amp_fp16 where each rank has gradients of its own and all need one scale; take amp_bf16")
+        raise NotImplementedError("amp_fp16 needs one scale for all gradients, and here each rank has some of its own; take amp_bf16")
 
 
 def _width(device: torch.device, model: str, dtype: Dtype, percent: int) -> int:

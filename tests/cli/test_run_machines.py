@@ -39,10 +39,11 @@ def test_two_machines_measure_together_and_the_first_writes_one_file(tmp_path):
         'workload = "who_am_i"\naxes.ranks = [1, 2, 3]',
         'workload = "together"\naxes.ranks = 2',
         'workload = "dies_in_one"\naxes.ranks = 2\naxes.number = 9',
+        f'workload = "hangs_in_one"\naxes.ranks = 2\naxes.folder = "{tmp_path}"',
     ]
-    suite = front_door.suite(tmp_path, *benches, head=front_door.HASTY.replace("rounds = 2", "rounds = 1"))
+    suite = front_door.suite(tmp_path, *benches, head=front_door.HASTY.replace("timeout_s = 20", "timeout_s = 6"))
     port = free_port()
-    arguments = ("run", suite, "--plugin", RANK_FAULTS, "-o", "o.jsonl")
+    arguments = ("run", suite, "--plugin", RANK_FAULTS, "--rounds", "1", "-o", "o.jsonl")
     agents = [torchrun(number, port, *arguments, cwd=tmp_path) for number in (0, 1)]
     try:
         (out, err), (other_out, other_err) = [agent.communicate(timeout=200) for agent in agents]
@@ -65,6 +66,10 @@ def test_two_machines_measure_together_and_the_first_writes_one_file(tmp_path):
         "who_am_i[ranks=3]": ("unsupported", "3 ranks need as many cores, and there are 2 to use"),
         "together[ranks=2]": ("ok", None),
         "dies_in_one[ranks=2,number=9]": ("crashed", "rank 1 was killed by SIGKILL"),
+        f"hangs_in_one[ranks=2,folder={tmp_path}]": (
+            "timeout",
+            "not done within 6 s (rank 0 in all_reduce(), rank 1 in wait()); raise --timeout",
+        ),
     }
     assert rows["who_am_i[ranks=2]"]["values"]["processes"] == 2
     assert len(list(tmp_path.glob("*.jsonl"))) == 1
@@ -75,16 +80,23 @@ def test_two_machines_measure_together_and_the_first_writes_one_file(tmp_path):
 @pytest.mark.parametrize(
     ("more", "arguments", "sentence"),
     [
-        ({}, (), "torchrun's rendezvous at 127.0.0.1:{port} can't be used (Connection refused); start the same command on every machine"),
-        ({"RANK": "0"}, (), "torchrun's rendezvous at 127.0.0.1:{port} can't be used (Connection refused)"),
-        ({"LOCAL_WORLD_SIZE": "2"}, (), "give torchrun --nproc-per-node 1"),
-        ({}, ("--resume", "o.jsonl"), "--resume goes on with a run on one machine; give it without torchrun"),
+        (
+            {},
+            ("run", "self"),
+            "torchrun's rendezvous at 127.0.0.1:{port} can't be used (Connection refused); start the same command on every machine",
+        ),
+        ({"RANK": "0"}, ("run", "self"), "torchrun's rendezvous at 127.0.0.1:{port} can't be used (Connection refused)"),
+        ({"LOCAL_WORLD_SIZE": "2"}, ("run", "self"), "give torchrun --nproc-per-node 1"),
+        ({}, ("ab", "self"), "dlbench ab measures on one machine; start it without torchrun, or have dlbench run measure on several"),
+        ({}, ("calibrate", "self"), "dlbench calibrate measures on one machine; start it without torchrun"),
+        ({}, ("doctor",), "dlbench doctor measures on one machine; start it without torchrun"),
+        ({}, ("run", "--resume", "o.jsonl"), "--resume goes on with a run on one machine; give it without torchrun"),
     ],
 )
 def test_what_cannot_be_started_on_several_machines_is_a_sentence(tmp_path, more, arguments, sentence):
     port = free_port()
     variables = {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "RANK": "1", "MASTER_ADDR": "127.0.0.1"}
-    done = dlbench("run", *(arguments or ("self",)), cwd=tmp_path, variables={**variables, "MASTER_PORT": str(port), **more})
+    done = dlbench(*arguments, cwd=tmp_path, variables={**variables, "MASTER_PORT": str(port), **more})
     assert (done.code, done.out) == (2, "")
     assert sentence.format(port=port) in done.err
     assert "Traceback" not in done.err

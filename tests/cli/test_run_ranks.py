@@ -66,7 +66,8 @@ def test_all_ranks_count_as_one_measurement(run):
     assert len(row["samples"]["block_s"]) >= 3
     assert row["items"] == 20
     assert row["memory"]["host_peak_bytes"] > 0
-    assert row["nulls"]["transfer"] == row["nulls"]["device_s"] == "each of several ranks has a device and inputs of its own"
+    assert row["nulls"]["device_s"] == "each of several ranks has a device of its own"
+    assert row["nulls"]["transfer"] == "inputs and output are in host memory already"
 
 
 def test_every_rank_is_a_process_with_its_share_of_the_threads_and_the_same_seed(run):
@@ -96,16 +97,28 @@ def left_by(folder):
 
 def test_ranks_on_accelerators_have_a_device_each_and_one_launch_serves_all_cases_of_its_size(tmp_path):
     benches = ['workload = "who_am_i"\naxes.ranks = 2\naxes.n = [1, 2]', 'workload = "together"\naxes.ranks = [2, 3]']
+    benches += ['workload = "refuses"\naxes.ranks = 2', 'workload = "takes_memory"\naxes.ranks = 2\naxes.n = [1, 2]']
     arguments = ("run", front_door.suite(tmp_path, *benches, head=HEAD), "--plugin", RANK_FAULTS, "--plugin", PRETEND, "--rounds", "1")
-    done = dlbench(*arguments, "--device", "pretend", "-o", "o.jsonl", cwd=tmp_path)
-    assert done.code == 0, done.err
+    done = dlbench(*arguments, "--device", "pretend", "--seed", "29", "-o", "o.jsonl", cwd=tmp_path)
+    assert done.code == 5, done.err
     rows = by_id(tmp_path / "o.jsonl")
+    # Between the two that tell their process comes one that every rank refuses, which costs no launch.
+    order = [row["case"]["workload"] for row in front_door.measurements(tmp_path / "o.jsonl") if row["case"]["params"]["ranks"] == 2]
+    assert order == ["who_am_i", "takes_memory", "takes_memory", "refuses", "together", "who_am_i"]
     assert {case: row["status"] for case, row in rows.items()} == {
         "who_am_i[ranks=2]@pretend:0": "ok",
         "who_am_i[ranks=2,n=2]@pretend:0": "ok",
         "together[ranks=2]@pretend:0": "ok",
         "together[ranks=3]@pretend:0": "unsupported",
+        "refuses[ranks=2]@pretend:0": "failed",
+        "takes_memory[ranks=2,n=1]@pretend:0": "ok",
+        "takes_memory[ranks=2,n=2]@pretend:0": "ok",
     }
+    # The second is told its memory, too, although the first has just freed as much.
+    assert min(rows[f"takes_memory[ranks=2,n={n}]@pretend:0"]["memory"]["host_peak_bytes"] for n in (1, 2)) >= 64 << 20
+    copies = rows["together[ranks=2]@pretend:0"]["transfer"]
+    assert (copies["h2d_bytes"], copies["d2h_bytes"]) == (40, 80)  # of both ranks, only one of which has an input
+    assert copies["h2d_s"] > 0
     assert len({row["values"]["pid"] for row in rows.values() if "values" in row}) == 1
     assert rows["together[ranks=2]@pretend:0"]["device_name"] == "Pretend [/0] accelerator + Pretend [/1] accelerator"
     assert rows["together[ranks=2]@pretend:0"]["memory"]["peak_bytes"] == 1_000_000

@@ -17,6 +17,12 @@ def test_ranks_that_all_went_well_are_the_first_with_the_highest_memory():
     assert combined({0: ok(None, 1), 1: ok(None, 2)}, 2) == ok(None, 2)
 
 
+def test_what_all_ranks_copy_at_once_is_added_up():
+    copies = [{"h2d_bytes": size, "h2d_s": 0.5, "d2h_bytes": 4, "d2h_s": 0.25} for size in (100, 0)]
+    whole = combined({number: ok(transfer=copied) for number, copied in enumerate(copies)}, 2)
+    assert whole["measurement"]["transfer"] == {"h2d_bytes": 100, "h2d_s": 0.5, "d2h_bytes": 8, "d2h_s": 0.25}
+
+
 def test_the_first_that_went_wrong_is_named():
     assert combined({0: ok(), 1: bad("oom", "no room", fault=True)}, 2) == bad("oom", "rank 1: no room", fault=True)
     assert combined({3: bad("failed", "first"), 0: bad("crashed", "second")}, 4) == bad("failed", "rank 3: first")

@@ -50,7 +50,10 @@ def test_without_the_others_there_is_no_group():
 
 @pytest.mark.parametrize(
     ("backend", "sentence"),
-    [("nosuch", "it has no NOSUCH for cpu devices to talk through"), (None, "it has no collectives for cpu devices")],
+    [
+        ("nosuch", "this torch has no NOSUCH for cpu devices to talk through, as ranks have to"),
+        (None, "this torch has no collectives for cpu devices"),
+    ],
 )
 def test_a_torch_without_the_library_for_a_kind_of_device_says_so(backend, sentence):
     with pytest.raises(NotImplementedError, match=sentence):

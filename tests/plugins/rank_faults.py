@@ -12,6 +12,8 @@ from dlbench import Work, workload
 from dlbench.harness.ranks import control_group
 from dlbench.harness.registry import Size
 
+_KEPT = []
+
 
 def _reduce() -> None:
     dist.all_reduce(torch.ones(10))
@@ -39,8 +41,10 @@ def together(device: torch.device, *, ranks: Size, n: int = 10) -> Work:
     def call():
         x = start.clone()
         dist.all_reduce(x)
+        return x
 
-    return Work(call=call, items=n * ranks)
+    # Only the first rank has an input, as the first stage of a pipeline.
+    return Work(call=call, inputs=() if dist.get_rank() else (start,), items=n * ranks)
 
 
 @workload()
@@ -96,6 +100,14 @@ def hangs_in_one(device: torch.device, *, ranks: Size, folder: str) -> Work:
         threading.Event().wait()
 
     return _in_one(wait_for_ever, last=True)
+
+
+@workload()
+def takes_memory(device: torch.device, *, ranks: Size, n: int) -> Work:
+    """Hold 64 MiB in parts that the C library keeps when they are freed, for behind them is one that stays."""
+    parts = [torch.ones(1 << 15) for _ in range(512)]
+    _KEPT.append(torch.ones(1 << 15))
+    return Work(call=lambda: len(parts))
 
 
 @workload()

@@ -90,7 +90,7 @@ def test_hogwild_shares_memory_between_processes_and_leaves_no_file(learnt: list
     for rank in learnt:
         assert rank["shared"] == [[1, 2, 3], [-1.0, -1.0, -1.0, 3.0]]
         assert rank["files"] == []
-        assert rank["apart"] == "hogwild over several machines: they share no memory"
+        assert rank["apart"] == "hogwild writes into memory that all ranks share, and several machines share none"
 
 
 def test_updates_of_a_server_are_those_of_plain_training_and_know_how_stale_they_are() -> None:
@@ -147,7 +147,9 @@ def test_a_straggler_sleeps_for_a_part_of_what_it_computed(monkeypatch: pytest.M
 
 
 def test_gradients_that_would_need_scaling_are_refused() -> None:
-    with pytest.raises(NotImplementedError, match=r"^amp_fp16 where an update is apart from its gradients; take amp_bf16$"):
+    with pytest.raises(
+        NotImplementedError, match=r"^amp_fp16 scales gradients in turn with the update, and here they are apart; take amp_bf16$"
+    ):
         Learner(small(), torch.randn(2, 3, 2, 2), torch.tensor([0, 1]), "amp_fp16")
 
 

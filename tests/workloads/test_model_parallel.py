@@ -240,6 +240,6 @@ def test_a_mistake_is_a_sentence_before_any_rank_talks(params: dict[str, Any], s
 
 def test_gradients_that_would_need_scaling_are_refused() -> None:
     with pytest.raises(
-        NotImplementedError, match=r"^amp_fp16 where each rank has gradients of its own and all need one scale; take amp_bf16$"
+        NotImplementedError, match=r"^amp_fp16 needs one scale for all gradients, and here each rank has some of its own; take amp_bf16$"
     ):
         parallel(dtype="amp_fp16")
