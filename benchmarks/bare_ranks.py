@@ -15,7 +15,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-BLOCK_S = 0.02
+BLOCK_S = 0.05
+"""Least time between two barriers, which are in the time and shall not show."""
 
 
 def training_step(batch: int) -> Callable[[], object]:

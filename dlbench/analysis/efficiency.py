@@ -24,7 +24,9 @@ _HOW = frozenset(
         *("seconds", "learning_rate", "straggler"),
     )
 )
-_PIPELINES = ("gpipe", "1f1b")
+_UNFILLED = "layers"
+"""The pipeline that both others are with one microbatch."""
+_PIPELINES = (_UNFILLED, "gpipe", "1f1b")
 _WHOLE = {"model_parallel": "strong"}
 """Workloads that say nothing of scaling, because their batch always goes through all devices."""
 
@@ -57,6 +59,7 @@ COLUMNS: dict[str, Column] = {
         Column("scaling.bubble", Unit.FRACTION, "of a pipeline's step: what other numbers of microbatches tell of its idle time", "lower"),
         Column("scaling.bubble_theory", Unit.FRACTION, "(p - 1) / (m + p - 1) of p ranks and m microbatches", "lower"),
         Column("scaling.projected_s", Unit.SECONDS, "what the projection says of the step; a projection is no measurement"),
+        Column("scaling.projected_copies_s", Unit.SECONDS, "what copying each device its inputs adds to that where nothing hides it"),
         Column("scaling.projected_items_per_s", Unit.ITEMS_PER_S, "of devices that were not measured: what they would do together by it"),
         Column("scaling.projection_error", Unit.FRACTION, "of a measured step: projected over measured, less one"),
         Column("scaling.verdict", Unit.TEXT, "base, scales, helps, slows, undecided, implausible, projection, or how the case ended"),
@@ -217,15 +220,16 @@ def _bubble(entry: Entry, steps: Sequence[Entry], columns: Sequence[str]) -> tup
     Of m microbatches of one batch a step takes w (1 + (p - 1) / m) in theory, so against 1 / m steps lie on a line that meets zero at w,
     the step without a bubble (GPipe: Huang et al., https://arxiv.org/abs/1811.06965, section 2.3).
     """
-    microbatches, ranks = entry.row.get("param.microbatches"), _ranks(entry)
-    if entry.row.get("param.form") not in _PIPELINES or type(microbatches) is not int or microbatches < 1:
+    form, microbatches, ranks = entry.row.get("param.form"), entry.row.get("param.microbatches"), _ranks(entry)
+    if form not in _PIPELINES or type(microbatches) is not int or microbatches < 1:
         return {}, None
     theory: Row = {"scaling.bubble_theory": (ranks - 1) / (microbatches + ranks - 1)}
     if ranks < 2 or not entry.rounds.median_s or entry.row["case.status"] != "ok":
         return theory, None
-    others = [each for each in steps if each.rounds.median_s and each.row["case.status"] == "ok"]
-    others = [each for each in others if _alike(each, entry, columns, {"param.microbatches"})]
-    timed = [(each.row["param.microbatches"], statistics.median(each.rounds.median_s)) for each in others]
+    forms = (_UNFILLED, "gpipe" if form == _UNFILLED else form)
+    others = [each for each in steps if each.rounds.median_s and each.row["case.status"] == "ok" and each.row.get("param.form") in forms]
+    others = [each for each in others if _alike(each, entry, columns, {"param.form", "param.microbatches"})]
+    timed = [(each.row["param.microbatches"], statistics.median(each.rounds.median_s)) for each in (*others, entry)]
     points = {m: seconds for m, seconds in timed if type(m) is int and m > 0}
     line = theil_sen([1 / m for m in points], list(points.values()))
     if line is None:

@@ -54,12 +54,18 @@ class Model:
     """In which they travel."""
     fixed: float
     """Part of the computing that does not depend on the items."""
+    copying_s: float | None
+    """What copying each device its items takes there, to all of them at once; None where there is nothing to copy."""
 
     def step_s(self, ranks: int, batch: float) -> float:
         """Return the seconds of a step on so many devices with so many items each."""
         part = self.fixed + (1 - self.fixed) * batch / self.batch
         hidden = self.ring.seconds(self.ring.ranks, self.size, self.messages) - self.exposed_s
         return part * self.computing_s + max(0.0, self.ring.seconds(ranks, self.size, self.messages) - part * hidden)
+
+    def copies_s(self, batch: float) -> float | None:
+        """Return the seconds that copying each device so many items takes."""
+        return None if self.copying_s is None else self.copying_s * batch / self.batch
 
 
 def projected(results: Results) -> list[Row]:
@@ -107,7 +113,8 @@ def _project(model: Model, anchor: Row, group: Sequence[Row]) -> list[Row]:
         if (ranks := int(_number(row["scaling.ranks"]))) > fewest:
             seconds = model.step_s(ranks, batch(ranks))
             error = seconds / _number(row["scaling.step_s"]) - 1
-            found.append({**row, "scaling.projected_s": seconds, "scaling.projection_error": error})
+            copies = {"scaling.projected_copies_s": model.copies_s(batch(ranks))}
+            found.append({**row, "scaling.projected_s": seconds, "scaling.projection_error": error, **copies})
     beyond = takewhile(lambda ranks: ranks <= _FARTHEST and batch(ranks) >= 1, (2**power for power in range(1, 64)))
     for ranks in beyond:
         if ranks > most:
@@ -119,6 +126,7 @@ def _project(model: Model, anchor: Row, group: Sequence[Row]) -> list[Row]:
                     **{f"scaling.{name}": anchor[f"scaling.{name}"] for name in kept},
                     "scaling.ranks": ranks,
                     "scaling.projected_s": seconds,
+                    "scaling.projected_copies_s": model.copies_s(batch(ranks)),
                     "scaling.projected_items_per_s": batch(ranks) * ranks / seconds,
                     "scaling.verdict": VERDICT,
                     "scaling.reason": f"projected from {fewest} ranks",
@@ -139,7 +147,8 @@ def _model(anchor: Row, case: Row, rows: Sequence[Row]) -> Model | None:
     fixed = _fixed_part(case, batch, computing_s, rows) if anchor["scaling.kind"] == "strong" else 0.0
     bucket = case.get("param.bucket_mb")
     messages = -(-size // (bucket << 20 if type(bucket) is int and bucket > 0 else _BUCKET))
-    return None if fixed is None else Model(ring, computing_s, exposed_s, batch, size, messages, fixed)
+    copying_s = None if case["transfer.h2d_s"] is None else _number(case["transfer.h2d_s"])
+    return None if fixed is None else Model(ring, computing_s, exposed_s, batch, size, messages, fixed, copying_s)
 
 
 def _ring(case: Row, ranks: int, rows: Sequence[Row]) -> Ring | None:

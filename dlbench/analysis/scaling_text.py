@@ -20,6 +20,9 @@ _ASSUMPTIONS = (
     "Assumed: gradients go around a ring, whose latency grows with the ranks; every link is as fast as those measured, between machines "
     "too; as much communication hides behind the same computing as on the fewest ranks measured; inputs are on the devices already."
 )
+_COPIES = (
+    "Copies: what sending each device its inputs would add if nothing hid it, all at once and as fast as on the fewest ranks measured."
+)
 _MANY = 2  # from where on "a second GPU" is "4 GPUs"
 
 
@@ -78,22 +81,24 @@ def projection(rows: Sequence[Row]) -> Sheet:
         ("scaling", [str(row["scaling.kind"] or "") for row in known]),
         ("ranks", [_ranks(row) for row in known]),
         ("step, projected", [_cell(row["scaling.projected_s"], units.seconds) for row in known]),
+        ("copies, projected", [_cell(row["scaling.projected_copies_s"], units.seconds) for row in known]),
         ("items/s, projected", [_cell(row["scaling.projected_items_per_s"], units.item_rate) for row in known]),
         ("step, measured", [_cell(row["scaling.step_s"], units.seconds) for row in known]),
         ("error", [_cell(row["scaling.projection_error"], lambda error: f"{error * 100:+.1f} %") for row in known]),
     ]
-    return "Projection, not measured: a data-parallel step on more devices", columns if known else []
+    return "Projection, not measured: a data-parallel step on more devices", [each for each in columns if any(each[1])]
 
 
 def assumptions(rows: Sequence[Row]) -> list[str]:
     """Return what the projection takes for granted, and how far off it was; nothing where there is none."""
     if all(row["scaling.projected_s"] is None for row in rows):
         return []
+    told = [_ASSUMPTIONS, *([_COPIES] if any(row["scaling.projected_copies_s"] is not None for row in rows) else [])]
     errors = [abs(sentences.number(row["scaling.projection_error"])) for row in rows if row["scaling.projection_error"] is not None]
     if not errors:
-        return [_ASSUMPTIONS, "No step of more ranks than it stands on was measured, so how far it is off is not known."]
+        return [*told, "No step of more ranks than it stands on was measured, so how far it is off is not known."]
     steps = sentences.plural(len(errors), "measured step")
-    return [_ASSUMPTIONS, f"Checked on {steps} of more ranks than it stands on: off by {units.percent(max(errors))} at most."]
+    return [*told, f"Checked on {steps} of more ranks than it stands on: off by {units.percent(max(errors))} at most."]
 
 
 def notes(rows: Sequence[Row]) -> list[str]:

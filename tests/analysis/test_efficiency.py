@@ -135,6 +135,15 @@ def test_the_bubble_is_what_more_microbatches_take_away(tmp_path):
     assert [row["scaling.bubble"] for row in found] == pytest.approx([1 / 2, 1 / 3, 1 / 5, 1 / 9])
 
 
+def test_layers_one_after_the_other_are_a_pipeline_of_one_microbatch(tmp_path):
+    common = {"workload": "model_parallel", "items": 32}
+    alone = steps(2.0, 2, form="layers", microbatches=1, **common)
+    found = rows(tmp_path, alone, *(steps(1.5, 2, form=form, microbatches=2, **common) for form in ("gpipe", "1f1b")))
+    for column in ("scaling.bubble", "scaling.bubble_theory"):
+        bubbles = {row["scaling.form"]: row[column] for row in found}
+        assert bubbles == pytest.approx({"layers": 1 / 2, "gpipe": 1 / 3, "1f1b": 1 / 3})
+
+
 def test_a_bubble_that_can_not_be_told_has_its_theory_and_a_reason(tmp_path):
     one = steps(1.0, 2, form="1f1b", workload="model_parallel", microbatches=2)
     (row,) = rows(tmp_path, one)

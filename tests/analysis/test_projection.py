@@ -68,6 +68,27 @@ def test_weak_scaling_is_found_again_up_to_1024_devices(tmp_path):
     assert (far["scaling.case"], far["scaling.items_per_s"], far["scaling.reason"]) == (None, None, "projected from 2 ranks")
 
 
+def test_copies_of_the_inputs_stand_beside_the_step_and_shrink_with_a_device_s_share(tmp_path):
+    found = rows(tmp_path, [*all_reduces(), *weak(1, 2)])
+    assert {row["scaling.projected_copies_s"] for row in found if row["scaling.verdict"] == "projection"} == {0.25}
+    assert "copies, projected" in dict(scaling_text.projection(found)[1])
+    (tmp_path / "run.jsonl").unlink()
+    split = [*ddp(1, COMPUTING_S, scaling="strong"), *ddp(2, step_s(2, 0.5), scaling="strong")]
+    found = rows(tmp_path, [*all_reduces(), *split, *ddp(2, COMPUTING_S / 2, synchronise=False, scaling="strong")])
+    copies = {row["scaling.ranks"]: row["scaling.projected_copies_s"] for row in found if row["scaling.verdict"] == "projection"}
+    assert copies == {4: 0.125, 8: 0.0625, 16: 0.03125, 32: 0.015625}
+
+
+def test_a_cpu_copies_nothing(tmp_path):
+    on_cpu = [ddp(2, step_s(2), device="cpu"), ddp(2, COMPUTING_S, synchronise=False, device="cpu")]
+    at = {size: {"op": "all_reduce", "bytes": size, "ranks": 2, "dtype": "fp32"} for size in (1 << 10, 1 << 26)}
+    sizes = [exactly("collective", ring_s(2, size), "cpu", **params) for size, params in at.items()]
+    found = rows(tmp_path, [each for rounds in (*on_cpu, *sizes) for each in rounds])
+    assert len(found) == 10
+    assert {row["scaling.projected_copies_s"] for row in found} == {None}
+    assert "copies, projected" not in dict(scaling_text.projection(found)[1])
+
+
 def test_strong_scaling_takes_the_computing_of_several_batches_and_ends_at_one_item(tmp_path):
     measured = [*all_reduces(), *ddp(1, COMPUTING_S, scaling="strong"), *ddp(2, step_s(2, 0.5), scaling="strong")]
     measured += ddp(2, COMPUTING_S / 2, synchronise=False, scaling="strong")
@@ -80,7 +101,7 @@ def test_its_error_is_that_of_the_steps_measured_beyond_what_it_stands_on(tmp_pa
     errors = {row["scaling.ranks"]: row["scaling.projection_error"] for row in found if row["scaling.projection_error"] is not None}
     assert errors == {4: pytest.approx(0, abs=1e-9), 8: pytest.approx(-0.1)}
     assert sorted(beyond(found)) == [16, 32, 64, 128, 256, 512, 1024]
-    assert scaling_text.assumptions(found)[1] == "Checked on 2 measured steps of more ranks than it stands on: off by 10.0 % at most."
+    assert scaling_text.assumptions(found)[-1] == "Checked on 2 measured steps of more ranks than it stands on: off by 10.0 % at most."
 
 
 @pytest.mark.parametrize(
