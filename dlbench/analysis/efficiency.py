@@ -221,10 +221,10 @@ def _bubble(entry: Entry, steps: Sequence[Entry], columns: Sequence[str]) -> tup
     the step without a bubble (GPipe: Huang et al., https://arxiv.org/abs/1811.06965, section 2.3).
     """
     form, microbatches, ranks = entry.row.get("param.form"), entry.row.get("param.microbatches"), _ranks(entry)
-    if form not in _PIPELINES or type(microbatches) is not int or microbatches < 1:
+    if form not in _PIPELINES or ranks < 2 or type(microbatches) is not int or microbatches < 1:
         return {}, None
     theory: Row = {"scaling.bubble_theory": (ranks - 1) / (microbatches + ranks - 1)}
-    if ranks < 2 or not entry.rounds.median_s or entry.row["case.status"] != "ok":
+    if not entry.rounds.median_s or entry.row["case.status"] != "ok":
         return theory, None
     forms = (_UNFILLED, "gpipe" if form == _UNFILLED else form)
     others = [each for each in steps if each.rounds.median_s and each.row["case.status"] == "ok" and each.row.get("param.form") in forms]

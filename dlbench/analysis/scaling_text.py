@@ -23,6 +23,13 @@ _ASSUMPTIONS = (
 _COPIES = (
     "Copies: what sending each device its inputs would add if nothing hid it, all at once and as fast as on the fewest ranks measured."
 )
+_MEANINGS = {
+    "memory": "peak of one device, on a CPU of one process: the highest of the ranks",
+    "waits": "communication that a step waits for: the step less the same one without it",
+    "bubble": "idle part of a pipeline's step, from steps with other numbers of microbatches; in theory (p - 1) / (m + p - 1)",
+}
+_WHERE = ("param.ranks", "param.bytes", "case.dtype", "case.device", "case.run")
+"""What tells a line of the table of collectives from another."""
 _MANY = 2  # from where on "a second GPU" is "4 GPUs"
 
 
@@ -34,52 +41,90 @@ def headlines(rows: Sequence[Row]) -> list[str]:
 
 
 def table(rows: Sequence[Row]) -> Sheet:
-    """Return the table of forms and devices; columns with nothing to show are left out."""
-    rows = [row for row in rows if row["scaling.case"]]  # the others are projections
-    several = sentences.several_runs(rows, "scaling")
+    """Return the table of forms and devices; columns with nothing to show are left out, and cases with nothing to measure."""
+    # The others are projections, or told below the table.
+    rows = [row for row in rows if row["scaling.case"] and row["scaling.verdict"] not in ("unsupported", "skipped")]
     columns = [
         ("case", [sentences.short(row["scaling.work"]) for row in rows]),
-        ("device", [sentences.place(row, "scaling", several) for row in rows]),
+        ("device", _places(rows, "scaling")),
         ("scaling", [str(row["scaling.kind"] or "") for row in rows]),
-        ("ranks", [_ranks(row) for row in rows]),
+        ("ranks", [str(row["scaling.ranks"]) for row in rows]),
+        ("cores each", [_cell(row["scaling.cores_per_rank"], lambda cores: f"{cores:.0f}") for row in rows]),
         ("items/s", [_cell(row["scaling.items_per_s"], lambda rate: units.item_rate(rate).removesuffix("/s")) for row in rows]),
         ("speed-up", [_cell(row["scaling.speedup"], _times) for row in rows]),
         (sentences.INTERVAL, [_bounds(row) for row in rows]),
         ("efficiency", [_cell(row["scaling.efficiency"], units.percent) for row in rows]),
-        ("memory of each", [_cell(row["scaling.memory_bytes"], units.byte_count) for row in rows]),
-        ("waits for others", [_exposed(row) for row in rows]),
-        ("bubble", [_bubble(row) for row in rows]),
+        ("memory", [_cell(row["scaling.memory_bytes"], units.byte_count) for row in rows]),
+        ("waits", [_cell(row["scaling.exposed_s"], units.seconds) for row in rows]),
+        ("bubble", [_cell(row["scaling.bubble"], units.percent) for row in rows]),
+        ("in theory", [_cell(row["scaling.bubble_theory"], units.percent) for row in rows]),
         ("verdict", [str(row["scaling.verdict"] or "") for row in rows]),
     ]
     return "More devices: what all do together, against one", [each for each in columns if any(each[1])]
 
 
+def legend(rows: Sequence[Row]) -> list[str]:
+    """Return what the columns of that table mean whose names do not say it all, of those that it has."""
+    shown = dict(table(rows)[1])
+    return [f"{name}: {meaning}" for name, meaning in _MEANINGS.items() if name in shown]
+
+
 def bandwidths(rows: Sequence[Row]) -> Sheet:
-    """Return the table of collectives, of rows of the tidy table: bus bandwidth by operation, ranks and size; none without such rows."""
+    """Return the table of collectives, of rows of the tidy table: bus bandwidth by ranks, size and operation; none without such rows."""
     known = [row for row in rows if row["rate.bus_bytes_per_s"] is not None]
-    sizes = sorted({int(sentences.number(row["param.bytes"])) for row in known})
-    lines: dict[tuple[str, ...], dict[int, Row]] = {}
-    several = sentences.several_runs(known, "case")
-    for row in known:
-        head = str(row["param.op"]), str(row["param.ranks"]), str(row["case.dtype"] or ""), sentences.place(row, "case", several)
-        lines.setdefault(head, {})[int(sentences.number(row["param.bytes"]))] = row
-    heads = [list(column) for column in zip(*lines, strict=True)]
-    columns = list(zip(("case", "ranks", "dtype", "device"), heads, strict=bool(heads)))
-    for size in sizes:
-        cells = [_cell(line[size]["rate.bus_bytes_per_s"] if size in line else None, units.byte_rate) for line in lines.values()]
-        columns.append((units.byte_count(size), cells))
-    return "Collectives: bus bandwidth by size", columns if known else []
+    operations = list(dict.fromkeys(str(row["param.op"]) for row in known))
+    lines: dict[tuple[Value | None, ...], dict[str, Row]] = {}
+    for row in sorted(known, key=lambda row: [sentences.number(row[f"param.{name}"]) for name in ("ranks", "bytes")]):
+        lines.setdefault(tuple(row[name] for name in _WHERE), {})[str(row["param.op"])] = row
+    firsts = [next(iter(line.values())) for line in lines.values()]
+    columns = [
+        ("case", [units.byte_count(sentences.number(row["param.bytes"])) for row in firsts]),
+        ("device", _places(firsts, "case")),
+        ("dtype", [str(row["case.dtype"] or "") for row in firsts]),
+        ("ranks", [str(row["param.ranks"]) for row in firsts]),
+    ]
+    for operation in operations:
+        found = [line.get(operation, {}).get("rate.bus_bytes_per_s") for line in lines.values()]
+        columns.append((operation, [_cell(rate, units.byte_rate) for rate in found]))
+    return "Collectives: bus bandwidth by size", [each for each in columns if any(each[1])]
+
+
+def training(rows: Sequence[Row]) -> Sheet:
+    """Return the table of what was trained for a time, of rows of the tidy table; none without such rows."""
+    known = [row for row in rows if _trained(row)]
+    columns = [
+        ("case", [sentences.short(sentences.key(row)) for row in known]),
+        ("device", _places(known, "case")),
+        ("updates/s", [_value(row, "updates_per_s", units.three_digits) for row in known]),
+        ("items/s", [_value(row, "items_per_s", units.three_digits) for row in known]),
+        ("loss before", [_value(row, "loss_before", units.three_digits) for row in known]),
+        ("after", [_value(row, "loss", units.three_digits) for row in known]),
+        ("staleness (updates in between)", [_staleness(row) for row in known]),
+    ]
+    return "Trained for the same time: what waiting costs, and what not waiting costs", [each for each in columns if any(each[1])]
+
+
+def tower(rows: Sequence[Row]) -> Sheet:
+    """Return the table of the seven steps of each tower, of rows of the tidy table; none without such rows."""
+    known = [row for row in rows if _trained(row) and row.get("value.replicate_s") is not None]
+    steps = [name for name in (known[0] if known else ()) if name.startswith("value.") and name.endswith("_s") and "_per_" not in name]
+    columns = [
+        ("case", [sentences.short(sentences.key(row)) for row in known]),
+        ("device", _places(known, "case")),
+        *((name.removeprefix("value.").removesuffix("_s"), [_cell(row[name], units.seconds) for row in known]) for name in steps),
+    ]
+    return "The steps of a tower, by the clock of its first rank", [each for each in columns if any(each[1])]
 
 
 def projection(rows: Sequence[Row]) -> Sheet:
     """Return the table of what was projected, with what was measured where it was; none without such rows."""
     known = [row for row in rows if row["scaling.projected_s"] is not None]
-    several = sentences.several_runs(known, "scaling")
     columns = [
         ("case", [sentences.short(row["scaling.work"]) for row in known]),
-        ("device", [sentences.place(row, "scaling", several) for row in known]),
+        ("device", _places(known, "scaling")),
         ("scaling", [str(row["scaling.kind"] or "") for row in known]),
-        ("ranks", [_ranks(row) for row in known]),
+        ("ranks", [str(row["scaling.ranks"]) for row in known]),
+        ("cores each", [_cell(row["scaling.cores_per_rank"], lambda cores: f"{cores:.0f}") for row in known]),
         ("step, projected", [_cell(row["scaling.projected_s"], units.seconds) for row in known]),
         ("copies, projected", [_cell(row["scaling.projected_copies_s"], units.seconds) for row in known]),
         ("items/s, projected", [_cell(row["scaling.projected_items_per_s"], units.item_rate) for row in known]),
@@ -159,21 +204,31 @@ def _bounds(row: Row) -> str:
     return "…".join(units.three_digits(sentences.number(row[f"scaling.speedup_{end}"])) for end in ("low", "high"))
 
 
-def _exposed(row: Row) -> str:
-    if row["scaling.exposed_s"] is None:
-        return ""
-    text = units.seconds(sentences.number(row["scaling.exposed_s"]))
-    if row["scaling.exposed_low_s"] is None:
-        return text
-    low, high = (units.seconds(sentences.number(row[f"scaling.exposed_{end}_s"])) for end in ("low", "high"))
-    return f"{text} ({low}…{high})"
+def _places(rows: Sequence[Row], prefix: str) -> list[str]:
+    """Return where each row was measured; nothing where that is one place for all of them."""
+    several = sentences.several_runs(rows, prefix)
+    places = [sentences.place(row, prefix, several) for row in rows]
+    return places if len(set(places)) > 1 else []
 
 
-def _bubble(row: Row) -> str:
-    theory, measured = row["scaling.bubble_theory"], row["scaling.bubble"]
-    if theory is None:
-        return ""
-    return f"{_cell(measured, units.percent) or '?'} (theory {units.percent(sentences.number(theory))})"
+def _trained(row: Row) -> bool:
+    """Whether a row is of a form that trains for a time."""
+    return row["case.workload"] in sentences.TOLD_APART and row.get("value.updates_per_s") is not None
+
+
+def _value(row: Row, name: str, text: Callable[[float], str]) -> str:
+    return _cell(row.get(f"value.{name}"), text)
+
+
+def _staleness(row: Row) -> str:
+    """Return ``0: 12 %, 1: 80 %, 2-3: 8 %``: how many other updates came in between, and of how many of the updates."""
+    prefix = "value.staleness_"
+    counts = {name.removeprefix(prefix): sentences.number(value or 0) for name, value in row.items() if name.startswith(prefix)}
+    return ", ".join(
+        f"{bin_.replace('_up', '+').replace('_', '-')}: {units.percent(count / sum(counts.values()))}"
+        for bin_, count in counts.items()
+        if count
+    )
 
 
 def _cell(value: Value | None, text: Callable[[float], str]) -> str:

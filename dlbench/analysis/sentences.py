@@ -38,6 +38,10 @@ _SPREADS = {
 }
 _LABEL = re.compile(r"(?P<workload>\w+)\[(?P<shown>.*)\]", re.DOTALL)
 _PEAK = "share of the published peak of arithmetic, or of memory where it says so. "
+TOLD_APART = ("data_parallel",)
+"""Workloads whose values have tables of their own; see `scaling_text`."""
+_MANY = 4
+"""Cases that ended the same way, from which on one line tells it for all."""
 _COPIES = "copying inputs there and the output back, as plain code does around each call: its share of the whole"
 
 
@@ -78,7 +82,8 @@ def count(rows: Sequence[Row]) -> str:
 def devices(rows: Sequence[Row]) -> list[str]:
     """Return for example ``cpu: AMD EPYC 7B13, 2 threads``, a line for each device and file."""
     several = several_runs(rows, "case")
-    named = {place(row, "case", several): row for row in rows if row["case.device_name"]}
+    most_threads_last = sorted(rows, key=lambda row: number(row["case.threads"] or 0))  # ranks on a CPU have a share of them each
+    named = {place(row, "case", several): row for row in most_threads_last if row["case.device_name"]}
     return [units.one_line(f"{place}: {_described(row, 'case')}") for place, row in named.items()]
 
 
@@ -92,6 +97,27 @@ def marks(rows: Sequence[Row], rounds: Sequence[Rounds]) -> dict[str, str]:
     if any(row["transfer.share"] is not None for row in rows):
         found["copies"] = _COPIES
     return found
+
+
+def ending(row: Row) -> tuple[str, str]:
+    """Return how a case ended and why."""
+    return str(row["case.status"]), str(row["case.reason"] or "no reason given")
+
+
+def many_alike(rows: Sequence[Row]) -> dict[tuple[str, str], str]:
+    """Return a line for each `ending` of so many cases that a row for each says no more: ``26 cases unsupported, such as …: why``.
+
+    Only where there was nothing to measure, and not where something went wrong.
+    """
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        if row["case.status"] in (Status.UNSUPPORTED, Status.SKIPPED):
+            groups.setdefault(ending(row), []).append(row)
+    return {
+        (status, reason): units.one_line(f"{len(alike)} cases {status}, such as {short(key(alike[0]))}: {reason}")
+        for (status, reason), alike in groups.items()
+        if len(alike) >= _MANY
+    }
 
 
 def reasons(rows: Sequence[Row]) -> list[str]:
@@ -158,7 +184,8 @@ def _span(low: Value | None, high: Value | None) -> str:
 def notes(row: Row) -> list[str]:
     """Return the marks of a row, and what only its workload reports."""
     marks = [mark for flag, (mark, _) in _FLAGS.items() if row[flag]]
-    values = {name.partition(".")[2]: value for name, value in row.items() if name.startswith("value.") and value is not None}
+    told = row["case.workload"] not in TOLD_APART
+    values = {name.partition(".")[2]: value for name, value in row.items() if told and name.startswith("value.") and value is not None}
     return marks + [f"{name} {units.three_digits(number(value))}" for name, value in values.items()]
 
 

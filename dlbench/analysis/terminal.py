@@ -27,9 +27,14 @@ def overview(results: Results) -> RenderableType:
     """
     rows = records(results.frame)
     told = [Text(units.one_line(line), style="dim") for line in (*sentences.reasons(rows), *results.circumstances)]
-    cases = [Text(sentences.count(rows)), *_devices(rows), results_table(rows, results.rounds), *legend(rows, results.rounds), *told]
+    many = sentences.many_alike(rows)
+    entries = [(row, each) for row, each in zip(rows, results.rounds, strict=True) if sentences.ending(row) not in many]
+    shown, rounds = [row for row, _ in entries], [each for _, each in entries]
+    table = [results_table(shown, rounds), *[Text(line, style="yellow") for line in many.values()], *legend(shown, rounds)]
+    cases = [Text(sentences.count(rows)), *_devices(rows), *table, *told]
     answer, tables = more_devices(projected(results))
-    tables = [*tables, *_sheet(scaling_text.bandwidths(rows))]
+    for sheet in (scaling_text.training, scaling_text.tower, scaling_text.bandwidths):
+        tables += _sheet(sheet(rows))
     if {row["case.device"] == "cpu" for row in rows} == {True, False}:
         faster, pairs = _speedups(pair(results, "device"), best(results))
         answer, tables = [*faster, *answer], [*pairs, *tables]
@@ -41,7 +46,7 @@ def more_devices(rows: Sequence[Row]) -> tuple[list[RenderableType], list[Render
     if not rows:
         return [], []
     answer: list[RenderableType] = [Text(line, style="bold") for line in scaling_text.headlines(rows)]
-    tables = [*_sheet(scaling_text.table(rows)), *_dim(scaling_text.notes(rows))]
+    tables = [*_sheet(scaling_text.table(rows)), *_dim([*scaling_text.legend(rows), *scaling_text.notes(rows)])]
     return answer, [*tables, *_sheet(scaling_text.projection(rows)), *_dim(scaling_text.assumptions(rows))]
 
 
@@ -52,7 +57,7 @@ def _dim(lines: Sequence[str]) -> list[RenderableType]:
 def _sheet(sheet: scaling_text.Sheet) -> list[RenderableType]:
     """Return a table behind an empty line; nothing for one without columns."""
     title, columns = sheet
-    return [Text(), _table(title, [(heading, [_text(cell) for cell in cells]) for heading, cells in columns])] if columns else []
+    return [Text(), _Fitting(title, [(heading, [_text(cell) for cell in cells]) for heading, cells in columns])] if columns else []
 
 
 def paired(results: Results, pairs: Pairs) -> RenderableType:
@@ -98,7 +103,7 @@ def results_table(rows: Sequence[Row], rounds: Sequence[Rounds]) -> RenderableTy
         ("copies", [_shown(row["transfer.share"], units.percent) for row in ordered]),
         ("notes", [_text(", ".join(sentences.notes(row))) for row in ordered]),
     ]
-    return _Fitting([(title, cells) for title, cells in columns if title == "case" or any(cell.plain for cell in cells)])
+    return _Fitting(None, [(title, cells) for title, cells in columns if title == "case" or any(cell.plain for cell in cells)])
 
 
 def legend(rows: Sequence[Row], rounds: Sequence[Rounds]) -> list[RenderableType]:
@@ -137,15 +142,16 @@ def best_table(pairs: Pairs) -> Table:
 class _Fitting:
     """A table that drops columns on a narrow screen, the least missed first, rather than squeeze the case into a few letters."""
 
+    title: str | None
     columns: _Columns
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         shown, dropped = self.columns, []
-        for title in ("peak", "copies", "memory", "FLOP/s", "items/s"):
+        for title in _LEAST_MISSED:
             if _least_width(shown) > options.max_width and title in dict(shown):
                 shown = [column for column in shown if column[0] != title]
                 dropped.append(title)
-        yield _table(None, shown)
+        yield _table(self.title, shown)
         if dropped:
             yield Text(f"not shown at this width: {', '.join(reversed(dropped))}; widen the terminal, or use --format csv\n", style="dim")
 
@@ -157,6 +163,11 @@ def _least_width(columns: _Columns) -> int:
 
 
 _CASE_WIDTH = 24
+_LEAST_MISSED = (
+    *("peak", "copies", "in theory", "memory", "FLOP/s", "scaling", "items/s", "items/s, projected"),
+    *(sentences.INTERVAL, "bubble", "waits"),
+)
+"""The first is the first to go."""
 
 
 def _devices(rows: Sequence[Row]) -> list[RenderableType]:
@@ -174,7 +185,7 @@ def _table(title: str | None, columns: _Columns) -> Table:
     return table
 
 
-_WORDS = ("case", "work", "device", "base", "other", "at", "notes", "scaling", "verdict")
+_WORDS = ("case", "work", "device", "base", "other", "at", "notes", "scaling", "verdict", "staleness (updates in between)")
 
 
 def _side(side: str, labels: list[str], title: str, cells: list[Text]) -> _Columns:

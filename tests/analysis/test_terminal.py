@@ -107,6 +107,16 @@ def test_a_case_that_is_not_ok_shows_its_status_and_its_sentence(tmp_path: Path)
     assert "\n not done within 60 s; raise --timeout" in text
 
 
+def test_many_that_could_not_be_measured_for_one_reason_are_a_line_and_no_rows(tmp_path: Path) -> None:
+    few = [made_up.ended(made_up.case("matmul", n=n), Status.UNSUPPORTED, "no TF32") for n in range(3)]
+    many = [made_up.ended(made_up.case("collective", ranks=n), Status.UNSUPPORTED, "4 [b]cores[/b]") for n in range(4)]
+    failed = [made_up.ended(made_up.case("matmul", k=n), Status.FAILED, "it broke") for n in range(4)]
+    text = printed(overview(results_of(tmp_path, [*few, *many, *failed])))
+    assert [text.count(reason) for reason in ("no TF32", "4 [b]cores[/b]", "it broke")] == [3, 1, 4]
+    assert "\n4 cases unsupported, such as collective ranks=0: 4 [b]cores[/b]" in text
+    assert "11 cases: 7 unsupported, 4 failed." in text
+
+
 @pytest.mark.parametrize(
     ("rounds", "kind", "span"),
     [
