@@ -62,6 +62,8 @@ class Agent:
         self._logs = tempfile.TemporaryDirectory(prefix="dlbench-")
         where = [order.address, str(folder), f"{order.first}", f"{order.size}", order.store]
         rank = [interpreter.python, "-c", start_code(_RANK, interpreter), *where]
+        # Where torchrun started dlbench itself, on several machines: how its ranks end is not for that one's report.
+        variables = {name: value for name, value in interpreter.environment().items() if not name.startswith("TORCHELASTIC_")}
         try:
             self._process = subprocess.Popen(
                 [interpreter.python, "-c", start_code(_AGENT, interpreter), *options, f"--log-dir={self._logs.name}", "--no-python", *rank],
@@ -70,7 +72,7 @@ class Agent:
                 stderr=self._said,
                 start_new_session=True,  # Ctrl-C at the terminal reaches only the parent, which decides
                 cwd=interpreter.folder,
-                env={**interpreter.environment(), **own_variables(order.threads, order.seed)},
+                env={**variables, **own_variables(order.threads, order.seed)},
             )
         except OSError as error:
             self._free()

@@ -48,7 +48,7 @@ def collective(
         of = f"{shares} shares of {dtype}" if shares > 1 else dtype
         raise ValueError(f"{bytes} bytes do not divide into {of}; give a multiple of {element.itemsize * shares}")
     if op == "send_recv" and ranks == 1:
-        raise ValueError("one rank has nobody to send to; give ranks = 2 or more")
+        raise NotImplementedError("one rank has nobody to send to; give ranks = 2 or more")
     ready = _prepared(op, count, ranks, torch.randn(count * shares).to(element).to(device))
     _verify(op, ready, ranks)
     ready.given.copy_(torch.randn(ready.given.shape))

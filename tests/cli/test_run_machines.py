@@ -1,6 +1,7 @@
 """One run over several machines: two torchrun agents on this one, each with a processor of its own to itself."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -52,6 +53,8 @@ def test_two_machines_measure_together_and_the_first_writes_one_file(tmp_path):
             agent.kill()
     assert agents[1].returncode == 0, other_err
     assert "who_am_i" in out, err
+    assert re.search(r"exitcode +: 5 ", err)
+    assert "SignalException" not in err  # how the ranks were ended is none of torchrun's business
     assert other_out == ""
     assert "machine 1 of 1 beside the first, 127.0.0.1, which writes the results" in other_err
 
