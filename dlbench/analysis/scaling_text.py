@@ -71,7 +71,7 @@ def legend(rows: Sequence[Row]) -> list[str]:
 
 def bandwidths(rows: Sequence[Row]) -> Sheet:
     """Return the table of collectives, of rows of the tidy table: bus bandwidth by ranks, size and operation; none without such rows."""
-    known = [row for row in rows if row["rate.bus_bytes_per_s"] is not None]
+    known = [row for row in rows if row["rate.bus_bytes_per_s"] is not None and type(row.get("param.bytes")) is int]
     operations = list(dict.fromkeys(str(row["param.op"]) for row in known))
     lines: dict[tuple[Value | None, ...], dict[str, Row]] = {}
     for row in sorted(known, key=lambda row: [sentences.number(row[f"param.{name}"]) for name in ("ranks", "bytes")]):
@@ -224,11 +224,9 @@ def _staleness(row: Row) -> str:
     """Return ``0: 12 %, 1: 80 %, 2-3: 8 %``: how many other updates came in between, and of how many of the updates."""
     prefix = "value.staleness_"
     counts = {name.removeprefix(prefix): sentences.number(value or 0) for name, value in row.items() if name.startswith(prefix)}
-    return ", ".join(
-        f"{bin_.replace('_up', '+').replace('_', '-')}: {units.percent(count / sum(counts.values()))}"
-        for bin_, count in counts.items()
-        if count
-    )
+    whole = sum(counts.values())
+    shares = {name.replace("_up", "+").replace("_", "-"): count / whole for name, count in counts.items() if count and whole}
+    return ", ".join(f"{between}: {units.percent(share)}" for between, share in shares.items())
 
 
 def _cell(value: Value | None, text: Callable[[float], str]) -> str:

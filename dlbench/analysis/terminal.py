@@ -25,7 +25,7 @@ def overview(results: Results) -> RenderableType:
     The answer in a sentence, every case and, where a CPU and another device were measured, how many times as fast that is:
     on the same case, and each at its own best.
     """
-    rows = records(results.frame)
+    rows = results.rows  # not of the frame, which makes text of a column of numbers and texts
     told = [Text(units.one_line(line), style="dim") for line in (*sentences.reasons(rows), *results.circumstances)]
     many = sentences.many_alike(rows)
     entries = [(row, each) for row, each in zip(rows, results.rounds, strict=True) if sentences.ending(row) not in many]
@@ -62,7 +62,7 @@ def _sheet(sheet: scaling_text.Sheet) -> list[RenderableType]:
 
 def paired(results: Results, pairs: Pairs) -> RenderableType:
     """Return what pairing the rows by one column says; by device, also each device at its own best."""
-    lines = _devices(records(results.frame))
+    lines = _devices(results.rows)
     if pairs.frame.empty:
         return Group(*lines, Text("No two ok rows differ in that column alone."))
     if pairs.frame["pair.by"].iloc[0] != "case.device":

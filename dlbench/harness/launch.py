@@ -250,7 +250,8 @@ def combined(replies: Mapping[int, Mapping[str, Any]], size: int) -> dict[str, A
     if bad := {number: reply for number, reply in replies.items() if not _is_ok(reply)}:
         number, reply = next(iter(bad.items()))
         alike = len(bad) == size and len({_sentence(each) for each in bad.values()}) == 1
-        return dict(reply) if alike else _with_sentence(reply, f"rank {number}: {_sentence(reply)}")
+        told = dict(reply) if alike else _with_sentence(reply, f"rank {number}: {_sentence(reply)}")
+        return told | ({"fault": True} if any(each.get("fault") for each in bad.values()) else {})
     measurements = [replies[0]["measurement"], *(reply["measurement"] for number, reply in replies.items() if number)]
     whole = dict(measurements[0])
     if memory := whole.get("memory"):

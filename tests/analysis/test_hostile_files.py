@@ -37,6 +37,33 @@ ROUND = {
     "before": {"cpu": {"governor": "powersave"}, "accelerators": {"cuda:0": {"other_processes": 1}}},
     "after": {},
 }
+
+
+def of_ranks(workload, values=None, **params):
+    """A row of several ranks; one with values is an experiment and has no times."""
+    told = {"values": values, "samples": None} if values else {}
+    case = {**ROW["case"], "id": f"{workload}[{params}]@cpu", "workload": workload, "params": {"ranks": 2, **params}}
+    return {name: value for name, value in {**ROW, "case": case, **told}.items() if value is not None}
+
+
+TRAINED = {
+    "updates_per_s": 4.0,
+    "items_per_s": 8.0,
+    "loss": 0.5,
+    "staleness_0": 1.0,
+    "staleness_2_3": 3.0,
+    "replicate_s": 0.5,
+    "wait_s": 0.25,
+}
+RANKS = [
+    of_ranks("collective", op="all_reduce", bytes=1 << 10, dtype="fp32"),
+    of_ranks("collective", op="all_reduce", bytes=1 << 20, dtype="fp32"),
+    of_ranks("data_parallel", form="ddp", model="resnet18", batch=4, scaling="weak", dtype="fp32"),
+    of_ranks("data_parallel", form="ddp", model="resnet18", batch=4, scaling="weak", dtype="fp32", synchronise=False),
+    of_ranks("data_parallel", form="async", model="resnet18", batch=4, scaling="weak", values=TRAINED),
+    of_ranks("model_parallel", form="layers", model="resnet18", batch=4, microbatches=1),
+    of_ranks("model_parallel", form="gpipe", model="resnet18", batch=4, microbatches=2),
+]
 HEADER = {"kind": "header", "schema": 1, "policy": {"target": 0.02}, "devices": [{"id": "cpu", "name": "A CPU"}], "planned": {"count": 1}}
 
 json_values = st.recursive(
@@ -59,18 +86,14 @@ def paths(record):
             yield from ((name, *inner) for inner in paths(value))
 
 
-@given(
-    change=st.one_of(
-        st.tuples(st.just(0), st.sampled_from(list(paths(HEADER))), json_values),
-        st.tuples(st.just(1), st.sampled_from(list(paths(ROW))), json_values),
-        st.tuples(st.just(2), st.sampled_from(list(paths(ROUND))), json_values),
-    )
-)
-@settings(max_examples=400)
-def test_any_value_anywhere(tmp_path_factory, change):
-    records = [HEADER, ROW, ROUND]
-    number, path, value = change
-    records[number] = replaced(records[number], path, value)
+RECORDS = [HEADER, ROW, ROUND, *RANKS]
+
+
+@given(number_and_path=st.sampled_from([(number, path) for number, each in enumerate(RECORDS) for path in paths(each)]), value=json_values)
+@settings(max_examples=600)
+def test_any_value_anywhere(tmp_path_factory, number_and_path, value):
+    number, path = number_and_path
+    records = [*RECORDS[:number], replaced(RECORDS[number], path, value), *RECORDS[number + 1 :]]
     file = tmp_path_factory.mktemp("hostile") / "f.jsonl"
     file.write_text("".join(json.dumps(record) + "\n" for record in records))
     try:

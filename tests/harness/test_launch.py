@@ -26,6 +26,9 @@ def test_what_all_ranks_copy_at_once_is_added_up():
 def test_the_first_that_went_wrong_is_named():
     assert combined({0: ok(), 1: bad("oom", "no room", fault=True)}, 2) == bad("oom", "rank 1: no room", fault=True)
     assert combined({3: bad("failed", "first"), 0: bad("crashed", "second")}, 4) == bad("failed", "rank 3: first")
+    assert combined({1: bad("failed", "cut off"), 0: bad("crashed", "CUDA error", fault=True)}, 2) == bad(
+        "failed", "rank 1: cut off", fault=True
+    )
     assert combined({1: {"error": "no plugin"}}, 2) == {"error": "rank 1: no plugin"}
 
 
