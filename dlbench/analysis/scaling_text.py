@@ -25,7 +25,7 @@ _COPIES = (
 )
 _MEANINGS = {
     "memory": "peak of one device, on a CPU of one process: the highest of the ranks",
-    "waits": "communication that a step waits for: the step less the same one without it",
+    "waits": "communication that a step waits for, the price of synchronising: the step less the same one without it, and its share",
     "bubble": "idle part of a pipeline's step, from steps with other numbers of microbatches; in theory (p - 1) / (m + p - 1)",
 }
 _WHERE = ("param.ranks", "param.bytes", "case.dtype", "case.device", "case.run")
@@ -55,7 +55,7 @@ def table(rows: Sequence[Row]) -> Sheet:
         (sentences.INTERVAL, [_bounds(row) for row in rows]),
         ("efficiency", [_cell(row["scaling.efficiency"], units.percent) for row in rows]),
         ("memory", [_cell(row["scaling.memory_bytes"], units.byte_count) for row in rows]),
-        ("waits", [_cell(row["scaling.exposed_s"], units.seconds) for row in rows]),
+        ("waits", [_waits(row) for row in rows]),
         ("bubble", [_cell(row["scaling.bubble"], units.percent) for row in rows]),
         ("in theory", [_cell(row["scaling.bubble_theory"], units.percent) for row in rows]),
         ("verdict", [str(row["scaling.verdict"] or "") for row in rows]),
@@ -202,6 +202,15 @@ def _bounds(row: Row) -> str:
     if row["scaling.speedup_low"] is None or row["scaling.verdict"] == "base":
         return ""
     return "…".join(units.three_digits(sentences.number(row[f"scaling.speedup_{end}"])) for end in ("low", "high"))
+
+
+def _waits(row: Row) -> str:
+    """Return ``55.7 ms (11.0 %)``."""
+    exposed, step = row["scaling.exposed_s"], row["scaling.step_s"]
+    if exposed is None or not step:
+        return ""
+    exposed_s, step_s = sentences.number(exposed), sentences.number(step)
+    return f"{units.seconds(exposed_s)} ({units.percent(exposed_s / step_s)})"
 
 
 def _places(rows: Sequence[Row], prefix: str) -> list[str]:
