@@ -16,7 +16,7 @@ from dlbench.core.summary import Rounds, Row, per_round, planned_row, summarise
 from dlbench.harness.runner import Observer
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
     from dlbench.cli.session import Session
 
@@ -34,7 +34,7 @@ def screen(session: "Session", path: Path) -> Iterator[Observer]:
     console = Console(stderr=True)
     # Redrawn when something happened and never by a timer: a thread that wakes up would disturb what is measured.
     with Live(console=console, auto_refresh=False, transient=True) as live:
-        table = LiveTable(progress, path, lambda drawn: live.update(drawn, refresh=True), lambda: console.height)
+        table = LiveTable(progress, path, console, lambda drawn: live.update(drawn, refresh=True))
         table.draw()
         yield table
 
@@ -132,11 +132,13 @@ class PlainLines(Observer):
 class LiveTable(Observer):
     """The table of results so far, redrawn as each case starts and ends."""
 
-    def __init__(self, progress: Progress, path: Path, show: "Callable[[RenderableType], None]", height: Callable[[], int]) -> None:
+    def __init__(self, progress: Progress, path: Path, console: "Console", show: "Callable[[RenderableType], None]") -> None:
         self._progress = progress
         self._path = path
+        self._console = console
         self._show = show
-        self._height = height
+        self._fitting = console.height
+        """Cases that the screen had room for when it was last drawn."""
         # A case's row changes only when that case ends, so each is computed once a round.
         self._rows = {task.series: ({**planned_row(task.case), "case.run": task.side.name}, Rounds()) for task in progress.tasks}
         for series, measurements in progress.measurements.items():
@@ -166,20 +168,33 @@ class LiveTable(Observer):
         from rich.console import Group
         from rich.text import Text
 
-        from dlbench.analysis.terminal import results_table
-
-        entries = list(self._rows.values())
         current = self._progress.current
-        position = list(self._rows).index(current) if current else 0
-        # Beside the rows: two lines of status, the table's head and frame, and one that the terminal keeps.
-        visible = _window(len(entries), max(3, self._height() - 8), position)
-        rows, rounds = zip(*entries[visible.start : visible.stop], strict=True)
         left_s = self._progress.left_s()
         left = "" if left_s is None else f", about {units.clock_time(left_s)} left"
         status = Text(f"{self._progress.where()}, {units.clock_time(self._progress.elapsed_s())} gone{left}", style="bold")
         doing = f"now {current}" if current else f"writing {self._path}"
         now = Text(units.one_line(doing), style="dim", no_wrap=True, overflow="ellipsis")
-        self._show(Group(results_table(rows, rounds), status, now))
+        self._show(Group(self._part_around(current), status, now))
+
+    def _part_around(self, current: Series | None) -> "RenderableType":
+        """Return the table of as many cases as the screen has lines for; those that are told together at the end take none."""
+        from dlbench.analysis.sentences import ending, many_alike
+        from dlbench.analysis.terminal import results_table
+
+        many = many_alike([row for row, _ in self._rows.values()])
+        entries = {series: entry for series, entry in self._rows.items() if ending(entry[0]) not in many} or self._rows
+        position = list(entries).index(current) if current in entries else 0
+        room = max(3, self._console.height - 3)  # but for two lines of status, and one that the terminal keeps
+        count = min(room, self._fitting + 1)  # most often as many as last time
+        while True:
+            visible = _window(len(entries), count, position)
+            rows, rounds = zip(*list(entries.values())[visible.start : visible.stop], strict=True)
+            table = results_table(rows, rounds)
+            lines = len(self._console.render_lines(table, pad=False))
+            if lines <= room or count == 1:
+                self._fitting = count
+                return table
+            count = max(1, min(count - 1, count * room // lines))  # a name is folded, and a reason has a line of its own
 
     def _entry(self, measurements: Sequence[Measurement]) -> tuple[Row, Rounds]:
         row = summarise(measurements, self._progress.policy.target)

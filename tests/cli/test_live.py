@@ -1,0 +1,55 @@
+"""What a terminal shows while a run goes on: a real one, of a given size."""
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+
+import front_door
+import pytest
+
+UP = "\x1b[1A\x1b[2K"
+
+
+def run_on_terminal(folder, lines, columns):
+    """Run mine.toml with stderr on a terminal of that size; return what was written there."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+    command = [sys.executable, "-m", "dlbench", "run", "mine.toml", "--device", "cpu", "--rounds", "1", "-o", "o.jsonl"]
+    variables = front_door.environment(TERM="xterm")
+    with subprocess.Popen(command, cwd=folder, env=variables, stdin=theirs, stdout=subprocess.DEVNULL, stderr=theirs) as process:
+        os.close(theirs)
+        seen = b""
+        while data := _read(ours):
+            seen += data
+    os.close(ours)
+    assert process.returncode == 0, seen.decode()
+    return seen.decode()
+
+
+def _read(descriptor):
+    try:
+        return os.read(descriptor, 1 << 16)
+    except OSError:  # so a terminal tells that nobody has it open any more
+        return b""
+
+
+@pytest.mark.parametrize(("lines", "columns"), [(16, 80), (40, 140)])
+def test_the_status_stays_in_sight_however_many_lines_the_cases_take(tmp_path, lines, columns):
+    shapes = "axes.n = [2, 3, 4, 5, 6, 7]\naxes.m = 2000\naxes.k = [1000, 1001]"
+    front_door.suite(tmp_path, f'workload = "matmul"\n{shapes}\naxes.dtype = ["fp32", "tf32"]')
+    written = run_on_terminal(tmp_path, lines, columns)
+    frames = [frame for frame in re.split(rf"(?:\r?\x1b\[2K)?(?:{re.escape(UP)})+", written) if "case" in frame]
+    assert len(frames) > 12  # at least one for each that is measured
+    for frame in frames:
+        assert re.search(r"round 1 of 1, \d+ cases? left", frame), frame
+        assert re.search(r"now matmul|writing o\.jsonl", frame), frame
+        assert frame.count("\n") < lines, frame
+    current = re.findall(r"now matmul\[n=(\d),m=2000,k=(\d+),dtype=fp32\]", written)
+    assert len(set(current)) == 12
+    assert "tf32" in frames[0]
+    assert "tf32" not in frames[-1]  # twelve that this device can't do are told in one line at the end
