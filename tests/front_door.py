@@ -37,7 +37,7 @@ class Done:
 
 def environment(**more: str) -> dict[str, str]:
     """The caller's, without what would change how output looks, and with the checkout to import from."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("CI", "FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS")}
+    kept = {name: value for name, value in os.environ.items() if name not in ("CI", "FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS", "LINES")}
     paths = [str(ROOT), *filter(None, [kept.get("PYTHONPATH")])]
     return {**kept, "PYTHONPATH": os.pathsep.join(paths), "NO_COLOR": "1", **more}
 
