@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlbench.core.errors import WorkerError
-from dlbench.harness import processor
-from dlbench.harness.host import Interpreter, fate, kill_group, own_variables, start_code
+from dlbench.harness.host import Interpreter, fate, kill_group, own_variables, start, start_code
 
 _REPORT_S = 5.0
 """For torchrun to notice that ranks are gone, and to say how they went."""
@@ -64,22 +63,13 @@ class Agent:
         rank = [interpreter.python, "-c", start_code(_RANK, interpreter), *where]
         # Where torchrun started dlbench itself, on several machines: how its ranks end is not for that one's report.
         variables = {name: value for name, value in interpreter.environment().items() if not name.startswith("TORCHELASTIC_")}
+        arguments = [*options, f"--log-dir={self._logs.name}", "--no-python", *rank]
+        environ = {**variables, **own_variables(order.threads, order.seed)}
         try:
-            self._process = subprocess.Popen(
-                [interpreter.python, "-c", start_code(_AGENT, interpreter), *options, f"--log-dir={self._logs.name}", "--no-python", *rank],
-                stdin=subprocess.DEVNULL,
-                stdout=self._said,
-                stderr=self._said,
-                start_new_session=True,  # Ctrl-C at the terminal reaches only the parent, which decides
-                cwd=interpreter.folder,
-                env={**variables, **own_variables(order.threads, order.seed)},
-            )
-        except OSError as error:
+            self._process = start(interpreter, _AGENT, arguments, environ, self._said)
+        except WorkerError:
             self._free()
-            raise WorkerError(f"cannot start {interpreter.python}: {error.strerror or error}; give the path of a Python") from error
-        if cpus := processor.cpus_to_measure_on():
-            with suppress(OSError):  # it is gone already, which the first request will tell
-                os.sched_setaffinity(self._process.pid, cpus)
+            raise
 
     def exit_code(self) -> int | None:
         """Return how it ended; None while it runs."""

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import dlbench
 from dlbench.core.errors import Interrupted, WorkerError
@@ -91,29 +91,17 @@ class Host:
         self._replies, reply_write = os.pipe()
         lifeline_read, self._lifeline = os.pipe()
         handed = (request_read, reply_write, lifeline_read)
+        environ = {**interpreter.environment(), **own_variables(threads, seed)}
         try:
-            # Its own session, so that Ctrl-C at the terminal reaches only the parent, which decides.
-            self._process = subprocess.Popen(
-                [interpreter.python, "-c", start_code(_WORKER, interpreter), mode, *map(str, handed)],
-                stdin=subprocess.DEVNULL,
-                stdout=self._said,
-                stderr=self._said,
-                pass_fds=handed,
-                start_new_session=True,
-                cwd=interpreter.folder,
-                env={**interpreter.environment(), **own_variables(threads, seed)},
-            )
-        except OSError as error:
+            self._process = start(interpreter, _WORKER, [mode, *map(str, handed)], environ, self._said, handed)
+        except WorkerError:
             for descriptor in (self._requests, self._replies, self._lifeline):
                 os.close(descriptor)
             self._said.close()
-            raise WorkerError(f"cannot start {interpreter.python}: {error.strerror or error}; give the path of a Python") from error
+            raise
         finally:
             for descriptor in handed:
                 os.close(descriptor)
-        if cpus := processor.cpus_to_measure_on():
-            with suppress(OSError):  # it is gone already, which the first request will tell
-                os.sched_setaffinity(self._process.pid, cpus)  # before it has any thread that would not inherit it
 
     def __enter__(self) -> "Host":
         return self
@@ -253,6 +241,32 @@ def start_code(rest: str, interpreter: Interpreter) -> str:
     Its folder may hold the packages of another interpreter, torch among them.
     """
     return _START.format(package=str(Path(dlbench.__file__).resolve()), imports_from_folder=interpreter.imports_from_folder) + rest
+
+
+def start(
+    interpreter: Interpreter, code: str, arguments: Sequence[str], environ: Mapping[str, str], said: IO[bytes], handed: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
+    """Start a process for measuring, on the CPUs to measure on: `start_code` of the code, with descriptors handed on, printing to a file.
+
+    Raises WorkerError where it can't be started.
+    """
+    try:
+        process = subprocess.Popen(
+            [interpreter.python, "-c", start_code(code, interpreter), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            pass_fds=handed,
+            start_new_session=True,  # Ctrl-C at the terminal reaches only the parent, which decides
+            cwd=interpreter.folder,
+            env=environ,
+        )
+    except OSError as error:
+        raise WorkerError(f"cannot start {interpreter.python}: {error.strerror or error}; give the path of a Python") from error
+    if cpus := processor.cpus_to_measure_on():
+        with suppress(OSError):  # it is gone already, which the first request will tell
+            os.sched_setaffinity(process.pid, cpus)  # before it has any thread that would not inherit it
+    return process
 
 
 def fate(code: int, said: str) -> str:
