@@ -25,7 +25,7 @@ from dlbench.analysis.judge import (
 from dlbench.analysis.table import Results
 from dlbench.core.model import Status
 from dlbench.core.stats import holm, rounds_for_gate, smallest_p
-from dlbench.core.summary import Row
+from dlbench.core.summary import Row, ending
 from dlbench.core.thresholds import Settings, Thresholds
 from dlbench.core.units import byte_count, percent
 
@@ -181,7 +181,7 @@ def _status(entry: Entry) -> Status:
 
 
 def _ending(entry: Entry) -> str:
-    return f"{entry.row['case.status']}: {entry.row['case.reason'] or 'no reason given'}"
+    return ": ".join(ending(entry.row))
 
 
 def _differences(base: Row, new: Row, columns: Iterable[str]) -> list[str]:

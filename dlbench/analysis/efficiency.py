@@ -8,7 +8,7 @@ from dlbench.analysis.findings import Entry, entries, identifying, label, speed_
 from dlbench.analysis.table import Results
 from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import shift_interval, theil_sen
-from dlbench.core.summary import Row
+from dlbench.core.summary import Row, ending
 
 COLLECTIVE = "collective"
 """The workload whose rows are bandwidths and not throughput."""
@@ -90,16 +90,25 @@ def throughput(entry: Entry) -> tuple[float, ...]:
 
 def share(row: Row) -> float | None:
     """Return the items that each rank of a case has; None where it does not say, or an edited file says what is no number."""
-    batch, ranks = row.get("param.batch"), row.get("param.ranks")
-    if type(batch) is not int or type(ranks) is not int or not 0 < batch < 2**31 or not 0 < ranks < 2**31:
+    batch, ranks = _count(row, "batch"), _count(row, "ranks")
+    if not batch or not ranks:
         return None
     return batch / ranks if row.get("param.scaling") == "strong" else batch
 
 
+def _count(row: Row, name: str) -> int:
+    """Return a parameter that counts something, zero where there is none; an edited file may hold any value."""
+    value = row.get(f"param.{name}")
+    return value if type(value) is int and 0 < value < 2**31 else 0
+
+
 def _ranks(entry: Entry) -> int:
-    """Return the ranks of a case, zero where it has none; an edited file may hold any value."""
-    ranks = entry.row.get("param.ranks")
-    return ranks if type(ranks) is int and 0 < ranks < 2**31 else 0
+    return _count(entry.row, "ranks")
+
+
+def _timed(entry: Entry) -> bool:
+    """Whether a case went well and has times."""
+    return entry.row["case.status"] == "ok" and bool(entry.rounds.median_s)
 
 
 def _row(entry: Entry, steps: Sequence[Entry], columns: Sequence[str], environments: Mapping[str, Mapping[str, Any]]) -> Row:
@@ -126,12 +135,9 @@ def _row(entry: Entry, steps: Sequence[Entry], columns: Sequence[str], environme
         **_exposed(entry, steps, columns),
         **pipeline,
     }
-    reasons = dict.fromkeys(str(each) for each in (_ending(row), gain.get("scaling.reason"), no_bubble) if each)
+    ended = None if row["case.status"] == "ok" else ": ".join(ending(row))
+    reasons = dict.fromkeys(str(each) for each in (ended, gain.get("scaling.reason"), no_bubble) if each)
     return {**dict.fromkeys(COLUMNS), **found, "scaling.verdict": _verdict(row, found), "scaling.reason": "; ".join(reasons) or None}
-
-
-def _ending(row: Row) -> str | None:
-    return None if row["case.status"] == "ok" else f"{row['case.status']}: {row['case.reason'] or 'no reason given'}"
 
 
 def _models(row: Row, ranks: int, environments: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -203,7 +209,7 @@ def _exposed(entry: Entry, steps: Sequence[Entry], columns: Sequence[str]) -> Ro
     if form in (None, "replicas") or _ranks(entry) < 2 or not entry.rounds.median_s or entry.row["case.workload"] != "data_parallel":
         return {}
     parted = {"param.synchronise", "param.scaling", "param.batch"}
-    others = [each for each in steps if each.rounds.median_s and each.row["case.status"] == "ok" and share(each.row) == share(entry.row)]
+    others = [each for each in steps if _timed(each) and share(each.row) == share(entry.row)]
     same = [each for each in others if each.row.get("param.synchronise") is False and _alike(each, entry, columns, parted)]
     parted |= {"param.form", "param.bucket_mb", "param.gradients"}
     same += [each for each in others if each.row.get("param.form") == "replicas" and _alike(each, entry, columns, parted)]
@@ -224,10 +230,10 @@ def _bubble(entry: Entry, steps: Sequence[Entry], columns: Sequence[str]) -> tup
     if form not in _PIPELINES or ranks < 2 or type(microbatches) is not int or microbatches < 1:
         return {}, None
     theory: Row = {"scaling.bubble_theory": (ranks - 1) / (microbatches + ranks - 1)}
-    if not entry.rounds.median_s or entry.row["case.status"] != "ok":
+    if not _timed(entry):
         return theory, None
     forms = (_UNFILLED, "gpipe" if form == _UNFILLED else form)
-    others = [each for each in steps if each.rounds.median_s and each.row["case.status"] == "ok" and each.row.get("param.form") in forms]
+    others = [each for each in steps if _timed(each) and each.row.get("param.form") in forms]
     others = [each for each in others if _alike(each, entry, columns, {"param.form", "param.microbatches"})]
     timed = [(each.row["param.microbatches"], statistics.median(each.rounds.median_s)) for each in (*others, entry)]
     points = {m: seconds for m, seconds in timed if type(m) is int and m > 0}

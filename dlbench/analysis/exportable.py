@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from dlbench.analysis.table import by_case
 from dlbench.core.model import Measurement, Samples, Status
 from dlbench.core.store import RunFile
-from dlbench.core.summary import Rounds, Row, per_round, summarise
+from dlbench.core.summary import Rounds, Row, ending, per_round, summarise
 from dlbench.core.units import one_line
 
 _SHORTEST_S, _LONGEST_S = 1e-15, 1e9
@@ -70,7 +70,7 @@ def left_out(untimed: Sequence[Untimed], cases: int) -> list[str]:
 def _trouble(row: Row, ok: Sequence[Measurement]) -> str | None:
     """Say why no other tool can take a case, if so."""
     if row["case.status"] != Status.OK.value:
-        return f"{row['case.status']}: {row['case.reason'] or 'no reason given'}"
+        return ": ".join(ending(row))
     if not ok:
         return "it reports values, not times"
     if not all(_SHORTEST_S < seconds < _LONGEST_S for each in ok if each.samples for seconds in each.samples.block_s):

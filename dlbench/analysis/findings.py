@@ -11,7 +11,7 @@ from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import Value
 from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import shift_interval
-from dlbench.core.summary import Rounds, Row
+from dlbench.core.summary import Rounds, Row, ending
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -221,7 +221,7 @@ def _base_value(entries: Sequence[Entry], column: str, base: str | None) -> Valu
 def _trouble(entry: Entry, column: str) -> str | None:
     """Say why a row can't be in a ratio of rows that differ in this column, if so."""
     if entry.row["case.status"] != "ok":
-        return f"{entry.row['case.status']}: {entry.row['case.reason'] or 'no reason given'}"
+        return ": ".join(ending(entry.row))
     if not entry.rounds.median_s:
         return "it reports values, not times"
     if min(entry.rounds.median_s) <= 0:

@@ -45,11 +45,7 @@ def table(rows: Sequence[Row]) -> Sheet:
     # The others are projections, or told below the table.
     rows = [row for row in rows if row["scaling.case"] and row["scaling.verdict"] not in ("unsupported", "skipped")]
     columns = [
-        ("case", [sentences.short(row["scaling.work"]) for row in rows]),
-        ("device", _places(rows, "scaling")),
-        ("scaling", [str(row["scaling.kind"] or "") for row in rows]),
-        ("ranks", [str(row["scaling.ranks"]) for row in rows]),
-        ("cores each", [_cell(row["scaling.cores_per_rank"], lambda cores: f"{cores:.0f}") for row in rows]),
+        *_what(rows),
         ("items/s", [_cell(row["scaling.items_per_s"], lambda rate: units.item_rate(rate).removesuffix("/s")) for row in rows]),
         ("speed-up", [_cell(row["scaling.speedup"], _times) for row in rows]),
         (sentences.INTERVAL, [_bounds(row) for row in rows]),
@@ -60,12 +56,12 @@ def table(rows: Sequence[Row]) -> Sheet:
         ("in theory", [_cell(row["scaling.bubble_theory"], units.percent) for row in rows]),
         ("verdict", [str(row["scaling.verdict"] or "") for row in rows]),
     ]
-    return "More devices: what all do together, against one", [each for each in columns if any(each[1])]
+    return _sheet("More devices: what all do together, against one", columns)
 
 
-def legend(rows: Sequence[Row]) -> list[str]:
+def legend(sheet: Sheet) -> list[str]:
     """Return what the columns of that table mean whose names do not say it all, of those that it has."""
-    shown = dict(table(rows)[1])
+    shown = dict(sheet[1])
     return [f"{name}: {meaning}" for name, meaning in _MEANINGS.items() if name in shown]
 
 
@@ -86,7 +82,7 @@ def bandwidths(rows: Sequence[Row]) -> Sheet:
     for operation in operations:
         found = [line.get(operation, {}).get("rate.bus_bytes_per_s") for line in lines.values()]
         columns.append((operation, [_cell(rate, units.byte_rate) for rate in found]))
-    return "Collectives: bus bandwidth by size", [each for each in columns if any(each[1])]
+    return _sheet("Collectives: bus bandwidth by size", columns)
 
 
 def training(rows: Sequence[Row]) -> Sheet:
@@ -101,7 +97,7 @@ def training(rows: Sequence[Row]) -> Sheet:
         ("after", [_value(row, "loss", units.three_digits) for row in known]),
         ("staleness (updates in between)", [_staleness(row) for row in known]),
     ]
-    return "Trained for the same time: what waiting costs, and what not waiting costs", [each for each in columns if any(each[1])]
+    return _sheet("Trained for the same time: what waiting costs, and what not waiting costs", columns)
 
 
 def tower(rows: Sequence[Row]) -> Sheet:
@@ -113,25 +109,21 @@ def tower(rows: Sequence[Row]) -> Sheet:
         ("device", _places(known, "case")),
         *((name.removeprefix("value.").removesuffix("_s"), [_cell(row[name], units.seconds) for row in known]) for name in steps),
     ]
-    return "The steps of a tower, by the clock of its first rank", [each for each in columns if any(each[1])]
+    return _sheet("The steps of a tower, by the clock of its first rank", columns)
 
 
 def projection(rows: Sequence[Row]) -> Sheet:
     """Return the table of what was projected, with what was measured where it was; none without such rows."""
     known = [row for row in rows if row["scaling.projected_s"] is not None]
     columns = [
-        ("case", [sentences.short(row["scaling.work"]) for row in known]),
-        ("device", _places(known, "scaling")),
-        ("scaling", [str(row["scaling.kind"] or "") for row in known]),
-        ("ranks", [str(row["scaling.ranks"]) for row in known]),
-        ("cores each", [_cell(row["scaling.cores_per_rank"], lambda cores: f"{cores:.0f}") for row in known]),
+        *_what(known),
         ("step, projected", [_cell(row["scaling.projected_s"], units.seconds) for row in known]),
         ("copies, projected", [_cell(row["scaling.projected_copies_s"], units.seconds) for row in known]),
         ("items/s, projected", [_cell(row["scaling.projected_items_per_s"], units.item_rate) for row in known]),
         ("step, measured", [_cell(row["scaling.step_s"], units.seconds) for row in known]),
         ("error", [_cell(row["scaling.projection_error"], lambda error: f"{error * 100:+.1f} %") for row in known]),
     ]
-    return "Projection, not measured: a data-parallel step on more devices", [each for each in columns if any(each[1])]
+    return _sheet("Projection, not measured: a data-parallel step on more devices", columns)
 
 
 def assumptions(rows: Sequence[Row]) -> list[str]:
@@ -202,6 +194,22 @@ def _bounds(row: Row) -> str:
     if row["scaling.speedup_low"] is None or row["scaling.verdict"] == "base":
         return ""
     return "…".join(units.three_digits(sentences.number(row[f"scaling.speedup_{end}"])) for end in ("low", "high"))
+
+
+def _sheet(title: str, columns: Sequence[tuple[str, list[str]]]) -> Sheet:
+    """Leave out the columns with nothing to show."""
+    return title, [each for each in columns if any(each[1])]
+
+
+def _what(rows: Sequence[Row]) -> list[tuple[str, list[str]]]:
+    """Return the columns that tell rows of `efficiency.COLUMNS` apart."""
+    return [
+        ("case", [sentences.short(row["scaling.work"]) for row in rows]),
+        ("device", _places(rows, "scaling")),
+        ("scaling", [str(row["scaling.kind"] or "") for row in rows]),
+        ("ranks", [str(row["scaling.ranks"]) for row in rows]),
+        ("cores each", [_cell(row["scaling.cores_per_rank"], lambda cores: f"{cores:.0f}") for row in rows]),
+    ]
 
 
 def _waits(row: Row) -> str:

@@ -9,7 +9,7 @@ from dlbench.analysis.findings import Pairs, Unpaired
 from dlbench.analysis.table import records
 from dlbench.core import units
 from dlbench.core.model import Status, Value
-from dlbench.core.summary import Rounds, Row
+from dlbench.core.summary import Rounds, Row, ending
 
 # Closed sets: what a mark in a table means, and what to do about it.
 _FLAGS = {
@@ -97,11 +97,6 @@ def marks(rows: Sequence[Row], rounds: Sequence[Rounds]) -> dict[str, str]:
     if any(row["transfer.share"] is not None for row in rows):
         found["copies"] = _COPIES
     return found
-
-
-def ending(row: Row) -> tuple[str, str]:
-    """Return how a case ended and why."""
-    return str(row["case.status"]), str(row["case.reason"] or "no reason given")
 
 
 def many_alike(rows: Sequence[Row]) -> dict[tuple[str, str], str]:

@@ -14,7 +14,7 @@ from dlbench.analysis.projection import projected
 from dlbench.analysis.table import Results, records
 from dlbench.core import units
 from dlbench.core.model import Status, Value
-from dlbench.core.summary import Rounds, Row
+from dlbench.core.summary import Rounds, Row, ending
 
 _Columns = list[tuple[str, list[Text]]]
 
@@ -28,7 +28,7 @@ def overview(results: Results) -> RenderableType:
     rows = results.rows  # not of the frame, which makes text of a column of numbers and texts
     told = [Text(units.one_line(line), style="dim") for line in (*sentences.reasons(rows), *results.circumstances)]
     many = sentences.many_alike(rows)
-    entries = [(row, each) for row, each in zip(rows, results.rounds, strict=True) if sentences.ending(row) not in many]
+    entries = [(row, each) for row, each in zip(rows, results.rounds, strict=True) if ending(row) not in many]
     shown, rounds = [row for row, _ in entries], [each for _, each in entries]
     table = [results_table(shown, rounds), *[Text(line, style="yellow") for line in many.values()], *legend(shown, rounds)]
     cases = [Text(sentences.count(rows)), *_devices(rows), *table, *told]
@@ -46,7 +46,8 @@ def more_devices(rows: Sequence[Row]) -> tuple[list[RenderableType], list[Render
     if not rows:
         return [], []
     answer: list[RenderableType] = [Text(line, style="bold") for line in scaling_text.headlines(rows)]
-    tables = [*_sheet(scaling_text.table(rows)), *_dim([*scaling_text.legend(rows), *scaling_text.notes(rows)])]
+    sheet = scaling_text.table(rows)
+    tables = [*_sheet(sheet), *_dim([*scaling_text.legend(sheet), *scaling_text.notes(rows)])]
     return answer, [*tables, *_sheet(scaling_text.projection(rows)), *_dim(scaling_text.assumptions(rows))]
 
 
@@ -214,7 +215,7 @@ def _together(rows: Sequence[Row], rounds: Sequence[Rounds]) -> list[tuple[Row, 
 def _case_cell(row: Row) -> Text:
     cell = _text(sentences.short(sentences.key(row)))
     if row["case.status"] not in ("ok", None):
-        cell.append(f"\n{units.one_line(str(row['case.reason'] or 'no reason given'))}", style="yellow")
+        cell.append(f"\n{units.one_line(ending(row)[1])}", style="yellow")
     elif row["flag.implausible"]:
         cell.append(f"\n{units.one_line(str(row['flag.implausible_reason']))}", style="yellow")
     return cell

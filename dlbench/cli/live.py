@@ -12,7 +12,7 @@ import click
 
 from dlbench.core import units
 from dlbench.core.model import Measurement, Series, Status
-from dlbench.core.summary import Rounds, Row, per_round, planned_row, summarise
+from dlbench.core.summary import Rounds, Row, ending, per_round, planned_row, summarise
 from dlbench.harness.runner import Observer
 
 if TYPE_CHECKING:
@@ -178,11 +178,13 @@ class LiveTable(Observer):
 
     def _part_around(self, current: Series | None) -> "RenderableType":
         """Return the table of as many cases as the screen has lines for; those that are told together at the end take none."""
-        from dlbench.analysis.sentences import ending, many_alike
+        from dlbench.analysis.sentences import many_alike
         from dlbench.analysis.terminal import results_table
 
         many = many_alike([row for row, _ in self._rows.values()])
-        entries = {series: entry for series, entry in self._rows.items() if ending(entry[0]) not in many} or self._rows
+        entries = self._rows
+        if many:  # seldom, and a run may have many thousand cases
+            entries = {series: entry for series, entry in self._rows.items() if ending(entry[0]) not in many} or self._rows
         position = list(entries).index(current) if current in entries else 0
         room = max(3, self._console.height - 3)  # but for two lines of status, and one that the terminal keeps
         count = min(room, self._fitting + 1)  # most often as many as last time

@@ -80,6 +80,11 @@ def with_rounds(
     return row, _rounds(ok, timed)
 
 
+def ending(row: Row) -> tuple[str, str]:
+    """Return how a case ended and why, where that was not well."""
+    return str(row["case.status"]), str(row["case.reason"] or "no reason given")
+
+
 def planned_row(case: Case) -> Row:
     """Return the row of a case that was not measured yet: what it is, and nothing else."""
     return {**dict.fromkeys(BY_NAME), **_what(case)}
