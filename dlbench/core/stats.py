@@ -72,14 +72,22 @@ def relative_half_width(values: Sequence[float]) -> float:
     return (interval.high - interval.low) / 2 / centre
 
 
-def rounds_for_gate(cases: int, level: float = 0.01, least: int = 10) -> int:
-    """Return the rounds a side that let a gate over so many cases fail.
+TESTS_A_CASE = 2
+"""Of two files, or of rows of one: the median and the p10 of the rounds, each with the same share of the level."""
+PAIRS_WEIGHT, P10_WEIGHT = 1, 3
+"""Of two sides that were measured in turn: a case's median and its pairs of rounds have one share of the level each, its p10 has three."""
+PAIRED_SHARES = 5
+"""Shares in all; the pairs need as many rounds as if there were so many tests a case."""
 
-    The smallest p of an exact two-sided rank test with k rounds a side is 2 / C(2k, k), and Holm's correction multiplies it by
-    the tests, two a case (p10 and median); the result is the least k, ten or more, that brings this below ``level``.
+
+def rounds_for_gate(tests: float, level: float = 0.01, least: int = 10, paired: bool = False) -> int:
+    """Return the rounds a side that let a gate of so many tests fail.
+
+    The smallest p of an exact test, `smallest_p` or where sides are ``paired`` `smallest_signed_p`, is multiplied by the tests in Holm's
+    correction; the result is the least k, ten or more, that brings this below ``level``.
     """
     k = least
-    while 2 * cases * smallest_p(k, k) >= level:
+    while tests * (smallest_signed_p(k) if paired else smallest_p(k, k)) >= level:
         k += 1
     return k
 
@@ -92,6 +100,8 @@ def variation(values: Sequence[float]) -> float | None:
     return math.dist(values, [mean] * len(values)) / math.sqrt(len(values) - 1) / mean
 
 
+ROUNDING = 1e-9
+"""Relative: 1 - 0.9 is a little less than 0.1 in floats, and must not cost an interval that has exactly that confidence."""
 MOST_COUNTED = 100**3
 """The rank test counts all orderings up to 100 rounds a side, or fewer against more: the work grows with the product of both sides and,
 once more, of the smaller."""
@@ -151,6 +161,72 @@ def rank_test_p(base: Sequence[float], other: Sequence[float]) -> float:
     return _two_sided_p(len(base), len(other))[min(pairs - below, pairs - above, pairs // 2)]
 
 
+@cache
+def _signed_rank_p(k: int) -> tuple[float, ...]:
+    """The two-sided p of each sum of positive ranks 0 … k (k + 1) / 4, twice the lower tail: of k pairs, each sign as likely as the other.
+
+    The ways to reach a sum are the coefficients of the product of (1 + q^i) over i = 1 … k (Wilcoxon, Individual Comparisons by Ranking
+    Methods, Biometrics Bulletin 1, 1945). Exact up to 100 pairs; beyond, the normal distribution with continuity correction.
+    """
+    half = k * (k + 1) // 4
+    if k <= 100:
+        counts = [1] + [0] * half
+        for i in range(1, k + 1):
+            for total in range(half, i - 1, -1):
+                counts[total] += counts[total - i]
+        return tuple(min(1.0, tail / 2 ** (k - 1)) for tail in accumulate(counts))
+    middle, sd = k * (k + 1) / 4, math.sqrt(k * (k + 1) * (2 * k + 1) / 24)
+    normal = (math.erfc((middle - total - 0.5) / sd / math.sqrt(2)) for total in range(half + 1))
+    return tuple(max(smallest_signed_p(k), min(1.0, p)) for p in normal)
+
+
+def smallest_signed_p(k: int) -> float:
+    """Return the least p that `signed_rank_p` can give for k pairs, 2 / 2^k: all differences have one sign."""
+    return min(1.0, 2.0 ** (1 - k))
+
+
+def signed_rank_p(differences: Sequence[float]) -> float:
+    """Two-sided p of the signed-rank test: how often differences that are as likely to be negative would lie at least so far to one side.
+
+    Zeros, and equal sizes of opposite sign, are ranked towards no difference: the result is the largest p of all ways to rank them.
+    Exact up to 100 pairs and closely from there on (Wilcoxon 1945). Raises StatisticsError for no differences.
+    """
+    if not differences:
+        raise statistics.StatisticsError("a signed-rank test needs a difference")
+    sizes = sorted(map(abs, differences))
+    lowest = highest = 0
+    for size in dict.fromkeys(sizes):
+        first, last = bisect_left(sizes, size), bisect_right(sizes, size)
+        positive = sum(each == size for each in differences) if size else 0
+        # Ranks first + 1 … last are theirs: the positive ones have the lowest of them, or the highest.
+        lowest += positive * first + positive * (positive + 1) // 2
+        count = positive if size else last  # zeros may have either sign
+        highest += count * last - count * (count - 1) // 2
+    # Every sum from the lowest to the highest is one of the ways; the nearest to the middle is the least extreme.
+    whole = len(sizes) * (len(sizes) + 1) // 2
+    return _signed_rank_p(len(sizes))[min(highest, whole - lowest, whole // 2)]
+
+
+@cache
+def _walsh_rank(k: int, confidence: float) -> tuple[int, float] | None:
+    """Return (r, coverage): the r-th smallest and r-th largest Walsh average of k differences enclose the shift with that confidence."""
+    p_values = _signed_rank_p(k)
+    rank = min(bisect_right(p_values, (1 - confidence) * (1 + ROUNDING)), len(p_values) - 1)
+    return (rank, 1 - p_values[rank - 1]) if rank else None
+
+
+def signed_shift_intervals(differences: Sequence[float], confidences: Iterable[float]) -> tuple[float, list[Interval | None]]:
+    """Hodges-Lehmann estimate of the centre of paired differences, the median of their Walsh averages, and an interval for each confidence.
+
+    The intervals invert the signed-rank test (Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, section 3.3); None where the
+    pairs are too few: for 95 % six are enough. Raises StatisticsError for no differences.
+    """
+    averages = sorted((one + other) / 2 for at, one in enumerate(differences) for other in differences[at:])
+    ranks = [_walsh_rank(len(differences), confidence) for confidence in confidences]
+    intervals = [Interval(averages[rank[0] - 1], averages[-rank[0]], rank[1]) if rank else None for rank in ranks]
+    return statistics.median(averages), intervals
+
+
 MAD_TO_SD = 1 / statistics.NormalDist().inv_cdf(0.75)
 """What makes the median absolute deviation of normal values their standard deviation."""
 
@@ -196,17 +272,20 @@ def student_quantile(confidence: float, freedom: int) -> float:
     return high
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
+def holm(p_values: Sequence[float], weights: Sequence[float] | None = None) -> list[float]:
     """Return p-values corrected for being many: reject those below a level, and the chance of any false rejection is at most that level.
 
     Step-down: the i-th smallest of n is multiplied by n - i + 1, and none is smaller than the one before it (Holm, A Simple
-    Sequentially Rejective Multiple Test Procedure, Scandinavian Journal of Statistics 6, 1979).
+    Sequentially Rejective Multiple Test Procedure, Scandinavian Journal of Statistics 6, 1979). With ``weights``, fixed beforehand and
+    above zero, a test has that share of the level: p over its weight decides the order, and is multiplied by the weights that are left.
     """
-    order = sorted(range(len(p_values)), key=p_values.__getitem__)
-    corrected, highest = [0.0] * len(p_values), 0.0
-    for done, index in enumerate(order):
-        highest = max(highest, min(1.0, (len(order) - done) * p_values[index]))
+    weight = [1.0] * len(p_values) if weights is None else weights
+    order = sorted(range(len(p_values)), key=lambda index: p_values[index] / weight[index])
+    corrected, highest, left = [0.0] * len(p_values), 0.0, sum(weight)
+    for index in order:
+        highest = max(highest, min(1.0, p_values[index] * left / weight[index]))
         corrected[index] = highest
+        left -= weight[index]
     return corrected
 
 

@@ -150,4 +150,4 @@ def test_holm_never_lowers_a_p_and_keeps_the_order(p_values: list[float]) -> Non
 
 @pytest.mark.parametrize(("cases", "rounds"), [(0, 1), (1, 5), (3, 5), (4, 6), (11, 6), (12, 7), (42, 7), (43, 8), (2309, 10), (2310, 11)])
 def test_rounds_that_let_a_gate_fail_at_all(cases: int, rounds: int) -> None:
-    assert rounds_for_gate(cases, 0.05, least=1) == rounds
+    assert rounds_for_gate(2 * cases, 0.05, least=1) == rounds
