@@ -9,6 +9,7 @@ import argparse
 import json
 import random
 import sys
+from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,8 +28,9 @@ from dlbench.core.summary import Rounds
 SEED = 20261121
 SLOWER = {"+3 %": 1.03, "+5 %": 1.05, "+10 %": 1.1}
 """What is looked for: recorded where a file has it, else its times are multiplied."""
-GATE = "dlbench, 10 rounds"
-COVERAGE_ROUNDS = 10
+GATE = "dlbench ab, 14 rounds"
+BY_RANKS = "dlbench, 14 rounds, by ranks alone"
+COVERAGE_ROUNDS = 14
 
 
 @dataclass(frozen=True)
@@ -44,16 +46,21 @@ class Decider:
     blocks: int = 1
 
 
-def _of_dlbench(name: str, rounds: int, layout: Layout, threshold: float) -> Decider:
+def _of_dlbench(name: str, rounds: int, layout: Layout, threshold: float, paired: bool = False) -> Decider:
     def conclude(cases: Sequence[Mapping[str, RankTest]]) -> list[Called]:
         return [verdict if verdict in (Verdict.SLOWER, Verdict.FASTER) else None for verdict in verdicts(cases, threshold)]
 
-    rule = f"exact rank test of p10 and median, Holm, beyond {threshold:.0%}"
-    return Decider(name, rule, rounds, layout, lambda base, new: rank_tests(_rounds(base), _rounds(new)), conclude)
+    rule = f"exact rank test of p10 and median{', and of pairs' if paired else ''}, Holm, beyond {threshold:.0%}"
+    return Decider(name, rule, rounds, layout, lambda base, new: rank_tests(_rounds(base), _rounds(new), paired=paired), conclude)
 
 
 def _rounds(side: Side) -> Rounds:
-    return Rounds(median_s=tuple([each.median_s for each in side]), p10_s=tuple([each.p10_s for each in side]))
+    return Rounds(
+        median_s=tuple([each.median_s for each in side]),
+        p10_s=tuple([each.p10_s for each in side]),
+        block_s=tuple([array("d", each.blocks) for each in side]),
+        numbers=tuple(range(len(side))),  # a layout deals the rounds in pairs
+    )
 
 
 def _of_peer(peer: Peer) -> Decider:
@@ -62,10 +69,14 @@ def _of_peer(peer: Peer) -> Decider:
 
 DECIDERS = (
     *map(_of_peer, PEERS),
-    _of_dlbench("dlbench, 7 rounds", 7, INTERLEAVED, 0.03),
-    _of_dlbench(GATE, 10, INTERLEAVED, 0.03),
-    _of_dlbench("dlbench, 15 rounds", 15, INTERLEAVED, 0.03),
+    _of_dlbench("dlbench compare --by, 7 rounds", 7, INTERLEAVED, 0.03),
+    _of_dlbench("dlbench compare --by, 10 rounds", 10, INTERLEAVED, 0.03),
+    _of_dlbench("dlbench ab --rounds 10", 10, INTERLEAVED, 0.03, paired=True),
+    _of_dlbench(BY_RANKS, 14, INTERLEAVED, 0.03),
+    _of_dlbench(GATE, 14, INTERLEAVED, 0.03, paired=True),
+    _of_dlbench("dlbench ab --rounds 20", 20, INTERLEAVED, 0.03, paired=True),
     _of_dlbench("dlbench, 10 rounds, not interleaved", 10, BACK_TO_BACK, 0.03),
+    _of_dlbench("dlbench, 14 rounds, not interleaved", 14, BACK_TO_BACK, 0.03),
     _of_dlbench("dlbench compare of two files, 10 rounds", 10, BACK_TO_BACK, 0.1),
 )
 

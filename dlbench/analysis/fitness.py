@@ -4,14 +4,16 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from dlbench.analysis.compare import ACROSS_RUNS, WITHIN_A_RUN, CaseVerdict, compare
+from dlbench.analysis.compare import ACROSS_RUNS, WITHIN_A_RUN, compare
 from dlbench.analysis.findings import entries
-from dlbench.analysis.judge import LEVEL, Verdict, detectable, rank_tests
+from dlbench.analysis.judge import LEVEL, Verdict, detectable, rank_tests, statistic_name
 from dlbench.analysis.sentences import short
 from dlbench.analysis.table import Results
+from dlbench.analysis.verdict import CaseVerdict
 from dlbench.core.conditions import BUSY, RoundState, Throttling
 from dlbench.core.fitness import Finding, Fitness
 from dlbench.core.model import Measurement
+from dlbench.core.stats import PAIRED_SHARES
 from dlbench.core.units import percent
 
 _ROUNDS = (7, 10)
@@ -43,21 +45,21 @@ def judge_throttling(measurements: Sequence[Measurement], discarded: Sequence[Me
 
 
 def judge_same_code(one: Results, other: Results) -> list[Finding]:
-    """Compare two sides that ran the same code: how small a change could be seen here, and was one called where there is none?
+    """Compare two sides that ran the same code in turn: how small a change could be seen here, and was one called where there is none?
 
     The change that k rounds a side would show comes from that of the rounds at hand, n a side: an interval narrows with the square root
     of the rounds, so it is its half width times sqrt(n / k), and never below the threshold of sides that are measured in turn.
     """
     sides = [{str(each.row["case.id"]): each for each in entries(side)} for side in (one, other)]
-    comparison = compare(one, other, WITHIN_A_RUN)
-    family = 2 * sum(bool(case.changes) for case in comparison.cases)
+    comparison = compare(one, other, WITHIN_A_RUN, paired=True)
+    family = PAIRED_SHARES * sum(bool(case.changes) for case in comparison.cases)
     findings = []
     for case in comparison.cases:
         if case.shown is None:
             findings.append(_finding(case, Fitness.UNFIT, case.note, "see what goes wrong: dlbench run noise"))
             continue
         base, new = (side[case.case].rounds for side in sides)
-        tests = rank_tests(base, new)
+        tests = rank_tests(base, new, paired=True)
         least = {name: seen for name, test in tests.items() if (seen := detectable({name: test}, family, 0.0)) is not None}
         rounds = min(min(len(test.base), len(test.new)) for test in tests.values())
         findings.append(_same_code(case, least, rounds))
@@ -74,7 +76,8 @@ def _same_code(case: CaseVerdict, least: Mapping[str, float], rounds: int) -> Fi
     low, high = change.ci_low or 0.0, change.ci_high or 0.0  # there is an interval where a change can be seen
     seen = {k: max(WITHIN_A_RUN.time, math.expm1(math.log1p(least[statistic]) * math.sqrt(rounds / k))) for k in _ROUNDS}
     found = (
-        f"twice the same code differs by {100 * change.change:+.1f} % ({100 * low:+.1f} … {100 * high:+.1f} %, by its {statistic}); "
+        f"twice the same code differs by {100 * change.change:+.1f} % ({100 * low:+.1f} … {100 * high:+.1f} %, "
+        f"by its {statistic_name(statistic)}); "
         f"to be seen a change takes {' or '.join(f'{percent(share)} with {k} rounds a side' for k, share in seen.items())}"
     )
     values = {"change": change.change, "ci_low": low, "ci_high": high, "p_holm": change.p_holm}

@@ -1,32 +1,36 @@
-"""What dlbench's own rule makes of programs whose truth is known: its error rates on this machine, held against limits."""
+"""Error rates of dlbench's own rule on this machine, from programs whose truth is known, held against limits."""
 
+import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import NamedTuple
 
 from dlbench.analysis.compare import WITHIN_A_RUN
-from dlbench.analysis.judge import LEVEL, RankTest, Verdict, judge, rank_tests, together
+from dlbench.analysis.judge import LEVEL, RankTest, Verdict, corrected, judge, rank_tests, rounds_to_see, statistic_name, together
+from dlbench.analysis.power import MOST_ROUNDS
 from dlbench.core.fitness import Finding, Fitness
 from dlbench.core.model import Case, Measurement, Status
-from dlbench.core.stats import holm, proportion_interval
+from dlbench.core.stats import PAIRED_SHARES, proportion_interval, quantile, rounds_for_gate
 from dlbench.core.summary import Rounds, per_round
 from dlbench.core.units import percent, seconds
 
-WINDOW = 10
-"""Rounds a side of each comparison: what ``--gate`` takes at least."""
 COMPARISONS = 200
 NOOP_S = 150e-9
 THRESHOLD = WITHIN_A_RUN.time
 CASE_LIMIT, SUITE_LIMIT = 0.01, LEVEL
 COVERAGE = (0.93, 0.98)
 POWER = 0.8
+SLOWDOWN = 0.1
+"""Of the programs that are slower on purpose, as in `harness.selftest`."""
+NORMAL = statistics.NormalDist()
 
 
 def verdicts(cases: Sequence[Mapping[str, RankTest]], threshold: float) -> list[Verdict]:
     """Judge the tests of all cases of a suite together, as `compare` does."""
-    corrected = iter(holm([test.p for case in cases for test in case.values()]))
-    return [together([judge(test, next(corrected), threshold) for test in case.values()]) for case in cases]
+    p_values = iter(corrected([test for case in cases for test in case.values()]))
+    return [together({name: judge(test, next(p_values), threshold) for name, test in case.items()}) for case in cases]
 
 
 def judge_selftest(measurements: Sequence[Measurement]) -> list[Finding]:
@@ -40,7 +44,7 @@ def judge_selftest(measurements: Sequence[Measurement]) -> list[Finding]:
     return [
         _finding("measurements", not bad, f"{well}{': ' if bad else ''}{', '.join(bad)}", "all have to", {"failed": len(bad)}),
         *_known_costs(measured),
-        *_error_rates(_windows(measured)),
+        *_error_rates(_suite(measured)),
     ]
 
 
@@ -62,29 +66,32 @@ def _known_costs(measured: Iterable[tuple[Case, Rounds]]) -> Iterator[Finding]:
 
 
 class _Suite(NamedTuple):
-    """The programs in one window of rounds, by name."""
+    """The programs, by name."""
 
     copies: dict[str, list[Rounds]]
     slower: dict[str, Rounds]
     tail: dict[str, Rounds]
 
+    @property
+    def rounds(self) -> int:
+        """That every program has."""
+        sides = [*self.slower.values(), *self.tail.values(), *(side for sides in self.copies.values() for side in sides)]
+        return min((len(side.median_s) for side in sides), default=0)
 
-def _windows(measured: Sequence[tuple[Case, Rounds]]) -> list[_Suite]:
-    """Cut the rounds into windows that share none; rounds that are left over belong to none."""
-    ours = [(case, rounds) for case, rounds in measured if case.workload == "slowed"]
-    count = min((len(rounds.median_s) for _, rounds in ours), default=0) // WINDOW
-    suites = [_Suite({}, {}, {}) for _ in range(count)]
-    for number, suite in enumerate(suites):
-        part = slice(WINDOW * number, WINDOW * (number + 1))
-        for case, rounds in ours:
-            program, cut = str(case.params["program"]), Rounds(median_s=rounds.median_s[part], p10_s=rounds.p10_s[part])
-            if case.params["tail"]:
-                suite.tail[program] = cut
-            elif case.params["percent"]:
-                suite.slower[program] = cut
-            else:
-                suite.copies.setdefault(program, []).append(cut)
-    return suites
+
+def _suite(measured: Sequence[tuple[Case, Rounds]]) -> _Suite:
+    suite = _Suite({}, {}, {})
+    for case, rounds in measured:
+        if case.workload != "slowed":
+            continue
+        program = str(case.params["program"])
+        if case.params["tail"]:
+            suite.tail[program] = rounds
+        elif case.params["percent"]:
+            suite.slower[program] = rounds
+        else:
+            suite.copies.setdefault(program, []).append(rounds)
+    return suite
 
 
 class _Share:
@@ -109,36 +116,69 @@ class _Share:
         return f"{percent(self.value)} ({self.seen} of {self.of})"
 
 
-def _error_rates(windows: Sequence[_Suite]) -> Iterator[Finding]:
-    """Compare each two copies of every program, and each copy with the slower variants, in every window."""
-    if not windows:
-        yield _finding("comparisons", False, "none could be made in the time", f"they take {WINDOW} rounds of every program", {"of": 0})
+def _error_rates(suite: _Suite) -> Iterator[Finding]:
+    """Compare each two copies of every program, and each copy with the slower variants, as the sides of an A/B."""
+    family = PAIRED_SHARES * len(suite.copies)
+    least = rounds_for_gate(family, LEVEL, least=1, paired=True)
+    if suite.rounds < least:
+        found = f"none could be made of {suite.rounds} rounds"
+        yield _finding("comparisons", False, found, f"they take {least} rounds of every program", {"of": 0})
         return
     wrong, failed, seen, tail = _Share(), _Share(), _Share(), _Share()
-    covered = {"median": _Share(), "p10": _Share()}
-    for suite in windows:
-        for base, new in combinations(range(min(map(len, suite.copies.values()))), 2):
-            tests = {program: rank_tests(sides[base], sides[new]) for program, sides in suite.copies.items()}
-            called = verdicts(list(tests.values()), THRESHOLD)
-            failed.add(Verdict.SLOWER in called)
-            for verdict, case in zip(called, tests.values(), strict=True):
-                wrong.add(verdict is Verdict.SLOWER)
-                for name, test in case.items():
-                    covered[name].add(test.interval is not None and test.interval.low <= 0 <= test.interval.high)
-            if new == base + 1:  # so that each copy but the last is once the base of what is really slower
-                for share, variants in ((seen, suite.slower), (tail, suite.tail)):
-                    for program, variant in variants.items():
-                        share.add(_is_seen(tests, program, rank_tests(suite.copies[program][base], variant)))
-    basis = f"{wrong.of} in {len(windows)} windows of {WINDOW} rounds could be made in the time"
-    yield _finding("comparisons", wrong.of >= COMPARISONS, basis, f"at least {COMPARISONS}", {"of": wrong.of})
+    covered: dict[str, _Share] = {}
+    needed: list[int] = []
+    for base, new in combinations(range(min(map(len, suite.copies.values()))), 2):
+        tests = {program: _tests(sides[base], sides[new]) for program, sides in suite.copies.items()}
+        called = verdicts(list(tests.values()), THRESHOLD)
+        failed.add(Verdict.SLOWER in called)
+        for verdict, case in zip(called, tests.values(), strict=True):
+            wrong.add(verdict is Verdict.SLOWER)
+            for name, test in case.items():
+                covered.setdefault(name, _Share()).add(test.interval is not None and test.interval.low <= 0 <= test.interval.high)
+        if new == base + 1:  # so that each copy but the last is once the base of what is really slower
+            for share, variants in ((seen, suite.slower), (tail, suite.tail)):
+                for program, variant in variants.items():
+                    changed = _tests(suite.copies[program][base], variant)
+                    share.add(_is_seen(tests, program, changed))
+                    if share is seen:
+                        needed.append(_rounds_that_would_do(changed, least, family))
+    yield _finding(
+        "comparisons", wrong.of >= COMPARISONS, f"{wrong.of} of {suite.rounds} rounds a side", f"at least {COMPARISONS}", {"of": wrong.of}
+    )
     yield _at_most("identical code", "of comparisons call it slower", wrong, CASE_LIMIT)
     yield _at_most("identical suites", "of them fail", failed, SUITE_LIMIT)
-    independent = sum(len(sides) - 1 for suite in windows for sides in suite.copies.values())
+    independent = sum(len(sides) - 1 for sides in suite.copies.values())
     yield from (_coverage(name, share, independent) for name, share in covered.items())
-    limit = f"at least {percent(POWER)}"
-    yield _finding("real slowdown", seen.value >= POWER, f"10 % more time is called slower in {seen} of comparisons", limit, seen.values)
+    yield _power(seen, math.ceil(quantile(sorted(needed), POWER)))
     found = f"one call of ten at twice its time is called slower in {tail} of comparisons; without a limit"
     yield Finding("slow tail", "cpu", Fitness.NOTE, found, values=tail.values)
+
+
+def _tests(base: Rounds, new: Rounds) -> dict[str, RankTest]:
+    return rank_tests(base, new, paired=True)
+
+
+def _power(seen: _Share, rounds: int) -> Finding:
+    """Hold the share of real slowdowns that are seen against its limit; where it falls short, say how many rounds would do."""
+    found = f"{percent(SLOWDOWN)} more time is called slower in {seen} of comparisons"
+    finding = _finding("real slowdown", seen.value >= POWER, found, f"at least {percent(POWER)}", {**seen.values, "rounds": rounds})
+    if finding.fitness is Fitness.FIT:
+        return finding
+    if rounds > MOST_ROUNDS:
+        return finding
+    advice = f"{rounds} rounds a side would probably see it, so give dlbench ab --rounds {rounds}; to try: --selftest --rounds {rounds}"
+    return replace(finding, advice=advice)
+
+
+def _rounds_that_would_do(tests: Mapping[str, RankTest], least: int, family: int) -> int:
+    """Return the rounds a side in which the slowdown would be called as often as it has to be.
+
+    A change that just reaches the limit of the test at Holm's first step is called in half of all cases; beyond it must lie as much as
+    the estimate itself varies by in so many, both in normal quantiles.
+    """
+    limit, beyond = NORMAL.inv_cdf(1 - LEVEL / family / 2), NORMAL.inv_cdf(POWER)
+    reached = math.expm1(math.log1p(SLOWDOWN) / (1 + beyond / limit))
+    return rounds_to_see(tests, least, family, reached) or MOST_ROUNDS + 1
 
 
 def _is_seen(tests: Mapping[str, Mapping[str, RankTest]], program: str, slower: Mapping[str, RankTest]) -> bool:
@@ -161,4 +201,6 @@ def _coverage(name: str, share: _Share, independent: int) -> Finding:
     possible = f"{percent(likely.low)} to {percent(likely.high)} is, by {independent} that are independent"
     limit = f"{percent(low)} to {percent(high)} has to be possible: {possible}"
     passed = likely.low <= high and likely.high >= low
-    return _finding("interval", passed, f"the 95 % interval of the {name}'s change holds the truth in {share}", limit, share.values)
+    return _finding(
+        "interval", passed, f"the 95 % interval of the change by its {statistic_name(name)} holds the truth in {share}", limit, share.values
+    )

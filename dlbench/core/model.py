@@ -157,6 +157,11 @@ class Case:
         """The id without the device: the same work, wherever it runs."""
         return self.id.rsplit("@", 1)[0]
 
+    @property
+    def copied(self) -> str:
+        """The id without what tells copies of one program apart (``#2``), which a round measures next to each other."""
+        return self.id.partition("#")[0]
+
 
 def value_text(value: Value) -> str:
     """Return a parameter's value as a case id shows it: ``true``, ``64``, ``5e-05``, ``bf16``."""

@@ -133,13 +133,13 @@ def _in_turn(tasks: Sequence[Task], settings: Settings, number: int) -> list[Tas
 
 
 def in_random_order(tasks: Sequence[Task], chance: random.Random) -> list[Task]:
-    """Return the cases in random order, and the sides of each in random order next to each other, where they share most disturbances."""
+    """Return the cases in random order; the sides of each, and copies, in random order next to each other, as they share disturbances."""
     shuffled = list(tasks)
     chance.shuffle(shuffled)
     turn: dict[str, int] = {}
     for task in shuffled:
-        turn.setdefault(task.case.id, len(turn))
-    return sorted(shuffled, key=lambda task: turn[task.case.id])
+        turn.setdefault(task.case.copied, len(turn))
+    return sorted(shuffled, key=lambda task: turn[task.case.copied])
 
 
 class _Progress:
