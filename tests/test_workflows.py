@@ -194,19 +194,25 @@ def test_dlbench_is_installed_beside_the_torch_that_is_there(runner: Runner) -> 
     assert runner.calls() == [["-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(ROOT)]]
 
 
-JUDGE = ["--github", "--verdict=FOLDER/verdict.json", "--junit=FOLDER/verdicts.xml"]
+JUDGE = ["--github", "--verdict=FOLDER/verdict.json", "--junit=FOLDER/verdicts.xml", "--must-see=25%"]
 
 
 @pytest.mark.parametrize(
     ("measured", "code", "expected", "verdict"),
-    [("head.jsonl", 0, 0, "ok"), ("slow.jsonl", 0, 3, "regression"), ("slow.jsonl", 5, 3, "regression"), ("head.jsonl", 75, 75, None)],
+    [
+        ("head.jsonl", 0, 0, "ok"),
+        ("slow.jsonl", 0, 3, "regression"),
+        ("slow.jsonl", 5, 3, "regression"),
+        ("slow.jsonl", 4, 3, "regression"),
+        ("head.jsonl", 75, 75, None),
+    ],
 )
 def test_against_a_baseline(runner: Runner, measured: str, code: int, expected: int, verdict: str | None) -> None:
     ended, outputs, summary = runner.run(GATE, python=runner.stand_in(measured, code), baseline="base.jsonl", device="cpu")
     folder = Path(outputs.pop("folder"))
     assert (ended, outputs) == (expected, {"exit-code": str(expected)} | ({"verdict": verdict} if verdict else {}))
     run, *others = runner.calls()
-    assert run == ["-m", "dlbench", "run", "quick", "-o", "FOLDER/results.jsonl", "--device=cpu", "--gate"]
+    assert run == ["-m", "dlbench", "run", "quick", "-o", "FOLDER/results.jsonl", "--device=cpu", "--gate", "--must-see=25%"]
     if verdict:
         assert others[0] == ["-m", "dlbench", "compare", "base.jsonl", "FOLDER/results.jsonl", *JUDGE]
         assert sorted(path.name for path in folder.iterdir()) == ["results.jsonl", "verdict.json", "verdicts.xml"]
