@@ -1,5 +1,6 @@
 """Result files with made-up measurements, so that tests can assert exact numbers."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 from dlbench.core.conditions import RoundState
 from dlbench.core.model import Case, Measurement, Memory, Policy, Samples, SpotCheck, Status, Transfer, Value
-from dlbench.core.store import ResultWriter
+from dlbench.core.store import SCHEMA
 
 CPU = "AMD EPYC 7B13"
 GPU = "NVIDIA H200"
@@ -42,8 +43,8 @@ def rounds_of(a_case: Case, rounds: Sequence[Sequence[float]], calls: int = 1, *
 
 
 def flat(seconds: Sequence[float]) -> list[list[float]]:
-    """Rounds of three blocks that all took the same time."""
-    return [[each] * 3 for each in seconds]
+    """Rounds of ten blocks that all took the same time: as few as have a p10."""
+    return [[each] * 10 for each in seconds]
 
 
 def ended(a_case: Case, status: Status, reason: str, number: int = 0) -> Measurement:
@@ -64,8 +65,9 @@ def write(
     state: Mapping[str, Any] | None = None,
     states: Sequence[RoundState] = (),
     discarded: Sequence[Measurement] = (),
+    isolation: str | None = None,
 ) -> Path:
-    """Write a result file as a run does."""
+    """Write a result file as a run does, but for waiting until each line is on the disk."""
     header: Mapping[str, Any] = {
         "environment": environment or {},
         "suites": list(suites),
@@ -74,17 +76,17 @@ def write(
         "planned": {"count": len({each.case.id for each in measurements}) if planned is None else planned},
         "devices": [{"id": device, "name": name} for device, name in NAMES.items()],
         **({"sides": sides} if sides else {}),
+        **({"isolation": isolation} if isolation else {}),
     }
-    writer = ResultWriter.create(path, dict(header))
-    for measurement in measurements:
-        writer.append(measurement.to_json())
-    for measurement in discarded:
-        writer.append(measurement.to_json() | {"kind": "discarded"})
-    for each in states:
-        writer.append(each.to_json())
+    records = [{"kind": "header", "schema": SCHEMA, **header}]
+    records += [each.to_json() for each in measurements]
+    records += [each.to_json() | {"kind": "discarded"} for each in discarded]
+    records += [each.to_json() for each in states]
     if finished:
-        writer.append({"kind": "footer", "state": state or {}})
-    writer.close()
+        records.append({"kind": "footer", "state": state or {}})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("x") as file:
+        file.writelines(f"{json.dumps(record)}\n" for record in records)
     return path
 
 

@@ -71,6 +71,8 @@ ANALYSIS = [
     "projection",
     "calibration",
     "judge",
+    "power",
+    "verdict",
     "compare",
     "sides",
     "selftest",

@@ -72,12 +72,14 @@ class Calibration:
     def drifts(self, case: str) -> dict[str, Drift]:
         """Return what to allow for in each statistic of a case.
 
-        It is the pooled noise, and the case's own where that is larger: a few occasions miss much of what a case may do.
+        It is the pooled noise, and the case's own where that is larger: a few occasions miss much of what a case may do. Its degrees of
+        freedom are never fewer than those of the pooled noise, beside which a case that was seen on fewer occasions is no surprise.
         """
         found = {}
+        own = self.cases.get(case, self.pooled)
+        occasions = max(own.occasions, self.pooled.occasions)
         for name in STATISTICS:
-            noise = max(self.pooled, self.cases.get(case, self.pooled), key=lambda each: getattr(each, name))
-            found[name] = Drift(math.sqrt(2) * getattr(noise, name), noise.occasions - 1)
+            found[name] = Drift(math.sqrt(2) * max(getattr(own, name), getattr(self.pooled, name)), occasions - 1)
         return found
 
     def to_json(self) -> dict[str, Any]:

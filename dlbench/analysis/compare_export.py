@@ -8,15 +8,22 @@ from xml.etree import ElementTree
 import pandas as pd
 
 from dlbench import __version__
-from dlbench.analysis.compare import CaseVerdict, Comparison
 from dlbench.analysis.compare_terminal import change_text, summary
-from dlbench.analysis.judge import Change, Verdict
+from dlbench.analysis.judge import PAIRED, Change, Verdict
 from dlbench.analysis.table import as_frame, records
+from dlbench.analysis.verdict import CaseVerdict, Comparison
 from dlbench.core.errors import ExitCode
 from dlbench.core.schema import Column, Unit
 from dlbench.core.summary import Row
 from dlbench.core.units import one_line
 
+_CHANGE = (
+    ("verdict", Unit.TEXT, "what this test alone says"),
+    ("change", Unit.FRACTION, "of base: 0.1 is 10 % more time; Hodges-Lehmann estimate over the rounds"),
+    ("ci_low", Unit.FRACTION, "lower end of its exact 95 % interval; null with too few rounds"),
+    ("ci_high", Unit.FRACTION, "upper end of it"),
+    ("confidence", Unit.FRACTION, "the interval's exact coverage"),
+)
 COLUMNS: dict[str, Column] = {
     column.name: column
     for column in (
@@ -24,10 +31,11 @@ COLUMNS: dict[str, Column] = {
         Column("compare.verdict", Unit.TEXT, "slower, failed, missing, inconclusive, incomparable, faster, same or new"),
         Column("compare.regressed", Unit.TEXT, "what got worse: time, memory, or both"),
         Column("compare.note", Unit.TEXT, "why, and what to do about it"),
-        Column("compare.statistic", Unit.TEXT, "what the verdict stands on: median, or p10 alone"),
+        Column("compare.statistic", Unit.TEXT, "what the verdict stands on: median, or another of the statistics below alone"),
         Column("compare.threshold", Unit.FRACTION, "from where on a change of its time matters; null where nothing was compared"),
-        Column("compare.detectable", Unit.FRACTION, "smallest change that could have been called; only where inconclusive"),
+        Column("compare.detectable", Unit.FRACTION, "smallest change that could have been called; null where none could"),
         Column("compare.rounds_needed", Unit.COUNT, "rounds a side that would probably decide it; only where inconclusive"),
+        Column("compare.unseen", Unit.TEXT, "why a change that must be seen could not have been called; null where it could"),
         *(
             Column(f"{side}.{name}", unit, f"{side}: {meaning}")
             for side in ("base", "new")
@@ -37,7 +45,7 @@ COLUMNS: dict[str, Column] = {
                 ("status", Unit.TEXT, "how it ended"),
                 ("rounds", Unit.COUNT, "rounds that went well"),
                 ("median_s", Unit.SECONDS, "one call: median over rounds of the round's median block"),
-                ("p10_s", Unit.SECONDS, "10th percentile of all blocks"),
+                ("p10_s", Unit.SECONDS, "one call: median over rounds of the p10 of a round's blocks, as it was tested"),
                 ("memory_bytes", Unit.BYTES, "peak: the accelerator's, else median over rounds of what the process grew"),
             )
         ),
@@ -45,12 +53,16 @@ COLUMNS: dict[str, Column] = {
             Column(f"{statistic}.{name}", unit, f"{statistic}: {meaning}")
             for statistic in ("median", "p10")
             for name, unit, meaning in (
-                ("verdict", Unit.TEXT, "what this statistic alone says"),
-                ("change", Unit.FRACTION, "of base: 0.1 is 10 % more time; Hodges-Lehmann estimate over the rounds"),
-                ("ci_low", Unit.FRACTION, "lower end of its exact 95 % interval; null with fewer than about four rounds a side"),
-                ("ci_high", Unit.FRACTION, "upper end of it"),
-                ("confidence", Unit.FRACTION, "the interval's exact coverage"),
+                *_CHANGE,
                 ("p", Unit.FRACTION, "exact two-sided Mann-Whitney, ties broken towards no difference"),
+                ("p_holm", Unit.FRACTION, "that after Holm's correction for all tests of the comparison"),
+            )
+        ),
+        *(
+            Column(f"{PAIRED}.{name}", unit, f"pair by pair of the rounds of an A/B, their p10, or without one their median: {meaning}")
+            for name, unit, meaning in (
+                *_CHANGE,
+                ("p", Unit.FRACTION, "exact two-sided Wilcoxon signed rank, ties broken towards no difference"),
                 ("p_holm", Unit.FRACTION, "that after Holm's correction for all tests of the comparison"),
             )
         ),
@@ -65,7 +77,7 @@ def as_table(comparisons: Sequence[Comparison]) -> pd.DataFrame:
 
 
 def _row(case: CaseVerdict) -> Row:
-    memory = case.memory
+    memory, p10 = case.memory, case.changes.get("p10")
     return {
         "compare.case": case.case,
         "compare.verdict": case.verdict.value,
@@ -75,20 +87,20 @@ def _row(case: CaseVerdict) -> Row:
         "compare.threshold": case.thresholds.time if case.thresholds else None,
         "compare.detectable": case.detectable,
         "compare.rounds_needed": case.rounds_needed,
-        **_side("base", case.base, memory.base_bytes if memory else None),
-        **_side("new", case.new, memory.new_bytes if memory else None),
+        "compare.unseen": case.unseen,
+        **_side("base", case.base, p10.base_s if p10 else None, memory.base_bytes if memory else None),
+        **_side("new", case.new, p10.new_s if p10 else None, memory.new_bytes if memory else None),
         **{name: value for statistic, change in case.changes.items() for name, value in _change(statistic, change).items()},
         "memory.change": memory.change if memory else None,
     }
 
 
-def _side(side: str, row: Row | None, memory_bytes: float | None) -> Row:
+def _side(side: str, row: Row | None, p10_s: float | None, memory_bytes: float | None) -> Row:
     if row is None:
         return {}
-    named = {"run": "case.run", "id": "case.id", "status": "case.status", "rounds": "time.rounds"}
-    named |= {"median_s": "time.median_s", "p10_s": "time.p10_s"}
+    named = {"run": "case.run", "id": "case.id", "status": "case.status", "rounds": "time.rounds", "median_s": "time.median_s"}
     values = {f"{side}.{name}": row[column] for name, column in named.items()}
-    return values | {f"{side}.memory_bytes": None if memory_bytes is None else round(memory_bytes)}
+    return values | {f"{side}.p10_s": p10_s, f"{side}.memory_bytes": None if memory_bytes is None else round(memory_bytes)}
 
 
 def _change(statistic: str, change: Change) -> Row:
@@ -114,12 +126,18 @@ def verdict(comparisons: Sequence[Comparison], code: ExitCode, notes: Sequence[s
                 "title": one_line(comparison.title),
                 "report_only": comparison.report_only,
                 "powerless": comparison.powerless,
+                "unseen": _unseen(comparison),
                 "counts": _counts(comparison.cases),
                 "cases": records(as_table([comparison])),
             }
             for comparison in comparisons
         ],
     }
+
+
+def _unseen(comparison: Comparison) -> dict[str, Any] | None:
+    found = comparison.unseen
+    return {"cases": list(found.cases), "sentence": found.sentence, "decisive": found.decisive} if found else None
 
 
 def _counts(cases: Iterable[CaseVerdict]) -> dict[str, int]:
@@ -135,7 +153,7 @@ def junit(comparisons: Sequence[Comparison]) -> bytes:
     """Return JUnit XML: a suite a comparison, a test a case.
 
     Slower, missing and failed are failures; inconclusive and incomparable are skipped; so is slower where different machines are only
-    reported on. A comparison that could not have failed has one more test, which ends in an error.
+    reported on. A comparison that could not have failed, or could not see what it must, has one more test, which ends in an error.
     """
     suites = ElementTree.Element("testsuites")
     for comparison in comparisons:
@@ -147,10 +165,10 @@ def junit(comparisons: Sequence[Comparison]) -> bytes:
             if kind := _ending(case.verdict, comparison.report_only):
                 counts[kind] += 1
                 ElementTree.SubElement(test, kind, message=_message(case))
-        if comparison.powerless and not comparison.report_only:
+        if reason := comparison.undecidable:
             counts["error"] += 1
             test = ElementTree.SubElement(suite, "testcase", classname="dlbench", name="the comparison could have failed")
-            ElementTree.SubElement(test, "error", message=comparison.powerless)
+            ElementTree.SubElement(test, "error", message=one_line(reason))
         suite.attrib |= {"tests": str(len(suite)), "failures": str(counts["failure"])}
         suite.attrib |= {"errors": str(counts["error"]), "skipped": str(counts["skipped"])}
         ElementTree.SubElement(suite, "system-out").text = summary([comparison])

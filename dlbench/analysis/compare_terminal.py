@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlbench.analysis.calibration import Calibration
-from dlbench.analysis.compare import CaseVerdict, Comparison
 from dlbench.analysis.judge import Verdict
 from dlbench.analysis.sentences import number
 from dlbench.analysis.table import records
+from dlbench.analysis.verdict import CaseVerdict, Comparison
 from dlbench.core import units
 from dlbench.core.summary import Row
 
@@ -66,16 +66,18 @@ def cells(case: CaseVerdict) -> tuple[str, ...]:
         interval = "too few rounds"
         if shown.ci_low is not None and shown.ci_high is not None:
             interval = f"{change_text(shown.ci_low)} … {change_text(shown.ci_high)}"
-    times = [_time(side, case.statistic) for side in (case.base, case.new)]
+    tested = (None, None) if shown is None or case.statistic == "median" else (shown.base_s, shown.new_s)
+    times = [_time(side, seconds) for side, seconds in zip((case.base, case.new), tested, strict=True)]
     return (units.one_line(case.case), *times, change, interval, p, case.verdict.value, units.one_line(case.note))
 
 
-def _time(row: Row | None, statistic: str) -> str:
+def _time(row: Row | None, tested_s: float | None) -> str:
+    """Return what was tested, seconds a call, or without that the median."""
     if row is None:
         return ""
     if row["case.status"] != "ok":
         return str(row["case.status"])
-    seconds = row[f"time.{statistic}_s"]
+    seconds = row["time.median_s"] if tested_s is None else tested_s
     return "" if seconds is None else units.seconds(number(seconds))
 
 

@@ -6,9 +6,9 @@ runner's source (github.com/actions/runner: ActionCommand, CreateStepSummaryComm
 
 from collections.abc import Iterable, Sequence
 
-from dlbench.analysis.compare import CaseVerdict, Comparison, attention
 from dlbench.analysis.compare_terminal import HEADINGS, cells, change_text, count
 from dlbench.analysis.judge import Verdict
+from dlbench.analysis.verdict import CaseVerdict, Comparison, attention
 from dlbench.core.units import one_line
 
 SUMMARY_LIMIT = 1 << 20

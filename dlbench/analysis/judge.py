@@ -6,14 +6,28 @@ a threshold below which a change does not matter. docs/compare.md gives the reas
 
 import math
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
 from dlbench.analysis.calibration import Drift
 from dlbench.analysis.findings import Entry
-from dlbench.core.stats import Interval, rank_test_p, shift_interval, shift_intervals, smallest_p, student_p
+from dlbench.core.stats import (
+    P10_WEIGHT,
+    PAIRED_SHARES,
+    PAIRS_WEIGHT,
+    Interval,
+    holm,
+    quantile,
+    rank_test_p,
+    shift_intervals,
+    signed_rank_p,
+    signed_shift_intervals,
+    smallest_p,
+    smallest_signed_p,
+    student_p,
+)
 from dlbench.core.summary import Rounds
 
 LEVEL = 0.05
@@ -21,6 +35,12 @@ LEVEL = 0.05
 _INTERVAL = 0.95
 _EQUIVALENCE = 1 - 2 * LEVEL
 """Two one-sided tests at that level are an interval of this confidence (Schuirmann 1987)."""
+_EITHER_EQUIVALENCE = 1 - LEVEL
+"""The same where either of two intervals may show it, at half the level each."""
+PAIRED = "paired"
+"""The name of the test by pairs of rounds, among those of the statistics ``median`` and ``p10``."""
+_P10_BLOCKS = 10
+"""Fewest blocks that have a 10th percentile; of fewer it is little else than the fastest."""
 _NORMAL = statistics.NormalDist()
 _HOST_FLOOR = 1 << 20  # bytes; what a process takes for itself varies by some pages
 
@@ -50,12 +70,36 @@ class RankTest:
     interval: Interval | None
     """Of 95 %; None where the rounds are too few for it."""
     equivalence: Interval | None
-    """Of 90 %: the change is immaterial where this lies inside the threshold."""
+    """Of 90 %, or 95 % beside a test by pairs: the change is immaterial where this lies inside the threshold."""
     p: float
-    """Exact two-sided Mann-Whitney, of this test alone; with a drift at least that of `_drift_p`."""
+    """Exact and two-sided, of this test alone: Mann-Whitney's, or of pairs Wilcoxon's; with a drift at least that of `_drift_p`."""
     drift: Drift | None = None
     """What two occasions differ by of themselves; p and both intervals allow for it. None where the sides were measured in turn, or
     where nobody knows."""
+    paired: bool = False
+    """Whether the n-th values of both sides were measured next to each other, and are compared with each other."""
+    weight: float = 1.0
+    """Its share of the level, beside those of the other tests."""
+
+    @property
+    def least_p(self) -> float:
+        """The smallest p that so many rounds can give."""
+        return smallest_signed_p(len(self.base)) if self.paired else smallest_p(len(self.base), len(self.new))
+
+    def reach(self, confidence: float) -> float | None:
+        """Return half the width of the interval of that confidence, drift included; None where the rounds are too few for it."""
+        shift, (interval,) = _intervals(self.base, self.new, (confidence,), self.paired)
+        if interval and self.drift:
+            interval = _widened(interval, shift, self.drift)
+        return _half_width(interval) if interval else None
+
+
+def _intervals(
+    base: Sequence[float], new: Sequence[float], confidences: Sequence[float], paired: bool
+) -> tuple[float, list[Interval | None]]:
+    if not paired:
+        return shift_intervals(base, new, confidences)
+    return signed_shift_intervals([other - one for one, other in zip(base, new, strict=True)], confidences)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +114,9 @@ class Change:
     p: float
     p_holm: float
     """Corrected for all tests of the comparison."""
+    base_s: float = 0.0
+    """What was compared, seconds a call: the median over the rounds."""
+    new_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +126,9 @@ class MemoryChange:
     base_bytes: float
     new_bytes: float
     grew: bool
-    """Whether beyond the threshold."""
+    """Whether beyond the threshold, and on the host in every round."""
+    p: float | None = None
+    """Of that growth on the host, two-sided; None of an accelerator, whose allocator leaves nothing to chance."""
 
     @property
     def change(self) -> float | None:
@@ -87,20 +136,56 @@ class MemoryChange:
         return self.new_bytes / self.base_bytes - 1 if self.base_bytes else None
 
 
-def rank_tests(base: Rounds, new: Rounds, drifts: Mapping[str, Drift] = MappingProxyType({})) -> dict[str, RankTest]:
-    """Test the median and the p10 of the rounds; all times must be above zero. ``drifts`` of either widen what it says."""
-    sides = {"median": (base.median_s, new.median_s), "p10": (base.p10_s, new.p10_s)}
-    return {name: _rank_test(one, other, drifts.get(name)) for name, (one, other) in sides.items()}
+def rank_tests(base: Rounds, new: Rounds, drifts: Mapping[str, Drift] = MappingProxyType({}), paired: bool = False) -> dict[str, RankTest]:
+    """Test the median and the p10 of the rounds; all times must be above zero. ``drifts`` of either widen what it says.
+
+    The p10 is that of as many blocks on either side, as that of more blocks lies lower (docs/compare.md has figures); where some round
+    has fewer than ten, the median is tested alone. ``paired``: the sides were measured in turn, so the p10, or without it the median, is
+    tested once more by the pairs of each round. docs/validation.md has the reason for the weights.
+    """
+    blocks = min(map(len, (*base.block_s, *new.block_s)), default=0)
+    sides: dict[str, tuple[Sequence[float], Sequence[float]]] = {"median": (base.median_s, new.median_s)}
+    if blocks >= _P10_BLOCKS:
+        sides["p10"] = (_p10s(base, blocks), _p10s(new, blocks))
+    if not paired:
+        return {name: _rank_test(one, other, _EQUIVALENCE, drifts.get(name)) for name, (one, other) in sides.items()}
+    *others, steadiest = sides
+    tests = {name: _rank_test(*sides[name], _EQUIVALENCE) for name in others}
+    tests[steadiest] = _rank_test(*sides[steadiest], _EITHER_EQUIVALENCE, weight=P10_WEIGHT if others else PAIRED_SHARES - PAIRS_WEIGHT)
+    if places := _pairs(base.numbers, new.numbers):
+        one, other = sides[steadiest]
+        tests[PAIRED] = _rank_test([one[at] for at, _ in places], [other[at] for _, at in places], _EITHER_EQUIVALENCE, paired=True)
+    return tests
 
 
-def _rank_test(base_s: Sequence[float], new_s: Sequence[float], drift: Drift | None) -> RankTest:
+def _p10s(rounds: Rounds, blocks: int) -> Sequence[float]:
+    """Return the p10 of the first so many blocks of each round."""
+    if all(len(each) == blocks for each in rounds.block_s):
+        return rounds.p10_s
+    return [quantile(sorted(each[:blocks]), 0.1) for each in rounds.block_s]
+
+
+def _pairs(base: Sequence[int], new: Sequence[int]) -> list[tuple[int, int]]:
+    """Return where the rounds stand that both sides have."""
+    places = {number: at for at, number in enumerate(base)}
+    return [(places[number], at) for at, number in enumerate(new) if number in places]
+
+
+def _rank_test(
+    base_s: Sequence[float],
+    new_s: Sequence[float],
+    equivalent: float,
+    drift: Drift | None = None,
+    paired: bool = False,
+    weight: float = 1.0,
+) -> RankTest:
     base, new = tuple(map(math.log, base_s)), tuple(map(math.log, new_s))
-    shift, (interval, equivalence) = shift_intervals(base, new, (_INTERVAL, _EQUIVALENCE))
-    p = rank_test_p(base, new)
+    shift, (interval, equivalence) = _intervals(base, new, (_INTERVAL, equivalent), paired)
+    p = signed_rank_p([other - one for one, other in zip(base, new, strict=True)]) if paired else rank_test_p(base, new)
     if drift:
         p = max(p, _drift_p(shift, interval, len(base) + len(new) - 2, drift))
         interval, equivalence = _widened(interval, shift, drift), _widened(equivalence, shift, drift)
-    return RankTest(base, new, shift, interval, equivalence, p, drift)
+    return RankTest(base, new, shift, interval, equivalence, p, drift, paired, weight)
 
 
 def _drift_p(shift: float, interval: Interval | None, freedom: int, drift: Drift) -> float:
@@ -143,27 +228,47 @@ def judge(test: RankTest, p_holm: float, threshold: float) -> Change:
     low, high, confidence = (
         (_fraction(test.interval.low), _fraction(test.interval.high), test.interval.confidence) if test.interval else (None, None, None)
     )
-    return Change(verdict, _fraction(test.shift), low, high, confidence, test.p, p_holm)
+    base_s, new_s = (math.exp(statistics.median(side)) for side in (test.base, test.new))
+    return Change(verdict, _fraction(test.shift), low, high, confidence, test.p, p_holm, base_s, new_s)
 
 
-def together(changes: Collection[Change]) -> Verdict:
-    """Return the verdict of several statistics: one is enough for slower or faster, the same takes all, opposite ones decide nothing."""
-    verdicts = {each.verdict for each in changes}
+def together(changes: Mapping[str, Change]) -> Verdict:
+    """Return the verdict of several tests: one is enough for slower or faster, and opposite ones decide nothing.
+
+    The same takes both statistics, each by either of its tests.
+    """
+    verdicts = {each.verdict for each in changes.values()}
     if verdicts >= {Verdict.SLOWER, Verdict.FASTER}:
         return Verdict.INCONCLUSIVE
-    return next(each for each in (Verdict.SLOWER, Verdict.FASTER, Verdict.INCONCLUSIVE, Verdict.SAME) if each in verdicts)
+    if called := verdicts & {Verdict.SLOWER, Verdict.FASTER}:
+        return called.pop()
+    same = {_statistic(name, changes) for name, each in changes.items() if each.verdict is Verdict.SAME}
+    return Verdict.SAME if same == {_statistic(name, changes) for name in changes} else Verdict.INCONCLUSIVE
 
 
-def detectable(tests: Mapping[str, RankTest], family: int, threshold: float) -> float | None:
+def statistic_name(name: str) -> str:
+    """Return how a reader knows a test: ``median``, ``pairs of rounds``."""
+    return "pairs of rounds" if name == PAIRED else name
+
+
+def _statistic(name: str, tests: Mapping[str, object]) -> str:
+    """Return what a test looks at: the pairs are those of the p10, where there is one."""
+    return name if name != PAIRED else "p10" if "p10" in tests else "median"
+
+
+def corrected(tests: Sequence[RankTest]) -> list[float]:
+    """Return the p of all tests of a comparison, by Holm's correction for being many."""
+    return holm([test.p for test in tests], [test.weight for test in tests])
+
+
+def detectable(tests: Mapping[str, RankTest], family: float, threshold: float) -> float | None:
     """Return the smallest change that could have been called, as a fraction; None where no change could, however large.
 
-    It is half the width of the interval at the level that the first step of Holm's correction leaves each of the ``family`` tests, and
-    never below the threshold.
+    It is half the width of the interval at the level that the first step of Holm's correction leaves each test of a family with that
+    weight in all, and never below the threshold.
     """
-    shifts = [(test, *shift_interval(test.base, test.new, 1 - LEVEL / family)) for test in tests.values()]
-    intervals = [_widened(interval, shift, test.drift) if test.drift else interval for test, shift, interval in shifts]
-    widths = [_half_width(interval) for interval in intervals if interval]
-    return max(threshold, _fraction(min(widths))) if widths else None
+    reaches = [reach for test in tests.values() if (reach := test.reach(1 - LEVEL * test.weight / family)) is not None]
+    return max(threshold, _fraction(min(reaches))) if reaches else None
 
 
 def rounds_needed(tests: Mapping[str, RankTest], enough: int, threshold: float) -> int | None:
@@ -174,16 +279,43 @@ def rounds_needed(tests: Mapping[str, RankTest], enough: int, threshold: float) 
     many tests fail at all. More rounds do nothing where as many are there already, as the change lies at the threshold then, and where
     the drift alone is beyond the threshold.
     """
-    rounds = min(min(len(test.base), len(test.new)) for test in tests.values())
-    margin, factors = math.log1p(threshold), [0.0]
-    for test in tests.values():
+    rounds = _rounds(tests)
+    factors: dict[str, float] = {}
+    for name, test in tests.items():
         if test.equivalence:
-            drift = test.drift.half_width(test.equivalence.confidence) if test.drift else 0.0
-            if drift >= margin:
+            factor = _rounds_factor(_half_width(test.equivalence), math.log1p(threshold), test.drift, test.equivalence.confidence)
+            if factor is None:
                 return None
-            factors.append((_half_width(test.equivalence) ** 2 - drift**2) / (margin**2 - drift**2))
-    needed = max(enough, math.ceil(rounds * max(factors)))
+            statistic = _statistic(name, tests)
+            factors[statistic] = min(factor, factors.get(statistic, math.inf))
+    needed = max(enough, math.ceil(rounds * max(factors.values(), default=0.0)))
     return needed if needed > rounds else None
+
+
+def rounds_to_see(tests: Mapping[str, RankTest], enough: int, family: float, change: float) -> int | None:
+    """Return the rounds a side in which a change of that size could probably be called; None where occasions alone differ by as much.
+
+    As in `rounds_needed`, with the interval of `detectable`.
+    """
+    factors = []
+    for test in tests.values():
+        confidence = 1 - LEVEL * test.weight / family
+        if (reach := test.reach(confidence)) is not None:
+            factors.append(_rounds_factor(reach, math.log1p(change), test.drift, confidence))
+    known = [factor for factor in factors if factor is not None]
+    if factors and not known:
+        return None
+    return max(enough, math.ceil(_rounds(tests) * min(known, default=0.0)))
+
+
+def _rounds(tests: Mapping[str, RankTest]) -> int:
+    return min(min(len(test.base), len(test.new)) for test in tests.values())
+
+
+def _rounds_factor(reach: float, margin: float, drift: Drift | None, confidence: float) -> float | None:
+    """Return how many times the rounds it takes until an interval reaches no further than the margin; None where the drift alone does."""
+    of_drift = drift.half_width(confidence) if drift else 0.0
+    return None if of_drift >= margin else (reach**2 - of_drift**2) / (margin**2 - of_drift**2)
 
 
 def drifts_too_far(tests: Mapping[str, RankTest], threshold: float) -> bool:
@@ -200,7 +332,7 @@ def memory_change(base: Entry, new: Entry, threshold: float) -> MemoryChange | N
 
     An accelerator's allocator gives the same peak each time, so the threshold alone decides. On the host the growth of one program
     varies by half and more between rounds (docs/compare.md), so there every round of new must lie beyond the threshold over every
-    round of base, with rounds enough that this is no accident, and by a MiB.
+    round of base, and by a MiB; whether that is no accident is for all cases together to say, by ``p``.
     """
     peak, new_peak = (each.row["memory.peak_bytes"] for each in (base, new))
     if peak is not None and new_peak is not None:
@@ -210,9 +342,9 @@ def memory_change(base: Entry, new: Entry, threshold: float) -> MemoryChange | N
     before, after = base.rounds.host_peak_bytes, new.rounds.host_peak_bytes
     if not before or not after:
         return None
-    apart = smallest_p(len(before), len(after)) < LEVEL and min(after) > max(before) * (1 + threshold)
-    grew = apart and min(after) - max(before) >= _HOST_FLOOR
-    return MemoryChange(statistics.median(before), statistics.median(after), grew)
+    grew = min(after) > max(before) * (1 + threshold) and min(after) - max(before) >= _HOST_FLOOR
+    p = smallest_p(len(before), len(after)) if grew else 1.0
+    return MemoryChange(statistics.median(before), statistics.median(after), grew, p)
 
 
 def _fraction(shift: float) -> float:

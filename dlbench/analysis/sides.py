@@ -3,9 +3,10 @@
 from dataclasses import replace
 from types import MappingProxyType
 
-from dlbench.analysis.compare import WITHIN_A_RUN, CaseVerdict, Comparison, attention, compare
+from dlbench.analysis.compare import WITHIN_A_RUN, compare
 from dlbench.analysis.judge import Verdict
 from dlbench.analysis.table import Results
+from dlbench.analysis.verdict import CaseVerdict, Comparison, attention
 from dlbench.core.model import CONFIRMING
 from dlbench.core.thresholds import Settings
 
@@ -29,8 +30,9 @@ def any_sides(results: Results) -> bool:
 def compare_sides(results: Results, given: Settings = MappingProxyType({})) -> Comparison:
     """Compare side b of an A/B with side a, case by case, as two files are compared; ``given`` are thresholds as there.
 
-    A case that was measured again is decided by those rounds alone, corrected for no more cases than were measured again; only where
-    they could not have decided anything the first verdict stands. `are_sides` must hold.
+    Rounds are also compared pair by pair, as both sides of a case were measured next to each other, and every case has to be able to
+    show the change that must be seen. A case that was measured again is decided by those rounds alone, corrected for no more cases than
+    were measured again; only where they could not have decided anything the first verdict stands. `are_sides` must hold.
     """
     base, new = _first(results)
     first = _compared(results, base, new, given)
@@ -39,7 +41,7 @@ def compare_sides(results: Results, given: Settings = MappingProxyType({})) -> C
 
 
 def _compared(results: Results, base: str, new: str, given: Settings) -> Comparison:
-    return compare(results.of_run(base), results.of_run(new), WITHIN_A_RUN, free=_FREE, given=given)
+    return compare(results.of_run(base), results.of_run(new), WITHIN_A_RUN, free=_FREE, given=given, paired=True, insist=True)
 
 
 def _first(results: Results) -> list[str]:

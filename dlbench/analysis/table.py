@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
 from dlbench.analysis import pyperf_file
 from dlbench.analysis.clocks import Clocks, read_clocks
@@ -26,6 +26,8 @@ from dlbench.core.thresholds import Settings
 
 if TYPE_CHECKING:
     import pandas as pd
+
+T = TypeVar("T")
 
 _DTYPES = {Unit.TEXT: "string", Unit.COUNT: "Int64", Unit.BYTES: "Int64", Unit.FLAG: "boolean"}
 """Types that hold a null as a null; every other unit is a float, whose null is NaN."""
@@ -49,6 +51,8 @@ class Results:
     """At which clocks each ``case.run`` was measured; not known of the sides of an A/B, whose rounds alternate."""
     circumstances: tuple[str, ...] = ()
     """A sentence for each thing that was in the way of all cases of a file, and what to do about it."""
+    protocols: Mapping[str, Row] = field(default_factory=dict)
+    """How each ``case.run`` was measured, as far as its header says: isolation, and of the policy what a time depends on."""
 
     @cached_property
     def frame(self) -> "pd.DataFrame":
@@ -63,16 +67,18 @@ class Results:
     def of_run(self, *names: str) -> Self:
         """Return the rows of one ``case.run``, or of several."""
         chosen = [(row, rounds) for row, rounds in zip(self.rows, self.rounds, strict=True) if row["case.run"] in names]
-        environments, thresholds, clocks = (
-            {name: of_all[name] for name in names if name in of_all} for of_all in (self.environments, self.thresholds, self.clocks)
-        )
+
+        def theirs(of_all: Mapping[str, T]) -> dict[str, T]:
+            return {name: of_all[name] for name in names if name in of_all}
+
         return replace(
             self,
             rows=tuple(row for row, _ in chosen),
             rounds=tuple(rounds for _, rounds in chosen),
-            environments=environments,
-            thresholds=thresholds,
-            clocks=clocks,
+            environments=theirs(self.environments),
+            thresholds=theirs(self.thresholds),
+            clocks=theirs(self.clocks),
+            protocols=theirs(self.protocols),
         )
 
 
@@ -128,6 +134,7 @@ def collect(paths: Sequence[Path], each: Map = map) -> Results:
         thresholds={name: file.thresholds for file in files for name in file.environments},
         clocks={file.name: file.clocks for file in files},
         circumstances=tuple(line for file in files for line in file.circumstances),
+        protocols={name: file.protocol for file in files for name in file.environments},
     )
 
 
@@ -141,6 +148,7 @@ class _File(NamedTuple):
     thresholds: Mapping[str, Settings]
     clocks: Clocks
     circumstances: list[str]
+    protocol: Row
 
 
 def _read_one(path: Path, name: str) -> _File:
@@ -160,7 +168,7 @@ def _read_one(path: Path, name: str) -> _File:
     environments = _environments(run, name, cases)
     rows = _filled(rows, chain.from_iterable(rows))
     told = circumstances(run, name)
-    return _File(name, rows, rounds, incomplete(run, len(cases)), environments, _thresholds(run), read_clocks(run), told)
+    return _File(name, rows, rounds, incomplete(run, len(cases)), environments, _thresholds(run), read_clocks(run), told, _protocol(run))
 
 
 def _run(file: str, side: str | None) -> str:
@@ -247,6 +255,16 @@ def _natural(value: Value, widest_first: bool = False) -> tuple[Any, ...]:
 def _device_names(run: RunFile) -> dict[str, str]:
     """What the header calls each device, for cases that ended before they could say."""
     return {device["id"]: device["name"] for device in run.header.get("devices", ()) if device.get("name")}
+
+
+_TIMING = ("round_s", "min_blocks", "max_blocks", "warmup_s", "max_warmup_s")
+"""Of a policy what the time of a round depends on; how many rounds there are is no matter of theirs."""
+
+
+def _protocol(run: RunFile) -> Row:
+    policy, isolation = run.header.get("policy") or {}, run.header.get("isolation")
+    said: Row = {f"policy.{name}": "default" if policy[name] is None else str(policy[name]) for name in _TIMING if name in policy}
+    return {**said, **({"isolation": isolation} if isinstance(isolation, str) else {})}
 
 
 def _thresholds(run: RunFile) -> dict[str, Settings]:

@@ -2,7 +2,7 @@
 
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,15 +12,23 @@ import click
 
 from dlbench.cli import session as sessions
 from dlbench.cli.ab_sides import NAMES, Asked, Prepared, prepared, side_options, without_what_only_the_other_has
-from dlbench.cli.compare_command import parse_thresholds, side_notes
+from dlbench.cli.compare_command import side_notes
 from dlbench.cli.measuring import Recording
 from dlbench.cli.options import Planned, measuring_options, plan_suites, planning_options
 from dlbench.cli.run_command import DEFAULT_SUITE
 from dlbench.cli.show_command import write_results
-from dlbench.cli.verdicts import Wanted, conclude, threshold_option, verdict_options
+from dlbench.cli.verdicts import (
+    Wanted,
+    conclude,
+    must_see_option,
+    parse_thresholds,
+    require_sight,
+    threshold_option,
+    verdict_options,
+)
 from dlbench.core.errors import DeviceFault, ExitCode
 from dlbench.core.model import CONFIRMING
-from dlbench.core.stats import rounds_for_gate
+from dlbench.core.stats import PAIRED_SHARES, rounds_for_gate
 from dlbench.harness.host import Host, greet
 from dlbench.harness.hosts import Isolation, default_isolation, layout_seed
 from dlbench.harness.interruption import Interruption
@@ -32,7 +40,15 @@ from dlbench.harness.side import Side, Task
 from dlbench.harness.suite import load_all
 
 if TYPE_CHECKING:
-    from dlbench.analysis.compare import Comparison
+    from dlbench.analysis.verdict import Comparison
+
+
+LEAST_ROUNDS = 14
+"""A side: from here on testing pairs of rounds, too, costs no power where their noise is not shared; docs/validation.md."""
+LEAST_FURTHER = 2
+"""Rounds more at a time: what a case still lacks is an estimate, and a look at the file costs little beside a round."""
+HOPELESS = 4
+"""Times the rounds that fit which a case probably needs, from which on further ones are not begun: the estimate is rough, but not by so much."""
 
 
 @click.command("ab")
@@ -40,10 +56,11 @@ if TYPE_CHECKING:
 @side_options
 @click.option("--confirm", is_flag=True, help="Measure what is called slower or faster again, and let the new rounds alone decide.")
 @measuring_options(
-    rounds="Fresh processes a side to measure each case in (default: as many as so many cases need, ten or more).",
-    budget="Time for the rounds, such as 10m: after the first none starts that would not fit.",
+    rounds="Fresh processes a side to measure each case in, at first (default: as many as so many cases need, 14 or more).",
+    budget="Time for all rounds, such as 10m: after the first none starts that would not fit (default: twice what the first ones take).",
 )
 @threshold_option("3% of time and 5% of memory")
+@must_see_option("25%; until every case could, it is measured in more rounds")
 @verdict_options
 def command(
     names: tuple[str, ...],
@@ -59,6 +76,7 @@ def command(
     seed: int | None,
     isolation: Isolation | None,
     thresholds: tuple[str, ...],
+    must_see: str | None,
     strict: bool,
     junit: Path | None,
     verdict: Path | None,
@@ -79,7 +97,7 @@ def command(
     """
     refuse_several("dlbench ab", os.environ)
     wanted = Wanted.of(strict, junit, verdict, github, form)
-    given = parse_thresholds(thresholds)
+    given = parse_thresholds(thresholds, must_see)
     names = names or (DEFAULT_SUITE,)
     suites = load_all(names)
     if expression is not None:
@@ -88,8 +106,10 @@ def command(
     seed = secrets.randbits(32) if seed is None else seed
 
     # Not at the top, so that --help stays quick.
+    from dlbench.analysis.compare import WITHIN_A_RUN
     from dlbench.harness.devices import describe_cpu
 
+    require_sight(suites, WITHIN_A_RUN, given)
     threads = describe_cpu().usable_threads()
     with ExitStack() as stack:
         interruption = stack.enter_context(Interruption())
@@ -106,7 +126,7 @@ def command(
                 found.append(_Found.of(one, plan_suites(shared, one.answer, expression, settings, device_words)))
         tasks = [task for side in found for task in side.tasks()]
         changes = {"rounds": rounds, "max_rounds": rounds, "budget_s": budget, "timeout_s": timeout}
-        policy = sessions.policy_for(found[0].plan, changes, gate_over=len({task.case.id for task in tasks}))
+        policy = sessions.policy_for(found[0].plan, changes, _gate_rounds(len({task.case.id for task in tasks})))
         session = sessions.start(
             found[0].plan,
             tasks,
@@ -119,6 +139,7 @@ def command(
         )
         with Recording(session, interruption) as recording:
             recording.measure(session, {each.side.name: each.host for each in found})
+            _measure_until_seen(recording, session, budget, given, interruption)
             if confirm and not interruption.requested:
                 _measure_again(recording, session, rounds, given)
         return _end(recording.path, recording.fault, interruption, given, wanted)
@@ -159,6 +180,36 @@ class _Found:
         return [Task(case, self.side) for case in self.plan.cases]
 
 
+def _gate_rounds(cases: int) -> int:
+    return rounds_for_gate(PAIRED_SHARES * cases, least=LEAST_ROUNDS, paired=True)
+
+
+def _measure_until_seen(
+    recording: Recording, session: sessions.Session, budget_s: float | None, given: Mapping[str, str], interruption: Interruption
+) -> None:
+    """Measure cases that can't show yet what must be seen in more rounds, while the budget lasts.
+
+    What counts is how well a change is known, never its size or sign, so that further rounds favour no verdict.
+    """
+    first_s, first_rounds = recording.seconds, max(recording.rounds, 1)
+    end_s = 2 * first_s if budget_s is None else budget_s
+    while not interruption.requested:
+        comparison = _judged(recording.path, given)[0]
+        could_help = {case.case for case in comparison.cases if case.unseen and case.changes}
+        tasks = [task for task in session.tasks if task.case.id in could_help]
+        left_s, of_a_round_s = end_s - recording.seconds, first_s / first_rounds * len(tasks) / len(session.tasks)
+        fitting = int(left_s / max(of_a_round_s, 1e-9))
+        if comparison.unseen is None or not tasks or fitting < 1:
+            return
+        wanted = max((comparison.unseen.rounds or 0) - recording.rounds, LEAST_FURTHER)
+        if wanted > HOPELESS * fitting:
+            return
+        rounds = min(wanted, fitting)
+        names = f"{len(could_help)} case{'' if len(could_help) == 1 else 's'}"
+        click.echo(f"{rounds} more rounds for {names} in which the change that must be seen could not be called yet", err=True)
+        recording.measure(_further(session, recording, tasks, rounds, left_s), {})
+
+
 def _measure_again(recording: Recording, session: sessions.Session, rounds: int | None, given: Mapping[str, str]) -> None:
     """Measure the cases that were called slower or faster in as many fresh rounds as these few need, or as the user said."""
     from dlbench.analysis.sides import FLAGGED
@@ -166,12 +217,18 @@ def _measure_again(recording: Recording, session: sessions.Session, rounds: int 
     flagged = {case.case for case in _judged(recording.path, given)[0].cases if case.verdict in FLAGGED}
     if not flagged:
         return
-    needed = rounds or rounds_for_gate(len(flagged))
+    needed = rounds or _gate_rounds(len(flagged))
     tasks = [Task(task.case, replace(task.side, name=f"{task.side.name}{CONFIRMING}")) for task in session.tasks if task.case.id in flagged]
-    policy = replace(session.settings.policy, rounds=needed, max_rounds=needed, budget_s=None)
     click.echo(f"measuring again, in {needed} fresh rounds: {', '.join(sorted(flagged))}", err=True)
-    again = replace(session, tasks=tuple(tasks), settings=replace(session.settings, policy=policy), first_round=recording.rounds)
-    recording.measure(again, {})
+    recording.measure(_further(session, recording, tasks, needed), {})
+
+
+def _further(
+    session: sessions.Session, recording: Recording, tasks: Sequence[Task], rounds: int, budget_s: float | None = None
+) -> sessions.Session:
+    """Return a session of so many further rounds of some tasks, in the same file."""
+    policy = replace(session.settings.policy, rounds=rounds, max_rounds=rounds, budget_s=budget_s)
+    return replace(session, tasks=tuple(tasks), settings=replace(session.settings, policy=policy), first_round=recording.rounds)
 
 
 def _judged(path: Path, given: Mapping[str, str]) -> tuple["Comparison", list[str]]:

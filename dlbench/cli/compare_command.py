@@ -4,7 +4,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dlbench.cli.verdicts import Wanted, conclude, threshold_option, verdict_options
+from dlbench.cli.verdicts import Wanted, conclude, must_see_option, parse_thresholds, threshold_option, verdict_options
 from dlbench.core.errors import ExitCode, UsageError
-from dlbench.core.thresholds import check
 from dlbench.core.units import one_line
 
 if TYPE_CHECKING:
@@ -31,6 +30,7 @@ _LARGE = 1 << 26  # bytes; below, starting processes costs more than it saves
 @click.argument("base", type=click.Path(path_type=Path))
 @click.argument("new", metavar="[NEW|FOLDER]...", nargs=-1, type=click.Path(path_type=Path))
 @threshold_option("10% of time, with --by 3%, and 5% of memory")
+@must_see_option("25% with --strict; else a change of 25% is looked for, and a note says where it could not have been called")
 @click.option("--by", metavar="COLUMN", help="Compare rows within BASE that differ in it: device, dtype, mode, batch, param.layout, …")
 @click.option(
     "--calibration",
@@ -44,6 +44,7 @@ def command(
     base: Path,
     new: tuple[Path, ...],
     thresholds: tuple[str, ...],
+    must_see: str | None,
     by: str | None,
     calibration: Path | None,
     across_machines: bool,
@@ -57,7 +58,7 @@ def command(
 
     Each NEW, and each file of a FOLDER, is compared with BASE on its own. A round is one value, the test is exact, and it is corrected
     for the number of cases; docs/compare.md has the rule. Ends with 3 if anything is slower, 5 if a case failed or is missing, and 4 if
-    nothing could have been called slower.
+    nothing could have been called slower, or with --must-see or --strict if that is so of any case.
 
     \b
       dlbench compare before.jsonl after.jsonl
@@ -76,7 +77,7 @@ def command(
         raise UsageError(f"{base} is a folder, and BASE is one file; for which of its files stand out: dlbench show {base}")
     if not by and not new:
         raise UsageError("there is nothing to compare BASE with; give a NEW file, or --by COLUMN")
-    given = parse_thresholds(thresholds)
+    given = parse_thresholds(thresholds, must_see)
     wanted = Wanted.of(strict, junit, verdict, github, form)
 
     # Here and not at the top: pandas takes longer to import than help may take.
@@ -99,13 +100,13 @@ def command(
     else:
         first, *others = results.environments
         different, notes = _machines(results, first, others, across_machines)
-        notes += _thresholds(results, first, others)
+        notes += [*_versions(results, first, others), *_thresholds(results, first, others)]
         notes += fleet_notes(results) if any(path.is_dir() for path in new) else []
         noise, path = _calibration(results, first, calibration) if different != {*others} else (None, None)
         notes.append(occasions(noise, path))
         one = results.of_run(first)
         comparisons = [
-            compare(one, results.of_run(name), across_machines=apart, given=given, calibration=None if apart else noise)
+            compare(one, results.of_run(name), across_machines=apart, given=given, calibration=None if apart else noise, insist=strict)
             for name in others
             for apart in (name in different,)
         ]
@@ -128,20 +129,14 @@ def _begin_reading() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
 
 
-def parse_thresholds(words: Iterable[str]) -> dict[str, str]:
-    """Return the threshold of each metric from ``5%`` and ``memory=0.1``, as written; a value without a metric is that of time."""
-    given: dict[str, str] = {}
-    for word in words:
-        metric, equals, value = word.rpartition("=")
-        metric = metric.strip() if equals else "time"
-        if metric in given:
-            raise UsageError(f"--threshold {word}: the threshold of {metric} is given twice; give it once")
-        given[metric] = value
-        try:
-            check(given)
-        except ValueError as error:
-            raise UsageError(f"--threshold {word}: {error}") from error
-    return given
+def _versions(results: "Results", base: str, others: Sequence[str]) -> list[str]:
+    """Say which files another version of dlbench measured than the base: it may warm up, or count, in another way."""
+    made = {name: (results.environments[name].get("provenance") or {}).get("dlbench") for name in (base, *others)}
+    return [
+        one_line(f"{base} was measured by dlbench {made[base]} and {name} by {made[name]}; measure both with one version to be sure")
+        for name in others
+        if made[base] and made[name] and made[base] != made[name]
+    ]
 
 
 def _thresholds(results: "Results", base: str, others: Sequence[str]) -> list[str]:

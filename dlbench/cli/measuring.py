@@ -28,6 +28,11 @@ class Recording:
         """That the file has by now."""
         self.fault: DeviceFault | None = None
 
+    @property
+    def seconds(self) -> float:
+        """Since it began."""
+        return time.monotonic() - self._started
+
     def __enter__(self) -> Self:
         return self
 
@@ -61,5 +66,4 @@ class Recording:
     def _footer(self) -> dict[str, Any]:
         from dlbench.harness.environment import read_state
 
-        seconds = time.monotonic() - self._started
-        return {"kind": "footer", "rounds": self.rounds, "seconds": seconds, "state": read_state(self._devices)}
+        return {"kind": "footer", "rounds": self.rounds, "seconds": self.seconds, "state": read_state(self._devices)}

@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,15 +14,21 @@ from dlbench.cli.list_command import write_plan
 from dlbench.cli.measuring import Recording
 from dlbench.cli.options import measuring_options, planned, planning_options
 from dlbench.cli.show_command import FORMATS, write_results
+from dlbench.cli.verdicts import must_see_option, parse_thresholds, require_sight
 from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.model import Status
+from dlbench.core.stats import TESTS_A_CASE, rounds_for_gate
 from dlbench.core.store import load
+from dlbench.core.thresholds import Settings
 from dlbench.harness.host import Host, greet
 from dlbench.harness.hosts import Isolation, default_isolation, layout_seed
 from dlbench.harness.interruption import Interruption
 from dlbench.harness.machines import Offer, Place, gathered, serve
-from dlbench.harness.runner import Settings
+from dlbench.harness.runner import Settings as RunSettings
 from dlbench.harness.side import Side, Task
+
+if TYPE_CHECKING:
+    from dlbench.analysis.table import Results
 
 DEFAULT_SUITE = "quick"
 
@@ -34,6 +40,7 @@ DEFAULT_SUITE = "quick"
     budget="Time for the whole run, such as 90s or 10m; what is left buys more rounds.",
 )
 @click.option("--gate", is_flag=True, help="As many rounds as a later comparison needs to be able to fail: ten or more.")
+@must_see_option("25%, and it takes --gate: as a baseline the run ends with 4 where it could not show that")
 @click.option("--resume", type=click.Path(path_type=Path), metavar="FILE", help="Go on with an interrupted run, as it was planned.")
 @click.option("--dry-run", is_flag=True, help="Only print what would be measured, and an estimate of the time.")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True, help="What to write to stdout.")
@@ -50,6 +57,7 @@ def command(
     seed: int | None,
     isolation: Isolation | None,
     gate: bool,
+    must_see: str | None,
     resume: Path | None,
     dry_run: bool,
     form: str,
@@ -67,6 +75,9 @@ def command(
     """
     if gate and (rounds or budget):
         raise UsageError("--gate chooses the rounds itself; give it without --rounds and --budget")
+    if must_see is not None and not gate:
+        raise UsageError("--must-see says what a baseline has to be able to show; give it with --gate")
+    given = parse_thresholds((), must_see)
     others = (names, expression, settings, device_words, plugins, output, rounds, gate, seed is not None, isolation, dry_run)
     if resume and any(others):
         raise UsageError("--resume goes on with what the file planned; beside it only --budget, --timeout and --format can be given")
@@ -109,16 +120,21 @@ def command(
                 return ExitCode.OK
             side = Side(plan.device_names, plugins, machines=machines)
             tasks = [Task(case, side) for case in plan.cases]
-            policy = sessions.policy_for(plan, changes, len(tasks) if gate else None)
+            policy = sessions.policy_for(plan, changes, rounds_for_gate(TESTS_A_CASE * len(tasks)) if gate else None)
+            if gate:
+                from dlbench.analysis.compare import ACROSS_RUNS
+
+                require_sight(plan.suites, ACROSS_RUNS, given)
             session = sessions.start(
                 plan,
                 tasks,
-                Settings(policy, seed, isolation, threads),
+                RunSettings(policy, seed, isolation, threads),
                 expression=expression,
                 include_absent=not device_words,
                 plugins=plugins,
                 output=output,
                 machines=[machine.environment for machine in machines],
+                gate=given if gate else None,
             )
         return _measure(session, host, interruption, form)
 
@@ -147,5 +163,17 @@ def _measure(session: sessions.Session, host: Host, interruption: Interruption, 
     if interruption.requested:
         click.echo(f"interrupted; go on with: dlbench run --resume {recording.path}", err=True)
         return ExitCode(128 + interruption.requested)
+    blind = _blind_as_baseline(results, session.gate)
+    if blind:
+        click.echo(f"note: compared with a run like this one, {blind}", err=True)
     failed = any(Status(status).is_failure for status in results.frame["case.status"])
-    return ExitCode.CASES_FAILED if failed else ExitCode.OK
+    return ExitCode.CASES_FAILED if failed else ExitCode.UNDECIDABLE if blind else ExitCode.OK
+
+
+def _blind_as_baseline(results: "Results", gate: Settings | None) -> str | None:
+    """Say which cases of a baseline could not show the change that must be seen; None where all could, or it is no baseline."""
+    if gate is None:
+        return None
+    from dlbench.analysis.compare import compare
+
+    return compare(results, results, given=gate, insist=True).undecidable

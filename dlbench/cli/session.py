@@ -10,8 +10,8 @@ from dlbench import __version__
 from dlbench.cli.options import Planned
 from dlbench.core.errors import ResultFileError, UsageError
 from dlbench.core.model import Measurement, Policy, Signature
-from dlbench.core.stats import rounds_for_gate
 from dlbench.core.store import ResultWriter, RunFile
+from dlbench.core.thresholds import Settings as SightSettings
 from dlbench.harness import devices as machine
 from dlbench.harness import environment
 from dlbench.harness.planning import check, plan
@@ -34,17 +34,18 @@ class Session:
     open_writer: Callable[[], ResultWriter]
     done: tuple[Measurement, ...] = ()
     first_round: int = 0
+    gate: SightSettings | None = None
+    """Of a run that is meant as a baseline: what the command line says that every case has to be able to show."""
 
 
-def policy_for(planned: Planned, changes: Mapping[str, Any], gate_over: int | None = None) -> Policy:
+def policy_for(planned: Planned, changes: Mapping[str, Any], gate_rounds: int | None = None) -> Policy:
     """Return the policy of a run: that of its suites, changed where the user set a field (None where not).
 
-    ``gate_over``: as many rounds as a gate over so many cases needs.
+    ``gate_rounds``: the rounds that a gate needs, which no budget shortens.
     """
     policy = planned.policy
-    if gate_over is not None:
-        enough = rounds_for_gate(gate_over)
-        policy = replace(policy, rounds=enough, max_rounds=enough, budget_s=None)
+    if gate_rounds is not None:
+        policy = replace(policy, rounds=gate_rounds, max_rounds=gate_rounds, budget_s=None)
     return _changed(policy, changes)
 
 
@@ -59,11 +60,12 @@ def start(
     output: Path | None,
     sides: Mapping[str, Any] | None = None,
     machines: Sequence[Mapping[str, Any]] = (),
+    gate: SightSettings | None = None,
 ) -> Session:
     """Make the session of a new run.
 
     ``sides``: of an A/B, what the header says of each side; the software is then a side's. ``machines``: the environments of others that
-    take part.
+    take part. ``gate``: of a baseline, what is given of the change that every case has to be able to show.
     """
     name = default_name(planned.suites)
     path = output or Path("results") / (f"ab-{name}" if sides else name)
@@ -84,8 +86,9 @@ def start(
         "environment": where,
         **({"sides": sides} if sides else {}),
         **({"machines": list(machines)} if machines else {}),
+        **({} if gate is None else {"gate": dict(gate)}),
     }
-    return Session(tuple(tasks), settings, planned.devices, lambda: ResultWriter.create(path, header))
+    return Session(tuple(tasks), settings, planned.devices, lambda: ResultWriter.create(path, header), gate=gate)
 
 
 def default_name(suites: Sequence[Suite]) -> str:
@@ -130,7 +133,7 @@ def go_on(run: RunFile, hello: Mapping[str, Any], changes: Mapping[str, Any], th
         tasks = tuple(Task(case, side) for case in cases)
     except (KeyError, TypeError, AttributeError) as error:
         raise ResultFileError(f"{run.path}, line 1: the header lacks what a run needs to go on ({error}); start a new run") from error
-    return Session(tasks, settings, devices, lambda: ResultWriter.resume(run), run.measurements)
+    return Session(tasks, settings, devices, lambda: ResultWriter.resume(run), run.measurements, gate=header.get("gate"))
 
 
 def _changed(policy: Policy, changes: Mapping[str, Any]) -> Policy:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -11,10 +11,13 @@ import click
 
 from dlbench.cli.show_command import FORMATS
 from dlbench.core.errors import ExitCode, OutputError, UsageError
+from dlbench.core.thresholds import MUST_SEE, check
 from dlbench.core.units import one_line
 
 if TYPE_CHECKING:
-    from dlbench.analysis.compare import Comparison
+    from dlbench.analysis.verdict import Comparison
+    from dlbench.core.thresholds import Thresholds
+    from dlbench.harness.suite import Suite
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -31,6 +34,49 @@ def threshold_option(default: str) -> Callable[[Command], Command]:
     """Add --threshold, whose default is the command's; the command gets thresholds."""
     meaning = "From where on a change matters: 5%, 0.05, memory=10%, throughput=5%. Goes before the suite's; the default is"
     return click.option("--threshold", "thresholds", multiple=True, metavar="[METRIC=]VALUE", help=f"{meaning} {default}. Repeatable.")
+
+
+def must_see_option(default: str) -> Callable[[Command], Command]:
+    """Add --must-see, whose default is the command's; the command gets must_see."""
+    meaning = "Change of time, in percent, that every case has to be able to show; where one could not, the end is 4. The default is"
+    return click.option("--must-see", metavar="PERCENT", help=f"{meaning} {default}.")
+
+
+def parse_thresholds(words: Iterable[str], must_see: str | None = None) -> dict[str, str]:
+    """Return the threshold of each metric from ``5%`` and ``memory=0.1``, as written, and what must be seen where that is given.
+
+    A value without a metric is that of time. Raises UsageError for what makes no sense.
+    """
+    given: dict[str, str] = {}
+    for word in words:
+        metric, equals, value = word.rpartition("=")
+        metric = metric.strip() if equals else "time"
+        if metric in given:
+            raise UsageError(f"--threshold {word}: the threshold of {metric} is given twice; give it once")
+        given[metric] = value
+        _check(f"--threshold {word}", given)
+    if must_see is not None:
+        given[MUST_SEE] = must_see
+        _check(f"--must-see {must_see}", given)
+    return given
+
+
+def _check(option: str, given: Mapping[str, str]) -> None:
+    try:
+        check(given)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from error
+
+
+def require_sight(suites: Iterable["Suite"], usual: "Thresholds", given: Mapping[str, str]) -> None:
+    """Raise UsageError, before anything is measured, where a workload's change that must be seen is below its threshold."""
+    for suite in suites:
+        for workload in dict.fromkeys(bench.workload for bench in suite.benches):
+            try:
+                usual.of_workload(workload, suite.thresholds).with_metrics(given).require_sight()
+            except ValueError as error:
+                where = f"--must-see {given[MUST_SEE]}" if MUST_SEE in given else f"{suite.origin}, thresholds"
+                raise UsageError(f"{where}: of {workload} {error}") from error
 
 
 def verdict_options(command: Command) -> Command:
@@ -67,7 +113,7 @@ def conclude(comparisons: Sequence["Comparison"], notes: Sequence[str], wanted: 
     code = exit_code(comparisons, wanted.strict)
     conclusion = f"{compare_terminal.summary(comparisons)}; exit {code.value}"
     notes = [*notes, *(line for comparison in comparisons for line in sentences.unpaired(comparison.unpaired))]
-    notes += [comparison.powerless for comparison in comparisons if comparison.powerless]
+    notes += [doubt for comparison in comparisons for doubt in comparison.doubts]
     _print(comparisons, conclusion, wanted.form)
     for note in notes:
         click.echo(f"note: {note}", err=True)
@@ -87,7 +133,7 @@ def exit_code(comparisons: Sequence["Comparison"], strict: bool) -> ExitCode:
         return ExitCode.REGRESSION
     if found & {Verdict.FAILED, Verdict.MISSING}:
         return ExitCode.CASES_FAILED
-    if any(each.powerless for each in gate) or (strict and judged & {Verdict.INCONCLUSIVE, Verdict.INCOMPARABLE}):
+    if any(each.undecidable for each in comparisons) or (strict and judged & {Verdict.INCONCLUSIVE, Verdict.INCOMPARABLE}):
         return ExitCode.UNDECIDABLE
     return ExitCode.OK
 

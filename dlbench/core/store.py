@@ -232,7 +232,16 @@ def _are_suites(suites: Any) -> bool:
     return True
 
 
+def _is_gate(gate: Any) -> bool:
+    try:
+        check(gate)
+    except (ValueError, AttributeError):
+        return False
+    return True
+
+
 _HEADER_CHECKS = {
+    "gate": _is_gate,
     "policy": _is_policy,
     "devices": _are_devices,
     "planned": _is_count,

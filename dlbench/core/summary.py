@@ -1,6 +1,7 @@
 """One case in numbers: a row of the table, from its measurements. The live screen and the table agree, because both ask here."""
 
 import statistics
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain
@@ -36,10 +37,26 @@ class Rounds:
     """Stated operations of a round over its time; empty where the workload states none."""
     p10_s: tuple[float, ...] = ()
     """10th percentile of the blocks, seconds a call."""
+    block_s: "tuple[array[float], ...]" = ()
+    """The blocks of a round in the order they were taken, seconds a call."""
+    numbers: tuple[int, ...] = ()
+    """Which round of its run each was."""
+    spoiled: tuple[bool, ...] = ()
+    """Whether it was throttled, or still changed speed after its warm-up."""
     host_peak_bytes: tuple[int, ...] = ()
     """Most that the process grew because of the case; empty where a round does not tell."""
     values: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """What an experiment returned; without a name that a round lacks."""
+
+    def times_at(self, places: Sequence[int]) -> "Rounds":
+        """Return the times of some of the rounds, by their places here, and nothing else."""
+
+        def some(values: Sequence[T]) -> tuple[T, ...]:
+            return tuple([values[place] for place in places])
+
+        return Rounds(
+            some(self.median_s), p10_s=some(self.p10_s), block_s=some(self.block_s), numbers=some(self.numbers), spoiled=some(self.spoiled)
+        )
 
 
 def summarise(measurements: Sequence[Measurement], target: float = Policy().target, states: Sequence[RoundState] = ()) -> Row:
@@ -102,6 +119,9 @@ def _rounds(ok: Sequence[Measurement], timed: "Sequence[_Timed]") -> Rounds:
         items_per_s=_round_rates(timed, [each.of.items for each in timed]),
         flops_per_s=_round_rates(timed, [each.of.flops for each in timed]),
         p10_s=tuple([quantile(each.ordered, 0.1) for each in timed]),
+        block_s=tuple([array("d", each.samples.block_s) for each in timed]),
+        numbers=tuple([each.of.round for each in timed]),
+        spoiled=tuple([each.samples.steady is False or bool(each.of.throttling and each.of.throttling.throttled) for each in timed]),
         host_peak_bytes=_all_known([each.memory.host_peak_bytes for each in ok]),
         values={name: tuple([each.values[name] for each in ok]) for name in _common_names(ok)},
     )

@@ -1,5 +1,6 @@
-"""From where on a change matters: by metric, for all workloads or for one, as suites and the command line say it."""
+"""Smallest change that matters, and the one that a gate must see: for all workloads or for one, as suites and the command line say it."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -8,6 +9,8 @@ from dlbench.core.errors import nearest
 from dlbench.core.units import parse_fraction, percent
 
 METRICS = ("time", "throughput", "memory")
+MUST_SEE = "must_see"
+_NAMES = (*METRICS, MUST_SEE)
 
 Settings = Mapping[str, Any]
 """What a suite says, as its TOML has it: metrics, and a table of metrics for each workload that has its own. `check` says what is valid."""
@@ -19,6 +22,8 @@ class Thresholds:
 
     time: float = 0.1
     memory: float = 0.05
+    must_see: float | None = None
+    """A change of time that could have been called, or the comparison decides nothing; None where nobody asks for it."""
 
     def with_metrics(self, settings: Settings) -> Self:
         """Return these with the metrics that are set in place of their own; tables of single workloads are passed over.
@@ -29,6 +34,14 @@ class Thresholds:
         if (lost := values.pop("throughput", None)) is not None:
             values["time"] = lost / (1 - lost)
         return replace(self, **values) if values else self
+
+    def require_sight(self) -> None:
+        """Raise ValueError, with a sentence, where a change that must be seen is too small to be called."""
+        if self.must_see is not None and self.must_see < self.time:
+            least = percent(self.time)
+            raise ValueError(
+                f"a change of {percent(self.must_see)} can't be called, as it is below the threshold of {least}; give {least} or more"
+            )
 
     def of_workload(self, workload: str, settings: Settings) -> Self:
         """Return what holds for a workload: what is set for it, else what is set for all, else these."""
@@ -42,11 +55,12 @@ def fraction(metric: str, value: object) -> float:
     Raises ValueError, with a sentence, for an unknown metric and for a value that makes no sense there.
     """
     if metric == "energy":
-        raise ValueError(f"nothing measures energy yet, so a threshold of it would decide nothing; valid: {', '.join(METRICS)}")
-    if metric not in METRICS:
-        raise ValueError(f"there is no metric '{metric}'{nearest(metric, list(METRICS))}")
+        raise ValueError(f"nothing measures energy yet, so a threshold of it would decide nothing; valid: {', '.join(_NAMES)}")
+    if metric not in _NAMES:
+        raise ValueError(f"there is no metric '{metric}'{nearest(metric, list(_NAMES))}")
     if isinstance(value, str):
-        threshold = parse_fraction(value)
+        # Of what a gate must see 25 is always 25 %; of a threshold it might be a slip.
+        threshold = parse_fraction(f"{value}%" if metric == MUST_SEE and re.fullmatch(r"\s*[1-9]\d*(\.\d*)?\s*", value) else value)
     elif type(value) is float and 1e-4 <= value < 1:  # as `parse_fraction` has it
         threshold = value
     else:
@@ -68,7 +82,7 @@ def check(settings: Settings) -> None:
 
 
 def _check_metrics(settings: Settings) -> None:
-    for metric, value in settings.items():
-        fraction(metric, value)
+    values = {metric: fraction(metric, value) for metric, value in settings.items()}
+    Thresholds(values.get("time", 0.0), must_see=values.get(MUST_SEE)).require_sight()
     if "time" in settings and "throughput" in settings:
         raise ValueError("throughput is time turned over, so the two are one threshold; give one of them")

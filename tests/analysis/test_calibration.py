@@ -11,9 +11,10 @@ import made_up
 import pytest
 
 from dlbench.analysis.calibration import Calibration, Drift, Noise, estimate, load
-from dlbench.analysis.compare import CaseVerdict, Comparison, compare
+from dlbench.analysis.compare import compare
 from dlbench.analysis.judge import Verdict, rank_tests
 from dlbench.analysis.table import Results, by_case
+from dlbench.analysis.verdict import CaseVerdict, Comparison
 from dlbench.core.errors import ResultFileError
 from dlbench.core.model import Measurement, Status
 from dlbench.core.summary import Rounds, per_round, summarise
@@ -63,7 +64,7 @@ NOISE = Calibration("m", "", "", Noise(5, 0.03, 0.01), {ONE.id: Noise(4, 0.05, 0
 
 
 def test_a_case_drifts_as_all_do_and_more_where_it_was_seen_to() -> None:
-    assert NOISE.drifts(ONE.id) == {"median": Drift(0.05 * math.sqrt(2), 3), "p10": Drift(0.01 * math.sqrt(2), 4)}
+    assert NOISE.drifts(ONE.id) == {"median": Drift(0.05 * math.sqrt(2), 4), "p10": Drift(0.01 * math.sqrt(2), 4)}
     assert NOISE.drifts(TWO.id) == {"median": Drift(0.03 * math.sqrt(2), 4), "p10": Drift(0.01 * math.sqrt(2), 4)}
 
 
@@ -143,7 +144,7 @@ def test_few_occasions_ask_for_a_larger_change() -> None:
 
 
 def test_a_drift_widens_both_intervals_and_never_lowers_p() -> None:
-    rounds = [Rounds(median_s=tuple(factor * each for each in TEN), p10_s=tuple(factor * each for each in TEN)) for factor in (1.0, 1.1)]
+    rounds = [Rounds(median_s=tuple(factor * each for each in TEN)) for factor in (1.0, 1.1)]
     plain, none, wide = (rank_tests(*rounds, {"median": drift} if drift else {})["median"] for drift in (None, Drift(0, 4), Drift(0.1, 4)))
     assert plain.interval
     assert none.interval

@@ -3,6 +3,7 @@
 import math
 import random
 import statistics
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -69,7 +70,12 @@ def sides(noise: Noise, chance: random.Random, factor: float, interleaved: bool)
 
 
 def rounds(blocks: list[list[float]]) -> Rounds:
-    return Rounds(median_s=tuple(statistics.median(each) for each in blocks), p10_s=tuple(quantile(sorted(each), 0.1) for each in blocks))
+    return Rounds(
+        median_s=tuple(statistics.median(each) for each in blocks),
+        p10_s=tuple(quantile(sorted(each), 0.1) for each in blocks),
+        block_s=tuple(array("d", each) for each in blocks),
+        numbers=tuple(range(len(blocks))),
+    )
 
 
 def judged(noise: Noise, factor: float = 1.0, interleaved: bool = True) -> tuple[int, int, int, int]:

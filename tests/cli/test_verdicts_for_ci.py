@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from test_compare_command import ONE, PAGE, TEN, WIDE, Folder, environment, timed
 
 from dlbench.analysis import github
-from dlbench.analysis.compare import CaseVerdict, Comparison
 from dlbench.analysis.judge import Change, Verdict
+from dlbench.analysis.verdict import CaseVerdict, Comparison
 from dlbench.core.model import Status
 
 

@@ -1,3 +1,5 @@
+from array import array
+
 import made_up
 import pytest
 
@@ -153,4 +155,13 @@ def test_what_each_round_gave() -> None:
         *made_up.rounds_of(CASE, [[1.0, 1.0, 4.0], [2.0]], items=8, flops=None),
         made_up.ended(CASE, Status.OOM, "too large", 2),
     ]
-    assert per_round(measurements) == Rounds((1.0, 2.0), (4.0, 4.0), (), p10_s=(1.0, 2.0), host_peak_bytes=(3 << 20,) * 2)
+    assert per_round(measurements) == Rounds(
+        (1.0, 2.0),
+        (4.0, 4.0),
+        (),
+        p10_s=(1.0, 2.0),
+        block_s=(array("d", [1.0, 1.0, 4.0]), array("d", [2.0])),
+        numbers=(0, 1),
+        spoiled=(False, False),
+        host_peak_bytes=(3 << 20,) * 2,
+    )

@@ -1,0 +1,116 @@
+"""Statistical power of a comparison: the smallest change that it could have called, and the sentence where that is too large."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dlbench.analysis.findings import Entry
+from dlbench.analysis.judge import LEVEL, RankTest, rounds_to_see
+from dlbench.core.stats import holm, rounds_for_gate
+from dlbench.core.units import percent
+
+MUST_SEE = 0.25
+"""A change that every case of a gate has to be able to show unless somebody says otherwise: a quarter more time."""
+MOST_ROUNDS = 1000
+"""As many as --rounds takes."""
+_NAMED = 5
+"""Cases that a sentence names; it counts the others."""
+SIDES = ("the base", "the new file")
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """Cases in which a change that must be seen could not have been called."""
+
+    cases: tuple[str, ...]
+    sentence: str
+    """Which they are, what could have been called, why, and what to do."""
+    rounds: int | None
+    """A side, that would probably do for those that more rounds help; None where they help none."""
+    decisive: bool
+    """Whether the comparison is undecidable because of them."""
+
+
+class Blind(NamedTuple):
+    """One case in which a change that must be seen could not have been called."""
+
+    case: str
+    change: float
+    """That must be seen."""
+    why: str
+    remedy: str = ""
+    """Beside more rounds; empty where they are all there is to do."""
+    rounds: int | None = None
+    """A side, that would probably do; None where no more rounds would."""
+    asked: bool = False
+    """Whether somebody wants it to be seen."""
+
+
+def least_rounds(tests: Mapping[str, RankTest], family: float) -> int:
+    """Return the rounds a side below which none of a case's tests can fail at all, beside all others of that weight."""
+    return min(rounds_for_gate(family / test.weight, LEVEL, least=1, paired=test.paired) for test in tests.values())
+
+
+def blindness(
+    case: str, tests: Mapping[str, RankTest], detectable: float | None, family: float, must_see: float, sides: Sequence[Entry]
+) -> Blind:
+    """Say why a change of ``must_see`` could not have been called in a case that was tested, and what to do about it.
+
+    ``detectable`` is what could have been, beside tests of the weight ``family`` in all.
+    """
+    rounds = rounds_to_see(tests, least_rounds(tests, family), family, must_see)
+    why = "too few rounds for any" if detectable is None else f"a change of {percent(detectable)} could"
+    if rounds is None:
+        return Blind(case, must_see, f"{why}; occasions alone differ by as much", "measure both sides in turn, with dlbench ab")
+    if disturbed := disturbances(sides):
+        return Blind(case, must_see, f"{why}; {disturbed}", "stop what else is at work, which dlbench doctor names", rounds)
+    if detectable is not None:
+        why += f"; its rounds differ by {percent(max(float(each.row['time.sd_between'] or 0) for each in sides))}"
+    return Blind(case, must_see, why, rounds=rounds)
+
+
+def disturbances(sides: Sequence[Entry]) -> str:
+    """Say of each side what others took of the machine meanwhile; an empty text where nothing did."""
+    base, new = (str(each.row["flag.reason"]) if each.row["flag.disturbed"] else "" for each in sides)
+    if base == new:
+        return base
+    return "; ".join(f"in {side} {said}" for side, said in zip(SIDES, (base, new), strict=True) if said)
+
+
+def unseen(blind: Sequence[Blind], tested: int) -> Unseen | None:
+    """Put what could not be seen into a sentence; None where all could. ``tested`` cases could have been called at best."""
+    if not blind:
+        return None
+    changes = " or ".join(dict.fromkeys(percent(each.change) for each in blind))
+    named = [f"{each.case} ({each.why})" for each in blind[:_NAMED]]
+    if len(blind) > _NAMED:
+        named.append(f"and {len(blind) - _NAMED:,} more")
+    of = f"{len(blind):,} of {tested:,} case{'' if tested == 1 else 's'}"
+    remedies = dict.fromkeys(each.remedy for each in blind if each.remedy)
+    rounds = max((each.rounds for each in blind if each.rounds), default=None)
+    advice = "; ".join([*remedies, *_more_rounds(rounds)])
+    sentence = f"a change of {changes} could not have been called in {of}: {', '.join(named)}; {advice}"
+    decisive = any(each.asked for each in blind) or len(blind) >= tested
+    return Unseen(tuple(each.case for each in blind), sentence, rounds, decisive)
+
+
+def _more_rounds(rounds: int | None) -> list[str]:
+    if rounds is None:
+        return []
+    if rounds > MOST_ROUNDS:
+        return [f"not even {MOST_ROUNDS:,} rounds a side would do: measure on a quieter machine"]
+    return [f"{rounds:,} rounds a side would probably do: --rounds {rounds}"]
+
+
+def powerless(able: Sequence[Mapping[str, RankTest]]) -> str | None:
+    """Say why no case could have been called slower, if so: with the least p that their rounds allow, Holm's correction spares none.
+
+    Of each case its tests; none of a case without times on both sides.
+    """
+    every = [test for tests in able for test in tests.values()]
+    if not every:
+        return "no case has times on both sides, so nothing could have been called slower"
+    if min(holm([test.least_p for test in every], [test.weight for test in every])) < LEVEL:
+        return None
+    rounds = rounds_for_gate(sum(test.weight for test in every), paired=any(test.paired for test in every))
+    return f"too few rounds: in {len(every)} tests none could have been called slower; {rounds} rounds a side would do: --rounds {rounds}"

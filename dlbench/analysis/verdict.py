@@ -1,0 +1,328 @@
+"""Verdicts of pairs of rows that are tested together, as one family, and what stands in a verdict's way."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import NamedTuple, Self
+
+from dlbench.analysis.calibration import Drift
+from dlbench.analysis.findings import Entry, Unpaired
+from dlbench.analysis.judge import (
+    LEVEL,
+    Change,
+    MemoryChange,
+    RankTest,
+    Verdict,
+    corrected,
+    detectable,
+    drifts_too_far,
+    judge,
+    memory_change,
+    rank_tests,
+    rounds_needed,
+    statistic_name,
+    together,
+)
+from dlbench.analysis.power import SIDES, Blind, Unseen, blindness, disturbances, least_rounds, powerless, unseen
+from dlbench.core import thresholds
+from dlbench.core.model import Status
+from dlbench.core.stats import holm
+from dlbench.core.summary import Rounds, Row
+from dlbench.core.thresholds import Settings, Thresholds
+from dlbench.core.units import byte_count, percent
+
+# Times that were still moving, that the device cut itself, or that can't be true, show nothing about the program.
+_BARRING = {"flag.not_steady": "unsteady", "flag.throttled": "throttled", "flag.implausible": "implausible"}
+_FEW = 0.2
+"""Share of rounds that may be unsteady or throttled if the others alone say the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaseVerdict:
+    """What became of one case, and why."""
+
+    case: str
+    verdict: Verdict
+    note: str = ""
+    regressed: tuple[str, ...] = ()
+    """What got worse: ``time``, ``memory``."""
+    base: Row | None = None
+    new: Row | None = None
+    changes: Mapping[str, Change] = field(default_factory=dict)
+    """Of ``median`` and ``p10``; empty where the times could not be tested."""
+    memory: MemoryChange | None = None
+    detectable: float | None = None
+    """The smallest change that could have been called; None where nothing was tested, or none could."""
+    rounds_needed: int | None = None
+    """Of an inconclusive case the rounds a side that would probably decide it."""
+    thresholds: Thresholds | None = None
+    """From where on a change of it matters; None where nothing was compared."""
+    unseen: str | None = None
+    """Why a change that must be seen could not have been called; None where it could, or none has to."""
+
+    @property
+    def statistic(self) -> str:
+        """Whose change to show: the median's, unless the verdict stands on another test alone."""
+        return next((name for name, each in self.changes.items() if each.verdict is self.verdict), "median")
+
+    @property
+    def shown(self) -> Change | None:
+        """The change of that statistic, if the times could be tested."""
+        return self.changes.get(self.statistic)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A verdict for every case of two sides, the worst first."""
+
+    title: str
+    cases: tuple[CaseVerdict, ...]
+    powerless: str | None
+    """Why no case could have been called slower, however slow; None where one could."""
+    unseen: Unseen | None = None
+    """Where a change that must be seen could not have been called."""
+    report_only: bool = False
+    """Whether the sides are of different machines, so that slower says nothing about the program."""
+    unpaired: tuple[Unpaired, ...] = ()
+    """Rows of the same file that stand in no pair."""
+
+    @property
+    def undecidable(self) -> str | None:
+        """Why it decides nothing where no case is slower, missing or failed; None where it does."""
+        if self.powerless and not self.report_only:
+            return self.powerless
+        return self.unseen.sentence if self.unseen and self.unseen.decisive else None
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What could not have been called, and why, whether or not anything hangs on it."""
+        return (self.powerless,) if self.powerless else (self.unseen.sentence,) if self.unseen else ()
+
+
+class Sight(NamedTuple):
+    """What must be seen in cases for which no suite says it."""
+
+    change: float | None
+    """None: nothing."""
+    insist: bool
+    """Whether the comparison decides nothing where it was not."""
+
+    @classmethod
+    def of(cls, given: Settings, usual: float | None, insist: bool = False) -> Self:
+        """Return what the user gave, which then has to be, or the usual."""
+        if thresholds.MUST_SEE in given:
+            return cls(thresholds.fraction(thresholds.MUST_SEE, given[thresholds.MUST_SEE]), True)
+        return cls(usual, insist)
+
+
+class Pair(NamedTuple):
+    """Two rows to be held against each other."""
+
+    case: str
+    base: Entry
+    new: Entry
+    thresholds: Thresholds
+    clocks: str | None = None
+    """How the clocks of its device differ between the sides, if they do."""
+    drifts: Mapping[str, Drift] = MappingProxyType({})
+
+    @property
+    def sides(self) -> tuple[Entry, Entry]:
+        """The base and the new one."""
+        return self.base, self.new
+
+
+def comparison(
+    title: str,
+    pairs: Sequence[Pair],
+    settled: Sequence[CaseVerdict],
+    sight: Sight,
+    paired: bool = False,
+    report_only: bool = False,
+    unpaired: tuple[Unpaired, ...] = (),
+) -> Comparison:
+    """Test the pairs together, as one family, and put all cases in order."""
+    tests = [{} if _untimed(pair) else rank_tests(pair.base.rounds, pair.new.rounds, pair.drifts, paired) for pair in pairs]
+    changes = _judged(pairs, tests)
+    family = sum(test.weight for each in tests for test in each.values())
+    clean = _without_spoiled(pairs, tests, changes, paired)
+    grown = _grown([memory_change(pair.base, pair.new, pair.thresholds.memory) for pair in pairs])
+    unlike = [case for case in settled if _both_ok(case)]
+    blind = [
+        Blind(each.case, sight.change, f"incomparable, {each.note}", "make both sides alike", asked=sight.insist)
+        for each in unlike
+        if sight.change
+    ]
+    cases = [*settled]
+    for each in zip(pairs, tests, changes, clean, grown, strict=True):
+        case, hidden = _case_verdict(*each, family, sight)
+        cases.append(case)
+        blind += [hidden] if hidden else []
+    cases.sort(key=attention)
+    return Comparison(title, tuple(cases), powerless(tests), unseen(blind, sum(map(bool, tests)) + len(unlike)), report_only, unpaired)
+
+
+def _judged(pairs: Sequence[Pair], tests: Sequence[Mapping[str, RankTest]]) -> list[dict[str, Change]]:
+    p_values = iter(corrected([test for each in tests for test in each.values()]))
+    return [
+        {name: judge(test, next(p_values), pair.thresholds.time) for name, test in each.items()}
+        for pair, each in zip(pairs, tests, strict=True)
+    ]
+
+
+def _without_spoiled(
+    pairs: Sequence[Pair], tests: Sequence[Mapping[str, RankTest]], changes: Sequence[Mapping[str, Change]], paired: bool
+) -> list[bool]:
+    """Return of each case whether its few unsteady or throttled rounds change nothing: without them the verdict would be the same."""
+    few = [bool(each) and any(map(_few_spoiled, pair.sides)) for pair, each in zip(pairs, tests, strict=True)]
+    if not any(few):
+        return few
+    left = [
+        rank_tests(_unspoiled(pair.base), _unspoiled(pair.new), pair.drifts, paired) if spoiled else each
+        for pair, each, spoiled in zip(pairs, tests, few, strict=True)
+    ]
+    judged = zip(few, changes, _judged(pairs, left), strict=True)
+    return [spoiled and together(before) is together(after) for spoiled, before, after in judged]
+
+
+def _few_spoiled(entry: Entry) -> bool:
+    spoiled = entry.rounds.spoiled
+    return 0 < sum(spoiled) <= _FEW * len(spoiled)
+
+
+def _unspoiled(entry: Entry) -> Rounds:
+    return entry.rounds.times_at([at for at, spoiled in enumerate(entry.rounds.spoiled) if not spoiled])
+
+
+def _grown(memories: Sequence[MemoryChange | None]) -> list[MemoryChange | None]:
+    """Hold what grew on the host against chance, over all cases together; of an accelerator the threshold has decided."""
+    p_values = iter(holm([each.p for each in memories if each and each.p is not None]))
+    return [each if each is None or each.p is None else replace(each, grew=bool(next(p_values) < LEVEL and each.grew)) for each in memories]
+
+
+def _both_ok(case: CaseVerdict) -> bool:
+    return case.verdict is Verdict.INCOMPARABLE and all(row and row["case.status"] == Status.OK for row in (case.base, case.new))
+
+
+def attention(case: CaseVerdict) -> tuple[int, float]:
+    """Return what sorts cases: the worst verdict first, and of one verdict that says there is a change the largest."""
+    changed = case.shown if case.verdict in (Verdict.SLOWER, Verdict.FASTER) else None
+    return list(Verdict).index(case.verdict), -abs(changed.change) if changed else 0.0
+
+
+def _case_verdict(
+    pair: Pair,
+    tests: Mapping[str, RankTest],
+    changes: Mapping[str, Change],
+    clean: bool,
+    memory: MemoryChange | None,
+    family: float,
+    sight: Sight,
+) -> tuple[CaseVerdict, Blind | None]:
+    """Return the verdict of a pair, and why a change that must be seen could not have been called, if so."""
+    threshold, sides = pair.thresholds.time, pair.sides
+    asked = sight.insist or pair.thresholds.must_see is not None
+    must_see = pair.thresholds.must_see or (max(sight.change, threshold) if sight.change else None)
+    untimed = _untimed(pair)
+    verdict, notes = Verdict.INCONCLUSIVE, [untimed or ""]
+    least = rounds = blind = None
+    if changes:
+        least = detectable(tests, family, threshold)
+        verdict, notes = together(changes), [_opposite(changes), _stands_on(changes), _spoiled(sides) if clean else ""]
+        if barred := _barred(pair, clean):
+            notes = [f"{barred}; the times alone would say {verdict}: {_remedy(pair)}"]
+            verdict = Verdict.INCONCLUSIVE
+            blind = Blind(pair.case, must_see, barred, _remedy(pair)) if must_see else None
+        elif verdict is Verdict.INCONCLUSIVE:
+            rounds = rounds_needed(tests, least_rounds(tests, family), threshold)
+            notes.append(_would_do(least, rounds, drifts_too_far(tests, threshold)))
+            if must_see and (least is None or least > must_see):
+                blind = blindness(pair.case, tests, least, family, must_see, sides)
+        if verdict is not Verdict.SAME:
+            notes.append(disturbances(sides))
+    elif must_see and all(each.rounds.median_s for each in sides):
+        blind = Blind(pair.case, must_see, str(untimed), "give it more to do")
+    regressed = ["time"] if verdict is Verdict.SLOWER else []
+    if memory and memory.grew:
+        notes.append(f"memory grew from {byte_count(memory.base_bytes)} to {byte_count(memory.new_bytes)}; by time {verdict}")
+        regressed.append("memory")
+        verdict = Verdict.SLOWER
+    return (
+        CaseVerdict(
+            pair.case,
+            verdict,
+            "; ".join(filter(None, notes)),
+            tuple(regressed),
+            pair.base.row,
+            pair.new.row,
+            changes,
+            memory,
+            least,
+            rounds,
+            pair.thresholds,
+            blind.why if blind else None,
+        ),
+        blind._replace(asked=asked) if blind else None,
+    )
+
+
+def _stands_on(changes: Mapping[str, Change]) -> str:
+    """Name the test that calls a case slower or faster where its median by ranks does not."""
+    called = together(changes)
+    if called not in (Verdict.SLOWER, Verdict.FASTER) or changes["median"].verdict is called:
+        return ""
+    by = next(name for name, each in changes.items() if each.verdict is called)
+    return f"by its {statistic_name(by)}; by its median {changes['median'].verdict}"
+
+
+def _spoiled(sides: Sequence[Entry]) -> str:
+    """Say how many rounds were unsteady or throttled, where that changes nothing."""
+    said = [
+        f"{sum(spoiled)} of {len(spoiled)} rounds in {side} {'was' if sum(spoiled) == 1 else 'were'} unsteady or throttled"
+        for side, each in zip(SIDES, sides, strict=True)
+        if any(spoiled := each.rounds.spoiled)
+    ]
+    return f"{' and '.join(said)}, and without the verdict is the same"
+
+
+def _untimed(pair: Pair) -> str | None:
+    """Say why the times of a pair can't be tested, if so."""
+    for side, entry in zip(SIDES, pair.sides, strict=True):
+        if not entry.rounds.median_s:
+            return f"{side} has values, not times, and values are not judged"
+        if min(entry.rounds.p10_s) <= 0:
+            return f"its time reads as zero in {side}; give it more to do"
+    return None
+
+
+def _barred(pair: Pair, clean: bool) -> str | None:
+    """Name what forbids a verdict, if anything does: ``unsteady in the new file``. ``clean``: its few spoiled rounds change nothing."""
+    marks = [
+        f"{mark} in {side}"
+        for flag, mark in _BARRING.items()
+        for side, entry in zip(SIDES, pair.sides, strict=True)
+        if entry.row[flag] and not (clean and flag != "flag.implausible" and _few_spoiled(entry))
+    ]
+    return ", ".join(filter(None, (*marks, pair.clocks))) or None
+
+
+def _remedy(pair: Pair) -> str:
+    if any(entry.row["flag.implausible"] for entry in pair.sides):
+        return "dlbench show says why"
+    if pair.clocks:
+        return "measure both in turn, with dlbench ab"
+    return "measure again on a quieter machine"
+
+
+def _opposite(changes: Mapping[str, Change]) -> str:
+    called = {name: each.verdict for name, each in changes.items() if each.verdict in (Verdict.SLOWER, Verdict.FASTER)}
+    if len(set(called.values())) < 2:
+        return ""
+    return ", ".join(f"{verdict} by its {statistic_name(name)}" for name, verdict in called.items())
+
+
+def _would_do(least: float | None, rounds: int | None, too_far: bool) -> str:
+    seen = "no change could have been called" if least is None else f"a change of {percent(least)} could have been called"
+    if too_far:
+        return f"{seen}; occasions alone may differ by more than the threshold: measure both sides in turn, with dlbench ab"
+    return f"{seen}; {'it lies at the threshold' if rounds is None else f'{rounds:,} rounds a side would probably decide it'}"

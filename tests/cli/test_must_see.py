@@ -1,0 +1,184 @@
+"""The change that a gate must be able to see: where it comes from, what it decides, and what is said where it could not be seen."""
+
+import contextlib
+import json
+import math
+import statistics
+from xml.etree import ElementTree
+
+import front_door
+import made_up
+import pytest
+from click.testing import CliRunner
+from front_door import Done
+
+from dlbench.cli.main import dlbench
+from dlbench.core.errors import DlbenchError
+
+TEN = (1.00, 1.01, 0.99, 1.02, 0.98, 1.005, 0.995, 1.015, 0.985, 1.001)
+WIDE = (0.7, 1.3, 0.8, 1.2, 0.9, 1.1, 1.0, 0.75, 1.25, 1.05)
+"""Ten rounds of which a change of 43 % could be called among two cases."""
+QUIET, NOISY = made_up.case("matmul", n=1), made_up.case("matmul", n=2)
+
+
+def rounds(case, seconds, factor=1.0, **fields):
+    return made_up.rounds_of(case, made_up.flat([factor * each for each in seconds]), **fields)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two files of identical code: one case is quiet, the other too noisy to show a quarter more."""
+    for name in ("base", "new"):
+        suites = [{"name": "quick"}, {"name": "strict", "thresholds": {"must_see": "25%"}}]
+        made_up.write(tmp_path / f"{name}.jsonl", [*rounds(QUIET, TEN), *rounds(NOISY, WIDE)], suites=suites)
+    return tmp_path
+
+
+def compare(folder, *arguments, files=("base.jsonl", "new.jsonl")):
+    with contextlib.chdir(folder):
+        result = CliRunner().invoke(dlbench, ["compare", *files, *arguments], standalone_mode=False)
+    if isinstance(result.exception, DlbenchError):
+        return Done(int(result.exception.exit_code), result.stdout, str(result.exception))
+    if result.exception:
+        raise result.exception
+    return Done(int(result.return_value), result.stdout, result.stderr)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        ((), 0, True),
+        (("--strict",), 4, True),
+        (("--must-see", "25"), 4, True),
+        (("--must-see", "25%"), 4, True),
+        (("--must-see", "0.25"), 4, True),
+        (("--must-see", "60%"), 0, False),
+        (("--must-see", "60%", "--strict"), 4, False),  # strict: an inconclusive case is 4, too
+        (("--threshold", "30%"), 0, False),
+    ],
+    ids=["plain", "strict", "number", "percent", "fraction", "larger", "larger-strict", "threshold"],
+)
+def test_what_could_not_have_been_called_is_told_and_decides_where_it_is_asked_for(folder, arguments, code, told):
+    done = compare(folder, *arguments)
+    assert (done.code, "could not have been called" in done.err) == (code, told), done.err
+
+
+def test_the_sentence_names_the_case_what_could_have_been_called_why_and_what_to_do(folder):
+    done = compare(folder, "--format", "json")
+    (note,) = [line for line in done.err.splitlines() if "could not have been called" in line]
+    noisy = next(row for row in json.loads(done.out) if row["compare.case"] == NOISY.id)
+    could = noisy["compare.detectable"]
+    why = f"a change of {100 * could:.1f} % could; its rounds differ by {100 * statistics.stdev(WIDE) / statistics.mean(WIDE):.1f} %"
+    needed = math.ceil(10 * (math.log1p(could) / math.log1p(0.25)) ** 2)
+    assert noisy["compare.unseen"] == why
+    assert note == (
+        f"note: a change of 25.0 % could not have been called in 1 of 2 cases: {NOISY.id} ({why}); "
+        f"{needed} rounds a side would probably do: --rounds {needed}"
+    )
+    quiet = next(row for row in json.loads(done.out) if row["compare.case"] == QUIET.id)
+    assert (quiet["compare.unseen"], quiet["compare.verdict"]) == (None, "same")
+    assert quiet["compare.detectable"] == pytest.approx(0.1)
+
+
+def test_the_suite_may_ask_for_it_for_all_and_for_a_workload(folder):
+    for number, thresholds in enumerate(({"must_see": "25%"}, {"matmul": {"must_see": 0.25}}, {"conv2d": {"must_see": 0.25}})):
+        for name in ("base", "new"):
+            path = folder / f"{name}{number}.jsonl"
+            made_up.write(path, [*rounds(QUIET, TEN), *rounds(NOISY, WIDE)], suites=[{"name": "quick", "thresholds": thresholds}])
+        done = compare(folder, files=(f"base{number}.jsonl", f"new{number}.jsonl"))
+        assert done.code == (4 if number < 2 else 0)
+        assert compare(folder, "--must-see", "60%", files=(f"base{number}.jsonl", f"new{number}.jsonl")).code == 0
+
+
+def test_where_no_case_could_have_shown_it_nothing_was_decided(folder):
+    for name in ("base", "new"):
+        made_up.write(folder / f"{name}-noisy.jsonl", rounds(NOISY, WIDE))
+    done = compare(folder, files=("base-noisy.jsonl", "new-noisy.jsonl"))
+    assert (done.code, done.out.splitlines()[-1]) == (4, "1 inconclusive; exit 4")
+    assert "could not have been called in 1 of 1 case" in done.err
+
+
+def test_what_is_held_back_counts_as_unseen(folder):
+    made_up.write(folder / "unsteady.jsonl", [*rounds(QUIET, TEN, steady=False), *rounds(NOISY, WIDE)])
+    done = compare(folder, "--must-see", "90%", files=("base.jsonl", "unsteady.jsonl"))
+    assert done.code == 4
+    assert f"a change of 90.0 % could not have been called in 1 of 2 cases: {QUIET.id} (unsteady in the new file); " in done.err
+
+
+def test_a_regression_and_a_failure_go_first(folder):
+    made_up.write(folder / "slower.jsonl", [*rounds(QUIET, TEN, 2), *rounds(NOISY, WIDE)])
+    assert compare(folder, "--must-see", "25%", files=("base.jsonl", "slower.jsonl")).code == 3
+    made_up.write(folder / "less.jsonl", rounds(NOISY, WIDE))
+    assert compare(folder, "--must-see", "25%", files=("base.jsonl", "less.jsonl")).code == 5
+
+
+def test_within_a_file_and_across_machines_only_where_it_is_given(tmp_path):
+    wide = made_up.case("matmul", n=2, dtype="bf16")
+    both = [*rounds(made_up.case("matmul", n=2, dtype="fp32"), WIDE), *rounds(wide, WIDE)]
+    suites = [{"name": "quick", "thresholds": {"must_see": "25%"}}]
+    made_up.write(tmp_path / "base.jsonl", both, suites=suites, environment={"machine_key": "one"})
+    made_up.write(tmp_path / "new.jsonl", both, suites=suites, environment={"machine_key": "other"})
+    for arguments, files in ((("--by", "dtype"), ("base.jsonl",)), (("--across-machines",), ("base.jsonl", "new.jsonl"))):
+        plain = compare(tmp_path, *arguments, files=files)
+        assert (plain.code, "could not have been called in" in plain.err) == (0, False)
+        given = compare(tmp_path, *arguments, "--must-see", "25%", files=files)
+        assert (given.code, "could not have been called in" in given.err) == (4, True)
+
+
+def test_machines_read_it_too(folder):
+    done = compare(folder, "--must-see", "25%", "--verdict", "verdict.json", "--junit", "junit.xml")
+    document = json.loads((folder / "verdict.json").read_text())
+    assert (document["verdict"], document["exit_code"]) == ("undecidable", 4)
+    (comparison,) = document["comparisons"]
+    assert comparison["powerless"] is None
+    assert (comparison["unseen"]["cases"], comparison["unseen"]["decisive"]) == ([NOISY.id], True)
+    assert comparison["unseen"]["sentence"] in done.err
+    error = ElementTree.parse(folder / "junit.xml").find(".//error")  # noqa: S314  # written just now
+    assert error is not None
+    assert error.attrib["message"] == comparison["unseen"]["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        ("0", "--must-see 0: '0' is not a fraction; write for example 5% or 0.05"),
+        ("-5%", "--must-see -5%: '-5%' is not a fraction; write for example 5% or 0.05"),
+        ("lots", "--must-see lots: 'lots' is not a fraction; write for example 5% or 0.05"),
+        ("", "--must-see : '' is not a fraction; write for example 5% or 0.05"),
+        ("5%", f"{QUIET.id}: a change of 5.0 % can't be called, as it is below the threshold of 10.0 %; give 10.0 % or more"),
+    ],
+    ids=["zero", "negative", "text", "empty", "below"],
+)
+def test_what_makes_no_sense_is_2_with_a_sentence(folder, value, sentence):
+    done = compare(folder, f"--must-see={value}")
+    assert (done.code, done.out, done.err) == (2, "", sentence)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            ("ab", "matmul", "--set", "n=64", "--must-see", "2%"),
+            "--must-see 2%: of matmul a change of 2.0 % can't be called, as it is below the threshold of 3.0 %; give 3.0 % or more",
+        ),
+        (
+            ("run", "mine.toml", "--gate"),
+            "mine.toml, thresholds: of noop a change of 6.0 % can't be called, as it is below the threshold of 10.0 %; give 10.0 % or more",
+        ),
+        (("run", "self", "--must-see", "25%"), "--must-see says what a baseline has to be able to show; give it with --gate"),
+        (("run", "self", "--gate", "--must-see", "much"), "--must-see much: 'much' is not a fraction; write for example 5% or 0.05"),
+    ],
+    ids=["ab", "gate", "without-gate", "text"],
+)
+def test_before_anything_is_measured(tmp_path, arguments, sentence):
+    front_door.suite(tmp_path, 'workload = "noop"', head='[thresholds]\nmust_see = "6%"\n')
+    done = front_door.dlbench(*arguments, cwd=tmp_path)
+    assert (done.code, done.err.strip()) == (2, f"dlbench: {sentence}")
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_suite_is_told_at_once_where_it_contradicts_itself(tmp_path):
+    front_door.suite(tmp_path, 'workload = "noop"', head='[thresholds]\ntime = "20%"\nmust_see = "15%"\n')
+    done = front_door.dlbench("list", "mine.toml", cwd=tmp_path)
+    sentence = "a change of 15.0 % can't be called, as it is below the threshold of 20.0 %; give 20.0 % or more"
+    assert (done.code, done.err.strip()) == (2, f"dlbench: mine.toml, thresholds: {sentence}")

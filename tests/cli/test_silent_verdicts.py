@@ -1,0 +1,216 @@
+"""Comparisons that once passed, or failed, without a reason: each by the made-up files that showed it."""
+
+import contextlib
+import json
+import random
+import re
+from dataclasses import replace
+
+import made_up
+import pytest
+from click.testing import CliRunner
+from front_door import ROOT, Done
+
+from dlbench.analysis.calibration import Calibration, Noise
+from dlbench.cli.main import dlbench
+from dlbench.core import units
+from dlbench.core.conditions import RoundState
+from dlbench.core.errors import DlbenchError
+from dlbench.core.model import Memory, Policy, Samples
+from dlbench.core.store import load
+
+TEN = (1.00, 1.01, 0.99, 1.02, 0.98, 1.005, 0.995, 1.015, 0.985, 1.001)
+WIDE = (1.0, 2.1, 0.6, 1.7, 0.8, 2.4, 0.7, 1.9, 1.1, 0.9)
+"""Rounds of which one is four times another."""
+
+
+def cases(count, factors=(), rounds=TEN, **fields):
+    """Rounds of so many cases, the first ones that many times as long."""
+    found = []
+    for n in range(count):
+        factor = factors[n] if n < len(factors) else 1.0
+        found += made_up.rounds_of(made_up.case("matmul", n=n), made_up.flat([factor * each for each in rounds]), **fields)
+    return found
+
+
+def compare(folder, *arguments, files=("base.jsonl", "new.jsonl")):
+    with contextlib.chdir(folder):
+        result = CliRunner().invoke(dlbench, ["compare", *files, *arguments], standalone_mode=False)
+    if isinstance(result.exception, DlbenchError):
+        return Done(int(result.exception.exit_code), result.stdout, str(result.exception))
+    assert not result.exception, result.exception
+    return Done(int(result.return_value), result.stdout, result.stderr)
+
+
+def files(folder, base, new, **options):
+    made_up.write(folder / "base.jsonl", base, **options)
+    made_up.write(folder / "new.jsonl", new, **options)
+
+
+def calibrated(folder, pooled, **of_cases):
+    calibration = Calibration("m", "", "", pooled, {f"matmul[n={name[1:]}]@cpu": each for name, each in of_cases.items()})
+    (folder / "m.json").write_text(json.dumps(calibration.to_json()))
+    return "--calibration", "m.json"
+
+
+@pytest.mark.parametrize(("count", "factor", "occasions"), [(14, 20, 2), (300, 5, 3)])
+def test_a_small_calibration_does_not_let_everything_pass(tmp_path, count, factor, occasions):
+    files(tmp_path, cases(count), cases(count, [factor] * count))
+    done = compare(tmp_path, *calibrated(tmp_path, Noise(occasions, 0.03, 0.03)))
+    assert (done.code, done.out.splitlines()[-1]) == (4, f"{count} inconclusive; exit 4")
+    assert f"note: a change of 25.0 % could not have been called in {count} of {count} cases: matmul[n=0]@cpu (" in done.err
+    assert "occasions alone differ by as much" in done.err
+    assert done.err.rstrip().endswith("measure both sides in turn, with dlbench ab")
+    assert compare(tmp_path).code == 3
+
+
+def test_a_case_that_was_seen_on_few_occasions_is_as_well_known_as_all_are(tmp_path):
+    files(tmp_path, cases(6), cases(6, [5]))
+    done = compare(tmp_path, *calibrated(tmp_path, Noise(8, 0.03, 0.03), n0=Noise(2, 0.031, 0.031)))
+    assert (done.code, done.out.splitlines()[-1]) == (3, "1 slower, 5 same; exit 3")
+
+
+def disturbed(rounds):
+    """The machine around rounds of which every other lost three quarters of a CPU."""
+    return [RoundState(number, 9.0, 0.0, 0.75 * (number % 2), {}, {}) for number in range(rounds)]
+
+
+def test_an_a_b_that_sees_nothing_does_not_pass(tmp_path):
+    chance = random.Random(5)
+    sides = []
+    for side, factors in (("a", ()), ("b", (1.15, 1.15))):
+        noisy = [chance.choice(WIDE) * each for each in TEN]
+        sides += [replace(each, side=side) for each in cases(4, factors, rounds=noisy)]
+    made_up.write(tmp_path / "ab.jsonl", sides, sides=made_up.TWO_SIDES, states=disturbed(10))
+    done = compare(tmp_path, "--by", "run", files=("ab.jsonl",))
+    assert (done.code, done.out.splitlines()[-1]) == (4, "4 inconclusive; exit 4")
+    (note,) = [line for line in done.err.splitlines() if "could not have been called" in line]
+    assert note.startswith("note: a change of 25.0 % could not have been called in 4 of 4 cases: matmul[n=0]@cpu (a change of ")
+    assert "the hypervisor took up to 0.75 CPUs' time in 5 of 10 rounds" in note
+    assert "; stop what else is at work, which dlbench doctor names; " in note
+    assert "rounds a side would probably do: --rounds " in note
+    assert all("the hypervisor took" in line for line in done.out.splitlines() if line.startswith("matmul"))
+
+
+def unsteady(measurements, *numbers):
+    return [
+        replace(each, samples=replace(each.samples, steady=False)) if each.samples and each.round in numbers else each
+        for each in measurements
+    ]
+
+
+def test_one_unsteady_round_of_twenty_silences_nothing(tmp_path):
+    files(tmp_path, cases(1, rounds=TEN * 2), unsteady(cases(1, [1.99], rounds=TEN * 2), 7))
+    done = compare(tmp_path, "--format", "json")
+    (row,) = json.loads(done.out)
+    assert (done.code, row["compare.verdict"]) == (3, "slower")
+    assert row["compare.note"] == "1 of 20 rounds in the new file was unsteady or throttled, and without the verdict is the same"
+
+
+def test_an_unsteady_round_that_decides_holds_the_verdict_back(tmp_path):
+    # Four rounds a side are as few as can say anything, and without one of them nothing can.
+    files(tmp_path, cases(1, rounds=TEN[:5]), unsteady(cases(1, [1.5], rounds=TEN[:5]), 0))
+    assert compare(tmp_path).code == 3  # five against four still say it
+    files(tmp_path / "four", cases(1, rounds=TEN[:4] * 2), unsteady(cases(1, [1.5], rounds=TEN[:4] * 2), 0, 1))
+    done = compare(tmp_path / "four")
+    assert (done.code, done.out.splitlines()[-1]) == (4, "1 inconclusive; exit 4")  # a quarter of the rounds is more than a fifth
+    assert "(unsteady in the new file); measure again on a quieter machine" in done.err
+
+
+def cut(measurements, blocks):
+    found = []
+    for each in measurements:
+        samples = each.samples
+        if isinstance(samples, Samples):
+            found.append(replace(each, samples=replace(samples, block_s=samples.block_s[:blocks])))
+    return found
+
+
+def test_the_reference_cut_to_three_blocks_is_not_slower_than_itself(tmp_path):
+    whole = load(ROOT / "results" / "reference" / "intel-xeon-processor" / "quick.jsonl").measurements
+    files(tmp_path, whole, cut(whole, 3))
+    assert "slower" not in compare(tmp_path).out
+    files(tmp_path / "turned", cut(whole, 3), whole)
+    assert "slower" not in compare(tmp_path / "turned").out
+
+
+def test_the_number_of_blocks_calls_no_identical_code_slower(tmp_path):
+    chance = random.Random(11)
+
+    def noisy(count, blocks):
+        return [
+            each
+            for n in range(count)
+            for each in made_up.rounds_of(
+                made_up.case("matmul", n=n), [[chance.lognormvariate(0, 0.05) for _ in range(blocks)] for _ in range(10)]
+            )
+        ]
+
+    files(tmp_path, noisy(100, 40), noisy(100, 12))
+    rows = json.loads(compare(tmp_path, "--threshold", "1%", "--format", "json").out)
+    assert [row["compare.verdict"] for row in rows if row["compare.verdict"] in ("slower", "faster")] == []
+    assert all(row["p10.p"] is not None for row in rows)
+    files(tmp_path / "few", noisy(100, 20), noisy(100, 3))
+    rows = json.loads(compare(tmp_path / "few", "--threshold", "1%", "--format", "json").out)
+    assert [row["compare.verdict"] for row in rows if row["compare.verdict"] in ("slower", "faster")] == []
+    assert all(row["p10.p"] is None for row in rows)
+
+
+def test_host_memory_that_is_apart_in_one_case_of_many_may_be_an_accident(tmp_path):
+    def grown(rounds, *sizes):
+        found = []
+        for n, mib in enumerate(sizes):
+            found += made_up.rounds_of(made_up.case("matmul", n=n), made_up.flat(TEN[:rounds]), memory=Memory(host_peak_bytes=mib << 20))
+        return found
+
+    # Four rounds against four are wholly apart in one of 35 cases, whatever is measured: of fourteen, that is none to call.
+    for rounds, code in ((4, 4), (10, 3)):
+        files(tmp_path / str(rounds), grown(rounds, *[100] * 14), grown(rounds, 130, *[100] * 13))
+        done = compare(tmp_path / str(rounds), "--threshold", "100%")
+        assert (done.code, "memory grew" in done.out) == (code, code == 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"isolation": "none"}, "isolation: fork against none"),
+        ({"isolation": "fork", "policy": Policy(round_s=0.05)}, "policy.round_s: 1.0 against 0.05"),
+        ({"isolation": "fork", "policy": Policy(warmup_s=0.01)}, "policy.warmup_s: default against 0.01"),
+    ],
+)
+def test_what_was_measured_in_another_way_is_not_compared(tmp_path, options, said):
+    made_up.write(tmp_path / "base.jsonl", cases(2), isolation="fork")
+    made_up.write(tmp_path / "new.jsonl", cases(2, [1.5, 1.5]), **options)
+    done = compare(tmp_path, "--format", "json")
+    assert {(row["compare.verdict"], row["compare.note"]) for row in json.loads(done.out)} == {("incomparable", said)}
+    assert done.code == 4
+
+
+def test_more_rounds_or_another_budget_are_no_other_way(tmp_path):
+    made_up.write(tmp_path / "base.jsonl", cases(2), isolation="fork")
+    made_up.write(tmp_path / "new.jsonl", cases(2), isolation="fork", policy=Policy(rounds=9, budget_s=60.0, target=0.5, timeout_s=9.0))
+    assert compare(tmp_path).out.endswith("2 same; exit 0\n")
+
+
+def test_another_version_of_dlbench_is_a_note(tmp_path):
+    made_up.write(tmp_path / "base.jsonl", cases(1), environment={"provenance": {"dlbench": "0.1.0"}})
+    made_up.write(tmp_path / "new.jsonl", cases(1), environment={"provenance": {"dlbench": "0.2.0"}})
+    done = compare(tmp_path)
+    assert done.code == 0
+    assert "note: base was measured by dlbench 0.1.0 and new by 0.2.0; measure both with one version to be sure" in done.err
+
+
+def test_the_times_that_are_shown_are_those_that_were_tested(tmp_path):
+    # All blocks of all rounds together have another p10 than the rounds have in the middle.
+    def rounds(factor, low):
+        levels = [factor * each for each in TEN[:-1]] + [low]
+        return made_up.rounds_of(
+            made_up.case("matmul", n=1), [[level] * 4 + [3 * spread] * 6 for level, spread in zip(levels, WIDE, strict=True)]
+        )
+
+    files(tmp_path, rounds(1.0, 1.0), rounds(1.3, 0.5))
+    (row,) = json.loads(compare(tmp_path, "--format", "json").out)
+    assert (row["compare.verdict"], row["compare.statistic"]) == ("slower", "p10")
+    assert row["base.p10_s"] * (1 + row["p10.change"]) == pytest.approx(row["new.p10_s"], rel=0.02)
+    cells = re.split("  +", next(line for line in compare(tmp_path).out.splitlines() if line.startswith("matmul")))
+    assert cells[1:4] == [units.seconds(row["base.p10_s"]), units.seconds(row["new.p10_s"]), f"{100 * row['p10.change']:+.1f} %"]
