@@ -283,7 +283,12 @@ def _print_summary(plan: Plan, outcomes: Sequence[Outcome], seconds: float) -> N
         print(f"  {each.name:<{width}}  {each.did}; left: {each.left or 'nothing'}")
 
 
+def listen() -> None:
+    """Take what a time limit from outside sends as Ctrl-C, and Ctrl-C even in a background job: it ends the command under way, too."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+
+
 if __name__ == "__main__":
-    # What a time limit from outside sends is Ctrl-C to the command under way, too.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    listen()
     sys.exit(main())
