@@ -100,7 +100,7 @@ class Planned:
     @property
     def policy(self) -> Policy:
         """The policy of the whole run."""
-        return policy_of(self.suites)
+        return policy_of(self.suites, self.signatures, [device.id for device in self.devices])
 
 
 def planned(
