@@ -3,14 +3,23 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 INSTALLED = $(VENV)/.installed
+FLOORS = $(VENV)-floors
+QUICK_HALF = tests/core tests/analysis tests/harness $(addprefix tests/cli/test_,list.py show.py devices_command.py missing_packages.py)
+TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
 
-.PHONY: run test check gpu clean
+.PHONY: run test floors check gpu clean
 
 run: $(INSTALLED)
 	$(BIN)/dlbench run
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal  # most tests wait for processes; more workers than two would crowd small machines
+
+# Every dependency at the oldest version that pyproject.toml allows, but torch, unless told: make floors TORCH=2.6.0
+floors:
+	$(PYTHON) -m venv --clear $(FLOORS)
+	$(FLOORS)/bin/python -m pip install --quiet --constraint floors.txt torch==$(TORCH) pytest hypothesis --editable '.[fast,parquet]'
+	$(FLOORS)/bin/python -m pytest $(QUICK_HALF)
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -27,4 +36,4 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(FLOORS) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,6 +1,7 @@
-"""How long ``dlbench run quick`` takes to its first complete table and to its end, and how much memory."""
+"""How long ``dlbench run quick`` takes to its first complete table and to the end of seven rounds, and how much memory."""
 
 import argparse
+import math
 import re
 import tempfile
 from collections.abc import Sequence
@@ -10,6 +11,8 @@ from benchmarks.alternate import python, report, watch
 from dlbench.core.units import byte_count
 
 FIRST_S, ALL_S, MEMORY_BYTES = 30.0, 180.0, 3 * 2**30
+ROUNDS = 7
+"""What is left of the budget buys more, which are not counted here."""
 _LINE = re.compile(r"round (\d+) of .*?, (\d+) cases? left: ")
 
 
@@ -27,17 +30,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         command = python("-m", "dlbench", "run", options.suite, "--device", "cpu", "-o", str(Path(folder) / "run.jsonl"))
         watched = watch(command, "stderr", note)
-    first_s = rounds[1][-1]
+    first_s, all_s = rounds[1][-1], rounds.get(ROUNDS, [math.inf])[-1]
     report(
         f"dlbench run {Path(options.suite).stem}, from starting the command",
         ("what", "measured", "target"),
         [
             (f"first table, {len(rounds[1])} cases", f"{first_s:.1f} s", f"{FIRST_S:.0f} s"),
-            (f"{len(rounds)} rounds", f"{watched.seconds:.1f} s", f"{ALL_S:.0f} s"),
+            (f"{ROUNDS} rounds", f"{all_s:.1f} s", f"{ALL_S:.0f} s"),
             ("memory, all processes, twice a second", byte_count(watched.peak_bytes), byte_count(MEMORY_BYTES)),
         ],
         "every row within its target",
-        first_s <= FIRST_S and watched.seconds <= ALL_S and watched.peak_bytes <= MEMORY_BYTES,
+        first_s <= FIRST_S and all_s <= ALL_S and watched.peak_bytes <= MEMORY_BYTES,
     )
 
 

@@ -1,5 +1,7 @@
 """Helpers of the tests live beside them: ``import front_door``."""
 
+import re
+import signal
 import sys
 from pathlib import Path
 
@@ -10,3 +12,16 @@ sys.path.insert(0, str(Path(__file__).parent))
 # How long an example takes says something of the machine, which may be busy, and nothing of the code.
 settings.register_profile("dlbench", deadline=None)
 settings.load_profile("dlbench")
+
+# A background job of a script starts with Ctrl-C ignored, and so would every process that a test interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name a parameter that is long or unprintable text by its first words, or as its argument where it has none; so always bytes.
+
+    All processes that share the tests have to call each by the same name, and bytes may hold the time of day.
+    """
+    if isinstance(val, str) and not re.fullmatch("[ -~]{1,40}", val):
+        return " ".join(re.findall(r"[\w.+-]+", val, re.ASCII)[:8])[:80] or argname
+    return argname if isinstance(val, bytes) else None

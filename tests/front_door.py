@@ -42,6 +42,15 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": os.pathsep.join(paths), "NO_COLOR": "1", **more}
 
 
+def without(folder: Path, *modules: str) -> dict[str, str]:
+    """Environment variables under which these modules can't be imported, as where they are not installed."""
+    hiding = folder / "hiding"
+    hiding.mkdir(exist_ok=True)
+    for name in modules:
+        (hiding / f"{name}.py").write_text(f"raise ModuleNotFoundError(\"No module named '{name}'\", name='{name}')\n")
+    return {"PYTHONPATH": f"{hiding}{os.pathsep}{environment()['PYTHONPATH']}"}
+
+
 def start(*arguments: str, cwd: Path, variables: Mapping[str, str] = MappingProxyType({}), **options: Any) -> subprocess.Popen[str]:
     """Start the command, with these environment variables on top, and leave it running."""
     return subprocess.Popen(

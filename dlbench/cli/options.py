@@ -17,12 +17,16 @@ from dlbench.harness.suite import Suite, load_all
 if TYPE_CHECKING:
     from dlbench.harness.devices import Device
 
+    _OfSeconds = click.ParamType[float]
+else:
+    _OfSeconds = click.ParamType  # can't be subscripted before click 8.4
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 Hello = Callable[[Sequence[str], Sequence[str]], Mapping[str, Any]]
 """Asks a measuring process, given plugins and workloads, what there is: see `dlbench.harness.worker.hello`."""
 
 
-class Duration(click.ParamType[float]):
+class Duration(_OfSeconds):
     """``90s``, ``1.5m`` and the like, as seconds."""
 
     name = "duration"
@@ -96,7 +100,7 @@ class Planned:
     @property
     def policy(self) -> Policy:
         """The policy of the whole run."""
-        return policy_of(self.suites)
+        return policy_of(self.suites, self.signatures, [device.id for device in self.devices])
 
 
 def planned(

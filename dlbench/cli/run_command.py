@@ -41,7 +41,7 @@ DEFAULT_SUITE = "quick"
 )
 @click.option("--gate", is_flag=True, help="As many rounds as a later comparison needs to be able to fail: ten or more.")
 @must_see_option("25%, and it takes --gate: as a baseline the run ends with 4 where it could not show that")
-@click.option("--resume", type=click.Path(path_type=Path), metavar="FILE", help="Go on with an interrupted run, as it was planned.")
+@click.option("--resume", type=click.Path(path_type=Path), metavar="FILE", help="Go on with a run as it was planned, or to more --rounds.")
 @click.option("--dry-run", is_flag=True, help="Only print what would be measured, and an estimate of the time.")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True, help="What to write to stdout.")
 def command(
@@ -78,9 +78,11 @@ def command(
     if must_see is not None and not gate:
         raise UsageError("--must-see says what a baseline has to be able to show; give it with --gate")
     given = parse_thresholds((), must_see)
-    others = (names, expression, settings, device_words, plugins, output, rounds, gate, seed is not None, isolation, dry_run)
+    others = (names, expression, settings, device_words, plugins, output, gate, seed is not None, isolation, dry_run)
     if resume and any(others):
-        raise UsageError("--resume goes on with what the file planned; beside it only --budget, --timeout and --format can be given")
+        raise UsageError(
+            "--resume goes on with what the file planned; beside it only --rounds, --budget, --timeout and --format can be given"
+        )
     changes = {"rounds": rounds, "max_rounds": rounds, "budget_s": budget, "timeout_s": timeout}
     place = Place.of_torchrun(os.environ)
     if resume and place:

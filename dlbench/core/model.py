@@ -220,7 +220,8 @@ class Policy:
     target: float = 0.02
     """Half-width of the median's interval, relative to it, at which more rounds are no longer worth it."""
     budget_s: float | None = None
-    """Time for the whole run: no round starts that would not fit, and what is left goes to the widest intervals."""
+    """Time for the whole run: no round starts that would not fit, and what is left goes to the widest intervals. In a suite it is the
+    time of one device, and counts once for each that takes part."""
     timeout_s: float = 60.0
     """Deadline of one case in one round, set-up included."""
     round_s: float = 1.0

@@ -6,13 +6,11 @@ measurement that was throttled and made again is there too, as discarded. A run 
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
-
-import orjson
 
 from dlbench.core.conditions import RoundState
 from dlbench.core.errors import OutputError, ResultFileError, UsageError
@@ -172,15 +170,30 @@ def _refuse_constant(name: str) -> None:
 _JSON = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
+def _decoded(line: bytes) -> Any:
+    return _JSON.decode(line.decode().removeprefix("\ufeff"))  # the mark that some editors put in front
+
+
+def _quick_decoder() -> Callable[[bytes], Any]:
+    """Return orjson's where there is one: four times as fast, and no condition for anything."""
+    try:
+        import orjson
+    except ImportError:
+        return _decoded
+    return orjson.loads
+
+
+_quickly_decoded = _quick_decoder()
+
+
 def _parsed(line: bytes) -> Record | None:
     try:
-        record = orjson.loads(line)
-    except ValueError:
-        # Half of a surrogate pair may stand in a file that dlbench wrote, and only the slower reader takes it.
         try:
-            record = _JSON.decode(line.decode().removeprefix("\ufeff"))  # the mark that some editors put in front
-        except (ValueError, RecursionError):
-            return None
+            record = _quickly_decoded(line)
+        except ValueError:
+            record = _decoded(line)  # half of a surrogate pair may stand in a file that dlbench wrote, and orjson refuses it
+    except (ValueError, RecursionError):
+        return None
     return record if isinstance(record, dict) else None
 
 

@@ -69,7 +69,7 @@ def check(suites: Sequence[Suite], signatures: Signatures) -> None:
 def count(suites: Sequence[Suite], devices: Sequence[str], *, include_absent: bool = True) -> int:
     """Return how many cases there are at most, by multiplication: one that two benches share counts twice."""
     return sum(
-        len(_resolved(bench.devices or suite.devices, devices, include_absent)) * math.prod(map(len, bench.axes.values()))
+        len(_resolved(suite, bench, devices, include_absent)) * math.prod(map(len, bench.axes.values()))
         for suite in suites
         for bench in suite.benches
     )
@@ -99,10 +99,17 @@ def plan(
     return _cases(suites, signatures, devices, only, include_absent)
 
 
-def policy_of(suites: Sequence[Suite]) -> Policy:
-    """Return the policy that all the suites agree on; where they differ, the default one holds for the whole run."""
+def policy_of(suites: Sequence[Suite], signatures: Signatures, devices: Sequence[str]) -> Policy:
+    """Return the policy that all the suites agree on; where they differ, the default one holds for the whole run.
+
+    A suite's budget is that of one device; the returned one is that of all that the suites' benches are measured on.
+    """
     policies = {suite.policy for suite in suites}
-    return policies.pop() if len(policies) == 1 else Policy()
+    policy = policies.pop() if len(policies) == 1 else Policy()
+    if policy.budget_s is None:
+        return policy
+    measured = {device for suite in suites for bench in suite.benches for device in _devices_of(suite, bench, signatures, devices, False)}
+    return replace(policy, budget_s=policy.budget_s * max(1, len(measured)))
 
 
 def estimate(policy: Policy, cases: int) -> float:
@@ -163,9 +170,7 @@ def _cases(
     planned = False
     for suite in suites:
         for bench in suite.benches:
-            where = _resolved(bench.devices or suite.devices, devices, include_absent)
-            if signatures[bench.workload].parameter("ranks"):
-                where = _first_of_each_kind(where)
+            where = _devices_of(suite, bench, signatures, devices, include_absent)
             grid = _Grid.of(suite.name, signatures[bench.workload], bench.axes, where)
             # Asking the few grids that can share a case instead of remembering every id: a million ids would take 150 MB.
             rivals = [each for each in earlier if each.overlaps(grid)]
@@ -213,8 +218,15 @@ def _checked(parameter: Parameter, value: Value, where: str) -> Value:
     return value if checked is None else checked
 
 
-def _resolved(wanted: Sequence[str], present: Sequence[str], include_absent: bool) -> tuple[str, ...]:
-    """Return the ids of the devices that a bench's own list means, in that order; all of them where it has no list."""
+def _devices_of(suite: Suite, bench: Bench, signatures: Signatures, present: Sequence[str], include_absent: bool) -> tuple[str, ...]:
+    """Return the ids of the devices in a bench's cases."""
+    found = _resolved(suite, bench, present, include_absent)
+    return _first_of_each_kind(found) if signatures[bench.workload].parameter("ranks") else found
+
+
+def _resolved(suite: Suite, bench: Bench, present: Sequence[str], include_absent: bool) -> tuple[str, ...]:
+    """Return the ids of the devices that a bench's own list, or its suite's, means, in that order; all of them where there is none."""
+    wanted = bench.devices or suite.devices
     if not wanted:
         return tuple(present)
     found: dict[str, None] = {}

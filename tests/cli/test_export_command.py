@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import os
 import re
 import subprocess
 import sys
@@ -117,12 +116,10 @@ def test_parquet_reads_back_as_the_table_with_its_types(mixed_file: Path) -> Non
 
 
 def test_parquet_without_pyarrow_is_a_sentence_with_the_remedy(run_file: Path) -> None:
-    (run_file.parent / "pyarrow.py").write_text("raise ImportError('not here')\n")
-    hidden = {"PYTHONPATH": f"{run_file.parent}{os.pathsep}{front_door.ROOT}"}
-    process = front_door.start("export", "run.jsonl", "--to", "parquet", "-o", "run.parquet", cwd=run_file.parent, variables=hidden)
-    out, err = process.communicate(timeout=60)
-    assert (process.returncode, out) == (2, "")
-    assert err == "dlbench: parquet needs the package pyarrow, which is not installed here; add it: pip install pyarrow\n"
+    hidden = front_door.without(run_file.parent, "pyarrow")
+    done = dlbench("export", "run.jsonl", "--to", "parquet", "-o", "run.parquet", cwd=run_file.parent, variables=hidden)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "dlbench: parquet needs the package pyarrow, which is not installed here; add it: pip install pyarrow\n"
     assert not (run_file.parent / "run.parquet").exists()
 
 

@@ -244,6 +244,27 @@ def test_a_budget_skips_what_it_cannot_pay_for_and_says_so(tmp_path):
     assert ended[-1] == ("skipped", "the budget of 1 s was spent before its turn; give a larger --budget")
 
 
+def test_the_budget_of_a_suite_pays_for_seven_rounds_on_each_device(tmp_path):
+    # Far more than these need, as nothing here may depend on how busy the machine is.
+    head = front_door.HASTY.replace("rounds = 2", "rounds = 7\nmax_rounds = 7\nbudget_s = 150")
+    suite = front_door.suite(tmp_path, 'workload = "noop"', head=head)
+    two = ("--plugin", PRETEND, "--device", "cpu", "--device", "pretend:0")
+    done = dlbench("run", suite, *two, "-o", "o.jsonl", cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert lines(tmp_path / "o.jsonl")[0]["policy"]["budget_s"] == 300
+    (pair,) = json.loads(dlbench("show", "o.jsonl", "--by", "device", "--format", "json", cwd=tmp_path).out)
+    assert (pair["base.rounds"], pair["other.rounds"], pair["ratio.reason"]) == (7, 7, None)
+    assert pair["ratio.ci_low"] <= pair["ratio.speedup"] <= pair["ratio.ci_high"]
+
+
+def test_a_budget_on_the_command_line_is_that_of_the_whole_run(tmp_path):
+    suite = front_door.suite(tmp_path, 'workload = "noop"', head="policy.budget_s = 150")
+    devices = ("--plugin", PRETEND, "--device", "cpu", "--device", "pretend")
+    done = dlbench("run", suite, *devices, "--rounds", "1", "--timeout", "1ms", "--budget", "1m", "-o", "o.jsonl", cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert lines(tmp_path / "o.jsonl")[0]["policy"]["budget_s"] == 60
+
+
 def test_set_device_and_expression_narrow_the_plan(tmp_path):
     arguments = ("matmul", "--set", "n=32", "--set", "dtype=fp32,fp64", "-k", "not (batch or m= or cold)", "--device", "cpu", "--dry-run")
     done = dlbench("run", *arguments, cwd=tmp_path)

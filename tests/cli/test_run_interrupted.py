@@ -80,6 +80,20 @@ def test_a_killed_run_leaves_no_process_and_resumes_to_the_same_cases(tmp_path):
     assert sorted(measured) == sorted((case, number) for case in expected for number in (0, 1))
 
 
+def test_a_run_goes_on_to_more_rounds(tmp_path):
+    suite, path = front_door.suite(tmp_path, 'workload = "noop"'), tmp_path / "o.jsonl"
+    assert dlbench("run", suite, "--device", "cpu", "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path).code == 0
+    before = path.read_bytes()
+    done = dlbench("run", "--resume", "o.jsonl", "--rounds", "3", "--budget", "10m", cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert path.read_bytes().startswith(before)
+    assert [each["round"] for each in measurements(path)] == [0, 1, 2]
+    after = path.read_bytes()
+    assert dlbench("run", "--resume", "o.jsonl", "--rounds", "2", cwd=tmp_path).code == 0
+    assert path.read_bytes().startswith(after)
+    assert len(measurements(path)) == 3
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_the_first_signal_ends_the_case_keeps_the_rest_and_says_how_to_go_on(tmp_path, number, code):
     process = stopped_in_the_waiting_case(tmp_path, "--seed", "2")

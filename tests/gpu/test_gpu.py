@@ -1,12 +1,17 @@
-"""What only a machine with an accelerator can show. ``make gpu`` runs these first."""
+"""What only a machine with an accelerator can show, the most important first. ``make gpu`` runs these, in three minutes at most.
+
+Starting torch and CUDA takes a process five to ten seconds, so most of these read one and the same run.
+"""
 
 import json
 import re
 import warnings
+from dataclasses import dataclass
+from typing import Any
 
 import front_door
 import pytest
-from front_door import PLUGINS, dlbench, lines, measurements
+from front_door import PLUGINS, Done, dlbench, lines, measurements
 
 from dlbench.harness import nvml
 from dlbench.harness.runner import ask_hello
@@ -15,30 +20,27 @@ pytestmark = pytest.mark.gpu
 
 CARD = str(PLUGINS / "card.py")
 DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "amp_bf16", "amp_fp16")
-# The first case of a process also loads CUDA's libraries, from a cold disk perhaps.
-HEAD = front_door.HASTY.replace("timeout_s = 20", "timeout_s = 100")
+# A warm-up in which a card leaves its idle clock. The first case of a process also loads CUDA's libraries, from a cold disk perhaps.
+HEAD = """
+[policy]
+rounds = 1
+round_s = 0.05
+warmup_s = 0.3
+max_warmup_s = 1.5
+timeout_s = 100
+"""
 
 
 @pytest.fixture(scope="module")
-def accelerator(tmp_path_factory):
-    """The first accelerator, as ``dlbench devices`` describes it."""
+def accelerator():
+    """The id of the first accelerator."""
     import torch
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an old driver is announced by a warning, and is no accelerator
         if not torch.accelerator.is_available():
             pytest.skip("this machine has no accelerator that torch can use")
-    done = dlbench("devices", "--format", "json", cwd=tmp_path_factory.mktemp("devices"))
-    assert done.code == 0, done.err
-    return next(device for device in json.loads(done.out)["devices"] if device["kind"] != "cpu")
-
-
-@pytest.fixture
-def cuda(accelerator):
-    """The same, where it is an NVIDIA card."""
-    if accelerator["vendor"] != "nvidia":
-        pytest.skip(f"{accelerator['id']} is no NVIDIA card")
-    return accelerator
+    return f"{torch.accelerator.current_accelerator().type}:0"
 
 
 def run(folder, benches, *arguments):
@@ -46,52 +48,122 @@ def run(folder, benches, *arguments):
     return dlbench("run", front_door.suite(folder, *benches, head=HEAD), "--plugin", CARD, "-o", "out.jsonl", *arguments, cwd=folder)
 
 
-def test_every_null_of_the_device_has_a_reason(accelerator):
-    assert accelerator["name"]
-    assert accelerator["memory_bytes"] > 0
-    assert [field for field in nvml.FACTS if accelerator[field] is None and not accelerator["reasons"].get(field)] == []
+@dataclass(frozen=True)
+class Measured:
+    """The run that most tests read."""
 
+    done: Done
+    device: dict[str, Any]
+    """The accelerator, as the header describes it."""
+    found: list[dict[str, Any]]
+    """The measurements."""
+    rounds: list[dict[str, Any]]
+    rows: list[dict[str, Any]]
+    """What ``show`` makes of it."""
+    pairs: list[dict[str, Any]]
+    """And ``show --by device``."""
 
-def test_nvml_finds_by_uuid_the_card_that_torch_means(cuda):
-    if cuda["mig"]:
-        pytest.skip("a MIG instance has another name and memory than its card")
-    pynvml = pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
-    torch_says = next(device for device in ask_hello()["devices"] if device["id"] == cuda["id"])
-    with nvml.session(pynvml) as session:
-        handle = session.find(nvml.Address(uuid=torch_says["uuid"]))
-        name, total = pynvml.nvmlDeviceGetName(handle), pynvml.nvmlDeviceGetMemoryInfo(handle).total
-    assert (name.decode() if isinstance(name, bytes) else name) == torch_says["name"]
-    assert total == pytest.approx(torch_says["memory_bytes"], rel=0.05)  # the driver keeps a little to itself
+    def rows_of(self, words: str) -> list[dict[str, Any]]:
+        """The accelerator's rows whose id begins so."""
+        return [row for row in self.rows if row["case.id"].startswith(words) and row["case.device"] == self.device["id"]]
 
 
 @pytest.fixture(scope="module")
-def checked(accelerator, tmp_path_factory):
-    """The measurements of one run over every precision and real step, and the rows that ``show`` makes of them."""
-    folder = tmp_path_factory.mktemp("checked")
-    every = f"axes.dtype = {json.dumps(DTYPES)}"
+def measured(accelerator, tmp_path_factory):
+    """One product on both devices, and on the accelerator every precision, real steps, and kernels of known length."""
+    folder = tmp_path_factory.mktemp("measured")
+    there, every = f'devices = ["{accelerator}"]', f"axes.dtype = {json.dumps(DTYPES)}"
     benches = [
-        f'workload = "matmul"\naxes.n = 1024\n{every}',
-        f'workload = "difference"\naxes.name = ["matmul", "conv2d"]\n{every}',
-        'workload = "difference"\naxes.name = ["infer_step", "train_step"]\naxes.dtype = ["fp64", "fp32"]',
+        'workload = "matmul"\naxes.n = 512',
+        f'workload = "matmul"\naxes.n = 1024\n{every}\n{there}',
+        f'workload = "difference"\naxes.name = ["matmul", "conv2d"]\n{every}\n{there}',
+        f'workload = "difference"\naxes.name = ["infer_step", "train_step"]\naxes.dtype = ["fp64", "fp32"]\n{there}',
+        'workload = "spins"\naxes.cycles = [20000, 2000000]\ndevices = ["cuda"]',
+        'workload = "waits_for_python"\ndevices = ["cuda"]',
     ]
-    done = run(folder, benches, "--device", accelerator["id"], "--rounds", "1")
+    done = run(folder, benches, "--device", "cpu", "--device", accelerator)
     assert done.code in (0, 5), done.err
-    shown = dlbench("show", "out.jsonl", "--format", "json", cwd=folder)
-    assert shown.code == 0, shown.err
-    return measurements(folder / "out.jsonl"), [row for row in json.loads(shown.out) if row["case.workload"] == "matmul"]
+    shown = [dlbench("show", "out.jsonl", *more, "--format", "json", cwd=folder) for more in ((), ("--by", "device"))]
+    assert [each.code for each in shown] == [0, 0], shown[0].err + shown[1].err
+    path = folder / "out.jsonl"
+    header, *others = lines(path)
+    return Measured(
+        done,
+        next(device for device in header["devices"] if device["id"] == accelerator),
+        measurements(path),
+        [line for line in others if line["kind"] == "round"],
+        *(json.loads(each.out) for each in shown),
+    )
 
 
-def test_every_precision_runs_or_says_why_not(checked):
-    _, rows = checked
+@pytest.fixture
+def cuda(measured):
+    """The same run, where it was on an NVIDIA card."""
+    if measured.device["vendor"] != "nvidia":
+        pytest.skip(f"{measured.device['id']} is no NVIDIA card")
+    return measured
+
+
+@pytest.fixture
+def driver(cuda):
+    """The module that asks the card's driver, where it is installed."""
+    return pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
+
+
+def test_a_run_on_both_prints_who_wins(measured):
+    assert re.search(rf"{re.escape(measured.device['name'])}.* ×", measured.done.out)
+    assert "The same case on both sides" in measured.done.out
+    (pair,) = measured.pairs
+    assert (pair["base.device"], pair["other.device"]) == ("cpu", measured.device["id"])
+    assert pair["ratio.speedup"] > 0
+
+
+def test_every_precision_runs_or_says_why_not(measured):
+    rows = measured.rows_of("matmul[n=1024")
     assert {row["case.dtype"] for row in rows} == set(DTYPES)
     assert {row["case.status"] for row in rows} <= {"ok", "unsupported"}, [row["case.reason"] for row in rows]
     assert all(row["case.reason"] for row in rows if row["case.status"] == "unsupported")
     assert next(row for row in rows if row["case.dtype"] == "fp32")["case.status"] == "ok"
 
 
-def test_peaks_and_copies_are_measured(checked):
-    _, rows = checked
-    for row in (row for row in rows if row["case.status"] == "ok"):
+# Root mean square of what rounding the operands to that precision leaves; fp32 lies a factor of ten below TF32's least.
+TOLERANCES = {"fp64": 1e-12, "fp32": 2e-5, "tf32": 2e-3, "bf16": 1e-2, "fp16": 2e-3, "amp_bf16": 1e-2, "amp_fp16": 2e-3}
+
+
+def errors(measured, *names):
+    cases = [each for each in measured.found if each["case"]["workload"] == "difference" and each["case"]["params"]["name"] in names]
+    assert {each["status"] for each in cases} <= {"ok", "unsupported"}, [each.get("reason") for each in cases]
+    return {tuple(each["case"]["params"].values()): each["values"]["error"] for each in cases if "values" in each}
+
+
+def test_products_and_convolutions_agree_with_the_cpu_in_fp64(measured):
+    found = errors(measured, "matmul", "conv2d")
+    assert found
+    assert {case: error for case, error in found.items() if error > TOLERANCES[case[1]]} == {}
+
+
+def test_tf32_is_in_force_where_it_is_asked_for(measured):
+    found = {name: error for (name, dtype), error in errors(measured, "matmul", "conv2d").items() if dtype == "tf32"}
+    if not found:
+        pytest.skip("this device has no TF32")
+    assert {name: error for name, error in found.items() if error < 5e-5} == {}
+
+
+def test_steps_agree_with_the_cpu_in_fp64(measured):
+    found = errors(measured, "infer_step", "train_step")
+    assert {case: error for case, error in found.items() if error > {"fp64": 1e-9, "fp32": 1e-3}[case[1]]} == {}
+
+
+def test_every_precision_passes_its_spot_checks_and_no_peak(measured):
+    for row in (row for row in measured.rows_of("matmul[n=1024") if row["case.status"] == "ok"):
+        assert row["check.follows_input"] is True
+        assert row["check.error"] is None or row["check.error"] < row["check.tolerance"] / 2, row["case.dtype"]
+        assert row["flag.implausible"] is False, row["flag.implausible_reason"]
+        assert row["rate.peak_fraction"] is None or 0 < row["rate.peak_fraction"] < 1.25
+
+
+def test_peaks_and_copies_are_measured(measured):
+    for row in (row for row in measured.rows_of("matmul[n=1024") if row["case.status"] == "ok"):
         assert row["transfer.h2d_bytes"] == 2 * row["transfer.d2h_bytes"] or row["case.dtype"].startswith("amp_")
         assert 0 < row["transfer.h2d_bytes_per_s"] < 1e12
         assert 0 < row["transfer.d2h_bytes_per_s"] < 1e12
@@ -102,88 +174,37 @@ def test_peaks_and_copies_are_measured(checked):
             assert row["transfer.h2d_bytes"] <= row["memory.peak_bytes"] <= row["memory.reserved_bytes"]
 
 
-def test_every_precision_passes_its_spot_checks_and_no_peak(checked):
-    _, rows = checked
-    for row in (row for row in rows if row["case.status"] == "ok"):
-        assert row["check.follows_input"] is True
-        assert row["check.error"] is None or row["check.error"] < row["check.tolerance"] / 2, row["case.dtype"]
-        assert row["flag.implausible"] is False, row["flag.implausible_reason"]
-        assert row["rate.peak_fraction"] is None or 0 < row["rate.peak_fraction"] < 1.25
+def test_device_time_is_that_of_the_kernel_alone(cuda):
+    short, long, waiting = (
+        row for words in ("spins[cycles=20000]", "spins[cycles=2000000]", "waits_for_python") for row in cuda.rows_of(words)
+    )
+    # Both in one process; a factor of two is left to the clock, which may move between them.
+    assert 50 < long["time.device_s"] / short["time.device_s"] < 200
+    assert long["time.launch_bound"] == pytest.approx(1, rel=0.25)  # a kernel of a millisecond hides its launch
+    assert waiting["time.launch_bound"] > 5  # one of a microsecond, launched twenty thousand times a second, does not
 
 
-# Root mean square of what rounding the operands to that precision leaves; fp32 lies a factor of ten below TF32's least.
-TOLERANCES = {"fp64": 1e-12, "fp32": 2e-5, "tf32": 2e-3, "bf16": 1e-2, "fp16": 2e-3, "amp_bf16": 1e-2, "amp_fp16": 2e-3}
+def test_every_null_of_the_device_has_a_reason(measured):
+    device = measured.device
+    assert device["name"]
+    assert device["memory_bytes"] > 0
+    assert [field for field in nvml.FACTS if device[field] is None and not device["reasons"].get(field)] == []
 
 
-def errors(checked, *names):
-    found, _ = checked
-    cases = [each for each in found if each["case"]["workload"] == "difference" and each["case"]["params"]["name"] in names]
-    assert {each["status"] for each in cases} <= {"ok", "unsupported"}, [each.get("reason") for each in cases]
-    return {tuple(each["case"]["params"].values()): each["values"]["error"] for each in cases if "values" in each}
-
-
-def test_products_and_convolutions_agree_with_the_cpu_in_fp64(checked):
-    found = errors(checked, "matmul", "conv2d")
-    assert found
-    assert {case: error for case, error in found.items() if error > TOLERANCES[case[1]]} == {}
-
-
-def test_tf32_is_in_force_where_it_is_asked_for(checked):
-    found = {name: error for (name, dtype), error in errors(checked, "matmul", "conv2d").items() if dtype == "tf32"}
-    if not found:
-        pytest.skip("this device has no TF32")
-    assert {name: error for name, error in found.items() if error < 5e-5} == {}
-
-
-def test_steps_agree_with_the_cpu_in_fp64(checked):
-    found = errors(checked, "infer_step", "train_step")
-    assert {case: error for case, error in found.items() if error > {"fp64": 1e-9, "fp32": 1e-3}[case[1]]} == {}
-
-
-def test_device_time_is_that_of_the_kernel_alone(cuda, tmp_path):
-    done = run(tmp_path, ['workload = "spins"\naxes.cycles = [20000, 2000000]', 'workload = "matmul"\naxes.n = 64'], "--device", cuda["id"])
-    assert done.code == 0, done.err
-    rows = json.loads(dlbench("show", "out.jsonl", "--format", "json", cwd=tmp_path).out)
-    short, long, product = (next(row for row in rows if word in row["case.id"]) for word in ("=20000]", "=2000000]", "matmul"))
-    assert long["time.device_s"] / short["time.device_s"] == pytest.approx(100, rel=0.2)  # the clock may move between the two
-    assert long["time.launch_bound"] == pytest.approx(1, abs=0.02)  # a kernel of a millisecond hides its launch
-    assert product["time.launch_bound"] > 1  # one of a few microseconds does not
-
-
-def test_every_case_and_round_tells_what_held_the_card_back(cuda, tmp_path):
-    done = run(tmp_path, ['workload = "matmul"\naxes.n = 2048'], "--device", cuda["id"])
-    assert done.code == 0, done.err
-    path = tmp_path / "out.jsonl"
-    assert all(each["throttling"]["tries"] >= 1 and "reasons" in each["throttling"] for each in measurements(path))
-    rounds = [line for line in lines(path) if line["kind"] == "round"]
-    assert [each["round"] for each in rounds] == [0, 1]
-    for each in rounds:
-        assert each["after"]["accelerators"][cuda["id"]]["clock_sm_hz"] > 0
-        assert each["before"]["accelerators"][cuda["id"]]["temperature_c"] > 0
-    (row,) = json.loads(dlbench("show", "out.jsonl", "--format", "json", cwd=tmp_path).out)
-    assert row["flag.throttled"] is not None
-    assert row["flag.power_capped"] is not None
-
-
-def test_doctor_looks_at_the_card(cuda, tmp_path):
-    done = dlbench("doctor", "--device", cuda["id"], "--rounds", "1", "--format", "json", cwd=tmp_path)
-    assert done.code in (0, 4), done.err
-    checks = {row["doctor.check"]: row["doctor.found"] for row in json.loads(done.out) if row["doctor.device"] == cuda["id"]}
-    assert {"processes", "temperature", "clocks", "throttling", "same code"} <= checks.keys()
-    assert "°C" in checks["temperature"]
-
-
-@pytest.fixture
-def troubled(cuda, tmp_path):
+@pytest.fixture(scope="module")
+def troubled(measured, tmp_path_factory):
     """The measurements, in their order, of a run that runs out of memory and, later, breaks its process."""
+    if measured.device["vendor"] != "nvidia":
+        pytest.skip(f"{measured.device['id']} is no NVIDIA card")
+    folder = tmp_path_factory.mktemp("troubled")
     benches = [
         'workload = "takes_most"\naxes.number = [1, 2, 3, 4, 5, 6]',
         'workload = "runs_out_of_memory"',
         'workload = "reads_out_of_bounds"',
     ]
-    done = run(tmp_path, benches, "--device", cuda["id"], "--rounds", "1", "--seed", "8")
+    done = run(folder, benches, "--device", measured.device["id"], "--seed", "8")
     assert done.code == 5, done.err
-    return measurements(tmp_path / "out.jsonl")
+    return measurements(folder / "out.jsonl")
 
 
 def test_out_of_memory_and_a_broken_process_are_rows_and_the_next_case_runs(troubled, cuda):
@@ -198,15 +219,37 @@ def test_out_of_memory_and_a_broken_process_are_rows_and_the_next_case_runs(trou
     assert len(set(pids[broken + 1 :])) == 1
     assert pids[0] != pids[-1]
     # What ran out had kept most of the card, and the case behind it needs most of the card.
-    assert troubled[out_of_memory + 1]["memory"]["peak_bytes"] > cuda["memory_bytes"] // 2
+    assert troubled[out_of_memory + 1]["memory"]["peak_bytes"] > cuda.device["memory_bytes"] // 2
 
 
-def test_a_run_on_both_prints_who_wins(accelerator, tmp_path):
-    done = run(tmp_path, ['workload = "matmul"\naxes.n = 512'], "--device", "cpu", "--device", accelerator["id"])
-    assert done.code == 0, done.err
-    assert re.search(rf"{re.escape(accelerator['name'])}.* ×", done.out)
-    assert "The same case on both sides" in done.out
-    paired = dlbench("show", "out.jsonl", "--by", "device", "--format", "json", cwd=tmp_path)
-    (pair,) = json.loads(paired.out)
-    assert (pair["base.device"], pair["other.device"]) == ("cpu", accelerator["id"])
-    assert pair["ratio.speedup"] > 0
+def test_every_case_and_round_tells_what_held_the_card_back(cuda, driver):
+    name = cuda.device["id"]
+    ok = [each for each in cuda.found if each["status"] == "ok" and each["case"]["device"] == name]
+    assert ok
+    assert all(each["throttling"]["tries"] >= 1 and "reasons" in each["throttling"] for each in ok)
+    assert [each["round"] for each in cuda.rounds] == [0]
+    for each in cuda.rounds:
+        assert each["after"]["accelerators"][name]["clock_sm_hz"] > 0
+        assert each["before"]["accelerators"][name]["temperature_c"] > 0
+    for row in cuda.rows_of("matmul[n=1024,dtype=fp32]"):
+        assert row["flag.throttled"] is not None
+        assert row["flag.power_capped"] is not None
+
+
+def test_doctor_looks_at_the_card(cuda, driver, tmp_path):
+    done = dlbench("doctor", "--device", cuda.device["id"], "--rounds", "1", "--format", "json", cwd=tmp_path)
+    assert done.code in (0, 4), done.err
+    checks = {row["doctor.check"]: row["doctor.found"] for row in json.loads(done.out) if row["doctor.device"] == cuda.device["id"]}
+    assert {"processes", "temperature", "clocks", "throttling", "same code"} <= checks.keys()
+    assert "°C" in checks["temperature"]
+
+
+def test_nvml_finds_by_uuid_the_card_that_torch_means(cuda, driver):
+    if cuda.device["mig"]:
+        pytest.skip("a MIG instance has another name and memory than its card")
+    torch_says = next(device for device in ask_hello()["devices"] if device["id"] == cuda.device["id"])
+    with nvml.session(driver) as session:
+        handle = session.find(nvml.Address(uuid=torch_says["uuid"]))
+        name, total = driver.nvmlDeviceGetName(handle), driver.nvmlDeviceGetMemoryInfo(handle).total
+    assert (name.decode() if isinstance(name, bytes) else name) == torch_says["name"]
+    assert total == pytest.approx(torch_says["memory_bytes"], rel=0.05)  # the driver keeps a little to itself

@@ -30,6 +30,7 @@ SIGNATURES = {
         Signature("train_step", "Train.", (Parameter("model", "text", True, choices=("alexnet", "vgg16")), DTYPE)),
         Signature("spin", "Wait.", (Parameter("seconds", "number", required=False, default=0.001, minimum=0),)),
         Signature("noop", "Nothing.", ()),
+        Signature("together", "Compute as ranks.", (Parameter("ranks", "integer", required=True, minimum=1),)),
     )
 }
 
@@ -182,7 +183,7 @@ def test_a_wrong_setting_is_one_sentence(settings, sentence):
     ("bench", "sentence"),
     [
         (Bench("matmull", {}), "s.toml, bench 2: no workload is called 'matmull'; did you mean 'matmul'?"),
-        (Bench("x", {}), "s.toml, bench 2: no workload is called 'x'; valid: matmul, noop, spin, train_step"),
+        (Bench("x", {}), "s.toml, bench 2: no workload is called 'x'; valid: matmul, noop, spin, together, train_step"),
         (Bench("train_step", {"modl": ("alexnet",)}), "s.toml, bench 2 (train_step): no parameter is called 'modl'; did you mean 'model'?"),
         (Bench("noop", {"n": (1,)}), "s.toml, bench 2 (noop): no parameter is called 'n'"),
         (Bench("matmul", {"m": (1,)}), "s.toml, bench 2 (matmul): 'n' has no default; add axes.n, a positive integer"),
@@ -245,8 +246,27 @@ def test_the_workloads_of_suites_are_named_once():
 
 def test_the_policy_of_a_run_is_what_its_suites_agree_on():
     brief = Suite("a", "", (Bench("noop", {}),), policy=Policy(round_s=0.3))
-    assert planning.policy_of([brief]) == planning.policy_of([brief, brief]) == Policy(round_s=0.3)
-    assert planning.policy_of([brief, suite(Bench("noop", {}))]) == Policy()
+    assert policy_of(brief) == policy_of(brief, brief) == Policy(round_s=0.3)
+    assert policy_of(brief, suite(Bench("noop", {}))) == Policy()
+
+
+def policy_of(*suites, devices=("cpu",)):
+    return planning.policy_of(suites, SIGNATURES, devices)
+
+
+@pytest.mark.parametrize(
+    ("benches", "named", "expected_s"),
+    [
+        pytest.param([Bench("noop", {})], (), 240.0, id="each device"),
+        pytest.param([Bench("noop", {})], ("cuda", "xpu"), 180.0, id="those of them that the suite names"),
+        pytest.param([Bench("noop", {}), Bench("matmul", {"n": (8,)}, ("cuda:1",))], ("cpu",), 120.0, id="those of all benches"),
+        pytest.param([Bench("together", {"ranks": (2,)})], (), 120.0, id="one of those that compute together"),
+        pytest.param([Bench("noop", {})], ("xpu",), 60.0, id="none of them here"),
+    ],
+)
+def test_the_budget_of_a_suite_is_that_of_each_device_that_takes_part(benches, named, expected_s):
+    brief = Suite("a", "", tuple(benches), named, policy=Policy(budget_s=60))
+    assert policy_of(brief, devices=["cpu", "cuda:0", "cuda:1", "cuda:2"]) == Policy(budget_s=expected_s)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Workloads that check an accelerator, and that bring a CUDA card into trouble."""
 
 import os
+import time
 from typing import Literal
 
 import torch
@@ -37,6 +38,19 @@ def difference(device: torch.device, *, name: Literal["matmul", "conv2d", "infer
 def spins(device: torch.device, *, cycles: int) -> Work:
     """Keep the device busy for so many cycles of its clock."""
     return Work(call=lambda: torch.cuda._sleep(cycles))
+
+
+@workload()
+def waits_for_python(device: torch.device) -> Work:
+    """Keep the host busy for 50 microseconds a call, and the device for one."""
+
+    def call():
+        end = time.perf_counter() + 5e-5
+        while time.perf_counter() < end:
+            pass
+        torch.cuda._sleep(1000)
+
+    return Work(call=call)
 
 
 def most_of(device):

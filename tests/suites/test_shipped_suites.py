@@ -46,7 +46,7 @@ def test_no_suite_plans_a_case_twice_but_full(name, planned):
     assert name == "full" or len(planned(name)) == planning.count([load(name)], ["cpu"])
 
 
-def test_quick_holds_real_models_and_ends_in_three_minutes(planned):
+def test_quick_holds_real_models_and_ends_in_three_minutes_a_device(planned, signatures):
     cases = planned("quick")
     assert len(cases) == 14
     assert values(cases, "train_step", "model") == {"alexnet", "resnet18"}
@@ -55,7 +55,8 @@ def test_quick_holds_real_models_and_ends_in_three_minutes(planned):
     assert any("m" in case.params for case in cases if case.workload == "matmul")
     assert any(case.workload == "conv2d" for case in cases)
     policy = load("quick").policy
-    assert policy.budget_s == 150
+    assert policy.budget_s == 180
+    assert planning.policy_of([load("quick")], signatures, ["cpu", "cuda:0"]).budget_s == 360
     assert planning.estimate(Policy(rounds=1, max_rounds=1, round_s=policy.round_s), len(cases)) <= 22
 
 
