@@ -1,0 +1,73 @@
+"""What dlbench asks of torch for each kind of device, with made-up parts of torch where this machine has no such device."""
+
+import pytest
+import torch
+
+from dlbench.harness.backend import Cuda
+
+DEVICE = torch.device("cuda", 0)
+MIB = 1 << 20
+
+
+class Allocator:
+    """torch's allocator of device memory as far as its peaks go, and a cuBLAS that keeps a workspace from its first product on."""
+
+    WORKSPACE = 32 * MIB
+
+    def __init__(self):
+        self.allocated = self.reserved = self.peak = self.workspace = 0
+
+    def take(self, size):
+        self.allocated += size
+        self.reserved = max(self.reserved, self.allocated)
+        self.peak = max(self.peak, self.allocated)
+
+    def product(self, size):
+        if not self.workspace:
+            self.workspace = self.WORKSPACE
+            self.take(self.workspace)
+        self.convolution(size)
+
+    def convolution(self, size):
+        self.take(size)
+        self.allocated -= size
+
+    def clear_workspaces(self):
+        self.allocated -= self.workspace
+        self.workspace = 0
+
+    def empty_cache(self):
+        self.reserved = self.allocated
+
+    def reset_peak_memory_stats(self, device):
+        self.peak = self.allocated
+
+
+@pytest.fixture
+def allocator(monkeypatch):
+    made = Allocator()
+    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", made.clear_workspaces, raising=False)
+    monkeypatch.setattr(torch.cuda, "empty_cache", made.empty_cache)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", made.reset_peak_memory_stats)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: made.peak)
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: made.reserved)
+    return made
+
+
+def test_a_case_does_not_hold_the_workspace_that_an_earlier_one_left(allocator):
+    backend = Cuda()
+    allocator.product(100 * MIB)
+    backend.reset_peak(DEVICE)
+    allocator.convolution(5 * MIB)
+    peak = backend.peak(DEVICE)
+    assert (peak.peak_bytes, peak.reserved_bytes) == (5 * MIB, 5 * MIB)
+    backend.reset_peak(DEVICE)
+    allocator.product(5 * MIB)
+    assert backend.peak(DEVICE).peak_bytes == 37 * MIB  # its own counts
+
+
+def test_a_torch_that_cannot_clear_workspaces_still_empties_its_cache(allocator, monkeypatch):
+    monkeypatch.delattr(torch._C, "_cuda_clearCublasWorkspaces")
+    allocator.convolution(100 * MIB)
+    Cuda().reset_peak(DEVICE)
+    assert Cuda().peak(DEVICE).reserved_bytes == 0
