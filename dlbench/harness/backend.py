@@ -2,6 +2,7 @@
 
 import platform
 import sys
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -292,16 +293,19 @@ def tensors_in(value: object) -> list[torch.Tensor]:
 def set_math(dtype: str) -> None:
     """Make fp32 mean IEEE fp32 and tf32 mean TF32, in products and convolutions alike; autotuning off, denormals kept.
 
-    torch's defaults differ between the two (convolutions use TF32, products do not), so neither is left to them. Mixing
-    the old switches and the new raises RuntimeError, so only one kind is touched.
+    torch's defaults differ between the two (convolutions use TF32, products do not), so neither is left to them. Where there are old
+    switches and new ones (from torch 2.9 on) both are set: reading an old one that does not agree with the new raises RuntimeError,
+    and what `torch.compile` generates reads the old (https://github.com/pytorch/pytorch/issues/166387).
     """
     precision = "tf32" if dtype == "tf32" else "ieee"
     backends: Any = torch.backends
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Please use the new API")  # torch 2.9 says so of the old ones
+        # First, because it moves some of the new ones too.
+        backends.cuda.matmul.allow_tf32 = backends.cudnn.allow_tf32 = precision == "tf32"
     if hasattr(backends.cuda.matmul, "fp32_precision"):
         for operation in (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn, backends.mkldnn.matmul, backends.mkldnn.conv):
             operation.fp32_precision = precision
-    else:  # torch 2.6 to 2.8
-        backends.cuda.matmul.allow_tf32 = backends.cudnn.allow_tf32 = precision == "tf32"
     backends.cudnn.benchmark = False
     torch.set_flush_denormal(False)
 

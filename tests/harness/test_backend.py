@@ -1,5 +1,8 @@
 """What dlbench asks of torch for each kind of device, with made-up parts of torch where this machine has no such device."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -71,3 +74,21 @@ def test_a_torch_that_cannot_clear_workspaces_still_empties_its_cache(allocator,
     allocator.convolution(100 * MIB)
     Cuda().reset_peak(DEVICE)
     assert Cuda().peak(DEVICE).reserved_bytes == 0
+
+
+def test_old_and_new_switches_of_tf32_agree_whatever_was_set_before():
+    code = """
+import torch
+from dlbench.harness.backend import math_flags, set_math
+backends = torch.backends
+for dtype in ("fp32", "tf32", "bf16", "tf32", "fp32"):
+    set_math(dtype)
+    flags = math_flags()
+    old = backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32, torch.get_float32_matmul_precision() == "high"
+    print(dtype, flags["fp32_matmul"], flags["fp32_conv"], *old)
+"""
+    # In a process of its own, because the switches are of the whole process.
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    ieee, tf32 = "ieee ieee False False False", "tf32 tf32 True True True"
+    assert done.stdout.splitlines() == [f"fp32 {ieee}", f"tf32 {tf32}", f"bf16 {ieee}", f"tf32 {tf32}", f"fp32 {ieee}"], done.stderr
+    assert done.stderr == ""
