@@ -27,7 +27,7 @@ from dlbench.core.model import Case, Clock, Measurement, Memory, Policy, Status,
 from dlbench.harness import backend as backends
 from dlbench.harness import guard, registry
 from dlbench.harness.clocks import DeviceClock
-from dlbench.harness.device_time import take_device_time
+from dlbench.harness.device_time import Unread, take_device_time
 from dlbench.harness.measure import Pace, TooSlow, take_samples, take_transfer
 from dlbench.harness.probes import HostMemory, read_status, return_freed_memory
 from dlbench.harness.ranks import BLOCK_S, Member, RanksClock, in_any_rank
@@ -207,7 +207,7 @@ def _measured(begun: Measurement, policy: Policy, request: Message, member: Memb
     else:
         result = replace(begun, samples=take_samples(work, clock, pace, policy, deadline))
         if member is None:
-            result = _with_device_time(result, work, backend, device, clock)
+            result = _with_device_time(result, work, backend, device, clock, deadline)
     memory = replace(backend.peak(device), host_peak_bytes=host_memory.peak_bytes())
     result = replace(
         result,
@@ -229,15 +229,20 @@ def _measured(begun: Measurement, policy: Policy, request: Message, member: Memb
     return spot_checked(result, work, subject, deadline - clock.now())
 
 
-def _with_device_time(result: Measurement, work: Work, backend: backends.Backend, device: torch.device, clock: Clock) -> Measurement:
+def _with_device_time(
+    result: Measurement, work: Work, backend: backends.Backend, device: torch.device, clock: Clock, deadline: float
+) -> Measurement:
     assert result.samples is not None  # noqa: S101  # the caller has just taken them
     timer = backend.event_timer(device)
     if timer is None:
         reason = "a CPU has no clock but the host's" if backend.is_host else f"dlbench reads no events of {backend.kind} devices"
-    elif (device_s := take_device_time(work, timer, clock)) is None:
-        reason = "the call waits for the device by itself, so its launches can't be queued ahead"
     else:
-        return replace(result, samples=replace(result.samples, device_s=device_s))
+        try:
+            device_s = take_device_time(work, result.samples, timer, clock, deadline)
+        except Unread as error:
+            reason = str(error)
+        else:
+            return replace(result, samples=replace(result.samples, device_s=device_s))
     return replace(result, nulls={**result.nulls, "device_s": reason})
 
 
