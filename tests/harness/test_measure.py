@@ -52,12 +52,45 @@ def test_a_slow_call_gets_two_calls_of_warm_up_and_three_blocks_of_one():
     assert call.count == 5
 
 
-def test_a_call_that_cannot_be_done_by_the_deadline_says_so_after_two_calls():
+def test_the_third_call_of_a_slow_one_is_its_first_block():
     clock = ManualClock()
-    call = calls_taking(clock, 15.0)
-    with pytest.raises(TooSlow, match=r"one call takes 15 s, so 3 timed ones would end behind the deadline"):
+    samples = take_samples(Work(call=calls_taking(clock, 0.9, 0.5, 0.4, 0.3, 0.2)), clock, PACE, Policy())
+    assert samples.block_s == pytest.approx((0.4, 0.3, 0.2))
+    assert samples.warmup_s == pytest.approx(1.4)
+
+
+def test_a_slow_second_call_alone_does_not_make_a_call_slow():
+    clock = ManualClock()
+    call = calls_taking(clock, 3.0, 15.0, 2**-10)
+    samples = take_samples(Work(call=call), clock, PACE, Policy(), deadline=60.0)
+    assert (samples.first_call_s, samples.calls, samples.steady) == (3.0, 3, True)  # 2 ms / 0.98 ms, rounded up
+    assert samples.block_s == (2**-10,) * 10
+    # Both slow calls and all that follow until the times are steady: 0.2 s in blocks of 2.9 ms.
+    assert samples.warmup_s - 18.0 == pytest.approx(0.2, abs=0.004)
+
+
+def test_a_slow_third_call_alone_does_not_either():
+    clock = ManualClock()
+    samples = take_samples(Work(call=calls_taking(clock, 3.0, 2**-10, 0.5, 2**-10)), clock, PACE, Policy())
+    assert (samples.calls, samples.block_s) == (3, (2**-10,) * 10)
+
+
+def test_calls_made_to_look_whether_a_call_is_slow_count_as_warm_up():
+    clock = ManualClock()
+    call = calls_taking(clock, 0.09, 0.5, 0.09)
+    take_samples(Work(call=call), clock, Pace(0.02, 0.0, 13), Policy(round_s=0.27))
+    assert call.count == 3 + 10 + 3  # ten steady blocks make it thirteen, and then the three timed ones
+
+
+@pytest.mark.parametrize(
+    ("call_s", "calls"), [pytest.param(15.0, 3, id="three would end later"), pytest.param(25.0, 2, id="one would end later")]
+)
+def test_a_call_that_cannot_be_done_by_the_deadline_says_so_and_does_not_wait(call_s, calls):
+    clock = ManualClock()
+    call = calls_taking(clock, call_s)
+    with pytest.raises(TooSlow, match=rf"one call takes {call_s:.3g} s, so 3 timed ones would end behind the deadline"):
         take_samples(Work(call=call), clock, PACE, Policy(), deadline=60.0)
-    assert call.count == 2
+    assert call.count == calls
 
 
 def test_a_call_that_never_settles_is_measured_and_flagged():
