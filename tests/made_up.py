@@ -64,6 +64,7 @@ def write(
     state: Mapping[str, Any] | None = None,
     states: Sequence[RoundState] = (),
     discarded: Sequence[Measurement] = (),
+    accelerator: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a result file as a run does."""
     header: Mapping[str, Any] = {
@@ -72,7 +73,7 @@ def write(
         "policy": asdict(policy or Policy()),
         "seed": 1,
         "planned": {"count": len({each.case.id for each in measurements}) if planned is None else planned},
-        "devices": [{"id": device, "name": name} for device, name in NAMES.items()],
+        "devices": [{"id": "cpu", "name": CPU}, {"id": "cuda:0", "name": GPU, **(accelerator or {})}],
         **({"sides": sides} if sides else {}),
     }
     writer = ResultWriter.create(path, dict(header))

@@ -67,8 +67,24 @@ class Backend(ABC):
         return [tensor.to(device) for tensor in tensors]
 
     def to_host(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Copy to pageable host memory, blocking."""
+        """Copy to pageable host memory, blocking: fresh memory each time, as in plain user code."""
         return [tensor.cpu() for tensor in tensors]
+
+    def pin(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
+        """Return copies of host tensors in page-locked memory; None where dlbench can't lock any for this kind.
+
+        Raises RuntimeError where the system does not grant as much.
+        """
+        return None
+
+    def pinned_to_device(self, pinned: Sequence[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
+        """Start copying there from page-locked memory."""
+        return [tensor.to(device, non_blocking=True) for tensor in pinned]
+
+    def to_pinned(self, tensors: Sequence[torch.Tensor], pinned: Sequence[torch.Tensor]) -> None:
+        """Start copying into page-locked memory."""
+        for tensor, target in zip(tensors, pinned, strict=True):
+            target.copy_(tensor.detach(), non_blocking=True)
 
 
 class Cpu(Backend):
@@ -144,10 +160,9 @@ class Cuda(Backend):
         return None
 
     def reset_peak(self, device: torch.device) -> None:
-        """Empty the cache first, so that all of it is this case's alone: cuBLAS keeps a workspace for good (32 MiB on Hopper)."""
-        clear_workspaces = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)  # private, and torch's own tests use it so
-        if clear_workspaces:
-            clear_workspaces()
+        """Empty the caches first, so that all of it is this case's alone: cuBLAS keeps a workspace for good (32 MiB on Hopper)."""
+        for name in ("_cuda_clearCublasWorkspaces", "_host_emptyCache"):  # private, and not in every torch
+            getattr(torch._C, name, lambda: None)()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
 
@@ -158,6 +173,10 @@ class Cuda(Backend):
     def event_timer(self, device: torch.device) -> EventTimer | None:
         """Return CUDA's events, with a kernel that spins as the delay; None in a torch that lacks that kernel."""
         return _CudaEvents() if hasattr(torch.cuda, "_sleep") else None
+
+    def pin(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
+        """Return page-locked copies."""
+        return [tensor.detach().pin_memory() for tensor in tensors]
 
 
 class _CudaEvents:

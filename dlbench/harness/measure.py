@@ -8,11 +8,14 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any
 
 from dlbench.core.model import Clock, Policy, Samples, Transfer, Work
+from dlbench.core.units import byte_count
+from dlbench.harness.backend import Backend
+from dlbench.harness.probes import available_memory
 from dlbench.harness.stopping import EnoughBlocks, Steadiness
 
 SLOW_CALL_S = 0.1
@@ -21,10 +24,16 @@ MOST_CALLS = 10**6
 """In a block: what an empty call needs on an accelerator, and an end where a clock stands still."""
 COPIES = 5
 """Timed copies each way; their median counts."""
+_LOCKED_SHARE = 4
+"""Of the memory that the host has left, the part that may be page-locked; torch rounds up to a power of two, and others need the rest."""
 
 
 class TooSlow(Exception):
     """The case can't end before its deadline; the text says by how much."""
+
+
+class NotPinned(Exception):
+    """There is no page-locked memory for the copies; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,21 +142,41 @@ def _collector_off() -> Iterator[None]:
             gc.enable()
 
 
-def take_transfer(
-    inputs: Sequence[Any],
-    outputs: Sequence[Any],
-    to_device: Callable[[Sequence[Any]], Sequence[Any]],
-    to_host: Callable[[Sequence[Any]], Sequence[Any]],
-    clock: Clock,
-) -> Transfer:
+def take_transfer(inputs: Sequence[Any], outputs: Sequence[Any], backend: Backend, device: Any, clock: Clock) -> Transfer:
     """Time the copies that plain user code would make for one call: its inputs there, its output back."""
-    on_host = to_host(inputs)
+    on_host = backend.to_host(inputs)
     return Transfer(
-        h2d_bytes=sum(tensor.nbytes for tensor in inputs),
-        h2d_s=_median_time(lambda: to_device(on_host), clock),
-        d2h_bytes=sum(tensor.nbytes for tensor in outputs),
-        d2h_s=_median_time(lambda: to_host(outputs), clock),
+        h2d_bytes=_bytes(inputs),
+        h2d_s=_median_time(lambda: backend.to_device(on_host, device), clock),
+        d2h_bytes=_bytes(outputs),
+        d2h_s=_median_time(lambda: backend.to_host(outputs), clock),
     )
+
+
+def take_pinned_transfer(
+    transfer: Transfer, inputs: Sequence[Any], outputs: Sequence[Any], backend: Backend, device: Any, clock: Clock
+) -> Transfer:
+    """Time the same copies from and to page-locked memory. Raises NotPinned where it can't be had."""
+    needed, left = transfer.h2d_bytes + transfer.d2h_bytes, available_memory()
+    if left is not None and needed > left / _LOCKED_SHARE:
+        raise NotPinned(f"{byte_count(needed)} of page-locked memory would be too much of the {byte_count(left)} that the host has left")
+    on_host = [*backend.to_host(inputs), *backend.to_host(outputs)]
+    try:
+        pinned = backend.pin(on_host)
+    except RuntimeError as error:  # torch's own kinds of it differ between versions
+        raise NotPinned(f"no page-locked memory: {str(error).strip().partition(chr(10))[0][:200]}") from error
+    if pinned is None:
+        raise NotPinned(f"dlbench locks no host memory for {backend.kind} devices")
+    sources, targets = pinned[: len(inputs)], pinned[len(inputs) :]
+    return replace(
+        transfer,
+        pinned_h2d_s=_median_time(lambda: backend.pinned_to_device(sources, device), clock),
+        pinned_d2h_s=_median_time(lambda: backend.to_pinned(outputs, targets), clock),
+    )
+
+
+def _bytes(tensors: Sequence[Any]) -> int:
+    return sum(tensor.nbytes for tensor in tensors)
 
 
 def _median_time(action: Callable[[], object], clock: Clock) -> float:

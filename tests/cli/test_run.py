@@ -141,6 +141,9 @@ def test_copies_and_device_memory_are_measured_on_an_accelerator_only(two_device
     assert there["transfer.d2h_bytes"] == 64 * 64 * 4
     assert 0 < there["transfer.share"] < 1
     assert there["transfer.h2d_bytes_per_s"] == pytest.approx(there["transfer.h2d_bytes"] / there["transfer.h2d_s"])
+    assert there["transfer.pinned_h2d_bytes_per_s"] == pytest.approx(there["transfer.h2d_bytes"] / there["transfer.pinned_h2d_s"])
+    assert there["transfer.pinned_d2h_bytes_per_s"] == pytest.approx(there["transfer.d2h_bytes"] / there["transfer.pinned_d2h_s"])
+    assert there["transfer.reason"] == "link: NVML reads NVIDIA devices only"
     assert (there["memory.peak_bytes"], there["memory.reserved_bytes"]) == (1_000_000, 2_000_000)
     assert [here[f"transfer.{name}"] for name in ("h2d_bytes", "h2d_s", "d2h_s", "share")] == [None] * 4
     assert here["transfer.reason"] == "inputs and output are in host memory already"

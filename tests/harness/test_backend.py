@@ -19,6 +19,7 @@ class Allocator:
 
     def __init__(self):
         self.allocated = self.reserved = self.peak = self.workspace = 0
+        self.locked = 5 * MIB
 
     def take(self, size):
         self.allocated += size
@@ -39,6 +40,9 @@ class Allocator:
         self.allocated -= self.workspace
         self.workspace = 0
 
+    def unlock(self):
+        self.locked = 0
+
     def empty_cache(self):
         self.reserved = self.allocated
 
@@ -50,6 +54,7 @@ class Allocator:
 def allocator(monkeypatch):
     made = Allocator()
     monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", made.clear_workspaces, raising=False)
+    monkeypatch.setattr(torch._C, "_host_emptyCache", made.unlock, raising=False)
     monkeypatch.setattr(torch.cuda, "empty_cache", made.empty_cache)
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", made.reset_peak_memory_stats)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: made.peak)
@@ -71,9 +76,34 @@ def test_a_case_does_not_hold_the_workspace_that_an_earlier_one_left(allocator):
 
 def test_a_torch_that_cannot_clear_workspaces_still_empties_its_cache(allocator, monkeypatch):
     monkeypatch.delattr(torch._C, "_cuda_clearCublasWorkspaces")
+    monkeypatch.delattr(torch._C, "_host_emptyCache")
     allocator.convolution(100 * MIB)
     Cuda().reset_peak(DEVICE)
     assert Cuda().peak(DEVICE).reserved_bytes == 0
+
+
+def test_page_locked_memory_of_a_case_is_given_back(allocator):
+    Cuda().reset_peak(DEVICE)
+    assert allocator.locked == 0
+
+
+def test_page_locked_copies_keep_numbers_and_layout_and_do_not_block(monkeypatch):
+    locked, blocked = [], []
+    pin_memory, copy, to = lambda tensor: locked.append(tensor) or tensor.clone(), torch.Tensor.copy_, torch.Tensor.to
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin_memory)
+    image = torch.rand(2, 3, 4, 5, requires_grad=True).contiguous(memory_format=torch.channels_last)
+    (pinned,) = Cuda().pin([image])
+    assert len(locked) == 1
+    assert torch.equal(pinned, image)
+    assert pinned.is_contiguous(memory_format=torch.channels_last)
+    monkeypatch.setattr(torch.Tensor, "to", lambda *args, non_blocking=False: blocked.append(not non_blocking) or to(*args))
+    monkeypatch.setattr(torch.Tensor, "copy_", lambda *args, non_blocking=False: blocked.append(not non_blocking) or copy(*args))
+    (there,) = Cuda().pinned_to_device([pinned], torch.device("cpu"))
+    assert torch.equal(there, image)
+    Cuda().to_pinned([image * 2], [pinned])
+    assert torch.equal(pinned, image * 2)
+    assert not pinned.requires_grad
+    assert blocked == [False, False]
 
 
 def test_old_and_new_switches_of_tf32_agree_whatever_was_set_before():

@@ -47,6 +47,12 @@ class Pretend(Backend):
     def to_host(self, tensors):
         return [tensor.clone() for tensor in tensors]
 
+    def pin(self, tensors):
+        return [tensor.detach().clone() for tensor in tensors]
+
+    def pinned_to_device(self, pinned, device):
+        return [tensor.clone() for tensor in pinned]
+
 
 class ConstantTimer:
     """Events that are always that many seconds apart."""
