@@ -66,6 +66,7 @@ def write(
     states: Sequence[RoundState] = (),
     discarded: Sequence[Measurement] = (),
     isolation: str | None = None,
+    accelerator: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a result file as a run does, but for waiting until each line is on the disk."""
     header: Mapping[str, Any] = {
@@ -74,7 +75,7 @@ def write(
         "policy": asdict(policy or Policy()),
         "seed": 1,
         "planned": {"count": len({each.case.id for each in measurements}) if planned is None else planned},
-        "devices": [{"id": device, "name": name} for device, name in NAMES.items()],
+        "devices": [{"id": "cpu", "name": CPU}, {"id": "cuda:0", "name": GPU, **(accelerator or {})}],
         **({"sides": sides} if sides else {}),
         **({"isolation": isolation} if isolation else {}),
     }

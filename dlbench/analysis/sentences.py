@@ -42,7 +42,9 @@ TOLD_APART = ("data_parallel",)
 """Workloads whose values have tables of their own; see `scaling_text`."""
 _MANY = 4
 """Cases that ended the same way, from which on one line tells it for all."""
-_COPIES = "copying inputs there and the output back, as plain code does around each call: its share of the whole"
+_COPIES = (
+    "copying inputs there and the output back, from and to pageable memory as plain code does around each call: its share of the whole"
+)
 
 
 def headlines(same: Pairs, own_best: Pairs) -> list[str]:
@@ -95,8 +97,18 @@ def marks(rows: Sequence[Row], rounds: Sequence[Rounds]) -> dict[str, str]:
     if peaks := dict.fromkeys(str(row["rate.peak"]) for row in rows if row["rate.peak"] is not None):
         found["peak"] = _PEAK + "; ".join(peaks)
     if any(row["transfer.share"] is not None for row in rows):
-        found["copies"] = _COPIES
+        found["copies"] = _COPIES + _pinned(rows)
     return found
+
+
+def _pinned(rows: Sequence[Row]) -> str:
+    """Say how fast copies from page-locked memory were where they were fastest, and what part of the link that is."""
+    fastest = max(rows, key=lambda row: number(row["transfer.pinned_h2d_bytes_per_s"] or 0))
+    rate, share = fastest["transfer.pinned_h2d_bytes_per_s"], fastest["transfer.link_fraction"]
+    if rate is None:
+        return ""
+    of_link = "" if share is None else f", {units.percent(number(share))} of the PCIe link"
+    return f"; from page-locked memory inputs go there at up to {units.byte_rate(number(rate))}{of_link}"
 
 
 def many_alike(rows: Sequence[Row]) -> dict[tuple[str, str], str]:

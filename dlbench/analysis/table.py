@@ -19,6 +19,7 @@ from dlbench.analysis.scaling import flag_super_linear
 from dlbench.core import store
 from dlbench.core.errors import UsageError
 from dlbench.core.model import CONFIRMING, Case, Measurement, Policy, Value
+from dlbench.core.peaks import link_bytes_per_s
 from dlbench.core.schema import BY_NAME, Column, Unit
 from dlbench.core.store import RunFile
 from dlbench.core.summary import Rounds, Row, with_rounds
@@ -154,6 +155,7 @@ class _File(NamedTuple):
 def _read_one(path: Path, name: str) -> _File:
     # What a file is reduced to before the next is read: raw block times are many, rows are few.
     run = load(path)
+    devices = {device["id"]: device for device in run.header.get("devices", ())}
     names = _device_names(run)
     target = run.header.get("policy", {}).get("target", Policy().target)
     cases = by_case(run.measurements)
@@ -162,6 +164,7 @@ def _read_one(path: Path, name: str) -> _File:
         row, each = with_rounds(measurements, target, run.states)
         row["case.run"] = _run(name, measurements[0].side)
         row["case.device_name"] = row["case.device_name"] or names.get(str(row["case.device"]))
+        row |= _link(row, devices.get(str(row["case.device"]), {}))
         rows.append(_writable(row))
         rounds.append(each)
     rows = flag_super_linear(rows, rounds)
@@ -265,6 +268,20 @@ def _protocol(run: RunFile) -> Row:
     policy, isolation = run.header.get("policy") or {}, run.header.get("isolation")
     said: Row = {f"policy.{name}": "default" if policy[name] is None else str(policy[name]) for name in _TIMING if name in policy}
     return {**said, **({"isolation": isolation} if isinstance(isolation, str) else {})}
+
+
+def _link(row: Row, device: Mapping[str, Any]) -> Row:
+    """Set the pinned copies against the PCIe link of the device, as the header describes it; say why that can't be done."""
+    pinned, reason = row["transfer.pinned_h2d_bytes_per_s"], row["transfer.reason"]
+    if pinned is None:
+        return {}
+    generation, lanes = device.get("pcie_generation_max"), device.get("pcie_width_max")
+    if isinstance(generation, int) and isinstance(lanes, int) and (most := link_bytes_per_s(generation, lanes)):
+        return {"transfer.link_bytes_per_s": most, "transfer.link_fraction": float(pinned) / most}
+    reasons = device.get("reasons")
+    told = reasons.get("pcie_generation_max") if isinstance(reasons, dict) else None
+    why = f"link: {told or 'the file tells of no PCIe link of this device that dlbench knows'}"
+    return {"transfer.reason": why if reason is None else f"{reason}; {why}"}
 
 
 def _thresholds(run: RunFile) -> dict[str, Settings]:

@@ -270,12 +270,16 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Plain user code's copies: pageable, blocking, inputs there and the output back. Medians of a few."""
+    """Copies around one call: its inputs there and its output back. Medians of a few."""
 
     h2d_bytes: int
     h2d_s: float
+    """From pageable memory, blocking, as plain user code does; likewise the way back, where that takes fresh memory each time."""
     d2h_bytes: int
     d2h_s: float
+    pinned_h2d_s: float | None = None
+    """From page-locked memory that was there before; likewise the way back. None where they were not timed, and ``nulls`` says why."""
+    pinned_d2h_s: float | None = None
 
 
 class Series(NamedTuple):
@@ -390,6 +394,8 @@ _MOST = 1e100  # nothing that is measured comes near, and squares and sums of su
 _GROUPS = ("samples", "memory", "transfer", "check")
 _NUMBERS = frozenset(("items", "flops", "least_flops", "bytes", "threads", "round"))
 _COUNTS = frozenset(("threads", "round", "peak_bytes", "reserved_bytes", "host_peak_bytes", "h2d_bytes", "d2h_bytes"))
+_ALWAYS = frozenset(("h2d_bytes", "h2d_s", "d2h_bytes", "d2h_s"))
+"""Of a group of numbers that may be unknown, those that are there if the group is."""
 _TEXTS = frozenset(("reason", "side", "device_name", "started"))
 _APART = frozenset(("kind", "case", "throttling", "status", *_GROUPS))
 _SHARED = frozenset(("device_name", "threads", "items", "flops", "least_flops", "bytes", "math", "nulls"))
@@ -447,7 +453,7 @@ Numbers = TypeVar("Numbers", Memory, Transfer)
 
 def _numbers(kind: type[Numbers], data: Mapping[str, Any]) -> Numbers:
     for name, value in data.items():
-        if value is not None or kind is Transfer:  # of memory any part may be unknown
+        if value is not None or name in _ALWAYS:
             _check_number(name, value)
     return kind(**data)
 

@@ -24,6 +24,17 @@ ARITHMETIC = {
 }
 """Which figure each precision of a case is set against; of autocast that of its products."""
 
+_LANE_BYTES_PER_S = {
+    1: 2.5e9 / 8 * 8 / 10,
+    2: 5e9 / 8 * 8 / 10,
+    3: 8e9 / 8 * 128 / 130,
+    4: 16e9 / 8 * 128 / 130,
+    5: 32e9 / 8 * 128 / 130,
+    6: 64e9 / 8 * 242 / 256,
+}
+"""One lane of PCIe, each way, by generation: transfers a second, less the encoding."""
+_MOST_LANES = 32
+
 UNCACHED = 8
 """A working set that many times as large as the last cache finds an eighth of itself there at most, so it must come from memory."""
 
@@ -76,6 +87,16 @@ def memory_share(device: DevicePeak, call_bytes: float, bytes_per_s: float) -> S
     if call_bytes < UNCACHED * device.last_cache_bytes:
         return None
     return Share(bytes_per_s / device.bytes_per_s, "memory", f"{units.byte_rate(device.bytes_per_s)}, the bandwidth of {device.name}")
+
+
+def link_bytes_per_s(generation: int, lanes: int) -> float | None:
+    """Return what a PCIe link carries each way at most, before the headers of packets; None for a generation or a width that there is not.
+
+    PCI Express base specification, revisions 1.1 to 6.0: generations 1 and 2 send 10 bits for 8, 3 to 5 send 130 for 128, and 6 sends
+    FLITs of 256 bytes, of which 14 are checksum and error correction.
+    """
+    lane = _LANE_BYTES_PER_S.get(generation)
+    return lane * lanes if lane and 0 < lanes <= _MOST_LANES else None
 
 
 @cache

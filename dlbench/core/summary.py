@@ -89,7 +89,7 @@ def with_rounds(
         **_memory(ok),
         "memory.reason": _last(each.nulls.get("memory") for each in measurements),
         **_transfer([each.transfer for each in ok if each.transfer], times["time.median_s"]),
-        "transfer.reason": _last(None if each.transfer else each.nulls.get("transfer") for each in measurements),
+        "transfer.reason": _last(each.nulls.get("transfer") for each in measurements),
         "time.rounds": len(ok),
         **_conditions(ok, states),
         **_values(ok),
@@ -312,17 +312,27 @@ def _transfer(transfers: Sequence[Transfer], call_s: Value | None) -> Row:
         return {}
     h2d_s = statistics.median(each.h2d_s for each in transfers)
     d2h_s = statistics.median(each.d2h_s for each in transfers)
+    pinned_h2d_s = _median(each.pinned_h2d_s for each in transfers)
+    pinned_d2h_s = _median(each.pinned_d2h_s for each in transfers)
     h2d_bytes, d2h_bytes = transfers[-1].h2d_bytes, transfers[-1].d2h_bytes
     whole_s = h2d_s + float(call_s) + d2h_s if call_s is not None else 0.0
     return {
         "transfer.h2d_bytes": h2d_bytes,
         "transfer.h2d_s": h2d_s,
-        "transfer.h2d_bytes_per_s": h2d_bytes / h2d_s if h2d_bytes and h2d_s else None,
+        "transfer.h2d_bytes_per_s": _bandwidth(h2d_bytes, h2d_s),
         "transfer.d2h_bytes": d2h_bytes,
         "transfer.d2h_s": d2h_s,
-        "transfer.d2h_bytes_per_s": d2h_bytes / d2h_s if d2h_bytes and d2h_s else None,
+        "transfer.d2h_bytes_per_s": _bandwidth(d2h_bytes, d2h_s),
         "transfer.share": (h2d_s + d2h_s) / whole_s if whole_s else None,
+        "transfer.pinned_h2d_s": pinned_h2d_s,
+        "transfer.pinned_h2d_bytes_per_s": _bandwidth(h2d_bytes, pinned_h2d_s),
+        "transfer.pinned_d2h_s": pinned_d2h_s,
+        "transfer.pinned_d2h_bytes_per_s": _bandwidth(d2h_bytes, pinned_d2h_s),
     }
+
+
+def _bandwidth(count: int, seconds: float | None) -> float | None:
+    return count / seconds if count and seconds else None
 
 
 def _conditions(ok: Sequence[Measurement], states: Sequence[RoundState]) -> Row:

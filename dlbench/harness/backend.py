@@ -2,6 +2,7 @@
 
 import platform
 import sys
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -66,8 +67,24 @@ class Backend(ABC):
         return [tensor.to(device) for tensor in tensors]
 
     def to_host(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Copy to pageable host memory, blocking."""
+        """Copy to pageable host memory, blocking: fresh memory each time, as in plain user code."""
         return [tensor.cpu() for tensor in tensors]
+
+    def pin(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
+        """Return copies of host tensors in page-locked memory; None where dlbench can't lock any for this kind.
+
+        Raises RuntimeError where the system does not grant as much.
+        """
+        return None
+
+    def pinned_to_device(self, pinned: Sequence[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
+        """Start copying there from page-locked memory."""
+        return [tensor.to(device, non_blocking=True) for tensor in pinned]
+
+    def to_pinned(self, tensors: Sequence[torch.Tensor], pinned: Sequence[torch.Tensor]) -> None:
+        """Start copying into page-locked memory."""
+        for tensor, target in zip(tensors, pinned, strict=True):
+            target.copy_(tensor.detach(), non_blocking=True)
 
 
 class Cpu(Backend):
@@ -143,7 +160,9 @@ class Cuda(Backend):
         return None
 
     def reset_peak(self, device: torch.device) -> None:
-        """Empty the cache first, so that reserved memory is this case's alone."""
+        """Empty the caches first, so that all of it is this case's alone: cuBLAS keeps a workspace for good (32 MiB on Hopper)."""
+        for name in ("_cuda_clearCublasWorkspaces", "_host_emptyCache"):  # private, and not in every torch
+            getattr(torch._C, name, lambda: None)()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
 
@@ -154,6 +173,10 @@ class Cuda(Backend):
     def event_timer(self, device: torch.device) -> EventTimer | None:
         """Return CUDA's events, with a kernel that spins as the delay; None in a torch that lacks that kernel."""
         return _CudaEvents() if hasattr(torch.cuda, "_sleep") else None
+
+    def pin(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
+        """Return page-locked copies."""
+        return [tensor.detach().pin_memory() for tensor in tensors]
 
 
 class _CudaEvents:
@@ -289,16 +312,19 @@ def tensors_in(value: object) -> list[torch.Tensor]:
 def set_math(dtype: str) -> None:
     """Make fp32 mean IEEE fp32 and tf32 mean TF32, in products and convolutions alike; autotuning off, denormals kept.
 
-    torch's defaults differ between the two (convolutions use TF32, products do not), so neither is left to them. Mixing
-    the old switches and the new raises RuntimeError, so only one kind is touched.
+    torch's defaults differ between the two (convolutions use TF32, products do not), so neither is left to them. Where there are old
+    switches and new ones (from torch 2.9 on) both are set: reading an old one that does not agree with the new raises RuntimeError,
+    and what `torch.compile` generates reads the old (https://github.com/pytorch/pytorch/issues/166387).
     """
     precision = "tf32" if dtype == "tf32" else "ieee"
     backends: Any = torch.backends
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Please use the new API")  # torch 2.9 says so of the old ones
+        # First, because it moves some of the new ones too.
+        backends.cuda.matmul.allow_tf32 = backends.cudnn.allow_tf32 = precision == "tf32"
     if hasattr(backends.cuda.matmul, "fp32_precision"):
         for operation in (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn, backends.mkldnn.matmul, backends.mkldnn.conv):
             operation.fp32_precision = precision
-    else:  # torch 2.6 to 2.8
-        backends.cuda.matmul.allow_tf32 = backends.cudnn.allow_tf32 = precision == "tf32"
     backends.cudnn.benchmark = False
     torch.set_flush_denormal(False)
 

@@ -1,23 +1,34 @@
 """What the device itself says a call takes: by its own events, behind a queued delay, so that the launches of its kernels don't show."""
 
+import math
 import statistics
 import time
 from collections.abc import Callable
 from itertools import repeat
 from typing import Any, Protocol
 
-from dlbench.core.model import Clock, Work
+from dlbench.core.model import Clock, Samples, Work
 
 _QUEUED_S = 1e-3
-"""Launches of one reading, in host time: two hundred of 5 µs, far below the 1024 that a CUDA stream takes before a launch waits."""
+"""Launches of one reading, in host time: two hundred of 5 µs, far below the about 1024 that a CUDA stream takes before a launch waits."""
 _MARGIN = 1.5
 """The delay over the time that the launches took before: they have to be queued before it ends."""
 _LONGEST_DELAY_S = 0.25
 _MISSES = 4
-"""Delays that ended too soon, each twice the one before, after which the call itself is taken to wait for the device."""
+"""Delays that ended too soon, each twice the one before, after which no delay is taken to be long enough."""
 _READINGS = 5
 _SPENT_S = 0.2
 """Time after which the readings so far are enough."""
+
+_NOT_QUEUED = (
+    "its launches can't be queued ahead: "
+    "the call waits for the device by itself, or launches more kernels than a stream queues (about a thousand)"
+)
+_NO_TIME = "too little time was left until the deadline to read the device's own events; raise --timeout"
+
+
+class Unread(Exception):
+    """The device's time can't be read; the text says why."""
 
 
 class EventTimer(Protocol):
@@ -36,22 +47,39 @@ class EventTimer(Protocol):
         ...
 
 
-def take_device_time(work: Work, timer: EventTimer, clock: Clock, host_now: Callable[[], float] = time.perf_counter) -> float | None:
-    """Return seconds a call, the median of a few readings; None where the call waits for the device by itself.
+def take_device_time(
+    work: Work,
+    samples: Samples,
+    timer: EventTimer,
+    clock: Clock,
+    deadline: float = math.inf,
+    host_now: Callable[[], float] = time.perf_counter,
+) -> float:
+    """Return seconds a call, the median of a few readings. ``samples`` is what the host measured of the same work.
 
-    Each reading is: delay, mark, calls, mark. The calls are queued before the delay ends, so that the device goes from one
+    Each reading is: mark, delay, mark, calls, mark. The calls are queued before the delay ends, so that the device goes from one
     kernel to the next without waiting for the host (NVBench does so with a blocking kernel; a delay that ends by itself can't
-    lock up). ``clock`` waits for the device and ``host_now`` does not. Never for the first calls of a process: one that loads
+    lock up). Whether they were is told by the delay's own length between its marks: a spinning kernel counts cycles, of a clock
+    that moves. ``clock`` waits for the device and ``host_now`` does not. Never for the first calls of a process: one that loads
     its kernels would wait for the delay.
+
+    Raises Unread where calls can't be queued ahead, or where half of what is left until the deadline, on ``clock``'s scale, is not enough.
     """
     call, before = work.call, work.before
     assert call is not None, "an observe is not timed"  # noqa: S101  # Work's own rule; the caller has chosen the branch
+    call_s = statistics.median(samples.block_s)
+    begun = clock.now()
+    until = (begun + deadline) / 2  # the rest is for copies and checks
 
-    def read(calls: int, delay_s: float) -> tuple[float, float]:
+    def fits(calls: int, delay_s: float) -> bool:
+        return clock.now() + delay_s + calls * call_s <= until
+
+    def read(calls: int, delay_s: float) -> tuple[float, float, float]:
         if before is not None:
             before()
         clock.now()
         begun = host_now()
+        delayed = timer.mark()
         timer.delay(delay_s)
         start = timer.mark()
         for _ in repeat(None, calls):
@@ -59,17 +87,24 @@ def take_device_time(work: Work, timer: EventTimer, clock: Clock, host_now: Call
         end = timer.mark()
         launched_s = host_now() - begun
         clock.now()
-        return launched_s, timer.seconds(start, end) / calls
+        return launched_s, timer.seconds(delayed, start), timer.seconds(start, end) / calls
 
-    launched_s, _ = read(1, 0.0)
-    calls = 1 if before is not None else max(1, int(_QUEUED_S / max(launched_s, 1e-9)))
+    if not fits(2, 0.0):  # one tells how long its launches take, and one counts
+        raise Unread(_NO_TIME)
+    launched_s, _, _ = read(1, 0.0)
+    # No more than a timed block has: a reading of slow calls would otherwise take as many of them as of fast ones.
+    calls = min(samples.calls, max(1, int(_QUEUED_S / max(launched_s, 1e-9))))
     delay_s, misses, begun = _MARGIN * launched_s * calls, 0, clock.now()
     readings: list[float] = []
     while len(readings) < _READINGS and not (readings and clock.now() - begun > _SPENT_S):
         if delay_s > _LONGEST_DELAY_S or misses == _MISSES:
-            return None
-        launched_s, device_s = read(calls, delay_s)
-        if launched_s < delay_s:
+            raise Unread(_NOT_QUEUED)
+        if not fits(calls, delay_s):
+            if readings:
+                break
+            raise Unread(_NO_TIME)
+        launched_s, delayed_s, device_s = read(calls, delay_s)
+        if launched_s < delayed_s:
             readings.append(device_s)
         else:
             delay_s, misses = 2 * delay_s, misses + 1

@@ -23,12 +23,12 @@ from typing import Any
 import torch
 
 from dlbench.core.errors import DlbenchError
-from dlbench.core.model import Case, Clock, Measurement, Memory, Policy, Status, Work
+from dlbench.core.model import Case, Clock, Measurement, Memory, Policy, Status, Transfer, Work
 from dlbench.harness import backend as backends
 from dlbench.harness import guard, registry
 from dlbench.harness.clocks import DeviceClock
-from dlbench.harness.device_time import take_device_time
-from dlbench.harness.measure import Pace, TooSlow, take_samples, take_transfer
+from dlbench.harness.device_time import Unread, take_device_time
+from dlbench.harness.measure import NotPinned, Pace, TooSlow, take_pinned_transfer, take_samples, take_transfer
 from dlbench.harness.probes import HostMemory, read_status, return_freed_memory
 from dlbench.harness.ranks import BLOCK_S, Member, RanksClock, in_any_rank
 from dlbench.harness.spot_check import Subject, spot_checked
@@ -207,7 +207,7 @@ def _measured(begun: Measurement, policy: Policy, request: Message, member: Memb
     else:
         result = replace(begun, samples=take_samples(work, clock, pace, policy, deadline))
         if member is None:
-            result = _with_device_time(result, work, backend, device, clock)
+            result = _with_device_time(result, work, backend, device, clock, deadline)
     memory = replace(backend.peak(device), host_peak_bytes=host_memory.peak_bytes())
     result = replace(
         result,
@@ -222,40 +222,59 @@ def _measured(begun: Measurement, policy: Policy, request: Message, member: Memb
     )
     if member:
         result = replace(result, nulls={**result.nulls, "device_s": _SEVERAL})
-    result = _with_transfer(result, work, backend, device, clock)
+    result = _with_transfer(result, work, backend, device, clock, deadline)
     if result.round or work.call is None:
         return result
     subject = Subject(workload, case.params, request["seed"], backend, device, setup_s)
     return spot_checked(result, work, subject, deadline - clock.now())
 
 
-def _with_device_time(result: Measurement, work: Work, backend: backends.Backend, device: torch.device, clock: Clock) -> Measurement:
+def _with_device_time(
+    result: Measurement, work: Work, backend: backends.Backend, device: torch.device, clock: Clock, deadline: float
+) -> Measurement:
     assert result.samples is not None  # noqa: S101  # the caller has just taken them
     timer = backend.event_timer(device)
     if timer is None:
         reason = "a CPU has no clock but the host's" if backend.is_host else f"dlbench reads no events of {backend.kind} devices"
-    elif (device_s := take_device_time(work, timer, clock)) is None:
-        reason = "the call waits for the device by itself, so its launches can't be queued ahead"
     else:
-        return replace(result, samples=replace(result.samples, device_s=device_s))
+        try:
+            device_s = take_device_time(work, result.samples, timer, clock, deadline)
+        except Unread as error:
+            reason = str(error)
+        else:
+            return replace(result, samples=replace(result.samples, device_s=device_s))
     return replace(result, nulls={**result.nulls, "device_s": reason})
 
 
-def _with_transfer(result: Measurement, work: Work, backend: backends.Backend, device: torch.device, clock: Clock) -> Measurement:
-    reason = None
+def _with_transfer(
+    result: Measurement, work: Work, backend: backends.Backend, device: torch.device, clock: Clock, deadline: float
+) -> Measurement:
+    transfer, reason = _copies(result, work, backend, device, clock, deadline)
+    return replace(result, transfer=transfer, nulls={**result.nulls, **({"transfer": reason} if reason else {})})
+
+
+def _copies(
+    result: Measurement, work: Work, backend: backends.Backend, device: torch.device, clock: Clock, deadline: float
+) -> tuple[Transfer | None, str | None]:
+    """Return the copies' times, and why some or all are unknown."""
     if backend.is_host:
-        reason = "inputs and output are in host memory already"
-    elif work.call is None:
-        reason = "one experiment has no inputs of a call"
-    else:
-        if work.before:
-            work.before()
-        outputs = backends.tensors_in(work.call())
-        if in_any_rank(bool(work.inputs or outputs)):
-            to_device = backend.to_device
-            return replace(result, transfer=take_transfer(work.inputs, outputs, lambda t: to_device(t, device), backend.to_host, clock))
-        reason = "there is neither an input nor an output to copy"
-    return replace(result, nulls={**result.nulls, "transfer": reason})
+        return None, "inputs and output are in host memory already"
+    if work.call is None or result.samples is None:
+        return None, "one experiment has no inputs of a call"
+    if clock.now() + max(result.samples.block_s) > deadline:
+        return None, "one more call, for its output, would end behind the deadline; raise --timeout"
+    if work.before:
+        work.before()
+    outputs = backends.tensors_in(work.call())
+    if not in_any_rank(bool(work.inputs or outputs)):
+        return None, "there is neither an input nor an output to copy"
+    transfer = take_transfer(work.inputs, outputs, backend, device, clock)
+    if "ranks" in result.case.params:
+        return transfer, f"pinned: {_SEVERAL}"
+    try:
+        return take_pinned_transfer(transfer, work.inputs, outputs, backend, device, clock), None
+    except NotPinned as error:
+        return transfer, f"pinned: {error}"
 
 
 def _memory_nulls(memory: Memory, backend: backends.Backend) -> dict[str, str]:

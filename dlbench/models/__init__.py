@@ -61,9 +61,14 @@ def fill_normal(weight: Tensor, std: float) -> None:
     takes 0.1 s. Zeros or constants would not do, for a GPU multiplies them with less power and therefore faster.
     """
     values = weight.view(-1)
-    block = values[:BLOCK].normal_(0, std)
+    values[:BLOCK].normal_(0, std)
+    repeat_block(values)
+
+
+def repeat_block(values: Tensor) -> None:
+    """Repeat the first BLOCK values of a vector throughout it, in place, on whatever device it is."""
     whole = values.numel() // BLOCK
     if whole:
+        block, rest = values[:BLOCK], values[whole * BLOCK :]
         values[: whole * BLOCK].view(whole, BLOCK)[1:].copy_(block)
-        rest = values[whole * BLOCK :]
         rest.copy_(block[: rest.numel()])

@@ -1,5 +1,6 @@
 """What a `Dtype` means for tensors. Backend flags, such as those that tell tf32 from fp32, are the harness's."""
 
+import math
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
@@ -7,6 +8,7 @@ import torch
 from torch import Tensor
 
 from dlbench.harness.registry import Dtype
+from dlbench.models import BLOCK, repeat_block
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -46,8 +48,17 @@ def autocast(device: torch.device, dtype: Dtype, function: Callable[Arguments, R
 
 
 def operands(device: torch.device, *shapes: tuple[int, ...], dtype: Dtype) -> tuple[Tensor, ...]:
-    """Return one standard normal tensor for each shape, drawn from torch's default generator.
+    """Return one tensor of standard normal numbers for each shape, drawn from torch's default generator; beyond BLOCK values they repeat.
 
-    Drawn on the CPU in fp32, then cast, then moved, so that every device and precision computes on the same numbers.
+    Drawn on the CPU in fp32, then cast, then moved, so that every device and precision computes on the same numbers. Repeated on the
+    device: drawing all of two operands of 8192 x 8192 takes more than a second of each case, and moving them another part of one.
     """
-    return tuple(torch.randn(shape).to(storage(dtype)).to(device) for shape in shapes)
+    return tuple(_normal(device, shape, storage(dtype)) for shape in shapes)
+
+
+def _normal(device: torch.device, shape: tuple[int, ...], stored: torch.dtype) -> Tensor:
+    values = torch.empty(math.prod(shape), dtype=stored, device=device)
+    drawn = values[:BLOCK]
+    drawn.copy_(torch.randn(drawn.shape).to(stored))
+    repeat_block(values)
+    return values.view(shape)

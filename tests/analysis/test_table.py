@@ -58,6 +58,51 @@ def test_types_hold_a_null_as_a_null(tmp_path: Path) -> None:
     assert noop["transfer.h2d_bytes"] == 8
 
 
+def copied(tmp_path: Path, transfer: Transfer, nulls: dict[str, str], accelerator: dict[str, object]) -> pd.Series:
+    """The row of a case that was copied so, on an accelerator of which the header says so much."""
+    measurements = made_up.rounds_of(made_up.case(device="cuda:0"), [[0.5]], transfer=transfer, nulls=nulls)
+    return read(made_up.write(tmp_path / "run.jsonl", measurements, accelerator=accelerator)).iloc[0]
+
+
+GEN5 = {"pcie_generation": 1, "pcie_generation_max": 5, "pcie_width": 16, "pcie_width_max": 16, "reasons": {}}
+PINNED = Transfer(630_153_846, 0.1, 8, 0.1, 0.0125, 0.1)
+
+
+def test_pinned_copies_are_set_against_the_link_that_device_and_slot_can_have(tmp_path: Path) -> None:
+    row = copied(tmp_path, PINNED, {}, GEN5)
+    assert row["transfer.link_bytes_per_s"] == pytest.approx(32e9 * 16 / 8 * 128 / 130)
+    assert row["transfer.link_fraction"] == pytest.approx(0.8)
+    assert pd.isna(row["transfer.reason"])
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "sentence"),
+    [
+        pytest.param({}, "link: the file tells of no PCIe link of this device that dlbench knows", id="a file that does not tell"),
+        pytest.param(
+            {**GEN5, "pcie_generation_max": 9}, "link: the file tells of no PCIe link of this device that dlbench knows", id="new"
+        ),
+        pytest.param({"pcie_generation_max": "5", "pcie_width_max": [16], "reasons": 3}, "link: the file tells of no", id="edited"),
+        pytest.param(
+            {"pcie_generation_max": None, "reasons": {"pcie_generation_max": "NVML reads NVIDIA devices only"}},
+            "link: NVML reads NVIDIA devices only",
+            id="another maker's",
+        ),
+    ],
+)
+def test_a_link_that_is_not_known_has_a_reason(tmp_path: Path, accelerator: dict[str, object], sentence: str) -> None:
+    row = copied(tmp_path, PINNED, {}, accelerator)
+    assert row[["transfer.link_bytes_per_s", "transfer.link_fraction"]].isna().all()
+    assert row["transfer.reason"].startswith(sentence)
+    assert row["transfer.pinned_h2d_s"] == 0.0125
+
+
+def test_without_pinned_copies_the_link_says_nothing(tmp_path: Path) -> None:
+    row = copied(tmp_path, Transfer(8, 0.5, 8, 0.5), {"transfer": "pinned: a limit"}, GEN5)
+    assert row[["transfer.link_bytes_per_s", "transfer.link_fraction", "transfer.pinned_h2d_s"]].isna().all()
+    assert row["transfer.reason"] == "pinned: a limit"
+
+
 def test_a_parameter_of_several_kinds_becomes_text(tmp_path: Path) -> None:
     cases = [made_up.case("a", size=1), made_up.case("b", size="large"), made_up.case("c", size=True)]
     frame = read(made_up.write(tmp_path / "run.jsonl", [made_up.rounds_of(each, [[1.0]])[0] for each in cases]))

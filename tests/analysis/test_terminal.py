@@ -8,7 +8,7 @@ from dlbench.analysis import sentences
 from dlbench.analysis.findings import best, pair
 from dlbench.analysis.table import Results, collect, records
 from dlbench.analysis.terminal import overview, paired, results_table
-from dlbench.core.model import Measurement, Status
+from dlbench.core.model import Measurement, Status, Transfer
 from dlbench.core.summary import per_round, summarise
 
 
@@ -71,6 +71,26 @@ def test_each_row_has_what_a_person_wants(tmp_path: Path) -> None:
         "arithmetic: 67.0 TFLOP/s, dense fp32 on the ordinary cores of NVIDIA H200; "
         "arithmetic: 989 TFLOP/s, dense bf16 on the matrix units of NVIDIA H200"
     ) in text
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "told"),
+    [
+        pytest.param({"pcie_generation_max": 4, "pcie_width_max": 16}, " at up to 28.0 GB/s, 88.9 % of the PCIe link", id="with a link"),
+        pytest.param({}, " at up to 28.0 GB/s", id="without"),
+    ],
+)
+def test_copies_say_what_they_are_and_how_fast_pinned_ones_were(tmp_path: Path, accelerator: dict[str, int], told: str) -> None:
+    transfers = [Transfer(size, 0.1, 8, 0.1, 0.001, 0.1) for size in (7_000_000, 28_000_000, 14_000_000)]
+    measurements = [
+        made_up.rounds_of(made_up.case("matmul", "cuda:0", n=n), [[0.5]], transfer=transfer)[0] for n, transfer in enumerate(transfers)
+    ]
+    text = printed(overview(collect([made_up.write(tmp_path / "run.jsonl", measurements, accelerator=accelerator)])))
+    line = next(line for line in text.splitlines() if line.startswith("copies: "))
+    assert line == (
+        "copies: copying inputs there and the output back, from and to pageable memory as plain code does around each call: its share of "
+        f"the whole; from page-locked memory inputs go there{told}"
+    )
 
 
 def test_both_tables_of_ratios_follow_and_each_side_states_its_choice(tmp_path: Path) -> None:

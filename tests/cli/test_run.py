@@ -141,6 +141,9 @@ def test_copies_and_device_memory_are_measured_on_an_accelerator_only(two_device
     assert there["transfer.d2h_bytes"] == 64 * 64 * 4
     assert 0 < there["transfer.share"] < 1
     assert there["transfer.h2d_bytes_per_s"] == pytest.approx(there["transfer.h2d_bytes"] / there["transfer.h2d_s"])
+    assert there["transfer.pinned_h2d_bytes_per_s"] == pytest.approx(there["transfer.h2d_bytes"] / there["transfer.pinned_h2d_s"])
+    assert there["transfer.pinned_d2h_bytes_per_s"] == pytest.approx(there["transfer.d2h_bytes"] / there["transfer.pinned_d2h_s"])
+    assert there["transfer.reason"] == "link: NVML reads NVIDIA devices only"
     assert (there["memory.peak_bytes"], there["memory.reserved_bytes"]) == (1_000_000, 2_000_000)
     assert [here[f"transfer.{name}"] for name in ("h2d_bytes", "h2d_s", "d2h_s", "share")] == [None] * 4
     assert here["transfer.reason"] == "inputs and output are in host memory already"
@@ -148,12 +151,27 @@ def test_copies_and_device_memory_are_measured_on_an_accelerator_only(two_device
     assert table["noop[]@pretend:0"]["transfer.reason"] == "there is neither an input nor an output to copy"
 
 
-def test_the_time_by_the_devices_own_events_stands_beside_the_hosts(tmp_path):
-    arguments = ("run", front_door.suite(tmp_path, 'workload = "with_a_before"'), "--plugin", PRETEND, "--device", "pretend:0")
-    done = dlbench(*arguments, "-o", "out.jsonl", cwd=tmp_path, variables={"PRETEND_EVENTS": "1"})
+def row_with_events(folder, apart_s):
+    arguments = ("run", front_door.suite(folder, 'workload = "with_a_before"'), "--plugin", PRETEND, "--device", "pretend:0")
+    done = dlbench(*arguments, "-o", "out.jsonl", cwd=folder, variables={"PRETEND_EVENTS": apart_s})
     assert done.code == 0, done.err
-    (row,) = rows(tmp_path).values()
+    (row,) = rows(folder).values()
+    return row
+
+
+def test_the_time_by_the_devices_own_events_stands_beside_the_hosts(tmp_path):
+    row = row_with_events(tmp_path, "0.5")
     assert (row["time.device_s"], row["time.launch_bound"]) == (0.5, row["time.median_s"] / 0.5)
+
+
+def test_a_call_that_no_delay_outlasts_has_no_device_time_and_both_causes_as_the_reason(tmp_path):
+    row = row_with_events(tmp_path, "0")
+    assert (row["case.status"], row["time.device_s"]) == ("ok", None)
+    reasons = {each["nulls"]["device_s"] for each in measurements(tmp_path / "out.jsonl")}
+    assert reasons == {
+        "its launches can't be queued ahead: "
+        "the call waits for the device by itself, or launches more kernels than a stream queues (about a thousand)"
+    }
 
 
 def test_a_device_whose_events_are_not_read_says_so(two_devices):

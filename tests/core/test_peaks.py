@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlbench.core import peaks
-from dlbench.core.peaks import ARITHMETIC, arithmetic_share, memory_share, peak_of
+from dlbench.core.peaks import ARITHMETIC, arithmetic_share, link_bytes_per_s, memory_share, peak_of
 
 TABLE = tomllib.loads(peaks._TABLE.read_text())["device"]
 
@@ -100,3 +100,24 @@ def test_only_what_no_cache_holds_is_set_against_the_memory():
     assert memory_share(device, 8 * 52428800 - 1, 1e12) is None
     share = memory_share(device, 8 * 52428800, 1.2e12)
     assert (share.fraction, str(share)) == (pytest.approx(0.25), "memory: 4.80 TB/s, the bandwidth of NVIDIA H200")
+
+
+@pytest.mark.parametrize(
+    ("generation", "lanes", "bytes_per_s"),
+    [
+        (1, 1, 250e6),
+        (2, 16, 8e9),
+        (3, 16, 15.754e9),
+        (4, 16, 31.508e9),
+        (5, 8, 31.508e9),
+        (5, 16, 63.015e9),
+        (6, 16, 121e9),
+    ],
+)
+def test_a_link_carries_its_transfers_less_the_encoding(generation, lanes, bytes_per_s):
+    assert link_bytes_per_s(generation, lanes) == pytest.approx(bytes_per_s, rel=1e-4)
+
+
+@pytest.mark.parametrize(("generation", "lanes"), [(0, 16), (7, 16), (5, 0), (5, -16), (5, 33)])
+def test_a_link_that_there_is_not_carries_nothing_that_is_known(generation, lanes):
+    assert link_bytes_per_s(generation, lanes) is None

@@ -57,6 +57,12 @@ def test_what_is_written_is_read(tmp_path):
     assert not run.torn
 
 
+def test_copies_of_a_version_that_locked_no_memory_are_read():
+    row = json.loads(json.dumps(WHOLE.to_json()))
+    row["transfer"] = {"h2d_bytes": 8, "h2d_s": 0.5, "d2h_bytes": 4, "d2h_s": 0.25}
+    assert Measurement.from_json(row).transfer == Transfer(8, 0.5, 4, 0.25, pinned_h2d_s=None, pinned_d2h_s=None)
+
+
 def test_rounds_of_a_case_share_what_is_equal(tmp_path):
     path = tmp_path / "f.jsonl"
     write(path, WHOLE.to_json(), replace(WHOLE, round=4, math={"deterministic": True}).to_json())
@@ -150,6 +156,8 @@ def edited(change):
         (lambda row: row.update(threads=2**63), "threads must be a whole number below 2**63, not 9223372036854775808"),
         (lambda row: row["memory"].update(peak_bytes="much"), "peak_bytes must be a number of at least 0, not 'much'"),
         (lambda row: row["transfer"].pop("h2d_s"), "h2d_s"),
+        (lambda row: row["transfer"].update(h2d_s=None), "h2d_s must be a number of at least 0, not None"),
+        (lambda row: row["transfer"].update(pinned_h2d_s="fast"), "pinned_h2d_s must be a number of at least 0, not 'fast'"),
         (lambda row: row["check"].update(follows_input=1), "follows_input must be true, false or null"),
         (lambda row: row["check"].update(error="small"), "error must be a number of at least 0, not 'small'"),
         (lambda row: row["check"].update(surprise=1), "surprise"),

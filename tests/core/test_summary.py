@@ -65,6 +65,21 @@ def test_copies_are_medians_and_their_share_is_of_copy_call_copy() -> None:
     assert (row["memory.peak_bytes"], row["memory.reserved_bytes"], row["memory.host_peak_bytes"]) == (7, 14, None)
 
 
+def test_pinned_copies_stand_beside_the_pageable_ones_and_out_of_the_share() -> None:
+    pinned = [Transfer(1000, 0.25, 10, 0.125, seconds, seconds / 4) for seconds in (0.5, 0.125, 0.0625)]
+    row = summarise([made_up.rounds_of(GPU_CASE, [[0.5]], transfer=each)[0] for each in pinned])
+    assert (row["transfer.pinned_h2d_s"], row["transfer.pinned_h2d_bytes_per_s"]) == (0.125, 8000.0)
+    assert (row["transfer.pinned_d2h_s"], row["transfer.pinned_d2h_bytes_per_s"]) == (0.03125, 320.0)
+    assert row["transfer.share"] == 0.375 / 0.875
+    assert (row["transfer.link_bytes_per_s"], row["transfer.reason"]) == (None, None)  # a measurement does not know its file's header
+
+
+def test_where_no_memory_was_locked_the_pageable_copies_stay_and_the_reason_is_told() -> None:
+    row = summarise(made_up.rounds_of(GPU_CASE, [[0.5]], transfer=Transfer(8, 0.25, 8, 0.25), nulls={"transfer": "pinned: a limit"}))
+    assert (row["transfer.h2d_s"], row["transfer.pinned_h2d_s"], row["transfer.pinned_h2d_bytes_per_s"]) == (0.25, None, None)
+    assert row["transfer.reason"] == "pinned: a limit"
+
+
 def test_nothing_to_copy_has_no_bandwidth() -> None:
     row = summarise(made_up.rounds_of(GPU_CASE, [[1.0]], transfer=Transfer(0, 0.0, 0, 0.0)))
     assert (row["transfer.h2d_bytes_per_s"], row["transfer.d2h_bytes_per_s"], row["transfer.share"]) == (None, None, 0.0)

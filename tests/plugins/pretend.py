@@ -38,7 +38,8 @@ class Pretend(Backend):
         return Memory(peak_bytes=1_000_000, reserved_bytes=2_000_000)
 
     def event_timer(self, device):
-        return ConstantTimer() if os.environ.get("PRETEND_EVENTS") else None
+        apart_s = os.environ.get("PRETEND_EVENTS")
+        return ConstantTimer(float(apart_s)) if apart_s else None
 
     def to_device(self, tensors, device):
         return [tensor.clone() for tensor in tensors]
@@ -46,9 +47,18 @@ class Pretend(Backend):
     def to_host(self, tensors):
         return [tensor.clone() for tensor in tensors]
 
+    def pin(self, tensors):
+        return [tensor.detach().clone() for tensor in tensors]
+
+    def pinned_to_device(self, pinned, device):
+        return [tensor.clone() for tensor in pinned]
+
 
 class ConstantTimer:
-    """Events that are always half a second apart."""
+    """Events that are always that many seconds apart."""
+
+    def __init__(self, apart_s):
+        self.apart_s = apart_s
 
     def delay(self, seconds):
         pass
@@ -57,7 +67,7 @@ class ConstantTimer:
         return None
 
     def seconds(self, start, end):
-        return 0.5
+        return self.apart_s
 
 
 register(Pretend())

@@ -10,7 +10,7 @@ from torch import nn
 
 from dlbench.harness.registry import Dtype
 from dlbench.workloads import cnn
-from dlbench.workloads.precision import output, storage
+from dlbench.workloads.precision import operands, output, storage
 
 CPU = torch.device("cpu")
 # On a CPU without native fp16 a real network takes minutes a step.
@@ -89,7 +89,7 @@ def test_a_step_is_the_step_written_out(tiny: list[nn.Module]) -> None:
     work = cnn.train_step(CPU, model="resnet18", batch=2, dtype="fp64")
     torch.manual_seed(7)
     network = tiny_network("resnet18").double()
-    images = torch.randn(2, 3, 224, 224).double()
+    (images,) = operands(CPU, (2, 3, 224, 224), dtype="fp64")
     labels = torch.randint(1000, (2,))
     velocity = {name: torch.zeros_like(p) for name, p in network.named_parameters()}
     for _ in range(2):

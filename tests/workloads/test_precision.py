@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from dlbench.harness.registry import Dtype
+from dlbench.models import BLOCK
 from dlbench.workloads.precision import autocast, operands, output, storage
 
 CPU = torch.device("cpu")
@@ -32,6 +33,18 @@ def test_operands_are_the_same_numbers_in_every_precision(dtype: Dtype) -> None:
     assert a.dtype == b.dtype == storage(dtype)
     assert torch.equal(a, expected_a.to(storage(dtype)))
     assert torch.equal(b, expected_b.to(storage(dtype)))
+
+
+@pytest.mark.parametrize("dtype", get_args(Dtype))
+def test_large_operands_repeat_their_numbers_and_have_no_two_rows_alike(dtype: Dtype) -> None:
+    torch.manual_seed(3)
+    a, b = operands(CPU, (512, 256), (131, 1009), dtype=dtype)
+    torch.manual_seed(3)
+    drawn, other = (torch.randn(BLOCK).to(storage(dtype)) for _ in range(2))
+    assert torch.equal(a.view(-1), drawn.repeat(2)[: 512 * 256])
+    assert torch.equal(b.view(-1), other.repeat(3)[: 131 * 1009])
+    for matrix in (a, b, a.T, b.T):
+        assert len({tuple(row.tolist()) for row in matrix}) == len(matrix)
 
 
 def test_autocast_is_on_inside_the_function_only_and_only_for_amp() -> None:
