@@ -45,8 +45,8 @@ _SIDE = (
     Column("value", Unit.TEXT, "its value in the column in which the pair differs"),
     Column("rounds", Unit.COUNT, "rounds that the interval stands on"),
     Column("median_s", Unit.SECONDS, "one call"),
-    Column("items_per_s", Unit.ITEMS_PER_S, "all items over all time"),
-    Column("flops_per_s", Unit.FLOPS_PER_S, "stated operations over all time"),
+    Column("items_per_s", Unit.ITEMS_PER_S, "items of one call over the median time of a call"),
+    Column("flops_per_s", Unit.FLOPS_PER_S, "stated operations, likewise"),
 )
 PAIR_COLUMNS: dict[str, Column] = {
     column.name: column
