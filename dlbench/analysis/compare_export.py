@@ -47,9 +47,9 @@ COLUMNS: dict[str, Column] = {
             for name, unit, meaning in (
                 ("verdict", Unit.TEXT, "what this statistic alone says"),
                 ("change", Unit.FRACTION, "of base: 0.1 is 10 % more time; Hodges-Lehmann estimate over the rounds"),
-                ("ci_low", Unit.FRACTION, "lower end of its exact 95 % interval; null with fewer than about four rounds a side"),
+                ("ci_low", Unit.FRACTION, "lower end of its 95 % interval; null with fewer than about four rounds a side"),
                 ("ci_high", Unit.FRACTION, "upper end of it"),
-                ("confidence", Unit.FRACTION, "the interval's exact coverage"),
+                ("confidence", Unit.FRACTION, "the interval's coverage: exact for rounds fixed beforehand, without a budget"),
                 ("p", Unit.FRACTION, "exact two-sided Mann-Whitney, ties broken towards no difference"),
                 ("p_holm", Unit.FRACTION, "that after Holm's correction for all tests of the comparison"),
             )

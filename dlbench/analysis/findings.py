@@ -56,9 +56,9 @@ PAIR_COLUMNS: dict[str, Column] = {
         Column("pair.by", Unit.TEXT, "the column in which they differ; 'best' where each side is at its own best"),
         *(Column(f"{side}.{column.name}", column.unit, f"{side}: {column.meaning}") for side in ("base", "other") for column in _SIDE),
         Column("ratio.speedup", Unit.RATIO, "how many times as fast the other is: Hodges-Lehmann estimate over the rounds", "higher"),
-        Column("ratio.ci_low", Unit.RATIO, "lower end of its exact 95 % interval; null with fewer than about four rounds a side"),
+        Column("ratio.ci_low", Unit.RATIO, "lower end of its 95 % interval; null with fewer than about four rounds a side"),
         Column("ratio.ci_high", Unit.RATIO, "upper end of it"),
-        Column("ratio.confidence", Unit.FRACTION, "the interval's exact coverage"),
+        Column("ratio.confidence", Unit.FRACTION, "the interval's coverage: exact for rounds fixed beforehand, without a budget"),
         Column("ratio.reason", Unit.TEXT, "why there is no interval"),
     )
 }
