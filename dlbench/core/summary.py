@@ -38,6 +38,8 @@ class Rounds:
     """10th percentile of the blocks, seconds a call."""
     host_peak_bytes: tuple[int, ...] = ()
     """Most that the process grew because of the case; empty where a round does not tell."""
+    device_s: tuple[float, ...] = ()
+    """Seconds a call by the device's own events; empty where a round does not tell."""
     values: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """What an experiment returned; without a name that a round lacks."""
 
@@ -104,6 +106,7 @@ def _rounds(ok: Sequence[Measurement], timed: "Sequence[_Timed]") -> Rounds:
         flops_per_s=_round_rates(timed, [each.of.flops for each in timed]),
         p10_s=tuple([quantile(each.ordered, 0.1) for each in timed]),
         host_peak_bytes=_all_known([each.memory.host_peak_bytes for each in ok]),
+        device_s=_all_known([each.samples.device_s for each in timed]),
         values={name: tuple([each.values[name] for each in ok]) for name in _common_names(ok)},
     )
 
