@@ -178,8 +178,8 @@ def _cases(
     if not planned and only:
         raise UsageError(f"{_names(suites)} plans no case that -k selects; loosen it (dlbench list without -k shows the ids)")
     if not planned:
-        where = f"{_names(suites)} plans no case on {', '.join(devices)}, as it names other devices"
-        raise UsageError(f"{where}; leave --device out, or measure where they are")
+        nothing = f"{_names(suites)} plans no case on {', '.join(devices)}, as it names other devices"
+        raise UsageError(f"{nothing}; leave --device out, or measure where they are")
 
 
 def _settings(settings: Sequence[str]) -> dict[str, list[str]]:
