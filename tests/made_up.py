@@ -139,6 +139,12 @@ def scaled(measurement: Measurement, factor: float) -> Measurement:
     return replace(measurement, samples=replace(measurement.samples, block_s=blocks))
 
 
+def timed_on_device(measurement: Measurement, share: float) -> Measurement:
+    """The same with a device time of that share of its first block."""
+    assert measurement.samples is not None
+    return replace(measurement, samples=replace(measurement.samples, device_s=share * measurement.samples.block_s[0]))
+
+
 def checked(measurement: Measurement, check: SpotCheck, reason: str) -> Measurement:
     """The same with what spot checks found, and why one was not made."""
     return replace(measurement, check=check, nulls={**measurement.nulls, "check": reason})

@@ -65,6 +65,7 @@ ANALYSIS = [
     "pyperf_file",
     "clocks",
     "scaling",
+    "trend",
     "table",
     "findings",
     "efficiency",

@@ -225,6 +225,15 @@ def test_the_built_in_suites_have_as_many_cases_as_they_plan(signatures):
     assert rows == {name: sum(1 for _ in planning.plan([suite.load(name)], signatures, ["cpu"])) for name in rows}
 
 
+def test_the_built_in_suites_have_as_many_more_cases_on_an_accelerator_as_they_plan(signatures):
+    def cases(name, *devices):
+        return sum(1 for case in planning.plan([suite.load(name)], signatures, ["cpu", *devices]) if case.device in (devices or ["cpu"]))
+
+    said = {name: int(more) for name, more, _ in table("docs/suites.md", "suite", "more cases on an accelerator", "what")}
+    more = {name: cases(name, "cuda:0") - cases(name) for name in suite.builtin_names()}
+    assert said == {name: count for name, count in more.items() if count > 0}
+
+
 def test_the_workloads_have_the_parameters_that_the_table_says(signatures):
     rows = {
         name: (re.findall(r"\w+", required), optional)

@@ -107,7 +107,10 @@ def _thresholds(base: Results, entry: Entry, thresholds: Thresholds, given: Sett
 def _settled(case: str, base: Entry | None, new: Entry | None, columns: Iterable[str]) -> CaseVerdict | None:
     """Return the verdict of a case that no test has to decide, or cannot."""
     if new is None:
-        return CaseVerdict(case, Verdict.MISSING, "not in the new file", base=base.row if base else None)
+        if base is None or _status(base) is Status.OK:
+            return CaseVerdict(case, Verdict.MISSING, "not in the new file", base=base.row if base else None)
+        # What was not measured in the base can't be lost: a suite without it, or a machine that the suite no longer names.
+        return CaseVerdict(case, Verdict.SAME, f"not in the new file; in the base {_ending(base)}", base=base.row)
     status = _status(new)
     if base is None:
         verdict, note = (Verdict.FAILED, _ending(new)) if status.is_failure else (Verdict.NEW, "not in the base")

@@ -20,9 +20,9 @@ from dlbench.core.units import one_line
 _CHANGE = (
     ("verdict", Unit.TEXT, "what this test alone says"),
     ("change", Unit.FRACTION, "of base: 0.1 is 10 % more time; Hodges-Lehmann estimate over the rounds"),
-    ("ci_low", Unit.FRACTION, "lower end of its exact 95 % interval; null with too few rounds"),
+    ("ci_low", Unit.FRACTION, "lower end of its 95 % interval; null with too few rounds"),
     ("ci_high", Unit.FRACTION, "upper end of it"),
-    ("confidence", Unit.FRACTION, "the interval's exact coverage"),
+    ("confidence", Unit.FRACTION, "the interval's coverage: exact for rounds fixed beforehand, without a budget"),
 )
 COLUMNS: dict[str, Column] = {
     column.name: column

@@ -16,6 +16,10 @@ from dlbench.core.summary import Rounds, Row, ending
 if TYPE_CHECKING:
     import pandas as pd
 
+LAUNCH_BOUND = 1.5
+"""Wall over device time from which on a case counts as launch-bound: a third of the time the device does nothing. The two are read over
+other calls, and differ by noise and by what a block waits for at its end, but not by so much."""
+
 MACHINE = ("case.device", "case.device_name", "case.threads", "case.math", "case.run")
 WORK = ("case.workload", "case.dtype", "case.mode")
 
@@ -42,23 +46,27 @@ _SIDE = (
     Column("dtype", Unit.TEXT, "precision"),
     Column("mode", Unit.TEXT, "eager, compile or graph"),
     Column("batch", Unit.COUNT, "batch size; null where the workload has none"),
+    Column("layout", Unit.TEXT, "memory layout; null where the workload has none"),
     Column("value", Unit.TEXT, "its value in the column in which the pair differs"),
     Column("rounds", Unit.COUNT, "rounds that the interval stands on"),
     Column("median_s", Unit.SECONDS, "one call"),
-    Column("items_per_s", Unit.ITEMS_PER_S, "all items over all time"),
-    Column("flops_per_s", Unit.FLOPS_PER_S, "stated operations over all time"),
+    Column("device_s", Unit.SECONDS, "the same by the device's own events; null where they were not read"),
+    Column("launch_bound", Unit.FLAG, "whether the device waits for launches a third of the time or more; null where that was not read"),
+    Column("items_per_s", Unit.ITEMS_PER_S, "items of one call over the median time of a call"),
+    Column("flops_per_s", Unit.FLOPS_PER_S, "stated operations, likewise"),
 )
 PAIR_COLUMNS: dict[str, Column] = {
     column.name: column
     for column in (
         Column("pair.case", Unit.TEXT, "what both sides have in common"),
-        Column("pair.work", Unit.TEXT, "that without batch and precision"),
+        Column("pair.work", Unit.TEXT, "that without batch, precision and layout"),
         Column("pair.by", Unit.TEXT, "the column in which they differ; 'best' where each side is at its own best"),
+        Column("pair.time", Unit.TEXT, "the time that the ratio is of: wall, or device by cache, where both sides have it"),
         *(Column(f"{side}.{column.name}", column.unit, f"{side}: {column.meaning}") for side in ("base", "other") for column in _SIDE),
         Column("ratio.speedup", Unit.RATIO, "how many times as fast the other is: Hodges-Lehmann estimate over the rounds", "higher"),
-        Column("ratio.ci_low", Unit.RATIO, "lower end of its exact 95 % interval; null with fewer than about four rounds a side"),
+        Column("ratio.ci_low", Unit.RATIO, "lower end of its 95 % interval; null with fewer than about four rounds a side"),
         Column("ratio.ci_high", Unit.RATIO, "upper end of it"),
-        Column("ratio.confidence", Unit.FRACTION, "the interval's exact coverage"),
+        Column("ratio.confidence", Unit.FRACTION, "the interval's coverage: exact for rounds fixed beforehand, without a budget"),
         Column("ratio.reason", Unit.TEXT, "why there is no interval"),
     )
 }
@@ -81,7 +89,7 @@ class Pairs:
     unpaired: tuple[Unpaired, ...]
 
 
-_CHOSEN = ("batch", "dtype")
+_CHOSEN = ("batch", "dtype", "layout")
 """What each side chooses for itself where it is at its best."""
 
 
@@ -134,32 +142,39 @@ def pair(results: Results, by: str, base: str | None = None) -> Pairs:
     ``by`` is device, dtype, mode, run, batch, threads, or any column that identifies a case (``param.layout``). What comes with a
     device (its name, threads, flags, file) may differ with it; everything else that identifies a case is equal on both sides.
     ``base`` is the value that the others are measured against: by default the CPU, fp32, eager; of other columns the first there is.
+    Times are wall times, but device times of a pair by ``cache`` that has them on both sides: a cold call is timed alone, so that its wall
+    time holds a launch and a wait, and a hot one among others, whose launches hide behind them.
 
     The ratio is the Hodges-Lehmann estimate on logarithms of the rounds' medians, with its exact interval, so it can
     differ a little from the quotient of the two medians. Raises UsageError for an unknown column or base.
     """
     found = couple(results, by, base)
     hidden = {found.column.partition(".")[2]}
-    rows = [
-        {
-            **_common(one, hidden, found.column),
-            **_side("base", one, found.column),
-            **_side("other", other, found.column),
-            **speed_ratio([1 / s for s in one.rounds.median_s], [1 / s for s in other.rounds.median_s]),
-        }
-        for one, other in found.couples
-    ]
+    rows = [_pair(one, other, hidden, found.column) for one, other in found.couples]
     return Pairs(as_frame(rows, PAIR_COLUMNS), found.unpaired)
 
 
-def best(results: Results) -> Pairs:
-    """Set each accelerator at its best beside the CPU at its best, batch and precision chosen on each side for itself.
+def _pair(one: Entry, other: Entry, hidden: Iterable[str], column: str) -> Row:
+    on_device = column == "param.cache" and all(min(each.rounds.device_s, default=0) > 0 for each in (one, other))
+    base_s, other_s = (each.rounds.device_s if on_device else each.rounds.median_s for each in (one, other))
+    return {
+        **_common(one, hidden, column),
+        "pair.time": "device" if on_device else "wall",
+        **_side("base", one, column),
+        **_side("other", other, column),
+        **speed_ratio([1 / s for s in base_s], [1 / s for s in other_s]),
+    }
 
-    One comparison for each workload and set of parameters other than batch and precision (a model, a shape): the ``ok`` row of highest
-    throughput, in items a second, or in FLOP/s where the workload has no items. Rows flagged implausible take no part.
+
+def best(results: Results) -> Pairs:
+    """Set each accelerator at its best beside the CPU at its best, batch, precision and layout chosen on each side for itself.
+
+    One comparison for each workload and set of parameters other than those (a model, a shape): the ``ok`` row of highest throughput,
+    in items a second, or in FLOP/s where the workload has no items. Rows flagged implausible take no part.
     The interval is that of the two rows chosen; that they were chosen for being fast is not in it.
     """
-    identity = [name for name in identifying(results.columns) if name not in (*MACHINE, "case.dtype", "param.batch")]
+    free = (*MACHINE, "case.dtype", "param.batch", "param.layout")
+    identity = [name for name in identifying(results.columns) if name not in free]
     rows: list[Row] = []
     unpaired: list[Unpaired] = []
     for group in _grouped(entries(results), lambda each: tuple(each.row[name] for name in identity)):
@@ -181,8 +196,17 @@ def best(results: Results) -> Pairs:
         for cpu, accelerator in product(cpus, accelerators):
             ratio = speed_ratio(getattr(cpu.rounds, rate), getattr(accelerator.rounds, rate))
             sides = {**_side("base", cpu, "case.device"), **_side("other", accelerator, "case.device")}
-            rows.append({**_common(cpu, _CHOSEN, "best"), **sides, **ratio})
+            rows.append({**_common(cpu, _CHOSEN, "best"), "pair.time": "wall", **sides, **ratio})
     return Pairs(as_frame(rows, PAIR_COLUMNS), tuple(unpaired))
+
+
+def launch_bound(row: Row) -> bool | None:
+    """Whether a device waits for launches a third of the time or more; None where its own time was not read.
+
+    A cold call is timed alone, so what it waits for says nothing of calls that follow each other: None, too.
+    """
+    ratio = row["time.launch_bound"]
+    return None if ratio is None or row.get("param.cache") == "cold" else float(ratio) >= LAUNCH_BOUND
 
 
 def entries(results: Results) -> list[Entry]:
@@ -278,9 +302,12 @@ def _side(side: str, entry: Entry, column: str) -> Row:
     values: Mapping[str, Value | None] = {
         **{name: row[f"case.{name}"] for name in ("id", "run", "device", "device_name", "threads", "dtype", "mode")},
         "batch": row.get("param.batch"),
+        "layout": row.get("param.layout"),
         "value": row[column],
         "rounds": len(entry.rounds.median_s),
         "median_s": row["time.median_s"],
+        "device_s": row["time.device_s"],
+        "launch_bound": launch_bound(row),
         "items_per_s": row["rate.items_per_s"],
         "flops_per_s": row["rate.flops_per_s"],
     }

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from dlbench.analysis.findings import Pairs, Unpaired
+from dlbench.analysis.findings import Pairs, Unpaired, launch_bound
 from dlbench.analysis.table import records
 from dlbench.core import units
 from dlbench.core.model import Status, Value
@@ -29,6 +29,8 @@ _FLAGS = {
         "it can't have done what it says in that time, so no ratio counts it; the reason is below the case",
     ),
 }
+_LAUNCH_BOUND = "launch-bound"
+_LAUNCHES = "the device waits for Python and its launches, a third of the time or more; a larger batch, compiling or CUDA graphs would help"
 INTERVAL = "95 % interval"
 _ROUNDS_SPREAD = "min–max"
 _BLOCKS_SPREAD = "p10–p90"
@@ -64,10 +66,18 @@ def headlines(same: Pairs, own_best: Pairs) -> list[str]:
         )
         if len(pairs) > 1:
             sentence += f", in the middle of {len(pairs)} cases from {times(pairs[0])} to {times(pairs[-1])}"
+        if middle["other.launch_bound"]:
+            sentence += f", and there it waits for launches{_as_often(pairs)}"
         if top := bests.get((machines, middle["pair.work"])):
-            sentence += f"; and at each one's best batch and precision {_ratio(top)}"
+            sentence += f"; and at each one's best batch, precision and layout {_ratio(top)}"
         sentences.append(units.one_line(f"{sentence}."))
     return sentences
+
+
+def _as_often(pairs: Sequence[Row]) -> str:
+    """Return in how many of several pairs the accelerator is launch-bound."""
+    waiting = sum(bool(row["other.launch_bound"]) for row in pairs)
+    return f", as in {waiting} of {len(pairs)} cases" if len(pairs) > 1 else ""
 
 
 def count(rows: Sequence[Row]) -> str:
@@ -92,6 +102,8 @@ def devices(rows: Sequence[Row]) -> list[str]:
 def marks(rows: Sequence[Row], rounds: Sequence[Rounds]) -> dict[str, str]:
     """Return each mark that the table of these rows has, with what it means and what to do."""
     found = {mark: sentence for flag, (mark, sentence) in _FLAGS.items() if any(row[flag] for row in rows)}
+    if any(launch_bound(row) for row in rows):
+        found[_LAUNCH_BOUND] = _LAUNCHES
     kinds = {spread(row, each)[0] for row, each in zip(rows, rounds, strict=True)}
     found |= {kind: sentence for kind, sentence in _SPREADS.items() if kind in kinds}
     if peaks := dict.fromkeys(str(row["rate.peak"]) for row in rows if row["rate.peak"] is not None):
@@ -157,6 +169,13 @@ def _ratio(row: Row) -> str:
     return f"{times(row)} ({bounds(row) or 'too few rounds for an interval'})"
 
 
+def device_times(pairs: Sequence[Row]) -> list[str]:
+    """Return a line on the pairs whose ratio is of device times, where there are any."""
+    if not any(row["pair.time"] == "device" for row in pairs):
+        return []
+    return ["device: by the device's own events; the wall time of a cold call, which is timed alone, also holds its launch and a wait"]
+
+
 def throughput(row: Row, side: str) -> str:
     """Return items a second of one side of a pair, or FLOP/s where its workload has no items."""
     if (items := row[f"{side}.items_per_s"]) is not None:
@@ -165,8 +184,9 @@ def throughput(row: Row, side: str) -> str:
 
 
 def choice(row: Row, side: str) -> str:
-    """Return batch and precision of one side of a pair: ``batch=64 bf16``."""
-    parts = (None if (batch := row[f"{side}.batch"]) is None else f"batch={batch}", row[f"{side}.dtype"])
+    """Return batch, precision and any layout but the usual one of a side of a pair: ``batch=64 bf16 channels_last``."""
+    batch, layout = row[f"{side}.batch"], row[f"{side}.layout"]
+    parts = (None if batch is None else f"batch={batch}", row[f"{side}.dtype"], None if layout == "nchw" else layout)
     return " ".join(str(part) for part in parts if part)
 
 
@@ -190,7 +210,7 @@ def _span(low: Value | None, high: Value | None) -> str:
 
 def notes(row: Row) -> list[str]:
     """Return the marks of a row, and what only its workload reports."""
-    marks = [mark for flag, (mark, _) in _FLAGS.items() if row[flag]]
+    marks = [mark for flag, (mark, _) in _FLAGS.items() if row[flag]] + [_LAUNCH_BOUND] * bool(launch_bound(row))
     told = row["case.workload"] not in TOLD_APART
     values = {name.partition(".")[2]: value for name, value in row.items() if told and name.startswith("value.") and value is not None}
     return marks + [f"{name} {units.three_digits(number(value))}" for name, value in values.items()]

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 from dlbench.analysis import pyperf_file
 from dlbench.analysis.clocks import Clocks, read_clocks
 from dlbench.analysis.scaling import flag_super_linear
+from dlbench.analysis.trend import shared_change
 from dlbench.core import store
 from dlbench.core.errors import UsageError
-from dlbench.core.model import CONFIRMING, Case, Measurement, Policy, Value
+from dlbench.core.model import CONFIRMING, Case, Measurement, Policy, Status, Value
 from dlbench.core.peaks import link_bytes_per_s
 from dlbench.core.schema import BY_NAME, Column, Unit
 from dlbench.core.store import RunFile
@@ -170,7 +171,7 @@ def _read_one(path: Path, name: str) -> _File:
     rows = flag_super_linear(rows, rounds)
     environments = _environments(run, name, cases)
     rows = _filled(rows, chain.from_iterable(rows))
-    told = circumstances(run, name)
+    told = [*circumstances(run, name), *_trends(run, name, cases, rounds)]
     return _File(name, rows, rounds, incomplete(run, len(cases)), environments, _thresholds(run), read_clocks(run), told, _protocol(run))
 
 
@@ -318,6 +319,22 @@ def circumstances(run: RunFile, name: str) -> list[str]:
         of = "of one case" if cases == 1 else f"of {cases} cases"
         said.append(f"{name}: {what} made again, {of}; the file keeps what was discarded, and no number here holds it")
     return said
+
+
+def _trends(run: RunFile, name: str, cases: Sequence[Sequence[Measurement]], rounds: Sequence[Rounds]) -> list[str]:
+    """Return a sentence for each device on which all cases changed alike over the rounds; ``rounds[i]`` is of ``cases[i]``.
+
+    Of an A/B the first side tells, as both are measured at the same moments. Another tool's runs of two cases are not: they tell nothing.
+    """
+    if "seed" not in run.header:
+        return []
+    times: dict[str, list[dict[int, float]]] = {}
+    for measurements, each in zip(cases, rounds, strict=True):
+        if measurements[0].side in (None, "a"):
+            numbers = [one.round for one in measurements if one.status is Status.OK and one.samples]
+            times.setdefault(measurements[0].case.device, []).append(dict(zip(numbers, each.median_s, strict=True)))
+    said = {device: sentence for device, of_device in times.items() if (sentence := shared_change(of_device))}
+    return [f"{name}{f' on {device}' if len(times) > 1 else ''}: {sentence}" for device, sentence in said.items()]
 
 
 def _series(values: list[Any], unit: Unit | None) -> "pd.Series[Any]":

@@ -67,7 +67,8 @@ def paired(results: Results, pairs: Pairs) -> RenderableType:
     if pairs.frame.empty:
         return Group(*lines, Text("No two ok rows differ in that column alone."))
     if pairs.frame["pair.by"].iloc[0] != "case.device":
-        return Group(*lines, pairs_table(pairs))
+        told = sentences.device_times(records(pairs.frame))
+        return Group(*lines, pairs_table(pairs), *_dim(told))
     answer, tables = _speedups(pairs, best(results))
     return Group(*answer, *lines, *tables)
 
@@ -120,15 +121,18 @@ def pairs_table(pairs: Pairs) -> Table:
     columns: _Columns = [("case", [_text(sentences.short(row["pair.case"])) for row in rows])]
     if by != "case.device":
         columns.append(("device", [_text(sentences.place(row, "other", several and by != "case.run")) for row in rows]))
+    if sentences.device_times(rows):
+        columns.append(("which time", [_text(row["pair.time"] or "") for row in rows]))
     for side in ("base", "other"):
         labels = [sentences.place(row, side, several) if by == "case.device" else str(row[f"{side}.value"]) for row in rows]
-        columns += _side(side, labels, "time", [_shown(row[f"{side}.median_s"], units.seconds) for row in rows])
+        compared = [row[f"{side}.{'device' if row['pair.time'] == 'device' else 'median'}_s"] for row in rows]
+        columns += _side(side, labels, "time", [_shown(seconds, units.seconds) for seconds in compared])
     same = "The same case on both sides" if by == "case.device" else f"The same case with another {by}"
     return _table(f"{same}: how many times as fast", columns + _ratios(rows))
 
 
 def best_table(pairs: Pairs) -> Table:
-    """Return the ratios of throughputs, each side at a batch and precision of its own."""
+    """Return the ratios of throughputs, each side at a batch, precision and layout of its own."""
     rows = records(pairs.frame)
     several = sentences.several_runs(rows, "base", "other")
     columns: _Columns = [("work", [_text(sentences.short(row["pair.case"])) for row in rows])]
@@ -136,7 +140,7 @@ def best_table(pairs: Pairs) -> Table:
         labels = [sentences.place(row, side, several) for row in rows]
         columns += _side(side, labels, "throughput", [_text(sentences.throughput(row, side)) for row in rows])
         columns.append(("at", [_text(sentences.choice(row, side)) for row in rows]))
-    return _table("Each side at its own best batch and precision: how many times the throughput", columns + _ratios(rows))
+    return _table("Each side at its own best batch, precision and layout: how many times the throughput", columns + _ratios(rows))
 
 
 @dataclass(frozen=True)

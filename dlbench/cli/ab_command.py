@@ -48,7 +48,7 @@ LEAST_ROUNDS = 14
 LEAST_FURTHER = 2
 """Rounds more at a time: what a case still lacks is an estimate, and a look at the file costs little beside a round."""
 HOPELESS = 4
-"""Times the rounds that fit which a case probably needs, from which on further ones are not begun: the estimate is rough, but not by so much."""
+"""Times the rounds that fit in the time left which a case may need; where it needs more, going on would hardly get there."""
 
 
 @click.command("ab")

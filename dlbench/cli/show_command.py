@@ -28,7 +28,7 @@ def command(files: tuple[Path, ...], by: str | None, form: str) -> None:
     """Print the tables of result files again, or pair their rows.
 
     With a CPU and an accelerator among the rows, the table also says how many times as fast that is: on the same
-    case, and each at its own best batch and precision. Ratios come with intervals and never with a verdict.
+    case, and each at its own best batch, precision and layout. Ratios come with intervals, never with a verdict.
     With cases of several ranks it says what more devices bring; --by ranks says that alone. Of a folder of result files it
     also says which stand out among those of the same kind of machine.
 

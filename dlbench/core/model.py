@@ -13,6 +13,8 @@ Value = int | float | str | bool
 
 DEVICE_KINDS = ("cpu", "cuda", "mps", "xpu")
 """The kinds of device that torch itself brings; a plugin may bring another."""
+ACCELERATOR = "accelerator"
+"""How a suite names every device but the CPU, of whatever kind."""
 
 
 class Status(StrEnum):

@@ -5,6 +5,7 @@ import statistics
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cache
 from itertools import accumulate
 
@@ -292,9 +293,11 @@ def holm(p_values: Sequence[float], weights: Sequence[float] | None = None) -> l
 @cache
 def _shift_rank(m: int, n: int, confidence: float) -> tuple[int, float] | None:
     """Return (k, coverage): the k-th smallest and k-th largest of the m n differences enclose the shift with at least that confidence."""
-    # The interval leaves out the shifts that the test rejects.
+    # The interval leaves out the shifts that the test rejects. As a decimal, because 1 - 0.9 in floats is less than 0.1: then this is, as
+    # each p is, the float nearest to the exact fraction, and equal fractions are equal.
+    level = float(1 - Decimal(str(confidence)))
     p_values = _two_sided_p(m, n)
-    k = min(bisect_right(p_values, 1 - confidence), m * n // 2)
+    k = min(bisect_right(p_values, level), m * n // 2)
     return (k, 1 - p_values[k - 1]) if k else None
 
 

@@ -32,9 +32,9 @@ class Rounds:
     median_s: tuple[float, ...] = ()
     """Median block, seconds a call."""
     items_per_s: tuple[float, ...] = ()
-    """Items of a round over its time; empty where the workload states none."""
+    """Items of a call over that; empty where the workload states none."""
     flops_per_s: tuple[float, ...] = ()
-    """Stated operations of a round over its time; empty where the workload states none."""
+    """Stated operations of a call over that; empty where the workload states none."""
     p10_s: tuple[float, ...] = ()
     """10th percentile of the blocks, seconds a call."""
     block_s: "tuple[array[float], ...]" = ()
@@ -45,6 +45,8 @@ class Rounds:
     """Whether it was throttled, or still changed speed after its warm-up."""
     host_peak_bytes: tuple[int, ...] = ()
     """Most that the process grew because of the case; empty where a round does not tell."""
+    device_s: tuple[float, ...] = ()
+    """Seconds a call by the device's own events; empty where a round does not tell."""
     values: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """What an experiment returned; without a name that a round lacks."""
 
@@ -76,7 +78,8 @@ def with_rounds(
     """Return what `summarise` and `per_round` do, at little more than the cost of one."""
     ok = [each for each in measurements if each.status is Status.OK]
     timed = _timed(ok)
-    identity, times, rates = _identity(measurements), _times(timed, target), _rates(timed)
+    identity, times = _identity(measurements), _times(timed, target)
+    rates = _rates(timed, times["time.median_s"])
     check = _last(each.check for each in measurements)
     row = {
         **dict.fromkeys(BY_NAME),
@@ -123,6 +126,7 @@ def _rounds(ok: Sequence[Measurement], timed: "Sequence[_Timed]") -> Rounds:
         numbers=tuple([each.of.round for each in timed]),
         spoiled=tuple([each.samples.steady is False or bool(each.of.throttling and each.of.throttling.throttled) for each in timed]),
         host_peak_bytes=_all_known([each.memory.host_peak_bytes for each in ok]),
+        device_s=_all_known([each.samples.device_s for each in timed]),
         values={name: tuple([each.values[name] for each in ok]) for name in _common_names(ok)},
     )
 
@@ -136,17 +140,14 @@ class _Timed(NamedTuple):
     """Its blocks, the fastest first."""
     median_s: float
     """The block in the middle."""
-    calls: int
-    seconds: float
-    """For all those calls."""
 
 
 def _timed(ok: Iterable[Measurement]) -> list[_Timed]:
     found = []
     for each in ok:
         if samples := each.samples:
-            ordered, calls = sorted(samples.block_s), samples.calls
-            found.append(_Timed(each, samples, ordered, quantile(ordered, 0.5), calls * len(ordered), calls * sum(samples.block_s)))
+            ordered = sorted(samples.block_s)
+            found.append(_Timed(each, samples, ordered, quantile(ordered, 0.5)))
     return found
 
 
@@ -224,12 +225,15 @@ def _not_steady(rounds: Sequence[Samples]) -> bool | None:
     return abs(statistics.median(moved)) > STEADY_SHIFT and (interval.low > 0 or interval.high < 0)
 
 
-def _rates(timed: Sequence[_Timed]) -> Row:
-    """Everything done over all the time it took, never a mean of rates."""
-    bytes_per_s = _rate(timed, [each.of.bytes for each in timed])
+def _rates(timed: Sequence[_Timed], call_s: Value | None) -> Row:
+    """Return what is done in a second, by the time of a call that stands in the same row.
+
+    Not everything over all the time: a round ends on time, so that its blocks, and its weight, are the more the faster it was.
+    """
+    bytes_per_s = _rate([each.of.bytes for each in timed], call_s)
     return {
-        "rate.items_per_s": _rate(timed, [each.of.items for each in timed]),
-        "rate.flops_per_s": _rate(timed, [each.of.flops for each in timed]),
+        "rate.items_per_s": _rate([each.of.items for each in timed], call_s),
+        "rate.flops_per_s": _rate([each.of.flops for each in timed], call_s),
         "rate.bytes_per_s": bytes_per_s,
         "rate.bus_bytes_per_s": _bus_rate(timed[-1].of.case, bytes_per_s) if timed and bytes_per_s is not None else None,
     }
@@ -284,17 +288,17 @@ def _checked(check: SpotCheck | None) -> Row:
     return {} if check is None else {f"check.{name}": value for name, value in asdict(check).items()}
 
 
-def _rate(timed: Sequence[_Timed], counts: Sequence[float | None]) -> float | None:
-    """Return what the rounds did a second; ``counts[i]`` is what one call of ``timed[i]`` handles."""
-    done = [count * each.calls for each, count in zip(timed, counts, strict=True) if count is not None]
-    seconds = sum([each.seconds for each in timed])
-    return sum(done) / seconds if seconds and len(done) == len(counts) else None
+def _rate(counts: Sequence[float | None], call_s: Value | None) -> float | None:
+    """Return what is done a second, where ``counts`` is what a call handles in each round; None where a round does not state it."""
+    known = _all_known(counts)
+    return statistics.median(known) / float(call_s) if known and call_s else None
 
 
 def _round_rates(timed: Sequence[_Timed], counts: Sequence[float | None]) -> tuple[float, ...]:
-    if None in counts or not all(each.seconds for each in timed):
+    known = _all_known(counts)
+    if not known or not all(each.median_s for each in timed):
         return ()
-    return tuple([count * each.calls / each.seconds for each, count in zip(timed, counts, strict=True) if count is not None])
+    return tuple([count / each.median_s for each, count in zip(timed, known, strict=True)])
 
 
 def _all_known(values: Sequence[T | None]) -> tuple[T, ...]:

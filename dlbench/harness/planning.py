@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dlbench.core.errors import SuiteError, UsageError, nearest
-from dlbench.core.model import Case, Parameter, Policy, Signature, Value, value_text
+from dlbench.core.model import ACCELERATOR, Case, Parameter, Policy, Signature, Value, value_text
 from dlbench.harness.suite import Bench, Suite, axis_values
 
 MAX_CASES = 2_000_000
@@ -87,6 +87,7 @@ def plan(
 
     ``devices`` are the ids that take part; a suite's own ``devices`` choose among them. One that it names and that is not there
     still has its cases, for the runner to skip with a reason, unless ``include_absent`` is false because the user chose the devices.
+    ``accelerator`` names none: where there is no other device than the CPU it has no cases.
     ``only`` says of a case's id whether to plan it.
 
     Raises SuiteError at once for more than ``MAX_CASES``; UsageError, at the end, where there was no case.
@@ -182,7 +183,8 @@ def _cases(
     if not planned and only:
         raise UsageError(f"{_names(suites)} plans no case that -k selects; loosen it (dlbench list without -k shows the ids)")
     if not planned:
-        raise UsageError(f"{_names(suites)} plans no case on {', '.join(devices)}, as it names other devices; leave --device out")
+        nothing = f"{_names(suites)} plans no case on {', '.join(devices)}, as it names other devices"
+        raise UsageError(f"{nothing}; leave --device out, or measure where they are")
 
 
 def _settings(settings: Sequence[str]) -> dict[str, list[str]]:
@@ -231,9 +233,15 @@ def _resolved(suite: Suite, bench: Bench, present: Sequence[str], include_absent
         return tuple(present)
     found: dict[str, None] = {}
     for word in wanted:
-        meant = [device for device in present if word in (device, device.partition(":")[0])]
-        found.update(dict.fromkeys(meant or ([word] if include_absent else [])))
+        meant = [device for device in present if _means(word, device)]
+        found.update(dict.fromkeys(meant or ([word] if include_absent and word != ACCELERATOR else [])))
     return tuple(found)
+
+
+def _means(word: str, device: str) -> bool:
+    """Whether a word of a suite's ``devices`` means this device."""
+    kind = device.partition(":")[0]
+    return word in (device, kind) or (word == ACCELERATOR and kind != "cpu")
 
 
 def _first_of_each_kind(devices: Sequence[str]) -> tuple[str, ...]:

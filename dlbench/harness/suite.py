@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from dlbench.core.errors import SuiteError, nearest
-from dlbench.core.model import DEVICE_KINDS, Policy, Value, value_text
+from dlbench.core.model import ACCELERATOR, DEVICE_KINDS, Policy, Value, value_text
 from dlbench.core.thresholds import Settings, check
 
 MAX_BYTES = 1 << 20
@@ -228,8 +228,10 @@ def _devices(data: Mapping[str, Any], where: str) -> tuple[str, ...]:
         raise SuiteError(f'{where}, devices: must be a list such as ["cpu", "cuda"], or left out for every device, not {names!r}')
     for name in names:
         kind, _, index = name.partition(":")
+        if name == ACCELERATOR:
+            continue
         if kind not in DEVICE_KINDS or (name != kind and (kind == "cpu" or not re.fullmatch("[0-9]+", index))):
-            raise SuiteError(f"{where}, devices: no device is called '{name}'{nearest(name, list(DEVICE_KINDS))}")
+            raise SuiteError(f"{where}, devices: no device is called '{name}'{nearest(name, [*DEVICE_KINDS, ACCELERATOR])}")
     return tuple(dict.fromkeys(names))
 
 

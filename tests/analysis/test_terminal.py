@@ -33,7 +33,7 @@ def test_the_answer_stands_first_in_one_sentence(tmp_path: Path) -> None:
     text = printed(overview(results_of(tmp_path, made_up.both_kinds(0.4, 0.01))))
     assert text.splitlines()[0] == (
         "NVIDIA H200 runs train_step[model=resnet18,batch=64,dtype=fp32] 50.0 × (48.5…51.5) as fast as the CPU (AMD EPYC 7B13, 2 threads), "
-        "in the middle of 4 cases from 40.0 × to 100 ×; and at each one's best batch and precision 100 × (97.1…103)."
+        "in the middle of 4 cases from 40.0 × to 100 ×; and at each one's best batch, precision and layout 100 × (97.1…103)."
     )
     assert text.splitlines()[1] == "8 cases: 8 ok; 7 rounds."
 
@@ -42,7 +42,7 @@ def test_one_pair_of_few_rounds_says_so(tmp_path: Path) -> None:
     results = results_of(tmp_path, made_up.both_kinds(rounds=3)[:6])
     assert sentences.headlines(pair(results, "device"), best(results)) == [
         "NVIDIA H200 runs train_step[model=resnet18,batch=8,dtype=fp32] 40.0 × (too few rounds for an interval) as fast as the CPU "
-        "(AMD EPYC 7B13, 2 threads); and at each one's best batch and precision 40.0 × (too few rounds for an interval)."
+        "(AMD EPYC 7B13, 2 threads); and at each one's best batch, precision and layout 40.0 × (too few rounds for an interval)."
     ]
 
 
@@ -251,3 +251,68 @@ def test_a_share_of_memory_says_so(tmp_path: Path) -> None:
     text = printed(overview(results_of(tmp_path, made_up.rounds_of(a_case, made_up.flat(made_up.SEVEN), flops=None, bytes=1.2e12))))
     assert "25.0 % of memory" in text
     assert "memory: 4.80 TB/s, the bandwidth of NVIDIA H200" in text
+
+
+def launch_bound(*shares: float, cache: str = "hot") -> list[Measurement]:
+    """Products on both devices, ten times as fast on the accelerator, which works in a share of that time only."""
+    found: list[Measurement] = []
+    for number, share in enumerate(shares):
+        params = {"n": number + 1, "dtype": "fp32", **({"cache": cache} if cache != "hot" else {})}
+        found += made_up.rounds_of(made_up.case("matmul", **params), made_up.flat([1.0] * 7))
+        on_gpu = made_up.rounds_of(made_up.case("matmul", "cuda:0", **params), made_up.flat([0.1 / (number + 1)] * 7))
+        found += [made_up.timed_on_device(each, share) for each in on_gpu]
+    return found
+
+
+def test_a_device_that_waits_for_launches_is_marked_and_told_in_the_answer(tmp_path: Path) -> None:
+    text = printed(overview(results_of(tmp_path, launch_bound(0.5, 0.66, 0.68))))
+    assert text.splitlines()[0] == (
+        "NVIDIA H200 runs matmul[n=2,dtype=fp32] 20.0 × (20.0…20.0) as fast as the CPU (AMD EPYC 7B13, 2 threads), "
+        "in the middle of 3 cases from 10.0 × to 30.0 ×, and there it waits for launches, as in 2 of 3 cases; "
+        "and at each one's best batch, precision and layout 20.0 × (20.0…20.0)."
+    )
+    marks = [line.split()[-1] for line in text.splitlines() if line.strip().startswith("matmul") and "cuda:0" in line]
+    assert [mark == "launch-bound" for mark in marks] == [True, True, False]
+    assert (
+        "launch-bound: the device waits for Python and its launches, a third of the time or more; "
+        "a larger batch, compiling or CUDA graphs would help\n"
+    ) in text
+
+
+def test_one_case_that_waits_for_launches_is_not_counted(tmp_path: Path) -> None:
+    (answer, *_) = printed(overview(results_of(tmp_path, launch_bound(0.5)))).splitlines()
+    assert "as the CPU (AMD EPYC 7B13, 2 threads), and there it waits for launches; and at each one's best" in answer
+
+
+@pytest.mark.parametrize(
+    "measurements",
+    [
+        pytest.param(launch_bound(0.9, 0.9, 0.5), id="not in the middle"),
+        pytest.param(launch_bound(0.5, cache="cold"), id="a cold call is timed alone"),
+        pytest.param(made_up.both_kinds(), id="no device time"),
+    ],
+)
+def test_the_answer_blames_launches_only_where_they_are_to_blame(tmp_path: Path, measurements: list[Measurement]) -> None:
+    assert "launches" not in printed(overview(results_of(tmp_path, measurements))).splitlines()[0]
+
+
+def test_the_choice_of_a_side_names_a_layout_but_the_usual_one() -> None:
+    row = {"other.batch": 64, "other.dtype": "bf16", "other.layout": "channels_last", "base.batch": 8, "base.dtype": "fp32"}
+    assert [sentences.choice({**row, "base.layout": layout}, "base") for layout in (None, "nchw")] == ["batch=8 fp32"] * 2
+    assert sentences.choice(row, "other") == "batch=64 bf16 channels_last"
+
+
+def test_pairs_of_cold_and_hot_calls_say_which_time_it_is(tmp_path: Path) -> None:
+    runs = [
+        made_up.timed_on_device(each, 0.5) if device == "cuda:0" else each
+        for device in ("cpu", "cuda:0")
+        for cache, seconds in (("hot", 1.0), ("cold", 2.0))
+        for each in made_up.rounds_of(made_up.case("matmul", device, n=256, cache=cache), made_up.flat([seconds] * 7))
+    ]
+    results = results_of(tmp_path, runs)
+    text = printed(paired(results, pair(results, "cache")))
+    assert cells(text, "case ") == ["case", "device", "which time", "cold", "hot", "ratio", "95 % interval"]
+    assert cells(text, "matmul n=256  cpu") == ["matmul n=256", "cpu", "wall", "2.00 s", "1.00 s", "2.00 ×", "2.00…2.00"]
+    assert cells(text, "matmul n=256  cuda") == ["matmul n=256", "cuda:0", "device", "1.00 s", "500 ms", "2.00 ×", "2.00…2.00"]
+    assert "device: by the device's own events; the wall time of a cold call" in text
+    assert "which time" not in printed(paired(results, pair(results, "device")))

@@ -92,6 +92,10 @@ WIDE = (0.7, 1.3, 0.8, 1.2, 0.9, 1.1, 1.0, 0.75, 1.25, 1.05)
         (timed(ONE, 1, WIDE), timed(ONE, 1, WIDE), "inconclusive", 0, 4),
         (timed(ONE), timed(ONE, threads=4), "incomparable", 0, 4),
         (timed(ONE), [], "missing", 5, 5),
+        ([made_up.ended(ONE, Status.SKIPPED, "no device")], [], "same", 0, 0),
+        ([made_up.ended(ONE, Status.UNSUPPORTED, "no TF32")], [], "same", 0, 0),
+        ([made_up.ended(ONE, Status.OOM, "too large")], [], "same", 0, 0),
+        ([made_up.ended(ONE, Status.CRASHED, "killed")], [], "same", 0, 0),
         ([], timed(ONE), "new", 0, 0),
         ([], [made_up.ended(ONE, Status.CRASHED, "killed")], "failed", 5, 5),
         (timed(ONE), [made_up.ended(ONE, Status.FAILED, "ValueError")], "failed", 5, 5),
@@ -113,6 +117,12 @@ def test_each_verdict_and_its_exit_code(
     folder.write("new", new, STEADY)
     assert folder.verdicts() == (code, {ONE.id: verdict, TWO.id: "same"})
     assert folder.compare("--strict").code == strict
+
+
+def test_what_the_base_never_measured_is_not_missing_and_says_what_it_was(folder: Folder) -> None:
+    folder.write("base", [made_up.ended(ONE, Status.SKIPPED, "no time was left")], STEADY)
+    folder.write("new", [], STEADY)
+    assert "not in the new file; in the base skipped: no time was left" in folder.compare().out
 
 
 @pytest.mark.parametrize(

@@ -97,8 +97,8 @@ def test_a_precision_without_a_figure_has_no_share():
 
 def test_only_what_no_cache_holds_is_set_against_the_memory():
     device = peak_of("NVIDIA H200")
-    assert memory_share(device, 8 * 52428800 - 1, 1e12) is None
-    share = memory_share(device, 8 * 52428800, 1.2e12)
+    assert memory_share(device, 8 * 62914560 - 1, 1e12) is None
+    share = memory_share(device, 8 * 62914560, 1.2e12)
     assert (share.fraction, str(share)) == (pytest.approx(0.25), "memory: 4.80 TB/s, the bandwidth of NVIDIA H200")
 
 

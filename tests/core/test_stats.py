@@ -2,6 +2,7 @@ import math
 import random
 import statistics
 from collections.abc import Sequence
+from fractions import Fraction
 from itertools import combinations, product
 
 import numpy as np
@@ -18,6 +19,7 @@ from dlbench.core.stats import (
     quantile,
     relative_half_width,
     shift_interval,
+    shift_intervals,
     student_p,
     student_quantile,
     theil_sen,
@@ -163,6 +165,26 @@ def test_shift_interval_ends_where_the_published_table_says(m: int, n: int) -> N
 @pytest.mark.parametrize(("m", "n"), [(1, 1), (1, 30), (3, 3), (3, 4)])
 def test_too_few_rounds_give_an_estimate_and_no_interval(m: int, n: int) -> None:
     assert shift_interval([1.0] * m, [3.0] * n) == (2.0, None)
+
+
+def rejected_exactly(m: int, n: int, confidence: str) -> int:
+    """Count the values of U, from 0 on, whose exact two-sided p is at most what the confidence leaves, in fractions of all deals."""
+    deals = [sum(b > a for a in first for b in set(range(m + n)) - set(first)) for first in combinations(range(m + n), m)]
+    p_values = [Fraction(2 * sum(each <= u for each in deals), len(deals)) for u in range(m * n // 2)]
+    return sum(p <= 1 - Fraction(confidence) for p in p_values)
+
+
+@pytest.mark.parametrize("confidence", ["0.5", "0.8", "0.9", "0.95", "0.99"])
+@pytest.mark.parametrize(("m", "n"), [(2, 2), (2, 3), (3, 3), (3, 4), (4, 4), (4, 5), (5, 5), (2, 7)])
+def test_shift_intervals_are_the_narrowest_that_cover_by_exact_fractions(m: int, n: int, confidence: str) -> None:
+    differences = sorted(1000 * j - i for i in range(m) for j in range(n))
+    (interval,) = shift_intervals(range(m), range(0, 1000 * n, 1000), (float(confidence),))[1]
+    k = rejected_exactly(m, n, confidence)
+    assert (interval and (interval.low, interval.high)) == ((differences[k - 1], differences[-k]) if k else None)
+
+
+def test_three_rounds_a_side_have_exactly_ninety_percent() -> None:
+    assert shift_intervals([1, 2, 4], [8, 16, 32], (0.9, 0.95))[1] == [Interval(4, 31, 0.9), None]
 
 
 def test_shift_interval_of_the_textbook_example() -> None:

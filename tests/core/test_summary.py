@@ -1,13 +1,16 @@
 from array import array
+from pathlib import Path
 
 import made_up
 import pytest
 
-from dlbench.core.model import Memory, Status, Transfer
+from dlbench.core import store
+from dlbench.core.model import Measurement, Memory, Status, Transfer
 from dlbench.core.schema import BY_NAME
 from dlbench.core.summary import Rounds, per_round, summarise
 
 CASE = made_up.case(model="resnet18", batch=8, dtype="bf16")
+REFERENCE = Path(__file__).parents[2] / "results" / "reference" / "intel-xeon-processor"
 GPU_CASE = made_up.case(device="cuda:0", model="resnet18", batch=8, dtype="bf16")
 
 
@@ -35,14 +38,30 @@ def test_six_rounds_have_an_interval_and_are_noisy_or_not() -> None:
     assert summarise(made_up.rounds_of(CASE, made_up.flat(made_up.SEVEN)), target=0.031)["flag.noisy"] is False
 
 
-def test_rates_are_everything_over_all_the_time_and_no_mean_of_rates() -> None:
-    one = made_up.rounds_of(CASE, [[1.0, 1.0]], calls=10, items=8, flops=100.0, bytes=None)
-    other = made_up.rounds_of(CASE, [[4.0, 4.0, 4.0]], calls=5, items=8, flops=100.0, bytes=None)
-    row = summarise([*one, *other])
-    calls, seconds = 20 + 15, 20.0 + 60.0
-    assert row["rate.items_per_s"] == 8 * calls / seconds
-    assert row["rate.flops_per_s"] == 100 * calls / seconds
-    assert row["rate.bytes_per_s"] is None
+def test_rates_are_those_of_the_time_beside_them_however_many_blocks_a_round_has() -> None:
+    one = made_up.rounds_of(CASE, [[1.0] * 50], calls=10, items=8, flops=100.0, bytes=None)
+    others = made_up.rounds_of(CASE, [[4.0] * 3, [2.0, 2.0, 9.0]], calls=5, items=8, flops=100.0, bytes=None)
+    row = summarise([*one, *others])
+    assert (row["time.median_s"], row["rate.items_per_s"], row["rate.flops_per_s"], row["rate.bytes_per_s"]) == (2.0, 4.0, 50.0, None)
+    assert per_round([*one, *others]).items_per_s == (8.0, 2.0, 4.0)
+
+
+def test_a_round_without_a_count_leaves_no_rate() -> None:
+    rounds = [*made_up.rounds_of(CASE, [[1.0]], items=8), *made_up.rounds_of(CASE, [[1.0]], items=None)]
+    assert summarise(rounds)["rate.items_per_s"] is None
+    assert per_round(rounds).items_per_s == ()
+
+
+@pytest.mark.parametrize("file", sorted(REFERENCE.glob("*.jsonl")), ids=lambda file: file.stem)
+def test_every_row_of_the_reference_agrees_with_itself(file: Path) -> None:
+    rounds: dict[str, list[Measurement]] = {}
+    for each in store.load(file).measurements:
+        rounds.setdefault(each.case.id, []).append(each)
+    for measurements in rounds.values():
+        row, stated = summarise(measurements), measurements[-1]
+        for rate, count in (("items_per_s", stated.items), ("flops_per_s", stated.flops)):
+            if row["time.median_s"] and count is not None:
+                assert float(row[f"rate.{rate}"]) * float(row["time.median_s"]) == pytest.approx(count, rel=1e-12)
 
 
 def test_a_cpu_has_a_reason_in_place_of_copies() -> None:
@@ -172,7 +191,7 @@ def test_what_each_round_gave() -> None:
     ]
     assert per_round(measurements) == Rounds(
         (1.0, 2.0),
-        (4.0, 4.0),
+        (8.0, 4.0),
         (),
         p10_s=(1.0, 2.0),
         block_s=(array("d", [1.0, 1.0, 4.0]), array("d", [2.0])),

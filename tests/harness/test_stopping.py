@@ -1,10 +1,13 @@
 """Stopping rules are fed lists of floats; they know no clock."""
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dlbench.core.model import Policy
+from dlbench.core.stats import median_interval
 from dlbench.harness.stopping import EnoughBlocks, EnoughRounds, Steadiness
 
 
@@ -62,3 +65,27 @@ def test_a_budget_buys_more_rounds_only_where_the_interval_is_wide():
 
 def test_an_experiment_gets_its_rounds_and_no_more():
     assert feed(EnoughRounds(Policy(rounds=7, budget_s=60)), [None] * 20) == 7
+
+
+def simulated_run(noise, sd, policy):
+    """Round medians around one, as many as the rule takes."""
+    rule, medians = EnoughRounds(policy), []
+    while not rule.done():
+        medians.append(noise.lognormvariate(0, sd))
+        rule.add(medians[-1])
+    return medians
+
+
+@pytest.mark.parametrize(
+    ("policy", "covered"),
+    [
+        pytest.param(Policy(), 0.984, id="seven rounds"),
+        pytest.param(Policy(rounds=20), 0.959, id="twenty rounds"),
+        pytest.param(Policy(budget_s=60), 0.94, id="a budget"),
+    ],
+)
+def test_stopping_on_precision_costs_a_percent_of_coverage(policy, covered):
+    """Where rounds differ by 3.5 %, the worst for it; docs/measuring.md tells the share."""
+    noise, runs = random.Random(1), 4000
+    intervals = [median_interval(simulated_run(noise, 0.035, policy)) for _ in range(runs)]
+    assert sum(each.low <= 1 <= each.high for each in intervals) / runs == pytest.approx(covered, abs=0.005)

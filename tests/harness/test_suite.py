@@ -17,7 +17,7 @@ names = st.text(st.characters(categories=("Ll", "Lu", "Nd"), include_characters=
 printable = st.text(st.characters(exclude_categories=("C", "Z"), include_characters=" ", exclude_characters=","), min_size=1, max_size=8)
 values = st.one_of(st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False, allow_infinity=False), st.booleans(), printable)
 axes = st.dictionaries(names, st.lists(values, min_size=1, max_size=4, unique_by=value_text).map(tuple), max_size=4)
-devices = st.lists(st.sampled_from(["cpu", "cuda", "cuda:0", "cuda:13", "mps", "xpu:1"]), unique=True, max_size=3).map(tuple)
+devices = st.lists(st.sampled_from(["cpu", "accelerator", "cuda", "cuda:0", "cuda:13", "mps", "xpu:1"]), unique=True, max_size=3).map(tuple)
 positive = st.floats(0, exclude_min=True, allow_nan=False, allow_infinity=False)
 policies = st.builds(
     Policy,
@@ -167,6 +167,8 @@ MISTAKES = {
     f"devices = 'cpu'\n{BENCH}": 's.toml, devices: must be a list such as ["cpu", "cuda"], or left out for every device, not \'cpu\'',
     f"devices = ['coda']\n{BENCH}": "s.toml, devices: no device is called 'coda'; did you mean 'cuda'?",
     f"{BENCH}devices = ['cpu:0']": "s.toml, bench 1 (matmul), devices: no device is called 'cpu:0'; did you mean 'cpu'?",
+    f"devices = ['accelerators']\n{BENCH}": "s.toml, devices: no device is called 'accelerators'; did you mean 'accelerator'?",
+    f"devices = ['accelerator:0']\n{BENCH}": "s.toml, devices: no device is called 'accelerator:0'; did you mean 'accelerator'?",
     f"{BENCH}devices = ['cuda:']": "s.toml, bench 1 (matmul), devices: no device is called 'cuda:'; did you mean 'cuda'?",
     f"policy = 3\n{BENCH}": "s.toml, policy: must be a table, [policy], not 3",
     f"policy.round = 3\n{BENCH}": "s.toml, policy: no key is called 'round'; did you mean 'rounds'?",

@@ -89,6 +89,17 @@ def test_a_device_that_is_absent_has_its_cases_unless_the_user_chose_others():
     assert planning.count([wanted], ["cpu"], include_absent=False) == 1
 
 
+def test_accelerators_of_any_kind_have_their_cases_and_no_rows_where_there_is_none():
+    wanted = suite(Bench("noop", {}), Bench("spin", {}, ("accelerator",)))
+    assert ids(wanted, devices=["cpu"]) == ["noop[]@cpu"]
+    assert ids(wanted, devices=["cpu", "cuda:0", "cuda:1", "xpu:0"]) == [
+        *(f"noop[]@{device}" for device in ("cpu", "cuda:0", "cuda:1", "xpu:0")),
+        *(f"spin[]@{device}" for device in ("cuda:0", "cuda:1", "xpu:0")),
+    ]
+    assert ids(wanted, devices=["mps"], include_absent=False) == ["noop[]@mps", "spin[]@mps"]
+    assert [planning.count([wanted], devices) for devices in (["cpu"], ["cpu", "cuda:0"])] == [1, 3]
+
+
 def test_a_case_that_two_benches_share_is_planned_once():
     first = suite(Bench("matmul", {"n": (1, 2)}), Bench("matmul", {"n": (2, 3), "dtype": ("bf16", "fp32")}), name="first")
     second = suite(
@@ -215,7 +226,7 @@ def test_a_plan_without_cases_is_a_sentence():
     assert str(caught.value) == "s plans no case that -k selects; loosen it (dlbench list without -k shows the ids)"
     with pytest.raises(UsageError) as caught:
         ids(suite(Bench("noop", {}, ("cuda",))), include_absent=False)
-    assert str(caught.value) == "s plans no case on cpu, as it names other devices; leave --device out"
+    assert str(caught.value) == "s plans no case on cpu, as it names other devices; leave --device out, or measure where they are"
 
 
 A_MILLION = """

@@ -87,6 +87,36 @@ def test_full_is_all_the_others_together(planned):
     )
 
 
+@pytest.fixture(scope="module")
+def on_a_gpu(signatures):
+    """What a suite plans on a GPU beside a CPU, and not on the CPU."""
+
+    def cases(name):
+        every = list(planning.plan([load(name)], signatures, ["cpu", "cuda:0"]))
+        on_cpu = {case.id.partition("@")[0] for case in every if case.device == "cpu"}
+        return [case for case in every if case.device == "cuda:0" and case.id.partition("@")[0] not in on_cpu]
+
+    return cases
+
+
+def test_quick_fills_a_gpu_and_leaves_the_cpu_alone(on_a_gpu):
+    assert [case.id for case in on_a_gpu("quick")] == [
+        "matmul[n=8192,dtype=fp32]@cuda:0",
+        "matmul[n=8192,dtype=tf32]@cuda:0",
+        "matmul[n=8192,dtype=bf16]@cuda:0",
+        "train_step[model=resnet18,batch=128,dtype=amp_bf16,layout=channels_last]@cuda:0",
+        "train_step[model=resnet50,batch=64,dtype=amp_bf16,layout=channels_last]@cuda:0",
+    ]
+
+
+@pytest.mark.parametrize("name", ["cnn", "batch", "precision", "full"])
+@pytest.mark.parametrize(("workload", "narrow"), [("train_step", "amp_bf16"), ("infer_step", "bf16")])
+def test_a_gpu_has_networks_in_its_own_layout_and_precision_at_large_batches(on_a_gpu, name, workload, narrow):
+    found = [case.params for case in on_a_gpu(name) if case.workload == workload]
+    assert {each["layout"] for each in found if each["model"] == "resnet50"} == {"channels_last"}
+    assert max(each["batch"] for each in found if each["model"] == "resnet50" and each["dtype"] == narrow) >= 128
+
+
 def test_self_costs_a_known_time(planned):
     assert [case.id for case in planned("self")] == [
         "noop[]@cpu",
