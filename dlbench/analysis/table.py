@@ -289,10 +289,12 @@ def _held_back(discarded: Sequence[Measurement]) -> str:
     throttled = sum(bool(each.throttling and each.throttling.throttled) for each in discarded)
     held_back = sum(bool(each.throttling and each.throttling.held_back) for each in discarded)
     counts = {"throttled": throttled, "disturbed": held_back - throttled}
-    what = " and ".join(f"{count} {how}" for how, count in counts.items() if count)
-    beside = len(discarded) - held_back
-    others = f" and {beside} of the other side" if beside else ""
-    return f"{what} measurement{'' if held_back == 1 else 's'}{others} {'was' if len(discarded) == 1 else 'were'}"
+    said = [f"{count} {how}" for how, count in counts.items() if count]
+    if said:
+        said[-1] += f" measurement{'' if held_back == 1 else 's'}"
+    if beside := len(discarded) - held_back:
+        said.append(f"{beside} of the other side")
+    return f"{' and '.join(said)} {'was' if len(discarded) == 1 else 'were'}"
 
 
 def _series(values: list[Any], unit: Unit | None) -> "pd.Series[Any]":
