@@ -22,6 +22,7 @@ rounds = 2
 round_s = 0.01
 warmup_s = 0.01
 max_warmup_s = 0.05
+tries = 1
 timeout_s = 20
 """
 

@@ -37,6 +37,7 @@ HARNESS = [
     "nvml",
     "devices",
     "environment",
+    "lost_time",
     "guard",
     "device_time",
     "backend",

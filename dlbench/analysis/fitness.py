@@ -35,12 +35,12 @@ def judge_rounds(states: Sequence[RoundState], threads: int) -> list[Finding]:
 
 
 def judge_throttling(measurements: Sequence[Measurement], discarded: Sequence[Measurement]) -> list[Finding]:
-    """Say of each device whether it was throttled while it was measured; ``discarded`` were, and were measured again."""
+    """Say of each device whether it was throttled while it was measured; ``discarded`` may have been, and were measured again."""
     findings = []
     for device in dict.fromkeys(each.case.device for each in measurements):
         kept = [each.throttling for each in measurements if each.case.device == device]
         again = [each.throttling for each in discarded if each.case.device == device]
-        findings.append(_throttling(device, [each for each in kept if each], [each for each in again if each]))
+        findings.append(_throttling(device, [each for each in kept if each], [each for each in again if each and each.throttled]))
     return findings
 
 

@@ -313,11 +313,10 @@ def circumstances(run: RunFile, name: str) -> list[str]:
             f"{name}: the CPU's frequency governor was {' and '.join(slow)}, under which the clock follows the load; "
             "have performance set (as root: cpupower frequency-set -g performance) and measure again"
         )
-    if count := len(run.discarded):
+    if run.discarded:
         cases = len({each.case.id for each in run.discarded})
-        what = f"{count} throttled measurement{' was' if count == 1 else 's were'}"
         of = "of one case" if cases == 1 else f"of {cases} cases"
-        said.append(f"{name}: {what} made again, {of}; the file keeps what was discarded, and no number here holds it")
+        said.append(f"{name}: {_held_back(run.discarded)} made again, {of}; the file keeps what was discarded, and no number here holds it")
     return said
 
 
@@ -335,6 +334,19 @@ def _trends(run: RunFile, name: str, cases: Sequence[Sequence[Measurement]], rou
             times.setdefault(measurements[0].case.device, []).append(dict(zip(numbers, each.median_s, strict=True)))
     said = {device: sentence for device, of_device in times.items() if (sentence := shared_change(of_device))}
     return [f"{name}{f' on {device}' if len(times) > 1 else ''}: {sentence}" for device, sentence in said.items()]
+
+
+def _held_back(discarded: Sequence[Measurement]) -> str:
+    """Return for example ``2 throttled and 1 disturbed measurements were``, with those of the other side that go with them."""
+    throttled = sum(bool(each.throttling and each.throttling.throttled) for each in discarded)
+    held_back = sum(bool(each.throttling and each.throttling.held_back) for each in discarded)
+    counts = {"throttled": throttled, "disturbed": held_back - throttled}
+    said = [f"{count} {how}" for how, count in counts.items() if count]
+    if said:
+        said[-1] += f" measurement{'' if held_back == 1 else 's'}"
+    if beside := len(discarded) - held_back:
+        said.append(f"{beside} of the other side")
+    return f"{' and '.join(said)} {'was' if len(discarded) == 1 else 'were'}"
 
 
 def _series(values: list[Any], unit: Unit | None) -> "pd.Series[Any]":

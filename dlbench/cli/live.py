@@ -116,8 +116,8 @@ class PlainLines(Observer):
     def case_postponed(self, measurement: Measurement) -> None:
         """Write a line, for whoever wonders what takes so long."""
         self._progress.case_postponed()
-        causes = measurement.throttling.causes() if measurement.throttling else ""
-        line = f"{self._progress.where()}: {measurement.series} throttled: {causes}; again later in this round"
+        told = (measurement.throttling and measurement.throttling.told()) or "stays with its other side"
+        line = f"{self._progress.where()}: {measurement.series} {told}; again later in this round"
         click.echo(units.one_line(line), err=True)
 
     def case_ended(self, measurement: Measurement) -> None:

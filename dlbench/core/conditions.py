@@ -1,7 +1,7 @@
 """Under which conditions something was measured: slow-downs of the device, other work on the machine, and what of it spoils a number.
 
-What is read goes into the result file as it is. Whether it matters is decided here: by the runner, which measures a throttled case
-again, and once more whenever a file is read.
+What is read goes into the result file as it is. Whether it matters is decided here: by the runner, which measures a case again that was
+throttled or disturbed, and once more whenever a file is read.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from dlbench.core.units import percent
 THROTTLED = 0.01
 """Share of a case's time from which on a slow-down counts: at half the clock it moves a time by 1 %, the precision of a round."""
 BUSY = 0.05
-"""Share of a case's threads from which on CPU time that went to others counts: it is time to wait for, and more than the 3 % that
+"""Share of a case's CPU time from which on it counts that others had it: it is time to wait for, and more than the 3 % that
 already are a change where two sides are measured in turn. The system's own housekeeping stays below."""
 SLOWDOWNS = frozenset(("hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown"))
 """NVML's reasons for a low clock that pass, so that measuring again helps."""
@@ -25,7 +25,7 @@ POWER_CAPS = frozenset(("sw_power_cap",))
 
 @dataclass(frozen=True, slots=True)
 class Throttling:
-    """How far a case's device was held back while the case was measured, from set-up to copies; None where nothing counts it."""
+    """How far a case was held back while it was measured, from set-up to copies; None where nothing counts it."""
 
     thermal: float | None = None
     """Share of the time in which it was too hot."""
@@ -36,7 +36,11 @@ class Throttling:
     reasons: tuple[str, ...] | None = None
     """NVML's reasons for a low clock right after the case, of `SLOWDOWNS` and `POWER_CAPS`."""
     tries: int = 1
-    """Times that the case was measured in this round; all but the last were throttled and do not count."""
+    """Times that the case was measured in this round; all but the last were held back, here or on its other side, and do not count."""
+    waiting: float | None = None
+    """Share of its timed part, from the first call to the last block, in which a thread waited for a CPU: of the one that waited most."""
+    stolen: float | None = None
+    """Share of that in which a hypervisor gave a CPU of it to others: of the CPU that was taken most."""
 
     @property
     def throttled(self) -> bool | None:
@@ -51,6 +55,41 @@ class Throttling:
         if (self.power_cap or 0.0) > THROTTLED or not POWER_CAPS.isdisjoint(self.reasons or ()):
             return True
         return None if self.power_cap is None and self.reasons is None else False
+
+    @property
+    def lost(self) -> float | None:
+        """Share of its time in which others had a CPU that it needed; None where nothing tells.
+
+        Nor where the CPU quota stopped it: that is time in the run queue, too.
+        """
+        if self.waiting is None or (self.quota or 0.0) > THROTTLED:
+            return None
+        return min(1.0, self.waiting + (self.stolen or 0.0))
+
+    @property
+    def disturbed(self) -> bool | None:
+        """Whether it lost enough CPU time to matter; None where nothing would have told."""
+        return None if self.lost is None else self.lost > BUSY
+
+    @property
+    def held_back(self) -> bool:
+        """Whether measuring again may help, as far as is known."""
+        return bool(self.throttled or self.disturbed)
+
+    def told(self) -> str:
+        """Say how it was held back: ``throttled: too hot for 12.0 % of its time``; an empty text where it was not."""
+        said = (f"throttled: {self.causes()}" if self.throttled else "", f"disturbed: {self.disturbances()}" if self.disturbed else "")
+        return "; ".join(filter(None, said))
+
+    def disturbances(self) -> str:
+        """Say who had its CPUs, ``waited for a CPU for 30.0 % of its time``; an empty text where it does not matter."""
+        if not self.disturbed:
+            return ""
+        said = (
+            f"waited for a CPU for {percent(self.waiting)} of its time" if self.waiting and self.waiting > THROTTLED else "",
+            f"a hypervisor took a CPU for {percent(self.stolen)} of its time" if self.stolen and self.stolen > THROTTLED else "",
+        )
+        return " and ".join(filter(None, said))
 
     def causes(self) -> str:
         """Say what throttled it, ``too hot for 12.0 % of its time``; an empty text where nothing did."""
@@ -82,12 +121,15 @@ class Throttling:
         power_cap: float | None = None,
         reasons: tuple[str, ...] | None = None,
         tries: int = 1,
+        waiting: float | None = None,
+        stolen: float | None = None,
     ) -> Self:
-        for name, share in (("thermal", thermal), ("quota", quota), ("power_cap", power_cap)):
+        shares = {"thermal": thermal, "quota": quota, "power_cap": power_cap, "waiting": waiting, "stolen": stolen}
+        for name, share in shares.items():
             _check(share is None or _is_number(share), f"{name} must be a number of at least 0")
         _check(reasons is None or all(isinstance(each, str) for each in reasons), "reasons must be texts")
         _check(_is_count(tries) and tries > 0, "tries must be a positive integer")
-        return cls(thermal, quota, power_cap, reasons, tries)
+        return cls(thermal, quota, power_cap, reasons, tries, waiting, stolen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,30 +172,34 @@ class RoundState:
 
 def flags(
     throttlings: Sequence[Throttling | None], rounds: Sequence[RoundState], device: str, threads: int | None
-) -> dict[str, bool | str | None]:
-    """Return the columns ``flag.throttled``, ``flag.power_capped``, ``flag.disturbed`` and ``flag.reason`` of one case.
+) -> dict[str, bool | str | float | None]:
+    """Return the columns ``flag.throttled``, ``flag.power_capped``, ``flag.disturbed`` and ``flag.reason`` of one case, and its lost share.
 
     ``throttlings`` are those of its rounds, ``rounds`` the machine around these, both in any order and as far as they are known.
     """
     known = Counter(each for each in throttlings if each is not None)
     if not known and not rounds:  # a file that tells neither, with twenty thousand cases perhaps
-        return dict.fromkeys(("flag.throttled", "flag.power_capped", "flag.disturbed", "flag.reason"))
+        return dict.fromkeys(("flag.throttled", "flag.power_capped", "flag.disturbed", "flag.reason", "time.lost_share"))
     throttled = {each: count for each, count in known.items() if each.throttled}
     capped = {each: count for each, count in known.items() if each.power_capped}
-    again = sum(count for each, count in known.items() if each.tries > 1 and not each.throttled)
-    disturbed, disturbances = _disturbances(tuple(rounds), device, threads)
+    disturbed = {each: count for each, count in known.items() if each.disturbed}
+    again = sum(count for each, count in known.items() if each.tries > 1 and not each.held_back)
+    shares = [each.lost for each in known if each.lost is not None]
+    busy, others = _disturbances(tuple(rounds), device, threads)
     of = f"of {_rounds(len(throttlings))}"
     said = [
         f"throttled in {sum(throttled.values())} {of}: {_worst(throttled).causes()}" if throttled else "",
         f"at its power limit in {sum(capped.values())} {of}{_longest(capped)}" if capped else "",
-        f"measured again in {again} {of}, as it was throttled at first" if again else "",
-        disturbances,
+        f"disturbed in {sum(disturbed.values())} {of}: {_most_lost(disturbed).disturbances()}" if disturbed else "",
+        f"measured again in {again} {of}, as an earlier try was throttled or disturbed" if again else "",
+        others,
     ]
     return {
         "flag.throttled": _any([each.throttled for each in known]),
         "flag.power_capped": _any([each.power_capped for each in known]),
-        "flag.disturbed": disturbed,
+        "flag.disturbed": _any([*(each.disturbed for each in known), busy]),
         "flag.reason": "; ".join(filter(None, said)) or None,
+        "time.lost_share": max(shares, default=None),
     }
 
 
@@ -191,6 +237,10 @@ def _processes(count: int) -> str:
 
 def _worst(throttled: Collection[Throttling]) -> Throttling:
     return max(throttled, key=lambda each: max(each.thermal or 0.0, each.quota or 0.0))
+
+
+def _most_lost(disturbed: Collection[Throttling]) -> Throttling:
+    return max(disturbed, key=lambda each: each.lost or 0.0)
 
 
 def _longest(capped: Collection[Throttling]) -> str:

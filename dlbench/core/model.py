@@ -234,6 +234,8 @@ class Policy:
     """Least warm-up; by default 0.2 s on a CPU and 0.5 s on an accelerator."""
     max_warmup_s: float = 5.0
     """Where a case is not steady by then it is flagged and measured all the same."""
+    tries: int = 3
+    """Turns that a case gets in a round at most: another where it was throttled or disturbed, as long as that helps."""
 
 
 STEADY_SHIFT = 0.02

@@ -59,6 +59,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("time.first_call_s", Unit.SECONDS, "the first call after set-up, lazy initialisation included; median of rounds", "lower"),
     Column("time.device_s", Unit.SECONDS, "the same by the device's own events; null where they were not read", "lower"),
     Column("time.launch_bound", Unit.RATIO, "wall over device time: how far launches, not the device, set the pace", "lower"),
+    Column("time.lost_share", Unit.FRACTION, "of its time that others had a CPU it needed, worst round; null where nothing counts it"),
     Column("rate.items_per_s", Unit.ITEMS_PER_S, "items of one call over the median time of a call", "higher"),
     Column("rate.flops_per_s", Unit.FLOPS_PER_S, "stated operations, likewise", "higher"),
     Column("rate.bytes_per_s", Unit.BYTES_PER_S, "stated bytes, likewise", "higher"),

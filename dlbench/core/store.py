@@ -1,7 +1,7 @@
 """The result file: one append-only JSON-lines file a run, each line on the disk before the next case starts.
 
 Lines: a header, one measurement a case and round, the machine's state around each round, and after the last round a footer. A
-measurement that was throttled and made again is there too, as discarded. A run that was resumed continues in the same file.
+measurement that was held back and made again is there too, as discarded. A run that was resumed continues in the same file.
 """
 
 import json
@@ -37,7 +37,7 @@ class RunFile:
     states: tuple[RoundState, ...] = ()
     """The machine around each round; of a round that was interrupted and gone on with, one for each part."""
     discarded: tuple[Measurement, ...] = ()
-    """Throttled ones that were made again; they stand in no row."""
+    """Those that were held back, or whose other side was, and that were made again; they stand in no row."""
 
     @property
     def name(self) -> str:

@@ -12,10 +12,11 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+
+from dlbench.harness.probes import CpuTime, cpu_times
 
 _ARM_CORES = {  # (implementer, part) of the main ID register, from Arm's technical reference manuals: Linux gives no name there
     ("0x41", "0xd0c"): "Arm Neoverse N1",
@@ -175,29 +176,11 @@ def boost(root: Path = Path("/")) -> bool | None:
     return allowed == "1" if allowed else None
 
 
-@dataclass(frozen=True, slots=True)
-class CpuTime:
-    """Seconds of the CPUs that this process may run on, all together, since the machine started."""
-
-    busy_s: float
-    """Of every process of the machine."""
-    stolen_s: float
-    """That a hypervisor gave to others."""
-
-
 def cpu_time(root: Path = Path("/")) -> CpuTime | None:
-    """Return how the CPUs spent their time so far; None where /proc/stat does not count (docs.kernel.org: filesystems/proc, 1.7)."""
-    allowed, ticks = affinity(), _TICKS_PER_S
-    rows = re.findall(r"^cpu(\d+) +(\d+(?: \d+){7,})", read_text(root / "proc/stat") or "", re.MULTILINE)
-    counts = [list(map(int, row.split())) for cpu, row in rows if allowed is None or int(cpu) in allowed]
-    if not ticks or not any(map(sum, counts)):  # a sandbox may show zeros
-        return None
-    # Time of guests is in user and nice already; waiting for a disk is idle.
-    busy = sum(user + nice + system + irq + softirq for user, nice, system, _, _, irq, softirq, *_ in counts)
-    return CpuTime(busy / ticks, sum(row[7] for row in counts) / ticks)
-
-
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0  # absent on Windows, as is /proc
+    """Return how the CPUs that this process may run on spent their time so far, all together; None where the system does not count it."""
+    allowed = affinity()
+    spent = [each for cpu, each in cpu_times(root).items() if allowed is None or cpu in allowed]
+    return CpuTime(sum(each.busy_s for each in spent), sum(each.stolen_s for each in spent)) if spent else None
 
 
 def own_cpu_s() -> float:

@@ -21,7 +21,7 @@ from dlbench.harness.layout import kind_of, lay_out
 from dlbench.harness.probes import available_memory, oom_kills
 from dlbench.harness.side import Task
 from dlbench.harness.stopping import EnoughRounds
-from dlbench.harness.turns import Turn, Turns
+from dlbench.harness.turns import Turns
 from dlbench.harness.watch import Watch
 
 _FAULTS_TO_STOP = 2
@@ -48,7 +48,7 @@ class Observer:
         """A case is about to be measured."""
 
     def case_postponed(self, measurement: Measurement) -> None:
-        """A case was measured but throttled, so it gets another turn in this round."""
+        """A case was measured but held back, or its other side was, so it gets another turn in this round."""
 
     def case_ended(self, measurement: Measurement) -> None:
         """A case was measured, or ended otherwise."""
@@ -68,12 +68,13 @@ def run_rounds(
 ) -> int:
     """Measure the tasks, round after round, until each has enough; return how many rounds the file has by then.
 
-    ``save`` is handed the lines of the result file: a measurement a task, and the machine's state around the round. A throttled case
-    gets up to two more turns at the end of its round, each after a longer ``pause`` (default: wait that many seconds).
-    ``done`` holds what an earlier, interrupted run measured: it is not measured again. ``first_hosts`` are those that said hello, by
-    side. Stops early, with everything saved, when ``interruption`` is requested. Raises DeviceFault where a device fails twice in a row.
+    ``save`` is handed the lines of the result file: a measurement a task, and the machine's state around the round. A case that was
+    throttled or disturbed on one side gets further turns at the end of its round, on each side; where it was throttled, each after
+    a longer ``pause`` (default: wait that many seconds). ``done`` holds what an earlier, interrupted run measured: it is not measured
+    again. ``first_hosts`` are those that said hello, by side. Stops early, with everything saved, when ``interruption`` is requested.
+    Raises DeviceFault where a device fails twice in a row.
     """
-    progress, turns = _Progress(tasks, settings, done), Turns()
+    progress, turns = _Progress(tasks, settings, done), Turns(settings.policy.tries)
     policy = settings.policy
     budget_s = policy.budget_s or math.inf
     started, faults = time.monotonic(), Counter[tuple[str | None, str]]()
@@ -90,34 +91,45 @@ def run_rounds(
                 hosts.adopt(side, host)
             first_hosts = {}
             for turn in turns.of_round(_in_turn(pending, settings, number)):
-                task, case = turn.task, turn.task.case
-                if number == first_round and turn.tries == 1 and time.monotonic() - started > budget_s:
-                    reason = f"the budget of {budget_s:g} s was spent before its turn; give a larger --budget"
-                    measurement, fault = Measurement(case, number, Status.SKIPPED, reason, task.side.name), False
-                else:
-                    if turn.pause_s:
-                        (pause or interruption.wait)(turn.pause_s)
+                if turn.pause_s:
+                    (pause or interruption.wait)(turn.pause_s)
+                taken: list[tuple[Measurement, bool]] = []
+                for task in turn.tasks:
+                    if number == first_round and turn.tries == 1 and time.monotonic() - started > budget_s:
+                        reason = f"the budget of {budget_s:g} s was spent before its turn; give a larger --budget"
+                        taken.append((Measurement(task.case, number, Status.SKIPPED, reason, task.side.name), False))
+                        continue
                     observer.case_started(task.series, number)
                     began = time.monotonic()
-                    ended = _watched(turn, number, settings, hosts, watch)
+                    ended = _watched(task, turn.tries, number, settings, hosts, watch)
                     if ended is None:
-                        return progress.rounds
-                    measurement, fault = ended
+                        break
+                    taken.append(ended)
                     progress.took_s[task.series] = time.monotonic() - began
-                    if turns.again(turn, measurement.throttling, budget_s - (time.monotonic() - started)):
-                        save(measurement.to_json() | {"kind": "discarded"})
-                        observer.case_postponed(measurement)
+                measured = [measurement for measurement, _ in taken]
+                interrupted = len(measured) < len(turn.tasks)
+                # One that did not go well would only end the same way, and its other side has nothing to be compared with.
+                if not interrupted and all(each.status is Status.OK for each in measured):
+                    left_s = budget_s - (time.monotonic() - started) - progress.expected_s(turn.tasks)
+                    if turns.again(turn, [each.throttling for each in measured], left_s):
+                        for measurement in measured:
+                            save(measurement.to_json() | {"kind": "discarded"})
+                            observer.case_postponed(measurement)
                         continue
-                save(measurement.to_json())
-                progress.add(measurement)
-                observer.case_ended(measurement)
-                # Each side for itself: they take turns, and one case that fails on both is no device that fails twice in a row.
-                place = task.side.name, case.device
-                faults[place] = faults[place] + 1 if fault else 0
-                if faults[place] >= _FAULTS_TO_STOP:
-                    raise DeviceFault(
-                        f"{case.device} failed in {_FAULTS_TO_STOP} processes in a row ({measurement.reason}); check it, then run again"
-                    )
+                for measurement in measured:
+                    save(measurement.to_json())
+                    progress.add(measurement)
+                    observer.case_ended(measurement)
+                if interrupted:
+                    return progress.rounds
+                for measurement, fault in taken:
+                    # Each side for itself: they take turns, and one case that fails on both is no device that fails twice in a row.
+                    place = measurement.side, measurement.case.device
+                    faults[place] = faults[place] + 1 if fault else 0
+                    if faults[place] >= _FAULTS_TO_STOP:
+                        raise DeviceFault(
+                            f"{place[1]} failed in {_FAULTS_TO_STOP} processes in a row ({measurement.reason}); check it, then run again"
+                        )
             around.cases_ended()
     return progress.rounds
 
@@ -193,14 +205,14 @@ def _hosts(settings: Settings, interruption: Interruption, number: int) -> Itera
         hosts.end()
 
 
-def _watched(turn: Turn, number: int, settings: Settings, hosts: Hosts, watch: Watch) -> tuple[Measurement, bool] | None:
-    """Measure as `_measured` does, and note what held the device back meanwhile."""
-    device = turn.task.case.device
+def _watched(task: Task, tries: int, number: int, settings: Settings, hosts: Hosts, watch: Watch) -> tuple[Measurement, bool] | None:
+    """Measure as `_measured` does, and note what held it back meanwhile."""
+    device = task.case.device
     before = watch.counters(device)
-    ended = _measured(turn.task, number, settings, hosts)
+    ended = _measured(task, number, settings, hosts)
     if ended is None or ended[0].status is not Status.OK:
         return ended
-    return replace(ended[0], throttling=watch.throttling(device, before, turn.tries)), ended[1]
+    return replace(ended[0], throttling=watch.throttling(device, before, tries, ended[0].throttling)), ended[1]
 
 
 def _measured(task: Task, number: int, settings: Settings, hosts: Hosts) -> tuple[Measurement, bool] | None:

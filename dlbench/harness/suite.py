@@ -19,7 +19,7 @@ MAX_POWER = 40
 """2**40 bytes is a tebibyte: no size in a suite is meant beyond it."""
 
 _PACKAGE = Path(__file__).resolve().parent.parent
-_COUNTS = ("rounds", "max_rounds", "min_blocks", "max_blocks")
+_COUNTS = ("rounds", "max_rounds", "min_blocks", "max_blocks", "tries")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,6 +11,7 @@ from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS, RoundState, Throttlin
 from dlbench.harness import cgroup, nvml, processor
 from dlbench.harness.devices import Accelerator, Device
 from dlbench.harness.environment import read_state
+from dlbench.harness.probes import CpuTime
 
 _SHORTEST_S = 1.0  # the kernel counts CPU time in ticks of 10 ms, so of a shorter round it says too little
 
@@ -83,12 +84,16 @@ class Watch:
             None if reasons is None else tuple(each for each in reasons if each in SLOWDOWNS | POWER_CAPS),
         )
 
-    def throttling(self, device: str, before: Counters, tries: int) -> Throttling | None:
-        """Return what held a case on the device back since ``before``; None where nothing tells of anything."""
+    def throttling(self, device: str, before: Counters, tries: int, lost: Throttling | None = None) -> Throttling | None:
+        """Return what held a case on the device back since ``before``; None where nothing tells of anything.
+
+        ``lost`` is what the case's own process saw of its CPUs.
+        """
         after = self.counters(device)
         seconds = max(after.at_s - before.at_s, 1e-9)
         hot_s = [after.thermal_s[name] - before.thermal_s[name] for name in after.thermal_s.keys() & before.thermal_s.keys()]
-        found = Throttling(
+        found = replace(
+            lost or Throttling(),
             thermal=_share(max(hot_s, default=None), seconds),
             # The kernel adds up over CPUs, and the case's threads are what it can have stopped.
             quota=_share(_gained(before.quota_s, after.quota_s), seconds * self._threads),
@@ -96,7 +101,7 @@ class Watch:
             reasons=after.reasons,
             tries=tries,
         )
-        return found if found.throttled is not None or found.power_capped is not None else None
+        return found if replace(found, tries=1) != Throttling() else None
 
     def round(self, number: int, save: Callable[[RoundState], None]) -> "RoundWatch":
         """Return a context for one round, whose state it saves at the end; its processes have to start and end inside."""
@@ -143,7 +148,7 @@ class _Used:
     """CPU seconds used so far."""
 
     at_s: float
-    cpu: processor.CpuTime | None
+    cpu: CpuTime | None
     own_s: float
 
     @classmethod

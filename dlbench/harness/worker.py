@@ -28,6 +28,7 @@ from dlbench.harness import backend as backends
 from dlbench.harness import guard, registry
 from dlbench.harness.clocks import DeviceClock
 from dlbench.harness.device_time import Unread, take_device_time
+from dlbench.harness.lost_time import LostTime
 from dlbench.harness.measure import NotPinned, Pace, TooSlow, take_pinned_transfer, take_samples, take_transfer
 from dlbench.harness.probes import HostMemory, read_status, return_freed_memory
 from dlbench.harness.ranks import BLOCK_S, Member, RanksClock, in_any_rank
@@ -38,6 +39,7 @@ Message = dict[str, Any]
 _OOM = ("out of memory", "not enough memory", "allocate memory")
 _UNSUPPORTED = ("not implemented for", "not supported", "unsupported", "does not support", "doesn't support")
 _SEVERAL = "each of several ranks has a device of its own"
+_BESIDE_EACH_OTHER = "threads of several ranks wait for each other's, too"
 _DEVICE_FAULT = ("CUDA error", "HIP error", "device-side assert", "XPU error")
 
 
@@ -202,12 +204,15 @@ def _measured(begun: Measurement, policy: Policy, request: Message, member: Memb
     workload, begun_s = registry.get(case.workload), clock.now()
     work = workload.set_up(device, case.params)
     setup_s = clock.now() - begun_s
+    lost_time = LostTime()
     if work.observe:
         result = replace(begun, values=_finite(work.observe(clock)))
     else:
         result = replace(begun, samples=take_samples(work, clock, pace, policy, deadline))
-        if member is None:
-            result = _with_device_time(result, work, backend, device, clock, deadline)
+    lost, unknown = lost_time.shares() if member is None else (None, {"waiting": _BESIDE_EACH_OTHER})
+    result = replace(result, throttling=lost, nulls=unknown)
+    if result.samples and member is None:
+        result = _with_device_time(result, work, backend, device, clock, deadline)
     memory = replace(backend.peak(device), host_peak_bytes=host_memory.peak_bytes())
     result = replace(
         result,

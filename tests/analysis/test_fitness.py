@@ -72,6 +72,7 @@ def test_stolen_time():
 def test_throttling(kept, again, fitness, found):
     measurements = [made_up.rounds_of(CASE, [[1.0]], throttling=each)[0] for each in kept]
     discarded = [made_up.rounds_of(CASE, [[1.0]], throttling=Throttling(thermal=share))[0] for share in again]
+    discarded += made_up.rounds_of(CASE, [[1.0]], throttling=Throttling(waiting=0.5))  # disturbed, which is not throttled
     (finding,) = judge_throttling(measurements, discarded)
     assert (finding.check, finding.device, finding.fitness, finding.found) == ("throttling", "cpu", fitness, found)
 

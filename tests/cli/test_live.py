@@ -8,10 +8,18 @@ import struct
 import subprocess
 import sys
 import termios
+from types import SimpleNamespace
 
 import front_door
+import made_up
 import pytest
 
+from dlbench.cli.live import PlainLines, Progress
+from dlbench.core.conditions import Throttling
+from dlbench.core.model import Policy
+from dlbench.harness.side import Side, Task
+
+LOST = Throttling(waiting=0.5)
 UP = "\x1b[1A\x1b[2K"
 
 
@@ -53,3 +61,21 @@ def test_the_status_stays_in_sight_however_many_lines_the_cases_take(tmp_path, l
     assert len(set(current)) == 12
     assert "tf32" in frames[0]
     assert "tf32" not in frames[-1]  # twelve that this device can't do are told in one line at the end
+
+
+@pytest.mark.parametrize(
+    ("throttling", "told"),
+    [
+        pytest.param(LOST, "disturbed: waited for a CPU for 50.0 % of its time", id="disturbed"),
+        pytest.param(Throttling(thermal=0.25), "throttled: too hot for 25.0 % of its time", id="throttled"),
+        pytest.param(Throttling(waiting=0.0), "stays with its other side", id="other side"),
+    ],
+)
+def test_a_line_says_why_a_case_is_measured_again(throttling, told, capsys):
+    case = made_up.case("matmul", n=8)
+    session = SimpleNamespace(settings=SimpleNamespace(policy=Policy()), tasks=(Task(case, Side({"cpu": None})),), done=(), first_round=0)
+    lines = PlainLines(Progress(session))
+    lines.round_started(0, 1)
+    (measurement,) = made_up.rounds_of(case, [[1.0]], throttling=throttling)
+    lines.case_postponed(measurement)
+    assert capsys.readouterr().err == f"round 1 of 7, 1 case left: matmul[n=8]@cpu {told}; again later in this round\n"

@@ -305,3 +305,21 @@ def test_results_go_to_results_by_default_and_say_where(tmp_path):
     (path,) = (tmp_path / "results").iterdir()
     assert re.fullmatch(r"mine-\d{8}-\d{6}\.jsonl", path.name)
     assert f"saved in results/{path.name}" in done.err
+
+
+def test_every_case_says_how_long_it_waited_for_a_cpu_or_why_not(tmp_path):
+    head = front_door.HASTY.replace("round_s = 0.01", "round_s = 0.2").replace("warmup_s = 0.01", "warmup_s = 0.2")
+    suite = front_door.suite(
+        tmp_path,
+        'workload = "matmul"\naxes.n = 8',
+        'workload = "collective"\naxes.op = "all_reduce"\naxes.ranks = 1\naxes.bytes = 64',
+        head=head,
+    )
+    done = dlbench("run", suite, "--device", "cpu", "--rounds", "1", "-o", "out.jsonl", cwd=tmp_path)
+    assert done.code == 0, done.err
+    one, ranks = sorted(measurements(tmp_path / "out.jsonl"), key=lambda each: each["case"]["workload"], reverse=True)
+    told, nulls = one.get("throttling", {}), one["nulls"]
+    assert ("waiting" in told) is not ("waiting" in nulls)
+    assert all(0 <= told[name] <= 1 for name in ("waiting", "stolen") if name in told)
+    assert "waiting" not in ranks.get("throttling", {})
+    assert ranks["nulls"]["waiting"] == "threads of several ranks wait for each other's, too"

@@ -3,6 +3,7 @@ import io
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import made_up
@@ -73,6 +74,32 @@ def test_what_was_in_the_way_is_marked_counted_and_said_below_the_table(tmp_path
     rows = json.loads(show(path, "--format", "json").stdout)
     flagged = [(row["flag.throttled"], row["flag.power_capped"], row["flag.disturbed"], row["time.rounds"]) for row in rows]
     assert flagged == [(True, None, True, 7), (False, None, True, 7)]
+
+
+def test_what_lost_cpu_time_is_marked_and_what_was_made_again_is_counted(tmp_path: Path) -> None:
+    lost, kept = made_up.case("matmul", n=8), made_up.case("matmul", n=16)
+    times = made_up.flat(made_up.SEVEN)
+    shares = (0.0, 0.25, 0.0, 0.5, 0.0, 0.0, 0.0)
+    measurements = [
+        replace(each, throttling=Throttling(waiting=share, stolen=0.0, tries=3 if share else 1))
+        for each, share in zip(made_up.rounds_of(lost, times), shares, strict=True)
+    ] + made_up.rounds_of(kept, times, throttling=Throttling(waiting=0.0, tries=2))
+    hot, partner = (replace(measurements[-1], throttling=each) for each in (Throttling(thermal=0.5), Throttling(waiting=0.0)))
+    path = made_up.write(tmp_path / "run.jsonl", measurements, discarded=[measurements[1], measurements[3], hot, partner])
+    shown = show(path).stdout.splitlines()
+    assert [line.split()[-1] for line in shown if line.startswith(" matmul")] == ["disturbed", "noisy"]
+    for line in (
+        "1 case: disturbed in 2 of 7 rounds: waited for a CPU for 50.0 % of its time",
+        "1 case: measured again in 7 of 7 rounds, as an earlier try was throttled or disturbed",
+        "run: 1 throttled and 2 disturbed measurements and 1 of the other side were made again, of 2 cases; "
+        "the file keeps what was discarded, and no number here holds it",
+    ):
+        assert line in shown
+    rows = json.loads(show(path, "--format", "json").stdout)
+    assert [(row["flag.disturbed"], row["flag.throttled"], row["time.lost_share"]) for row in rows] == [
+        (True, None, 0.5),
+        (False, None, 0.0),
+    ]
 
 
 def test_json(run_file: Path) -> None:

@@ -41,6 +41,49 @@ def test_what_counts_as_throttled(throttling, throttled, capped, causes):
     assert (throttling.throttled, throttling.power_capped, throttling.causes()) == (throttled, capped, causes)
 
 
+@pytest.mark.parametrize(
+    ("throttling", "lost", "disturbed", "said"),
+    [
+        (Throttling(), None, None, ""),
+        (Throttling(stolen=0.5), None, None, ""),
+        (Throttling(waiting=0.05), 0.05, False, ""),
+        (Throttling(waiting=0.05, stolen=0.0), 0.05, False, ""),
+        (Throttling(waiting=0.051), 0.051, True, "waited for a CPU for 5.1 % of its time"),
+        (Throttling(waiting=0.0, stolen=0.125), 0.125, True, "a hypervisor took a CPU for 12.5 % of its time"),
+        (
+            Throttling(waiting=0.75, stolen=0.5),
+            1.0,
+            True,
+            "waited for a CPU for 75.0 % of its time and a hypervisor took a CPU for 50.0 % of its time",
+        ),
+        (Throttling(waiting=0.5, quota=0.01), 0.5, True, "waited for a CPU for 50.0 % of its time"),
+        (Throttling(waiting=0.5, quota=0.2), None, None, ""),
+    ],
+)
+def test_what_counts_as_disturbed(throttling, lost, disturbed, said):
+    assert (throttling.lost, throttling.disturbed, throttling.disturbances()) == (lost, disturbed, said)
+    assert throttling.held_back is bool(throttling.throttled or disturbed)
+
+
+def test_it_is_told_how_a_case_was_held_back():
+    assert Throttling(waiting=0.0, thermal=0.0).told() == ""
+    assert Throttling(waiting=0.25).told() == "disturbed: waited for a CPU for 25.0 % of its time"
+    both = Throttling(waiting=0.25, thermal=0.5)
+    assert both.told() == "throttled: too hot for 50.0 % of its time; disturbed: waited for a CPU for 25.0 % of its time"
+
+
+def test_lost_cpu_time_disturbs_by_the_case_and_by_the_round():
+    lost = [Throttling(waiting=share) for share in (0.0, 0.125, 0.0625)]
+    found = flags(lost, [QUIET], "cpu", 2)
+    assert (found["flag.disturbed"], found["time.lost_share"], found["flag.throttled"]) == (True, 0.125, None)
+    assert found["flag.reason"] == "disturbed in 2 of 3 rounds: waited for a CPU for 12.5 % of its time"
+    quiet = flags([Throttling(waiting=0.0, tries=2), None], [], "cpu", 2)
+    assert (quiet["flag.disturbed"], quiet["time.lost_share"]) == (False, 0.0)
+    assert quiet["flag.reason"] == "measured again in 1 of 2 rounds, as an earlier try was throttled or disturbed"
+    busy = flags([Throttling(waiting=0.0)], [RoundState(0, 10.0, 1.0, 0.0, {}, {})], "cpu", 2)
+    assert (busy["flag.disturbed"], busy["flag.reason"]) == (True, "other processes took up to 1 CPUs' time in 1 of 1 round")
+
+
 def test_a_file_that_tells_nothing_flags_nothing():
     assert set(flags([None, None], [], "cpu", 2).values()) == {None}
 
@@ -51,6 +94,7 @@ def test_quiet_rounds_are_told_from_unknown_ones():
         "flag.power_capped": None,
         "flag.disturbed": False,
         "flag.reason": None,
+        "time.lost_share": None,
     }
 
 
@@ -59,7 +103,10 @@ def test_the_worst_round_is_told_and_how_many_there_were():
     assert found["flag.throttled"] is True
     assert found["flag.reason"] == "throttled in 2 of 4 rounds: too hot for 30.0 % of its time"
     helped = flags([Throttling(thermal=0.0, tries=2), Throttling(thermal=0.0)], [], "cuda:0", 2)
-    assert (helped["flag.throttled"], helped["flag.reason"]) == (False, "measured again in 1 of 2 rounds, as it was throttled at first")
+    assert (helped["flag.throttled"], helped["flag.reason"]) == (
+        False,
+        "measured again in 1 of 2 rounds, as an earlier try was throttled or disturbed",
+    )
     capped = flags([Throttling(power_cap=0.25), Throttling(reasons=("sw_power_cap",))], [], "cuda:0", 2)
     assert (capped["flag.throttled"], capped["flag.power_capped"]) == (False, True)
     assert capped["flag.reason"] == "at its power limit in 2 of 2 rounds, for up to 25.0 % of the time"
@@ -93,7 +140,14 @@ states = st.fixed_dictionaries({}, optional={"cpu": st.dictionaries(st.sampled_f
 
 @given(
     st.builds(
-        Throttling, shares, shares, shares, st.none() | st.tuples(st.sampled_from(["hw_slowdown", "sw_power_cap"])), st.integers(1, 3)
+        Throttling,
+        shares,
+        shares,
+        shares,
+        st.none() | st.tuples(st.sampled_from(["hw_slowdown", "sw_power_cap"])),
+        st.integers(1, 3),
+        shares,
+        shares,
     )
 )
 def test_throttling_survives_the_file(throttling):

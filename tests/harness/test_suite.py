@@ -31,6 +31,7 @@ policies = st.builds(
     max_blocks=st.integers(5, 50),
     warmup_s=st.none() | positive,
     max_warmup_s=positive,
+    tries=st.integers(1, 5),
 )
 metrics = st.dictionaries(st.sampled_from(["time", "memory"]), st.floats(1e-4, 0.99) | st.sampled_from(["5%", "150 %"]), max_size=2)
 anything = st.builds(

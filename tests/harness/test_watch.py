@@ -11,7 +11,7 @@ import pytest
 from machine_fake import write
 from nvml_fake import H200, Card, FakeNvml, NVMLError
 
-from dlbench.core.conditions import RoundState
+from dlbench.core.conditions import RoundState, Throttling
 from dlbench.harness.devices import Accelerator, Cpu
 from dlbench.harness.watch import Watch
 
@@ -70,6 +70,18 @@ def test_a_quota_counts_against_the_time_of_all_threads(tmp_path: Path) -> None:
         found = watch.throttling("cpu", before, 2)
     assert found is not None
     assert (found.quota, found.thermal, found.tries, found.throttled) == (pytest.approx(0.04), None, 2, True)
+
+
+def test_what_the_process_saw_of_its_cpus_is_told_with_what_its_parent_saw(tmp_path: Path) -> None:
+    clock, lost = Clock(), Throttling(waiting=0.25, stolen=0.0)
+    with Watch([Cpu()], 2, root=tmp_path, now=clock) as watch:
+        assert watch.throttling("cpu", watch.counters("cpu"), 3, lost) == Throttling(waiting=0.25, stolen=0.0, tries=3)
+        assert watch.throttling("cpu", watch.counters("cpu"), 1, Throttling()) is None
+        write(tmp_path, quota(0))
+        before = watch.counters("cpu")
+        clock.now_s += 5
+        write(tmp_path, quota(1_000_000))
+        assert watch.throttling("cpu", before, 1, lost) == Throttling(quota=0.1, waiting=0.25, stolen=0.0)
 
 
 def test_the_hottest_core_counts(tmp_path: Path) -> None:
