@@ -78,7 +78,7 @@ def disturbances(sides: Sequence[Entry]) -> str:
 
 
 def unseen(blind: Sequence[Blind], tested: int) -> Unseen | None:
-    """Put what could not be seen into a sentence; None where all could. ``tested`` cases could have been called at best."""
+    """Put what could not be seen into a sentence; None where all could. ``tested``: the cases that have times on both sides."""
     if not blind:
         return None
     changes = " or ".join(dict.fromkeys(percent(each.change) for each in blind))

@@ -153,13 +153,14 @@ def comparison(
         for each in unlike
         if sight.change
     ]
-    cases = [*settled]
+    cases, able = [*settled], len(unlike)
     for each in zip(pairs, tests, changes, clean, grown, strict=True):
         case, hidden = _case_verdict(*each, family, sight)
         cases.append(case)
         blind += [hidden] if hidden else []
+        able += bool(case.changes or hidden)
     cases.sort(key=attention)
-    return Comparison(title, tuple(cases), powerless(tests), unseen(blind, sum(map(bool, tests)) + len(unlike)), report_only, unpaired)
+    return Comparison(title, tuple(cases), powerless(tests), unseen(blind, able), report_only, unpaired)
 
 
 def _judged(pairs: Sequence[Pair], tests: Sequence[Mapping[str, RankTest]]) -> list[dict[str, Change]]:

@@ -53,6 +53,8 @@ def parse_thresholds(words: Iterable[str], must_see: str | None = None) -> dict[
         metric = metric.strip() if equals else "time"
         if metric in given:
             raise UsageError(f"--threshold {word}: the threshold of {metric} is given twice; give it once")
+        if metric == MUST_SEE:
+            raise UsageError(f"--threshold {word}: what must be seen is no threshold; give --must-see {value}")
         given[metric] = value
         _check(f"--threshold {word}", given)
     if must_see is not None:

@@ -55,7 +55,7 @@ def fraction(metric: str, value: object) -> float:
     Raises ValueError, with a sentence, for an unknown metric and for a value that makes no sense there.
     """
     if metric == "energy":
-        raise ValueError(f"nothing measures energy yet, so a threshold of it would decide nothing; valid: {', '.join(_NAMES)}")
+        raise ValueError(f"nothing measures energy yet, so a threshold of it would decide nothing; valid: {', '.join(METRICS)}")
     if metric not in _NAMES:
         raise ValueError(f"there is no metric '{metric}'{nearest(metric, list(_NAMES))}")
     if isinstance(value, str):

@@ -33,7 +33,7 @@ def test_throughput_is_time_turned_over(lost: float):
         ({"matmul": {"tiem": 0.1}}, "matmul: there is no metric 'tiem'; did you mean 'time'?"),
         (
             {"energy": 0.1},
-            "nothing measures energy yet, so a threshold of it would decide nothing; valid: time, throughput, memory, must_see",
+            "nothing measures energy yet, so a threshold of it would decide nothing; valid: time, throughput, memory",
         ),
         ({"time": 5}, 'time must be a fraction such as 0.05 or "5%", not 5'),
         ({"time": 0.0}, 'time must be a fraction such as 0.05 or "5%", not 0.0'),
