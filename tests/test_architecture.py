@@ -39,6 +39,7 @@ HARNESS = [
     "environment",
     "guard",
     "device_time",
+    "failures",
     "backend",
     "ranks",
     "measure",
