@@ -208,6 +208,8 @@ def _measured(task: Task, number: int, settings: Settings, hosts: Hosts) -> tupl
     case, side = task
     where = lay_out(case, side.rooms(settings.threads))
     row = Measurement(case, number, Status.SKIPPED, side=side.name, device_name=where.device_name, threads=where.threads)
+    if case.device in side.unusable:
+        return replace(row, reason=f"{case.device} can't be used: {side.unusable[case.device]}"), False
     if case.device not in side.devices:
         who = "this machine" if side.name is None else f"side {side.name}"
         return replace(row, reason=f"{who} has no {case.device}; it has {', '.join(side.devices)}"), False

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS, RoundState, Throttling
 from dlbench.harness import cgroup, nvml, processor
-from dlbench.harness.devices import Accelerator, Device
+from dlbench.harness.devices import Accelerator, Device, usable
 from dlbench.harness.environment import read_state
 
 _SHORTEST_S = 1.0  # the kernel counts CPU time in ticks of 10 ms, so of a shorter round it says too little
@@ -50,7 +50,7 @@ class Watch:
         self._handles: dict[str, nvml.Handle] = {}
 
     def __enter__(self) -> Self:
-        accelerators = [device for device in self._devices if isinstance(device, Accelerator) and device.is_nvidia]
+        accelerators = [device for device in usable(self._devices) if isinstance(device, Accelerator) and device.is_nvidia]
         if not accelerators:
             return self
         # Where NVML or a device of it is not to be had, the header's environment says why.
