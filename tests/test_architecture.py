@@ -59,6 +59,7 @@ HARNESS = [
     "side",
     "hosts",
     "turns",
+    "retirement",
     "runner",
     "selftest",
 ]

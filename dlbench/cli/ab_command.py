@@ -119,7 +119,7 @@ def command(
         )
         with Recording(session, interruption) as recording:
             recording.measure(session, {each.side.name: each.host for each in found})
-            if confirm and not interruption.requested:
+            if confirm and not interruption.requested and not recording.fault:
                 _measure_again(recording, session, rounds, given)
         return _end(recording.path, recording.fault, interruption, given, wanted)
 

@@ -142,6 +142,7 @@ def _measure(session: sessions.Session, host: Host, interruption: Interruption, 
     write_results(results, None, form)
     click.echo(f"saved in {recording.path}", err=True)
     if recording.fault:
+        click.echo(f"what was skipped can be measured with: dlbench run --resume {recording.path}", err=True)
         raise recording.fault
     if interruption.requested:
         click.echo(f"interrupted; go on with: dlbench run --resume {recording.path}", err=True)

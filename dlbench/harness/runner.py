@@ -5,27 +5,23 @@ import random
 import statistics
 import time
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from dlbench.core.errors import DeviceFault
 from dlbench.core.model import Measurement, Policy, Series, Status
 from dlbench.harness.host import Host, greet
 from dlbench.harness.hosts import Hosts, Isolation, lane_of
 from dlbench.harness.interruption import Interruption
 from dlbench.harness.layout import kind_of, lay_out
 from dlbench.harness.probes import available_memory, oom_kills
+from dlbench.harness.retirement import Retirement
 from dlbench.harness.side import Task
 from dlbench.harness.stopping import EnoughRounds
 from dlbench.harness.turns import Turn, Turns
 from dlbench.harness.watch import Watch
-
-_FAULTS_TO_STOP = 2
-"""Device faults in a row, each in a new process, after which the device itself is taken to be at fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +32,16 @@ class Settings:
     seed: int
     isolation: Isolation
     threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the rounds came to."""
+
+    rounds: int
+    """That the file has by then."""
+    faults: tuple[str, ...]
+    """A sentence for each device that failed until it was left alone."""
 
 
 class Observer:
@@ -65,18 +71,19 @@ def run_rounds(
     first_hosts: Mapping[str | None, Host] = MappingProxyType({}),
     first_round: int = 0,
     pause: Callable[[float], object] | None = None,
-) -> int:
-    """Measure the tasks, round after round, until each has enough; return how many rounds the file has by then.
+) -> Outcome:
+    """Measure the tasks, round after round, until each has enough.
 
     ``save`` is handed the lines of the result file: a measurement a task, and the machine's state around the round. A throttled case
     gets up to two more turns at the end of its round, each after a longer ``pause`` (default: wait that many seconds).
     ``done`` holds what an earlier, interrupted run measured: it is not measured again. ``first_hosts`` are those that said hello, by
-    side. Stops early, with everything saved, when ``interruption`` is requested. Raises DeviceFault where a device fails twice in a row.
+    side. Stops early, with everything saved, when ``interruption`` is requested. A device that fails twice in a row is left alone from then
+    on: its remaining cases are skipped. Raises DeviceFault where a whole machine of several is gone.
     """
-    progress, turns = _Progress(tasks, settings, done), Turns()
+    progress, turns, retirement = _Progress(tasks, settings, done), Turns(), Retirement()
     policy = settings.policy
     budget_s = policy.budget_s or math.inf
-    started, faults = time.monotonic(), Counter[tuple[str | None, str]]()
+    started = time.monotonic()
     most = policy.max_rounds if policy.budget_s else policy.rounds
     for number in range(first_round, first_round + most):
         pending = progress.pending(number)
@@ -92,8 +99,11 @@ def run_rounds(
             for turn in turns.of_round(_in_turn(pending, settings, number)):
                 task, case = turn.task, turn.task.case
                 if number == first_round and turn.tries == 1 and time.monotonic() - started > budget_s:
-                    reason = f"the budget of {budget_s:g} s was spent before its turn; give a larger --budget"
-                    measurement, fault = Measurement(case, number, Status.SKIPPED, reason, task.side.name), False
+                    why_skipped: str | None = f"the budget of {budget_s:g} s was spent before its turn; give a larger --budget"
+                else:
+                    why_skipped = retirement.why_skipped(task, _used_here(task, settings))
+                if why_skipped:
+                    measurement = Measurement(case, number, Status.SKIPPED, why_skipped, task.side.name)
                 else:
                     if turn.pause_s:
                         (pause or interruption.wait)(turn.pause_s)
@@ -101,8 +111,9 @@ def run_rounds(
                     began = time.monotonic()
                     ended = _watched(turn, number, settings, hosts, watch)
                     if ended is None:
-                        return progress.rounds
+                        return Outcome(progress.rounds, retirement.faults())
                     measurement, fault = ended
+                    retirement.note(task, fault, measurement.reason)
                     progress.took_s[task.series] = time.monotonic() - began
                     if turns.again(turn, measurement.throttling, budget_s - (time.monotonic() - started)):
                         save(measurement.to_json() | {"kind": "discarded"})
@@ -111,15 +122,14 @@ def run_rounds(
                 save(measurement.to_json())
                 progress.add(measurement)
                 observer.case_ended(measurement)
-                # Each side for itself: they take turns, and one case that fails on both is no device that fails twice in a row.
-                place = task.side.name, case.device
-                faults[place] = faults[place] + 1 if fault else 0
-                if faults[place] >= _FAULTS_TO_STOP:
-                    raise DeviceFault(
-                        f"{case.device} failed in {_FAULTS_TO_STOP} processes in a row ({measurement.reason}); check it, then run again"
-                    )
             around.cases_ended()
-    return progress.rounds
+    return Outcome(progress.rounds, retirement.faults())
+
+
+def _used_here(task: Task, settings: Settings) -> tuple[str, ...]:
+    """Return the devices of this machine that a case computes on."""
+    where = lay_out(task.case, task.side.rooms(settings.threads))
+    return where.devices[: where.counts[0]]
 
 
 def _in_turn(tasks: Sequence[Task], settings: Settings, number: int) -> list[Task]:
@@ -208,10 +218,10 @@ def _measured(task: Task, number: int, settings: Settings, hosts: Hosts) -> tupl
     case, side = task
     where = lay_out(case, side.rooms(settings.threads))
     row = Measurement(case, number, Status.SKIPPED, side=side.name, device_name=where.device_name, threads=where.threads)
+    who = "this machine" if side.name is None else f"side {side.name}"
     if case.device in side.unusable:
         return replace(row, reason=f"{case.device} can't be used: {side.unusable[case.device]}"), False
     if case.device not in side.devices:
-        who = "this machine" if side.name is None else f"side {side.name}"
         return replace(row, reason=f"{who} has no {case.device}; it has {', '.join(side.devices)}"), False
     if case.ranks and len(where.devices) < case.ranks:
         what = "cores" if case.device == "cpu" else f"{kind_of(case.device)} devices"
