@@ -187,5 +187,7 @@ def test_no_verdict_on_an_ab_in_which_a_device_kept_failing(tmp_path):
 def test_the_doctor_says_what_cannot_be_used(tmp_path):
     done = with_cards("old-driver", "doctor", "--rounds", "1", "--format", "json", cwd=tmp_path)
     assert done.code == 4, done.err
-    found = [each for each in json.loads(done.out) if each["device"] == "cuda:0"]
-    assert [(each["check"], each["fitness"], each["found"]) for each in found] == [("start", "unfit", f"can't be used: {OLD_DRIVER}")]
+    found = [row for row in json.loads(done.out) if row["doctor.device"] == "cuda:0"]
+    assert [(row["doctor.check"], row["doctor.fitness"], row["doctor.found"]) for row in found] == [
+        ("start", "unfit", f"can't be used: {OLD_DRIVER}")
+    ]
