@@ -40,6 +40,7 @@ HARNESS = [
     "lost_time",
     "guard",
     "device_time",
+    "failures",
     "backend",
     "ranks",
     "measure",
@@ -59,6 +60,7 @@ HARNESS = [
     "side",
     "hosts",
     "turns",
+    "retirement",
     "runner",
     "selftest",
 ]

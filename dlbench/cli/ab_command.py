@@ -30,7 +30,7 @@ from dlbench.core.errors import DeviceFault, ExitCode
 from dlbench.core.model import CONFIRMING
 from dlbench.core.stats import PAIRED_SHARES, rounds_for_gate
 from dlbench.harness.host import Host, greet
-from dlbench.harness.hosts import Isolation, default_isolation, layout_seed
+from dlbench.harness.hosts import Isolation, default_isolation, greeting_mode, layout_seed
 from dlbench.harness.interruption import Interruption
 from dlbench.harness.machines import refuse_several
 from dlbench.harness.planning import workload_names
@@ -117,7 +117,7 @@ def command(
         for each in asked:
             ready = stack.enter_context(prepared(each, plugins, interruption))
             with ready.named():
-                host = stack.enter_context(Host("stay", threads, layout_seed(seed, 0, each.name), interruption, ready.interpreter))
+                host = stack.enter_context(Host(greeting_mode(), threads, layout_seed(seed, 0, each.name), interruption, ready.interpreter))
                 present.append(_Present(ready, host, greet(host, ready.plugins, workload_names(suites), threads, ready.root)))
         found = []
         for one, other in (present, present[::-1]):
@@ -140,7 +140,7 @@ def command(
         with Recording(session, interruption) as recording:
             recording.measure(session, {each.side.name: each.host for each in found})
             _measure_until_seen(recording, session, budget, given, interruption)
-            if confirm and not interruption.requested:
+            if confirm and not interruption.requested and not recording.fault:
                 _measure_again(recording, session, rounds, given)
         return _end(recording.path, recording.fault, interruption, given, wanted)
 
@@ -170,7 +170,7 @@ class _Found:
         from dlbench.harness.environment import fingerprint
 
         ready = present.ready
-        side = Side(plan.device_names, ready.plugins, ready.asked.name, ready.interpreter, ready.root)
+        side = Side.on(plan.devices, ready.plugins, ready.asked.name, interpreter=ready.interpreter, not_from=ready.root)
         where = fingerprint(plan.hello, plan.devices, environ=ready.interpreter.environment())
         told = {key: where[key] for key in ("machine_key", "stack_key", "identity", "stack")}
         return cls(side, plan, present.host, {"side": ready.asked.told(ready.commit), **told})
@@ -193,7 +193,7 @@ def _measure_until_seen(
     """
     first_s, first_rounds = recording.seconds, max(recording.rounds, 1)
     end_s = 2 * first_s if budget_s is None else budget_s
-    while not interruption.requested:
+    while not interruption.requested and not recording.fault:
         comparison = _judged(recording.path, given)[0]
         could_help = {case.case for case in comparison.cases if case.unseen and case.changes}
         tasks = [task for task in session.tasks if task.case.id in could_help]

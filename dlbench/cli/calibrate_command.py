@@ -21,7 +21,7 @@ from dlbench.core.model import Status
 from dlbench.core.store import load
 from dlbench.core.units import clock_time
 from dlbench.harness.host import Host, greet
-from dlbench.harness.hosts import default_isolation, layout_seed
+from dlbench.harness.hosts import default_isolation, greeting_mode, layout_seed
 from dlbench.harness.interruption import Interruption
 from dlbench.harness.machines import refuse_several
 from dlbench.harness.runner import Settings
@@ -100,7 +100,7 @@ def _measure(
     from dlbench.harness.devices import describe_cpu
 
     seed, threads = secrets.randbits(32), describe_cpu().usable_threads()
-    with Host("stay", threads, layout_seed(seed, 0), interruption) as host:
+    with Host(greeting_mode(), threads, layout_seed(seed, 0), interruption) as host:
         plan = planned(
             names or (DEFAULT_SUITE,),
             expression,
@@ -109,7 +109,7 @@ def _measure(
             plugins,
             lambda plugins, workloads: greet(host, plugins, workloads, threads),
         )
-        side = Side(plan.device_names, plugins)
+        side = Side.on(plan.devices, plugins)
         session = sessions.start(
             plan,
             [Task(case, side) for case in plan.cases],

@@ -16,16 +16,20 @@ UNKNOWN = "–"
 
 
 @click.command()
+@click.option(
+    "--plugin", "plugins", multiple=True, metavar="MODULE", help="Module or .py file with a kind of device of your own. Repeatable."
+)
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to write to stdout.")
-def command(form: str) -> None:
-    """Show what is in this machine: the CPU and every accelerator that torch can compute on.
+def command(plugins: tuple[str, ...], form: str) -> None:
+    """Show what is in this machine: the CPU and every accelerator that torch finds.
 
-    What a device or its driver does not tell is shown as – with the reason.
+    What a device or its driver does not tell is shown as – with the reason. Of one that can't be computed on it says why, and what is
+    known of it all the same.
     """
     from dlbench.harness.devices import describe
     from dlbench.harness.runner import ask_hello
 
-    devices = [device.to_json() for device in describe(ask_hello())]
+    devices = [device.to_json() for device in describe(ask_hello(plugins))]
     if form == "json":
         click.echo(json.dumps({"devices": devices}, indent=2, allow_nan=False))
     elif sys.stdout.isatty():
@@ -61,7 +65,7 @@ def plain(device: dict[str, Any]) -> str:
 def rows(device: dict[str, Any]) -> Iterator[tuple[str, str, str | None]]:
     """Yield label, value with its unit, and for an unknown value the reason."""
     for name, value in device.items():
-        if name in ("id", "reasons"):
+        if name in ("id", "reasons") or (value is None and device.get("unusable")):
             continue
         stem, _, unit = name.rpartition("_")
         with_unit = unit in _TEXT

@@ -20,7 +20,7 @@ from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.fitness import Finding, Fitness
 from dlbench.core.store import load
 from dlbench.harness.host import Host, greet
-from dlbench.harness.hosts import default_isolation, layout_seed
+from dlbench.harness.hosts import default_isolation, greeting_mode, layout_seed
 from dlbench.harness.interruption import Interruption
 from dlbench.harness.machines import refuse_several
 from dlbench.harness.runner import Settings
@@ -71,7 +71,7 @@ def command(device_words: tuple[str, ...], rounds: int | None, plugins: tuple[st
     suite, device_words = ("self", ("cpu",)) if selftest else (SUITE, device_words)
     with ExitStack() as stack:
         interruption = stack.enter_context(Interruption())
-        host = stack.enter_context(Host("stay", threads, layout_seed(seed, 0), interruption))
+        host = stack.enter_context(Host(greeting_mode(), threads, layout_seed(seed, 0), interruption))
         plan = planned((suite,), None, (), device_words, plugins, lambda plugins, workloads: greet(host, plugins, workloads, threads))
         path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "measured.jsonl"
         findings = [] if selftest else examine(plan.devices)
@@ -90,10 +90,10 @@ def command(device_words: tuple[str, ...], rounds: int | None, plugins: tuple[st
 def _twice(plan: Planned, rounds: int | None, seed: int, threads: int, plugins: tuple[str, ...], path: Path) -> sessions.Session:
     """Return the A/A: every case on two sides that are the same."""
     rounds = rounds or ROUNDS
-    sides = [Side(plan.device_names, plugins, name) for name in ("a", "b")]
+    sides = [Side.on(plan.devices, plugins, name) for name in ("a", "b")]
     return sessions.start(
         plan,
-        [Task(case, side) for case in plan.cases for side in sides],
+        [Task(case, side) for case in plan.cases for side in sides if case.device in side.devices],
         # One process a round and side: what counts is that each has a new one.
         Settings(sessions.policy_for(plan, {"rounds": rounds, "max_rounds": rounds}), seed, "none", threads),
         expression=None,
@@ -109,7 +109,7 @@ def _selftest(plan: Planned, rounds: int | None, seed: int, threads: int, path: 
     from dlbench.harness import selftest
 
     policy = replace(selftest.POLICY, rounds=rounds, max_rounds=rounds, budget_s=None) if rounds else selftest.POLICY
-    side = Side(plan.device_names)
+    side = Side.on(plan.devices)
     return sessions.start(
         plan,
         [Task(case, side) for case in selftest.cases(plan.signatures)],

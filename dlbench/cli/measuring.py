@@ -15,7 +15,8 @@ from dlbench.harness.runner import run_rounds
 class Recording:
     """Measures into the file of a session. Use as a context manager: leaving it closes the file, and keeps all that was measured.
 
-    A DeviceFault ends the measuring and stays in ``fault``, to be raised once what there is has been written.
+    A device that fails is left alone, and what it had to say stays in ``fault``, to be raised once what there is has been written. So does
+    a DeviceFault that ends the measuring.
     """
 
     def __init__(self, session: Session, interruption: Interruption) -> None:
@@ -42,8 +43,9 @@ class Recording:
                 self._writer.append(self._footer())
         finally:
             self._writer.close()
-        self.fault = error if isinstance(error, DeviceFault) else None
-        return self.fault is not None
+        if isinstance(error, DeviceFault):
+            self.fault = error
+        return isinstance(error, DeviceFault)
 
     def measure(self, session: Session, first_hosts: Mapping[str | None, Host]) -> None:
         """Run the rounds of the session, or of another one that goes on in the same file; ``first_hosts`` are as in `run_rounds`."""
@@ -51,7 +53,7 @@ class Recording:
         from dlbench.harness.watch import Watch
 
         with screen(session, self.path) as observer, Watch(session.devices, session.settings.threads) as watch:
-            self.rounds = run_rounds(
+            outcome = run_rounds(
                 session.tasks,
                 session.settings,
                 self._interruption,
@@ -62,6 +64,9 @@ class Recording:
                 first_hosts,
                 session.first_round,
             )
+        self.rounds = max(self.rounds, outcome.rounds)
+        if outcome.faults:
+            self.fault = DeviceFault(f"{'; '.join(outcome.faults)}; the remaining cases there were skipped; check it, then measure again")
 
     def _footer(self) -> dict[str, Any]:
         from dlbench.harness.environment import read_state

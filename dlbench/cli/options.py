@@ -93,11 +93,6 @@ class Planned:
     hello: Mapping[str, Any]
 
     @property
-    def device_names(self) -> dict[str, str | None]:
-        """Of those devices, by their ids."""
-        return {device.id: device.name for device in self.devices}
-
-    @property
     def policy(self) -> Policy:
         """The policy of the whole run."""
         return policy_of(self.suites, self.signatures, [device.id for device in self.devices])

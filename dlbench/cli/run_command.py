@@ -21,7 +21,7 @@ from dlbench.core.stats import TESTS_A_CASE, rounds_for_gate
 from dlbench.core.store import load
 from dlbench.core.thresholds import Settings
 from dlbench.harness.host import Host, greet
-from dlbench.harness.hosts import Isolation, default_isolation, layout_seed
+from dlbench.harness.hosts import Isolation, default_isolation, greeting_mode, layout_seed
 from dlbench.harness.interruption import Interruption
 from dlbench.harness.machines import Offer, Place, gathered, serve
 from dlbench.harness.runner import Settings as RunSettings
@@ -101,8 +101,7 @@ def command(
     threads = describe_cpu().usable_threads()
     with ExitStack() as stack:
         interruption = stack.enter_context(Interruption())
-        # Never the one that forks: this one meets the accelerators, and neither CUDA nor OpenMP survives a fork.
-        host = stack.enter_context(Host("stay", threads, layout_seed(seed, 0), interruption))
+        host = stack.enter_context(Host(greeting_mode(), threads, layout_seed(seed, 0), interruption))
         if place and place.number:
             return _take_part(place, greet(host, plugins, (), threads), device_words, threads, interruption)
         machines = stack.enter_context(gathered(place)) if place else ()
@@ -120,7 +119,7 @@ def command(
             if dry_run:
                 write_plan(plan, form)
                 return ExitCode.OK
-            side = Side(plan.device_names, plugins, machines=machines)
+            side = Side.on(plan.devices, plugins, machines=machines)
             tasks = [Task(case, side) for case in plan.cases]
             policy = sessions.policy_for(plan, changes, rounds_for_gate(TESTS_A_CASE * len(tasks)) if gate else None)
             if gate:
@@ -145,7 +144,7 @@ def _take_part(place: Place, hello: Mapping[str, Any], device_words: Sequence[st
     """Start ranks here for the first of several machines, which plans, measures and writes."""
     from dlbench.harness import devices, environment
 
-    chosen = devices.select(devices.describe(hello), device_words)
+    chosen = devices.usable(devices.select(devices.describe(hello), device_words))
     click.echo(f"machine {place.number} of {place.count - 1} beside the first, {place.host}, which writes the results", err=True)
     serve(place, Offer({device.id: device.name for device in chosen}, threads, environment.fingerprint(hello, chosen)), interruption)
     return ExitCode(128 + interruption.requested) if interruption.requested else ExitCode.OK
@@ -161,6 +160,7 @@ def _measure(session: sessions.Session, host: Host, interruption: Interruption, 
     write_results(results, None, form)
     click.echo(f"saved in {recording.path}", err=True)
     if recording.fault:
+        click.echo(f"what was skipped can be measured with: dlbench run --resume {recording.path}", err=True)
         raise recording.fault
     if interruption.requested:
         click.echo(f"interrupted; go on with: dlbench run --resume {recording.path}", err=True)

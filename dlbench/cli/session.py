@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlbench import __version__
 from dlbench.cli.options import Planned
-from dlbench.core.errors import ResultFileError, UsageError
+from dlbench.core.errors import DeviceAbsent, ResultFileError, UsageError
 from dlbench.core.model import Measurement, Policy, Signature
 from dlbench.core.store import ResultWriter, RunFile
 from dlbench.core.thresholds import Settings as SightSettings
@@ -115,6 +115,7 @@ def go_on(run: RunFile, hello: Mapping[str, Any], changes: Mapping[str, Any], th
         ids = [device["id"] for device in header["devices"]]
         present = {device.id: device for device in machine.describe(hello)}
         devices = tuple(present[device] for device in ids if device in present)
+        _refuse_lost(header["devices"], machine.unusable(devices))
         before, now = header["environment"], environment.fingerprint(hello, devices)
         settings = Settings(
             policy=_changed(Policy(**header["policy"]), changes),
@@ -122,7 +123,7 @@ def go_on(run: RunFile, hello: Mapping[str, Any], changes: Mapping[str, Any], th
             isolation=header["isolation"],
             threads=threads,
         )
-        side = Side({device.id: device.name for device in devices}, tuple(header["plugins"]))
+        side = Side.on(devices, tuple(header["plugins"]))
         if differences := environment.differences(before, now):
             raise UsageError(
                 f"{run.path} can't be resumed here, its rows would not be of one machine: {'; '.join(differences)}; start a new run instead"
@@ -134,6 +135,15 @@ def go_on(run: RunFile, hello: Mapping[str, Any], changes: Mapping[str, Any], th
     except (KeyError, TypeError, AttributeError) as error:
         raise ResultFileError(f"{run.path}, line 1: the header lacks what a run needs to go on ({error}); start a new run") from error
     return Session(tasks, settings, devices, lambda: ResultWriter.resume(run), run.measurements, gate=header.get("gate"))
+
+
+def _refuse_lost(before: Sequence[Mapping[str, Any]], unusable: Mapping[str, str]) -> None:
+    """Raise DeviceAbsent where a device can't be used that could be when the run began."""
+    for device in before:
+        if device["id"] in unusable and "unusable" not in device:
+            raise DeviceAbsent(
+                f"{device['id']} can't be used now: {unusable[device['id']]}; go on when it can, or start a new run without it"
+            )
 
 
 def _changed(policy: Policy, changes: Mapping[str, Any]) -> Policy:

@@ -1,6 +1,7 @@
 """torch's view of each kind of device: what is there, how to wait for it, its memory, its copies, its precisions."""
 
 import platform
+import re
 import sys
 import warnings
 from abc import ABC, abstractmethod
@@ -10,9 +11,10 @@ from typing import Any, ClassVar, cast
 
 import torch
 
-from dlbench.core.errors import UsageError
+from dlbench.core.errors import DeviceAbsent, UsageError
 from dlbench.core.model import Memory, Value
 from dlbench.harness.device_time import EventTimer
+from dlbench.harness.failures import why_not_started
 
 
 class Backend(ABC):
@@ -36,6 +38,11 @@ class Backend(ABC):
     @abstractmethod
     def describe(self, index: int) -> dict[str, Any]:
         """Return what torch knows of one of them, as plain data."""
+
+    def start(self, index: int) -> None:
+        """Compute a little there. Raises what torch raises where that can't be, or DeviceAbsent with the sentence for the user."""
+        torch.zeros(1, device=self.device(index)).add_(1)
+        self.synchronize(self.device(index))
 
     def device(self, index: int) -> torch.device:
         """Return the torch device to put tensors on."""
@@ -105,6 +112,9 @@ class Cpu(Backend):
         """Return the bare entry; the parent process knows more of the CPU than torch does."""
         return {"name": None}
 
+    def start(self, index: int) -> None:
+        """Do nothing: it runs already, and a process that will fork must not compute."""
+
     def device(self, index: int) -> torch.device:
         """Return the device without an index, as torch writes it."""
         return torch.device("cpu")
@@ -121,8 +131,19 @@ class Cuda(Backend):
     collectives = "nccl"
 
     def count(self) -> int:
-        """Return how many are visible."""
-        return torch.cuda.device_count() if torch.cuda.is_available() else 0
+        """Return how many are visible, before CUDA has started by its driver's count. Raises RuntimeError where CUDA itself is broken."""
+        cuda: Any = torch.cuda
+        count = int(cuda.device_count())
+        if not count and (torch.version.cuda or torch.version.hip):
+            try:
+                cuda.init()
+            except RuntimeError as error:
+                if not any(word in str(error) for word in self._ABSENT):
+                    raise
+        return count
+
+    _ABSENT = ("Found no NVIDIA driver", "GPUs are available")
+    """In the errors of a machine without such a device, which is nothing to tell of."""
 
     def describe(self, index: int) -> dict[str, Any]:
         """Return name, memory, multiprocessors and what identifies the card to its driver."""
@@ -139,6 +160,15 @@ class Cuda(Backend):
             "multiprocessors": known.multi_processor_count,
             "l2_bytes": getattr(known, "L2_cache_size", None),
         }
+
+    def start(self, index: int) -> None:
+        """Compare what torch was built for first: that an operation finds no kernel tells less."""
+        known: Any = torch.cuda.get_device_properties(index)
+        arch = str(known.gcnArchName) if torch.version.hip else f"sm_{known.major}{known.minor}"
+        built_for = torch.cuda.get_arch_list()
+        if not has_kernels(arch, built_for):
+            raise DeviceAbsent(f"this torch has no kernels for {arch}, only for {', '.join(built_for)}; install one that was built for it")
+        super().start(index)
 
     def activate(self, device: torch.device) -> None:
         """Make it the current device and build its context, whose host memory is not the first case's."""
@@ -177,6 +207,27 @@ class Cuda(Backend):
     def pin(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
         """Return page-locked copies."""
         return [tensor.detach().pin_memory() for tensor in tensors]
+
+
+def has_kernels(arch: str, built_for: Sequence[str]) -> bool:
+    """Whether code built for these architectures runs on a device: ``sm_86``, or ``gfx90a:sramecc+:xnack-`` of AMD. True if in doubt.
+
+    CUDA C++ programming guide, binary and PTX compatibility: ``sm_80`` runs on 8.0 and later minor versions, ``compute_80`` is compiled
+    for any later device; with an ``a`` both are for that version alone, with an ``f`` for later minor versions.
+    """
+    if not arch.startswith("sm_"):
+        wanted = arch.partition(":")[0]
+        return not built_for or any(each.partition(":")[0] == wanted or "generic" in each for each in built_for)
+    device = int(arch.removeprefix("sm_"))
+    parts = [re.fullmatch(r"(sm|compute)_(\d+)([af]?)", each) for each in built_for]
+    return not parts or any(part is None or _runs(part[1], int(part[2]), part[3], device) for part in parts)
+
+
+def _runs(code: str, version: int, only: str, device: int) -> bool:
+    if only == "a":
+        return version == device
+    same_major = version // 10 == device // 10
+    return version <= device and (same_major or (code == "compute" and not only))
 
 
 class _CudaEvents:
@@ -292,10 +343,26 @@ def find(device_id: str) -> tuple[Backend, torch.device]:
 
 
 def describe_devices() -> Iterator[dict[str, Any]]:
-    """Yield every device of this machine, the CPU first. Touches the accelerators, so call it in a process of its own."""
+    """Yield every device of this machine, the CPU first; one that can't be computed on with the sentence why as ``unusable``.
+
+    Starts the accelerators, so call it in a process of its own.
+    """
     for kind, backend in BACKENDS.items():
-        for index in range(backend.count()):
-            yield {"id": kind if backend.is_host else f"{kind}:{index}", "kind": kind, **backend.describe(index)}
+        count, broken = 1, None
+        try:
+            count = backend.count()
+        except Exception as error:  # noqa: BLE001  # whatever a driver raises: the other devices are there all the same
+            broken = error
+        for index in range(count):
+            about: dict[str, Any] = {"id": kind if backend.is_host else f"{kind}:{index}", "kind": kind}
+            try:
+                if broken:
+                    raise broken
+                about |= backend.describe(index)
+                backend.start(index)
+            except Exception as error:  # noqa: BLE001  # likewise
+                about["unusable"] = why_not_started(error)
+            yield about
 
 
 def tensors_in(value: object) -> list[torch.Tensor]:

@@ -15,6 +15,7 @@ from dlbench.core.model import DEVICE_KINDS
 from dlbench.harness import cgroup, nvml, processor
 
 _NOT_NVIDIA = "NVML reads NVIDIA devices only"
+_UNUSABLE = "it can't be used"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +99,10 @@ class Accelerator:
     mig: bool | None = None
     persistence: bool | None = None
     temperature_c: int | None = None
+    compute_mode: str | None = None
+    """``default``; ``exclusive_process``, in which one process at a time may use it; or ``prohibited``."""
+    unusable: str | None = None
+    """The sentence why it can't be computed on; None if it can."""
     reasons: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
@@ -110,14 +115,35 @@ class Accelerator:
         """Whether NVML can know it: ROCm calls its devices ``cuda`` too."""
         return self.kind == "cuda" and self.vendor != "amd"
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether it can't be used, nor be found in any other way."""
+        return bool(self.unusable) and self.uuid is None and self.pci_bus_id is None
+
     def to_json(self) -> dict[str, Any]:
-        """Return plain data in base units, the UUID as its hash."""
+        """Return plain data in base units, the UUID as its hash; ``unusable`` only where it is."""
         data = {"uuid_hash": self.uuid_hash, **asdict(self)}
         del data["uuid"]
-        return {"id": self.id, "kind": self.kind, "name": self.name, **data}
+        unusable = data.pop("unusable")
+        return {"id": self.id, "kind": self.kind, "name": self.name, **({"unusable": unusable} if unusable else {}), **data}
 
 
 Device = Cpu | Accelerator
+
+
+def usable(devices: Sequence[Device]) -> tuple[Device, ...]:
+    """Return those that can be computed on."""
+    return tuple(device for device in devices if isinstance(device, Cpu) or not device.unusable)
+
+
+def unusable(devices: Sequence[Device]) -> dict[str, str]:
+    """Return the others: id to the sentence why."""
+    return {device.id: device.unusable for device in devices if isinstance(device, Accelerator) and device.unusable}
+
+
+def take_one_process(devices: Sequence[Device]) -> bool:
+    """Whether one of them is in exclusive mode, in which it refuses a second process."""
+    return any(isinstance(device, Accelerator) and device.compute_mode == "exclusive_process" for device in devices)
 
 
 def describe(hello: Mapping[str, Any], *, root: Path = Path("/"), pynvml: nvml.Pynvml = None) -> tuple[Device, ...]:
@@ -159,17 +185,19 @@ def read_accelerators(
     accelerators: Sequence[Accelerator], wanted: Sequence[str], *, pynvml: nvml.Pynvml = None
 ) -> dict[str, nvml.Readings]:
     """Ask NVML for the ``wanted`` fields of each, by id; those of other makers have a reason for every field."""
-    addresses = {each.id: nvml.Address(each.uuid, each.pci_bus_id) for each in accelerators if each.is_nvidia}
+    addresses = {each.id: nvml.Address(each.uuid, each.pci_bus_id) for each in accelerators if each.is_nvidia and not each.is_unknown}
     told = nvml.read_devices(addresses, wanted, pynvml)
-    others = nvml.Readings(reasons=dict.fromkeys(wanted, _NOT_NVIDIA))
-    return {each.id: told.get(each.id, others) for each in accelerators}
+    why = {each.id: _UNUSABLE if each.is_unknown else _NOT_NVIDIA for each in accelerators}
+    return {each.id: told.get(each.id) or nvml.Readings(reasons=dict.fromkeys(wanted, why[each.id])) for each in accelerators}
 
 
 def select(devices: Sequence[Device], wanted: Sequence[str]) -> tuple[Device, ...]:
     """Return the devices that the user asked for, in the machine's order: ids, kinds (all of that kind) or ``all``; none asked is all.
 
-    Raises DeviceAbsent for a device that could be and is not, UsageError for a word that names no device.
+    Raises DeviceAbsent for a device that could be and is not, and where all that a word names can't be computed on; UsageError for a word
+    that names no device.
     """
+    broken = unusable(devices)
     present = [device.id for device in devices]
     kinds = sorted({*DEVICE_KINDS, *(device.kind for device in devices)})
     chosen: set[str] = set()
@@ -179,6 +207,8 @@ def select(devices: Sequence[Device], wanted: Sequence[str]) -> tuple[Device, ..
             raise DeviceAbsent(f"there is no device '{word}' here; this machine has: {', '.join(present)}")
         if not found:
             raise UsageError(f"'{word}' is no device{nearest(word, list(dict.fromkeys([*present, *kinds, 'all'])))}")
+        if found <= broken.keys():
+            raise DeviceAbsent("; ".join(f"{device} can't be used: {broken[device]}" for device in sorted(found)))
         chosen |= found
     return tuple(device for device in devices if device.id in chosen)
 
@@ -201,10 +231,12 @@ _CPU_REASONS = {
 
 def _as_torch_tells(device: Mapping[str, Any]) -> Accelerator:
     facts = {name: device.get(name) for name in _FROM_TORCH}
-    reasons = {name: "torch does not tell" for name, value in facts.items() if value is None}
+    unusable = device.get("unusable")
+    why = _UNUSABLE if unusable else "torch does not tell"
+    reasons = {name: why for name, value in facts.items() if value is None}
     if "uuid" in reasons:
         reasons["uuid_hash"] = reasons.pop("uuid")
-    return Accelerator(id=device["id"], kind=device["kind"], **facts, reasons=reasons)
+    return Accelerator(id=device["id"], kind=device["kind"], **facts, unusable=unusable, reasons=reasons)
 
 
 _FROM_TORCH = ("name", "vendor", "uuid", "pci_bus_id", "memory_bytes", "compute_capability", "multiprocessors", "l2_bytes")

@@ -21,7 +21,7 @@ import psutil
 
 import dlbench
 from dlbench.harness import cgroup, nvml, processor
-from dlbench.harness.devices import Accelerator, Cpu, Device, read_accelerators
+from dlbench.harness.devices import Accelerator, Cpu, Device, read_accelerators, usable
 
 _ENVIRON = re.compile(
     "(OMP|KMP|GOMP|MKL|OPENBLAS|CUDA|CUBLAS|CUDNN|NCCL|HIP|ROCR|HSA|PYTORCH|TORCH|TORCHINDUCTOR|TORCHDYNAMO)_[A-Z0-9_]+|NVIDIA_TF32_OVERRIDE"
@@ -51,6 +51,7 @@ def fingerprint(
 
     ``hello`` is what the measuring process said, and ``devices`` what `devices.describe` made of it.
     """
+    devices = usable(devices)  # on the others nothing is measured
     identity = _identity(devices, root)
     stack = _stack(hello, devices, environ)
     return {
@@ -65,7 +66,7 @@ def fingerprint(
 
 def read_state(devices: Sequence[Device], *, root: Path = Path("/"), pynvml: nvml.Pynvml = None) -> dict[str, Any]:
     """Return what may differ from one minute to the next: load, clocks, temperature, throttling, other processes. Read before and after."""
-    accelerators = [device for device in devices if isinstance(device, Accelerator)]
+    accelerators = [device for device in usable(devices) if isinstance(device, Accelerator)]
     readings = read_accelerators(accelerators, nvml.STATE, pynvml=pynvml)
     own = _own_processes() if accelerators else frozenset()
     return {

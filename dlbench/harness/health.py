@@ -8,7 +8,7 @@ from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS
 from dlbench.core.fitness import Finding, Fitness
 from dlbench.core.units import byte_count
 from dlbench.harness import nvml, processor
-from dlbench.harness.devices import Accelerator, Cpu, Device, read_accelerators
+from dlbench.harness.devices import Accelerator, Cpu, Device, read_accelerators, unusable, usable
 from dlbench.harness.environment import read_state
 from dlbench.harness.probes import available_memory
 
@@ -25,11 +25,16 @@ def examine(devices: Sequence[Device], *, root: Path = Path("/"), pynvml: nvml.P
     for device in devices:
         if isinstance(device, Cpu):
             findings += _examine_cpu(device, state["cpu"], root)
-    accelerators = [device for device in devices if isinstance(device, Accelerator)]
+    findings += [_broken(*each) for each in unusable(devices).items()]
+    accelerators = [device for device in usable(devices) if isinstance(device, Accelerator)]
     told = read_accelerators(accelerators, nvml.HEALTH, pynvml=pynvml)
     for each in accelerators:
         findings += _examine_accelerator(each, state["accelerators"][each.id], told[each.id])
     return findings
+
+
+def _broken(device: str, reason: str) -> Finding:
+    return Finding("start", device, Fitness.UNFIT, f"can't be used: {reason}", "mend that, or look at the others alone: --device cpu")
 
 
 def _examine_cpu(cpu: Cpu, state: Mapping[str, Any], root: Path) -> Iterator[Finding]:

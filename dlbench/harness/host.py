@@ -215,7 +215,8 @@ def greet(host: Host, plugins: Sequence[str], workloads: Sequence[str], threads:
         raise WorkerError(f"torch is not installed for {name}; dlbench measures the torch you have: install torch 2.6 or later")
     if ending.how == "died" and (old := re.search(r"too old: (Python [\d.]+)", ending.sentence)):
         raise WorkerError(f"{name} is {old[1]}; the measuring process needs Python 3.11 or later")
-    raise WorkerError(f"the measuring process could not start: it {ending.sentence or ending.how}")
+    said = ending.sentence or (f"did not answer within {START_S:g} s" if ending.how == "deadline" else ending.how)
+    raise WorkerError(f"the measuring process could not start: it {said}")
 
 
 def own_variables(threads: int, seed: int) -> dict[str, str]:

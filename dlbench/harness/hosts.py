@@ -19,6 +19,14 @@ def default_isolation() -> Isolation:
     return "fork" if sys.platform == "linux" else "spawn"
 
 
+def greeting_mode() -> Mode:
+    """Return the mode of the process that is asked what there is: a fork that meets the accelerators gives all of them back.
+
+    A context takes some hundred MiB on each, and in exclusive mode the device itself. Elsewhere than on Linux it has to stay.
+    """
+    return "fork" if sys.platform == "linux" else "stay"
+
+
 def layout_seed(seed: int, number: int, side: str | None = None) -> int:
     """Return what decides the hash seed and environment of a round's processes, which differ between the sides, too."""
     return seed * 1_000_003 + number + (zlib.crc32(side.encode()) << 64 if side else 0)
@@ -53,12 +61,19 @@ class Hosts:
         self._hosts: dict[tuple[str | None, str], _Processes] = {}
 
     def adopt(self, side: str | None, host: Host) -> None:
-        """Take over the process that said what there is, which has met the accelerators: the first round need not start another."""
-        self._hosts[side, "accelerator"] = host
+        """Take over the process that said what there is: the first round need not start another, if it has a use for one of that mode."""
+        if host.mode == "stay":
+            self._hosts[side, "accelerator"] = host
+        elif self._isolation == "fork":
+            self._hosts[side, "cpu"] = host
+        else:
+            host.end()
 
     def ask(self, request: dict[str, Any], side: Side, case: Case, deadline_s: float) -> Ending:
         """Have one request done in the process that fits the side, the case and the isolation, or by all ranks of the case."""
         lane = lane_of(case, self._isolation)
+        if side.one_process and lane != "cpu":
+            self._free_devices((side.name, lane))
         host = self._hosts.get((side.name, lane))
         if host is None or not host.usable:
             host = self._hosts[side.name, lane] = self._started(side, case, lane)
@@ -67,6 +82,12 @@ class Hosts:
         if fault or (lane == "cpu" and self._isolation == "spawn"):
             host.end()
         return ending
+
+    def _free_devices(self, wanted: tuple[str | None, str]) -> None:
+        """End all processes that may hold a device but the one that wants it."""
+        for key, host in self._hosts.items():
+            if key != wanted and key[1] != "cpu":
+                host.end()
 
     def end(self) -> None:
         """End them all."""

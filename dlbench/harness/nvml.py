@@ -101,11 +101,15 @@ class Nvml:
         """Ask a device for each of the fields on its own, so that a refusal costs one field."""
         values: dict[str, Value] = {}
         reasons: dict[str, str] = {}
+        # Where the package calls the newest form of a function and the driver has an older one; of no NVMLError, and not in every package.
+        mismatch = getattr(self._pynvml, "NVMLLibraryMismatchError", ())
         for name in wanted:
             try:
                 values[name] = _QUERIES[name](self._pynvml, handle)
             except self._pynvml.NVMLError as error:
                 reasons[name] = _why_not_told(self._pynvml, error)
+            except mismatch:
+                reasons[name] = _OLDER_DRIVER
             except AttributeError:  # the function is younger than the package
                 reasons[name] = "the installed nvidia-ml-py is too old to ask for it; pip install -U nvidia-ml-py"
         return Readings(values, reasons)
@@ -144,11 +148,14 @@ def _why_closed(nvml: Pynvml, error: Any) -> str:
     return sentences.get(error.value, f"NVML did not start: {error}")
 
 
+_OLDER_DRIVER = "the NVIDIA driver is too old to tell it"
+
+
 def _why_not_told(nvml: Pynvml, error: Any) -> str:
     sentences = {
         nvml.NVML_ERROR_NOT_SUPPORTED: "this device does not tell it through NVML",
         nvml.NVML_ERROR_NO_PERMISSION: "the driver tells it to administrators only",
-        nvml.NVML_ERROR_FUNCTION_NOT_FOUND: "the NVIDIA driver is too old to tell it",
+        nvml.NVML_ERROR_FUNCTION_NOT_FOUND: _OLDER_DRIVER,
         nvml.NVML_ERROR_GPU_IS_LOST: "the GPU stopped answering its driver: reboot",
     }
     return sentences.get(error.value, f"NVML refused: {error}")
@@ -186,10 +193,39 @@ _CLOCK_REASONS = {
 
 
 def _throttle_reasons(nvml: Pynvml, gpu: Handle) -> list[str]:
-    # Renamed in CUDA 12.2; the old name is gone from CUDA 14 on.
-    ask = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None) or nvml.nvmlDeviceGetCurrentClocksThrottleReasons
-    bits = ask(gpu)
+    # Renamed in CUDA 12.2, with driver 535; the old name is gone from CUDA 14 on.
+    try:
+        bits = nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu)
+    except AttributeError:  # an older package
+        bits = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)
+    except nvml.NVMLError as error:
+        if error.value != nvml.NVML_ERROR_FUNCTION_NOT_FOUND:
+            raise
+        bits = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)
     return [name for bit, name in _CLOCK_REASONS.items() if bits & bit]
+
+
+def _slowdown_c(nvml: Pynvml, gpu: Handle) -> int:
+    """Return the temperature at which it slows down; from Ada on NVML may tell only how far off that is."""
+    try:
+        return int(nvml.nvmlDeviceGetTemperatureThreshold(gpu, nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN))
+    except nvml.NVMLError:
+        now, ask_margin = (
+            nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
+            getattr(nvml, "nvmlDeviceGetMarginTemperature", None),
+        )
+        if ask_margin is None:
+            raise
+        return int(now + ask_margin(gpu))
+
+
+_COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")
+"""nvmlComputeMode_t of nvml.h, from 0; the second is of old drivers."""
+
+
+def _compute_mode(nvml: Pynvml, gpu: Handle) -> str:
+    mode = int(nvml.nvmlDeviceGetComputeMode(gpu))
+    return _COMPUTE_MODES[mode] if mode < len(_COMPUTE_MODES) else str(mode)
 
 
 def _compute_process_ids(nvml: Pynvml, gpu: Handle) -> list[int]:
@@ -233,7 +269,8 @@ _QUERIES: Mapping[str, Query] = {
     "graphics_process_ids": _graphics_process_ids,
     "thermal_violation_s": lambda nvml, gpu: _violation_s(nvml, gpu, nvml.NVML_PERF_POLICY_THERMAL),
     "power_violation_s": lambda nvml, gpu: _violation_s(nvml, gpu, nvml.NVML_PERF_POLICY_POWER),
-    "temperature_slowdown_c": lambda nvml, gpu: nvml.nvmlDeviceGetTemperatureThreshold(gpu, nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN),
+    "temperature_slowdown_c": _slowdown_c,
+    "compute_mode": _compute_mode,
     "memory_free_bytes": lambda nvml, gpu: int(nvml.nvmlDeviceGetMemoryInfo(gpu).free),
 }
 
@@ -254,6 +291,7 @@ FACTS = (
     "mig",
     "persistence",
     "temperature_c",
+    "compute_mode",
 )
 """What describes a device, in watts, hertz and degrees Celsius as the names say."""
 STATE = (

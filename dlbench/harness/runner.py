@@ -5,27 +5,23 @@ import random
 import statistics
 import time
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from dlbench.core.errors import DeviceFault
 from dlbench.core.model import Measurement, Policy, Series, Status
 from dlbench.harness.host import Host, greet
 from dlbench.harness.hosts import Hosts, Isolation, lane_of
 from dlbench.harness.interruption import Interruption
 from dlbench.harness.layout import kind_of, lay_out
 from dlbench.harness.probes import available_memory, oom_kills
+from dlbench.harness.retirement import Retirement
 from dlbench.harness.side import Task
 from dlbench.harness.stopping import EnoughRounds
 from dlbench.harness.turns import Turns
 from dlbench.harness.watch import Watch
-
-_FAULTS_TO_STOP = 2
-"""Device faults in a row, each in a new process, after which the device itself is taken to be at fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +32,16 @@ class Settings:
     seed: int
     isolation: Isolation
     threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the rounds came to."""
+
+    rounds: int
+    """That the file has by then."""
+    faults: tuple[str, ...]
+    """A sentence for each device that failed until it was left alone."""
 
 
 class Observer:
@@ -65,19 +71,20 @@ def run_rounds(
     first_hosts: Mapping[str | None, Host] = MappingProxyType({}),
     first_round: int = 0,
     pause: Callable[[float], object] | None = None,
-) -> int:
-    """Measure the tasks, round after round, until each has enough; return how many rounds the file has by then.
+) -> Outcome:
+    """Measure the tasks, round after round, until each has enough.
 
     ``save`` is handed the lines of the result file: a measurement a task, and the machine's state around the round. A case that was
     throttled or disturbed on one side gets further turns at the end of its round, on each side; where it was throttled, each after
     a longer ``pause`` (default: wait that many seconds). ``done`` holds what an earlier, interrupted run measured: it is not measured
     again. ``first_hosts`` are those that said hello, by side. Stops early, with everything saved, when ``interruption`` is requested.
-    Raises DeviceFault where a device fails twice in a row.
+    A device that fails twice in a row is left alone from then on: its remaining cases are skipped. Raises DeviceFault where a whole
+    machine of several is gone.
     """
-    progress, turns = _Progress(tasks, settings, done), Turns(settings.policy.tries)
+    progress, turns, retirement = _Progress(tasks, settings, done), Turns(settings.policy.tries), Retirement()
     policy = settings.policy
     budget_s = policy.budget_s or math.inf
-    started, faults = time.monotonic(), Counter[tuple[str | None, str]]()
+    started = time.monotonic()
     most = policy.max_rounds if policy.budget_s else policy.rounds
     for number in range(first_round, first_round + most):
         pending = progress.pending(number)
@@ -93,20 +100,23 @@ def run_rounds(
             for turn in turns.of_round(_in_turn(pending, settings, number)):
                 if turn.pause_s:
                     (pause or interruption.wait)(turn.pause_s)
-                taken: list[tuple[Measurement, bool]] = []
+                measured: list[Measurement] = []
                 for task in turn.tasks:
-                    if number == first_round and turn.tries == 1 and time.monotonic() - started > budget_s:
-                        reason = f"the budget of {budget_s:g} s was spent before its turn; give a larger --budget"
-                        taken.append((Measurement(task.case, number, Status.SKIPPED, reason, task.side.name), False))
+                    why_skipped = retirement.why_skipped(task, _used_here(task, settings))
+                    if number == first_round == 0 and turn.tries == 1 and time.monotonic() - started > budget_s:
+                        why_skipped = f"the budget of {budget_s:g} s was spent before its turn; give a larger --budget"
+                    if why_skipped:
+                        measured.append(Measurement(task.case, number, Status.SKIPPED, why_skipped, task.side.name))
                         continue
                     observer.case_started(task.series, number)
                     began = time.monotonic()
                     ended = _watched(task, turn.tries, number, settings, hosts, watch)
                     if ended is None:
                         break
-                    taken.append(ended)
+                    measurement, fault = ended
+                    retirement.note(task, fault, measurement.reason)
+                    measured.append(measurement)
                     progress.took_s[task.series] = time.monotonic() - began
-                measured = [measurement for measurement, _ in taken]
                 interrupted = len(measured) < len(turn.tasks)
                 # One that did not go well would only end the same way, and its other side has nothing to be compared with.
                 if not interrupted and all(each.status is Status.OK for each in measured):
@@ -121,17 +131,15 @@ def run_rounds(
                     progress.add(measurement)
                     observer.case_ended(measurement)
                 if interrupted:
-                    return progress.rounds
-                for measurement, fault in taken:
-                    # Each side for itself: they take turns, and one case that fails on both is no device that fails twice in a row.
-                    place = measurement.side, measurement.case.device
-                    faults[place] = faults[place] + 1 if fault else 0
-                    if faults[place] >= _FAULTS_TO_STOP:
-                        raise DeviceFault(
-                            f"{place[1]} failed in {_FAULTS_TO_STOP} processes in a row ({measurement.reason}); check it, then run again"
-                        )
+                    return Outcome(progress.rounds, retirement.faults())
             around.cases_ended()
-    return progress.rounds
+    return Outcome(progress.rounds, retirement.faults())
+
+
+def _used_here(task: Task, settings: Settings) -> tuple[str, ...]:
+    """Return the devices of this machine that a case computes on."""
+    where = lay_out(task.case, task.side.rooms(settings.threads))
+    return where.devices[: where.counts[0]]
 
 
 def _in_turn(tasks: Sequence[Task], settings: Settings, number: int) -> list[Task]:
@@ -220,8 +228,10 @@ def _measured(task: Task, number: int, settings: Settings, hosts: Hosts) -> tupl
     case, side = task
     where = lay_out(case, side.rooms(settings.threads))
     row = Measurement(case, number, Status.SKIPPED, side=side.name, device_name=where.device_name, threads=where.threads)
+    who = "this machine" if side.name is None else f"side {side.name}"
+    if case.device in side.unusable:
+        return replace(row, reason=f"{case.device} can't be used: {side.unusable[case.device]}"), False
     if case.device not in side.devices:
-        who = "this machine" if side.name is None else f"side {side.name}"
         return replace(row, reason=f"{who} has no {case.device}; it has {', '.join(side.devices)}"), False
     if case.ranks and len(where.devices) < case.ranks:
         what = "cores" if case.device == "cpu" else f"{kind_of(case.device)} devices"

@@ -1,11 +1,12 @@
 """What is measured in turn: the one side of a run, or the two of an A/B; and what a round does once."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 from dlbench.core.model import Case, Series
+from dlbench.harness.devices import Device, take_one_process, unusable, usable
 from dlbench.harness.host import Interpreter
 from dlbench.harness.layout import Room
 from dlbench.harness.machines import Machine
@@ -25,6 +26,16 @@ class Side:
     """A folder of which this side measures another state, so that nothing may be imported from it."""
     machines: tuple[Machine, ...] = ()
     """Others that take part in cases of several ranks."""
+    unusable: Mapping[str, str] = field(default_factory=dict)
+    """Devices that are there, and that it can't compute on: id to the sentence why."""
+    one_process: bool = False
+    """Whether an accelerator of it takes one process at a time."""
+
+    @classmethod
+    def on(cls, devices: Sequence[Device], plugins: tuple[str, ...] = (), name: str | None = None, **more: Any) -> Self:
+        """Make a side of these devices; ``more`` are the fields that they do not tell."""
+        names = {device.id: device.name for device in usable(devices)}
+        return cls(names, plugins, name, unusable=unusable(devices), one_process=take_one_process(devices), **more)
 
     def rooms(self, threads: int) -> list[Room]:
         """Return what each machine offers, this one first, of which so many threads are usable."""

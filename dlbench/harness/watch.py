@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS, RoundState, Throttling
 from dlbench.harness import cgroup, nvml, processor
-from dlbench.harness.devices import Accelerator, Device
+from dlbench.harness.devices import Accelerator, Device, usable
 from dlbench.harness.environment import read_state
 from dlbench.harness.probes import CpuTime
 
@@ -51,7 +51,7 @@ class Watch:
         self._handles: dict[str, nvml.Handle] = {}
 
     def __enter__(self) -> Self:
-        accelerators = [device for device in self._devices if isinstance(device, Accelerator) and device.is_nvidia]
+        accelerators = [device for device in usable(self._devices) if isinstance(device, Accelerator) and device.is_nvidia]
         if not accelerators:
             return self
         # Where NVML or a device of it is not to be had, the header's environment says why.

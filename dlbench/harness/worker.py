@@ -28,6 +28,7 @@ from dlbench.harness import backend as backends
 from dlbench.harness import guard, registry
 from dlbench.harness.clocks import DeviceClock
 from dlbench.harness.device_time import Unread, take_device_time
+from dlbench.harness.failures import verdict_on
 from dlbench.harness.lost_time import LostTime
 from dlbench.harness.measure import NotPinned, Pace, TooSlow, take_pinned_transfer, take_samples, take_transfer
 from dlbench.harness.probes import HostMemory, read_status, return_freed_memory
@@ -36,11 +37,8 @@ from dlbench.harness.spot_check import Subject, spot_checked
 
 Message = dict[str, Any]
 
-_OOM = ("out of memory", "not enough memory", "allocate memory")
-_UNSUPPORTED = ("not implemented for", "not supported", "unsupported", "does not support", "doesn't support")
 _SEVERAL = "each of several ranks has a device of its own"
 _BESIDE_EACH_OTHER = "threads of several ranks wait for each other's, too"
-_DEVICE_FAULT = ("CUDA error", "HIP error", "device-side assert", "XPU error")
 
 
 def main() -> None:
@@ -175,9 +173,8 @@ def measure(request: Message, member: Member | None = None) -> tuple[Measurement
     except TooSlow as error:
         return replace(begun, status=Status.TIMEOUT, reason=f"{error} of {policy.timeout_s:g} s; raise --timeout"), False
     except Exception as error:  # noqa: BLE001  # any error of a workload or of torch is a row with a sentence
-        status, reason = verdict_on(error)
-        fault = any(word in str(error) for word in _DEVICE_FAULT)
-        return replace(begun, status=Status.CRASHED if fault and status is not Status.OOM else status, reason=reason), fault
+        ended = verdict_on(error, torch.__version__)
+        return replace(begun, status=ended.status, reason=ended.reason), ended.fault
 
 
 def _measured(begun: Measurement, policy: Policy, request: Message, member: Member | None) -> Measurement:
@@ -297,14 +294,3 @@ def _finite(values: Any) -> dict[str, float]:
         if not math.isfinite(value):
             raise ValueError(f"value '{name}' is {value}; it has to be finite")
     return numbers
-
-
-def verdict_on(error: Exception) -> tuple[Status, str]:
-    """Tell out of memory and unsupported from a failure, and say what happened in one line."""
-    text = str(error).strip().partition("\n")[0][:300] or type(error).__name__
-    said = str(error).lower()
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(word in said for word in _OOM):
-        return Status.OOM, f"out of memory: {text}"
-    if isinstance(error, NotImplementedError) or any(word in said for word in _UNSUPPORTED):
-        return Status.UNSUPPORTED, f"{text} (torch {torch.__version__})"
-    return Status.FAILED, f"{type(error).__name__}: {text}"

@@ -31,7 +31,7 @@ HELLO = {
 @pytest.fixture
 def hello(monkeypatch: pytest.MonkeyPatch) -> None:
     # The measuring process has tests of its own; here it answers at once.
-    monkeypatch.setitem(sys.modules, "dlbench.harness.runner", SimpleNamespace(ask_hello=lambda: HELLO))
+    monkeypatch.setitem(sys.modules, "dlbench.harness.runner", SimpleNamespace(ask_hello=lambda plugins: HELLO))
 
 
 def run(*words: str) -> Result:
@@ -95,7 +95,7 @@ def test_an_unknown_format_is_refused() -> None:
 
 
 def test_a_measuring_process_that_does_not_start_is_the_callers_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> None:
+    def fail(plugins: object) -> None:
         raise WorkerError("torch does not import")
 
     monkeypatch.setitem(sys.modules, "dlbench.harness.runner", SimpleNamespace(ask_hello=fail))

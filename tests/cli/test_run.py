@@ -224,12 +224,12 @@ def test_a_device_that_faults_once_gets_a_new_process_and_the_rest_goes_on(tmp_p
     assert len({each["values"]["pid"] for each in first[at + 1 :]}) == 1
 
 
-def test_a_device_that_faults_twice_in_a_row_ends_the_run_with_75(tmp_path):
+def test_a_device_that_faults_twice_in_a_row_is_asked_no_more_and_the_run_ends_with_75(tmp_path):
     benches = ['workload = "faulty"\naxes.n = [1, 2, 3]']
     done = dlbench("run", front_door.suite(tmp_path, *benches), "--plugin", PRETEND, "--device", "pretend:0", "-o", "o.jsonl", cwd=tmp_path)
     assert done.code == 75
     assert "pretend:0 failed in 2 processes in a row" in done.err
-    assert len(measurements(tmp_path / "o.jsonl")) == 2
+    assert [each["status"] for each in measurements(tmp_path / "o.jsonl")] == ["crashed", "crashed", "skipped"]
 
 
 @pytest.mark.parametrize(("isolation", "processes"), [("spawn", 2), ("none", 1)])

@@ -7,6 +7,10 @@ from typing import Any
 import pynvml as real
 
 
+class NVMLLibraryMismatchError(Exception):
+    """What the package raises where the driver lacks the form of a function that it calls; no NVMLError."""
+
+
 class NVMLError(Exception):
     def __init__(self, value: int) -> None:
         self.value = value
@@ -39,6 +43,7 @@ H200 = {
     "nvmlDeviceGetMigMode": [0, 0],
     "nvmlDeviceGetPersistenceMode": 1,
     "nvmlDeviceGetTemperature": {real.NVML_TEMPERATURE_GPU: 34},
+    "nvmlDeviceGetComputeMode": 0,
     "nvmlDeviceGetCurrentClocksEventReasons": 0x24,
     "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=71), SimpleNamespace(pid=72)],
     "nvmlDeviceGetGraphicsRunningProcesses": [SimpleNamespace(pid=72)],
@@ -49,6 +54,7 @@ class FakeNvml:
     """The module. Handles are the cards themselves."""
 
     NVMLError = NVMLError
+    NVMLLibraryMismatchError = NVMLLibraryMismatchError
 
     def __init__(self, *cards: Card, driver: str = "580.65.06", init_error: int | None = None, mig: dict[str, Card] | None = None) -> None:
         self.cards, self.driver, self.init_error, self.mig = cards, driver, init_error, mig or {}

@@ -13,7 +13,7 @@ from nvml_fake import H200, Card, FakeNvml
 
 from dlbench.core.errors import DeviceAbsent, ExitCode, UsageError
 from dlbench.harness import nvml
-from dlbench.harness.devices import Accelerator, Cpu, Device, describe, describe_cpu, select
+from dlbench.harness.devices import Accelerator, Cpu, Device, describe, describe_cpu, select, unusable, usable
 
 FIRST, SECOND = "aaaaaaaa-0000-0000-0000-000000000000", "bbbbbbbb-0000-0000-0000-000000000000"
 
@@ -179,6 +179,38 @@ DEVICES: tuple[Device, ...] = (
 )
 def test_select(wanted: list[str], ids: list[str]) -> None:
     assert [device.id for device in select(DEVICES, wanted)] == ids
+
+
+def test_a_device_that_cannot_be_used_is_there_with_its_reason() -> None:
+    _, lost, known = devices = describe(
+        hello({"id": "cuda:0", "kind": "cuda", "unusable": "it is lost"}, gpu(1, FIRST, unusable="no kernels")),
+        pynvml=FakeNvml(Card(f"GPU-{FIRST}", "", H200)),
+    )
+    assert set(lost.reasons.values()) == {"it can't be used"}
+    assert isinstance(known, Accelerator)
+    assert (known.unusable, known.power_limit_w) == ("no kernels", 650.0)
+    assert [each.to_json()["unusable"] for each in (lost, known)] == ["it is lost", "no kernels"]
+    assert usable(devices) == devices[:1]
+    assert unusable(devices) == {"cuda:0": "it is lost", "cuda:1": "no kernels"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "ids", "refusal"),
+    [
+        ([], ["cpu", "cuda:0", "cuda:1"], None),
+        (["cuda"], ["cuda:0", "cuda:1"], None),
+        (["cuda:0"], [], "cuda:0 can't be used: it is lost"),
+        (["cpu", "cuda:0"], [], "cuda:0 can't be used: it is lost"),
+    ],
+)
+def test_select_among_devices_of_which_one_cannot_be_used(wanted: list[str], ids: list[str], refusal: str | None) -> None:
+    devices = (Cpu(), Accelerator(id="cuda:0", kind="cuda", unusable="it is lost"), Accelerator(id="cuda:1", kind="cuda"))
+    if refusal is None:
+        assert [device.id for device in select(devices, wanted)] == ids
+    else:
+        with pytest.raises(DeviceAbsent) as caught:
+            select(devices, wanted)
+        assert str(caught.value) == refusal
 
 
 @pytest.mark.parametrize("word", ["cuda:2", "mps", "xpu:0", "odd:7"])

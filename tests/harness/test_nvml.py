@@ -6,7 +6,7 @@ import pynvml as real
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nvml_fake import H200, Card, FakeNvml, NVMLError
+from nvml_fake import H200, Card, FakeNvml, NVMLError, NVMLLibraryMismatchError
 
 from dlbench.harness import nvml
 
@@ -40,6 +40,7 @@ def test_every_fact_in_base_units() -> None:
         "mig": False,
         "persistence": True,
         "temperature_c": 34,
+        "compute_mode": "default",
     }
 
 
@@ -101,6 +102,40 @@ def test_an_old_package_lacks_a_function() -> None:
     told = read(fake, nvml.Address(UUID), "throttle_reasons", "mig")
     assert told.values == {"throttle_reasons": ["gpu_idle"]}
     assert told.reasons == {"mig": "the installed nvidia-ml-py is too old to ask for it; pip install -U nvidia-ml-py"}
+
+
+def test_a_driver_too_old_for_the_package_costs_one_field() -> None:
+    answers = {**H200, "nvmlDeviceGetComputeRunningProcesses": NVMLLibraryMismatchError("Unversioned function called and …")}
+    told = read(FakeNvml(Card(f"GPU-{UUID}", "", answers)), nvml.Address(UUID), "process_ids", "ecc")
+    assert (told.values, told.reasons) == ({"ecc": True}, {"process_ids": "the NVIDIA driver is too old to tell it"})
+
+
+def test_a_driver_before_535_knows_the_throttle_reasons_by_their_older_name() -> None:
+    refusal = NVMLError(real.NVML_ERROR_FUNCTION_NOT_FOUND)
+    answers = {"nvmlDeviceGetCurrentClocksEventReasons": refusal, "nvmlDeviceGetCurrentClocksThrottleReasons": 0x4}
+    assert read(FakeNvml(Card(f"GPU-{UUID}", "", answers)), nvml.Address(UUID), "throttle_reasons").values == {
+        "throttle_reasons": ["sw_power_cap"]
+    }
+    answers["nvmlDeviceGetCurrentClocksThrottleReasons"] = refusal
+    assert read(FakeNvml(Card(f"GPU-{UUID}", "", answers)), nvml.Address(UUID), "throttle_reasons").reasons == {
+        "throttle_reasons": "the NVIDIA driver is too old to tell it"
+    }
+
+
+def test_a_card_that_tells_only_how_far_off_its_slowdown_is() -> None:
+    answers = {"nvmlDeviceGetTemperature": {real.NVML_TEMPERATURE_GPU: 34}, "nvmlDeviceGetMarginTemperature": 53}
+    fake = FakeNvml(Card(f"GPU-{UUID}", "", answers))
+    assert read(fake, nvml.Address(UUID), "temperature_slowdown_c").values == {"temperature_slowdown_c": 87}
+    fake.without = {"nvmlDeviceGetMarginTemperature"}
+    assert read(fake, nvml.Address(UUID), "temperature_slowdown_c").reasons == {
+        "temperature_slowdown_c": "this device does not tell it through NVML"
+    }
+
+
+@pytest.mark.parametrize(("mode", "name"), [(0, "default"), (2, "prohibited"), (3, "exclusive_process"), (9, "9")])
+def test_compute_mode(mode: int, name: str) -> None:
+    fake = FakeNvml(Card(f"GPU-{UUID}", "", {"nvmlDeviceGetComputeMode": mode}))
+    assert read(fake, nvml.Address(UUID), "compute_mode").values == {"compute_mode": name}
 
 
 def test_a_card_without_graphics_still_tells_who_computes() -> None:
