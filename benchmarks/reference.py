@@ -282,7 +282,8 @@ def main(
     started = clock()
     arguments = sys.argv[1:] if arguments is None else arguments
     options = _parse(arguments)
-    wanted = [device for device in devices() if not options.device or {device["id"], device["kind"]} & set(options.device)]
+    usable = [device for device in devices() if "unusable" not in device]
+    wanted = [device for device in usable if not options.device or {device["id"], device["kind"]} & set(options.device)]
     accelerator = next((str(device["id"]) for device in wanted if device["kind"] != "cpu"), None)
     if not wanted or not (accelerator or options.device):
         what = f"no {' or '.join(options.device)}" if options.device else "no accelerator"

@@ -121,7 +121,7 @@ def _error_rates(suite: _Suite) -> Iterator[Finding]:
     family = PAIRED_SHARES * len(suite.copies)
     least = rounds_for_gate(family, LEVEL, least=1, paired=True)
     if suite.rounds < least:
-        found = f"none could be made of {suite.rounds} rounds"
+        found = f"none could be made of {suite.rounds} round{'' if suite.rounds == 1 else 's'}"
         yield _finding("comparisons", False, found, f"they take {least} rounds of every program", {"of": 0})
         return
     wrong, failed, seen, tail = _Share(), _Share(), _Share(), _Share()
@@ -143,7 +143,11 @@ def _error_rates(suite: _Suite) -> Iterator[Finding]:
                     if share is seen:
                         needed.append(_rounds_that_would_do(changed, least, family))
     yield _finding(
-        "comparisons", wrong.of >= COMPARISONS, f"{wrong.of} of {suite.rounds} rounds a side", f"at least {COMPARISONS}", {"of": wrong.of}
+        "comparisons",
+        wrong.of >= COMPARISONS,
+        f"{wrong.of} of identical code, with {suite.rounds} rounds a side",
+        f"at least {COMPARISONS}",
+        {"of": wrong.of},
     )
     yield _at_most("identical code", "of comparisons call it slower", wrong, CASE_LIMIT)
     yield _at_most("identical suites", "of them fail", failed, SUITE_LIMIT)

@@ -104,6 +104,7 @@ def command(
         compile_expression(expression)  # like the suites: a mistake there is no side's, and shall not be told as one
     asked = [Asked.of(name, sides[f"{name}_python"], sides[f"{name}_env"], sides[f"{name}_ref"]) for name in NAMES]
     seed = secrets.randbits(32) if seed is None else seed
+    isolation = isolation or default_isolation()
 
     # Not at the top, so that --help stays quick.
     from dlbench.analysis.compare import WITHIN_A_RUN
@@ -117,7 +118,8 @@ def command(
         for each in asked:
             ready = stack.enter_context(prepared(each, plugins, interruption))
             with ready.named():
-                host = stack.enter_context(Host(greeting_mode(), threads, layout_seed(seed, 0, each.name), interruption, ready.interpreter))
+                layout = layout_seed(seed, 0, each.name)
+                host = stack.enter_context(Host(greeting_mode(isolation), threads, layout, interruption, ready.interpreter))
                 present.append(_Present(ready, host, greet(host, ready.plugins, workload_names(suites), threads, ready.root)))
         found = []
         for one, other in (present, present[::-1]):
@@ -130,7 +132,7 @@ def command(
         session = sessions.start(
             found[0].plan,
             tasks,
-            Settings(policy, seed, isolation or default_isolation(), threads),
+            Settings(policy, seed, isolation, threads),
             expression=expression,
             include_absent=not device_words,
             plugins=plugins,

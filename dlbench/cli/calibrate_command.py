@@ -100,7 +100,7 @@ def _measure(
     from dlbench.harness.devices import describe_cpu
 
     seed, threads = secrets.randbits(32), describe_cpu().usable_threads()
-    with Host(greeting_mode(), threads, layout_seed(seed, 0), interruption) as host:
+    with Host(greeting_mode(default_isolation()), threads, layout_seed(seed, 0), interruption) as host:
         plan = planned(
             names or (DEFAULT_SUITE,),
             expression,

@@ -71,7 +71,8 @@ def command(device_words: tuple[str, ...], rounds: int | None, plugins: tuple[st
     suite, device_words = ("self", ("cpu",)) if selftest else (SUITE, device_words)
     with ExitStack() as stack:
         interruption = stack.enter_context(Interruption())
-        host = stack.enter_context(Host(greeting_mode(), threads, layout_seed(seed, 0), interruption))
+        mode = greeting_mode(default_isolation() if selftest else "none")
+        host = stack.enter_context(Host(mode, threads, layout_seed(seed, 0), interruption))
         plan = planned((suite,), None, (), device_words, plugins, lambda plugins, workloads: greet(host, plugins, workloads, threads))
         path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "measured.jsonl"
         findings = [] if selftest else examine(plan.devices)

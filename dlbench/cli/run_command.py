@@ -101,7 +101,7 @@ def command(
     threads = describe_cpu().usable_threads()
     with ExitStack() as stack:
         interruption = stack.enter_context(Interruption())
-        host = stack.enter_context(Host(greeting_mode(), threads, layout_seed(seed, 0), interruption))
+        host = stack.enter_context(Host(greeting_mode(isolation), threads, layout_seed(seed, 0), interruption))
         if place and place.number:
             return _take_part(place, greet(host, plugins, (), threads), device_words, threads, interruption)
         machines = stack.enter_context(gathered(place)) if place else ()

@@ -19,12 +19,9 @@ def default_isolation() -> Isolation:
     return "fork" if sys.platform == "linux" else "spawn"
 
 
-def greeting_mode() -> Mode:
-    """Return the mode of the process that is asked what there is: a fork that meets the accelerators gives all of them back.
-
-    A context takes some hundred MiB on each, and in exclusive mode the device itself. Elsewhere than on Linux it has to stay.
-    """
-    return "fork" if sys.platform == "linux" else "stay"
+def greeting_mode(isolation: Isolation) -> Mode:
+    """Return the mode of the process that is asked what there is, so that the first round has a use for it."""
+    return "fork" if isolation == "fork" else "stay"
 
 
 def layout_seed(seed: int, number: int, side: str | None = None) -> int:
@@ -61,13 +58,8 @@ class Hosts:
         self._hosts: dict[tuple[str | None, str], _Processes] = {}
 
     def adopt(self, side: str | None, host: Host) -> None:
-        """Take over the process that said what there is: the first round need not start another, if it has a use for one of that mode."""
-        if host.mode == "stay":
-            self._hosts[side, "accelerator"] = host
-        elif self._isolation == "fork":
-            self._hosts[side, "cpu"] = host
-        else:
-            host.end()
+        """Take over the process that said what there is: the first round need not start another of its mode."""
+        self._hosts[side, "cpu" if host.mode == "fork" else "accelerator"] = host
 
     def ask(self, request: dict[str, Any], side: Side, case: Case, deadline_s: float) -> Ending:
         """Have one request done in the process that fits the side, the case and the isolation, or by all ranks of the case."""

@@ -39,7 +39,7 @@ def main() -> None:
     from dlbench.harness import worker
     from dlbench.harness.ranks import Member
 
-    worker.serve(requests, connection.fileno(), Member.of_torchrun(rank, int(size), store))
+    worker.serve(requests, connection.fileno(), member=Member.of_torchrun(rank, int(size), store))
 
 
 def call_parent(address: str) -> socket.socket:

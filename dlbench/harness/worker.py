@@ -5,7 +5,8 @@ does it; ``{"reply": …}``, absent if that process died; and ``{"exit": …}``,
 
 In mode ``fork`` every request is done by a fork of this process, which has torch imported and nothing else: it must never run a
 tensor operation, because after one parallel product here every child hangs (OpenMP's threads do not survive a fork).
-In mode ``stay`` this process does them itself, one after the other, until a device fault leaves it unfit.
+In mode ``stay`` this process does them itself, one after the other, until a device fault leaves it unfit; a hello that comes first is
+done by a fork all the same.
 """
 
 import faulthandler
@@ -15,6 +16,7 @@ import math
 import os
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -50,7 +52,7 @@ def main() -> None:
     if mode == "stay":
         guard.watch_lifeline(lifeline)
         guard.prefer_for_oom_kill()
-        serve(requests, replies)
+        serve(requests, replies, lambda request: _fork_and_wait(request, replies, lifeline, case_groups))
         return
     registry.load_builtins()
     # The first optimizer imports this: 1.1 s that every training case would pay again.
@@ -64,15 +66,21 @@ def main() -> None:
             _fork_and_wait(json.loads(line), replies, lifeline, case_groups)
 
 
-def serve(requests: int, replies: int, member: Member | None = None) -> None:
+def serve(requests: int, replies: int, greet: Callable[[Message], None] | None = None, member: Member | None = None) -> None:
     """Do requests in this process, one after the other, until they end or a device fault leaves it unfit.
 
-    ``member``: as one of several ranks, each of which is given the same requests.
+    ``greet`` answers a hello elsewhere, as long as nothing was measured here: a fork that meets the accelerators gives all of them back,
+    where a context of this process would take memory on each, and in exclusive mode the device itself. ``member``: as one of several
+    ranks, each of which is given the same requests.
     """
     registry.load_builtins()
     with os.fdopen(requests) as lines:
         for line in lines:
             request = json.loads(line)
+            if request["op"] == "hello" and greet and sys.platform == "linux":
+                greet(request)
+                continue
+            greet = None
             fit = _answer(request, replies, member)
             if fit and request["op"] == "measure":
                 _free(_place(request, member))

@@ -96,7 +96,7 @@ def spread(half):
 def test_a_quiet_machine_shows_the_threshold(tmp_path):
     finding = judged(tmp_path, spread(0.001), spread(0.001))
     assert finding.fitness is Fitness.FIT
-    assert finding.found.startswith("matmul n=512: twice the same code differs by +0.0 % (-0.1 … +0.1 %, by its median); ")
+    assert finding.found.startswith("matmul n=512: twice the same code differs by +0.0 % (-0.1 … +0.1 %, by its p10); ")
     assert finding.found.endswith("; to be seen a change takes 3.0 % with 7 rounds a side or 3.0 % with 10 rounds a side")
 
 

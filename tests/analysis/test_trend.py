@@ -132,7 +132,7 @@ def test_rounds_that_went_wrong_have_no_times(tmp_path):
 def test_of_two_sides_the_first_tells(tmp_path):
     path = tmp_path / "ab.jsonl"
     sides = [written(tmp_path / f"{side}.jsonl", [1, 1, 1, 1, 1, 1, 1.5], side=side) for side in ("a", "b")]
-    lines = [line for each in sides for line in each.read_text().splitlines() if '"kind":"measurement"' in line]
+    lines = [line for each in sides for line in each.read_text().splitlines() if json.loads(line)["kind"] == "measurement"]
     header = json.loads(sides[0].read_text().splitlines()[0]) | {"sides": made_up.TWO_SIDES}
     path.write_text("\n".join([json.dumps(header), *lines, '{"kind":"footer"}', ""]))
     assert len(collect([path]).circumstances) == 1

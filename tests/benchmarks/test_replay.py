@@ -57,7 +57,7 @@ def test_what_is_equal_is_told_from_what_was_made_slower(tmp_path, capsys):
     found = answer(capsys, with_variants(tmp_path / "recording.jsonl"))
     by_name = {row["decider"]: row for row in found["deciders"]}
     gate = by_name[replay.GATE]
-    assert (gate["windows"], gate["separate"], gate["separate_suites"]) == (41, 3, 15)
+    assert (gate["windows"], gate["separate"], gate["separate_suites"]) == (33, 2, 10)
     assert (gate["case"], gate["suite"], gate["changed"]) == (0, 0, 0)
     assert (gate["+10 %"], gate["tail"]) == (1, 1)
     fixed = by_name["github-action-benchmark 200 %"]
@@ -102,10 +102,10 @@ def test_files_count_together_and_no_window_reaches_across(tmp_path, capsys):
     paths = [write(tmp_path / f"{n}.jsonl", recorded(made_up.case("matmul", n=1), 14, seed=n)) for n in (1, 2)]
     found = answer(capsys, *paths)
     by_name = {row["decider"]: row for row in found["deciders"]}
-    assert (by_name["dlbench, 7 rounds"]["windows"], by_name["dlbench, 7 rounds"]["separate"]) == (2, 2)
+    assert (by_name["dlbench compare --by, 7 rounds"]["windows"], by_name["dlbench compare --by, 7 rounds"]["separate"]) == (2, 2)
     assert replay.GATE not in by_name
     assert (
-        "dlbench, 10 rounds needs 20 rounds of 1 blocks or more; the longest recording has 14 rounds, the fullest 12 blocks in every round"
+        "dlbench ab, 14 rounds needs 28 rounds of 1 blocks or more; the longest recording has 14 rounds, the fullest 12 blocks in every round"
         in found["missing"]
     )
 

@@ -122,8 +122,8 @@ def test_a_selftest_measures_judges_and_says_what_is_too_little(tmp_path):
     unfit = sum(row["doctor.fitness"] == "unfit" for row in rows)
     assert done.err.splitlines()[-1] == f"self-test not passed, {unfit} of {len(rows)} findings stand in the way; exit 4"
     found = {row["doctor.check"]: row["doctor.found"] for row in rows}
-    assert found["measurements"] == "passed: 46 of 46 measurements went well; all have to"
-    assert found["comparisons"] == "not passed: none could be made in the time; they take 10 rounds of every program"
+    assert found["measurements"] == "passed: 76 of 76 measurements went well; all have to"
+    assert found["comparisons"] == "not passed: none could be made of 1 round; they take 10 rounds of every program"
     assert list(tmp_path.iterdir()) == []
 
 
