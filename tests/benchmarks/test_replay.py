@@ -105,8 +105,8 @@ def test_files_count_together_and_no_window_reaches_across(tmp_path, capsys):
     assert (by_name["dlbench compare --by, 7 rounds"]["windows"], by_name["dlbench compare --by, 7 rounds"]["separate"]) == (2, 2)
     assert replay.GATE not in by_name
     assert (
-        "dlbench ab, 14 rounds needs 28 rounds of 1 blocks or more; the longest recording has 14 rounds, the fullest 12 blocks in every round"
-        in found["missing"]
+        "dlbench ab, 14 rounds needs 28 rounds of 1 blocks or more; "
+        "the longest recording has 14 rounds, the fullest 12 blocks in every round" in found["missing"]
     )
 
 
