@@ -5,6 +5,8 @@ import re
 import pytest
 from front_door import ROOT, dlbench
 
+from benchmarks.replay import GATE
+
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SHOWN = {
     page.name: re.findall(r"```console\n\$ dlbench (show results/reference/[^\n]+)\n(.*?)```", page.read_text(), re.DOTALL)
@@ -26,3 +28,13 @@ def test_a_table_is_what_its_command_prints(command, shown):
     done = dlbench(*command.split(), cwd=ROOT)
     assert done.code == 0, done.err
     assert stripped(shown) == stripped(done.out)
+
+
+def test_the_error_rates_are_those_of_the_page_that_a_test_holds_against_the_recording():
+    words = " ".join((ROOT / "README.md").read_text().split())
+    said = re.search(
+        r"takes by itself called a suite of identical ones slower in ([\d.]+) % of windows, and saw a real 10 % in ([\d.]+) %", words
+    )
+    rows = [line.split(" | ") for line in (ROOT / "docs" / "validation.md").read_text().splitlines() if line.startswith(f"| {GATE}: ")]
+    assert said
+    assert [(row[4], row[9]) for row in rows] == [(f"{said[1]} %", f"{said[2]} %")]

@@ -1,0 +1,100 @@
+"""An A/B goes on with the cases that can't show yet what they must, on precision alone and within its time; a round takes ten seconds."""
+
+from types import SimpleNamespace
+
+import made_up
+import pytest
+
+from dlbench.analysis.judge import Change, Verdict
+from dlbench.analysis.power import Unseen
+from dlbench.analysis.verdict import CaseVerdict, Comparison
+from dlbench.cli import ab_command
+from dlbench.cli.session import Session
+from dlbench.core.model import Policy
+from dlbench.harness.runner import Settings
+from dlbench.harness.side import Side, Task
+
+CASES = [made_up.case("matmul", n=n) for n in (1, 2)]
+TASKS = tuple(Task(case, Side({"cpu": None}, name=side)) for case in CASES for side in "ab")
+SESSION = Session(TASKS, Settings(Policy(), 1, "none", 2), (), lambda: None)
+TESTED = Change(Verdict.INCONCLUSIVE, 0.1, -0.4, 0.6, 0.95, 0.5, 1.0)
+
+
+class Recording:
+    """Fourteen rounds were measured; whatever is measured further takes its time and stands in ``asked``."""
+
+    path, fault = None, None
+
+    def __init__(self):
+        self.rounds, self.seconds, self.asked = 14, 140.0, []
+
+    def measure(self, session, first_hosts):
+        policy = session.settings.policy
+        self.asked.append(([(task.side.name, task.case.id) for task in session.tasks], policy.rounds, session.first_round, policy.budget_s))
+        self.rounds += policy.rounds
+        self.seconds += policy.rounds * 10 * len(session.tasks) / len(TASKS)
+
+
+def unseen(*numbers, rounds=20, tested=True):
+    """What a comparison says in which these cases could not show enough."""
+    cases = tuple(
+        CaseVerdict(
+            case.id, Verdict.INCONCLUSIVE, changes={"median": TESTED} if tested else {}, unseen="too noisy" if n in numbers else None
+        )
+        for n, case in enumerate(CASES)
+    )
+    ids = tuple(CASES[n].id for n in numbers)
+    return Comparison("b against a", cases, None, Unseen(ids, "…", rounds, True) if numbers else None)
+
+
+def gone_on(monkeypatch, *said, budget_s=None, stop_after=99):
+    """What was measured further, where the file's comparison says these in turn, and the last of them from then on."""
+    answers, recording = list(said), Recording()
+    monkeypatch.setattr(ab_command, "_judged", lambda path, given: (answers.pop(0) if len(answers) > 1 else answers[0], []))
+    interruption = SimpleNamespace(requested=0)
+    measure = recording.measure
+
+    def watched(*arguments):
+        measure(*arguments)
+        interruption.requested = 2 if len(recording.asked) >= stop_after else 0
+
+    monkeypatch.setattr(recording, "measure", watched)
+    ab_command._measure_until_seen(recording, SESSION, budget_s, {}, interruption)
+    return recording.asked
+
+
+def test_only_what_can_not_show_enough_gets_more_rounds_on_both_sides_until_it_can(monkeypatch):
+    asked = gone_on(monkeypatch, unseen(1, rounds=20), unseen(1, rounds=21), unseen())
+    both = [("a", CASES[1].id), ("b", CASES[1].id)]
+    # Six rounds are missing, then one, where two are the least.
+    assert asked == [(both, 6, 14, 140.0), (both, 2, 20, 110.0)]
+
+
+def test_nothing_is_measured_further_where_all_was_seen(monkeypatch):
+    assert gone_on(monkeypatch, unseen()) == []
+
+
+def test_it_goes_on_for_as_long_again_at_most(monkeypatch):
+    asked = gone_on(monkeypatch, unseen(0, 1, rounds=40))
+    assert [rounds for _, rounds, _, _ in asked] == [14]
+
+
+@pytest.mark.parametrize(("budget_s", "rounds"), [(165.0, [2]), (149.0, []), (1000.0, [26, 2, 2])])
+def test_a_budget_is_that_of_all_rounds(monkeypatch, budget_s, rounds):
+    said = (
+        (unseen(0, 1, rounds=16), unseen()) if budget_s < 1000 else (unseen(0, 1, rounds=40), unseen(0, 1, rounds=41), unseen(0), unseen())
+    )
+    assert [each for _, each, _, _ in gone_on(monkeypatch, *said, budget_s=budget_s)] == rounds
+
+
+def test_what_would_take_many_times_the_time_left_is_not_begun(monkeypatch):
+    assert gone_on(monkeypatch, unseen(0, 1, rounds=14 + 4 * 14 + 1)) == []
+    assert len(gone_on(monkeypatch, unseen(0, 1, rounds=14 + 4 * 14))) == 1
+
+
+def test_more_rounds_are_none_for_what_was_not_tested(monkeypatch):
+    assert gone_on(monkeypatch, unseen(0, rounds=None, tested=False)) == []
+
+
+def test_ctrl_c_ends_it(monkeypatch):
+    assert len(gone_on(monkeypatch, unseen(0, rounds=16), stop_after=1)) == 1
