@@ -194,7 +194,7 @@ def test_dlbench_is_installed_beside_the_torch_that_is_there(runner: Runner) -> 
     assert runner.calls() == [["-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(ROOT)]]
 
 
-JUDGE = ["--github", "--verdict=FOLDER/verdict.json", "--junit=FOLDER/verdicts.xml", "--must-see=25%"]
+JUDGE = ["--github", "--verdict=FOLDER/verdict.json", "--junit=FOLDER/verdicts.xml"]
 
 
 @pytest.mark.parametrize(
@@ -204,6 +204,7 @@ JUDGE = ["--github", "--verdict=FOLDER/verdict.json", "--junit=FOLDER/verdicts.x
         ("slow.jsonl", 0, 3, "regression"),
         ("slow.jsonl", 5, 3, "regression"),
         ("slow.jsonl", 4, 3, "regression"),
+        ("head.jsonl", 4, 4, "undecidable"),
         ("head.jsonl", 75, 75, None),
     ],
 )
@@ -212,22 +213,22 @@ def test_against_a_baseline(runner: Runner, measured: str, code: int, expected: 
     folder = Path(outputs.pop("folder"))
     assert (ended, outputs) == (expected, {"exit-code": str(expected)} | ({"verdict": verdict} if verdict else {}))
     run, *others = runner.calls()
-    assert run == ["-m", "dlbench", "run", "quick", "-o", "FOLDER/results.jsonl", "--device=cpu", "--gate", "--must-see=25%"]
+    assert run == ["-m", "dlbench", "run", "quick", "-o", "FOLDER/results.jsonl", "--device=cpu", "--gate"]
     if verdict:
         assert others[0] == ["-m", "dlbench", "compare", "base.jsonl", "FOLDER/results.jsonl", *JUDGE]
         assert sorted(path.name for path in folder.iterdir()) == ["results.jsonl", "verdict.json", "verdicts.xml"]
-        assert summary.startswith(f"### dlbench: 1 {'slower' if expected else 'same'}; exit {expected}\n")
+        assert summary.startswith(f"### dlbench: 1 {'slower; exit 3' if expected == 3 else 'same; exit 0'}\n")
     else:
         assert others == []
 
 
 def test_between_two_commits(runner: Runner) -> None:
-    inputs = {"plugin": "bench.py", "device": "cpu", "base_ref": "main", "rounds": "12", "threshold": "5%"}
+    inputs = {"plugin": "bench.py", "device": "cpu", "base_ref": "main", "rounds": "12", "threshold": "5%", "must_see": "15%"}
     runner.run(GATE, python=runner.stand_in(), suite="mine.toml", **inputs)
     ((_, _, *command),) = runner.calls()
     assert command == [
         *("ab", "mine.toml", "-o", "FOLDER/results.jsonl", "--plugin=bench.py", "--device=cpu", "--rounds=12"),
-        *("--a-ref=main", "--b-ref=HEAD", *JUDGE, "--threshold=5%"),
+        *("--a-ref=main", "--b-ref=HEAD", *JUDGE, "--threshold=5%", "--must-see=15%"),
     ]
     parse(*command)
 

@@ -8,7 +8,7 @@ from dlbench.analysis.calibration import Calibration
 from dlbench.analysis.clocks import Clocks, clock_difference
 from dlbench.analysis.findings import WORK, Entry, couple, entries
 from dlbench.analysis.judge import Verdict
-from dlbench.analysis.power import MUST_SEE
+from dlbench.analysis.power import MUST_SEE, Blind
 from dlbench.analysis.table import Results
 from dlbench.analysis.verdict import CaseVerdict, Comparison, Pair, Sight, comparison
 from dlbench.core.errors import UsageError
@@ -50,21 +50,27 @@ def compare(
     columns = [name for name in columns if name not in free]
     protocols = _protocol(base), _protocol(new)
     unlike = _differences(*protocols, [name for name in protocols[0] if name in protocols[1]])
+    sight = Sight.of(given, None if across_machines else MUST_SEE, insist)
     pairs: list[Pair] = []
     settled: list[CaseVerdict] = []
+    apart_in_kind: list[Blind] = []
     for case in dict.fromkeys([*bases, *news]):
         one, other = bases.get(case), news.get(case)
-        if verdict := _settled(case, one, other, columns):
+        limits = _thresholds(base, one, thresholds, given, across_machines) if one else thresholds
+        verdict = _settled(case, one, other, columns)
+        if verdict is None and one and other and unlike:
+            verdict = CaseVerdict(case, Verdict.INCOMPARABLE, "; ".join([*unlike, "measure both alike"]), base=one.row, new=other.row)
+        if verdict:
             settled.append(verdict)
-        elif one and other and unlike:
-            settled.append(CaseVerdict(case, Verdict.INCOMPARABLE, "; ".join(unlike), base=one.row, new=other.row))
+            change, asked = sight.of_case(limits)
+            if change and verdict.verdict is Verdict.INCOMPARABLE and one and other and _status(one) is _status(other) is Status.OK:
+                apart_in_kind.append(Blind(case, change, f"incomparable, {verdict.note}", asked=asked))
         elif one and other:
             apart = None if across_machines else clock_difference(_clocks(base), _clocks(new), str(one.row["case.device"]))
             drifts = calibration.drifts(case) if calibration else {}
-            pairs.append(Pair(case, one, other, _thresholds(base, one, thresholds, given, across_machines), apart, drifts))
+            pairs.append(Pair(case, one, other, limits, apart, drifts))
     title = f"{', '.join(new.environments)} against {', '.join(base.environments)}"
-    sight = Sight.of(given, None if across_machines else MUST_SEE, insist)
-    return comparison(title, pairs, settled, sight, paired, across_machines)
+    return comparison(title, pairs, settled, sight, paired, across_machines, unlike=apart_in_kind)
 
 
 def compare_by(results: Results, by: str, thresholds: Thresholds = WITHIN_A_RUN, *, given: Settings = MappingProxyType({})) -> Comparison:
@@ -97,10 +103,11 @@ def _thresholds(base: Results, entry: Entry, thresholds: Thresholds, given: Sett
     suites = base.thresholds.get(str(entry.row["case.run"]), {})
     said = thresholds.of_workload(str(entry.row["case.workload"]), suites.get(str(entry.row["case.suite"]), {}))
     found = (replace(said, must_see=None) if sight_given else said).with_metrics(given)
-    try:
-        found.require_sight()
-    except ValueError as error:
-        raise UsageError(f"{entry.row['case.id']}: {error}") from error
+    if "must_see" in given:
+        try:
+            found.require_sight()
+        except ValueError as error:
+            raise UsageError(f"--must-see {given['must_see']}: of {entry.row['case.id']} {error}") from error
     return found
 
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from dlbench.analysis.findings import Entry
-from dlbench.analysis.judge import LEVEL, RankTest, rounds_to_see
+from dlbench.analysis.judge import LEVEL, RankTest
 from dlbench.core.stats import holm, rounds_for_gate
-from dlbench.core.units import percent
+from dlbench.core.units import percent, three_digits
 
 MUST_SEE = 0.25
 """A change that every case of a gate has to be able to show unless somebody says otherwise: a quarter more time."""
@@ -30,6 +30,16 @@ class Unseen:
     decisive: bool
     """Whether the comparison is undecidable because of them."""
 
+    @classmethod
+    def of_several(cls, parts: "Sequence[Unseen]") -> Self:
+        """Return what several say together."""
+        return cls(
+            tuple(case for each in parts for case in each.cases),
+            "; also, ".join(each.sentence for each in parts),
+            max((each.rounds for each in parts if each.rounds), default=None),
+            any(each.decisive for each in parts),
+        )
+
 
 class Blind(NamedTuple):
     """One case in which a change that must be seen could not have been called."""
@@ -51,22 +61,24 @@ def least_rounds(tests: Mapping[str, RankTest], family: float) -> int:
     return min(rounds_for_gate(family / test.weight, LEVEL, least=1, paired=test.paired) for test in tests.values())
 
 
-def blindness(
-    case: str, tests: Mapping[str, RankTest], detectable: float | None, family: float, must_see: float, sides: Sequence[Entry]
-) -> Blind:
+def blindness(case: str, detectable: float | None, rounds: int | None, must_see: float, sides: Sequence[Entry]) -> Blind:
     """Say why a change of ``must_see`` could not have been called in a case that was tested, and what to do about it.
 
-    ``detectable`` is what could have been, beside tests of the weight ``family`` in all.
+    ``detectable`` is what could have been; ``rounds`` a side would do, and None where occasions alone differ by as much.
     """
-    rounds = rounds_to_see(tests, least_rounds(tests, family), family, must_see)
-    why = "too few rounds for any" if detectable is None else f"a change of {percent(detectable)} could"
+    why = "too few rounds for any" if detectable is None else f"a change of {size(detectable)} could"
     if rounds is None:
         return Blind(case, must_see, f"{why}; occasions alone differ by as much", "measure both sides in turn, with dlbench ab")
     if disturbed := disturbances(sides):
-        return Blind(case, must_see, f"{why}; {disturbed}", "stop what else is at work, which dlbench doctor names", rounds)
+        return Blind(case, must_see, f"{why}; {disturbed}", "stop what else is at work, as top shows it", rounds)
     if detectable is not None:
         why += f"; its rounds differ by {percent(max(float(each.row['time.sd_between'] or 0) for each in sides))}"
     return Blind(case, must_see, why, rounds=rounds)
+
+
+def size(change: float) -> str:
+    """Return a change as ``12.3 %``, and from ten times on as ``12.3 ×``."""
+    return f"{three_digits(1 + change)} ×" if change >= 9 else percent(change)
 
 
 def disturbances(sides: Sequence[Entry]) -> str:
@@ -91,6 +103,8 @@ def unseen(blind: Sequence[Blind], tested: int) -> Unseen | None:
     advice = "; ".join([*remedies, *_more_rounds(rounds)])
     sentence = f"a change of {changes} could not have been called in {of}: {', '.join(named)}; {advice}"
     decisive = any(each.asked for each in blind) or len(blind) >= tested
+    if not decisive:
+        sentence += f"; with --must-see {100 * blind[0].change:.3g}% that would end with 4"
     return Unseen(tuple(each.case for each in blind), sentence, rounds, decisive)
 
 
@@ -109,7 +123,7 @@ def powerless(able: Sequence[Mapping[str, RankTest]]) -> str | None:
     """
     every = [test for tests in able for test in tests.values()]
     if not every:
-        return "no case has times on both sides, so nothing could have been called slower"
+        return "no case has times that can be compared, so nothing could have been called slower"
     if min(holm([test.least_p for test in every], [test.weight for test in every])) < LEVEL:
         return None
     rounds = rounds_for_gate(sum(test.weight for test in every), paired=any(test.paired for test in every))

@@ -5,6 +5,7 @@ from types import MappingProxyType
 
 from dlbench.analysis.compare import WITHIN_A_RUN, compare
 from dlbench.analysis.judge import Verdict
+from dlbench.analysis.power import Unseen
 from dlbench.analysis.table import Results
 from dlbench.analysis.verdict import CaseVerdict, Comparison, attention
 from dlbench.core.model import CONFIRMING
@@ -51,7 +52,9 @@ def _first(results: Results) -> list[str]:
 def _confirmed(first: Comparison, fresh: Comparison) -> Comparison:
     anew = {case.case: case for case in fresh.cases}
     cases = [_decided(case, anew[case.case], fresh.powerless) if case.case in anew else case for case in first.cases]
-    return replace(first, cases=tuple(sorted(cases, key=attention)))
+    hidden = [each for each in (first.unseen, None if fresh.powerless else fresh.unseen) if each]
+    unseen = Unseen.of_several(hidden) if hidden else None
+    return replace(first, cases=tuple(sorted(cases, key=attention)), unseen=unseen)
 
 
 def _decided(was: CaseVerdict, now: CaseVerdict, powerless: str | None) -> CaseVerdict:

@@ -20,16 +20,16 @@ from dlbench.analysis.judge import (
     memory_change,
     rank_tests,
     rounds_needed,
+    rounds_to_see,
     statistic_name,
     together,
 )
-from dlbench.analysis.power import SIDES, Blind, Unseen, blindness, disturbances, least_rounds, powerless, unseen
+from dlbench.analysis.power import MOST_ROUNDS, SIDES, Blind, Unseen, blindness, disturbances, least_rounds, powerless, size, unseen
 from dlbench.core import thresholds
-from dlbench.core.model import Status
 from dlbench.core.stats import holm
 from dlbench.core.summary import Rounds, Row
 from dlbench.core.thresholds import Settings, Thresholds
-from dlbench.core.units import byte_count, percent
+from dlbench.core.units import byte_count
 
 # Times that were still moving, that the device cut itself, or that can't be true, show nothing about the program.
 _BARRING = {"flag.not_steady": "unsteady", "flag.throttled": "throttled", "flag.implausible": "implausible"}
@@ -59,6 +59,9 @@ class CaseVerdict:
     """From where on a change of it matters; None where nothing was compared."""
     unseen: str | None = None
     """Why a change that must be seen could not have been called; None where it could, or none has to."""
+    rounds_to_see: int | None = None
+    """The rounds a side in which it probably could be, whatever the verdict is; None where it is known as well as that, or no number of
+    rounds would do."""
 
     @property
     def statistic(self) -> str:
@@ -114,6 +117,12 @@ class Sight(NamedTuple):
             return cls(thresholds.fraction(thresholds.MUST_SEE, given[thresholds.MUST_SEE]), True)
         return cls(usual, insist)
 
+    def of_case(self, limits: Thresholds) -> tuple[float | None, bool]:
+        """Return what must be seen in a case, if anything, and whether somebody asks for it; a smaller change than its threshold never."""
+        asked = self.insist or limits.must_see is not None
+        change = limits.must_see or self.change
+        return (max(change, limits.time) if change else None), asked
+
 
 class Pair(NamedTuple):
     """Two rows to be held against each other."""
@@ -140,20 +149,15 @@ def comparison(
     paired: bool = False,
     report_only: bool = False,
     unpaired: tuple[Unpaired, ...] = (),
+    unlike: Sequence[Blind] = (),
 ) -> Comparison:
-    """Test the pairs together, as one family, and put all cases in order."""
+    """Test the pairs together, as one family, and put all cases in order; ``unlike`` were measured on both sides, in another way."""
     tests = [{} if _untimed(pair) else rank_tests(pair.base.rounds, pair.new.rounds, pair.drifts, paired) for pair in pairs]
     changes = _judged(pairs, tests)
     family = sum(test.weight for each in tests for test in each.values())
     clean = _without_spoiled(pairs, tests, changes, paired)
     grown = _grown([memory_change(pair.base, pair.new, pair.thresholds.memory) for pair in pairs])
-    unlike = [case for case in settled if _both_ok(case)]
-    blind = [
-        Blind(each.case, sight.change, f"incomparable, {each.note}", "make both sides alike", asked=sight.insist)
-        for each in unlike
-        if sight.change
-    ]
-    cases, able = [*settled], len(unlike)
+    cases, blind, able = [*settled], [*unlike], len(unlike)
     for each in zip(pairs, tests, changes, clean, grown, strict=True):
         case, hidden = _case_verdict(*each, family, sight)
         cases.append(case)
@@ -175,7 +179,10 @@ def _without_spoiled(
     pairs: Sequence[Pair], tests: Sequence[Mapping[str, RankTest]], changes: Sequence[Mapping[str, Change]], paired: bool
 ) -> list[bool]:
     """Return of each case whether its few unsteady or throttled rounds change nothing: without them the verdict would be the same."""
-    few = [bool(each) and any(map(_few_spoiled, pair.sides)) for pair, each in zip(pairs, tests, strict=True)]
+    few = [
+        bool(each) and any(map(_few_spoiled, pair.sides)) and not any(map(_often_spoiled, pair.sides))
+        for pair, each in zip(pairs, tests, strict=True)
+    ]
     if not any(few):
         return few
     left = [
@@ -187,8 +194,12 @@ def _without_spoiled(
 
 
 def _few_spoiled(entry: Entry) -> bool:
+    return any(entry.rounds.spoiled) and not _often_spoiled(entry)
+
+
+def _often_spoiled(entry: Entry) -> bool:
     spoiled = entry.rounds.spoiled
-    return 0 < sum(spoiled) <= _FEW * len(spoiled)
+    return sum(spoiled) > _FEW * len(spoiled)
 
 
 def _unspoiled(entry: Entry) -> Rounds:
@@ -199,10 +210,6 @@ def _grown(memories: Sequence[MemoryChange | None]) -> list[MemoryChange | None]
     """Hold what grew on the host against chance, over all cases together; of an accelerator the threshold has decided."""
     p_values = iter(holm([each.p for each in memories if each and each.p is not None]))
     return [each if each is None or each.p is None else replace(each, grew=bool(next(p_values) < LEVEL and each.grew)) for each in memories]
-
-
-def _both_ok(case: CaseVerdict) -> bool:
-    return case.verdict is Verdict.INCOMPARABLE and all(row and row["case.status"] == Status.OK for row in (case.base, case.new))
 
 
 def attention(case: CaseVerdict) -> tuple[int, float]:
@@ -222,13 +229,14 @@ def _case_verdict(
 ) -> tuple[CaseVerdict, Blind | None]:
     """Return the verdict of a pair, and why a change that must be seen could not have been called, if so."""
     threshold, sides = pair.thresholds.time, pair.sides
-    asked = sight.insist or pair.thresholds.must_see is not None
-    must_see = pair.thresholds.must_see or (max(sight.change, threshold) if sight.change else None)
+    must_see, asked = sight.of_case(pair.thresholds)
     untimed = _untimed(pair)
     verdict, notes = Verdict.INCONCLUSIVE, [untimed or ""]
-    least = rounds = blind = None
+    least = rounds = blind = to_see = None
     if changes:
         least = detectable(tests, family, threshold)
+        if must_see and (least is None or least > must_see):
+            to_see = rounds_to_see(tests, least_rounds(tests, family), family, must_see)
         verdict, notes = together(changes), [_opposite(changes), _stands_on(changes), _spoiled(sides) if clean else ""]
         if barred := _barred(pair, clean):
             notes = [f"{barred}; the times alone would say {verdict}: {_remedy(pair)}"]
@@ -238,7 +246,7 @@ def _case_verdict(
             rounds = rounds_needed(tests, least_rounds(tests, family), threshold)
             notes.append(_would_do(least, rounds, drifts_too_far(tests, threshold)))
             if must_see and (least is None or least > must_see):
-                blind = blindness(pair.case, tests, least, family, must_see, sides)
+                blind = blindness(pair.case, least, to_see, must_see, sides)
         if verdict is not Verdict.SAME:
             notes.append(disturbances(sides))
     elif must_see and all(each.rounds.median_s for each in sides):
@@ -262,6 +270,7 @@ def _case_verdict(
             rounds,
             pair.thresholds,
             blind.why if blind else None,
+            to_see,
         ),
         blind._replace(asked=asked) if blind else None,
     )
@@ -323,7 +332,11 @@ def _opposite(changes: Mapping[str, Change]) -> str:
 
 
 def _would_do(least: float | None, rounds: int | None, too_far: bool) -> str:
-    seen = "no change could have been called" if least is None else f"a change of {percent(least)} could have been called"
+    seen = "no change could have been called" if least is None else f"a change of {size(least)} could have been called"
     if too_far:
         return f"{seen}; occasions alone may differ by more than the threshold: measure both sides in turn, with dlbench ab"
-    return f"{seen}; {'it lies at the threshold' if rounds is None else f'{rounds:,} rounds a side would probably decide it'}"
+    if rounds is None:
+        return f"{seen}; it lies at the threshold"
+    if rounds > MOST_ROUNDS:
+        return f"{seen}; not even {MOST_ROUNDS:,} rounds a side would decide it"
+    return f"{seen}; {rounds:,} rounds a side would probably decide it"

@@ -191,24 +191,27 @@ def _measure_until_seen(
 ) -> None:
     """Measure cases that can't show yet what must be seen in more rounds, while the budget lasts.
 
-    What counts is how well a change is known, never its size or sign, so that further rounds favour no verdict.
+    What counts is how well a change is known, never its size, its sign or its verdict, so that further rounds favour none.
     """
     first_s, first_rounds = recording.seconds, max(recording.rounds, 1)
     end_s = 2 * first_s if budget_s is None else budget_s
     while not interruption.requested and not recording.fault:
-        comparison = _judged(recording.path, given)[0]
-        could_help = {case.case for case in comparison.cases if case.unseen and case.changes}
-        tasks = [task for task in session.tasks if task.case.id in could_help]
+        needed = {
+            case.case: case.rounds_to_see or recording.rounds
+            for case in _judged(recording.path, given)[0].cases
+            if case.rounds_to_see or (case.unseen and case.changes)
+        }
+        tasks = [task for task in session.tasks if task.case.id in needed]
         left_s, of_a_round_s = end_s - recording.seconds, first_s / first_rounds * len(tasks) / len(session.tasks)
         fitting = int(left_s / max(of_a_round_s, 1e-9))
-        if comparison.unseen is None or not tasks or fitting < 1:
+        if not tasks or fitting < 1:
             return
-        wanted = max((comparison.unseen.rounds or 0) - recording.rounds, LEAST_FURTHER)
+        wanted = max(max(needed.values()) - recording.rounds, LEAST_FURTHER)
         if wanted > HOPELESS * fitting:
             return
         rounds = min(wanted, fitting)
-        names = f"{len(could_help)} case{'' if len(could_help) == 1 else 's'}"
-        click.echo(f"{rounds} more rounds for {names} in which the change that must be seen could not be called yet", err=True)
+        names = f"{len(needed)} case{'' if len(needed) == 1 else 's'}"
+        click.echo(f"{rounds} more rounds for {names} whose change is not known as well yet as it must be", err=True)
         recording.measure(_further(session, recording, tasks, rounds, left_s), {})
 
 

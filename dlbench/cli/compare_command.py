@@ -57,8 +57,8 @@ def command(
     """A verdict for every case of BASE and NEW: slower, faster, same, or more than the data can tell.
 
     Each NEW, and each file of a FOLDER, is compared with BASE on its own. A round is one value, the test is exact, and it is corrected
-    for the number of cases; docs/compare.md has the rule. Ends with 3 if anything is slower, 5 if a case failed or is missing, and 4 if
-    nothing could have been called slower, or with --must-see or --strict if that is so of any case.
+    for the number of cases; docs/compare.md has the rule. Ends with 3 if anything is slower, 5 if a case failed or is missing, and 4 if no
+    case could have shown a change of 25 %, or one could not show what --must-see, the suite or --strict wants to be seen.
 
     \b
       dlbench compare before.jsonl after.jsonl

@@ -95,7 +95,9 @@ class Planned:
     @property
     def policy(self) -> Policy:
         """The policy of the whole run."""
-        return policy_of(self.suites, self.signatures, [device.id for device in self.devices])
+        from dlbench.harness.devices import usable
+
+        return policy_of(self.suites, self.signatures, [device.id for device in usable(self.devices)])
 
 
 def planned(

@@ -29,6 +29,7 @@ from dlbench.harness.side import Side, Task
 
 if TYPE_CHECKING:
     from dlbench.analysis.table import Results
+    from dlbench.analysis.verdict import Comparison
 
 DEFAULT_SUITE = "quick"
 
@@ -116,16 +117,16 @@ def command(
                 plugins,
                 lambda plugins, workloads: greet(host, plugins, workloads, threads),
             )
+            if gate:
+                from dlbench.analysis.compare import ACROSS_RUNS
+
+                require_sight(plan.suites, ACROSS_RUNS, given)
             if dry_run:
                 write_plan(plan, form)
                 return ExitCode.OK
             side = Side.on(plan.devices, plugins, machines=machines)
             tasks = [Task(case, side) for case in plan.cases]
             policy = sessions.policy_for(plan, changes, rounds_for_gate(TESTS_A_CASE * len(tasks)) if gate else None)
-            if gate:
-                from dlbench.analysis.compare import ACROSS_RUNS
-
-                require_sight(plan.suites, ACROSS_RUNS, given)
             session = sessions.start(
                 plan,
                 tasks,
@@ -165,17 +166,16 @@ def _measure(session: sessions.Session, host: Host, interruption: Interruption, 
     if interruption.requested:
         click.echo(f"interrupted; go on with: dlbench run --resume {recording.path}", err=True)
         return ExitCode(128 + interruption.requested)
-    blind = _blind_as_baseline(results, session.gate)
-    if blind:
-        click.echo(f"note: compared with a run like this one, {blind}", err=True)
+    blind = _as_baseline(results, session.gate) if session.gate is not None else None
+    if blind and blind.undecidable:
+        click.echo(f"note: compared with a run like this one, {blind.undecidable}", err=True)
+        click.echo(f"note: more rounds go to the same file with: dlbench run --resume {recording.path} --rounds N", err=True)
     failed = any(Status(status).is_failure for status in results.frame["case.status"])
-    return ExitCode.CASES_FAILED if failed else ExitCode.UNDECIDABLE if blind else ExitCode.OK
+    return ExitCode.CASES_FAILED if failed else ExitCode.UNDECIDABLE if blind and blind.undecidable else ExitCode.OK
 
 
-def _blind_as_baseline(results: "Results", gate: Settings | None) -> str | None:
-    """Say which cases of a baseline could not show the change that must be seen; None where all could, or it is no baseline."""
-    if gate is None:
-        return None
+def _as_baseline(results: "Results", gate: Settings) -> "Comparison":
+    """Compare a run with itself: what of it could not have shown, in a run like it, the change that must be seen?"""
     from dlbench.analysis.compare import compare
 
-    return compare(results, results, given=gate, insist=True).undecidable
+    return compare(results, results, given=gate, insist=True)

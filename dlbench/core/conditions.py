@@ -62,9 +62,10 @@ class Throttling:
 
         Nor where the CPU quota stopped it: that is time in the run queue, too.
         """
-        if self.waiting is None or (self.quota or 0.0) > THROTTLED:
+        known = [share for share in (self.waiting, self.stolen) if share is not None]
+        if not known or (self.quota or 0.0) > THROTTLED:
             return None
-        return min(1.0, self.waiting + (self.stolen or 0.0))
+        return min(1.0, sum(known))
 
     @property
     def disturbed(self) -> bool | None:

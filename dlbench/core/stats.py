@@ -101,8 +101,6 @@ def variation(values: Sequence[float]) -> float | None:
     return math.dist(values, [mean] * len(values)) / math.sqrt(len(values) - 1) / mean
 
 
-ROUNDING = 1e-9
-"""Relative: 1 - 0.9 is a little less than 0.1 in floats, and must not cost an interval that has exactly that confidence."""
 MOST_COUNTED = 100**3
 """The rank test counts all orderings up to 100 rounds a side, or fewer against more: the work grows with the product of both sides and,
 once more, of the smaller."""
@@ -208,11 +206,20 @@ def signed_rank_p(differences: Sequence[float]) -> float:
     return _signed_rank_p(len(sizes))[min(highest, whole - lowest, whole // 2)]
 
 
+def _left_over(confidence: float) -> float:
+    """Return the level of a test whose inversion has that confidence: an interval leaves out the shifts that the test rejects.
+
+    As a decimal, because 1 - 0.9 in floats is less than 0.1: then this is, as each p is, the float nearest to the exact fraction, and
+    equal fractions are equal.
+    """
+    return float(1 - Decimal(str(confidence)))
+
+
 @cache
 def _walsh_rank(k: int, confidence: float) -> tuple[int, float] | None:
     """Return (r, coverage): the r-th smallest and r-th largest Walsh average of k differences enclose the shift with that confidence."""
     p_values = _signed_rank_p(k)
-    rank = min(bisect_right(p_values, (1 - confidence) * (1 + ROUNDING)), len(p_values) - 1)
+    rank = min(bisect_right(p_values, _left_over(confidence)), len(p_values) - 1)
     return (rank, 1 - p_values[rank - 1]) if rank else None
 
 
@@ -293,11 +300,8 @@ def holm(p_values: Sequence[float], weights: Sequence[float] | None = None) -> l
 @cache
 def _shift_rank(m: int, n: int, confidence: float) -> tuple[int, float] | None:
     """Return (k, coverage): the k-th smallest and k-th largest of the m n differences enclose the shift with at least that confidence."""
-    # The interval leaves out the shifts that the test rejects. As a decimal, because 1 - 0.9 in floats is less than 0.1: then this is, as
-    # each p is, the float nearest to the exact fraction, and equal fractions are equal.
-    level = float(1 - Decimal(str(confidence)))
     p_values = _two_sided_p(m, n)
-    k = min(bisect_right(p_values, level), m * n // 2)
+    k = min(bisect_right(p_values, _left_over(confidence)), m * n // 2)
     return (k, 1 - p_values[k - 1]) if k else None
 
 

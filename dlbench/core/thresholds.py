@@ -58,9 +58,10 @@ def fraction(metric: str, value: object) -> float:
         raise ValueError(f"nothing measures energy yet, so a threshold of it would decide nothing; valid: {', '.join(METRICS)}")
     if metric not in _NAMES:
         raise ValueError(f"there is no metric '{metric}'{nearest(metric, list(_NAMES))}")
-    if isinstance(value, str):
-        # Of what a gate must see 25 is always 25 %; of a threshold it might be a slip.
-        threshold = parse_fraction(f"{value}%" if metric == MUST_SEE and re.fullmatch(r"\s*[1-9]\d*(\.\d*)?\s*", value) else value)
+    if isinstance(value, str) and metric == MUST_SEE:
+        threshold = _sight(value)
+    elif isinstance(value, str):
+        threshold = parse_fraction(value)
     elif type(value) is float and 1e-4 <= value < 1:  # as `parse_fraction` has it
         threshold = value
     else:
@@ -68,6 +69,14 @@ def fraction(metric: str, value: object) -> float:
     if metric == "throughput" and threshold >= 1:
         raise ValueError(f"throughput can't fall by {percent(threshold)}; write for example 5% or 0.05")
     return threshold
+
+
+def _sight(text: str) -> float:
+    # Of what a gate must see 25 is always 25 %; of a threshold it might be a slip.
+    try:
+        return parse_fraction(f"{text}%" if re.fullmatch(r"\s*[1-9]\d*(\.\d*)?\s*", text) else text)
+    except ValueError as error:
+        raise ValueError(f"'{text}' is no change that could be seen; write for example 25% or 0.25") from error
 
 
 def check(settings: Settings) -> None:

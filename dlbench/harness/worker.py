@@ -138,7 +138,7 @@ def _free(device_id: str) -> None:
     """Give back what the last case held: it is not the next one's, and in an A/B the other side's process needs the device's memory."""
     gc.collect()
     return_freed_memory()
-    with suppress(DlbenchError):  # the device was not there, and the case said so
+    with suppress(DlbenchError, RuntimeError):  # the device was not there, or is not any more, and the next case says so
         backend, device = backends.find(device_id)
         backend.reset_peak(device)
 
@@ -214,7 +214,7 @@ def _measured(begun: Measurement, policy: Policy, request: Message, member: Memb
         result = replace(begun, values=_finite(work.observe(clock)))
     else:
         result = replace(begun, samples=take_samples(work, clock, pace, policy, deadline))
-    lost, unknown = lost_time.shares() if member is None else (None, {"waiting": _BESIDE_EACH_OTHER})
+    lost, unknown = lost_time.shares() if member is None else (None, dict.fromkeys(("waiting", "stolen"), _BESIDE_EACH_OTHER))
     result = replace(result, throttling=lost, nulls=unknown)
     if result.samples and member is None:
         result = _with_device_time(result, work, backend, device, clock, deadline)

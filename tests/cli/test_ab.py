@@ -223,7 +223,7 @@ def test_git_references_are_measured_from_folders_of_their_own(checkout, tempora
     done = dlbench(*arguments, "--a-ref", "state1", "--b-ref", "main", cwd=checkout, variables={"TMPDIR": str(temporary)})
     assert done.code == 4, done.err
     assert told(checkout.parent, "state") == {"a": [1.0], "b": [2.0]}
-    assert (state_of(checkout), list(temporary.iterdir())) == (before, [])
+    assert (state_of(checkout), list(temporary.glob("dlbench-*"))) == (before, [])
     sides = lines(checkout.parent / "o.jsonl")[0]["sides"]
     assert [(sides[name]["side"]["ref"], sides[name]["side"]["commit"]) for name in ("a", "b")] == [
         ("state1", git(checkout, "rev-parse", "state1").strip()), ("main", git(checkout, "rev-parse", "main").strip()),
@@ -292,7 +292,7 @@ def test_references_that_make_no_sense(checkout, temporary, arguments, sentence)
     assert (done.code, done.out) == (2, "")
     assert sentence in done.err
     assert done.err.count("\n") == 1
-    assert list(temporary.iterdir()) == []
+    assert list(temporary.glob("dlbench-*")) == []
     assert not (checkout.parent / "o.jsonl").exists()
 
 

@@ -35,11 +35,15 @@ class Recording:
         self.seconds += policy.rounds * 10 * len(session.tasks) / len(TASKS)
 
 
-def unseen(*numbers, rounds=20, tested=True):
+def unseen(*numbers, rounds=20, tested=True, verdict=Verdict.INCONCLUSIVE):
     """What a comparison says in which these cases could not show enough."""
     cases = tuple(
         CaseVerdict(
-            case.id, Verdict.INCONCLUSIVE, changes={"median": TESTED} if tested else {}, unseen="too noisy" if n in numbers else None
+            case.id,
+            verdict,
+            changes={"median": TESTED} if tested else {},
+            unseen="noisy" if n in numbers else None,
+            rounds_to_see=rounds if n in numbers else None,
         )
         for n, case in enumerate(CASES)
     )
@@ -68,6 +72,11 @@ def test_only_what_can_not_show_enough_gets_more_rounds_on_both_sides_until_it_c
     both = [("a", CASES[1].id), ("b", CASES[1].id)]
     # Six rounds are missing, then one, where two are the least.
     assert asked == [(both, 6, 14, 140.0), (both, 2, 20, 110.0)]
+
+
+def test_a_verdict_does_not_end_it_before_the_change_is_known_as_well_as_it_must_be(monkeypatch):
+    for verdict in (Verdict.SLOWER, Verdict.FASTER, Verdict.SAME):
+        assert [rounds for _, rounds, _, _ in gone_on(monkeypatch, unseen(1, verdict=verdict), unseen())] == [6]
 
 
 def test_nothing_is_measured_further_where_all_was_seen(monkeypatch):

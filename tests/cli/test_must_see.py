@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import statistics
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import front_door
@@ -73,7 +74,7 @@ def test_the_sentence_names_the_case_what_could_have_been_called_why_and_what_to
     assert noisy["compare.unseen"] == why
     assert note == (
         f"note: a change of 25.0 % could not have been called in 1 of 2 cases: {NOISY.id} ({why}); "
-        f"{needed} rounds a side would probably do: --rounds {needed}"
+        f"{needed} rounds a side would probably do: --rounds {needed}; with --must-see 25% that would end with 4"
     )
     quiet = next(row for row in json.loads(done.out) if row["compare.case"] == QUIET.id)
     assert (quiet["compare.unseen"], quiet["compare.verdict"]) == (None, "same")
@@ -141,11 +142,14 @@ def test_machines_read_it_too(folder):
 @pytest.mark.parametrize(
     ("value", "sentence"),
     [
-        ("0", "--must-see 0: '0' is not a fraction; write for example 5% or 0.05"),
-        ("-5%", "--must-see -5%: '-5%' is not a fraction; write for example 5% or 0.05"),
-        ("lots", "--must-see lots: 'lots' is not a fraction; write for example 5% or 0.05"),
-        ("", "--must-see : '' is not a fraction; write for example 5% or 0.05"),
-        ("5%", f"{QUIET.id}: a change of 5.0 % can't be called, as it is below the threshold of 10.0 %; give 10.0 % or more"),
+        ("0", "--must-see 0: '0' is no change that could be seen; write for example 25% or 0.25"),
+        ("-5%", "--must-see -5%: '-5%' is no change that could be seen; write for example 25% or 0.25"),
+        ("lots", "--must-see lots: 'lots' is no change that could be seen; write for example 25% or 0.25"),
+        ("", "--must-see : '' is no change that could be seen; write for example 25% or 0.25"),
+        (
+            "5%",
+            f"--must-see 5%: of {QUIET.id} a change of 5.0 % can't be called, as it is below the threshold of 10.0 %; give 10.0 % or more",
+        ),
     ],
     ids=["zero", "negative", "text", "empty", "below"],
 )
@@ -166,7 +170,10 @@ def test_what_makes_no_sense_is_2_with_a_sentence(folder, value, sentence):
             "mine.toml, thresholds: of noop a change of 6.0 % can't be called, as it is below the threshold of 10.0 %; give 10.0 % or more",
         ),
         (("run", "self", "--must-see", "25%"), "--must-see says what a baseline has to be able to show; give it with --gate"),
-        (("run", "self", "--gate", "--must-see", "much"), "--must-see much: 'much' is not a fraction; write for example 5% or 0.05"),
+        (
+            ("run", "self", "--gate", "--must-see", "much"),
+            "--must-see much: 'much' is no change that could be seen; write for example 25% or 0.25",
+        ),
     ],
     ids=["ab", "gate", "without-gate", "text"],
 )
@@ -182,3 +189,39 @@ def test_a_suite_is_told_at_once_where_it_contradicts_itself(tmp_path):
     done = front_door.dlbench("list", "mine.toml", cwd=tmp_path)
     sentence = "a change of 15.0 % can't be called, as it is below the threshold of 20.0 %; give 20.0 % or more"
     assert (done.code, done.err.strip()) == (2, f"dlbench: mine.toml, thresholds: {sentence}")
+
+
+def test_a_suite_that_wants_less_seen_than_its_threshold_is_taken_at_the_threshold(folder):
+    for name in ("base", "new"):
+        made_up.write(folder / f"{name}6.jsonl", rounds(QUIET, TEN), suites=[{"name": "quick", "thresholds": {"must_see": "6%"}}])
+    assert compare(folder, files=("base6.jsonl", "new6.jsonl")).code == 0
+    assert compare(folder, "--threshold", "3%", files=("base6.jsonl", "new6.jsonl")).code == 0
+
+
+def test_what_was_measured_in_another_way_counts_where_the_suite_asks(folder):
+    suites = [{"name": "quick", "thresholds": {"must_see": "30%"}}]
+    for name, isolation in (("fork", "fork"), ("none", "none")):
+        made_up.write(folder / f"{name}.jsonl", rounds(QUIET, TEN), suites=suites, isolation=isolation)
+    done = compare(folder, files=("fork.jsonl", "none.jsonl"))
+    assert done.code == 4
+    assert "no case has times that can be compared, so nothing could have been called slower" in done.err
+
+
+def test_a_few_spoiled_rounds_beside_a_side_that_is_spoiled_throughout(folder):
+    made_up.write(
+        folder / "one.jsonl", [replace(each, samples=replace(each.samples, steady=each.round != 3)) for each in rounds(QUIET, TEN)]
+    )
+    made_up.write(folder / "all.jsonl", rounds(QUIET, TEN, steady=False))
+    done = compare(folder, files=("one.jsonl", "all.jsonl"))
+    assert (done.code, done.out.splitlines()[-1]) == (4, "1 inconclusive; exit 4")
+    assert "(unsteady in the base, unsteady in the new file)" in done.err
+
+
+def test_what_was_confirmed_too_noisily_is_unseen(folder):
+    sides = []
+    for side, factor, seconds in (("a", 1, TEN), ("b", 1.5, TEN), ("a-confirm", 1, WIDE), ("b-confirm", 1.2, WIDE[::-1])):
+        sides += [replace(each, side=side) for each in rounds(QUIET, seconds, factor)]
+    made_up.write(folder / "ab.jsonl", sides, sides=made_up.TWO_SIDES)
+    done = compare(folder, "--by", "run", files=("ab.jsonl",))
+    assert (done.code, done.out.splitlines()[-1]) == (4, "1 inconclusive; exit 4")
+    assert f"a change of 25.0 % could not have been called in 1 of 1 case: {QUIET.id} (" in done.err

@@ -45,7 +45,7 @@ def test_what_counts_as_throttled(throttling, throttled, capped, causes):
     ("throttling", "lost", "disturbed", "said"),
     [
         (Throttling(), None, None, ""),
-        (Throttling(stolen=0.5), None, None, ""),
+        (Throttling(stolen=0.5), 0.5, True, "a hypervisor took a CPU for 50.0 % of its time"),
         (Throttling(waiting=0.05), 0.05, False, ""),
         (Throttling(waiting=0.05, stolen=0.0), 0.05, False, ""),
         (Throttling(waiting=0.051), 0.051, True, "waited for a CPU for 5.1 % of its time"),

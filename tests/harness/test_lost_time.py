@@ -84,7 +84,7 @@ def test_each_is_told_without_the_other(tmp_path: Path) -> None:
 
 def test_of_a_moment_a_single_wait_would_be_too_much(tmp_path: Path) -> None:
     found, nulls = lost(tmp_path, threads(_7=0) | stat(0), threads(_7=NS // 100) | stat(0), SHORTEST_S / 2)
-    assert (found, found.disturbed) == (Throttling(stolen=0.0), None)
+    assert (found, found.disturbed) == (Throttling(stolen=0.0), False)
     assert nulls == {"waiting": "it was timed for less than 0.1 s, of which a single wait would be too much"}
 
 
@@ -96,7 +96,7 @@ def test_a_share_is_a_share_whatever_is_counted(
     tmp_path_factory: pytest.TempPathFactory, waited: list[int], stolen: list[int], seconds: float
 ) -> None:
     root = tmp_path_factory.mktemp("machine")
-    told = [threads(_7=each) | stat(each % 10**9) for each in (waited[0], waited[-1])]
-    found, nulls = lost(root, told[0] | stat(*stolen), told[1] | stat(*stolen), seconds)
+    before, after = (threads(_7=waited[at]) | stat(stolen[at]) for at in (0, -1))
+    found, nulls = lost(root, before, after, seconds)
     assert all(share is None or 0 <= share <= 1 for share in (found.waiting, found.stolen))
     assert nulls.keys() == {name for name in ("waiting", "stolen") if getattr(found, name) is None}
