@@ -42,6 +42,8 @@ _LABEL = re.compile(r"(?P<workload>\w+)\[(?P<shown>.*)\]", re.DOTALL)
 _PEAK = "share of the published peak of arithmetic, or of memory where it says so. "
 TOLD_APART = ("data_parallel",)
 """Workloads whose values have tables of their own; see `scaling_text`."""
+_REASONS = 3
+"""Reasons of flags that are told in full where there are many."""
 _MANY = 4
 """Cases that ended the same way, from which on one line tells it for all."""
 _COPIES = (
@@ -141,8 +143,13 @@ def many_alike(rows: Sequence[Row]) -> dict[tuple[str, str], str]:
 
 def reasons(rows: Sequence[Row]) -> list[str]:
     """Return what the flags of rows stand on, a line for each: ``12 cases: other processes took up to 0.8 CPUs' time in 2 of 7 rounds``."""
-    counts = Counter(reason for row in rows if (reason := row["flag.reason"]))
-    return [units.one_line(f"{plural(count, 'case')}: {reason}") for reason, count in counts.items()]
+    counts = Counter(str(reason) for row in rows if (reason := row["flag.reason"]))
+    # On a busy machine each case has lost a share of its own, and as many lines as the table has would hide it.
+    told = dict(counts.most_common(_REASONS)) if len(counts) > _REASONS + 1 else counts
+    lines = [units.one_line(f"{plural(count, 'case')}: {reason}") for reason, count in told.items()]
+    if more := counts.total() - sum(told.values()):
+        lines.append(f"{plural(more, 'case')} more, each with a reason of its own: flag.reason of --format json")
+    return lines
 
 
 def unpaired(rows: Iterable[Unpaired]) -> list[str]:

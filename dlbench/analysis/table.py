@@ -316,7 +316,9 @@ def circumstances(run: RunFile, name: str) -> list[str]:
     if run.discarded:
         cases = len({each.case.id for each in run.discarded})
         of = "of one case" if cases == 1 else f"of {cases} cases"
-        said.append(f"{name}: {_held_back(run.discarded)} made again, {of}; the file keeps what was discarded, and no number here holds it")
+        said.append(
+            f"{name}: {_held_back(run.discarded)} made again, {of}; the file keeps what was discarded, and no number here counts it"
+        )
     return said
 
 

@@ -316,3 +316,16 @@ def test_pairs_of_cold_and_hot_calls_say_which_time_it_is(tmp_path: Path) -> Non
     assert cells(text, "matmul n=256  cuda") == ["matmul n=256", "cuda:0", "device", "1.00 s", "500 ms", "2.00 ×", "2.00…2.00"]
     assert "device: by the device's own events; the wall time of a cold call" in text
     assert "which time" not in printed(paired(results, pair(results, "device")))
+
+
+def test_many_reasons_of_flags_are_told_by_the_most_common_ones():
+    def flagged(*reasons):
+        return [{"flag.reason": reason} for reason in reasons]
+
+    assert sentences.reasons(flagged("a", None, "b", "b", "c", "d")) == ["1 case: a", "2 cases: b", "1 case: c", "1 case: d"]
+    assert sentences.reasons(flagged("a", "b", "c", "c", "d", "e")) == [
+        "2 cases: c",
+        "1 case: a",
+        "1 case: b",
+        "2 cases more, each with a reason of its own: flag.reason of --format json",
+    ]
