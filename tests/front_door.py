@@ -1,5 +1,6 @@
 """The command line as a user calls it: a process of its own, from a folder of its own."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -9,6 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+from click.testing import CliRunner
+
+from dlbench.core.errors import DlbenchError
 
 ROOT = Path(__file__).parent.parent
 PLUGINS = ROOT / "tests" / "plugins"
@@ -71,6 +76,19 @@ def dlbench(*arguments: str, cwd: Path, **options: Any) -> Done:
     process = start(*arguments, cwd=cwd, **options)
     out, err = process.communicate(timeout=240)
     return Done(process.returncode, out, err)
+
+
+def in_process(folder: Path, *arguments: str) -> Done:
+    """Run a command that starts no process in this one, as importing takes a second."""
+    from dlbench.cli.main import dlbench as group
+
+    with contextlib.chdir(folder):
+        result = CliRunner().invoke(group, arguments, standalone_mode=False)
+    if isinstance(result.exception, DlbenchError):
+        return Done(int(result.exception.exit_code), result.stdout, f"{result.stderr}dlbench: {result.exception}\n")
+    if result.exception:
+        raise result.exception
+    return Done(int(result.return_value), result.stdout, result.stderr)
 
 
 def suite(folder: Path, *benches: str, head: str = HASTY, name: str = "mine") -> str:

@@ -1,6 +1,5 @@
 """``dlbench compare`` as a user calls it: what it prints, and the code it ends with."""
 
-import contextlib
 import csv
 import io
 import json
@@ -15,14 +14,11 @@ from xml.etree import ElementTree
 import front_door
 import made_up
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dlbench.analysis.compare_export import COLUMNS
 from dlbench.analysis.judge import Verdict
-from dlbench.cli.main import dlbench
-from dlbench.core.errors import DlbenchError
 from dlbench.core.model import Measurement, Status
 from dlbench.core.units import parse_fraction
 
@@ -54,13 +50,7 @@ class Folder:
         return made_up.write(self.path / f"{name}.jsonl", [each for some in measurements for each in some], **options)
 
     def compare(self, *arguments: str, files: Sequence[str] = ("base.jsonl", "new.jsonl")) -> front_door.Done:
-        with contextlib.chdir(self.path):
-            result = CliRunner().invoke(dlbench, ["compare", *files, *arguments], standalone_mode=False)
-        if isinstance(result.exception, DlbenchError):
-            return front_door.Done(int(result.exception.exit_code), result.stdout, f"{result.stderr}dlbench: {result.exception}\n")
-        if result.exception:
-            raise result.exception
-        return front_door.Done(int(result.return_value), result.stdout, result.stderr)
+        return front_door.in_process(self.path, "compare", *files, *arguments)
 
     def program(self, *arguments: str) -> front_door.Done:
         return front_door.dlbench("compare", "base.jsonl", "new.jsonl", *arguments, cwd=self.path)

@@ -1,6 +1,5 @@
 """The change that a gate must be able to see: where it comes from, what it decides, and what is said where it could not be seen."""
 
-import contextlib
 import json
 import math
 import statistics
@@ -10,11 +9,6 @@ from xml.etree import ElementTree
 import front_door
 import made_up
 import pytest
-from click.testing import CliRunner
-from front_door import Done
-
-from dlbench.cli.main import dlbench
-from dlbench.core.errors import DlbenchError
 
 TEN = (1.00, 1.01, 0.99, 1.02, 0.98, 1.005, 0.995, 1.015, 0.985, 1.001)
 WIDE = (0.7, 1.3, 0.8, 1.2, 0.9, 1.1, 1.0, 0.75, 1.25, 1.05)
@@ -36,13 +30,7 @@ def folder(tmp_path):
 
 
 def compare(folder, *arguments, files=("base.jsonl", "new.jsonl")):
-    with contextlib.chdir(folder):
-        result = CliRunner().invoke(dlbench, ["compare", *files, *arguments], standalone_mode=False)
-    if isinstance(result.exception, DlbenchError):
-        return Done(int(result.exception.exit_code), result.stdout, str(result.exception))
-    if result.exception:
-        raise result.exception
-    return Done(int(result.return_value), result.stdout, result.stderr)
+    return front_door.in_process(folder, "compare", *files, *arguments)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +143,7 @@ def test_machines_read_it_too(folder):
 )
 def test_what_makes_no_sense_is_2_with_a_sentence(folder, value, sentence):
     done = compare(folder, f"--must-see={value}")
-    assert (done.code, done.out, done.err) == (2, "", sentence)
+    assert (done.code, done.out, done.err) == (2, "", f"dlbench: {sentence}\n")
 
 
 @pytest.mark.parametrize(

@@ -1,21 +1,18 @@
 """Comparisons that once passed, or failed, without a reason: each by the made-up files that showed it."""
 
-import contextlib
 import json
 import random
 import re
 from dataclasses import replace
 
+import front_door
 import made_up
 import pytest
-from click.testing import CliRunner
-from front_door import ROOT, Done
+from front_door import ROOT
 
 from dlbench.analysis.calibration import Calibration, Noise
-from dlbench.cli.main import dlbench
 from dlbench.core import units
 from dlbench.core.conditions import RoundState
-from dlbench.core.errors import DlbenchError
 from dlbench.core.model import Memory, Policy, Samples
 from dlbench.core.store import load
 
@@ -34,12 +31,7 @@ def cases(count, factors=(), rounds=TEN, **fields):
 
 
 def compare(folder, *arguments, files=("base.jsonl", "new.jsonl")):
-    with contextlib.chdir(folder):
-        result = CliRunner().invoke(dlbench, ["compare", *files, *arguments], standalone_mode=False)
-    if isinstance(result.exception, DlbenchError):
-        return Done(int(result.exception.exit_code), result.stdout, str(result.exception))
-    assert not result.exception, result.exception
-    return Done(int(result.return_value), result.stdout, result.stderr)
+    return front_door.in_process(folder, "compare", *files, *arguments)
 
 
 def files(folder, base, new, **options):
