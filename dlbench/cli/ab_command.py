@@ -60,7 +60,7 @@ HOPELESS = 4
     budget="Time for all rounds, such as 10m: after the first none starts that would not fit (default: twice what the first ones take).",
 )
 @threshold_option("3% of time and 5% of memory")
-@must_see_option("25%; until every case could, it is measured in more rounds")
+@must_see_option("Measure on until every case could show such a change, and end with 4 if one can't (default: the suite's, or 25%).")
 @verdict_options
 def command(
     names: tuple[str, ...],

@@ -30,7 +30,7 @@ _LARGE = 1 << 26  # bytes; below, starting processes costs more than it saves
 @click.argument("base", type=click.Path(path_type=Path))
 @click.argument("new", metavar="[NEW|FOLDER]...", nargs=-1, type=click.Path(path_type=Path))
 @threshold_option("10% of time, with --by 3%, and 5% of memory")
-@must_see_option("25% with --strict; else a change of 25% is looked for, and a note says where it could not have been called")
+@must_see_option("End with 4 if some case could not show such a change (default: the suite's; else 25%, which only --strict insists on).")
 @click.option("--by", metavar="COLUMN", help="Compare rows within BASE that differ in it: device, dtype, mode, batch, param.layout, …")
 @click.option(
     "--calibration",

@@ -40,8 +40,8 @@ DEFAULT_SUITE = "quick"
     rounds="Fresh processes to measure each case in (default: the suite's, 7).",
     budget="Time for the whole run, such as 90s or 10m; what is left buys more rounds.",
 )
-@click.option("--gate", is_flag=True, help="As many rounds as a later comparison needs to be able to fail: ten or more.")
-@must_see_option("25%, and it takes --gate: as a baseline the run ends with 4 where it could not show that")
+@click.option("--gate", is_flag=True, help="Make a baseline: ten rounds or more, enough for a later comparison to call a case slower.")
+@must_see_option("With --gate: end with 4 if, compared with a run like this one, a case could not show such a change (default: 25%).")
 @click.option("--resume", type=click.Path(path_type=Path), metavar="FILE", help="Go on with a run as it was planned, or to more --rounds.")
 @click.option("--dry-run", is_flag=True, help="Only print what would be measured, and an estimate of the time.")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True, help="What to write to stdout.")
