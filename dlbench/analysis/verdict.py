@@ -26,6 +26,7 @@ from dlbench.analysis.judge import (
 )
 from dlbench.analysis.power import MOST_ROUNDS, SIDES, Blind, Unseen, blindness, disturbances, least_rounds, powerless, size, unseen
 from dlbench.core import thresholds
+from dlbench.core.conditions import OVERRUN
 from dlbench.core.stats import holm
 from dlbench.core.summary import Rounds, Row
 from dlbench.core.thresholds import Settings, Thresholds
@@ -241,7 +242,8 @@ def _case_verdict(
         if barred := _barred(pair, clean):
             notes = [f"{barred}; the times alone would say {verdict}: {_remedy(pair)}"]
             verdict = Verdict.INCONCLUSIVE
-            blind = Blind(pair.case, must_see, barred, _remedy(pair)) if must_see else None
+            why = "; ".join(filter(None, (barred, disturbances(sides))))
+            blind = Blind(pair.case, must_see, why, _remedy(pair)) if must_see else None
         elif verdict is Verdict.INCONCLUSIVE:
             rounds = rounds_needed(tests, least_rounds(tests, family), threshold)
             notes.append(_would_do(least, rounds, drifts_too_far(tests, threshold)))
@@ -288,7 +290,7 @@ def _stands_on(changes: Mapping[str, Change]) -> str:
 def _spoiled(sides: Sequence[Entry]) -> str:
     """Say how many rounds were unsteady or throttled, where that changes nothing."""
     said = [
-        f"{sum(spoiled)} of {len(spoiled)} rounds in {side} {'was' if sum(spoiled) == 1 else 'were'} unsteady or throttled"
+        f"{sum(spoiled)} of {len(spoiled)} rounds in {side} {'was' if sum(spoiled) == 1 else 'were'} unsteady, throttled or disturbed"
         for side, each in zip(SIDES, sides, strict=True)
         if any(spoiled := each.rounds.spoiled)
     ]
@@ -312,6 +314,11 @@ def _barred(pair: Pair, clean: bool) -> str | None:
         for flag, mark in _BARRING.items()
         for side, entry in zip(SIDES, pair.sides, strict=True)
         if entry.row[flag] and not (clean and flag != "flag.implausible" and _few_spoiled(entry))
+    ]
+    marks += [
+        f"CPUs taken in {side}"
+        for side, entry in zip(SIDES, pair.sides, strict=True)
+        if float(entry.row["time.lost_share"] or 0) > OVERRUN and not (clean and _few_spoiled(entry))
     ]
     return ", ".join(filter(None, (*marks, pair.clocks))) or None
 

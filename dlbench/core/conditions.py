@@ -14,6 +14,9 @@ from dlbench.core.units import percent
 
 THROTTLED = 0.01
 """Share of a case's time from which on a slow-down counts: at half the clock it moves a time by 1 %, the precision of a round."""
+OVERRUN = 0.25
+"""Share of its time from which on a case that lost CPU time says little of the program: with up to so much most blocks are undisturbed, and
+with more they become multiples of the scheduler's turns. Of a case that lost half, a real 15 % read as 0.1 %."""
 BUSY = 0.05
 """Share of a case's CPU time from which on it counts that others had it: it is time to wait for, and more than the 3 % that
 already are a change where two sides are measured in turn. The system's own housekeeping stays below."""
@@ -66,6 +69,11 @@ class Throttling:
         if not known or (self.quota or 0.0) > THROTTLED:
             return None
         return min(1.0, sum(known))
+
+    @property
+    def spoiled(self) -> bool:
+        """Whether it says little of the program: it was throttled, or lost more than `OVERRUN` of its time."""
+        return bool(self.throttled) or (self.lost or 0.0) > OVERRUN
 
     @property
     def disturbed(self) -> bool | None:

@@ -42,7 +42,7 @@ class Rounds:
     numbers: tuple[int, ...] = ()
     """Which round of its run each was."""
     spoiled: tuple[bool, ...] = ()
-    """Whether it was throttled, or still changed speed after its warm-up."""
+    """Whether it was throttled, lost much of its CPU time to others, or still changed speed after its warm-up."""
     host_peak_bytes: tuple[int, ...] = ()
     """Most that the process grew because of the case; empty where a round does not tell."""
     device_s: tuple[float, ...] = ()
@@ -124,7 +124,7 @@ def _rounds(ok: Sequence[Measurement], timed: "Sequence[_Timed]") -> Rounds:
         p10_s=tuple([quantile(each.ordered, 0.1) for each in timed]),
         block_s=tuple([array("d", each.samples.block_s) for each in timed]),
         numbers=tuple([each.of.round for each in timed]),
-        spoiled=tuple([each.samples.steady is False or bool(each.of.throttling and each.of.throttling.throttled) for each in timed]),
+        spoiled=tuple([each.samples.steady is False or bool(each.of.throttling and each.of.throttling.spoiled) for each in timed]),
         host_peak_bytes=_all_known([each.memory.host_peak_bytes for each in ok]),
         device_s=_all_known([each.samples.device_s for each in timed]),
         values={name: tuple([each.values[name] for each in ok]) for name in _common_names(ok)},

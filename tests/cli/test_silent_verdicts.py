@@ -12,7 +12,7 @@ from front_door import ROOT
 
 from dlbench.analysis.calibration import Calibration, Noise
 from dlbench.core import units
-from dlbench.core.conditions import RoundState
+from dlbench.core.conditions import RoundState, Throttling
 from dlbench.core.model import Memory, Policy, Samples
 from dlbench.core.store import load
 
@@ -96,7 +96,7 @@ def test_one_unsteady_round_of_twenty_silences_nothing(tmp_path):
     done = compare(tmp_path, "--format", "json")
     (row,) = json.loads(done.out)
     assert (done.code, row["compare.verdict"]) == (3, "slower")
-    assert row["compare.note"] == "1 of 20 rounds in the new file was unsteady or throttled, and without the verdict is the same"
+    assert row["compare.note"] == "1 of 20 rounds in the new file was unsteady, throttled or disturbed, and without the verdict is the same"
 
 
 def test_an_unsteady_round_that_decides_holds_the_verdict_back(tmp_path):
@@ -208,3 +208,21 @@ def test_the_times_that_are_shown_are_those_that_were_tested(tmp_path):
     assert row["base.p10_s"] * (1 + row["p10.change"]) == pytest.approx(row["new.p10_s"], rel=0.02)
     cells = re.split("  +", next(line for line in compare(tmp_path).out.splitlines() if line.startswith("matmul")))
     assert cells[1:4] == [units.seconds(row["base.p10_s"]), units.seconds(row["new.p10_s"]), f"{100 * row['p10.change']:+.1f} %"]
+
+
+def test_cases_whose_cpus_were_taken_are_held_back_as_throttled_ones_are(tmp_path):
+    # Half of its time lost, a program reads as multiples of the scheduler's turns, whatever it does.
+    def taken(*rounds):
+        return [replace(each, throttling=Throttling(waiting=0.5 if each.round in rounds else 0.1)) for each in cases(1)]
+
+    files(tmp_path, taken(*range(10)), taken(*range(10)))
+    done = compare(tmp_path)
+    assert (done.code, done.out.splitlines()[-1]) == (4, "1 inconclusive; exit 4")
+    assert (
+        "(CPUs taken in the base, CPUs taken in the new file; disturbed in 10 of 10 rounds: waited for a CPU for 50.0 % of its time); "
+        in done.err
+    )
+    files(tmp_path / "few", taken(), taken(1, 5))
+    done = compare(tmp_path / "few")
+    assert (done.code, done.out.splitlines()[-1]) == (0, "1 same; exit 0")
+    assert "2 of 10 rounds in the new file were unsteady, throttled or disturbed, and without the verdict is the same" in done.out
