@@ -122,14 +122,21 @@ def test_a_driver_before_535_knows_the_throttle_reasons_by_their_older_name() ->
     }
 
 
-def test_a_card_that_tells_only_how_far_off_its_slowdown_is() -> None:
+def slowdown(*without: str) -> nvml.Readings:
     answers = {"nvmlDeviceGetTemperature": {real.NVML_TEMPERATURE_GPU: 34}, "nvmlDeviceGetMarginTemperature": 53}
     fake = FakeNvml(Card(f"GPU-{UUID}", "", answers))
-    assert read(fake, nvml.Address(UUID), "temperature_slowdown_c").values == {"temperature_slowdown_c": 87}
-    fake.without = {"nvmlDeviceGetMarginTemperature"}
-    assert read(fake, nvml.Address(UUID), "temperature_slowdown_c").reasons == {
-        "temperature_slowdown_c": "this device does not tell it through NVML"
-    }
+    fake.without = set(without)
+    return read(fake, nvml.Address(UUID), "temperature_slowdown_c")
+
+
+@pytest.mark.skipif(not hasattr(real, "nvmlDeviceGetMarginTemperature"), reason="this nvidia-ml-py is too old to ask for the margin")
+def test_a_card_that_tells_only_how_far_off_its_slowdown_is() -> None:
+    assert slowdown().values == {"temperature_slowdown_c": 87}
+
+
+def test_a_card_that_tells_neither_its_slowdown_nor_how_far_off_it_is() -> None:
+    said = {"temperature_slowdown_c": "this device does not tell it through NVML"}
+    assert slowdown("nvmlDeviceGetMarginTemperature").reasons == said
 
 
 @pytest.mark.parametrize(("mode", "name"), [(0, "default"), (2, "prohibited"), (3, "exclusive_process"), (9, "9")])
