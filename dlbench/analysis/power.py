@@ -25,8 +25,6 @@ class Unseen:
     cases: tuple[str, ...]
     sentence: str
     """Which they are, what could have been called, why, and what to do."""
-    rounds: int | None
-    """A side, that would probably do for those that more rounds help; None where they help none."""
     decisive: bool
     """Whether the comparison is undecidable because of them."""
 
@@ -36,7 +34,6 @@ class Unseen:
         return cls(
             tuple(case for each in parts for case in each.cases),
             "; also, ".join(each.sentence for each in parts),
-            max((each.rounds for each in parts if each.rounds), default=None),
             any(each.decisive for each in parts),
         )
 
@@ -105,7 +102,7 @@ def unseen(blind: Sequence[Blind], tested: int) -> Unseen | None:
     decisive = any(each.asked for each in blind) or len(blind) >= tested
     if not decisive:
         sentence += f"; with --must-see {100 * blind[0].change:.3g}% that would end with 4"
-    return Unseen(tuple(each.case for each in blind), sentence, rounds, decisive)
+    return Unseen(tuple(each.case for each in blind), sentence, decisive)
 
 
 def _more_rounds(rounds: int | None) -> list[str]:

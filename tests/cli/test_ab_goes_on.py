@@ -48,7 +48,7 @@ def unseen(*numbers, rounds=20, tested=True, verdict=Verdict.INCONCLUSIVE):
         for n, case in enumerate(CASES)
     )
     ids = tuple(CASES[n].id for n in numbers)
-    return Comparison("b against a", cases, None, Unseen(ids, "…", rounds, True) if numbers else None)
+    return Comparison("b against a", cases, None, Unseen(ids, "…", True) if numbers else None)
 
 
 def gone_on(monkeypatch, *said, budget_s=None, stop_after=99):
