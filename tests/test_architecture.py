@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from dlbench.core.precision import PRECISIONS
+
 PACKAGE = Path(__file__).parent.parent / "dlbench"
 
 CORE = [
     "errors",
     "units",
     "thresholds",
+    "precision",
     "collectives",
     "networks",
     "conditions",
@@ -169,7 +172,7 @@ def test_a_module_imports_only_what_stands_below_it(module, tree):
         below = set(ORDER[: ORDER.index(module)])
         allowed = {each for each in below if not (module.startswith("dlbench.analysis") and each.startswith("dlbench.harness"))}
     elif within(module, ("dlbench.models", "dlbench.workloads")):
-        allowed = {"dlbench.core.model", "dlbench.harness.registry", "dlbench.harness.ranks"}
+        allowed = {"dlbench.core.model", "dlbench.core.precision", "dlbench.harness.registry", "dlbench.harness.ranks"}
         allowed |= {each for each, _ in MODULES if within(each, ("dlbench.models",))}
         allowed |= {each for each, _ in MODULES if within(module, ("dlbench.workloads",)) and within(each, ("dlbench.workloads",))}
     else:
@@ -217,3 +220,14 @@ def test_only_the_command_line_prints_and_exits(module, tree):
         return
     calls = [ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)]
     assert not {"print", "sys.exit", "exit", "click.echo"} & set(calls)
+
+
+# What gradients travel as is the choice that torch's communication hooks give, and no list of precisions.
+NAMES_PRECISIONS = ("dlbench.core.precision", "dlbench.workloads.data_parallel")
+
+
+@pytest.mark.parametrize(("module", "tree"), MODULES, ids=[module for module, _ in MODULES])
+def test_one_module_lists_the_precisions(module, tree):
+    """Each of the others names one at most: a default, or the one it is about."""
+    named = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)} & PRECISIONS.keys()
+    assert len(named) < 2 or module in NAMES_PRECISIONS, f"{module} lists {sorted(named)}; dlbench.core.precision is the one table"

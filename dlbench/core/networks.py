@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from dlbench.core.precision import PRECISIONS
+
 PARAMETERS: Mapping[str, int] = MappingProxyType(
     {
         "alexnet": 61_100_840,
@@ -19,10 +21,11 @@ PARAMETERS: Mapping[str, int] = MappingProxyType(
 )
 """By the name that a case gives them; a test counts those of `dlbench.models`."""
 
-_ELEMENT_BYTES = {"fp64": 8, "bf16": 2, "fp16": 2}
-
 
 def gradient_bytes(model: str, dtype: str, sent_as: str = "full") -> int | None:
-    """Return the bytes of gradients of one step; None for another network. ``sent_as`` is what they travel as, ``full`` as they are."""
-    element = _ELEMENT_BYTES.get(dtype if sent_as == "full" else sent_as, 4)  # autocast and tf32 have weights in fp32
-    return PARAMETERS[model] * element if model in PARAMETERS else None
+    """Return the bytes of gradients of one step; None for another network or precision.
+
+    ``sent_as`` is the precision that they travel in, ``full`` that of the weights.
+    """
+    precision = PRECISIONS.get(dtype if sent_as == "full" else sent_as)
+    return PARAMETERS[model] * precision.bytes if precision and model in PARAMETERS else None

@@ -8,21 +8,11 @@ from functools import cache
 from pathlib import Path
 
 from dlbench.core import units
+from dlbench.core.precision import PRECISIONS
 
 _TABLE = Path(__file__).with_name("peaks.toml")
 _BRANDS = frozenset(("nvidia", "amd", "geforce", "tesla", "instinct", "r", "tm"))
 """Words that a name may have or lack: drivers changed them over the years."""
-
-ARITHMETIC = {
-    "fp64": "fp64",
-    "fp32": "fp32",
-    "tf32": "tf32",
-    "bf16": "bf16",
-    "fp16": "fp16",
-    "amp_bf16": "bf16",
-    "amp_fp16": "fp16",
-}
-"""Which figure each precision of a case is set against; of autocast that of its products."""
 
 _LANE_BYTES_PER_S = {
     1: 2.5e9 / 8 * 8 / 10,
@@ -74,7 +64,7 @@ def peak_of(device_name: str | None) -> DevicePeak | None:
 
 def arithmetic_share(device: DevicePeak, dtype: str, flops_per_s: float) -> Share | None:
     """Set a rate of operations against the peak of its precision; None where the table has none for it."""
-    precision = ARITHMETIC.get(dtype, "")
+    precision = PRECISIONS[dtype].arithmetic if dtype in PRECISIONS else ""
     most = device.flops_per_s.get(precision)
     if most is None:
         return None

@@ -13,6 +13,7 @@ import torch
 
 from dlbench.core.errors import DeviceAbsent, UsageError
 from dlbench.core.model import Memory, Value
+from dlbench.core.precision import PRECISIONS
 from dlbench.harness.device_time import EventTimer
 from dlbench.harness.failures import why_not_started
 
@@ -56,7 +57,8 @@ class Backend(ABC):
 
     def unsupported(self, device: torch.device, dtype: str) -> str | None:
         """Return why it can't compute in this precision; None if it can, or if only trying will tell."""
-        return None
+        precision = PRECISIONS.get(dtype)
+        return precision.missing_on.get(self.kind) if precision else None
 
     def reset_peak(self, device: torch.device) -> None:  # noqa: B027  # not every kind counts
         """Start counting the memory peak afresh, with nothing cached."""
@@ -119,10 +121,6 @@ class Cpu(Backend):
         """Return the device without an index, as torch writes it."""
         return torch.device("cpu")
 
-    def unsupported(self, device: torch.device, dtype: str) -> str | None:
-        """TF32 belongs to accelerators' matrix units."""
-        return "TF32 is a format of GPU matrix units; on a CPU torch would compute in fp32" if dtype == "tf32" else None
-
 
 class Cuda(Backend):
     """NVIDIA through CUDA, and AMD through ROCm, which torch calls cuda too."""
@@ -180,14 +178,17 @@ class Cuda(Backend):
         torch.cuda.synchronize(device)
 
     def unsupported(self, device: torch.device, dtype: str) -> str | None:
-        """Answer for TF32 and bf16, which older cards lack (CUDA C++ programming guide, table of compute capabilities)."""
+        """Compare what the precision needs with the compute capability, or of AMD with the architecture."""
+        precision = PRECISIONS.get(dtype)
+        if precision is None:
+            return None
         if torch.version.hip:
             arch = str(getattr(torch.cuda.get_device_properties(device), "gcnArchName", ""))
-            return f"{arch} has no TF32" if dtype == "tf32" and not arch.startswith("gfx94") else None
-        major, minor = torch.cuda.get_device_capability(device)
-        if dtype in ("tf32", "bf16", "amp_bf16") and major < 8:
-            return f"{dtype.removeprefix('amp_')} needs compute capability 8.0; this device has {major}.{minor}"
-        return None
+            return None if arch.startswith(precision.amd_architecture) else f"{arch} has no {precision.arithmetic.upper()}"
+        least, own = precision.compute_capability, torch.cuda.get_device_capability(device)
+        if own >= least:
+            return None
+        return f"{precision.arithmetic} needs compute capability {least[0]}.{least[1]}; this device has {own[0]}.{own[1]}"
 
     def reset_peak(self, device: torch.device) -> None:
         """Empty the caches first, so that all of it is this case's alone: cuBLAS keeps a workspace for good (32 MiB on Hopper)."""
@@ -285,10 +286,6 @@ class Xpu(Backend):
         """Wait for it."""
         torch.xpu.synchronize(device)
 
-    def unsupported(self, device: torch.device, dtype: str) -> str | None:
-        """Say that torch has no switch for TF32 here, so that it could not be told from fp32."""
-        return "torch has no TF32 switch for XPU devices" if dtype == "tf32" else None
-
     def reset_peak(self, device: torch.device) -> None:
         """Empty the cache first, so that reserved memory is this case's alone."""
         torch.xpu.empty_cache()
@@ -319,10 +316,6 @@ class Mps(Backend):
     def synchronize(self, device: torch.device) -> None:
         """Wait for it."""
         torch.mps.synchronize()
-
-    def unsupported(self, device: torch.device, dtype: str) -> str | None:
-        """Metal has neither."""
-        return f"Metal has no {dtype}" if dtype in ("fp64", "tf32") else None
 
 
 BACKENDS: dict[str, Backend] = {backend.kind: backend for backend in (Cpu(), Cuda(), Xpu(), Mps())}

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import Parameter, Signature, Value, Work
+from dlbench.core.precision import Dtype as Dtype  # authors of workloads find it beside the other types
 
 ENTRY_POINT_GROUP = "dlbench.workloads"
 """Installed packages offer workloads here, one entry point each, named as the workload is."""
@@ -31,8 +32,6 @@ Size = Annotated[int, Least(1)]
 """A positive integer."""
 Duration = Annotated[float, Least(0)]
 """Seconds, more than zero."""
-Dtype = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "amp_bf16", "amp_fp16"]
-"""A precision: pure, except ``amp_*``, which are autocast (and gradient scaling where training in fp16 needs it)."""
 Layout = Literal["nchw", "channels_last"]
 """Order of an image batch in memory."""
 Cache = Literal["hot", "cold"]

@@ -2,20 +2,10 @@
 
 import math
 
+from dlbench.core.precision import PRECISIONS
+
 SPREAD = 10.0
 """How many times the rounding error to be expected is still taken for one: networks amplify it, and so does Winograd's algorithm."""
-
-_SUM = 2.0**-24  # fp32, in which matrix units, and libraries on CPUs, add up the products of every narrower type
-ROUNDOFF = {
-    "fp64": (2.0**-53, 2.0**-53),
-    "fp32": (2.0**-24, _SUM),
-    "tf32": (2.0**-11, _SUM),
-    "bf16": (2.0**-8, _SUM),
-    "fp16": (2.0**-11, _SUM),
-    "amp_bf16": (2.0**-8, _SUM),
-    "amp_fp16": (2.0**-11, _SUM),
-}
-"""Unit roundoff of each precision: of its operands and results, and of its sums."""
 
 
 def tolerance_of(dtype: str, results: int, numbers: int, size: int, flops: float) -> float:
@@ -29,7 +19,7 @@ def tolerance_of(dtype: str, results: int, numbers: int, size: int, flops: float
 
         SPREAD sqrt(results (sqrt(k) u_sum + u)^2 + k_out u_sum^2)
     """
-    operand, of_sum = ROUNDOFF[dtype]
-    on_the_way = math.sqrt(max(1.0, flops / (2 * numbers))) * of_sum + operand
-    at_the_end = math.sqrt(flops / (2 * results * size)) * of_sum
+    precision = PRECISIONS[dtype]
+    on_the_way = math.sqrt(max(1.0, flops / (2 * numbers))) * precision.sum_roundoff + precision.roundoff
+    at_the_end = math.sqrt(flops / (2 * results * size)) * precision.sum_roundoff
     return SPREAD * math.hypot(math.sqrt(results) * on_the_way, at_the_end)

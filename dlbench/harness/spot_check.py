@@ -16,18 +16,16 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from dlbench.core.model import Measurement, SpotCheck, Status, Value, Work
+from dlbench.core.precision import PRECISIONS
 from dlbench.harness.backend import Backend, find, tensors_in
 from dlbench.harness.probes import available_memory
 from dlbench.harness.registry import Workload
-from dlbench.harness.rounding import ROUNDOFF, tolerance_of
+from dlbench.harness.rounding import tolerance_of
 
 BUDGET_S = 1.0
 """What each of the two checks may take, by estimate."""
 MOST_TOLERANCE = 0.9
 """An output of zeros has an error of 1, one of other numbers about 1.4; a tolerance beyond that would let anything pass."""
-
-_OPERAND_BYTES = {"fp64": 8, "bf16": 2, "fp16": 2}
-"""Of one number, where it is not 4."""
 
 
 class Unchecked(Exception):
@@ -167,13 +165,14 @@ def _compare(result: Measurement, subject: Subject, left_s: float) -> _Distance:
     _refuse_cost(result, subject, left_s)
     case = _first_call(subject)
     reference = _first_call(subject.in_fp64())
-    _refuse_unlike(case, reference, 4 * ROUNDOFF[subject.dtype][0])
+    precision = PRECISIONS[subject.dtype]
+    _refuse_unlike(case, reference, 4 * precision.roundoff)
     flops = result.flops or 0.0
     worst = _worst(case, reference, subject.dtype, flops)
     if worst.tolerance > MOST_TOLERANCE:
         raise Unchecked("so many roundings in this precision may change the output altogether")
-    if math.isinf(worst.error) and "fp16" in subject.dtype:
-        raise Unchecked("its numbers leave the range of fp16")
+    if math.isinf(worst.error) and precision.narrow_range:
+        raise Unchecked(f"its numbers leave the range of {precision.arithmetic}")
     # Before a case fails for its numbers, they have to be the same each time.
     if worst.error > worst.tolerance and _worst(_first_call(subject.in_fp64()), reference, subject.dtype, flops).error > worst.tolerance:
         raise Unchecked("its numbers change from one set-up to the next")
@@ -189,7 +188,7 @@ def _refuse_ranks(subject: Subject) -> None:
 def _refuse(result: Measurement, subject: Subject) -> None:
     _refuse_ranks(subject)
     parameter = subject.workload.signature.parameter("dtype")
-    if parameter is None or "fp64" not in parameter.choices or subject.dtype not in ROUNDOFF:
+    if parameter is None or "fp64" not in parameter.choices or subject.dtype not in PRECISIONS:
         raise Unchecked("the workload has none")
     if subject.is_reference:
         raise Unchecked("the case is in fp64 on the CPU itself")
@@ -204,7 +203,7 @@ def _refuse_cost(result: Measurement, subject: Subject, left_s: float) -> None:
     # Twice the bytes, so twice the time to set up; convolutions reach a third of what products do in fp64.
     _refuse_longer(3 * subject.setup_s + call_s + 3 * (result.flops or 0.0) / _fp64_flops_per_s(), left_s)
     peak = max(result.memory.peak_bytes or 0, result.memory.host_peak_bytes or 0)
-    needed = peak * (1 + 8 // _OPERAND_BYTES.get(subject.dtype, 4))
+    needed = peak * (1 + 8 // PRECISIONS[subject.dtype].bytes)
     if needed > (available_memory() or math.inf):
         raise Unchecked("it would take more memory than is left")
 

@@ -12,7 +12,7 @@ from dlbench.core.model import Work
 from dlbench.harness.registry import Dtype, Layout, Size, workload
 from dlbench.models import ModelName, build
 from dlbench.models.flops import FASTER_CONVOLUTION, forward_flops, train_flops
-from dlbench.workloads.precision import autocast, operands, storage
+from dlbench.workloads.precision import autocast, operands, scales_gradients, storage
 
 IMAGE = (3, 224, 224)
 CLASSES = 1000
@@ -67,8 +67,8 @@ def infer_step(device: torch.device, *, model: ModelName, batch: Size, dtype: Dt
 def training_step(network: nn.Module, update: torch.optim.Optimizer, images: Tensor, labels: Tensor, dtype: Dtype) -> Callable[[], Tensor]:
     """Return one step as a call: forward, cross-entropy, backward and the update. It gives the loss, a scalar without a gradient."""
     device = images.device
-    # fp16 gradients underflow unless the loss is scaled up; switched off, the scaler passes everything on as it is.
-    scaler = torch.amp.GradScaler(device.type, enabled=dtype == "amp_fp16")
+    # Switched off, the scaler passes everything on as it is.
+    scaler = torch.amp.GradScaler(device.type, enabled=scales_gradients(dtype))
     forward = autocast(device, dtype, lambda: F.cross_entropy(network(images), labels))
 
     def step() -> Tensor:

@@ -24,6 +24,8 @@ from dlbench.workloads.data_parallel_learning import Experiment, Learner
 Timed = Literal["ddp", "fsdp", "replicas"]
 Trained = Literal["tower", "async", "hogwild"]
 Form = Literal["ddp", "fsdp", "tower", "async", "hogwild", "replicas"]
+Sent = Literal["full", "bf16", "fp16"]
+"""What gradients travel as: torch has hooks for these."""
 Percent = Annotated[int, Least(0)]
 Rate = Annotated[float, Least(0)]
 
@@ -46,7 +48,7 @@ def data_parallel(
     scaling: Literal["weak", "strong"] = "weak",
     dtype: Dtype = "fp32",
     bucket_mb: Size | None = None,
-    gradients: Literal["full", "bf16", "fp16"] = "full",
+    gradients: Sent = "full",
     synchronise: bool = True,
     seconds: Duration | None = None,
     learning_rate: Rate | None = None,
@@ -101,7 +103,7 @@ def _timed_step(
     labels: Tensor,
     dtype: Dtype,
     bucket_mb: int | None,
-    gradients: Literal["full", "bf16", "fp16"],
+    gradients: Sent,
     synchronise: bool,
 ) -> Callable[[], Tensor]:
     if form == "fsdp":
@@ -118,9 +120,7 @@ def _timed_step(
     return unsynchronised
 
 
-def _replicate(
-    network: nn.Module, device: torch.device, bucket_mb: int | None, gradients: Literal["full", "bf16", "fp16"]
-) -> DistributedDataParallel:
+def _replicate(network: nn.Module, device: torch.device, bucket_mb: int | None, gradients: Sent) -> DistributedDataParallel:
     from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook, fp16_compress_hook
 
     parallel = DistributedDataParallel(network, device_ids=None if device.index is None else [device.index], bucket_cap_mb=bucket_mb)

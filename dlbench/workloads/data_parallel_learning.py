@@ -13,7 +13,7 @@ from dlbench.core.model import Clock
 from dlbench.harness.ranks import control_group
 from dlbench.harness.registry import Dtype
 from dlbench.workloads.cnn import OPTIMIZERS
-from dlbench.workloads.precision import autocast
+from dlbench.workloads.precision import autocast, scales_gradients
 
 Observe = Callable[[Clock], Mapping[str, float]]
 
@@ -43,10 +43,10 @@ class Learner:
     def __init__(self, network: nn.Module, images: Tensor, labels: Tensor, dtype: Dtype, straggler: int = 0) -> None:
         """Take over the network; ``straggler`` is by how many percent this rank is slower than it could be.
 
-        Raises NotImplementedError for amp_fp16, whose gradients would need scaling that takes turns with the update.
+        Raises NotImplementedError for a precision whose gradients would need scaling that takes turns with the update.
         """
-        if dtype == "amp_fp16":
-            raise NotImplementedError("amp_fp16 scales gradients in turn with the update, and here they are apart; take amp_bf16")
+        if scales_gradients(dtype):
+            raise NotImplementedError(f"{dtype} scales gradients in turn with the update, and here they are apart; take amp_bf16")
         parameters = list(network.parameters())
         self.weights = torch.cat([each.detach().flatten() for each in parameters])
         self.gradients = torch.zeros_like(self.weights)

@@ -20,7 +20,7 @@ from dlbench.models.flops import FASTER_CONVOLUTION, train_flops
 from dlbench.models.mlp import EXPANSION, WIDTH, mlp, width_for
 from dlbench.models.stages import stages
 from dlbench.workloads.cnn import CLASSES, IMAGE, OPTIMIZERS, training_step
-from dlbench.workloads.precision import autocast, operands, storage
+from dlbench.workloads.precision import autocast, operands, scales_gradients, storage
 
 Form = Literal["layers", "tensor", "gpipe", "1f1b"]
 
@@ -72,8 +72,8 @@ def _check(form: Form, model: str, batch: int, ranks: int, dtype: Dtype, microba
         raise ValueError(f"{microbatches} microbatches can't keep {ranks} ranks busy in turn, as 1f1b does; take {ranks} at least")
     if form == "tensor" and model != "mlp":
         raise ValueError(f"tensor splits linear layers, and most of {model} is convolutions; take the model mlp")
-    if dtype == "amp_fp16":
-        raise NotImplementedError("amp_fp16 needs one scale for all gradients, and here each rank has some of its own; take amp_bf16")
+    if scales_gradients(dtype):
+        raise NotImplementedError(f"{dtype} needs one scale for all gradients, and here each rank has some of its own; take amp_bf16")
 
 
 def _width(device: torch.device, model: str, dtype: Dtype, percent: int) -> int:

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlbench.core import peaks
-from dlbench.core.peaks import ARITHMETIC, arithmetic_share, link_bytes_per_s, memory_share, peak_of
+from dlbench.core.peaks import arithmetic_share, link_bytes_per_s, memory_share, peak_of
+from dlbench.core.precision import PRECISIONS
 
 TABLE = tomllib.loads(peaks._TABLE.read_text())["device"]
 
@@ -67,7 +68,7 @@ def test_any_name_has_an_answer(name):
 def test_every_device_of_the_table_is_found_under_each_name_and_has_a_source():
     for device in TABLE:
         assert device["source"]
-        assert set(device["matrix"]) <= set(device["flops"]) <= set(ARITHMETIC.values())
+        assert set(device["matrix"]) <= set(device["flops"]) <= {each.arithmetic for each in PRECISIONS.values()}
         for name in device["names"]:
             assert peak_of(name).flops_per_s == device["flops"]
     assert len({peaks._words(name) for device in TABLE for name in device["names"]}) == sum(len(device["names"]) for device in TABLE)

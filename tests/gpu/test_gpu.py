@@ -13,13 +13,14 @@ import front_door
 import pytest
 from front_door import PLUGINS, Done, dlbench, lines, measurements
 
+from dlbench.core.precision import PRECISIONS
 from dlbench.harness import nvml
 from dlbench.harness.runner import ask_hello
 
 pytestmark = pytest.mark.gpu
 
 CARD = str(PLUGINS / "card.py")
-DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "amp_bf16", "amp_fp16")
+DTYPES = tuple(PRECISIONS)
 # A warm-up in which a card leaves its idle clock. The first case of a process also loads CUDA's libraries, from a cold disk perhaps.
 HEAD = """
 [policy]

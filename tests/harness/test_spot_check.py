@@ -12,7 +12,7 @@ from dlbench.harness import backend as backends
 from dlbench.harness import registry
 from dlbench.harness.rounding import tolerance_of
 from dlbench.harness.spot_check import BUDGET_S, Subject, spot_checked
-from dlbench.workloads.precision import STORAGE
+from dlbench.workloads.precision import storage
 
 registry.load_builtins()
 BACKEND, CPU = backends.find("cpu")
@@ -72,6 +72,6 @@ def test_rounding_stays_well_within_the_tolerance_and_fp32_is_told_from_tf32(n):
         return (product.to(torch.float64) - a @ b).norm() / (a @ b).norm()
 
     for dtype in ("fp32", "bf16", "fp16"):
-        assert error(STORAGE[dtype], STORAGE[dtype]) < tolerance_of(dtype, 1, n * n, n * n, 2 * n**3) / 3
+        assert error(storage(dtype), storage(dtype)) < tolerance_of(dtype, 1, n * n, n * n, 2 * n**3) / 3
     # TF32 keeps as many digits of an operand as fp16.
     assert error(torch.float16, torch.float32) > 10 * tolerance_of("fp32", 1, n * n, n * n, 2 * n**3)
