@@ -1,31 +1,42 @@
-"""The CPU time that a container or batch system grants this process: Linux control groups, version 1 and 2.
+"""CPU time and memory that a container or batch system grants this process: Linux control groups, version 1 and 2.
 
-A limit holds for a group and all below it, so every group from the process's own up to the top is read and the least
-limit counts (docs.kernel.org: admin-guide/cgroup-v2, scheduler/sched-bwc).
+A limit holds for a group and all below it, so every group from the process's own up to the top is read and what is least counts
+(docs.kernel.org: admin-guide/cgroup-v2, admin-guide/cgroup-v1/memory, scheduler/sched-bwc). Standard library only.
 """
 
 import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from dlbench.harness.processor import read_text
+
+def read_text(path: Path) -> str | None:
+    """Return a small file without the white space around it; None if it can't be read or is empty."""
+    try:
+        return path.read_text(errors="replace").strip() or None
+    except OSError:  # absent, hidden by a sandbox, or offline: all of them mean that this source does not tell
+        return None
 
 
 def cpu_quota_cores(root: Path = Path("/")) -> float | None:
     """Return how many cores' worth of time this process may use, 1.5 for example; None if nothing limits it."""
-    return min((quota for group in _cpu_groups(root) if (quota := _quota(group)) is not None), default=None)
+    return min((quota for group in _groups("cpu", root) if (quota := _quota(group)) is not None), default=None)
 
 
 def cpu_throttling(root: Path = Path("/")) -> dict[str, float] | None:
     """Return how often and for how many seconds the quota stopped this process's groups so far; None if nothing counts it."""
     periods, seconds, counted = 0, 0.0, False
-    for group in _cpu_groups(root):
+    for group in _groups("cpu", root):
         counters = dict(re.findall(r"^(\w+) (\d+)$", read_text(group / "cpu.stat") or "", re.MULTILINE))
         if "nr_throttled" in counters:
             counted = True
             periods += int(counters["nr_throttled"])
             seconds += int(counters.get("throttled_usec", 0)) / 1e6 + int(counters.get("throttled_time", 0)) / 1e9  # version 2; 1
     return {"throttled_periods": periods, "throttled_s": seconds} if counted else None
+
+
+def memory_left(root: Path = Path("/")) -> int | None:
+    """Return the bytes that this process's groups may still take; None if nothing limits them, in version 1 a number beyond any machine."""
+    return min((left for group in _groups("memory", root) if (left := _memory_left(group)) is not None), default=None)
 
 
 def _quota(group: Path) -> float | None:
@@ -41,8 +52,15 @@ def _quota(group: Path) -> float | None:
     return granted if granted > 0 else None  # version 1 writes -1 for no limit
 
 
-def _cpu_groups(root: Path) -> Iterator[Path]:
-    """Yield the folders of the groups that govern this process's CPU time, its own first in each hierarchy."""
+def _memory_left(group: Path) -> int | None:
+    limit = read_text(group / "memory.max") or read_text(group / "memory.limit_in_bytes") or ""
+    used = read_text(group / "memory.current") or read_text(group / "memory.usage_in_bytes") or ""
+    # Version 2 writes "max" for no limit, version 1 the largest number of pages that it can count.
+    return max(0, int(limit) - int(used)) if limit.isdecimal() and used.isdecimal() else None
+
+
+def _groups(controller: str, root: Path) -> Iterator[Path]:
+    """Yield the folders of the groups through which a controller governs this process, its own first in each hierarchy."""
     own: dict[str, str] = {}
     for line in (read_text(root / "proc/self/cgroup") or "").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -53,8 +71,8 @@ def _cpu_groups(root: Path) -> Iterator[Path]:
         _, _, _, mounted, folder, *_ = (re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), word) for word in mount.split(" "))
         if kind == "cgroup2":
             path = own.get("", "/")
-        elif kind == "cgroup" and "cpu" in options.split(","):
-            path = own.get("cpu", "/")
+        elif kind == "cgroup" and controller in options.split(","):
+            path = own.get(controller, "/")
         else:
             continue
         top = root / folder.lstrip("/")

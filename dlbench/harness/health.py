@@ -10,7 +10,6 @@ from dlbench.core.units import byte_count
 from dlbench.harness import nvml, processor
 from dlbench.harness.devices import Accelerator, Cpu, Device, read_accelerators, unusable, usable
 from dlbench.harness.environment import read_state
-from dlbench.harness.probes import available_memory
 
 _LEAST_MEMORY = 2 << 30
 """Bytes: the largest case of the suite `quick` takes one GiB, and its process and torch another."""
@@ -38,7 +37,7 @@ def _broken(device: str, reason: str) -> Finding:
 
 
 def _examine_cpu(cpu: Cpu, state: Mapping[str, Any], root: Path) -> Iterator[Finding]:
-    yield _memory(available_memory(root) or state["memory_available_bytes"])
+    yield _memory(state["memory_available_bytes"])
     yield _governor(state["governor"])
     yield _boost(state["boost"])
     yield _quota(cpu)

@@ -1,82 +1,31 @@
-"""Memory that this process took, memory that the machine has left, and how its CPUs spent their time: from /proc, or not at all."""
+"""What Linux tells in /proc of this machine: memory that is left, processes ended for want of it, CPU time. Standard library only."""
 
-import contextlib
-import ctypes
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-_STATUS = Path("/proc/self/status")
+from dlbench.harness.cgroup import memory_left, read_text
+
 TICK_S = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01  # absent on Windows, as is /proc
 """In which /proc/stat counts."""
 
 
-class HostMemory:
-    """Peak growth of this process since a starting point, from the kernel's own high-water mark.
-
-    ``ru_maxrss`` would not do: it survives fork and exec and so tells of the parent.
-    """
-
-    def __init__(self) -> None:
-        # Writing 5 resets VmHWM to the present; without it a worker of many cases would report the largest before.
-        with contextlib.suppress(OSError):
-            Path("/proc/self/clear_refs").write_text("5")
-        self._start = read_status("VmRSS")
-
-    def peak_bytes(self) -> int | None:
-        """Return VmHWM now less VmRSS at the start, in bytes; None where there is no /proc."""
-        peak = read_status("VmHWM")
-        return max(0, peak - self._start) if peak is not None and self._start is not None else None
-
-
-def return_freed_memory() -> None:
-    """Have the C library (glibc; no other does) give back to the kernel what was freed: else a case takes it unseen by `HostMemory`."""
-    with contextlib.suppress(AttributeError, OSError):
-        ctypes.CDLL(None).malloc_trim(0)
-
-
-def read_status(field: str) -> int | None:
-    """Return a kB field of /proc/self/status in bytes; None where it is missing."""
-    try:
-        match = re.search(rf"^{field}:\s+(\d+) kB$", _STATUS.read_text(), re.MULTILINE)
-    except OSError:
-        return None
+def memory_field(path: Path, field: str) -> int | None:
+    """Return a field of a file such as /proc/meminfo, which has them in kB, in bytes; None where it is missing."""
+    match = re.search(rf"^{field}:\s*(\d+) kB$", read_text(path) or "", re.MULTILINE)
     return int(match[1]) * 1024 if match else None
 
 
 def available_memory(root: Path = Path("/")) -> int | None:
-    """Return the bytes this process could still take: the machine's, or its control group's where that is less."""
-    limits = [_meminfo_available(root), _cgroup_available(root)]
-    known = [limit for limit in limits if limit is not None]
-    return min(known) if known else None
-
-
-def _meminfo_available(root: Path) -> int | None:
-    try:
-        match = re.search(r"^MemAvailable:\s+(\d+) kB$", (root / "proc/meminfo").read_text(), re.MULTILINE)
-    except OSError:
-        return None
-    return int(match[1]) * 1024 if match else None
-
-
-def _cgroup_available(root: Path) -> int | None:
-    group = root / "sys/fs/cgroup"
-    for limit, used in (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")):
-        try:
-            # Version 2 writes "max" for no limit; version 1 a huge number, which the minimum above takes care of.
-            return max(0, int((group / limit).read_text()) - int((group / used).read_text()))
-        except (OSError, ValueError):
-            continue
-    return None
+    """Return the bytes this process could still take without swapping: the machine's, or its control groups' where that is less."""
+    limits = memory_field(root / "proc/meminfo", "MemAvailable"), memory_left(root)
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def oom_kills(root: Path = Path("/")) -> int:
     """Return how many processes the kernel has ended for want of memory since it started; 0 where it does not count."""
-    try:
-        match = re.search(r"^oom_kill (\d+)$", (root / "proc/vmstat").read_text(), re.MULTILINE)
-    except OSError:
-        return 0
+    match = re.search(r"^oom_kill (\d+)$", read_text(root / "proc/vmstat") or "", re.MULTILINE)
     return int(match[1]) if match else 0
 
 
@@ -92,10 +41,7 @@ class CpuTime:
 
 def cpu_times(root: Path = Path("/")) -> dict[int, CpuTime]:
     """Return how each CPU spent its time so far; empty where /proc/stat does not count (docs.kernel.org: filesystems/proc, 1.7)."""
-    try:
-        rows = re.findall(r"^cpu(\d+) +(\d+(?: \d+){7,})", (root / "proc/stat").read_text(), re.MULTILINE)
-    except OSError:
-        return {}
+    rows = re.findall(r"^cpu(\d+) +(\d+(?: \d+){7,})", read_text(root / "proc/stat") or "", re.MULTILINE)
     counts = {int(cpu): list(map(int, row.split())) for cpu, row in rows}
     if not any(map(sum, counts.values())):  # a sandbox may show zeros
         return {}

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import psutil
 
-from dlbench.harness.probes import CpuTime, cpu_times
+from dlbench.harness.cgroup import read_text
+from dlbench.harness.probes import CpuTime, available_memory, cpu_times, memory_field
 
 _ARM_CORES = {  # (implementer, part) of the main ID register, from Arm's technical reference manuals: Linux gives no name there
     ("0x41", "0xd0c"): "Arm Neoverse N1",
@@ -27,14 +28,6 @@ _ARM_CORES = {  # (implementer, part) of the main ID register, from Arm's techni
 _PLACING = ("OMP_PLACES", "OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 """Variables by which a user tells OpenMP where to run its threads."""
 _SIZE = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
-
-
-def read_text(path: Path) -> str | None:
-    """Return a small file without the white space around it; None if it can't be read or is empty."""
-    try:
-        return path.read_text(errors="replace").strip() or None
-    except OSError:  # absent, hidden by a sandbox, or offline: all of them mean that this source does not tell
-        return None
 
 
 def parse_cpu_list(text: str) -> frozenset[int]:
@@ -142,12 +135,13 @@ def numa_node_count(root: Path = Path("/")) -> int | None:
 
 def memory_bytes(root: Path = Path("/")) -> int:
     """Return the machine's memory."""
-    return _meminfo(root, "MemTotal") or psutil.virtual_memory().total
+    return memory_field(root / "proc/meminfo", "MemTotal") or psutil.virtual_memory().total
 
 
 def available_memory_bytes(root: Path = Path("/")) -> int:
-    """Return what could be had without swapping."""
-    return _meminfo(root, "MemAvailable") or psutil.virtual_memory().available
+    """Return what this process could still take without swapping."""
+    left = available_memory(root)
+    return psutil.virtual_memory().available if left is None else left
 
 
 def is_virtual(root: Path = Path("/")) -> bool | None:
@@ -214,8 +208,3 @@ def _cpuinfo(root: Path) -> list[dict[str, str]]:
     pairs = ([line.partition(":") for line in block.splitlines()] for block in blocks)
     parsed = ({key.strip(): value.strip() for key, _, value in lines} for lines in pairs)
     return [block for block in parsed if "processor" in block]
-
-
-def _meminfo(root: Path, field: str) -> int | None:
-    match = re.search(rf"^{field}:\s*(\d+) kB$", read_text(root / "proc/meminfo") or "", re.MULTILINE)
-    return int(match[1]) * 1024 if match else None

@@ -204,7 +204,8 @@ def _refuse_cost(result: Measurement, subject: Subject, left_s: float) -> None:
     _refuse_longer(3 * subject.setup_s + call_s + 3 * (result.flops or 0.0) / _fp64_flops_per_s(), left_s)
     peak = max(result.memory.peak_bytes or 0, result.memory.host_peak_bytes or 0)
     needed = peak * (1 + 8 // PRECISIONS[subject.dtype].bytes)
-    if needed > (available_memory() or math.inf):
+    left = available_memory()
+    if left is not None and needed > left:
         raise Unchecked("it would take more memory than is left")
 
 

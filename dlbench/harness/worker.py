@@ -31,11 +31,10 @@ from dlbench.harness import guard, registry
 from dlbench.harness.clocks import DeviceClock
 from dlbench.harness.device_time import Unread, take_device_time
 from dlbench.harness.failures import verdict_on
-from dlbench.harness.lost_time import LostTime
 from dlbench.harness.measure import NotPinned, Pace, TooSlow, take_pinned_transfer, take_samples, take_transfer
-from dlbench.harness.probes import HostMemory, read_status, return_freed_memory
 from dlbench.harness.ranks import BLOCK_S, Member, RanksClock, in_any_rank
 from dlbench.harness.spot_check import Subject, spot_checked
+from dlbench.harness.usage import HostMemory, LostTime, read_status, return_freed_memory
 
 Message = dict[str, Any]
 

@@ -93,6 +93,13 @@ def test_a_virtual_machine_that_tells_nothing_of_its_clocks(tmp_path: Path) -> N
     assert found["memory"][1:] == ("1.00 GiB of memory left", "close what takes it, or cases end as oom or swap")
 
 
+def test_memory_is_what_a_nested_control_group_leaves(root: Path) -> None:
+    group = "sys/fs/cgroup/batch/job"
+    write(root, {"proc/self/cgroup": "0::/batch/job", "proc/self/mountinfo": "31 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw"})
+    write(root, {f"{group}/memory.max": str(4 * GIB), f"{group}/memory.current": str(3 * GIB)})
+    assert of_cpu(root)["memory"][:2] == (Fitness.UNFIT, "1.00 GiB of memory left")
+
+
 @pytest.mark.parametrize(("quota", "fitness"), [(0.5, Fitness.UNFIT), (2.5, Fitness.NOTE), (2.0, Fitness.FIT)])
 def test_a_quota(root: Path, quota: float, fitness: Fitness) -> None:
     found = of_cpu(root, Cpu(threads=8, cgroup_quota_cores=quota))["quota"]

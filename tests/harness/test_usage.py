@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from machine_fake import write
 
 from dlbench.core.conditions import Throttling
-from dlbench.harness.lost_time import SHORTEST_S, LostTime
+from dlbench.harness.usage import SHORTEST_S, LostTime
 
 NS = 10**9
 NOT_WAITED = "the system does not count how long threads wait for a CPU"
@@ -39,7 +39,7 @@ def lost(root: Path, before: dict[str, str], after: dict[str, str], seconds: flo
 def _two_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
     monkeypatch.setattr("dlbench.harness.probes.TICK_S", 0.01)
-    monkeypatch.setattr("dlbench.harness.lost_time.TICK_S", 0.01)
+    monkeypatch.setattr("dlbench.harness.usage.TICK_S", 0.01)
 
 
 def test_the_thread_that_waited_most_and_the_cpu_that_was_taken_most_count(tmp_path: Path) -> None:

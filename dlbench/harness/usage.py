@@ -1,5 +1,9 @@
-"""CPU time that a measuring process lost while it measured: it waited for a CPU, or a hypervisor had taken one. Standard library only."""
+"""Memory that a measuring process took, and CPU time that it lost: it waited for a CPU, or a hypervisor had taken one.
 
+Standard library only, and asked between set-up and first call, so few files are read.
+"""
+
+import ctypes
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -7,10 +11,39 @@ from contextlib import suppress
 from pathlib import Path
 
 from dlbench.core.conditions import Throttling
-from dlbench.harness.probes import TICK_S, cpu_times
+from dlbench.harness.probes import TICK_S, cpu_times, memory_field
 
 SHORTEST_S = 0.1
 """A single turn that another thread gets lasts some milliseconds: of a shorter time it would be more than 5 %."""
+
+
+class HostMemory:
+    """Peak growth of this process since a starting point, from the kernel's own high-water mark.
+
+    ``ru_maxrss`` would not do: it survives fork and exec and so tells of the parent.
+    """
+
+    def __init__(self) -> None:
+        # Writing 5 resets VmHWM to the present; without it a worker of many cases would report the largest before.
+        with suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")
+        self._start = read_status("VmRSS")
+
+    def peak_bytes(self) -> int | None:
+        """Return VmHWM now less VmRSS at the start, in bytes; None where there is no /proc."""
+        peak = read_status("VmHWM")
+        return max(0, peak - self._start) if peak is not None and self._start is not None else None
+
+
+def return_freed_memory() -> None:
+    """Have the C library (glibc; no other does) give back to the kernel what was freed: else a case takes it unseen by `HostMemory`."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def read_status(field: str) -> int | None:
+    """Return a kB field of /proc/self/status in bytes; None where it is missing."""
+    return memory_field(Path("/proc/self/status"), field)
 
 
 class LostTime:
