@@ -1,11 +1,12 @@
-"""What the device itself says a call takes: by its own events, behind a queued delay, so that the launches of its kernels don't show."""
+"""Device time of a call: by the device's own events, behind a queued delay, so that the launches of its kernels don't show."""
 
 import math
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import repeat
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from dlbench.core.model import Clock, Samples, Work
 
@@ -65,49 +66,56 @@ def take_device_time(
 
     Raises Unread where calls can't be queued ahead, or where half of what is left until the deadline, on ``clock``'s scale, is not enough.
     """
-    call, before = work.call, work.before
-    assert call is not None, "an observe is not timed"  # noqa: S101  # Work's own rule; the caller has chosen the branch
     call_s = statistics.median(samples.block_s)
-    begun = clock.now()
-    until = (begun + deadline) / 2  # the rest is for copies and checks
+    until = (clock.now() + deadline) / 2  # the rest is for copies and checks
+    read = partial(_read, work, timer, clock, host_now)
 
     def fits(calls: int, delay_s: float) -> bool:
         return clock.now() + delay_s + calls * call_s <= until
 
-    def read(calls: int, delay_s: float) -> tuple[float, float, float]:
-        if before is not None:
-            before()
-        clock.now()
-        begun = host_now()
-        delayed = timer.mark()
-        timer.delay(delay_s)
-        start = timer.mark()
-        for _ in repeat(None, calls):
-            call()
-        end = timer.mark()
-        launched_s = host_now() - begun
-        clock.now()
-        return launched_s, timer.seconds(delayed, start), timer.seconds(start, end) / calls
-
     if not fits(2, 0.0):  # one tells how long its launches take, and one counts
         raise Unread(_NO_TIME)
-    launched_s, _, _ = read(1, 0.0)
+    launched_s = read(1, 0.0).launched_s
     # No more than a timed block has: a reading of slow calls would otherwise take as many of them as of fast ones.
     calls = min(samples.calls, max(1, int(_QUEUED_S / max(launched_s, 1e-9))))
     delay_s, misses, begun = _MARGIN * launched_s * calls, 0, clock.now()
     readings: list[float] = []
     while len(readings) < _READINGS and not (readings and clock.now() - begun > _SPENT_S):
-        if delay_s > _LONGEST_DELAY_S or misses == _MISSES:
+        too_long = delay_s > _LONGEST_DELAY_S or misses == _MISSES
+        if too_long or not fits(calls, delay_s):
             if readings:
                 break
-            raise Unread(_NOT_QUEUED)
-        if not fits(calls, delay_s):
-            if readings:
-                break
-            raise Unread(_NO_TIME)
-        launched_s, delayed_s, device_s = read(calls, delay_s)
-        if launched_s < delayed_s:
-            readings.append(device_s)
+            raise Unread(_NOT_QUEUED if too_long else _NO_TIME)
+        reading = read(calls, delay_s)
+        if reading.launched_s < reading.delayed_s:
+            readings.append(reading.call_s)
         else:
             delay_s, misses = 2 * delay_s, misses + 1
     return statistics.median(readings)
+
+
+class _Reading(NamedTuple):
+    launched_s: float
+    """What delay and launches took of the host's time."""
+    delayed_s: float
+    """How long the delay was, by the device's marks."""
+    call_s: float
+    """What one call took, by the device's marks."""
+
+
+def _read(work: Work, timer: EventTimer, clock: Clock, host_now: Callable[[], float], calls: int, delay_s: float) -> _Reading:
+    call = work.call
+    assert call is not None, "an observe is not timed"  # noqa: S101  # Work's own rule; the caller has chosen the branch
+    if work.before is not None:
+        work.before()
+    clock.now()
+    begun = host_now()
+    delayed = timer.mark()
+    timer.delay(delay_s)
+    start = timer.mark()
+    for _ in repeat(None, calls):
+        call()
+    end = timer.mark()
+    launched_s = host_now() - begun
+    clock.now()
+    return _Reading(launched_s, timer.seconds(delayed, start), timer.seconds(start, end) / calls)
