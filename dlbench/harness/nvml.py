@@ -196,10 +196,8 @@ def _throttle_reasons(nvml: Pynvml, gpu: Handle) -> list[str]:
     # Renamed in CUDA 12.2, with driver 535; the old name is gone from CUDA 14 on.
     try:
         bits = nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu)
-    except AttributeError:  # an older package
-        bits = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)
-    except nvml.NVMLError as error:
-        if error.value != nvml.NVML_ERROR_FUNCTION_NOT_FOUND:
+    except (AttributeError, nvml.NVMLError) as error:  # an older package, or an older driver
+        if getattr(error, "value", nvml.NVML_ERROR_FUNCTION_NOT_FOUND) != nvml.NVML_ERROR_FUNCTION_NOT_FOUND:
             raise
         bits = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)
     return [name for bit, name in _CLOCK_REASONS.items() if bits & bit]
@@ -210,13 +208,9 @@ def _slowdown_c(nvml: Pynvml, gpu: Handle) -> int:
     try:
         return int(nvml.nvmlDeviceGetTemperatureThreshold(gpu, nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN))
     except nvml.NVMLError:
-        now, ask_margin = (
-            nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
-            getattr(nvml, "nvmlDeviceGetMarginTemperature", None),
-        )
-        if ask_margin is None:
+        if not hasattr(nvml, "nvmlDeviceGetMarginTemperature"):
             raise
-        return int(now + ask_margin(gpu))
+        return int(nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU) + nvml.nvmlDeviceGetMarginTemperature(gpu))
 
 
 _COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")
@@ -240,12 +234,6 @@ def _graphics_process_ids(nvml: Pynvml, gpu: Handle) -> list[int]:
     return sorted({process.pid for process in nvml.nvmlDeviceGetGraphicsRunningProcesses(gpu)})
 
 
-def _violation_s(nvml: Pynvml, gpu: Handle, policy: int) -> float:
-    """Return for how many seconds a policy held the clock down since the driver was loaded."""
-    seconds: float = nvml.nvmlDeviceGetViolationStatus(gpu, policy).violationTime * _NANO
-    return seconds
-
-
 _QUERIES: Mapping[str, Query] = {
     "driver_version": lambda nvml, gpu: nvml.nvmlSystemGetDriverVersion(),
     "pcie_generation": lambda nvml, gpu: nvml.nvmlDeviceGetCurrPcieLinkGeneration(gpu),
@@ -267,47 +255,24 @@ _QUERIES: Mapping[str, Query] = {
     "throttle_reasons": _throttle_reasons,
     "process_ids": _compute_process_ids,
     "graphics_process_ids": _graphics_process_ids,
-    "thermal_violation_s": lambda nvml, gpu: _violation_s(nvml, gpu, nvml.NVML_PERF_POLICY_THERMAL),
-    "power_violation_s": lambda nvml, gpu: _violation_s(nvml, gpu, nvml.NVML_PERF_POLICY_POWER),
+    # Of these the seconds since the driver was loaded for which they held the clock down.
+    "thermal_violation_s": lambda nvml, gpu: nvml.nvmlDeviceGetViolationStatus(gpu, nvml.NVML_PERF_POLICY_THERMAL).violationTime * _NANO,
+    "power_violation_s": lambda nvml, gpu: nvml.nvmlDeviceGetViolationStatus(gpu, nvml.NVML_PERF_POLICY_POWER).violationTime * _NANO,
     "temperature_slowdown_c": _slowdown_c,
     "compute_mode": _compute_mode,
     "memory_free_bytes": lambda nvml, gpu: int(nvml.nvmlDeviceGetMemoryInfo(gpu).free),
 }
 
 FACTS = (
-    "driver_version",
-    "pcie_generation",
-    "pcie_generation_max",
-    "pcie_width",
-    "pcie_width_max",
-    "nvlink_links",
-    "power_limit_w",
-    "power_limit_default_w",
-    "clock_sm_hz",
-    "clock_sm_max_hz",
-    "clock_memory_hz",
-    "clock_memory_max_hz",
-    "ecc",
-    "mig",
-    "persistence",
-    "temperature_c",
-    "compute_mode",
-)
+    "driver_version", "pcie_generation", "pcie_generation_max", "pcie_width", "pcie_width_max", "nvlink_links", "power_limit_w",
+    "power_limit_default_w", "clock_sm_hz", "clock_sm_max_hz", "clock_memory_hz", "clock_memory_max_hz", "ecc", "mig", "persistence",
+    "temperature_c", "compute_mode",
+)  # fmt: skip
 """What describes a device, in watts, hertz and degrees Celsius as the names say."""
 STATE = (
-    "pcie_generation",
-    "pcie_width",
-    "power_limit_w",
-    "power_w",
-    "clock_sm_hz",
-    "clock_memory_hz",
-    "ecc",
-    "persistence",
-    "temperature_c",
-    "throttle_reasons",
-    "process_ids",
-    "graphics_process_ids",
-)
+    "pcie_generation", "pcie_width", "power_limit_w", "power_w", "clock_sm_hz", "clock_memory_hz", "ecc", "persistence", "temperature_c",
+    "throttle_reasons", "process_ids", "graphics_process_ids",
+)  # fmt: skip
 """What may change from one minute to the next, or by an administrator's command."""
 SLOWDOWN = ("thermal_violation_s", "power_violation_s", "throttle_reasons")
 """What tells that a device is, or was, held back; asked around every case, so no more than these."""

@@ -4,11 +4,10 @@ Of a case that can't be checked nothing is said but why. docs/measuring.md gives
 """
 
 import math
-import time
+import timeit
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from itertools import repeat
 from typing import Any, NamedTuple
 
 import torch
@@ -96,17 +95,7 @@ def _attempt(check: Callable[[], Any]) -> tuple[Any, str | None]:
 
 def _empty_call_s() -> float:
     """Return the least that an empty call takes, of a few blocks of a thousand."""
-
-    def nothing() -> None:
-        return None
-
-    def block_s() -> float:
-        start = time.perf_counter()
-        for _ in repeat(None, 1000):
-            nothing()
-        return (time.perf_counter() - start) / 1000
-
-    return min(block_s() for _ in range(5))
+    return min(timeit.repeat(lambda: None, number=1000, repeat=5)) / 1000
 
 
 def _follows_input(result: Measurement, work: Work, subject: Subject, left_s: float) -> bool:
@@ -223,13 +212,7 @@ def _fp64_flops_per_s() -> float:
     """Measure a product on this CPU, briefly: 256 cubed twice."""
     n = 256
     a = torch.rand(n, n, dtype=torch.float64)
-
-    def product_s() -> float:
-        start = time.perf_counter()
-        torch.mm(a, a)
-        return time.perf_counter() - start
-
-    return 2 * n**3 / max(min(product_s() for _ in range(3)), 1e-9)
+    return 2 * n**3 / max(min(timeit.repeat(lambda: torch.mm(a, a), number=1, repeat=3)), 1e-9)
 
 
 class _Tally(TorchFunctionMode):
