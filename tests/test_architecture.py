@@ -21,6 +21,7 @@ CORE = [
     "model",
     "schema",
     "stats",
+    "rank_test",
     "peaks",
     "plausibility",
     "summary",

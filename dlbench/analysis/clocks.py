@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dlbench.core.stats import smallest_p
+from dlbench.core.rank_test import smallest_p
 from dlbench.core.store import RunFile
 from dlbench.core.units import hertz
 

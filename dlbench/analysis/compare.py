@@ -8,13 +8,13 @@ from dlbench.analysis.calibration import Calibration
 from dlbench.analysis.clocks import Clocks, clock_difference
 from dlbench.analysis.findings import WORK, Entry, couple, entries
 from dlbench.analysis.judge import Verdict
-from dlbench.analysis.power import MUST_SEE, Blind
+from dlbench.analysis.power import MUST_SEE_BY_DEFAULT, Blind
 from dlbench.analysis.table import Results
 from dlbench.analysis.verdict import CaseVerdict, Comparison, Pair, Sight, comparison
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Status
 from dlbench.core.summary import Row, ending
-from dlbench.core.thresholds import Settings, Thresholds
+from dlbench.core.thresholds import MUST_SEE, Settings, Thresholds
 
 ACROSS_RUNS = Thresholds(time=0.1)
 WITHIN_A_RUN = Thresholds(time=0.03)
@@ -50,7 +50,7 @@ def compare(
     columns = [name for name in columns if name not in free]
     protocols = _protocol(base), _protocol(new)
     unlike = _differences(*protocols, [name for name in protocols[0] if name in protocols[1]])
-    sight = Sight.of(given, None if across_machines else MUST_SEE, insist)
+    sight = Sight.of(given, None if across_machines else MUST_SEE_BY_DEFAULT, insist)
     pairs: list[Pair] = []
     settled: list[CaseVerdict] = []
     apart_in_kind: list[Blind] = []
@@ -103,11 +103,11 @@ def _thresholds(base: Results, entry: Entry, thresholds: Thresholds, given: Sett
     suites = base.thresholds.get(str(entry.row["case.run"]), {})
     said = thresholds.of_workload(str(entry.row["case.workload"]), suites.get(str(entry.row["case.suite"]), {}))
     found = (replace(said, must_see=None) if sight_given else said).with_metrics(given)
-    if "must_see" in given:
+    if MUST_SEE in given:
         try:
             found.require_sight()
         except ValueError as error:
-            raise UsageError(f"--must-see {given['must_see']}: of {entry.row['case.id']} {error}") from error
+            raise UsageError(f"--must-see {given[MUST_SEE]}: of {entry.row['case.id']} {error}") from error
     return found
 
 

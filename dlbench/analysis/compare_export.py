@@ -8,14 +8,14 @@ from xml.etree import ElementTree
 import pandas as pd
 
 from dlbench import __version__
-from dlbench.analysis.compare_terminal import change_text, summary
+from dlbench.analysis.compare_terminal import summary
 from dlbench.analysis.judge import PAIRED, Change, Verdict
 from dlbench.analysis.table import as_frame, records
 from dlbench.analysis.verdict import CaseVerdict, Comparison
 from dlbench.core.errors import ExitCode
 from dlbench.core.schema import Column, Unit
 from dlbench.core.summary import Row
-from dlbench.core.units import one_line
+from dlbench.core.units import one_line, relative_change
 
 _CHANGE = (
     ("verdict", Unit.TEXT, "what this test alone says"),
@@ -184,5 +184,5 @@ def _ending(verdict: Verdict, report_only: bool) -> str | None:
 
 
 def _message(case: CaseVerdict) -> str:
-    change = f" by {change_text(case.shown.change)}" if case.shown and case.verdict is Verdict.SLOWER and "time" in case.regressed else ""
+    change = f" by {relative_change(case.shown.change)}" if case.shown and "time" in case.regressed else ""
     return one_line(f"{case.verdict}{change}{': ' if case.note else ''}{case.note}")

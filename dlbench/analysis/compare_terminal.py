@@ -52,20 +52,15 @@ def count(cases: Iterable[CaseVerdict]) -> str:
     return ", ".join(f"{found[verdict]:,} {verdict}" for verdict in _SUMMARY if found[verdict]) or "no cases"
 
 
-def change_text(change: float) -> str:
-    """Return a fraction as ``+12.3 %``, and from ten times on as ``12.3 ×``."""
-    return f"{units.three_digits(1 + change)} ×" if change >= 9 else f"{change * 100:+.1f} %"
-
-
 def cells(case: CaseVerdict) -> tuple[str, ...]:
     """Return a line of the table, a text for each of the headings."""
     change, interval, p = "", "", ""
     if shown := case.shown:
-        change = change_text(shown.change)
+        change = units.relative_change(shown.change)
         p = f"{shown.p_holm:.4f}" if shown.p_holm >= 1e-4 else "<0.0001"
         interval = "too few rounds"
         if shown.ci_low is not None and shown.ci_high is not None:
-            interval = f"{change_text(shown.ci_low)} … {change_text(shown.ci_high)}"
+            interval = f"{units.relative_change(shown.ci_low)} … {units.relative_change(shown.ci_high)}"
     tested = (None, None) if shown is None or case.statistic == "median" else (shown.base_s, shown.new_s)
     times = [_time(side, seconds) for side, seconds in zip((case.base, case.new), tested, strict=True)]
     return (units.one_line(case.case), *times, change, interval, p, case.verdict.value, units.one_line(case.note))

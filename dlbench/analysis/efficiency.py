@@ -6,8 +6,9 @@ from typing import Any
 
 from dlbench.analysis.findings import Entry, entries, identifying, label, speed_ratio
 from dlbench.analysis.table import Results
+from dlbench.core.rank_test import shift_interval
 from dlbench.core.schema import Column, Unit
-from dlbench.core.stats import shift_interval, theil_sen
+from dlbench.core.stats import theil_sen
 from dlbench.core.summary import Row, ending
 
 COLLECTIVE = "collective"

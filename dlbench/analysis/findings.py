@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from dlbench.analysis.table import Results, as_frame
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import Value
+from dlbench.core.rank_test import shift_interval
 from dlbench.core.schema import Column, Unit
-from dlbench.core.stats import shift_interval
 from dlbench.core.summary import Rounds, Row, ending
 
 if TYPE_CHECKING:

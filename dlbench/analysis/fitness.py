@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 
 from dlbench.analysis.compare import ACROSS_RUNS, WITHIN_A_RUN, compare
 from dlbench.analysis.findings import entries
-from dlbench.analysis.judge import LEVEL, Verdict, detectable, rank_tests, statistic_name
+from dlbench.analysis.judge import LEVEL, Verdict, rank_tests, statistic_name
+from dlbench.analysis.power import detectable
 from dlbench.analysis.sentences import short
 from dlbench.analysis.table import Results
 from dlbench.analysis.verdict import CaseVerdict
 from dlbench.core.conditions import BUSY, RoundState, Throttling
 from dlbench.core.fitness import Finding, Fitness
 from dlbench.core.model import Measurement
-from dlbench.core.stats import PAIRED_SHARES
+from dlbench.core.rank_test import PAIRED_SHARES
 from dlbench.core.units import percent
 
 _ROUNDS = (7, 10)

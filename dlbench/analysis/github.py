@@ -6,10 +6,10 @@ runner's source (github.com/actions/runner: ActionCommand, CreateStepSummaryComm
 
 from collections.abc import Iterable, Sequence
 
-from dlbench.analysis.compare_terminal import HEADINGS, cells, change_text, count
+from dlbench.analysis.compare_terminal import HEADINGS, cells, count
 from dlbench.analysis.judge import Verdict
 from dlbench.analysis.verdict import CaseVerdict, Comparison, attention
-from dlbench.core.units import one_line
+from dlbench.core.units import one_line, relative_change
 
 SUMMARY_LIMIT = 1 << 20
 """Bytes of all summaries of a step; the runner drops a larger one as a whole."""
@@ -61,8 +61,8 @@ def _sentence(case: CaseVerdict) -> str:
     if shown := case.shown:
         interval = ""
         if shown.ci_low is not None and shown.ci_high is not None:
-            interval = f", 95 % interval {change_text(shown.ci_low)} … {change_text(shown.ci_high)}"
-        parts.insert(0, f"time {change_text(shown.change)}{interval}")
+            interval = f", 95 % interval {relative_change(shown.ci_low)} … {relative_change(shown.ci_high)}"
+        parts.insert(0, f"time {relative_change(shown.change)}{interval}")
     return one_line(f"{case.verdict}: {'; '.join(filter(None, parts))}")
 
 

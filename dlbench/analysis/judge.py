@@ -13,27 +13,24 @@ from types import MappingProxyType
 
 from dlbench.analysis.calibration import Drift
 from dlbench.analysis.findings import Entry
-from dlbench.core.stats import (
+from dlbench.core.rank_test import (
     P10_WEIGHT,
     PAIRED_SHARES,
     PAIRS_WEIGHT,
-    Interval,
-    holm,
-    quantile,
     rank_test_p,
     shift_intervals,
     signed_rank_p,
     signed_shift_intervals,
     smallest_p,
     smallest_signed_p,
-    student_p,
 )
+from dlbench.core.stats import Interval, holm, quantile, student_p
 from dlbench.core.summary import Rounds
 
 LEVEL = 0.05
 """Chance that a comparison of equal programs calls any case slower or faster, whatever their number."""
 _INTERVAL = 0.95
-_EQUIVALENCE = 1 - 2 * LEVEL
+EQUIVALENCE = 1 - 2 * LEVEL
 """Two one-sided tests at that level are an interval of this confidence (Schuirmann 1987)."""
 _EITHER_EQUIVALENCE = 1 - LEVEL
 """The same where either of two intervals may show it, at half the level each."""
@@ -93,7 +90,7 @@ class RankTest:
         shift, (interval,) = _intervals(self.base, self.new, (confidence,), self.paired)
         if interval and self.drift:
             interval = _widened(interval, shift, self.drift)
-        return _half_width(interval) if interval else None
+        return interval.half_width if interval else None
 
 
 def _intervals(
@@ -150,9 +147,9 @@ def rank_tests(base: Rounds, new: Rounds, drifts: Mapping[str, Drift] = MappingP
     if blocks >= _P10_BLOCKS:
         sides["p10"] = (_p10s(base, blocks), _p10s(new, blocks))
     if not paired:
-        return {name: _rank_test(one, other, _EQUIVALENCE, drifts.get(name)) for name, (one, other) in sides.items()}
+        return {name: _rank_test(one, other, EQUIVALENCE, drifts.get(name)) for name, (one, other) in sides.items()}
     *others, steadiest = sides
-    tests = {name: _rank_test(*sides[name], _EQUIVALENCE) for name in others}
+    tests = {name: _rank_test(*sides[name], EQUIVALENCE) for name in others}
     tests[steadiest] = _rank_test(*sides[steadiest], _EITHER_EQUIVALENCE, weight=P10_WEIGHT if others else PAIRED_SHARES - PAIRS_WEIGHT)
     if places := _pairs(base.numbers, new.numbers):
         one, other = sides[steadiest]
@@ -197,7 +194,7 @@ def _drift_p(shift: float, interval: Interval | None, freedom: int, drift: Drift
     the degrees of freedom of Satterthwaite (An Approximate Distribution of Estimates of Variance Components, Biometrics Bulletin 2, 1946).
     """
     of_drift = drift.sd**2
-    of_rounds = (_half_width(interval) / _NORMAL.inv_cdf((1 + interval.confidence) / 2)) ** 2 if interval else 0.0
+    of_rounds = (interval.half_width / _NORMAL.inv_cdf((1 + interval.confidence) / 2)) ** 2 if interval else 0.0
     variance = of_drift + of_rounds
     if not variance:
         return 0.0 if shift else 1.0
@@ -228,10 +225,10 @@ def judge(test: RankTest, p_holm: float, threshold: float) -> Change:
     else:
         verdict = Verdict.INCONCLUSIVE
     low, high, confidence = (
-        (_fraction(test.interval.low), _fraction(test.interval.high), test.interval.confidence) if test.interval else (None, None, None)
+        (fraction(test.interval.low), fraction(test.interval.high), test.interval.confidence) if test.interval else (None, None, None)
     )
     base_s, new_s = (math.exp(statistics.median(side)) for side in (test.base, test.new))
-    return Change(verdict, _fraction(test.shift), low, high, confidence, test.p, p_holm, base_s, new_s)
+    return Change(verdict, fraction(test.shift), low, high, confidence, test.p, p_holm, base_s, new_s)
 
 
 def together(changes: Mapping[str, Change]) -> Verdict:
@@ -244,8 +241,8 @@ def together(changes: Mapping[str, Change]) -> Verdict:
         return Verdict.INCONCLUSIVE
     if called := verdicts & {Verdict.SLOWER, Verdict.FASTER}:
         return called.pop()
-    same = {_statistic(name, changes) for name, each in changes.items() if each.verdict is Verdict.SAME}
-    return Verdict.SAME if same == {_statistic(name, changes) for name in changes} else Verdict.INCONCLUSIVE
+    same = {statistic_of(name, changes) for name, each in changes.items() if each.verdict is Verdict.SAME}
+    return Verdict.SAME if same == {statistic_of(name, changes) for name in changes} else Verdict.INCONCLUSIVE
 
 
 def statistic_name(name: str) -> str:
@@ -253,7 +250,7 @@ def statistic_name(name: str) -> str:
     return "pairs of rounds" if name == PAIRED else name
 
 
-def _statistic(name: str, tests: Mapping[str, object]) -> str:
+def statistic_of(name: str, tests: Mapping[str, object]) -> str:
     """Return what a test looks at: the pairs are those of the p10, where there is one."""
     return name if name != PAIRED else "p10" if "p10" in tests else "median"
 
@@ -261,72 +258,6 @@ def _statistic(name: str, tests: Mapping[str, object]) -> str:
 def corrected(tests: Sequence[RankTest]) -> list[float]:
     """Return the p of all tests of a comparison, by Holm's correction for being many."""
     return holm([test.p for test in tests], [test.weight for test in tests])
-
-
-def detectable(tests: Mapping[str, RankTest], family: float, threshold: float) -> float | None:
-    """Return the smallest change that could have been called, as a fraction; None where no change could, however large.
-
-    It is half the width of the interval at the level that the first step of Holm's correction leaves each test of a family with that
-    weight in all, and never below the threshold.
-    """
-    reaches = [reach for test in tests.values() if (reach := test.reach(1 - LEVEL * test.weight / family)) is not None]
-    return max(threshold, _fraction(min(reaches))) if reaches else None
-
-
-def rounds_needed(tests: Mapping[str, RankTest], enough: int, threshold: float) -> int | None:
-    """Return the rounds a side that would probably decide it; None where more rounds would not.
-
-    An interval narrows with the square root of the rounds: k' = k (w / v)², w being half the width of the 90 % interval that the rounds
-    give and v what it has to be: log(1 + threshold), less the drift between occasions, as squares. ``enough`` are the rounds that let so
-    many tests fail at all. More rounds do nothing where as many are there already, as the change lies at the threshold then, and where
-    the drift alone is beyond the threshold.
-    """
-    rounds = _rounds(tests)
-    factors: dict[str, float] = {}
-    for name, test in tests.items():
-        if test.equivalence:
-            factor = _rounds_factor(_half_width(test.equivalence), math.log1p(threshold), test.drift, test.equivalence.confidence)
-            if factor is None:
-                return None
-            statistic = _statistic(name, tests)
-            factors[statistic] = min(factor, factors.get(statistic, math.inf))
-    needed = max(enough, math.ceil(rounds * max(factors.values(), default=0.0)))
-    return needed if needed > rounds else None
-
-
-def rounds_to_see(tests: Mapping[str, RankTest], enough: int, family: float, change: float) -> int | None:
-    """Return the rounds a side in which a change of that size could probably be called; None where occasions alone differ by as much.
-
-    As in `rounds_needed`, with the interval of `detectable`.
-    """
-    factors = []
-    for test in tests.values():
-        confidence = 1 - LEVEL * test.weight / family
-        if (reach := test.reach(confidence)) is not None:
-            factors.append(_rounds_factor(reach, math.log1p(change), test.drift, confidence))
-    known = [factor for factor in factors if factor is not None]
-    if factors and not known:
-        return None
-    return max(enough, math.ceil(_rounds(tests) * min(known, default=0.0)))
-
-
-def _rounds(tests: Mapping[str, RankTest]) -> int:
-    return min(min(len(test.base), len(test.new)) for test in tests.values())
-
-
-def _rounds_factor(reach: float, margin: float, drift: Drift | None, confidence: float) -> float | None:
-    """Return how many times the rounds it takes until an interval reaches no further than the margin; None where the drift alone does."""
-    of_drift = drift.half_width(confidence) if drift else 0.0
-    return None if of_drift >= margin else (reach**2 - of_drift**2) / (margin**2 - of_drift**2)
-
-
-def drifts_too_far(tests: Mapping[str, RankTest], threshold: float) -> bool:
-    """Whether two occasions alone may differ by more than the threshold, so that no number of rounds could show that nothing changed."""
-    return any(test.drift and test.drift.half_width(_EQUIVALENCE) >= math.log1p(threshold) for test in tests.values())
-
-
-def _half_width(interval: Interval) -> float:
-    return (interval.high - interval.low) / 2
 
 
 def memory_change(base: Entry, new: Entry, threshold: float) -> MemoryChange | None:
@@ -349,6 +280,7 @@ def memory_change(base: Entry, new: Entry, threshold: float) -> MemoryChange | N
     return MemoryChange(statistics.median(before), statistics.median(after), grew, p)
 
 
-def _fraction(shift: float) -> float:
+def fraction(shift: float) -> float:
+    """Return a shift of logarithms as a fraction: 0.1 of 0.0953."""
     # Beyond 700 a float overflows; times so far apart stand in no file that was measured.
     return math.expm1(min(shift, 700.0))

@@ -1,15 +1,18 @@
 """Statistical power of a comparison: the smallest change that it could have called, and the sentence where that is too large."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
+from dlbench.analysis.calibration import Drift
 from dlbench.analysis.findings import Entry
-from dlbench.analysis.judge import LEVEL, RankTest
-from dlbench.core.stats import holm, rounds_for_gate
-from dlbench.core.units import percent, three_digits
+from dlbench.analysis.judge import EQUIVALENCE, LEVEL, RankTest, fraction, statistic_of
+from dlbench.core.rank_test import rounds_for_gate
+from dlbench.core.stats import holm
+from dlbench.core.units import percent, relative_change
 
-MUST_SEE = 0.25
+MUST_SEE_BY_DEFAULT = 0.25
 """A change that every case of a gate has to be able to show unless somebody says otherwise: a quarter more time."""
 MOST_ROUNDS = 1000
 """As many as --rounds takes."""
@@ -58,24 +61,96 @@ def least_rounds(tests: Mapping[str, RankTest], family: float) -> int:
     return min(rounds_for_gate(family / test.weight, LEVEL, least=1, paired=test.paired) for test in tests.values())
 
 
-def blindness(case: str, detectable: float | None, rounds: int | None, must_see: float, sides: Sequence[Entry]) -> Blind:
+def detectable(tests: Mapping[str, RankTest], family: float, threshold: float) -> float | None:
+    """Return the smallest change that could have been called, as a fraction; None where no change could, however large.
+
+    It is half the width of the interval at the level that the first step of Holm's correction leaves each test of a family with that
+    weight in all, and never below the threshold.
+    """
+    reaches = [reach for test in tests.values() if (reach := test.reach(1 - LEVEL * test.weight / family)) is not None]
+    return max(threshold, fraction(min(reaches))) if reaches else None
+
+
+def rounds_needed(tests: Mapping[str, RankTest], enough: int, threshold: float) -> int | None:
+    """Return the rounds a side that would probably decide it; None where more rounds would not.
+
+    An interval narrows with the square root of the rounds: k' = k (w / v)², w being half the width of the 90 % interval that the rounds
+    give and v what it has to be: log(1 + threshold), less the drift between occasions, as squares. ``enough`` are the rounds that let so
+    many tests fail at all. More rounds do nothing where as many are there already, as the change lies at the threshold then, and where
+    the drift alone is beyond the threshold.
+    """
+    rounds = _rounds(tests)
+    factors: dict[str, float] = {}
+    for name, test in tests.items():
+        if test.equivalence:
+            factor = _rounds_factor(test.equivalence.half_width, math.log1p(threshold), test.drift, test.equivalence.confidence)
+            if factor is None:
+                return None
+            statistic = statistic_of(name, tests)
+            factors[statistic] = min(factor, factors.get(statistic, math.inf))
+    needed = max(enough, math.ceil(rounds * max(factors.values(), default=0.0)))
+    return needed if needed > rounds else None
+
+
+def rounds_to_see(tests: Mapping[str, RankTest], enough: int, family: float, change: float) -> int | None:
+    """Return the rounds a side in which a change of that size could probably be called; None where occasions alone differ by as much.
+
+    As in `rounds_needed`, with the interval of `detectable`.
+    """
+    factors = []
+    for test in tests.values():
+        confidence = 1 - LEVEL * test.weight / family
+        if (reach := test.reach(confidence)) is not None:
+            factors.append(_rounds_factor(reach, math.log1p(change), test.drift, confidence))
+    known = [factor for factor in factors if factor is not None]
+    if factors and not known:
+        return None
+    return max(enough, math.ceil(_rounds(tests) * min(known, default=0.0)))
+
+
+def _rounds(tests: Mapping[str, RankTest]) -> int:
+    return min(min(len(test.base), len(test.new)) for test in tests.values())
+
+
+def _rounds_factor(reach: float, margin: float, drift: Drift | None, confidence: float) -> float | None:
+    """Return how many times the rounds it takes until an interval reaches no further than the margin; None where the drift alone does."""
+    of_drift = drift.half_width(confidence) if drift else 0.0
+    return None if of_drift >= margin else (reach**2 - of_drift**2) / (margin**2 - of_drift**2)
+
+
+def drifts_too_far(tests: Mapping[str, RankTest], threshold: float) -> bool:
+    """Whether two occasions alone may differ by more than the threshold, so that no number of rounds could show that nothing changed."""
+    return any(test.drift and test.drift.half_width(EQUIVALENCE) >= math.log1p(threshold) for test in tests.values())
+
+
+def prospects(tests: Mapping[str, RankTest], least: float | None, rounds: int | None, threshold: float) -> str:
+    """Say of an inconclusive case how small a change could have been called, and what would probably decide it.
+
+    ``least`` and ``rounds`` are what `detectable` and `rounds_needed` give.
+    """
+    seen = "no change could have been called" if least is None else f"a change of {relative_change(least, sign='-')} could have been called"
+    if drifts_too_far(tests, threshold):
+        return f"{seen}; occasions alone may differ by more than the threshold: measure both sides in turn, with dlbench ab"
+    if rounds is None:
+        return f"{seen}; it lies at the threshold"
+    if rounds > MOST_ROUNDS:
+        return f"{seen}; not even {MOST_ROUNDS:,} rounds a side would decide it"
+    return f"{seen}; {rounds:,} rounds a side would probably decide it"
+
+
+def blindness(case: str, least: float | None, rounds: int | None, must_see: float, sides: Sequence[Entry]) -> Blind:
     """Say why a change of ``must_see`` could not have been called in a case that was tested, and what to do about it.
 
-    ``detectable`` is what could have been; ``rounds`` a side would do, and None where occasions alone differ by as much.
+    ``least`` is what could have been; ``rounds`` a side would do, and None where occasions alone differ by as much.
     """
-    why = "too few rounds for any" if detectable is None else f"a change of {size(detectable)} could"
+    why = "too few rounds for any" if least is None else f"a change of {relative_change(least, sign='-')} could"
     if rounds is None:
         return Blind(case, must_see, f"{why}; occasions alone differ by as much", "measure both sides in turn, with dlbench ab")
     if disturbed := disturbances(sides):
         return Blind(case, must_see, f"{why}; {disturbed}", "stop what else is at work, as top shows it", rounds)
-    if detectable is not None:
+    if least is not None:
         why += f"; its rounds differ by {percent(max(float(each.row['time.sd_between'] or 0) for each in sides))}"
     return Blind(case, must_see, why, rounds=rounds)
-
-
-def size(change: float) -> str:
-    """Return a change as ``12.3 %``, and from ten times on as ``12.3 ×``."""
-    return f"{three_digits(1 + change)} ×" if change >= 9 else percent(change)
 
 
 def disturbances(sides: Sequence[Entry]) -> str:

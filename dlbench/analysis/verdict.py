@@ -14,17 +14,26 @@ from dlbench.analysis.judge import (
     RankTest,
     Verdict,
     corrected,
-    detectable,
-    drifts_too_far,
     judge,
     memory_change,
     rank_tests,
-    rounds_needed,
-    rounds_to_see,
     statistic_name,
     together,
 )
-from dlbench.analysis.power import MOST_ROUNDS, SIDES, Blind, Unseen, blindness, disturbances, least_rounds, powerless, size, unseen
+from dlbench.analysis.power import (
+    SIDES,
+    Blind,
+    Unseen,
+    blindness,
+    detectable,
+    disturbances,
+    least_rounds,
+    powerless,
+    prospects,
+    rounds_needed,
+    rounds_to_see,
+    unseen,
+)
 from dlbench.core import thresholds
 from dlbench.core.conditions import OVERRUN
 from dlbench.core.stats import holm
@@ -236,8 +245,8 @@ def _case_verdict(
     least = rounds = blind = to_see = None
     if changes:
         least = detectable(tests, family, threshold)
-        if must_see and (least is None or least > must_see):
-            to_see = rounds_to_see(tests, least_rounds(tests, family), family, must_see)
+        hidden = must_see if must_see and (least is None or least > must_see) else None
+        to_see = rounds_to_see(tests, least_rounds(tests, family), family, hidden) if hidden else None
         verdict, notes = together(changes), [_opposite(changes), _stands_on(changes), _spoiled(sides) if clean else ""]
         if barred := _barred(pair, clean):
             notes = [f"{barred}; the times alone would say {verdict}: {_remedy(pair)}"]
@@ -246,9 +255,8 @@ def _case_verdict(
             blind = Blind(pair.case, must_see, why, _remedy(pair)) if must_see else None
         elif verdict is Verdict.INCONCLUSIVE:
             rounds = rounds_needed(tests, least_rounds(tests, family), threshold)
-            notes.append(_would_do(least, rounds, drifts_too_far(tests, threshold)))
-            if must_see and (least is None or least > must_see):
-                blind = blindness(pair.case, least, to_see, must_see, sides)
+            notes.append(prospects(tests, least, rounds, threshold))
+            blind = blindness(pair.case, least, to_see, hidden, sides) if hidden else None
         if verdict is not Verdict.SAME:
             notes.append(disturbances(sides))
     elif must_see and all(each.rounds.median_s for each in sides):
@@ -336,14 +344,3 @@ def _opposite(changes: Mapping[str, Change]) -> str:
     if len(set(called.values())) < 2:
         return ""
     return ", ".join(f"{verdict} by its {statistic_name(name)}" for name, verdict in called.items())
-
-
-def _would_do(least: float | None, rounds: int | None, too_far: bool) -> str:
-    seen = "no change could have been called" if least is None else f"a change of {size(least)} could have been called"
-    if too_far:
-        return f"{seen}; occasions alone may differ by more than the threshold: measure both sides in turn, with dlbench ab"
-    if rounds is None:
-        return f"{seen}; it lies at the threshold"
-    if rounds > MOST_ROUNDS:
-        return f"{seen}; not even {MOST_ROUNDS:,} rounds a side would decide it"
-    return f"{seen}; {rounds:,} rounds a side would probably decide it"

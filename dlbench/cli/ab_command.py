@@ -28,7 +28,7 @@ from dlbench.cli.verdicts import (
 )
 from dlbench.core.errors import DeviceFault, ExitCode
 from dlbench.core.model import CONFIRMING
-from dlbench.core.stats import PAIRED_SHARES, rounds_for_gate
+from dlbench.core.rank_test import PAIRED_SHARES, rounds_for_gate
 from dlbench.harness.host import Host, greet
 from dlbench.harness.hosts import Isolation, default_isolation, greeting_mode, layout_seed
 from dlbench.harness.interruption import Interruption

@@ -17,7 +17,7 @@ from dlbench.cli.show_command import FORMATS, write_results
 from dlbench.cli.verdicts import must_see_option, parse_thresholds, require_sight
 from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.model import Status
-from dlbench.core.stats import TESTS_A_CASE, rounds_for_gate
+from dlbench.core.rank_test import TESTS_A_CASE, rounds_for_gate
 from dlbench.core.store import load
 from dlbench.core.thresholds import Settings
 from dlbench.harness.host import Host, greet

@@ -91,6 +91,11 @@ def percent(value: float) -> str:
     return f"{value * 100:.1f} %"
 
 
+def relative_change(value: float, sign: str = "+") -> str:
+    """``+12.3 %`` of a fraction, and from ten times on ``12.3 ×``; with ``sign`` ``-`` only what is less than nothing has one."""
+    return f"{three_digits(1 + value)} ×" if value >= 9 else f"{value * 100:{sign}.1f} %"
+
+
 def clock_time(value: float) -> str:
     """``1:05`` for 65 seconds, ``1:02:05`` from an hour on."""
     whole = max(0, round(value))

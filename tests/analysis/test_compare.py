@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlbench.analysis.compare import compare, compare_by
-from dlbench.analysis.judge import Verdict, detectable, judge, rank_tests, rounds_needed, together
+from dlbench.analysis.judge import Verdict, judge, rank_tests, together
+from dlbench.analysis.power import detectable, rounds_needed
 from dlbench.analysis.table import Results, by_case
 from dlbench.analysis.verdict import CaseVerdict, Comparison
 from dlbench.core.model import Measurement, Memory

@@ -646,7 +646,7 @@ def test_the_page_has_the_verdicts_of_the_program() -> None:
 
 
 def test_the_page_has_the_rounds_that_carry_a_gate() -> None:
-    from dlbench.core.stats import rounds_for_gate, smallest_p
+    from dlbench.core.rank_test import rounds_for_gate, smallest_p
 
     for rounds, p, cases in (
         (int(row[0]), float(row[1]), int(row[2])) for row in rows_below("| rounds | smallest p | cases whose correction it survives |")

@@ -9,7 +9,7 @@ import pytest
 from front_door import dlbench
 
 from dlbench.core.model import Case
-from dlbench.core.stats import TESTS_A_CASE, rounds_for_gate
+from dlbench.core.rank_test import TESTS_A_CASE, rounds_for_gate
 from dlbench.core.store import SCHEMA
 from dlbench.harness import planning, registry
 from dlbench.harness.suite import load

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlbench.core import stats
-from dlbench.core.stats import holm, rank_test_p, rounds_for_gate, shift_interval, smallest_p
+from dlbench.core import rank_test
+from dlbench.core.rank_test import rank_test_p, rounds_for_gate, shift_interval, smallest_p
+from dlbench.core.stats import holm
 
 
 def p_by_permutation(base: Sequence[float], other: Sequence[float]) -> float:
@@ -93,13 +94,13 @@ def test_the_smallest_p_is_that_of_samples_wholly_apart() -> None:
 
 def test_the_approximation_for_many_rounds_is_close_and_not_bold(monkeypatch: pytest.MonkeyPatch) -> None:
     def p_of_each_u() -> list[float]:
-        stats._two_sided_p.cache_clear()
+        rank_test._two_sided_p.cache_clear()
         return [rank_test_p(range(60), [60 - above + each for each in range(60)]) for above in range(61)]
 
     exact = p_of_each_u()
-    monkeypatch.setattr(stats, "MOST_COUNTED", 0)
+    monkeypatch.setattr(rank_test, "MOST_COUNTED", 0)
     close = p_of_each_u()
-    stats._two_sided_p.cache_clear()
+    rank_test._two_sided_p.cache_clear()
     assert exact != close
     for one, other in zip(exact, close, strict=True):
         assert other >= 0.99 * one

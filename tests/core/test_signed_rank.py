@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlbench.core.stats import holm, rounds_for_gate, signed_rank_p, signed_shift_intervals, smallest_signed_p
+from dlbench.core.rank_test import rounds_for_gate, signed_rank_p, signed_shift_intervals, smallest_signed_p
+from dlbench.core.stats import holm
 
 
 def p_by_signs(differences):

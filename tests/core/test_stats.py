@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from dlbench.core.rank_test import shift_interval, shift_intervals
 from dlbench.core.stats import (
     Interval,
     median_interval,
@@ -18,8 +19,6 @@ from dlbench.core.stats import (
     proportion_interval,
     quantile,
     relative_half_width,
-    shift_interval,
-    shift_intervals,
     student_p,
     student_quantile,
     theil_sen,

@@ -1,0 +1,181 @@
+"""Exact rank tests and the intervals that invert them: Mann-Whitney for two samples, Wilcoxon's signed ranks for pairs."""
+
+import math
+import statistics
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from functools import cache
+from itertools import accumulate
+
+from dlbench.core.stats import Interval
+
+MOST_COUNTED = 100**3
+"""The rank test counts all orderings up to 100 rounds a side, or fewer against more: the work grows with the product of both sides and,
+once more, of the smaller."""
+
+
+def _rank_sum_counts(m: int, n: int) -> list[int]:
+    """How many of the orderings of m + n distinct values give each Mann-Whitney U = 0 … m n / 2; the upper half mirrors it.
+
+    They are the coefficients of the Gaussian binomial, the product of (1 - q^(n + i)) / (1 - q^i) over i = 1 … m
+    (Mann and Whitney 1947; Andrews, The Theory of Partitions, section 3.2).
+    """
+    size = m * n // 2 + 1
+    counts = [1] + [0] * (size - 1)
+    for i in range(1, m + 1):
+        for u in range(size - 1, n + i - 1, -1):
+            counts[u] -= counts[u - n - i]
+        for u in range(i, size):
+            counts[u] += counts[u - i]
+    return counts
+
+
+def smallest_p(m: int, n: int) -> float:
+    """Return the least p that `rank_test_p` can give for m and n values, 2 / C(m + n, m): all of one sample lie below all of the other."""
+    return min(1.0, 2 / math.comb(m + n, m))
+
+
+@cache
+def _two_sided_p(m: int, n: int) -> tuple[float, ...]:
+    """The two-sided p of each U = 0 … m n / 2, twice the lower tail.
+
+    Exact up to `MOST_COUNTED`. Beyond, the normal distribution of the same mean and variance, with continuity correction (Mann and
+    Whitney 1947); ties need no correction, as `rank_test_p` breaks them. Its tails are heavier, so p is too large if anything.
+    """
+    if m * n * min(m, n) <= MOST_COUNTED:
+        total = math.comb(m + n, m)
+        return tuple(min(1.0, 2 * tail / total) for tail in accumulate(_rank_sum_counts(min(m, n), max(m, n))))
+    middle, sd, least = m * n / 2, math.sqrt(m * n * (m + n + 1) / 12), smallest_p(m, n)
+    # erfc and not the distribution function of `statistics`, which has no digits left where p is small.
+    normal = (math.erfc((middle - u - 0.5) / sd / math.sqrt(2)) for u in range(m * n // 2 + 1))
+    return tuple(max(least, min(1.0, p)) for p in normal)
+
+
+def rank_test_p(base: Sequence[float], other: Sequence[float]) -> float:
+    """Two-sided p of the Mann-Whitney test: how often samples of one distribution would lie at least so far apart.
+
+    Ties between the samples are broken towards no difference: the result is the largest p of all ways to break them, so it is
+    never too small, and equal samples have p = 1. Without such ties it is the p of all ways to deal the ranks (Mann and Whitney 1947),
+    exact up to `MOST_COUNTED` and closely from there on.
+    Raises StatisticsError where a sample is empty.
+    """
+    if not base or not other:
+        raise statistics.StatisticsError("a rank test needs values on both sides")
+    ordered, pairs = sorted(base), len(base) * len(other)
+    below = sum(bisect_left(ordered, value) for value in other)
+    above = pairs - sum(bisect_right(ordered, value) for value in other)
+    # U and m n - U of the ways to break ties run from these counts up; the way nearest to the middle is the least extreme.
+    return _two_sided_p(len(base), len(other))[min(pairs - below, pairs - above, pairs // 2)]
+
+
+@cache
+def _left_over(confidence: float) -> float:
+    """Return the level of a test whose inversion has that confidence: an interval leaves out the shifts that the test rejects.
+
+    As a decimal, because 1 - 0.9 in floats is less than 0.1: then this is, as each p is, the float nearest to the exact fraction, and
+    equal fractions are equal.
+    """
+    return float(1 - Decimal(str(confidence)))
+
+
+def _inverted(p_values: Sequence[float], shifts: Sequence[float], confidences: Iterable[float]) -> list[Interval | None]:
+    """Return for each confidence the interval from the k-th smallest to the k-th largest shift, with its exact coverage.
+
+    ``p_values`` are those of the statistics 0, 1, …; the shifts are in order. None where even the extremes cover less.
+    """
+    ranks = [min(bisect_right(p_values, _left_over(confidence)), len(p_values) - 1) for confidence in confidences]
+    return [Interval(shifts[k - 1], shifts[-k], 1 - p_values[k - 1]) if k else None for k in ranks]
+
+
+def shift_interval(base: Sequence[float], other: Sequence[float], confidence: float = 0.95) -> tuple[float, Interval | None]:
+    """Hodges-Lehmann estimate of ``other - base`` and its exact interval, from inverting the Mann-Whitney test.
+
+    Source: Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, section 4.3. The interval is None where
+    the samples are too small for that confidence: for 95 % four and four are enough, three and four are not.
+    Raises StatisticsError where a sample is empty.
+    """
+    estimate, intervals = shift_intervals(base, other, (confidence,))
+    return estimate, intervals[0]
+
+
+def shift_intervals(base: Sequence[float], other: Sequence[float], confidences: Iterable[float]) -> tuple[float, list[Interval | None]]:
+    """Return the estimate of `shift_interval` and an interval for each confidence."""
+    differences = sorted([b - a for a in base for b in other])
+    return statistics.median(differences), _inverted(_two_sided_p(len(base), len(other)), differences, confidences)
+
+
+@cache
+def _signed_rank_p(k: int) -> tuple[float, ...]:
+    """The two-sided p of each sum of positive ranks 0 … k (k + 1) / 4, twice the lower tail: of k pairs, each sign as likely as the other.
+
+    The ways to reach a sum are the coefficients of the product of (1 + q^i) over i = 1 … k (Wilcoxon, Individual Comparisons by Ranking
+    Methods, Biometrics Bulletin 1, 1945). Exact up to 100 pairs; beyond, the normal distribution with continuity correction.
+    """
+    half = k * (k + 1) // 4
+    if k <= 100:
+        counts = [1] + [0] * half
+        for i in range(1, k + 1):
+            for total in range(half, i - 1, -1):
+                counts[total] += counts[total - i]
+        return tuple(min(1.0, tail / 2 ** (k - 1)) for tail in accumulate(counts))
+    middle, sd = k * (k + 1) / 4, math.sqrt(k * (k + 1) * (2 * k + 1) / 24)
+    normal = (math.erfc((middle - total - 0.5) / sd / math.sqrt(2)) for total in range(half + 1))
+    return tuple(max(smallest_signed_p(k), min(1.0, p)) for p in normal)
+
+
+def smallest_signed_p(k: int) -> float:
+    """Return the least p that `signed_rank_p` can give for k pairs, 2 / 2^k: all differences have one sign."""
+    return min(1.0, 2.0 ** (1 - k))
+
+
+def signed_rank_p(differences: Sequence[float]) -> float:
+    """Two-sided p of the signed-rank test: how often differences that are as likely to be negative would lie at least so far to one side.
+
+    Zeros, and equal sizes of opposite sign, are ranked towards no difference: the result is the largest p of all ways to rank them.
+    Exact up to 100 pairs and closely from there on (Wilcoxon 1945). Raises StatisticsError for no differences.
+    """
+    if not differences:
+        raise statistics.StatisticsError("a signed-rank test needs a difference")
+    sizes = sorted(map(abs, differences))
+    lowest = highest = 0
+    for size in dict.fromkeys(sizes):
+        first, last = bisect_left(sizes, size), bisect_right(sizes, size)
+        positive = sum(each == size for each in differences) if size else 0
+        # Ranks first + 1 … last are theirs: the positive ones have the lowest of them, or the highest.
+        lowest += positive * first + positive * (positive + 1) // 2
+        count = positive if size else last  # zeros may have either sign
+        highest += count * last - count * (count - 1) // 2
+    # Every sum from the lowest to the highest is one of the ways; the nearest to the middle is the least extreme.
+    whole = len(sizes) * (len(sizes) + 1) // 2
+    return _signed_rank_p(len(sizes))[min(highest, whole - lowest, whole // 2)]
+
+
+def signed_shift_intervals(differences: Sequence[float], confidences: Iterable[float]) -> tuple[float, list[Interval | None]]:
+    """Hodges-Lehmann estimate of the centre of paired differences, the median of their Walsh averages, and an interval for each confidence.
+
+    The intervals invert the signed-rank test (Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, section 3.3); None where the
+    pairs are too few: for 95 % six are enough. Raises StatisticsError for no differences.
+    """
+    averages = sorted((one + other) / 2 for at, one in enumerate(differences) for other in differences[at:])
+    return statistics.median(averages), _inverted(_signed_rank_p(len(differences)), averages, confidences)
+
+
+TESTS_A_CASE = 2
+"""Of two files, or of rows of one: the median and the p10 of the rounds, each with the same share of the level."""
+PAIRS_WEIGHT, P10_WEIGHT = 1, 3
+"""Of two sides that were measured in turn: a case's median and its pairs of rounds have one share of the level each, its p10 has three."""
+PAIRED_SHARES = 5
+"""Shares in all; the pairs need as many rounds as if there were so many tests a case."""
+
+
+def rounds_for_gate(tests: float, level: float = 0.01, least: int = 10, paired: bool = False) -> int:
+    """Return the rounds a side that let a gate of so many tests fail.
+
+    The smallest p of an exact test, `smallest_p` or where sides are ``paired`` `smallest_signed_p`, is multiplied by the tests in Holm's
+    correction; the result is the least k, ten or more, that brings this below ``level``.
+    """
+    k = least
+    while tests * (smallest_signed_p(k) if paired else smallest_p(k, k)) >= level:
+        k += 1
+    return k
