@@ -12,7 +12,7 @@ Dtype = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "amp_bf16", "amp_fp16"]
 """A precision: pure, except ``amp_*``, which are autocast (and gradient scaling where training in fp16 needs it)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Precision:
     """What numbers are stored in, computed in and rounded by, and what that needs of a device."""
 
@@ -33,8 +33,8 @@ class Precision:
     """Whether its exponents have a smaller range than those of fp32, so that numbers overflow and gradients underflow."""
     compute_capability: tuple[int, int] = (0, 0)
     """Least one of NVIDIA's devices that have it (CUDA C++ programming guide, table of compute capabilities)."""
-    amd_architecture: str = ""
-    """What the names of those AMD architectures begin with that have it."""
+    amd_family: str = ""
+    """What the names of AMD's architectures that have it begin with."""
     missing_on: Mapping[str, str] = field(default_factory=dict)
     """Kinds of device that never have it, each with the reason."""
 
@@ -44,30 +44,21 @@ class Precision:
         return self.autocast is not None and self.narrow_range
 
 
+_NO_TF32 = {
+    "cpu": "TF32 is a format of GPU matrix units; on a CPU torch would compute in fp32",
+    "xpu": "torch has no TF32 switch for XPU devices",
+    "mps": "Metal has no tf32",
+}
 _TABLE = (
-    Precision(
-        name="fp64", storage="float64", bytes=8, arithmetic="fp64", roundoff=2.0**-53, sum_roundoff=2.0**-53,
-        missing_on={"mps": "Metal has no fp64"},
-    ),
-    Precision(name="fp32", storage="float32", bytes=4, arithmetic="fp32", roundoff=2.0**-24),
-    Precision(
-        name="tf32", storage="float32", bytes=4, arithmetic="tf32", roundoff=2.0**-11,
-        compute_capability=(8, 0),
-        amd_architecture="gfx94",
-        missing_on={
-            "cpu": "TF32 is a format of GPU matrix units; on a CPU torch would compute in fp32",
-            "xpu": "torch has no TF32 switch for XPU devices",
-            "mps": "Metal has no tf32",
-        },
-    ),
-    Precision(name="bf16", storage="bfloat16", bytes=2, arithmetic="bf16", roundoff=2.0**-8, compute_capability=(8, 0)),
-    Precision(name="fp16", storage="float16", bytes=2, arithmetic="fp16", roundoff=2.0**-11, narrow_range=True),
-    Precision(
-        name="amp_bf16", storage="float32", bytes=4, arithmetic="bf16", roundoff=2.0**-8, autocast="bfloat16", compute_capability=(8, 0)
-    ),
-    Precision(
-        name="amp_fp16", storage="float32", bytes=4, arithmetic="fp16", roundoff=2.0**-11, autocast="float16", narrow_range=True
-    ),
+    #          name        storage     bytes  arithmetic  roundoff  and what differs from the defaults above
+    Precision("fp64",     "float64",  8,     "fp64",     2.0**-53, sum_roundoff=2.0**-53, missing_on={"mps": "Metal has no fp64"}),
+    Precision("fp32",     "float32",  4,     "fp32",     2.0**-24),
+    Precision("tf32",     "float32",  4,     "tf32",     2.0**-11, compute_capability=(8, 0), amd_family="gfx94", missing_on=_NO_TF32),
+    Precision("bf16",     "bfloat16", 2,     "bf16",     2.0**-8,  compute_capability=(8, 0)),
+    Precision("fp16",     "float16",  2,     "fp16",     2.0**-11, narrow_range=True),
+    Precision("amp_bf16", "float32",  4,     "bf16",     2.0**-8,  autocast="bfloat16", compute_capability=(8, 0)),
+    Precision("amp_fp16", "float32",  4,     "fp16",     2.0**-11, autocast="float16", narrow_range=True),
 )  # fmt: skip
+
 PRECISIONS: Mapping[str, Precision] = MappingProxyType({each.name: each for each in _TABLE})
 """By name, the widest first."""

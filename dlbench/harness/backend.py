@@ -184,7 +184,7 @@ class Cuda(Backend):
             return None
         if torch.version.hip:
             arch = str(getattr(torch.cuda.get_device_properties(device), "gcnArchName", ""))
-            return None if arch.startswith(precision.amd_architecture) else f"{arch} has no {precision.arithmetic.upper()}"
+            return None if arch.startswith(precision.amd_family) else f"{arch} has no {precision.arithmetic.upper()}"
         least, own = precision.compute_capability, torch.cuda.get_device_capability(device)
         if own >= least:
             return None

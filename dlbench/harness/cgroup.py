@@ -40,11 +40,8 @@ def memory_left(root: Path = Path("/")) -> int | None:
 
 
 def _quota(group: Path) -> float | None:
-    if both := read_text(group / "cpu.max"):
-        quota, _, period = both.partition(" ")
-    else:
-        quota = read_text(group / "cpu.cfs_quota_us") or ""
-        period = read_text(group / "cpu.cfs_period_us") or ""
+    told = read_text(group / "cpu.max") or f"{read_text(group / 'cpu.cfs_quota_us')} {read_text(group / 'cpu.cfs_period_us')}"
+    quota, _, period = told.partition(" ")
     try:
         granted = float(quota) / float(period)
     except (ValueError, ZeroDivisionError):  # "max", or no such file: no limit here
