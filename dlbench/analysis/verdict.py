@@ -245,8 +245,8 @@ def _case_verdict(
     least = rounds = blind = to_see = None
     if changes:
         least = detectable(tests, family, threshold)
-        hidden = must_see if must_see and (least is None or least > must_see) else None
-        to_see = rounds_to_see(tests, least_rounds(tests, family), family, hidden) if hidden else None
+        missed = must_see if must_see and (least is None or least > must_see) else None
+        to_see = rounds_to_see(tests, least_rounds(tests, family), family, missed) if missed else None
         verdict, notes = together(changes), [_opposite(changes), _stands_on(changes), _spoiled(sides) if clean else ""]
         if barred := _barred(pair, clean):
             notes = [f"{barred}; the times alone would say {verdict}: {_remedy(pair)}"]
@@ -256,7 +256,7 @@ def _case_verdict(
         elif verdict is Verdict.INCONCLUSIVE:
             rounds = rounds_needed(tests, least_rounds(tests, family), threshold)
             notes.append(prospects(tests, least, rounds, threshold))
-            blind = blindness(pair.case, least, to_see, hidden, sides) if hidden else None
+            blind = blindness(pair.case, least, to_see, missed, sides) if missed else None
         if verdict is not Verdict.SAME:
             notes.append(disturbances(sides))
     elif must_see and all(each.rounds.median_s for each in sides):

@@ -1,4 +1,4 @@
-"""What a device can do at most by published figures, and how near a case comes to it."""
+"""Peaks of devices by published figures, and how near a case comes to them."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""What Linux tells in /proc of this machine: memory that is left, processes ended for want of it, CPU time. Standard library only."""
+"""Memory that is left to this process, processes that ended for want of it, and CPU time of the machine. Standard library only."""
 
 import os
 import re

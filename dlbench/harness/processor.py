@@ -1,4 +1,4 @@
-"""What the operating system says of this machine's processors and memory: /proc and /sys on Linux, psutil elsewhere.
+"""Processors and memory of this machine, as the operating system tells them: /proc and /sys on Linux, psutil elsewhere.
 
 Each function takes the root of the file system, so that a made-up tree can stand in for a machine, and answers None
 where nothing tells.

@@ -1,4 +1,4 @@
-"""How far rounding may carry a result from the exact one."""
+"""Rounding error that explains a result, by precision and by how it is summed."""
 
 import math
 

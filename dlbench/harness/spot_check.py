@@ -1,4 +1,4 @@
-"""What one call's output tells once all timing is over: does it follow the inputs, and is it near fp64 on the CPU?
+"""Checks of one call's output once all timing is over: does it follow the inputs, and is it near fp64 on the CPU?
 
 Of a case that can't be checked nothing is said but why. docs/measuring.md gives the protocol.
 """

@@ -1,4 +1,4 @@
-"""What a `Dtype` means for tensors. Backend flags, such as those that tell tf32 from fp32, are the harness's."""
+"""Tensors in a precision: dtypes, autocast, operands. Backend flags, such as those that tell tf32 from fp32, are the harness's."""
 
 import math
 from collections.abc import Callable
