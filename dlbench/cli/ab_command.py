@@ -12,20 +12,20 @@ import click
 
 from dlbench.cli import session as sessions
 from dlbench.cli.ab_sides import NAMES, Asked, Prepared, prepared, side_options, without_what_only_the_other_has
-from dlbench.cli.compare_command import side_notes
 from dlbench.cli.measuring import Recording
-from dlbench.cli.options import Planned, measuring_options, plan_suites, planning_options
-from dlbench.cli.run_command import DEFAULT_SUITE
-from dlbench.cli.show_command import write_results
-from dlbench.cli.verdicts import (
-    Wanted,
-    conclude,
+from dlbench.cli.options import (
+    DEFAULT_SUITE,
+    Planned,
+    measuring_options,
     must_see_option,
     parse_thresholds,
+    plan_suites,
+    planning_options,
     require_sight,
     threshold_option,
     verdict_options,
 )
+from dlbench.cli.output import OutputOptions, conclude, write_results
 from dlbench.core.errors import DeviceFault, ExitCode
 from dlbench.core.model import CONFIRMING
 from dlbench.core.stats import PAIRED_SHARES, rounds_for_gate
@@ -96,7 +96,7 @@ def command(
       dlbench ab mine.toml --plugin mine.py --a-ref main --confirm
     """
     refuse_several("dlbench ab", os.environ)
-    wanted = Wanted.of(strict, junit, verdict, github, form)
+    options = OutputOptions.of(strict, junit, verdict, github, form)
     given = parse_thresholds(thresholds, must_see)
     names = names or (DEFAULT_SUITE,)
     suites = load_all(names)
@@ -144,7 +144,7 @@ def command(
             _measure_until_seen(recording, session, budget, given, interruption)
             if confirm and not interruption.requested and not recording.fault:
                 _measure_again(recording, session, rounds, given)
-        return _end(recording.path, recording.fault, interruption, given, wanted)
+        return _end(recording.path, recording.fault, interruption, given, options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +238,7 @@ def _further(
 
 def _judged(path: Path, given: Mapping[str, str]) -> tuple["Comparison", list[str]]:
     """Return the verdicts of the file, and what there is to say beside them."""
+    from dlbench.analysis.compare_provenance import side_notes
     from dlbench.analysis.sides import compare_sides
     from dlbench.analysis.table import collect
 
@@ -245,16 +246,16 @@ def _judged(path: Path, given: Mapping[str, str]) -> tuple["Comparison", list[st
     return compare_sides(results, given), [*results.notes, *side_notes(results)]
 
 
-def _end(path: Path, fault: DeviceFault | None, interruption: Interruption, given: Mapping[str, str], wanted: Wanted) -> ExitCode:
+def _end(path: Path, fault: DeviceFault | None, interruption: Interruption, given: Mapping[str, str], options: OutputOptions) -> ExitCode:
     """Write the verdicts; where not all rounds came to their end, only what was measured, as a test that was cut short is none."""
     from dlbench.analysis.table import collect
 
     if fault or interruption.requested:
-        write_results(collect((path,)), None, wanted.form)
+        write_results(collect((path,)), None, options.form)
         code = ExitCode.DEVICE_FAULT
     else:
         comparison, notes = _judged(path, given)
-        code = conclude([comparison], notes, wanted)
+        code = conclude([comparison], notes, options)
     click.echo(f"saved in {path}", err=True)
     if fault:
         raise fault

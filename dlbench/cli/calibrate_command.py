@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlbench.cli import session as sessions
-from dlbench.cli.compare_command import CALIBRATIONS
 from dlbench.cli.measuring import Recording
-from dlbench.cli.options import Duration, planned, planning_options
-from dlbench.cli.run_command import DEFAULT_SUITE
-from dlbench.cli.show_command import FORMATS
+from dlbench.cli.options import CALIBRATIONS, DEFAULT_SUITE, Duration, planned, planning_options
+from dlbench.cli.output import FORMATS
 from dlbench.core.errors import ExitCode, OutputError, UsageError
 from dlbench.core.model import Status
 from dlbench.core.store import load

@@ -15,7 +15,7 @@ import click
 from dlbench.cli import session as sessions
 from dlbench.cli.measuring import Recording
 from dlbench.cli.options import Planned, planned
-from dlbench.cli.show_command import FORMATS
+from dlbench.cli.output import FORMATS
 from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.fitness import Finding, Fitness
 from dlbench.core.store import load

@@ -1,25 +1,34 @@
-"""The options that several commands share, and what those of planning come to: suites, and their cases."""
+"""The options that several commands share, and what they come to: suites with their cases, and thresholds."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
+from dlbench.cli.output import FORMATS
+from dlbench.core.errors import UsageError
 from dlbench.core.model import Case, Policy, Signature
+from dlbench.core.thresholds import MUST_SEE
+from dlbench.core.thresholds import check as check_thresholds
 from dlbench.core.units import parse_duration
 from dlbench.harness.planning import check, overridden, plan, policy_of, workload_names
 from dlbench.harness.selection import compile_expression
 from dlbench.harness.suite import Suite, load_all
 
 if TYPE_CHECKING:
+    from dlbench.core.thresholds import Thresholds
     from dlbench.harness.devices import Device
 
     _OfSeconds = click.ParamType[float]
 else:
     _OfSeconds = click.ParamType  # can't be subscripted before click 8.4
+
+DEFAULT_SUITE = "quick"
+CALIBRATIONS = Path("results", "calibration")
+"""Where `dlbench calibrate` keeps what it finds, beside the runs that it stands on."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Hello = Callable[[Sequence[str], Sequence[str]], Mapping[str, Any]]
@@ -71,6 +80,70 @@ def measuring_options(rounds: str, budget: str) -> Callable[[Command], Command]:
         click.option("--isolation", type=click.Choice(get_args(Isolation)), help=isolation),
     )
     return lambda command: _decorated(command, decorators)
+
+
+_VERDICTS = (
+    click.option("--strict", is_flag=True, help="Exit with 4 if any case is inconclusive or incomparable."),
+    click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write the verdicts as JUnit XML, too."),
+    click.option("--verdict", type=click.Path(path_type=Path), metavar="FILE", help="Write all of it as one JSON document, too."),
+    click.option("--github", is_flag=True, help="In GitHub Actions, add a summary to the step and annotations to the run."),
+    click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True, help="What to write to stdout."),
+)
+
+
+def threshold_option(default: str) -> Callable[[Command], Command]:
+    """Add --threshold, whose default is the command's; the command gets thresholds."""
+    meaning = "From where on a change matters: 5%, 0.05, memory=10%, throughput=5%. Goes before the suite's; the default is"
+    return click.option("--threshold", "thresholds", multiple=True, metavar="[METRIC=]VALUE", help=f"{meaning} {default}. Repeatable.")
+
+
+def must_see_option(meaning: str) -> Callable[[Command], Command]:
+    """Add --must-see with the command's own help; the command gets must_see."""
+    return click.option("--must-see", metavar="PERCENT", help=meaning)
+
+
+def parse_thresholds(words: Iterable[str], must_see: str | None = None) -> dict[str, str]:
+    """Return the threshold of each metric from ``5%`` and ``memory=0.1``, as written, and what must be seen where that is given.
+
+    A value without a metric is that of time. Raises UsageError for what makes no sense.
+    """
+    given: dict[str, str] = {}
+    for word in words:
+        metric, equals, value = word.rpartition("=")
+        metric = metric.strip() if equals else "time"
+        if metric in given:
+            raise UsageError(f"--threshold {word}: the threshold of {metric} is given twice; give it once")
+        if metric == MUST_SEE:
+            raise UsageError(f"--threshold {word}: what must be seen is no threshold; give --must-see {value}")
+        given[metric] = value
+        _check(f"--threshold {word}", given)
+    if must_see is not None:
+        given[MUST_SEE] = must_see
+        _check(f"--must-see {must_see}", given)
+    return given
+
+
+def _check(option: str, given: Mapping[str, str]) -> None:
+    try:
+        check_thresholds(given)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from error
+
+
+def require_sight(suites: Iterable[Suite], usual: "Thresholds", given: Mapping[str, str]) -> None:
+    """Raise UsageError, before anything is measured, where a workload's change that must be seen is below its threshold."""
+    for suite in suites:
+        for workload in dict.fromkeys(bench.workload for bench in suite.benches):
+            try:
+                usual.of_workload(workload, suite.thresholds).with_metrics(given).require_sight()
+            except ValueError as error:
+                where = f"--must-see {given[MUST_SEE]}" if MUST_SEE in given else f"{suite.origin}, thresholds"
+                raise UsageError(f"{where}: of {workload} {error}") from error
+
+
+def verdict_options(command: Command) -> Command:
+    """Add --strict, --junit, --verdict, --github and --format; the command gets strict, junit, verdict, github and form."""
+    return _decorated(command, _VERDICTS)
 
 
 def _decorated(command: Command, decorators: Sequence[Callable[[Command], Command]]) -> Command:

@@ -10,11 +10,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlbench.cli import session as sessions
-from dlbench.cli.list_command import write_plan
+from dlbench.cli.listing import write_plan
 from dlbench.cli.measuring import Recording
-from dlbench.cli.options import measuring_options, planned, planning_options
-from dlbench.cli.show_command import FORMATS, write_results
-from dlbench.cli.verdicts import must_see_option, parse_thresholds, require_sight
+from dlbench.cli.options import (
+    DEFAULT_SUITE,
+    measuring_options,
+    must_see_option,
+    parse_thresholds,
+    planned,
+    planning_options,
+    require_sight,
+)
+from dlbench.cli.output import FORMATS, write_results
 from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.model import Status
 from dlbench.core.stats import TESTS_A_CASE, rounds_for_gate
@@ -30,8 +37,6 @@ from dlbench.harness.side import Side, Task
 if TYPE_CHECKING:
     from dlbench.analysis.table import Results
     from dlbench.analysis.verdict import Comparison
-
-DEFAULT_SUITE = "quick"
 
 
 @click.command("run")

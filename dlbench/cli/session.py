@@ -10,6 +10,7 @@ from dlbench import __version__
 from dlbench.cli.options import Planned
 from dlbench.core.errors import DeviceAbsent, ResultFileError, UsageError
 from dlbench.core.model import Measurement, Policy, Signature
+from dlbench.core.provenance import differences
 from dlbench.core.store import ResultWriter, RunFile
 from dlbench.core.thresholds import Settings as SightSettings
 from dlbench.harness import devices as machine
@@ -124,9 +125,9 @@ def go_on(run: RunFile, hello: Mapping[str, Any], changes: Mapping[str, Any], th
             threads=threads,
         )
         side = Side.on(devices, tuple(header["plugins"]))
-        if differences := environment.differences(before, now):
+        if different := differences(before, now):
             raise UsageError(
-                f"{run.path} can't be resumed here, its rows would not be of one machine: {'; '.join(differences)}; start a new run instead"
+                f"{run.path} can't be resumed here, its rows would not be of one machine: {'; '.join(different)}; start a new run instead"
             )
         only = compile_expression(header["expression"]) if header["expression"] else None
         check(suites, signatures)
