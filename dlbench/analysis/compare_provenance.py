@@ -1,6 +1,6 @@
 """Provenance of the files of a comparison: their machines, software, versions, thresholds, and the calibration that fits."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +16,18 @@ def compare_machines(results: Results, base: str, others: Sequence[str], across_
 
     Raises UsageError if there is one, unless that was asked for.
     """
-    different: set[str] = set()
-    notes = [f"{name} does not say which machine it is of" for name in (base, *others) if not _key(results, name, "machine_key")]
+    where, different = results.environments, set[str]()
+    notes = [f"{name} does not say which machine it is of" for name in (base, *others) if not where[name].get("machine_key")]
     for name in others:
-        found = differences(results.environments[base], results.environments[name])
-        if _differ(results, base, name, "machine_key"):
+        found = differences(where[base], where[name])
+        if _both_known_and_unlike(where[base], where[name], "machine_key"):
             machine = "; ".join(each for each in found if each.startswith("identity")) or "their machine_key"
             sentence = one_line(f"{base} and {name} are of different machines, which differ in {machine}")
             if not across_machines:
                 raise UsageError(f"{sentence}; compare runs of one machine, or have a report without a gate: --across-machines")
             different.add(name)
             notes.append(f"{sentence}; slower does not fail here")
-        if _differ(results, base, name, "stack_key"):
+        if _both_known_and_unlike(where[base], where[name], "stack_key"):
             software = "; ".join(each for each in found if each.startswith("stack"))
             notes.append(one_line(f"the software differs, {base} against {name}: {software}"))
     return different, notes
@@ -67,7 +67,7 @@ def find_calibration(results: Results, base: str, folder: Path, path: Path | Non
 
     Raises ResultFileError for a damaged file, UsageError for one of another machine.
     """
-    machine = _key(results, base, "machine_key")
+    machine = results.environments[base].get("machine_key")
     usual = folder / f"{machine}.json"
     if path is None and machine and usual.parent == folder and usual.is_file():  # a key out of a file may hold anything
         path = usual
@@ -79,10 +79,5 @@ def find_calibration(results: Results, base: str, folder: Path, path: Path | Non
     return found, path
 
 
-def _key(results: Results, name: str, key: str) -> Any:
-    return results.environments[name].get(key)
-
-
-def _differ(results: Results, base: str, name: str, key: str) -> bool:
-    one, other = _key(results, base, key), _key(results, name, key)
-    return bool(one and other and one != other)
+def _both_known_and_unlike(one: Mapping[str, Any], other: Mapping[str, Any], key: str) -> bool:
+    return bool(one.get(key) and other.get(key) and one[key] != other[key])

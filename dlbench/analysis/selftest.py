@@ -7,13 +7,13 @@ from dataclasses import replace
 from itertools import combinations
 from typing import NamedTuple
 
-from dlbench.analysis.compare import WITHIN_A_RUN
 from dlbench.analysis.judge import LEVEL, RankTest, Verdict, corrected, judge, rank_tests, rounds_to_see, statistic_name, together
 from dlbench.analysis.power import MOST_ROUNDS
 from dlbench.core.fitness import Finding, Fitness
 from dlbench.core.model import Case, Measurement, Status
 from dlbench.core.stats import PAIRED_SHARES, proportion_interval, quantile, rounds_for_gate
 from dlbench.core.summary import Rounds, per_round
+from dlbench.core.thresholds import WITHIN_A_RUN
 from dlbench.core.units import percent, seconds
 
 COMPARISONS = 200

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dlbench.cli.options import CALIBRATIONS, must_see_option, parse_thresholds, threshold_option, verdict_options
+from dlbench.cli.options import CALIBRATIONS, output_options, threshold_options
 from dlbench.cli.output import OutputOptions, conclude
 from dlbench.core.errors import ExitCode, UsageError
+from dlbench.core.thresholds import Settings
 
 if TYPE_CHECKING:
-    from dlbench.analysis.table import Map
+    from dlbench.analysis.table import Map, Results
+    from dlbench.analysis.verdict import Comparison
 
 _LARGE = 1 << 26  # bytes; below, starting processes costs more than it saves
 
@@ -26,8 +28,10 @@ _LARGE = 1 << 26  # bytes; below, starting processes costs more than it saves
 @click.command("compare")
 @click.argument("base", type=click.Path(path_type=Path))
 @click.argument("new", metavar="[NEW|FOLDER]...", nargs=-1, type=click.Path(path_type=Path))
-@threshold_option("10% of time, with --by 3%, and 5% of memory")
-@must_see_option("End with 4 if some case could not show such a change (default: the suite's; else 25%, which only --strict insists on).")
+@threshold_options(
+    "10% of time, with --by 3%, and 5% of memory",
+    "End with 4 if some case could not show such a change (default: the suite's; else 25%, which only --strict insists on).",
+)
 @click.option("--by", metavar="COLUMN", help="Compare rows within BASE that differ in it: device, dtype, mode, batch, param.layout, …")
 @click.option(
     "--calibration",
@@ -36,20 +40,15 @@ _LARGE = 1 << 26  # bytes; below, starting processes costs more than it saves
     help=f"This machine's noise between occasions (default: {CALIBRATIONS}/MACHINE.json, if dlbench calibrate has made it).",
 )
 @click.option("--across-machines", is_flag=True, help="Report on files of different machines; slower does not fail then.")
-@verdict_options
+@output_options
 def command(
     base: Path,
     new: tuple[Path, ...],
-    thresholds: tuple[str, ...],
-    must_see: str | None,
+    given: Settings,
     by: str | None,
     calibration: Path | None,
     across_machines: bool,
-    strict: bool,
-    junit: Path | None,
-    verdict: Path | None,
-    github: bool,
-    form: str,
+    output: OutputOptions,
 ) -> ExitCode:
     """A verdict for every case of BASE and NEW: slower, faster, same, or more than the data can tell.
 
@@ -62,6 +61,24 @@ def command(
       dlbench compare before.jsonl after.jsonl --threshold 5% --strict --junit verdicts.xml
       dlbench compare run.jsonl --by dtype
     """
+    _refuse_contradictions(base, new, by, calibration, across_machines)
+    # Here and not at the top: reading imports more than help may take.
+    from dlbench.analysis.fleet import fleet_notes
+    from dlbench.analysis.table import collect, files_in
+
+    files = files_in((base, *new))
+    with _side_by_side(files) as each:
+        results = collect(files, each)
+    if by:
+        comparisons, notes = _within_a_file(results, by, given)
+    else:
+        comparisons, notes = _across_files(results, given, calibration, across_machines, output.strict)
+        notes += fleet_notes(results) if any(path.is_dir() for path in new) else []
+    return conclude(comparisons, [*results.notes, *notes], output)
+
+
+def _refuse_contradictions(base: Path, new: Sequence[Path], by: str | None, calibration: Path | None, across_machines: bool) -> None:
+    """Raise UsageError for options that exclude each other, and where there is nothing to compare."""
     if by and new:
         raise UsageError("--by compares the rows of one file; give BASE alone with it")
     if by and across_machines:
@@ -74,42 +91,41 @@ def command(
         raise UsageError(f"{base} is a folder, and BASE is one file; for which of its files stand out: dlbench show {base}")
     if not by and not new:
         raise UsageError("there is nothing to compare BASE with; give a NEW file, or --by COLUMN")
-    given = parse_thresholds(thresholds, must_see)
-    wanted = OutputOptions.of(strict, junit, verdict, github, form)
 
-    # Here and not at the top: pandas takes longer to import than help may take.
+
+def _within_a_file(results: "Results", by: str, given: Settings) -> tuple[list["Comparison"], list[str]]:
+    """Return the verdicts of rows that differ in a column, or of the sides of an A/B, and what there is to say beside them."""
+    from dlbench.analysis.compare import compare_by
+    from dlbench.analysis.compare_provenance import side_notes
+    from dlbench.analysis.sides import are_sides, compare_sides
+
+    if by.removeprefix("case.") == "run" and are_sides(results):
+        return [compare_sides(results, given=given)], side_notes(results)
+    return [compare_by(results, by, given=given)], []
+
+
+def _across_files(
+    results: "Results", given: Settings, calibration: Path | None, across_machines: bool, strict: bool
+) -> tuple[list["Comparison"], list[str]]:
+    """Return the verdicts of each file against the first, and what there is to say of where they come from."""
     from dlbench.analysis import compare_provenance as provenance
-    from dlbench.analysis.compare import compare, compare_by
+    from dlbench.analysis.compare import compare
     from dlbench.analysis.compare_terminal import occasions
-    from dlbench.analysis.fleet import fleet_notes
-    from dlbench.analysis.sides import any_sides, are_sides, compare_sides
-    from dlbench.analysis.table import collect, files_in
+    from dlbench.analysis.sides import any_sides
 
-    files = files_in((base, *new))
-    with _side_by_side(files) as each:
-        results = collect(files, each)
-    notes: list[str] = []
-    if by and by.removeprefix("case.") == "run" and are_sides(results):
-        comparisons = [compare_sides(results, given=given)]
-        notes = provenance.side_notes(results)
-    elif by:
-        comparisons = [compare_by(results, by, given=given)]
-    elif any_sides(results):
+    if any_sides(results):
         raise UsageError("a file that dlbench ab wrote holds both sides of its comparison; give it alone, with --by run")
-    else:
-        first, *others = results.environments
-        different, notes = provenance.compare_machines(results, first, others, across_machines)
-        notes += [*provenance.version_notes(results, first, others), *provenance.threshold_notes(results, first, others)]
-        notes += fleet_notes(results) if any(path.is_dir() for path in new) else []
-        noise, path = provenance.find_calibration(results, first, CALIBRATIONS, calibration) if different != {*others} else (None, None)
-        notes.append(occasions(noise, path))
-        one = results.of_run(first)
-        comparisons = [
-            compare(one, results.of_run(name), across_machines=apart, given=given, calibration=None if apart else noise, insist=strict)
-            for name in others
-            for apart in (name in different,)
-        ]
-    return conclude(comparisons, [*results.notes, *notes], wanted)
+    first, *others = results.environments
+    different, notes = provenance.compare_machines(results, first, others, across_machines)
+    notes += [*provenance.version_notes(results, first, others), *provenance.threshold_notes(results, first, others)]
+    noise, path = provenance.find_calibration(results, first, CALIBRATIONS, calibration) if different != {*others} else (None, None)
+    base = results.of_run(first)
+    comparisons = [
+        compare(base, results.of_run(name), across_machines=apart, given=given, calibration=None if apart else noise, insist=strict)
+        for name in others
+        for apart in (name in different,)
+    ]
+    return comparisons, [*notes, occasions(noise, path)]
 
 
 @contextmanager

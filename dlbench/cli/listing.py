@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import click
 
-from dlbench.cli.options import Planned
+from dlbench.cli.planning import Plan
 from dlbench.core.model import Case
 from dlbench.core.units import seconds
 from dlbench.harness.planning import estimate
@@ -25,7 +25,7 @@ Row = Mapping[str, Any]
 Item = TypeVar("Item")
 
 
-def write_plan(plan: Planned, form: str) -> None:
+def write_plan(plan: Plan, form: str) -> None:
     """Write the cases of a plan to stdout, and to stderr how many there are and about how long they take."""
     cases = Counted(plan.cases)
     write_cases(cases, form)

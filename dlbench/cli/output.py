@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from dlbench.analysis.verdict import Comparison
 
 FORMATS = ("table", "json", "csv", "md")
+_SUMMARY = "GITHUB_STEP_SUMMARY"
+"""The variable in which GitHub Actions names the file for the summary of a step."""
 _UNBOUNDED = 100_000
 """Columns for output that goes to a file or a pipe, so that nothing is folded or cut."""
 _LEAST = 80
@@ -73,22 +75,17 @@ def _print(renderable: "RenderableType") -> None:
 
 @dataclass(frozen=True, slots=True)
 class OutputOptions:
-    """Where the verdicts go, and how strictly they become an exit code."""
+    """Where verdicts go, and how strictly they become an exit code. Raises UsageError for ``--github`` where there is no step of it."""
 
     strict: bool
     junit: Path | None
     verdict: Path | None
-    summary: Path | None
-    """The summary of the step in GitHub Actions."""
+    github: bool
     form: str
 
-    @classmethod
-    def of(cls, strict: bool, junit: Path | None, verdict: Path | None, github: bool, form: str) -> Self:
-        """Make it before any work is done, so that ``--github`` elsewhere is refused at once. Raises UsageError."""
-        summary = os.environ.get("GITHUB_STEP_SUMMARY")
-        if github and not summary:
-            raise UsageError("--github is for a step of GitHub Actions, where GITHUB_STEP_SUMMARY names a file; leave it out elsewhere")
-        return cls(strict, junit, verdict, Path(summary) if github and summary else None, form)
+    def __post_init__(self) -> None:
+        if self.github and not os.environ.get(_SUMMARY):
+            raise UsageError(f"--github is for a step of GitHub Actions, where {_SUMMARY} names a file; leave it out elsewhere")
 
 
 def conclude(comparisons: Sequence["Comparison"], notes: Sequence[str], options: OutputOptions) -> ExitCode:
@@ -103,8 +100,8 @@ def conclude(comparisons: Sequence["Comparison"], notes: Sequence[str], options:
     for note in notes:
         click.echo(f"note: {note}", err=True)
     _write_files(comparisons, code, notes, options)
-    if options.summary:
-        _tell_github(comparisons, conclusion, notes, options.summary)
+    if options.github:
+        _tell_github(comparisons, conclusion, notes, Path(os.environ[_SUMMARY]))
     return code
 
 
