@@ -11,8 +11,16 @@ import click
 
 from dlbench.cli import session as sessions
 from dlbench.cli.ab_sides import ABSide, SideOptions, open_ab_side, side_options
-from dlbench.cli.options import MeasureOptions, PlanOptions, measuring_options, output_options, planning_options, threshold_options
-from dlbench.cli.output import OutputOptions, conclude, write_results
+from dlbench.cli.options import (
+    MeasureOptions,
+    OutputOptions,
+    PlanOptions,
+    measuring_options,
+    output_options,
+    planning_options,
+    threshold_options,
+)
+from dlbench.cli.output import conclude, write_results
 from dlbench.cli.planning import Plan, load_suites, require_sight
 from dlbench.core.errors import DeviceFault, ExitCode
 from dlbench.core.model import CONFIRMING

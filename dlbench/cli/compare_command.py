@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dlbench.cli.options import CALIBRATIONS, output_options, threshold_options
-from dlbench.cli.output import OutputOptions, conclude
+from dlbench.cli.options import CALIBRATIONS, OutputOptions, output_options, threshold_options
+from dlbench.cli.output import conclude
 from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.thresholds import Settings
 

@@ -1,6 +1,7 @@
 """The options that several commands share, each group of them gathered into one object."""
 
 import inspect
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import wraps
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from dlbench.cli.output import FORMATS, OutputOptions
+from dlbench.cli.output import FORMATS
 from dlbench.core.errors import UsageError
 from dlbench.core.thresholds import MUST_SEE, check
 from dlbench.core.units import parse_duration
@@ -160,6 +161,27 @@ def _check(option: str, given: Mapping[str, str]) -> None:
         check(given)
     except ValueError as error:
         raise UsageError(f"{option}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class OutputOptions:
+    """Where verdicts go, and how strictly they become an exit code. Raises UsageError for ``--github`` where there is no step of it."""
+
+    strict: bool
+    junit: Path | None
+    verdict: Path | None
+    github: bool
+    form: str
+
+    def __post_init__(self) -> None:
+        if self.github and not self.summary:
+            raise UsageError("--github is for a step of GitHub Actions, where GITHUB_STEP_SUMMARY names a file; leave it out elsewhere")
+
+    @property
+    def summary(self) -> Path | None:
+        """The file for the summary of a step in GitHub Actions, where one is asked for."""
+        path = os.environ.get("GITHUB_STEP_SUMMARY") if self.github else None
+        return Path(path) if path else None
 
 
 format_option = click.option(

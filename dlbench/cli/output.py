@@ -1,10 +1,7 @@
 """The output of the commands: results for people and programs, and the verdicts, files for CI and exit code of those that judge."""
 
-import json
-import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,10 +15,9 @@ if TYPE_CHECKING:
 
     from dlbench.analysis.table import Results
     from dlbench.analysis.verdict import Comparison
+    from dlbench.cli.options import OutputOptions
 
 FORMATS = ("table", "json", "csv", "md")
-_SUMMARY = "GITHUB_STEP_SUMMARY"
-"""The variable in which GitHub Actions names the file for the summary of a step."""
 _UNBOUNDED = 100_000
 """Columns for output that goes to a file or a pipe, so that nothing is folded or cut."""
 _LEAST = 80
@@ -73,22 +69,7 @@ def _print(renderable: "RenderableType") -> None:
     click.echo(capture.get(), nl=False)
 
 
-@dataclass(frozen=True, slots=True)
-class OutputOptions:
-    """Where verdicts go, and how strictly they become an exit code. Raises UsageError for ``--github`` where there is no step of it."""
-
-    strict: bool
-    junit: Path | None
-    verdict: Path | None
-    github: bool
-    form: str
-
-    def __post_init__(self) -> None:
-        if self.github and not os.environ.get(_SUMMARY):
-            raise UsageError(f"--github is for a step of GitHub Actions, where {_SUMMARY} names a file; leave it out elsewhere")
-
-
-def conclude(comparisons: Sequence["Comparison"], notes: Sequence[str], options: OutputOptions) -> ExitCode:
+def conclude(comparisons: Sequence["Comparison"], notes: Sequence[str], options: "OutputOptions") -> ExitCode:
     """Write the cases to stdout, the notes to stderr, and the files that are asked for; return the code to exit with."""
     from dlbench.analysis import compare_terminal, sentences
 
@@ -100,8 +81,8 @@ def conclude(comparisons: Sequence["Comparison"], notes: Sequence[str], options:
     for note in notes:
         click.echo(f"note: {note}", err=True)
     _write_files(comparisons, code, notes, options)
-    if options.github:
-        _tell_github(comparisons, conclusion, notes, Path(os.environ[_SUMMARY]))
+    if options.summary:
+        _tell_github(comparisons, conclusion, notes, options.summary)
     return code
 
 
@@ -138,7 +119,9 @@ def _write_verdicts(comparisons: Sequence["Comparison"], conclusion: str, form: 
     click.echo(conclusion)
 
 
-def _write_files(comparisons: Sequence["Comparison"], code: ExitCode, notes: Sequence[str], options: OutputOptions) -> None:
+def _write_files(comparisons: Sequence["Comparison"], code: ExitCode, notes: Sequence[str], options: "OutputOptions") -> None:
+    import json  # not at the top, so that --help stays quick
+
     from dlbench.analysis import compare_export
 
     if options.junit:

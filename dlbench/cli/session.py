@@ -8,10 +8,9 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from dlbench import __version__
-from dlbench.cli.live import screen
 from dlbench.cli.planning import Plan
 from dlbench.core.errors import DeviceAbsent, DeviceFault, ResultFileError, UsageError
 from dlbench.core.model import Measurement, Policy, Signature
@@ -30,9 +29,6 @@ from dlbench.harness.selection import compile_expression
 from dlbench.harness.side import Side, Task
 from dlbench.harness.suite import Suite
 from dlbench.harness.watch import Watch
-
-if TYPE_CHECKING:
-    from dlbench.harness.devices import Device
 
 
 def settings_for(seed: int | None = None, isolation: Isolation | None = None) -> Settings:
@@ -73,7 +69,7 @@ class Session:
 
     tasks: tuple[Task, ...]
     settings: Settings
-    devices: "tuple[Device, ...]"
+    devices: tuple[machine.Device, ...]
     open_writer: Callable[[], ResultWriter]
     done: tuple[Measurement, ...] = ()
     first_round: int = 0
@@ -118,6 +114,8 @@ class Recording:
 
     def measure(self, session: Session, first_hosts: Mapping[str | None, Host]) -> None:
         """Run the rounds of the session, or of another one that goes on in the same file; ``first_hosts`` are as in `run_rounds`."""
+        from dlbench.cli.live import screen  # not at the top, so that --help stays quick
+
         with screen(session, self.path) as observer, Watch(session.devices, session.settings.threads) as watch:
             outcome = run_rounds(
                 session.tasks,

@@ -4,14 +4,13 @@ from pathlib import Path
 
 import click
 
-from dlbench.cli.options import format_option
-from dlbench.cli.output import write_results
+from dlbench.cli.output import FORMATS, write_results
 
 
 @click.command("show")
 @click.argument("files", metavar="FILE|FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--by", metavar="COLUMN", help="Pair the rows that differ in it: device, dtype, mode, run, batch, threads, param.layout, …")
-@format_option
+@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True, help="What to write to stdout.")
 def command(files: tuple[Path, ...], by: str | None, form: str) -> None:
     """Print the tables of result files again, or pair their rows.
 
