@@ -27,6 +27,7 @@ CORE = [
     "summary",
     "store",
     "fitness",
+    "provenance",
 ]
 HARNESS = [
     "registry",
@@ -83,6 +84,7 @@ ANALYSIS = [
     "verdict",
     "compare",
     "sides",
+    "compare_provenance",
     "selftest",
     "sentences",
     "fleet",
@@ -179,6 +181,13 @@ def test_a_module_imports_only_what_stands_below_it(module, tree):
     else:
         return  # the package, its main module, cli and testing stand on top of everything
     assert found <= allowed, f"{module} must not import {sorted(found - allowed)}"
+
+
+@pytest.mark.parametrize(("module", "tree"), MODULES, ids=[module for module, _ in MODULES])
+def test_no_command_is_imported_by_another_module(module, tree):
+    """The command line imports each when it is called, by name; what commands share stands beside them."""
+    found = {ours(name) for name in imports(tree) if name.startswith("dlbench.")}
+    assert not [each for each in found if within(each, ("dlbench.cli",)) and each.endswith("_command")]
 
 
 @pytest.mark.parametrize(("module", "tree"), MODULES, ids=[module for module, _ in MODULES])

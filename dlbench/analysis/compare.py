@@ -14,11 +14,7 @@ from dlbench.analysis.verdict import CaseVerdict, Comparison, Pair, Sight, compa
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Status
 from dlbench.core.summary import Row, ending
-from dlbench.core.thresholds import MUST_SEE, Settings, Thresholds
-
-ACROSS_RUNS = Thresholds(time=0.1)
-WITHIN_A_RUN = Thresholds(time=0.03)
-"""Rounds that were measured in turn share what the machine did meanwhile, so a smaller change can be told."""
+from dlbench.core.thresholds import ACROSS_RUNS, MUST_SEE, WITHIN_A_RUN, Settings, Thresholds
 
 
 def compare(

@@ -103,8 +103,3 @@ def noise(frame: "pd.DataFrame") -> list[str]:
         for row in records(frame)
     ]
     return aligned(_NOISE_HEADINGS, rows, _NOISE_HEADINGS[1:])
-
-
-def different_software(base: str, new: str, differences: Sequence[str]) -> str:
-    """Return the sentence for files of one machine and several stacks."""
-    return units.one_line(f"the software differs, {base} against {new}: {'; '.join(differences)}")

@@ -4,7 +4,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from dlbench.analysis.compare import ACROSS_RUNS, WITHIN_A_RUN, compare
+from dlbench.analysis.compare import compare
 from dlbench.analysis.findings import entries
 from dlbench.analysis.judge import LEVEL, Verdict, rank_tests, statistic_name
 from dlbench.analysis.power import detectable
@@ -15,6 +15,7 @@ from dlbench.core.conditions import BUSY, RoundState, Throttling
 from dlbench.core.fitness import Finding, Fitness
 from dlbench.core.model import Measurement
 from dlbench.core.rank_test import PAIRED_SHARES
+from dlbench.core.thresholds import ACROSS_RUNS, WITHIN_A_RUN
 from dlbench.core.units import percent
 
 _ROUNDS = (7, 10)

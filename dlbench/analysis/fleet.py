@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dlbench.analysis.findings import Entry, entries
 from dlbench.analysis.sentences import plural
 from dlbench.analysis.table import Results
+from dlbench.core.provenance import differences
 from dlbench.core.stats import MAD_TO_SD
 from dlbench.core.units import one_line
 
@@ -73,6 +74,19 @@ def sentences(found: Sequence[Kind]) -> list[str]:
             lines.append(f"no file stands out among {len(kind.runs)} with {kind.name}")
         lines += [line for run in kind.runs for line in _of_run(run, kind)]
     return [one_line(line) for line in lines]
+
+
+def fleet_notes(results: Results) -> list[str]:
+    """Say which files stand out among those of the same kind of machine, and which differ from most of them in machine or software."""
+    found = kinds(results)
+    notes = sentences(found)
+    for kind in found:
+        keys = {run: tuple(results.environments[run].get(key) for key in ("machine_key", "stack_key")) for run in kind.runs}
+        usual = max(kind.runs, key=lambda run: list(keys.values()).count(keys[run]))
+        for run in kind.runs:
+            if told := differences(results.environments[usual], results.environments[run]):
+                notes.append(one_line(f"{run} is not as {usual} and {'most' if len(kind.runs) > 2 else 'its kind'}: {'; '.join(told)}"))
+    return notes
 
 
 def _kind(name: str, runs: Sequence[str], rows: Sequence[Entry]) -> Kind:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from itertools import combinations
 from typing import NamedTuple
 
-from dlbench.analysis.compare import WITHIN_A_RUN
 from dlbench.analysis.judge import LEVEL, RankTest, Verdict, corrected, judge, rank_tests, statistic_name, together
 from dlbench.analysis.power import MOST_ROUNDS, rounds_to_see
 from dlbench.core.fitness import Finding, Fitness
@@ -15,6 +14,7 @@ from dlbench.core.model import Case, Measurement, Status
 from dlbench.core.rank_test import PAIRED_SHARES, rounds_for_gate
 from dlbench.core.stats import proportion_interval, quantile
 from dlbench.core.summary import Rounds, per_round
+from dlbench.core.thresholds import WITHIN_A_RUN
 from dlbench.core.units import percent, seconds
 
 COMPARISONS = 200

@@ -3,13 +3,13 @@
 from dataclasses import replace
 from types import MappingProxyType
 
-from dlbench.analysis.compare import WITHIN_A_RUN, compare
+from dlbench.analysis.compare import compare
 from dlbench.analysis.judge import Verdict
 from dlbench.analysis.power import Unseen
 from dlbench.analysis.table import Results
 from dlbench.analysis.verdict import CaseVerdict, Comparison, attention
 from dlbench.core.model import CONFIRMING
-from dlbench.core.thresholds import Settings
+from dlbench.core.thresholds import WITHIN_A_RUN, Settings
 
 FLAGGED = (Verdict.SLOWER, Verdict.FASTER)
 """What is measured again: a change that somebody will act on, in either direction."""

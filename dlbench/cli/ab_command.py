@@ -1,43 +1,36 @@
 """``dlbench ab``: two sides measured in turn on this machine, and a verdict for every case."""
 
 import os
-import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 import click
 
 from dlbench.cli import session as sessions
-from dlbench.cli.ab_sides import NAMES, Asked, Prepared, prepared, side_options, without_what_only_the_other_has
-from dlbench.cli.compare_command import side_notes
-from dlbench.cli.measuring import Recording
-from dlbench.cli.options import Planned, measuring_options, plan_suites, planning_options
-from dlbench.cli.run_command import DEFAULT_SUITE
-from dlbench.cli.show_command import write_results
-from dlbench.cli.verdicts import (
-    Wanted,
-    conclude,
-    must_see_option,
-    parse_thresholds,
-    require_sight,
-    threshold_option,
-    verdict_options,
+from dlbench.cli.ab_sides import ABSide, SideOptions, open_ab_side, side_options
+from dlbench.cli.options import (
+    MeasureOptions,
+    OutputOptions,
+    PlanOptions,
+    measuring_options,
+    output_options,
+    planning_options,
+    threshold_options,
 )
+from dlbench.cli.output import conclude, write_results
+from dlbench.cli.planning import Plan, load_suites, require_sight
 from dlbench.core.errors import DeviceFault, ExitCode
 from dlbench.core.model import CONFIRMING
 from dlbench.core.rank_test import PAIRED_SHARES, rounds_for_gate
-from dlbench.harness.host import Host, greet
-from dlbench.harness.hosts import Isolation, default_isolation, greeting_mode, layout_seed
+from dlbench.core.thresholds import WITHIN_A_RUN
+from dlbench.core.thresholds import Settings as GivenThresholds
 from dlbench.harness.interruption import Interruption
 from dlbench.harness.machines import refuse_several
-from dlbench.harness.planning import workload_names
 from dlbench.harness.runner import Settings
-from dlbench.harness.selection import compile_expression
-from dlbench.harness.side import Side, Task
-from dlbench.harness.suite import load_all
+from dlbench.harness.side import Task
 
 if TYPE_CHECKING:
     from dlbench.analysis.verdict import Comparison
@@ -59,30 +52,18 @@ HOPELESS = 4
     rounds="Fresh processes a side to measure each case in, at first (default: as many as so many cases need, 14 or more).",
     budget="Time for all rounds, such as 10m: after the first none starts that would not fit (default: twice what the first ones take).",
 )
-@threshold_option("3% of time and 5% of memory")
-@must_see_option("Measure on until every case could show such a change, and end with 4 if one can't (default: the suite's, or 25%).")
-@verdict_options
+@threshold_options(
+    "3% of time and 5% of memory",
+    "Measure on until every case could show such a change, and end with 4 if one can't (default: the suite's, or 25%).",
+)
+@output_options
 def command(
-    names: tuple[str, ...],
-    expression: str | None,
-    settings: tuple[str, ...],
-    device_words: tuple[str, ...],
-    plugins: tuple[str, ...],
+    planning: PlanOptions,
+    sides: tuple[SideOptions, SideOptions],
     confirm: bool,
-    output: Path | None,
-    rounds: int | None,
-    budget: float | None,
-    timeout: float | None,
-    seed: int | None,
-    isolation: Isolation | None,
-    thresholds: tuple[str, ...],
-    must_see: str | None,
-    strict: bool,
-    junit: Path | None,
-    verdict: Path | None,
-    github: bool,
-    form: str,
-    **sides: Any,
+    measuring: MeasureOptions,
+    given: GivenThresholds,
+    output: OutputOptions,
 ) -> ExitCode:
     """Measure two sides in turn on this machine: interpreters, environments, or states of your code; then judge b against a.
 
@@ -96,90 +77,27 @@ def command(
       dlbench ab mine.toml --plugin mine.py --a-ref main --confirm
     """
     refuse_several("dlbench ab", os.environ)
-    wanted = Wanted.of(strict, junit, verdict, github, form)
-    given = parse_thresholds(thresholds, must_see)
-    names = names or (DEFAULT_SUITE,)
-    suites = load_all(names)
-    if expression is not None:
-        compile_expression(expression)  # like the suites: a mistake there is no side's, and shall not be told as one
-    asked = [Asked.of(name, sides[f"{name}_python"], sides[f"{name}_env"], sides[f"{name}_ref"]) for name in NAMES]
-    seed = secrets.randbits(32) if seed is None else seed
-    isolation = isolation or default_isolation()
-
-    # Not at the top, so that --help stays quick.
-    from dlbench.analysis.compare import WITHIN_A_RUN
-    from dlbench.harness.devices import describe_cpu
-
+    suites, settings = load_suites(planning), sessions.settings_for(measuring.seed, measuring.isolation)
     require_sight(suites, WITHIN_A_RUN, given)
-    threads = describe_cpu().usable_threads()
     with ExitStack() as stack:
         interruption = stack.enter_context(Interruption())
-        present: list[_Present] = []
-        for each in asked:
-            ready = stack.enter_context(prepared(each, plugins, interruption))
-            with ready.named():
-                layout = layout_seed(seed, 0, each.name)
-                host = stack.enter_context(Host(greeting_mode(isolation), threads, layout, interruption, ready.interpreter))
-                present.append(_Present(ready, host, greet(host, ready.plugins, workload_names(suites), threads, ready.root)))
-        found = []
-        for one, other in (present, present[::-1]):
-            with one.ready.named():
-                shared = without_what_only_the_other_has(suites, one.answer, other.answer)
-                found.append(_Found.of(one, plan_suites(shared, one.answer, expression, settings, device_words)))
-        tasks = [task for side in found for task in side.tasks()]
-        changes = {"rounds": rounds, "max_rounds": rounds, "budget_s": budget, "timeout_s": timeout}
-        policy = sessions.policy_for(found[0].plan, changes, _gate_rounds(len({task.case.id for task in tasks})))
-        session = sessions.start(
-            found[0].plan,
-            tasks,
-            Settings(policy, seed, isolation, threads),
-            expression=expression,
-            include_absent=not device_words,
-            plugins=plugins,
-            output=output,
-            sides=dict(zip(NAMES, (each.told for each in found), strict=True)),
-        )
-        with Recording(session, interruption) as recording:
-            recording.measure(session, {each.side.name: each.host for each in found})
-            _measure_until_seen(recording, session, budget, given, interruption)
+        opened = [stack.enter_context(open_ab_side(each, planning.plugins, suites, settings, interruption)) for each in sides]
+        plans = [one.plan(suites, other, planning) for one, other in (opened, opened[::-1])]
+        session = _session(opened, plans, settings, measuring)
+        with sessions.Recording(session, interruption) as recording:
+            recording.measure(session, {each.options.name: each.opened.host for each in opened})
+            _measure_until_seen(recording, session, measuring.budget, given, interruption)
             if confirm and not interruption.requested and not recording.fault:
-                _measure_again(recording, session, rounds, given)
-        return _end(recording.path, recording.fault, interruption, given, wanted)
+                _measure_again(recording, session, measuring.rounds, given)
+        return _end(recording.path, recording.fault, interruption, given, output)
 
 
-@dataclass(frozen=True, slots=True)
-class _Present:
-    """A side that has answered."""
-
-    ready: Prepared
-    host: Host
-    answer: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A side whose cases are planned."""
-
-    side: Side
-    plan: Planned
-    host: Host
-    told: Mapping[str, Any]
-    """What the result file says of it."""
-
-    @classmethod
-    def of(cls, present: _Present, plan: Planned) -> Self:
-        """Make it of what the side answered and of the plan for it."""
-        from dlbench.harness.environment import fingerprint
-
-        ready = present.ready
-        side = Side.on(plan.devices, ready.plugins, ready.asked.name, interpreter=ready.interpreter, not_from=ready.root)
-        where = fingerprint(plan.hello, plan.devices, environ=ready.interpreter.environment())
-        told = {key: where[key] for key in ("machine_key", "stack_key", "identity", "stack")}
-        return cls(side, plan, present.host, {"side": ready.asked.told(ready.commit), **told})
-
-    def tasks(self) -> list[Task]:
-        """Return what it has to do in each round."""
-        return [Task(case, self.side) for case in self.plan.cases]
+def _session(sides: Sequence[ABSide], plans: Sequence[Plan], settings: Settings, measuring: MeasureOptions) -> sessions.Session:
+    """Return the session of both sides; side a's suites say how to measure."""
+    tasks = [task for side, plan in zip(sides, plans, strict=True) for task in side.opened.tasks(plan)]
+    policy = sessions.policy_for(plans[0], measuring.policy, _gate_rounds(len({task.case.id for task in tasks})))
+    header = {side.options.name: side.to_json(plan) for side, plan in zip(sides, plans, strict=True)}
+    return sessions.start(plans[0], tasks, replace(settings, policy=policy), measuring.output, sides=header)
 
 
 def _gate_rounds(cases: int) -> int:
@@ -187,7 +105,7 @@ def _gate_rounds(cases: int) -> int:
 
 
 def _measure_until_seen(
-    recording: Recording, session: sessions.Session, budget_s: float | None, given: Mapping[str, str], interruption: Interruption
+    recording: sessions.Recording, session: sessions.Session, budget_s: float | None, given: GivenThresholds, interruption: Interruption
 ) -> None:
     """Measure cases that can't show yet what must be seen in more rounds, while the budget lasts.
 
@@ -215,7 +133,7 @@ def _measure_until_seen(
         recording.measure(_further(session, recording, tasks, rounds, left_s), {})
 
 
-def _measure_again(recording: Recording, session: sessions.Session, rounds: int | None, given: Mapping[str, str]) -> None:
+def _measure_again(recording: sessions.Recording, session: sessions.Session, rounds: int | None, given: GivenThresholds) -> None:
     """Measure the cases that were called slower or faster in as many fresh rounds as these few need, or as the user said."""
     from dlbench.analysis.sides import FLAGGED
 
@@ -229,15 +147,16 @@ def _measure_again(recording: Recording, session: sessions.Session, rounds: int 
 
 
 def _further(
-    session: sessions.Session, recording: Recording, tasks: Sequence[Task], rounds: int, budget_s: float | None = None
+    session: sessions.Session, recording: sessions.Recording, tasks: Sequence[Task], rounds: int, budget_s: float | None = None
 ) -> sessions.Session:
     """Return a session of so many further rounds of some tasks, in the same file."""
     policy = replace(session.settings.policy, rounds=rounds, max_rounds=rounds, budget_s=budget_s)
     return replace(session, tasks=tuple(tasks), settings=replace(session.settings, policy=policy), first_round=recording.rounds)
 
 
-def _judged(path: Path, given: Mapping[str, str]) -> tuple["Comparison", list[str]]:
+def _judged(path: Path, given: GivenThresholds) -> tuple["Comparison", list[str]]:
     """Return the verdicts of the file, and what there is to say beside them."""
+    from dlbench.analysis.compare_provenance import side_notes
     from dlbench.analysis.sides import compare_sides
     from dlbench.analysis.table import collect
 
@@ -245,16 +164,16 @@ def _judged(path: Path, given: Mapping[str, str]) -> tuple["Comparison", list[st
     return compare_sides(results, given), [*results.notes, *side_notes(results)]
 
 
-def _end(path: Path, fault: DeviceFault | None, interruption: Interruption, given: Mapping[str, str], wanted: Wanted) -> ExitCode:
+def _end(path: Path, fault: DeviceFault | None, interruption: Interruption, given: GivenThresholds, output: OutputOptions) -> ExitCode:
     """Write the verdicts; where not all rounds came to their end, only what was measured, as a test that was cut short is none."""
     from dlbench.analysis.table import collect
 
     if fault or interruption.requested:
-        write_results(collect((path,)), None, wanted.form)
+        write_results(collect((path,)), None, output.form)
         code = ExitCode.DEVICE_FAULT
     else:
         comparison, notes = _judged(path, given)
-        code = conclude([comparison], notes, wanted)
+        code = conclude([comparison], notes, output)
     click.echo(f"saved in {path}", err=True)
     if fault:
         raise fault

@@ -1,49 +1,35 @@
-"""The options of a side of an A/B, and the side that they come to: its interpreter, its environment, and its state of the user's code."""
+"""Sides of an A/B: the options of each, its interpreter, environment and state of the user's code, and its open measuring process."""
 
 import hashlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import click
 
+from dlbench.cli.options import Decorator, PlanOptions, gathered
+from dlbench.cli.planning import Plan, plan_suites
+from dlbench.cli.session import OpenSide, open_side
 from dlbench.core.errors import DlbenchError, SuiteError, UsageError
 from dlbench.core.model import Signature
 from dlbench.harness import checkout
 from dlbench.harness.host import Interpreter, own_variables
 from dlbench.harness.interruption import Interruption
 from dlbench.harness.planning import check
+from dlbench.harness.runner import Settings
+from dlbench.harness.side import Side
 from dlbench.harness.suite import Suite
-
-NAMES = ("a", "b")
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def side_options(command: Command) -> Command:
-    """Add --a-python, --a-env and --a-ref, and the same of b; the command gets a_python, a_env, a_ref, b_python, ….."""
-    for name in reversed(NAMES):
-        for decorator in (
-            click.option(
-                f"--{name}-ref", metavar="REF", help=f"Of side {name}: git reference of the checkout that a --plugin FILE lies in."
-            ),
-            click.option(f"--{name}-env", multiple=True, metavar="NAME=VALUE", help=f"Of side {name}: environment variable. Repeatable."),
-            click.option(
-                f"--{name}-python", metavar="PYTHON", help=f"Of side {name}: interpreter; torch is all it needs (default: this one)."
-            ),
-        ):
-            command = decorator(command)
-    return command
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What the options say of one side."""
+class SideOptions:
+    """One side of an A/B, as its options say."""
 
     name: str
     python: str
@@ -71,48 +57,88 @@ class Asked:
             environ[key] = value
         return cls(name, str(Path(found).absolute()), python is not None, environ, reference)
 
-    def told(self, commit: str | None) -> dict[str, Any]:
-        """Return what the result file says of the side: no paths, but a hash that tells one interpreter from another of the same name."""
-        from dlbench.harness.environment import without_secrets
 
-        key = hashlib.sha256(self.python.encode()).hexdigest()[:8]
-        told = {"python": Path(self.python).name, "python_key": key, "environ": without_secrets(self.environ)}
-        return told if self.reference is None else {**told, "ref": self.reference, "commit": commit}
+def _options_of(name: str) -> tuple[Decorator, ...]:
+    return (
+        click.option(f"--{name}-python", metavar="PYTHON", help=f"Of side {name}: interpreter; torch is all it needs (default: this one)."),
+        click.option(f"--{name}-env", multiple=True, metavar="NAME=VALUE", help=f"Of side {name}: environment variable. Repeatable."),
+        click.option(f"--{name}-ref", metavar="REF", help=f"Of side {name}: git reference of the checkout that a --plugin FILE lies in."),
+    )
+
+
+def _sides(
+    a_python: str | None, a_env: Sequence[str], a_ref: str | None, b_python: str | None, b_env: Sequence[str], b_ref: str | None
+) -> tuple[SideOptions, SideOptions]:
+    return SideOptions.of("a", a_python, a_env, a_ref), SideOptions.of("b", b_python, b_env, b_ref)
+
+
+side_options = gathered("sides", _sides, *_options_of("a"), *_options_of("b"))
+"""Adds --a-python, --a-env and --a-ref, and the same of b; the command gets ``sides``, the `SideOptions` of each."""
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """A side with its code in place."""
+class ABSide:
+    """A side of an A/B whose code is in place, and whose process has said what there is."""
 
-    asked: Asked
-    interpreter: Interpreter
-    plugins: tuple[str, ...]
-    folder: Path | None = None
-    """Where the reference's files are; None without one, here and below."""
-    root: Path | None = None
-    """The checkout that they are of."""
-    commit: str | None = None
+    options: SideOptions
+    opened: OpenSide
+    folder: Path | None
+    """Where the files of its git reference are; None without one, like the next."""
+    commit: str | None
 
-    @contextmanager
-    def named(self) -> Iterator[None]:
-        """Say of an error inside which side it is of, and nothing of the folder that its code is in."""
-        try:
-            yield
-        except DlbenchError as error:
-            text = str(error).replace(f"{self.folder}{os.sep}", "") if self.folder else str(error)
-            raise type(error)(f"side {self.asked.name}: {text}") from error
+    def plan(self, suites: tuple[Suite, ...], other: Self, planning: PlanOptions) -> Plan:
+        """Plan the suites as far as this side's state of the code has them, or the other's lacks them, too."""
+        with _named(self.options.name, self.folder):
+            return plan_suites(_without_what_only_the_other_has(suites, self.opened.hello, other.opened.hello), self.opened.hello, planning)
+
+    def to_json(self, plan: Plan) -> dict[str, Any]:
+        """Return what the header says of the side: no paths, but a hash that tells one interpreter from another of the same name."""
+        from dlbench.harness.environment import fingerprint, without_secrets
+
+        options, interpreter = self.options, self.opened.side.interpreter
+        key = hashlib.sha256(options.python.encode()).hexdigest()[:8]
+        side: dict[str, Any] = {"python": Path(options.python).name, "python_key": key, "environ": without_secrets(options.environ)}
+        if options.reference is not None:
+            side |= {"ref": options.reference, "commit": self.commit}
+        where = fingerprint(plan.hello, plan.devices, environ=interpreter.environment())
+        return {"side": side, **{block: where[block] for block in ("machine_key", "stack_key", "identity", "stack")}}
 
 
 @contextmanager
-def prepared(asked: Asked, plugins: Sequence[str], interruption: Interruption) -> Iterator[Prepared]:
+def open_ab_side(
+    options: SideOptions, plugins: Sequence[str], suites: Sequence[Suite], settings: Settings, interruption: Interruption
+) -> Iterator[ABSide]:
+    """Put the code of a side in place and open its measuring process, as `open_side` does; an error names the side."""
+    with ExitStack() as stack:
+        side, folder, commit = stack.enter_context(_code_in_place(options, plugins, interruption))
+        with _named(options.name, folder):
+            opened = stack.enter_context(open_side(side, suites, settings, interruption))
+        yield ABSide(options, opened, folder, commit)
+
+
+@contextmanager
+def _named(name: str, folder: Path | None) -> Iterator[None]:
+    """Say of an error inside which side it is of, and nothing of the folder that its code is in."""
+    try:
+        yield
+    except DlbenchError as error:
+        text = str(error).replace(f"{folder}{os.sep}", "") if folder else str(error)
+        raise type(error)(f"side {name}: {text}") from error
+
+
+@contextmanager
+def _code_in_place(
+    options: SideOptions, plugins: Sequence[str], interruption: Interruption
+) -> Iterator[tuple[Side, Path | None, str | None]]:
     """Write the side's reference, if it has one, into a folder that is gone afterwards, also when the program is made to end at once.
 
     Raises UsageError where no plugin lies in a checkout, or the reference does not have it.
     """
-    if asked.reference is None:
-        yield Prepared(asked, Interpreter(asked.python, asked.environ, imports_from_folder=not asked.own_python), tuple(plugins))
+    if options.reference is None:
+        interpreter = Interpreter(options.python, options.environ, imports_from_folder=not options.own_python)
+        yield Side(plugins=tuple(plugins), name=options.name, interpreter=interpreter), None, None
         return
-    option = f"--{asked.name}-ref {asked.reference}"
+    option = f"--{options.name}-ref {options.reference}"
     files = {plugin: Path(plugin).resolve() for plugin in plugins if plugin.endswith(".py")}
     roots = (checkout.root_of(path) for path in files.values())
     root = next((root for root in roots if root), None)
@@ -125,7 +151,7 @@ def prepared(asked: Asked, plugins: Sequence[str], interruption: Interruption) -
         folder = Path(temporary).resolve() / "checkout"
         folder.mkdir()
         try:
-            commit = checkout.write_reference(root, asked.reference, folder)
+            commit = checkout.write_reference(root, options.reference, folder)
         except UsageError as error:
             raise UsageError(f"{option}: {error}") from error
         for plugin, path in files.items():
@@ -134,11 +160,12 @@ def prepared(asked: Asked, plugins: Sequence[str], interruption: Interruption) -
             files[plugin] = folder / path.relative_to(root) if path.is_relative_to(root) else path
         here = Path.cwd()
         at = folder / here.relative_to(root) if here.is_relative_to(root) else folder
-        interpreter = Interpreter(asked.python, asked.environ, at if at.is_dir() else folder)
-        yield Prepared(asked, interpreter, tuple(str(files.get(plugin, plugin)) for plugin in plugins), folder, root, commit)
+        interpreter = Interpreter(options.python, options.environ, at if at.is_dir() else folder)
+        written = tuple(str(files.get(plugin, plugin)) for plugin in plugins)
+        yield Side(plugins=written, name=options.name, interpreter=interpreter, not_from=root), folder, commit
 
 
-def without_what_only_the_other_has(suites: tuple[Suite, ...], own: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[Suite, ...]:
+def _without_what_only_the_other_has(suites: tuple[Suite, ...], own: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[Suite, ...]:
     """Leave out the benches whose workload, or a parameter of it, this side's state of the code lacks and the other's has.
 
     Their cases then stand on the other side alone, which is a verdict and no mistake; where nothing would be left, nothing is left out.

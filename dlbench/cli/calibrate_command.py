@@ -2,30 +2,24 @@
 
 import json
 import os
-import secrets
 import select
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dlbench.cli import session as sessions
-from dlbench.cli.compare_command import CALIBRATIONS
-from dlbench.cli.measuring import Recording
-from dlbench.cli.options import Duration, planned, planning_options
-from dlbench.cli.run_command import DEFAULT_SUITE
-from dlbench.cli.show_command import FORMATS
+from dlbench.cli.options import CALIBRATIONS, Duration, PlanOptions, format_option, planning_options
+from dlbench.cli.planning import load_suites, plan_suites
 from dlbench.core.errors import ExitCode, OutputError, UsageError
 from dlbench.core.model import Status
 from dlbench.core.store import load
 from dlbench.core.units import clock_time
-from dlbench.harness.host import Host, greet
-from dlbench.harness.hosts import default_isolation, greeting_mode, layout_seed
 from dlbench.harness.interruption import Interruption
 from dlbench.harness.machines import refuse_several
-from dlbench.harness.runner import Settings
-from dlbench.harness.side import Side, Task
+from dlbench.harness.side import Side
 
 if TYPE_CHECKING:
     from dlbench.analysis.calibration import Calibration
@@ -39,17 +33,8 @@ _ADVISED = 5
 @planning_options
 @click.option("--occasions", type=click.IntRange(1, 100), default=1, show_default=True, help="Occasions to measure now, one after another.")
 @click.option("--pause", type=Duration(), help="Time between them, such as 30m or 6h (default: 10m).")
-@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True, help="What to write to stdout.")
-def command(
-    names: tuple[str, ...],
-    expression: str | None,
-    settings: tuple[str, ...],
-    device_words: tuple[str, ...],
-    plugins: tuple[str, ...],
-    occasions: int,
-    pause: float | None,
-    form: str,
-) -> ExitCode:
+@format_option
+def command(planning: PlanOptions, occasions: int, pause: float | None, form: str) -> ExitCode:
     """Measure this machine's noise between occasions, which compare then allows for.
 
     Each call measures the suites (default: quick) once more, as dlbench run does, into results/calibration, and estimates the noise
@@ -73,7 +58,7 @@ def command(
                 if select.select([interruption], [], [], pause or _PAUSE_S)[0]:
                     break
             click.echo(f"occasion {number + 1} of {occasions}", err=True)
-            latest = _measure(names, expression, settings, device_words, plugins, interruption)
+            latest = _measure(planning, interruption)
             if latest.fault or interruption.requested:
                 break
     failed = _conclude(latest.path, form)
@@ -88,39 +73,15 @@ def _runs() -> list[Path]:
     return sorted(CALIBRATIONS.glob("*.jsonl"))
 
 
-def _measure(
-    names: tuple[str, ...],
-    expression: str | None,
-    settings: tuple[str, ...],
-    device_words: tuple[str, ...],
-    plugins: tuple[str, ...],
-    interruption: Interruption,
-) -> Recording:
+def _measure(planning: PlanOptions, interruption: Interruption) -> sessions.Recording:
     """Measure one occasion as a run of its own."""
-    from dlbench.harness.devices import describe_cpu
-
-    seed, threads = secrets.randbits(32), describe_cpu().usable_threads()
-    with Host(greeting_mode(default_isolation()), threads, layout_seed(seed, 0), interruption) as host:
-        plan = planned(
-            names or (DEFAULT_SUITE,),
-            expression,
-            settings,
-            device_words,
-            plugins,
-            lambda plugins, workloads: greet(host, plugins, workloads, threads),
-        )
-        side = Side.on(plan.devices, plugins)
-        session = sessions.start(
-            plan,
-            [Task(case, side) for case in plan.cases],
-            Settings(sessions.policy_for(plan, {}), seed, default_isolation(), threads),
-            expression=expression,
-            include_absent=not device_words,
-            plugins=plugins,
-            output=CALIBRATIONS / sessions.default_name(plan.suites),
-        )
-        with Recording(session, interruption) as recording:
-            recording.measure(session, {None: host})
+    suites, settings = load_suites(planning), sessions.settings_for()
+    with sessions.open_side(Side(plugins=planning.plugins), suites, settings, interruption) as opened:
+        plan = plan_suites(suites, opened.hello, planning)
+        path = CALIBRATIONS / sessions.default_name(plan.suites)
+        session = sessions.start(plan, opened.tasks(plan), replace(settings, policy=plan.policy), path)
+        with sessions.Recording(session, interruption) as recording:
+            recording.measure(session, {None: opened.host})
         return recording
 
 

@@ -1,7 +1,6 @@
 """``dlbench doctor``: is this machine fit to measure on now, and what to change."""
 
 import os
-import secrets
 import shutil
 import sys
 import tempfile
@@ -13,14 +12,12 @@ from pathlib import Path
 import click
 
 from dlbench.cli import session as sessions
-from dlbench.cli.measuring import Recording
-from dlbench.cli.options import Planned, planned
-from dlbench.cli.show_command import FORMATS
+from dlbench.cli.options import PlanOptions, device_option, format_option
+from dlbench.cli.planning import Plan, load_suites, plan_suites
 from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.fitness import Finding, Fitness
 from dlbench.core.store import load
-from dlbench.harness.host import Host, greet
-from dlbench.harness.hosts import default_isolation, greeting_mode, layout_seed
+from dlbench.harness.health import examine
 from dlbench.harness.interruption import Interruption
 from dlbench.harness.machines import refuse_several
 from dlbench.harness.runner import Settings
@@ -32,19 +29,15 @@ ROUNDS = 10
 
 
 @click.command("doctor")
-@click.option("--device", "device_words", multiple=True, metavar="DEVICE", help="cpu, cuda or cuda:0 (default: every device). Repeatable.")
+@device_option
 @click.option(
     "--rounds", type=click.IntRange(1, 1000), help="Rounds: fresh processes for each of the two sides (default: 10; of --selftest 14)."
 )
 @click.option(
     "--plugin", "plugins", multiple=True, metavar="MODULE", help="Module or .py file with a kind of device of your own. Repeatable."
 )
-@click.option(
-    "--selftest",
-    is_flag=True,
-    help="Measure dlbench's own error rates on this machine's CPU instead, in about six minutes.",
-)
-@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True, help="What to write to stdout.")
+@click.option("--selftest", is_flag=True, help="Measure dlbench's own error rates on this machine's CPU instead, in about six minutes.")
+@format_option
 def command(device_words: tuple[str, ...], rounds: int | None, plugins: tuple[str, ...], selftest: bool, form: str) -> ExitCode:
     """Say whether this machine is fit to measure on now, and what to change.
 
@@ -64,74 +57,56 @@ def command(device_words: tuple[str, ...], rounds: int | None, plugins: tuple[st
     refuse_several("dlbench doctor", os.environ)
     if selftest and (device_words or plugins):
         raise UsageError("--selftest measures programs of its own on the CPU; give it without --device and --plugin")
-    # Not at the top, so that --help stays quick.
-    from dlbench.harness.devices import describe_cpu
-    from dlbench.harness.health import examine
-
-    threads, seed = describe_cpu().usable_threads(), secrets.randbits(32)
     suite, device_words = ("self", ("cpu",)) if selftest else (SUITE, device_words)
+    planning = PlanOptions((suite,), device_words=device_words, plugins=plugins)
+    # In an A/A one process a round and side: what counts is that each has a new one.
+    suites, settings = load_suites(planning), sessions.settings_for(isolation=None if selftest else "none")
     with ExitStack() as stack:
         interruption = stack.enter_context(Interruption())
-        mode = greeting_mode(default_isolation() if selftest else "none")
-        host = stack.enter_context(Host(mode, threads, layout_seed(seed, 0), interruption))
-        plan = planned((suite,), None, (), device_words, plugins, lambda plugins, workloads: greet(host, plugins, workloads, threads))
+        opened = stack.enter_context(sessions.open_side(Side(plugins=plugins), suites, settings, interruption))
+        plan = plan_suites(suites, opened.hello, planning)
         path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "measured.jsonl"
         findings = [] if selftest else examine(plan.devices)
-        session = _selftest(plan, rounds, seed, threads, path) if selftest else _twice(plan, rounds, seed, threads, plugins, path)
-        with Recording(session, interruption) as recording:
-            recording.measure(session, {session.tasks[0].side.name: host})
+        session = (_selftest if selftest else _twice)(plan, opened, settings, rounds, path)
+        with sessions.Recording(session, interruption) as recording:
+            recording.measure(session, {session.tasks[0].side.name: opened.host})
         if interruption.requested:
             click.echo("interrupted; nothing was judged", err=True)
             return ExitCode(128 + interruption.requested)
-        findings += _judged(path) if selftest else _measured(path, threads)
+        findings += _judge_dlbench(path) if selftest else _judge_machine(path, settings.threads)
     if recording.fault:
         report(findings, form)
         raise recording.fault
     return report(findings, form, "self-test passed", "self-test not passed") if selftest else report(findings, form)
 
 
-def _twice(plan: Planned, rounds: int | None, seed: int, threads: int, plugins: tuple[str, ...], path: Path) -> sessions.Session:
+def _twice(plan: Plan, opened: sessions.OpenSide, settings: Settings, rounds: int | None, path: Path) -> sessions.Session:
     """Return the A/A: every case on two sides that are the same."""
     rounds = rounds or ROUNDS
-    sides = [Side.on(plan.devices, plugins, name) for name in ("a", "b")]
-    return sessions.start(
-        plan,
-        [Task(case, side) for case in plan.cases for side in sides if case.device in side.devices],
-        # One process a round and side: what counts is that each has a new one.
-        Settings(sessions.policy_for(plan, {"rounds": rounds, "max_rounds": rounds}), seed, "none", threads),
-        expression=None,
-        include_absent=False,
-        plugins=plugins,
-        output=path,
-        sides={"a": {}, "b": {}},
-    )
+    policy = sessions.policy_for(plan, {"rounds": rounds, "max_rounds": rounds})
+    sides = [replace(opened.side, name=name).on(plan.devices) for name in ("a", "b")]
+    tasks = [Task(case, side) for case in plan.cases for side in sides if case.device in side.devices]
+    return sessions.start(plan, tasks, replace(settings, policy=policy), path, sides={"a": {}, "b": {}})
 
 
-def _selftest(plan: Planned, rounds: int | None, seed: int, threads: int, path: Path) -> sessions.Session:
+def _selftest(plan: Plan, opened: sessions.OpenSide, settings: Settings, rounds: int | None, path: Path) -> sessions.Session:
     """Return the session of the self-test, isolated as any run is by default."""
     from dlbench.harness import selftest
 
     policy = replace(selftest.POLICY, rounds=rounds, max_rounds=rounds, budget_s=None) if rounds else selftest.POLICY
-    side = Side.on(plan.devices)
-    return sessions.start(
-        plan,
-        [Task(case, side) for case in selftest.cases(plan.signatures)],
-        Settings(policy, seed, default_isolation(), threads),
-        expression=None,
-        include_absent=False,
-        plugins=(),
-        output=path,
-    )
+    side = opened.side.on(plan.devices)
+    tasks = [Task(case, side) for case in selftest.cases(plan.signatures)]
+    return sessions.start(plan, tasks, replace(settings, policy=policy), path)
 
 
-def _judged(path: Path) -> list[Finding]:
+def _judge_dlbench(path: Path) -> list[Finding]:
     """Say what the file of a self-test tells of dlbench's own rule."""
     from dlbench.analysis.selftest import judge_selftest
 
     return judge_selftest(load(path).measurements)
 
 
-def _measured(path: Path, threads: int) -> list[Finding]:
+def _judge_machine(path: Path, threads: int) -> list[Finding]:
     """Say what the file of an A/A tells of the machine."""
     from dlbench.analysis.fitness import judge_rounds, judge_same_code, judge_throttling
     from dlbench.analysis.table import collect

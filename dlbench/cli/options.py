@@ -1,29 +1,49 @@
-"""The options that several commands share, and what those of planning come to: suites, and their cases."""
+"""The options that several commands share, each group of them gathered into one object."""
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import inspect
+import os
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from dlbench.core.model import Case, Policy, Signature
+from dlbench.cli.output import FORMATS
+from dlbench.core.errors import UsageError
+from dlbench.core.thresholds import MUST_SEE, check
 from dlbench.core.units import parse_duration
-from dlbench.harness.planning import check, overridden, plan, policy_of, workload_names
-from dlbench.harness.selection import compile_expression
-from dlbench.harness.suite import Suite, load_all
 
 if TYPE_CHECKING:
-    from dlbench.harness.devices import Device
+    from dlbench.harness.hosts import Isolation
 
     _OfSeconds = click.ParamType[float]
 else:
     _OfSeconds = click.ParamType  # can't be subscripted before click 8.4
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-Hello = Callable[[Sequence[str], Sequence[str]], Mapping[str, Any]]
-"""Asks a measuring process, given plugins and workloads, what there is: see `dlbench.harness.worker.hello`."""
+CALIBRATIONS = Path("results", "calibration")
+"""Where `dlbench calibrate` keeps what it finds, beside the runs that it stands on."""
+
+Command = Callable[..., Any]
+Decorator = Callable[[Command], Command]
+
+
+def gathered(name: str, make: Callable[..., Any], *options: Decorator) -> Decorator:
+    """Add options, and hand their values over as one argument called ``name``: what ``make``, by its parameters, makes of them."""
+
+    def decorate(command: Command) -> Command:
+        @wraps(command)
+        def gathering(**values: Any) -> Any:
+            made = make(**{each: values.pop(each) for each in inspect.signature(make).parameters})
+            return command(**{name: made}, **values)
+
+        decorated: Command = gathering
+        for option in reversed(options):
+            decorated = option(decorated)
+        return decorated
+
+    return decorate
 
 
 class Duration(_OfSeconds):
@@ -39,30 +59,61 @@ class Duration(_OfSeconds):
             self.fail(str(error), param, ctx)
 
 
-_PLANNING = (
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """Suites, and which of their cases to plan with which values."""
+
+    names: tuple[str, ...] = ()
+    expression: str | None = None
+    overrides: tuple[str, ...] = ()
+    """``axis=v1,v2`` each."""
+    device_words: tuple[str, ...] = ()
+    plugins: tuple[str, ...] = ()
+
+
+device_option = click.option(
+    "--device", "device_words", multiple=True, metavar="DEVICE", help="cpu, cuda or cuda:0 (default: every device). Repeatable."
+)
+planning_options = gathered(
+    "planning",
+    PlanOptions,
     click.argument("names", nargs=-1, metavar="[SUITE]..."),
     click.option("-k", "expression", metavar="EXPR", help="Only cases whose id matches: words, and, or, not, parentheses."),
     click.option(
-        "--set", "settings", multiple=True, metavar="AXIS=V1,V2", help="Replace an axis wherever the workload has it. Repeatable."
+        "--set", "overrides", multiple=True, metavar="AXIS=V1,V2", help="Replace an axis wherever the workload has it. Repeatable."
     ),
-    click.option(
-        "--device", "device_words", multiple=True, metavar="DEVICE", help="cpu, cuda or cuda:0 (default: every device). Repeatable."
-    ),
+    device_option,
     click.option("--plugin", "plugins", multiple=True, metavar="MODULE", help="Module or .py file with workloads of your own. Repeatable."),
 )
+"""Adds SUITE…, -k, --set, --device and --plugin; the command gets ``planning``."""
 
 
-def planning_options(command: Command) -> Command:
-    """Add SUITE…, -k, --set, --device and --plugin; the command gets names, expression, settings, device_words and plugins."""
-    return _decorated(command, _PLANNING)
+@dataclass(frozen=True, slots=True)
+class MeasureOptions:
+    """How to measure, and where to; None for what is left to the suite or to chance."""
+
+    output: Path | None
+    rounds: int | None
+    budget: float | None
+    """Seconds, like the next one."""
+    timeout: float | None
+    seed: int | None
+    isolation: "Isolation | None"
+
+    @property
+    def policy(self) -> dict[str, Any]:
+        """The fields of a policy that they set; None for those that they leave alone."""
+        return {"rounds": self.rounds, "max_rounds": self.rounds, "budget_s": self.budget, "timeout_s": self.timeout}
 
 
-def measuring_options(rounds: str, budget: str) -> Callable[[Command], Command]:
-    """Add -o, --rounds, --budget, --timeout, --seed and --isolation; what rounds and budget do is the command's to say."""
+def measuring_options(rounds: str, budget: str) -> Decorator:
+    """Add -o, --rounds, --budget, --timeout, --seed and --isolation; the command gets ``measuring``, and says what two of them do."""
     from dlbench.harness.hosts import Isolation
 
     isolation = "What a CPU case gets: a fork, a new interpreter (spawn), or none of its own (default: fork on Linux, else spawn)."
-    decorators = (
+    return gathered(
+        "measuring",
+        MeasureOptions,
         click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Result file; never overwritten."),
         click.option("--rounds", type=click.IntRange(1, 1000), help=rounds),
         click.option("--budget", type=Duration(), help=budget),
@@ -70,74 +121,79 @@ def measuring_options(rounds: str, budget: str) -> Callable[[Command], Command]:
         click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Of the inputs and the order (default: a new one, recorded)."),
         click.option("--isolation", type=click.Choice(get_args(Isolation)), help=isolation),
     )
-    return lambda command: _decorated(command, decorators)
 
 
-def _decorated(command: Command, decorators: Sequence[Callable[[Command], Command]]) -> Command:
-    for decorator in reversed(decorators):
-        command = decorator(command)
-    return command
+def threshold_options(default: str, must_see: str) -> Decorator:
+    """Add --threshold, whose default is the command's, and --must-see with the command's help; the command gets ``given``."""
+    meaning = "From where on a change matters: 5%, 0.05, memory=10%, throughput=5%. Goes before the suite's; the default is"
+    threshold = click.option("--threshold", "thresholds", multiple=True, metavar="[METRIC=]VALUE", help=f"{meaning} {default}. Repeatable.")
+    return gathered("given", parse_thresholds, threshold, must_see_option(must_see))
+
+
+def must_see_option(meaning: str) -> Decorator:
+    """Add --must-see with the command's own help; the command gets ``must_see``."""
+    return click.option("--must-see", metavar="PERCENT", help=meaning)
+
+
+def parse_thresholds(thresholds: Iterable[str], must_see: str | None = None) -> dict[str, str]:
+    """Return the threshold of each metric from ``5%`` and ``memory=0.1``, as written, and what must be seen where that is given.
+
+    A value without a metric is that of time. Raises UsageError for what makes no sense.
+    """
+    given: dict[str, str] = {}
+    for word in thresholds:
+        metric, equals, value = word.rpartition("=")
+        metric = metric.strip() if equals else "time"
+        if metric in given:
+            raise UsageError(f"--threshold {word}: the threshold of {metric} is given twice; give it once")
+        if metric == MUST_SEE:
+            raise UsageError(f"--threshold {word}: what must be seen is no threshold; give --must-see {value}")
+        given[metric] = value
+        _check(f"--threshold {word}", given)
+    if must_see is not None:
+        given[MUST_SEE] = must_see
+        _check(f"--must-see {must_see}", given)
+    return given
+
+
+def _check(option: str, given: Mapping[str, str]) -> None:
+    try:
+        check(given)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """What the options came to."""
+class OutputOptions:
+    """Where verdicts go, and how strictly they become an exit code. Raises UsageError for ``--github`` where there is no step of it."""
 
-    suites: tuple[Suite, ...]
-    """With the settings in them: with the devices' ids and ``-k`` all that `plan` needs to plan the same cases again."""
-    cases: Iterator[Case]
-    """Not kept anywhere, at least one."""
-    devices: tuple["Device", ...]
-    """Those that take part."""
-    signatures: Mapping[str, Signature]
-    hello: Mapping[str, Any]
+    strict: bool
+    junit: Path | None
+    verdict: Path | None
+    github: bool
+    form: str
+
+    def __post_init__(self) -> None:
+        if self.github and not self.summary:
+            raise UsageError("--github is for a step of GitHub Actions, where GITHUB_STEP_SUMMARY names a file; leave it out elsewhere")
 
     @property
-    def policy(self) -> Policy:
-        """The policy of the whole run."""
-        from dlbench.harness.devices import usable
-
-        return policy_of(self.suites, self.signatures, [device.id for device in usable(self.devices)])
-
-
-def planned(
-    names: Sequence[str],
-    expression: str | None = None,
-    settings: Sequence[str] = (),
-    device_words: Sequence[str] = (),
-    plugins: Sequence[str] = (),
-    hello: Hello | None = None,
-) -> Planned:
-    """Load, override, check and plan, as the options say; ``hello`` (default: `ask_hello`) is called once.
-
-    Every mistake that an option or a suite can hold is raised here, a plan without cases too: SuiteError, UsageError,
-    DeviceAbsent, and WorkerError if the measuring process does not start.
-    """
-    # Not at the top: without a SUITE, `list` starts no process, and --help needs neither.
-    from dlbench.harness import runner
-
-    if expression is not None:
-        compile_expression(expression)  # its mistakes need no process to be found
-    suites = load_all(names)
-    answer = (hello or runner.ask_hello)(plugins, workload_names(suites))
-    return plan_suites(suites, answer, expression, settings, device_words)
+    def summary(self) -> Path | None:
+        """The file for the summary of a step in GitHub Actions, where one is asked for."""
+        path = os.environ.get("GITHUB_STEP_SUMMARY") if self.github else None
+        return Path(path) if path else None
 
 
-def plan_suites(
-    suites: tuple[Suite, ...],
-    answer: Mapping[str, Any],
-    expression: str | None = None,
-    settings: Sequence[str] = (),
-    device_words: Sequence[str] = (),
-) -> Planned:
-    """Override, check and plan suites with what a measuring process answered; raises as `planned` does."""
-    from dlbench.harness import devices
-
-    only = None if expression is None else compile_expression(expression)
-    signatures = {each["name"]: Signature.from_json(each) for each in answer["signatures"]}
-    suites = overridden(suites, settings, signatures)
-    check(suites, signatures)
-    chosen = devices.select(devices.describe(answer), device_words)
-    cases = plan(suites, signatures, [device.id for device in chosen], only=only, include_absent=not device_words)
-    first = next(cases)
-    return Planned(suites, itertools.chain((first,), cases), chosen, signatures, answer)
+format_option = click.option(
+    "--format", "form", type=click.Choice(FORMATS), default="table", show_default=True, help="What to write to stdout."
+)
+output_options = gathered(
+    "output",
+    OutputOptions,
+    click.option("--strict", is_flag=True, help="Exit with 4 if any case is inconclusive or incomparable."),
+    click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write the verdicts as JUnit XML, too."),
+    click.option("--verdict", type=click.Path(path_type=Path), metavar="FILE", help="Write all of it as one JSON document, too."),
+    click.option("--github", is_flag=True, help="In GitHub Actions, add a summary to the step and annotations to the run."),
+    format_option,
+)
+"""Adds --strict, --junit, --verdict, --github and --format; the command gets ``output``."""

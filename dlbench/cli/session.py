@@ -1,27 +1,66 @@
-"""A run about to start: what it measures and how, from options or from the header of the file that it goes on with."""
+"""A session: the process that says what there is, what is to be measured how, and the recording of it into a result file."""
 
-from collections.abc import Callable, Mapping, Sequence
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any, Self
 
 from dlbench import __version__
-from dlbench.cli.options import Planned
-from dlbench.core.errors import DeviceAbsent, ResultFileError, UsageError
+from dlbench.cli.planning import Plan
+from dlbench.core.errors import DeviceAbsent, DeviceFault, ResultFileError, UsageError
 from dlbench.core.model import Measurement, Policy, Signature
+from dlbench.core.provenance import differences
 from dlbench.core.store import ResultWriter, RunFile
-from dlbench.core.thresholds import Settings as SightSettings
+from dlbench.core.thresholds import Settings as GivenThresholds
 from dlbench.harness import devices as machine
 from dlbench.harness import environment
-from dlbench.harness.planning import check, plan
-from dlbench.harness.runner import Settings
+from dlbench.harness.host import Host, greet
+from dlbench.harness.hosts import Isolation, default_isolation, greeting_mode, layout_seed
+from dlbench.harness.interruption import Interruption
+from dlbench.harness.machines import Machine
+from dlbench.harness.planning import check, plan, workload_names
+from dlbench.harness.runner import Settings, run_rounds
 from dlbench.harness.selection import compile_expression
 from dlbench.harness.side import Side, Task
 from dlbench.harness.suite import Suite
+from dlbench.harness.watch import Watch
 
-if TYPE_CHECKING:
-    from dlbench.harness.devices import Device
+
+def settings_for(seed: int | None = None, isolation: Isolation | None = None) -> Settings:
+    """Return how to measure on this machine, by the default policy until a plan has its own; without a seed one is drawn."""
+    threads = machine.describe_cpu().usable_threads()
+    return Settings(Policy(), secrets.randbits(32) if seed is None else seed, isolation or default_isolation(), threads)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSide:
+    """A side with a measuring process that has said what there is; the first round goes on in that process."""
+
+    side: Side
+    """Without its devices: which of them take part is for a plan to say."""
+    host: Host
+    hello: Mapping[str, Any]
+
+    def tasks(self, plan: Plan) -> list[Task]:
+        """Return what a round of the plan does on this side."""
+        side = self.side.on(plan.devices)
+        return [Task(case, side) for case in plan.cases]
+
+
+@contextmanager
+def open_side(side: Side, suites: Sequence[Suite], settings: Settings, interruption: Interruption) -> Iterator[OpenSide]:
+    """Start a measuring process and ask it what there is, the workloads of these suites among it; end it afterwards.
+
+    Raises WorkerError, in the process's words, where it can't say.
+    """
+    layout = layout_seed(settings.seed, 0, side.name)
+    with Host(greeting_mode(settings.isolation), settings.threads, layout, interruption, side.interpreter) as host:
+        yield OpenSide(side, host, greet(host, side.plugins, workload_names(suites), settings.threads, side.not_from))
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,65 +69,122 @@ class Session:
 
     tasks: tuple[Task, ...]
     settings: Settings
-    devices: "tuple[Device, ...]"
+    devices: tuple[machine.Device, ...]
     open_writer: Callable[[], ResultWriter]
     done: tuple[Measurement, ...] = ()
     first_round: int = 0
-    gate: SightSettings | None = None
+    gate: GivenThresholds | None = None
     """Of a run that is meant as a baseline: what the command line says that every case has to be able to show."""
 
 
-def policy_for(planned: Planned, changes: Mapping[str, Any], gate_rounds: int | None = None) -> Policy:
+class Recording:
+    """Measures into the file of a session. Use as a context manager: leaving it closes the file, and keeps all that was measured.
+
+    A device that fails is left alone, and what it had to say stays in ``fault``, to be raised once what there is has been written. So does
+    a DeviceFault that ends the measuring.
+    """
+
+    def __init__(self, session: Session, interruption: Interruption) -> None:
+        self._interruption = interruption
+        self._devices = session.devices
+        self._writer = session.open_writer()
+        self._started = time.monotonic()
+        self.path = self._writer.path
+        self.rounds = 0
+        """That the file has by now."""
+        self.fault: DeviceFault | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Since it began."""
+        return time.monotonic() - self._started
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        try:
+            if error is None and not self._interruption.requested:
+                self._writer.append(self._footer())
+        finally:
+            self._writer.close()
+        if isinstance(error, DeviceFault):
+            self.fault = error
+        return isinstance(error, DeviceFault)
+
+    def measure(self, session: Session, first_hosts: Mapping[str | None, Host]) -> None:
+        """Run the rounds of the session, or of another one that goes on in the same file; ``first_hosts`` are as in `run_rounds`."""
+        from dlbench.cli.live import screen  # not at the top, so that --help stays quick
+
+        with screen(session, self.path) as observer, Watch(session.devices, session.settings.threads) as watch:
+            outcome = run_rounds(
+                session.tasks,
+                session.settings,
+                self._interruption,
+                self._writer.append,
+                observer,
+                watch,
+                session.done,
+                first_hosts,
+                session.first_round,
+            )
+        self.rounds = max(self.rounds, outcome.rounds)
+        if outcome.faults:
+            self.fault = DeviceFault(f"{'; '.join(outcome.faults)}; the remaining cases there were skipped; check it, then measure again")
+
+    def _footer(self) -> dict[str, Any]:
+        return {"kind": "footer", "rounds": self.rounds, "seconds": self.seconds, "state": environment.read_state(self._devices)}
+
+
+def policy_for(plan: Plan, changes: Mapping[str, Any], gate_rounds: int | None = None) -> Policy:
     """Return the policy of a run: that of its suites, changed where the user set a field (None where not).
 
     ``gate_rounds``: the rounds that a gate needs, which no budget shortens.
     """
-    policy = planned.policy
+    policy = plan.policy
     if gate_rounds is not None:
         policy = replace(policy, rounds=gate_rounds, max_rounds=gate_rounds, budget_s=None)
     return _changed(policy, changes)
 
 
 def start(
-    planned: Planned,
+    plan: Plan,
     tasks: Sequence[Task],
     settings: Settings,
+    output: Path | None = None,
     *,
-    expression: str | None,
-    include_absent: bool,
-    plugins: Sequence[str],
-    output: Path | None,
     sides: Mapping[str, Any] | None = None,
-    machines: Sequence[Mapping[str, Any]] = (),
-    gate: SightSettings | None = None,
+    machines: Sequence[Machine] = (),
+    gate: GivenThresholds | None = None,
 ) -> Session:
     """Make the session of a new run.
 
-    ``sides``: of an A/B, what the header says of each side; the software is then a side's. ``machines``: the environments of others that
-    take part. ``gate``: of a baseline, what is given of the change that every case has to be able to show.
+    ``output``: default is a name of its own in results. ``sides``: of an A/B, what the header says of each side; the software is then a
+    side's. ``machines``: others that take part. ``gate``: of a baseline, what is given of the change that every case
+    has to be able to show.
     """
-    name = default_name(planned.suites)
+    name = default_name(plan.suites)
     path = output or Path("results") / (f"ab-{name}" if sides else name)
-    where = environment.fingerprint(planned.hello, planned.devices)
+    where = environment.fingerprint(plan.hello, plan.devices)
     if sides:
         where = {key: value for key, value in where.items() if key not in ("stack", "stack_key")}
     header = {
         "dlbench": __version__,
-        "suites": [suite.to_json() for suite in planned.suites],
-        "expression": expression,
-        "include_absent": include_absent,
-        "plugins": list(plugins),
+        "suites": [suite.to_json() for suite in plan.suites],
+        "expression": plan.options.expression,
+        "include_absent": not plan.options.device_words,
+        "plugins": list(plan.options.plugins),
         "policy": asdict(settings.policy),
         "seed": settings.seed,
         "isolation": settings.isolation,
         "planned": {"count": len(tasks)},
-        "devices": [device.to_json() for device in planned.devices],
+        "devices": [device.to_json() for device in plan.devices],
         "environment": where,
         **({"sides": sides} if sides else {}),
-        **({"machines": list(machines)} if machines else {}),
+        **({"machines": [each.environment for each in machines]} if machines else {}),
         **({} if gate is None else {"gate": dict(gate)}),
     }
-    return Session(tuple(tasks), settings, planned.devices, lambda: ResultWriter.create(path, header), gate=gate)
+    return Session(tuple(tasks), settings, plan.devices, lambda: ResultWriter.create(path, header), gate=gate)
 
 
 def default_name(suites: Sequence[Suite]) -> str:
@@ -96,45 +192,55 @@ def default_name(suites: Sequence[Suite]) -> str:
     return f"{'-'.join(suite.name for suite in suites)}-{datetime.now(UTC):%Y%m%d-%H%M%S}.jsonl"
 
 
-def go_on(run: RunFile, hello: Mapping[str, Any], changes: Mapping[str, Any], threads: int) -> Session:
-    """Make the session of an interrupted run from its file: the same cases, seed and policy, on the same machine.
+def as_recorded(run: RunFile, changes: Mapping[str, Any]) -> tuple[tuple[Suite, ...], Settings, Side]:
+    """Return what an interrupted run measures, how and where: as its header says, the policy changed where the user set a field.
 
-    Raises UsageError where this machine or its software differs from what the file was measured with, and for an A/B.
+    Raises UsageError for an A/B and for a run on several machines.
     """
-    header = run.header
-    if "sides" in header:
+    if "sides" in run.header:
         raise UsageError(
             f"{run.path} is an A/B, which can't be resumed: its sides may not be what they were, and are compared because they were "
             "measured in turn; start dlbench ab again"
         )
-    if "machines" in header:
+    if "machines" in run.header:
         raise UsageError(f"{run.path} was measured on several machines, and such a run can't be resumed; start it again")
-    try:
-        suites = [Suite.from_json(suite) for suite in header["suites"]]
-        signatures = {each["name"]: Signature.from_json(each) for each in hello["signatures"]}
+    with _complete_header(run) as header:
+        suites = tuple(Suite.from_json(suite) for suite in header["suites"])
+        policy = _changed(Policy(**header["policy"]), changes)
+        settings = replace(settings_for(header["seed"], header["isolation"]), policy=policy)
+        return suites, settings, Side(plugins=tuple(header["plugins"]))
+
+
+def resume(run: RunFile, suites: Sequence[Suite], opened: OpenSide, settings: Settings) -> Session:
+    """Make the session of an interrupted run from its file: the same cases, on the same machine.
+
+    Raises UsageError where this machine or its software differs from what the file was measured with.
+    """
+    with _complete_header(run) as header:
+        signatures = {each["name"]: Signature.from_json(each) for each in opened.hello["signatures"]}
         ids = [device["id"] for device in header["devices"]]
-        present = {device.id: device for device in machine.describe(hello)}
+        present = {device.id: device for device in machine.describe(opened.hello)}
         devices = tuple(present[device] for device in ids if device in present)
         _refuse_lost(header["devices"], machine.unusable(devices))
-        before, now = header["environment"], environment.fingerprint(hello, devices)
-        settings = Settings(
-            policy=_changed(Policy(**header["policy"]), changes),
-            seed=header["seed"],
-            isolation=header["isolation"],
-            threads=threads,
-        )
-        side = Side.on(devices, tuple(header["plugins"]))
-        if differences := environment.differences(before, now):
+        if different := differences(header["environment"], environment.fingerprint(opened.hello, devices)):
             raise UsageError(
-                f"{run.path} can't be resumed here, its rows would not be of one machine: {'; '.join(differences)}; start a new run instead"
+                f"{run.path} can't be resumed here, its rows would not be of one machine: {'; '.join(different)}; start a new run instead"
             )
         only = compile_expression(header["expression"]) if header["expression"] else None
         check(suites, signatures)
         cases = plan(suites, signatures, ids, only=only, include_absent=header["include_absent"])
+        side = opened.side.on(devices)
         tasks = tuple(Task(case, side) for case in cases)
+    return Session(tasks, settings, devices, lambda: ResultWriter.resume(run), run.measurements, gate=header.get("gate"))
+
+
+@contextmanager
+def _complete_header(run: RunFile) -> Iterator[Mapping[str, Any]]:
+    """Hand over the header. Raises ResultFileError where the code inside misses something in it."""
+    try:
+        yield run.header
     except (KeyError, TypeError, AttributeError) as error:
         raise ResultFileError(f"{run.path}, line 1: the header lacks what a run needs to go on ({error}); start a new run") from error
-    return Session(tasks, settings, devices, lambda: ResultWriter.resume(run), run.measurements, gate=header.get("gate"))
 
 
 def _refuse_lost(before: Sequence[Mapping[str, Any]], unusable: Mapping[str, str]) -> None:

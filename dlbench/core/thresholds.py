@@ -49,6 +49,11 @@ class Thresholds:
         return self.with_metrics(settings).with_metrics(own if isinstance(own, Mapping) else {})
 
 
+ACROSS_RUNS = Thresholds(time=0.1)
+WITHIN_A_RUN = Thresholds(time=0.03)
+"""Rounds that were measured in turn share what the machine did meanwhile, so a smaller change can be told."""
+
+
 def fraction(metric: str, value: object) -> float:
     """Return a threshold, written as a fraction below 1 or as text in percent.
 

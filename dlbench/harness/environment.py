@@ -75,13 +75,6 @@ def read_state(devices: Sequence[Device], *, root: Path = Path("/"), pynvml: nvm
     }
 
 
-def differences(a: Mapping[str, Any], b: Mapping[str, Any], blocks: Sequence[str] = ("identity", "stack")) -> list[str]:
-    """Name each entry of those blocks that differs between two fingerprints: ``stack.driver: '575.57' against '580.65'``."""
-    left, right = ({path: end for name in blocks for path, end in _leaves(name, each.get(name) or {}).items()} for each in (a, b))
-    paths = dict.fromkeys([*left, *right])
-    return [f"{path}: {_said(left, path)} against {_said(right, path)}" for path in paths if _said(left, path) != _said(right, path)]
-
-
 def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
     """Return variables as they may stand in a file: folders cut off, and of one whose name sounds secret only that it is there."""
     return {name: "…" if _PRIVATE_NAME.search(name) else _without_folders(value) for name, value in environ.items()}
@@ -225,18 +218,3 @@ def _key(block: Mapping[str, Any]) -> str:
     """Hash canonical JSON to sixteen hex digits."""
     canonical = json.dumps(block, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
-
-
-def _leaves(path: str, value: Any) -> dict[str, Any]:
-    """Flatten nested data to one entry a leaf, named by its path: ``identity.accelerators[0].name``."""
-    if isinstance(value, Mapping):
-        return {leaf: end for key, each in value.items() for leaf, end in _leaves(f"{path}.{key}", each).items()}
-    if isinstance(value, list):
-        return {leaf: end for index, each in enumerate(value) for leaf, end in _leaves(f"{path}[{index}]", each).items()}
-    return {path: value}
-
-
-def _said(leaves: Mapping[str, Any], path: str) -> str:
-    if path not in leaves:
-        return "nothing"
-    return "unknown" if leaves[path] is None else repr(leaves[path])

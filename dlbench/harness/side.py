@@ -1,9 +1,9 @@
 """What is measured in turn: the one side of a run, or the two of an A/B; and what a round does once."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from dlbench.core.model import Case, Series
 from dlbench.harness.devices import Device, take_one_process, unusable, usable
@@ -16,8 +16,8 @@ from dlbench.harness.machines import Machine
 class Side:
     """Where cases are measured: an interpreter with its environment, and which code of the user's it loads."""
 
-    devices: Mapping[str, str | None]
-    """Devices that this side can compute on: id to name."""
+    devices: Mapping[str, str | None] = field(default_factory=dict)
+    """Devices that this side can compute on: id to name. None before it was asked."""
     plugins: tuple[str, ...] = ()
     name: str | None = None
     """None where a run has only one."""
@@ -31,11 +31,10 @@ class Side:
     one_process: bool = False
     """Whether an accelerator of it takes one process at a time."""
 
-    @classmethod
-    def on(cls, devices: Sequence[Device], plugins: tuple[str, ...] = (), name: str | None = None, **more: Any) -> Self:
-        """Make a side of these devices; ``more`` are the fields that they do not tell."""
+    def on(self, devices: Sequence[Device]) -> Self:
+        """Return this side with the devices that it turned out to have."""
         names = {device.id: device.name for device in usable(devices)}
-        return cls(names, plugins, name, unusable=unusable(devices), one_process=take_one_process(devices), **more)
+        return replace(self, devices=names, unusable=unusable(devices), one_process=take_one_process(devices))
 
     def rooms(self, threads: int) -> list[Room]:
         """Return what each machine offers, this one first, of which so many threads are usable."""

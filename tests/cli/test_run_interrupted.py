@@ -11,6 +11,15 @@ import front_door
 import pytest
 from front_door import FAULTS, PRETEND, dlbench, lines, measurements, start
 
+THEIRS = '''
+from dlbench import Work, workload
+
+
+@workload()
+def theirs(device) -> Work:
+    """Nothing."""
+    return Work(call=lambda: None)
+'''
 QUICK_ONES = 'workload = "matmul"\naxes.n = [8, 16, 24]'
 
 
@@ -127,6 +136,24 @@ def test_resuming_uses_the_suite_in_the_file_not_the_one_on_the_disk(tmp_path):
     done = dlbench("run", "--resume", "o.jsonl", cwd=tmp_path)
     assert done.code == 0, done.err
     assert len(measurements(tmp_path / "o.jsonl")) == 4
+
+
+def test_a_run_of_an_installed_package_s_workload_is_gone_on_with(tmp_path):
+    """It is imported only where a suite names it, which a resumed run takes from its file."""
+    installed = tmp_path / "installed"
+    (installed / "theirs-1.0.dist-info").mkdir(parents=True)
+    (installed / "theirs-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (installed / "theirs-1.0.dist-info" / "entry_points.txt").write_text("[dlbench.workloads]\ntheirs = theirs\n")
+    (installed / "theirs.py").write_text(THEIRS)
+    variables = {"PYTHONPATH": f"{installed}{os.pathsep}{front_door.environment()['PYTHONPATH']}"}
+    suite = front_door.suite(tmp_path, 'workload = "theirs"', name="of_theirs")
+    first = dlbench("run", suite, "--device", "cpu", "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path, variables=variables)
+    again = dlbench("run", "--resume", "o.jsonl", "--rounds", "2", cwd=tmp_path, variables=variables)
+    assert (first.code, again.code) == (0, 0), again.err
+    assert [(each["case"]["id"], each["round"]) for each in measurements(tmp_path / "o.jsonl")] == [
+        ("theirs[]@cpu", 0),
+        ("theirs[]@cpu", 1),
+    ]
 
 
 def test_a_file_of_another_machine_is_not_gone_on_with(tmp_path):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from machine_fake import two_sockets, write
 from nvml_fake import H200, Card, FakeNvml
 
+from dlbench.core.provenance import differences
 from dlbench.harness import environment
 from dlbench.harness.devices import describe
 
@@ -147,7 +148,7 @@ def test_state_never_changes_the_keys(root: Path) -> None:
     after = taken(root, answers=busy, argv=["dlbench", "run", "again"])
     assert after["state"] != before["state"]
     assert (after["machine_key"], after["stack_key"]) == (before["machine_key"], before["stack_key"])
-    assert environment.differences(before, after) == []
+    assert differences(before, after) == []
 
 
 def test_a_driver_or_a_torch_is_another_stack_on_the_same_machine(root: Path) -> None:
@@ -163,7 +164,7 @@ def test_a_driver_or_a_torch_is_another_stack_on_the_same_machine(root: Path) ->
     ):
         assert after["stack_key"] != before["stack_key"]
         assert after["machine_key"] == before["machine_key"]
-        assert environment.differences(before, after) == named
+        assert differences(before, after) == named
 
 
 def test_another_card_is_another_machine(root: Path) -> None:
@@ -171,15 +172,10 @@ def test_another_card_is_another_machine(root: Path) -> None:
     h100 = {**HELLO, "devices": [HELLO["devices"][0], {**HELLO["devices"][1], "name": "NVIDIA H100"}]}
     after = taken(root, h100, answers={**H200, "nvmlDeviceGetMigMode": [1, 1]})
     assert after["machine_key"] != before["machine_key"]
-    assert environment.differences(before, after) == [
+    assert differences(before, after) == [
         "identity.accelerators[0].name: 'NVIDIA H200' against 'NVIDIA H100'",
         "identity.accelerators[0].mig: False against True",
     ]
-
-
-def test_differences_of_files_that_say_little() -> None:
-    assert environment.differences({}, {"identity": None, "stack": {"driver": None}}) == ["stack.driver: nothing against unknown"]
-    assert environment.differences({}, {}) == []
 
 
 def test_our_own_processes_are_no_others(root: Path) -> None:

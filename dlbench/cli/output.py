@@ -1,0 +1,156 @@
+"""The output of the commands: results for people and programs, and the verdicts, files for CI and exit code of those that judge."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dlbench.core.errors import ExitCode, OutputError, UsageError
+from dlbench.core.units import one_line
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from dlbench.analysis.table import Results
+    from dlbench.analysis.verdict import Comparison
+    from dlbench.cli.options import OutputOptions
+
+FORMATS = ("table", "json", "csv", "md")
+_UNBOUNDED = 100_000
+"""Columns for output that goes to a file or a pipe, so that nothing is folded or cut."""
+_LEAST = 80
+"""Columns that the numbers of a row need; a narrower terminal breaks the lines itself, which loses nothing."""
+
+
+def write_results(results: "Results", by: str | None, form: str) -> None:
+    """Write results, or with ``by`` the pairs of their rows, to stdout, and to stderr what stands in no pair."""
+    from dlbench.analysis import export, findings, sentences, terminal
+
+    if by and by.removeprefix("param.") == "ranks":
+        _write_scaling(results, form)
+        return
+    pairs = findings.pair(results, by) if by else None
+    if form != "table":
+        click.echo(export.render(pairs.frame if pairs else results.frame, form), nl=False)
+    elif pairs:
+        _print(terminal.paired(results, pairs))
+    else:
+        _print(terminal.overview(results))
+    for note in sentences.unpaired(pairs.unpaired) if pairs else ():
+        click.echo(f"note: {note}", err=True)
+
+
+def _write_scaling(results: "Results", form: str) -> None:
+    """Write what more devices bring; of the rows that differ in their ranks a ratio alone does not tell that."""
+    from rich.console import Group
+
+    from dlbench.analysis import efficiency, export, projection, table, terminal
+
+    rows = projection.projected(results)
+    if not rows:
+        raise UsageError("no row has ranks to pair it by; measure some: dlbench run scaling")
+    if form != "table":
+        click.echo(export.render(table.as_frame(rows, efficiency.COLUMNS), form), nl=False)
+        return
+    answer, tables = terminal.more_devices(rows)
+    _print(Group(*answer, *tables))
+
+
+def _print(renderable: "RenderableType") -> None:
+    from rich.console import Console
+
+    console = Console()
+    console.width = max(_LEAST, console.width) if sys.stdout.isatty() else _UNBOUNDED
+    # Through click, because rich answers a closed pipe with exit code 1.
+    with console.capture() as capture:
+        console.print(renderable)
+    click.echo(capture.get(), nl=False)
+
+
+def conclude(comparisons: Sequence["Comparison"], notes: Sequence[str], options: "OutputOptions") -> ExitCode:
+    """Write the cases to stdout, the notes to stderr, and the files that are asked for; return the code to exit with."""
+    from dlbench.analysis import compare_terminal, sentences
+
+    code = exit_code(comparisons, options.strict)
+    conclusion = f"{compare_terminal.summary(comparisons)}; exit {code.value}"
+    notes = [*notes, *(line for comparison in comparisons for line in sentences.unpaired(comparison.unpaired))]
+    notes += [doubt for comparison in comparisons for doubt in comparison.doubts]
+    _write_verdicts(comparisons, conclusion, options.form)
+    for note in notes:
+        click.echo(f"note: {note}", err=True)
+    _write_files(comparisons, code, notes, options)
+    if options.summary:
+        _tell_github(comparisons, conclusion, notes, options.summary)
+    return code
+
+
+def exit_code(comparisons: Sequence["Comparison"], strict: bool) -> ExitCode:
+    """Return the first that holds: 3 something is slower, 5 something failed or is missing, 4 nothing could be, or was, decided."""
+    from dlbench.analysis.judge import Verdict
+
+    gate = [each for each in comparisons if not each.report_only]
+    found, judged = ({case.verdict for each in some for case in each.cases} for some in (comparisons, gate))
+    if Verdict.SLOWER in judged:
+        return ExitCode.REGRESSION
+    if found & {Verdict.FAILED, Verdict.MISSING}:
+        return ExitCode.CASES_FAILED
+    if any(each.undecidable for each in comparisons) or (strict and judged & {Verdict.INCONCLUSIVE, Verdict.INCOMPARABLE}):
+        return ExitCode.UNDECIDABLE
+    return ExitCode.OK
+
+
+def _write_verdicts(comparisons: Sequence["Comparison"], conclusion: str, form: str) -> None:
+    """Write the cases to stdout, and what they come to: behind a table there too, else to stderr."""
+    from dlbench.analysis import compare_terminal
+
+    if form != "table":
+        from dlbench.analysis import compare_export, export
+
+        click.echo(export.render(compare_export.as_table(comparisons), form), nl=False)
+        click.echo(conclusion, err=True)
+        return
+    for comparison in comparisons:
+        lines = [one_line(comparison.title), "", *compare_terminal.table(comparison), ""]
+        if len(comparisons) > 1:
+            lines += [compare_terminal.summary([comparison]), ""]
+        click.echo("\n".join(lines))
+    click.echo(conclusion)
+
+
+def _write_files(comparisons: Sequence["Comparison"], code: ExitCode, notes: Sequence[str], options: "OutputOptions") -> None:
+    import json  # not at the top, so that --help stays quick
+
+    from dlbench.analysis import compare_export
+
+    if options.junit:
+        _write(options.junit, compare_export.junit(comparisons))
+    if options.verdict:
+        document = compare_export.verdict(comparisons, code, notes)
+        _write(options.verdict, json.dumps(document, ensure_ascii=False, allow_nan=False).encode(errors="replace") + b"\n")
+
+
+def _tell_github(comparisons: Sequence["Comparison"], conclusion: str, notes: Sequence[str], path: Path) -> None:
+    """Write annotations to stderr, which the runner reads like stdout, and add to the step's summary as much as fits."""
+    from dlbench.analysis import github
+
+    for line in github.annotations(comparisons):
+        click.echo(line, err=True)
+    try:
+        with path.open("ab") as file:
+            room = github.SUMMARY_LIMIT - file.tell()
+            text = github.step_summary(comparisons, conclusion, notes, room).encode(errors="replace")
+            if len(text) <= room:
+                file.write(text)
+            else:  # what stands there already would be lost as well
+                click.echo("note: the summary of this step is full, so nothing was added to it", err=True)
+    except OSError as error:
+        raise OutputError.of(path, error) from error
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise OutputError.of(path, error) from error

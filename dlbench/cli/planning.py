@@ -1,0 +1,78 @@
+"""Plans: suites and their cases on this machine, as the options of planning say."""
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dlbench.cli.options import PlanOptions
+from dlbench.core.errors import UsageError
+from dlbench.core.model import Case, Policy, Signature
+from dlbench.core.thresholds import MUST_SEE
+from dlbench.harness.planning import check, overridden, plan, policy_of
+from dlbench.harness.selection import compile_expression
+from dlbench.harness.suite import Suite, load_all
+
+if TYPE_CHECKING:
+    from dlbench.core.thresholds import Thresholds
+    from dlbench.harness.devices import Device
+
+DEFAULT_SUITE = "quick"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be measured."""
+
+    options: PlanOptions
+    suites: tuple[Suite, ...]
+    """With the overrides in them: with the devices' ids and ``-k`` all that `plan` needs to plan the same cases again."""
+    cases: Iterator[Case]
+    """Not kept anywhere, at least one."""
+    devices: tuple["Device", ...]
+    """Those that take part."""
+    signatures: Mapping[str, Signature]
+    hello: Mapping[str, Any]
+    """What the measuring process said there is: see `dlbench.harness.worker.hello`."""
+
+    @property
+    def policy(self) -> Policy:
+        """The policy of the whole run."""
+        from dlbench.harness.devices import usable
+
+        return policy_of(self.suites, self.signatures, [device.id for device in usable(self.devices)])
+
+
+def load_suites(options: PlanOptions) -> tuple[Suite, ...]:
+    """Load the suites (default: quick), and raise what can be wrong without asking a process: SuiteError, and UsageError of ``-k``."""
+    if options.expression is not None:
+        compile_expression(options.expression)
+    return load_all(options.names or (DEFAULT_SUITE,))
+
+
+def plan_suites(suites: tuple[Suite, ...], hello: Mapping[str, Any], options: PlanOptions) -> Plan:
+    """Override, check and plan suites with what a measuring process said there is.
+
+    Every other mistake that an option or a suite can hold is raised here, a plan without cases too: SuiteError, UsageError, DeviceAbsent.
+    """
+    from dlbench.harness import devices  # not at the top, so that --help stays quick
+
+    only = None if options.expression is None else compile_expression(options.expression)
+    signatures = {each["name"]: Signature.from_json(each) for each in hello["signatures"]}
+    suites = overridden(suites, options.overrides, signatures)
+    check(suites, signatures)
+    chosen = devices.select(devices.describe(hello), options.device_words)
+    cases = plan(suites, signatures, [device.id for device in chosen], only=only, include_absent=not options.device_words)
+    first = next(cases)
+    return Plan(options, suites, itertools.chain((first,), cases), chosen, signatures, hello)
+
+
+def require_sight(suites: Iterable[Suite], usual: "Thresholds", given: Mapping[str, str]) -> None:
+    """Raise UsageError, before anything is measured, where a workload's change that must be seen is below its threshold."""
+    for suite in suites:
+        for workload in dict.fromkeys(bench.workload for bench in suite.benches):
+            try:
+                usual.of_workload(workload, suite.thresholds).with_metrics(given).require_sight()
+            except ValueError as error:
+                where = f"--must-see {given[MUST_SEE]}" if MUST_SEE in given else f"{suite.origin}, thresholds"
+                raise UsageError(f"{where}: of {workload} {error}") from error
