@@ -42,7 +42,14 @@ HARNESS = [
     "guard",
     "device_time",
     "failures",
-    "backend",
+    "backends.base",
+    "backends.cpu",
+    "backends.cuda",
+    "backends.mps",
+    "backends.xpu",
+    "backends",
+    "backends.math_flags",
+    "backends.torch_build",
     "ranks",
     "measure",
     "rounding",
@@ -106,7 +113,7 @@ ORDER = [
 # Outside libraries, and the only modules that may import them. Standard library apart, nothing else may be imported at all.
 DOORS = {
     "torch": (
-        "dlbench.harness.backend",
+        "dlbench.harness.backends",
         "dlbench.harness.ranks",
         "dlbench.harness.spot_check",
         "dlbench.harness.worker",

@@ -26,8 +26,10 @@ import torch
 
 from dlbench.core.errors import DlbenchError
 from dlbench.core.model import Case, Clock, Measurement, Memory, Policy, Status, Transfer, Work
-from dlbench.harness import backend as backends
 from dlbench.harness import guard, registry
+from dlbench.harness.backends.base import Backend, describe_devices, find, tensors_in
+from dlbench.harness.backends.math_flags import math_flags, set_math
+from dlbench.harness.backends.torch_build import parallelism, versions
 from dlbench.harness.clocks import DeviceClock
 from dlbench.harness.device_time import Unread, take_device_time
 from dlbench.harness.failures import verdict_on
@@ -139,7 +141,7 @@ def _free(device_id: str) -> None:
     gc.collect()
     return_freed_memory()
     with suppress(DlbenchError, RuntimeError):  # the device was not there, or is not any more, and the next case says so
-        backend, device = backends.find(device_id)
+        backend, device = find(device_id)
         backend.reset_peak(device)
 
 
@@ -155,12 +157,12 @@ def hello(request: Message) -> Message:
         with suppress(DlbenchError):  # an unknown name is the suite's to report, with the place
             registry.get(name)
     torch.set_num_threads(request["threads"])
-    backends.set_math("fp32")
+    set_math("fp32")
     return {
-        "versions": backends.versions(),
-        "parallel": backends.parallelism(),
-        "math": backends.math_flags(),
-        "devices": list(backends.describe_devices()),
+        "versions": versions(),
+        "parallel": parallelism(),
+        "math": math_flags(),
+        "devices": list(describe_devices()),
         "signatures": [workload.signature.to_json() for workload in registry.all_workloads().values()],
     }
 
@@ -188,11 +190,11 @@ def measure(request: Message, member: Member | None = None) -> tuple[Measurement
 def _measured(begun: Measurement, policy: Policy, request: Message, member: Member | None) -> Measurement:
     case = begun.case
     dtype = str(case.params.get("dtype", "fp32"))
-    backend, device = backends.find(_place(request, member))
+    backend, device = find(_place(request, member))
     if reason := backend.unsupported(device, dtype):
         return replace(begun, status=Status.UNSUPPORTED, reason=reason)
     torch.set_num_threads(request["threads"])
-    backends.set_math(dtype)
+    set_math(dtype)
     backend.activate(device)
     clock: Clock = DeviceClock(lambda: backend.synchronize(device))
     pace = Pace(backend.block_s, backend.warmup_s, backend.warmup_calls)
@@ -227,7 +229,7 @@ def _measured(begun: Measurement, policy: Policy, request: Message, member: Memb
         flops=work.flops,
         least_flops=work.least_flops,
         bytes=work.bytes,
-        math=backends.math_flags(),
+        math=math_flags(),
         nulls={**result.nulls, **_memory_nulls(memory, backend)},
     )
     if member:
@@ -240,7 +242,7 @@ def _measured(begun: Measurement, policy: Policy, request: Message, member: Memb
 
 
 def _with_device_time(
-    result: Measurement, work: Work, backend: backends.Backend, device: torch.device, clock: Clock, deadline: float
+    result: Measurement, work: Work, backend: Backend, device: torch.device, clock: Clock, deadline: float
 ) -> Measurement:
     assert result.samples is not None  # noqa: S101  # the caller has just taken them
     timer = backend.event_timer(device)
@@ -256,15 +258,13 @@ def _with_device_time(
     return replace(result, nulls={**result.nulls, "device_s": reason})
 
 
-def _with_transfer(
-    result: Measurement, work: Work, backend: backends.Backend, device: torch.device, clock: Clock, deadline: float
-) -> Measurement:
+def _with_transfer(result: Measurement, work: Work, backend: Backend, device: torch.device, clock: Clock, deadline: float) -> Measurement:
     transfer, reason = _copies(result, work, backend, device, clock, deadline)
     return replace(result, transfer=transfer, nulls={**result.nulls, **({"transfer": reason} if reason else {})})
 
 
 def _copies(
-    result: Measurement, work: Work, backend: backends.Backend, device: torch.device, clock: Clock, deadline: float
+    result: Measurement, work: Work, backend: Backend, device: torch.device, clock: Clock, deadline: float
 ) -> tuple[Transfer | None, str | None]:
     """Return the copies' times, and why some or all are unknown."""
     if backend.is_host:
@@ -275,7 +275,7 @@ def _copies(
         return None, "one more call, for its output, would end behind the deadline; raise --timeout"
     if work.before:
         work.before()
-    outputs = backends.tensors_in(work.call())
+    outputs = tensors_in(work.call())
     if not in_any_rank(bool(work.inputs or outputs)):
         return None, "there is neither an input nor an output to copy"
     transfer = take_transfer(work.inputs, outputs, backend, device, clock)
@@ -287,7 +287,7 @@ def _copies(
         return transfer, f"pinned: {error}"
 
 
-def _memory_nulls(memory: Memory, backend: backends.Backend) -> dict[str, str]:
+def _memory_nulls(memory: Memory, backend: Backend) -> dict[str, str]:
     reasons = []
     if memory.peak_bytes is None:
         reasons.append("a CPU has no memory of its own" if backend.is_host else f"torch does not count peaks on {backend.kind}")
