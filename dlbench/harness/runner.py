@@ -7,7 +7,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -83,7 +83,9 @@ def run_rounds(
     machine of several is gone.
     """
     progress = _Progress(tasks, settings, done)
-    run = _Run(settings, interruption, save, observer, watch, progress, dict(first_hosts), pause or interruption.wait)
+    run = _Run(
+        settings, interruption, save, observer, watch, progress, dict(first_hosts), pause or interruption.wait, Turns(settings.policy.tries)
+    )
     most = settings.policy.max_rounds if settings.policy.budget_s else settings.policy.rounds
     for number in range(first_round, first_round + most):
         pending = progress.pending(number)
@@ -95,43 +97,33 @@ def run_rounds(
     return Outcome(progress.rounds, run.retirement.faults())
 
 
+@dataclass(slots=True)
 class _Run:
     """What all rounds share, and how one goes."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        interruption: Interruption,
-        save: Callable[[dict[str, Any]], None],
-        observer: Observer,
-        watch: Watch,
-        progress: "_Progress",
-        first_hosts: dict[str | None, Host],
-        pause: Callable[[float], object],
-    ) -> None:
-        self._settings = settings
-        self._interruption = interruption
-        self._save = save
-        self._observer = observer
-        self._watch = watch
-        self._progress = progress
-        self._first_hosts = first_hosts
-        self._pause = pause
-        self._turns = Turns(settings.policy.tries)
-        self._started = time.monotonic()
-        self.retirement = Retirement()
+    settings: Settings
+    interruption: Interruption
+    save: Callable[[dict[str, Any]], None]
+    observer: Observer
+    watch: Watch
+    progress: "_Progress"
+    first_hosts: dict[str | None, Host]
+    pause: Callable[[float], object]
+    turns: Turns
+    started: float = field(default_factory=time.monotonic)
+    retirement: Retirement = field(default_factory=Retirement)
 
     def left_s(self) -> float:
         """Return what is left of the budget."""
-        return (self._settings.policy.budget_s or math.inf) - (time.monotonic() - self._started)
+        return (self.settings.policy.budget_s or math.inf) - (time.monotonic() - self.started)
 
     def measure_round(self, number: int, tasks: Sequence[Task]) -> bool:
         """Measure each task, and again what was held back. Return whether it came to its end, without an interruption."""
-        self._observer.round_started(number, len(tasks))
-        with self._watch.round(number, lambda state: self._save(state.to_json())) as around, self._hosts(number) as hosts:
-            for turn in self._turns.of_round(_in_turn(tasks, self._settings, number)):
+        self.observer.round_started(number, len(tasks))
+        with self.watch.round(number, lambda state: self.save(state.to_json())) as around, self._hosts(number) as hosts:
+            for turn in self.turns.of_round(_in_turn(tasks, self.settings, number)):
                 if turn.pause_s:
-                    self._pause(turn.pause_s)
+                    self.pause(turn.pause_s)
                 measured = self._measure_turn(turn, number, hosts)
                 interrupted = len(measured) < len(turn.tasks)
                 if not interrupted and self._another_turn(turn, measured):
@@ -145,9 +137,9 @@ class _Run:
 
     @contextmanager
     def _hosts(self, number: int) -> Iterator[Hosts]:
-        hosts = Hosts(self._settings.isolation, self._settings.seed, self._settings.threads, self._interruption, number)
-        while self._first_hosts:
-            hosts.adopt(*self._first_hosts.popitem())
+        hosts = Hosts(self.settings.isolation, self.settings.seed, self.settings.threads, self.interruption, number)
+        while self.first_hosts:
+            hosts.adopt(*self.first_hosts.popitem())
         try:
             yield hosts
         finally:
@@ -160,42 +152,42 @@ class _Run:
             if reason := self._why_skipped(task, turn, number):
                 measured.append(Measurement(task.case, number, Status.SKIPPED, reason, task.side.name))
                 continue
-            self._observer.case_started(task.series, number)
-            began, before = time.monotonic(), self._watch.counters(task.case.device)
-            ended = _measure(task, number, self._settings, hosts)
+            self.observer.case_started(task.series, number)
+            began, before = time.monotonic(), self.watch.counters(task.case.device)
+            ended = _measure(task, number, self.settings, hosts)
             if ended is None:
                 break
             measurement, fault = ended
             if measurement.status is Status.OK:
-                held_back = self._watch.throttling(task.case.device, before, turn.tries, measurement.throttling)
+                held_back = self.watch.throttling(task.case.device, before, turn.tries, measurement.throttling)
                 measurement = replace(measurement, throttling=held_back)
             self.retirement.note(task, fault, measurement.reason)
-            self._progress.took_s[task.series] = time.monotonic() - began
+            self.progress.took_s[task.series] = time.monotonic() - began
             measured.append(measurement)
         return measured
 
     def _why_skipped(self, task: Task, turn: Turn, number: int) -> str | None:
         if number == 0 and turn.tries == 1 and self.left_s() < 0:
-            return f"the budget of {self._settings.policy.budget_s:g} s was spent before its turn; give a larger --budget"
-        where = lay_out(task.case, task.side.rooms(self._settings.threads))
+            return f"the budget of {self.settings.policy.budget_s:g} s was spent before its turn; give a larger --budget"
+        where = lay_out(task.case, task.side.rooms(self.settings.threads))
         return self.retirement.why_skipped(task, where.devices[: where.counts[0]])
 
     def _another_turn(self, turn: Turn, measured: Sequence[Measurement]) -> bool:
         # One that did not go well would only end the same way, and its other side has nothing to be compared with.
         if any(each.status is not Status.OK for each in measured):
             return False
-        return self._turns.again(turn, [each.throttling for each in measured], self.left_s() - self._progress.expected_s(turn.tasks))
+        return self.turns.again(turn, [each.throttling for each in measured], self.left_s() - self.progress.expected_s(turn.tasks))
 
     def _discard(self, measured: Sequence[Measurement]) -> None:
         for measurement in measured:
-            self._save(measurement.to_json() | {"kind": "discarded"})
-            self._observer.case_postponed(measurement)
+            self.save(measurement.to_json() | {"kind": "discarded"})
+            self.observer.case_postponed(measurement)
 
     def _keep(self, measured: Sequence[Measurement]) -> None:
         for measurement in measured:
-            self._save(measurement.to_json())
-            self._progress.add(measurement)
-            self._observer.case_ended(measurement)
+            self.save(measurement.to_json())
+            self.progress.add(measurement)
+            self.observer.case_ended(measurement)
 
 
 def _in_turn(tasks: Sequence[Task], settings: Settings, number: int) -> list[Task]:

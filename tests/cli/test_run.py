@@ -27,6 +27,7 @@ def faulty_run(tmp_path_factory):
                 "returns_nothing",
                 "segfaults",
                 "exits",
+                "scribbles",
                 "too_big",
                 "unsupported_op",
                 "chatters",
@@ -52,6 +53,7 @@ def test_a_sweep_goes_on_whatever_happens_and_says_so(faulty_run):
         "returns_nothing": "failed",
         "segfaults": "crashed",
         "exits": "crashed",
+        "scribbles": "crashed",
         "too_big": "oom",
         "unsupported_op": "unsupported",
         "chatters": "ok",
@@ -63,6 +65,7 @@ def test_a_sweep_goes_on_whatever_happens_and_says_so(faulty_run):
     }
     assert found["raises"][1] == "ValueError: the numbers do not add up"
     assert found["returns_nothing"][1] == "TypeError: workload 'returns_nothing' returned NoneType; it has to return a dlbench.Work"
+    assert found["scribbles"][1] == "its process wrote '1, 2, 3' where only dlbench writes; leave descriptors of others alone"
     assert found["segfaults"][1].startswith("its process was killed by SIGSEGV")
     assert found["exits"][1] == "its process ended with exit code 7 and no result"
     assert found["hangs"][1] == "not done within 4 s; raise --timeout"
