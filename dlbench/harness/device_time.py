@@ -4,7 +4,6 @@ import math
 import statistics
 import time
 from collections.abc import Callable
-from functools import partial
 from itertools import repeat
 from typing import Any, Protocol
 
@@ -66,6 +65,8 @@ def take_device_time(
 
     Raises Unread where calls can't be queued ahead, or where half of what is left until the deadline, on ``clock``'s scale, is not enough.
     """
+    call, before = work.call, work.before
+    assert call is not None, "an observe is not timed"  # noqa: S101  # Work's own rule; the caller has chosen the branch
     call_s = statistics.median(samples.block_s)
     begun = clock.now()
     until = (begun + deadline) / 2  # the rest is for copies and checks
@@ -73,7 +74,21 @@ def take_device_time(
     def fits(calls: int, delay_s: float) -> bool:
         return clock.now() + delay_s + calls * call_s <= until
 
-    read = partial(_read, work, timer, clock, host_now)
+    def read(calls: int, delay_s: float) -> tuple[float, float, float]:
+        if before is not None:
+            before()
+        clock.now()
+        begun = host_now()
+        delayed = timer.mark()
+        timer.delay(delay_s)
+        start = timer.mark()
+        for _ in repeat(None, calls):
+            call()
+        end = timer.mark()
+        launched_s = host_now() - begun
+        clock.now()
+        return launched_s, timer.seconds(delayed, start), timer.seconds(start, end) / calls
+
     if not fits(2, 0.0):  # one tells how long its launches take, and one counts
         raise Unread(_NO_TIME)
     launched_s, _, _ = read(1, 0.0)
@@ -82,35 +97,17 @@ def take_device_time(
     delay_s, misses, begun = _MARGIN * launched_s * calls, 0, clock.now()
     readings: list[float] = []
     while len(readings) < _READINGS and not (readings and clock.now() - begun > _SPENT_S):
-        queued = delay_s <= _LONGEST_DELAY_S and misses < _MISSES
-        if not (queued and fits(calls, delay_s)):
+        if delay_s > _LONGEST_DELAY_S or misses == _MISSES:
             if readings:
                 break
-            raise Unread(_NO_TIME if queued else _NOT_QUEUED)
+            raise Unread(_NOT_QUEUED)
+        if not fits(calls, delay_s):
+            if readings:
+                break
+            raise Unread(_NO_TIME)
         launched_s, delayed_s, device_s = read(calls, delay_s)
         if launched_s < delayed_s:
             readings.append(device_s)
         else:
             delay_s, misses = 2 * delay_s, misses + 1
     return statistics.median(readings)
-
-
-def _read(
-    work: Work, timer: EventTimer, clock: Clock, host_now: Callable[[], float], calls: int, delay_s: float
-) -> tuple[float, float, float]:
-    """Return what the launches took on the host, the delay between its marks, and a call between its marks, in seconds."""
-    call = work.call
-    assert call is not None, "an observe is not timed"  # noqa: S101  # Work's own rule; the caller has chosen the branch
-    if work.before is not None:
-        work.before()
-    clock.now()
-    begun = host_now()
-    delayed = timer.mark()
-    timer.delay(delay_s)
-    start = timer.mark()
-    for _ in repeat(None, calls):
-        call()
-    end = timer.mark()
-    launched_s = host_now() - begun
-    clock.now()
-    return launched_s, timer.seconds(delayed, start), timer.seconds(start, end) / calls
