@@ -1,6 +1,5 @@
 """The formats that a result file is exported to: what each holds and needs, and how its files are made."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -11,7 +10,7 @@ if TYPE_CHECKING:
     from dlbench.analysis.export.cases import Timed
     from dlbench.core.store import RunFile
 
-# Nothing that takes long to import: the command line needs the names for its help.
+# Nothing is imported here that only writing needs: the command line needs the names for its help.
 
 
 class Exported(NamedTuple):
@@ -57,6 +56,8 @@ def _tool(name: str) -> Any:
 
 
 def _of_cases(file: Path, documents: "Callable[[RunFile, Sequence[Timed]], Mapping[str, Any]]") -> Exported:
+    import json
+
     from dlbench.analysis import table
     from dlbench.analysis.export import cases
 

@@ -1,7 +1,5 @@
 """Tables as data: csv, json, Markdown and Parquet with full column names and base units, nothing rounded and nothing cut."""
 
-import csv
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -9,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.units import one_line
 
+# csv and json are imported where something is written: the command line needs the names of the formats for its help.
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -47,6 +46,8 @@ def parquet(frame: "pd.DataFrame") -> bytes:
 
 
 def _csv(columns: Sequence[str], rows: Iterable[Row]) -> Iterator[str]:
+    import csv
+
     line = _LastLine()
     writer = csv.writer(line, lineterminator="\n")
     for cells in chain([columns], (row.values() for row in rows)):
@@ -64,6 +65,8 @@ class _LastLine:
 
 
 def _json(_: Sequence[str], rows: Iterable[Row]) -> Iterator[str]:
+    import json
+
     before, after = "[\n", "[]\n"
     for row in rows:
         yield before + json.dumps(row, ensure_ascii=False, allow_nan=False)
@@ -83,6 +86,8 @@ def _cell(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, Mapping):
+        import json
+
         return json.dumps(value, ensure_ascii=False)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
