@@ -65,7 +65,7 @@ def _timed_here(case: str, pairs: int, seconds: float) -> list[tuple[float, floa
 
     from dlbench import testing
     from dlbench.core.model import Policy
-    from dlbench.harness.backend import BACKENDS
+    from dlbench.harness.backends.base import BACKENDS
     from dlbench.harness.clocks import DeviceClock
     from dlbench.harness.measure import Pace, take_samples
 

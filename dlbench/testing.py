@@ -4,8 +4,9 @@ from typing import Any
 
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Work
-from dlbench.harness import backend as backends
 from dlbench.harness import registry
+from dlbench.harness.backends.base import find
+from dlbench.harness.backends.math_flags import set_math
 
 
 class ManualClock:
@@ -43,7 +44,7 @@ def set_up(name: str, device: str = "cpu", **params: Any) -> Work:
             raise UsageError(f"{name}: {parameter.name} is required")
     if params:
         raise UsageError(f"{name} has no parameter '{next(iter(params))}'")
-    _, torch_device = backends.find(device)
-    backends.set_math(str(checked.get("dtype", "fp32")))
+    _, torch_device = find(device)
+    set_math(str(checked.get("dtype", "fp32")))
     torch.manual_seed(0)
     return workload.set_up(torch_device, {key: value for key, value in checked.items() if value is not None})

@@ -23,7 +23,8 @@ from dlbench.core.model import Measurement, Policy, Signature, Status, value_tex
 from dlbench.core.schema import COLUMNS
 from dlbench.core.stats import median_ranks
 from dlbench.harness import measure, planning, registry, stopping, suite
-from dlbench.harness.backend import Cpu, Cuda
+from dlbench.harness.backends.cpu import Cpu
+from dlbench.harness.backends.cuda import Cuda
 from dlbench.harness.runner import ask_hello
 from dlbench.harness.selection import compile_expression
 

@@ -87,7 +87,8 @@ def _measure(planning: PlanOptions, interruption: Interruption) -> sessions.Reco
 
 def _conclude(latest: Path, form: str) -> bool:
     """Estimate the noise from the occasions that are like the latest, write and keep it; return whether a case of the latest failed."""
-    from dlbench.analysis import calibration, compare_terminal, export
+    from dlbench.analysis import calibration, compare_terminal
+    from dlbench.analysis.export import tabular
     from dlbench.analysis.table import collect
 
     every = collect(_runs())
@@ -99,7 +100,7 @@ def _conclude(latest: Path, form: str) -> bool:
     if form == "table":
         click.echo("\n".join(compare_terminal.noise(frame)))
     else:
-        click.echo(export.render(frame, form), nl=False)
+        click.echo(tabular.render(frame, form), nl=False)
     for note in (*every.notes, *_notes(len(every.environments) - len(like), len(every.environments), found)):
         click.echo(f"note: {note}", err=True)
     if found:

@@ -118,7 +118,8 @@ def _judge_machine(path: Path, threads: int) -> list[Finding]:
 
 def report(findings: Sequence[Finding], form: str, fit: str = "fit to measure on now", unfit: str = "unfit to measure on now") -> ExitCode:
     """Write findings to stdout, the worst first, and what they come to; return the exit code that says so."""
-    from dlbench.analysis import export, fitness_export
+    from dlbench.analysis import fitness_export
+    from dlbench.analysis.export import tabular
 
     order = list(Fitness)
     ordered = sorted(findings, key=lambda each: order.index(each.fitness))
@@ -129,6 +130,6 @@ def report(findings: Sequence[Finding], form: str, fit: str = "fit to measure on
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         click.echo("\n".join([*fitness_export.lines(ordered, width), ""]))
     else:
-        click.echo(export.render(fitness_export.as_table(ordered), form), nl=False)
+        click.echo(tabular.render(fitness_export.as_table(ordered), form), nl=False)
     click.echo(f"{conclusion}; exit {code.value}", err=form != "table")
     return code

@@ -1,6 +1,5 @@
 """``dlbench export``: a result file in the format of another tool."""
 
-import json
 import os
 import sys
 from collections.abc import Mapping
@@ -8,18 +7,14 @@ from pathlib import Path
 
 import click
 
+from dlbench.analysis.export.formats import FORMATS
 from dlbench.core.errors import OutputError, UsageError
 from dlbench.core.store import make_folder_of
-
-# Static text, so that --help imports none of the modules that know the formats.
-_ONE_FILE = ("pyperf", "pytest-benchmark", "google-benchmark", "bencher")
-_TWO_FILES = "github-action-benchmark"
-FORMATS = ("csv", "parquet", *_ONE_FILE, _TWO_FILES)
 
 
 @click.command("export")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--to", "form", type=click.Choice(FORMATS), required=True, help="The format.")
+@click.option("--to", "form", type=click.Choice(list(FORMATS)), required=True, help="The format.")
 @click.option("-o", "--output", metavar="OUT", type=click.Path(path_type=Path), help="File to write, never overwritten (default: stdout).")
 def command(file: Path, form: str, output: Path | None) -> None:
     """Write a result file, or one of pyperf, in the format of another tool.
@@ -37,10 +32,17 @@ def command(file: Path, form: str, output: Path | None) -> None:
       dlbench export run.jsonl --to pyperf -o run.json
       dlbench export run.jsonl --to github-action-benchmark -o run
     """
-    if output is None and form in ("parquet", _TWO_FILES):
-        what = "makes two files" if form == _TWO_FILES else "is not text"
-        raise UsageError(f"{form} {what}, so it needs a name: add -o OUT")
-    contents, notes = _table(file, form, output) if form in ("csv", "parquet") else _measured(file, form, output)
+    made = FORMATS[form]
+    if output is None and made.needs_name:
+        raise UsageError(f"{form} {made.needs_name}, so it needs a name: add -o OUT")
+    parts, notes = made.export(form, file)
+    contents: dict[Path | None, bytes] = {}
+    for part, content in parts.items():
+        path = _path(output, part)
+        if content is not None:
+            contents[path] = content
+        else:  # an empty list would fail github-action-benchmark
+            notes.append(f"no case states how many items or operations a call handles, so there is no {path}")
     for note in notes:
         click.echo(f"note: {note}", err=True)
     if not contents:
@@ -48,46 +50,14 @@ def command(file: Path, form: str, output: Path | None) -> None:
     _write(contents)
 
 
-_Contents = Mapping[Path | None, bytes]
-"""What goes into which file; None is stdout."""
+def _path(output: Path | None, part: str) -> Path | None:
+    """Return where a part goes: into OUT where that is a folder, else beside it under its name; None is stdout."""
+    if output is None or not part:
+        return output
+    return output / f"{part}.json" if output.is_dir() else output.with_name(f"{output.name}-{part}.json")
 
 
-def _table(file: Path, form: str, output: Path | None) -> tuple[_Contents, list[str]]:
-    # Here and not at the top: pandas takes longer to import than help may take.
-    from dlbench.analysis import export
-    from dlbench.analysis.table import collect
-
-    results = collect([file])
-    content = export.parquet(results.frame) if form == "parquet" else export.render(results.frame, form).encode()
-    return {output: content}, list(results.notes)
-
-
-def _measured(file: Path, form: str, output: Path | None) -> tuple[_Contents, list[str]]:
-    from dlbench.analysis import exportable, interchange, table
-
-    run = table.load(file)
-    timed, untimed = exportable.split(run)
-    count = len(timed) + len(untimed)
-    notes = [*table.incomplete(run, count), *exportable.left_out(untimed, count)]
-    if not timed:
-        return {}, notes
-    if output is None or form != _TWO_FILES:
-        return {output: _json(interchange.ONE_FILE[form](run, timed))}, notes
-    contents: dict[Path | None, bytes] = {}
-    for direction, entries in interchange.github_action_benchmark(timed).items():
-        path = output / f"{direction}.json" if output.is_dir() else output.with_name(f"{output.name}-{direction}.json")
-        if entries:
-            contents[path] = _json(entries)
-        else:  # an empty list would fail that action
-            notes.append(f"no case states how many items or operations a call handles, so there is no {path}")
-    return contents, notes
-
-
-def _json(data: object) -> bytes:
-    return json.dumps(data, allow_nan=False).encode() + b"\n"
-
-
-def _write(contents: _Contents) -> None:
+def _write(contents: Mapping[Path | None, bytes]) -> None:
     """Write all files or, where one of them exists, none. Raises UsageError or OutputError."""
     for path in contents:
         if path is not None and path.exists():

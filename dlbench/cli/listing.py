@@ -1,14 +1,13 @@
 """Suites and planned cases on stdout: a table on a terminal, else an id a line or rows in a format."""
 
-import csv
 import itertools
-import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import click
 
+from dlbench.analysis.export import tabular
 from dlbench.cli.planning import Plan
 from dlbench.core.model import Case
 from dlbench.core.units import seconds
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
 
 _TABLE_AT_MOST = 300
 """Cases that one still scrolls through; more are plain lines on a terminal, too."""
+
+_CASE = ("id", "suite", "workload", "device", "params")
 
 Row = Mapping[str, Any]
 Item = TypeVar("Item")
@@ -52,7 +53,7 @@ def write_suites(form: str) -> None:
     """Write every built-in suite to stdout: its name, number of benches and question. Needs neither torch nor a process."""
     rows = [{"suite": suite.name, "benches": len(suite.benches), "about": suite.about} for suite in map(load, builtin_names())]
     if form != "table":
-        _write_rows(rows, form)
+        _write_rows(list(rows[0]), rows, form)
     elif sys.stdout.isatty():
         _draw(rows)
     else:
@@ -63,7 +64,7 @@ def write_suites(form: str) -> None:
 def write_cases(cases: Iterable[Case], form: str) -> None:
     """Write cases to stdout as they come: a table on a terminal if they are few, else an id a line, or the rows of ``form``."""
     if form != "table":
-        _write_rows(map(_case_row, cases), form)
+        _write_rows(_CASE, map(_case_row, cases), form)
         return
     cases = iter(cases)
     few = list(itertools.islice(cases, _TABLE_AT_MOST + 1)) if sys.stdout.isatty() else []
@@ -74,63 +75,17 @@ def write_cases(cases: Iterable[Case], form: str) -> None:
 
 
 def _case_row(case: Case) -> Row:
-    return {"id": case.id, "suite": case.suite, "workload": case.workload, "device": case.device, "params": case.params}
+    return dict(zip(_CASE, (case.id, case.suite, case.workload, case.device, case.params), strict=True))
 
 
-def _write_rows(rows: Iterable[Row], form: str) -> None:
-    match form:
-        case "json":
-            _write(_json(rows))
-        case "csv":
-            _write(_csv(rows))
-        case "md":
-            _write(_markdown(rows))
+def _write_rows(columns: Sequence[str], rows: Iterable[Row], form: str) -> None:
+    _write(tabular.lines(columns, rows, form))
 
 
 def _write(chunks: Iterable[str]) -> None:
     sys.stdout.writelines(chunks)
     # Here and not at exit, where Python answers a reader that has left (`| head`) with a message of its own.
     sys.stdout.flush()
-
-
-def _json(rows: Iterable[Row]) -> Iterator[str]:
-    before = "[\n"
-    for row in rows:
-        yield before + json.dumps(row, allow_nan=False, ensure_ascii=False)
-        before = ",\n"
-    yield "\n]\n"
-
-
-def _csv(rows: Iterable[Row]) -> Iterator[str]:
-    line = _LastLine()
-    writer = csv.writer(line, lineterminator="\n")
-    for cells in _with_header(rows):
-        writer.writerow(cells)
-        yield line.text
-
-
-class _LastLine:
-    """A file for `csv.writer` that keeps only the line last written."""
-
-    text = ""
-
-    def write(self, text: str) -> None:
-        self.text = text
-
-
-def _markdown(rows: Iterable[Row]) -> Iterator[str]:
-    for number, cells in enumerate(_with_header(rows)):
-        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
-        if number == 0:
-            yield "|" + " --- |" * len(cells) + "\n"
-
-
-def _with_header(rows: Iterable[Row]) -> Iterator[list[str]]:
-    """Yield the names of the columns, then each row's cells as text; a case's parameters are one cell of JSON."""
-    for number, row in enumerate(rows):
-        if number == 0:
-            yield list(row)
-        yield [json.dumps(cell, ensure_ascii=False) if isinstance(cell, Mapping) else str(cell) for cell in row.values()]
 
 
 def _draw(rows: list[dict[str, Any]]) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dlbench.analysis.export import tabular
 from dlbench.core.errors import ExitCode, OutputError, UsageError
 from dlbench.core.units import one_line
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from dlbench.analysis.verdict import Comparison
     from dlbench.cli.options import OutputOptions
 
-FORMATS = ("table", "json", "csv", "md")
+FORMATS = ("table", *tabular.FORMATS)
 _UNBOUNDED = 100_000
 """Columns for output that goes to a file or a pipe, so that nothing is folded or cut."""
 _LEAST = 80
@@ -26,14 +27,14 @@ _LEAST = 80
 
 def write_results(results: "Results", by: str | None, form: str) -> None:
     """Write results, or with ``by`` the pairs of their rows, to stdout, and to stderr what stands in no pair."""
-    from dlbench.analysis import export, findings, sentences, terminal
+    from dlbench.analysis import findings, sentences, terminal
 
     if by and by.removeprefix("param.") == "ranks":
         _write_scaling(results, form)
         return
     pairs = findings.pair(results, by) if by else None
     if form != "table":
-        click.echo(export.render(pairs.frame if pairs else results.frame, form), nl=False)
+        click.echo(tabular.render(pairs.frame if pairs else results.frame, form), nl=False)
     elif pairs:
         _print(terminal.paired(results, pairs))
     else:
@@ -46,13 +47,13 @@ def _write_scaling(results: "Results", form: str) -> None:
     """Write what more devices bring; of the rows that differ in their ranks a ratio alone does not tell that."""
     from rich.console import Group
 
-    from dlbench.analysis import efficiency, export, projection, table, terminal
+    from dlbench.analysis import efficiency, projection, table, terminal
 
     rows = projection.projected(results)
     if not rows:
         raise UsageError("no row has ranks to pair it by; measure some: dlbench run scaling")
     if form != "table":
-        click.echo(export.render(table.as_frame(rows, efficiency.COLUMNS), form), nl=False)
+        click.echo(tabular.render(table.as_frame(rows, efficiency.COLUMNS), form), nl=False)
         return
     answer, tables = terminal.more_devices(rows)
     _print(Group(*answer, *tables))
@@ -106,9 +107,9 @@ def _write_verdicts(comparisons: Sequence["Comparison"], conclusion: str, form: 
     from dlbench.analysis import compare_terminal
 
     if form != "table":
-        from dlbench.analysis import compare_export, export
+        from dlbench.analysis.export import compare_export
 
-        click.echo(export.render(compare_export.as_table(comparisons), form), nl=False)
+        click.echo(tabular.render(compare_export.as_table(comparisons), form), nl=False)
         click.echo(conclusion, err=True)
         return
     for comparison in comparisons:
@@ -122,10 +123,10 @@ def _write_verdicts(comparisons: Sequence["Comparison"], conclusion: str, form: 
 def _write_files(comparisons: Sequence["Comparison"], code: ExitCode, notes: Sequence[str], options: "OutputOptions") -> None:
     import json  # not at the top, so that --help stays quick
 
-    from dlbench.analysis import compare_export
+    from dlbench.analysis.export import compare_export, junit
 
     if options.junit:
-        _write(options.junit, compare_export.junit(comparisons))
+        _write(options.junit, junit.junit(comparisons))
     if options.verdict:
         document = compare_export.verdict(comparisons, code, notes)
         _write(options.verdict, json.dumps(document, ensure_ascii=False, allow_nan=False).encode(errors="replace") + b"\n")
@@ -133,7 +134,7 @@ def _write_files(comparisons: Sequence["Comparison"], code: ExitCode, notes: Seq
 
 def _tell_github(comparisons: Sequence["Comparison"], conclusion: str, notes: Sequence[str], path: Path) -> None:
     """Write annotations to stderr, which the runner reads like stdout, and add to the step's summary as much as fits."""
-    from dlbench.analysis import github
+    from dlbench.analysis.export import github
 
     for line in github.annotations(comparisons):
         click.echo(line, err=True)

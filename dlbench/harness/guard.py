@@ -9,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
+from dlbench.harness.process.wire import write_all
+
 _PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 
 
@@ -43,7 +45,7 @@ def _wait_for_end(lifeline: int, hand_on: int | None) -> None:
     with suppress(OSError):
         while data := os.read(lifeline, 1 << 16):
             if hand_on is not None:
-                os.write(hand_on, data)
+                write_all(hand_on, data)
     os.killpg(0, signal.SIGKILL)
 
 

@@ -1,10 +1,8 @@
 """A measuring process as its parent sees it: started, asked, waited for with a deadline, and taken down."""
 
-import json
 import os
 import random
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -20,6 +18,7 @@ import dlbench
 from dlbench.core.errors import Interrupted, WorkerError
 from dlbench.harness import processor
 from dlbench.harness.interruption import Interruption
+from dlbench.harness.process.wire import ForeignLine, HelloRequest, Reader, Reply, Request, send
 
 _START = """
 import sys
@@ -39,6 +38,8 @@ main()
 _LEAST_TORCH = (2, 6)
 START_S = 120.0
 """Patience for importing torch and meeting the devices, on a cold disk too; no case is under way then."""
+_GRACE_S = 10.0
+"""For a process to tell of the end of its fork."""
 _TRACEBACK = ("File ", "Current thread", "Thread ", "Stack ", "Extension modules", "<no Python frame>")
 
 
@@ -68,7 +69,7 @@ class Ending:
     """How one request ended."""
 
     how: Literal["replied", "died", "deadline", "interrupted"]
-    reply: dict[str, Any] | None = None
+    reply: Reply | None = None
     sentence: str = ""
     """Of what a process died, with the last of what it said; at the deadline, where its ranks were."""
     who: str = "its process"
@@ -85,18 +86,17 @@ class Host:
         self._interruption = interruption
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  # end() closes it
         self._case_pid: int | None = None
-        self._buffer = b""
         self._said_before = 0
         request_read, self._requests = os.pipe()
-        self._replies, reply_write = os.pipe()
+        reply_read, reply_write = os.pipe()
+        self._replies = Reader(reply_read)
         lifeline_read, self._lifeline = os.pipe()
         handed = (request_read, reply_write, lifeline_read)
         environ = {**interpreter.environment(), **own_variables(threads, seed)}
         try:
             self._process = start(interpreter, _WORKER, [mode, *map(str, handed)], environ, self._said, handed)
         except WorkerError:
-            for descriptor in (self._requests, self._replies, self._lifeline):
-                os.close(descriptor)
+            self._close_pipes()
             self._said.close()
             raise
         finally:
@@ -109,85 +109,73 @@ class Host:
     def __exit__(self, *_: object) -> None:
         self.end()
 
-    def ask(self, request: dict[str, Any], deadline_s: float = START_S) -> Ending:
+    def ask(self, request: Request, deadline_s: float = START_S) -> Ending:
         """Send one request and wait for its end: a reply, the death of its process, the deadline, or Ctrl-C.
 
         After anything but a reply the process that did the request is gone, with its group.
         """
         self._said_before = os.fstat(self._said.fileno()).st_size
         try:
-            write(self._requests, json.dumps(request).encode() + b"\n")
-        except BrokenPipeError:
-            return self._dead("")
-        # The request waits while this process still imports torch; its own clock starts when it begins.
-        deadline = time.monotonic() + START_S
-        reply: dict[str, Any] | None = None
-        while True:
-            message = self._next_message(deadline)
-            if isinstance(message, str):
-                return self._stopped(message)
-            if "pid" in message:
-                self._case_pid = message["pid"]
-                deadline = time.monotonic() + deadline_s
-            elif "reply" in message:
-                reply = message["reply"]
-            else:
-                self._case_pid = None
-                if reply is None:
-                    return Ending("died", sentence=self._cause(message["exit"]))
-                return Ending("replied", reply)
+            send(self._requests, request.to_json())
+            return self._answer(deadline_s)
+        except (BrokenPipeError, EOFError):
+            return self._died(self._cause(self._process.wait()))
+        except ForeignLine as error:
+            return self._died(str(error))
+        except TimeoutError:
+            if not self._survives_its_case():
+                self.end()
+            return Ending("deadline")
+        except Interrupted:
+            self.end()
+            return Ending("interrupted")
 
     def end(self) -> None:
         """Kill the process and its group and free what belongs to it; a second time does nothing."""
         self.usable = False
         if self._requests < 0:
             return
-        for descriptor in (self._requests, self._replies, self._lifeline):
-            os.close(descriptor)
-        self._requests = -1
+        self._close_pipes()
         if self._case_pid:
             kill_group(self._case_pid)
         kill_group(self._process.pid)
         self._process.wait()
         self._said.close()
 
-    def _next_message(self, deadline: float) -> dict[str, Any] | Literal["died", "deadline", "interrupted"]:
-        while b"\n" not in self._buffer:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return "deadline"
-            ready, _, _ = select.select([self._replies, self._interruption.fileno()], [], [], left)
-            if self._interruption.requested:
-                return "interrupted"
-            if self._replies in ready:
-                data = os.read(self._replies, 1 << 16)
-                if not data:
-                    return "died"
-                self._buffer += data
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        message: dict[str, Any] = json.loads(line)
-        return message
+    def _answer(self, deadline_s: float) -> Ending:
+        # The request waits while this process still imports torch; its own clock starts when it begins.
+        deadline = time.monotonic() + START_S
+        reply: Reply | None = None
+        while "exit" not in (message := self._replies.read(deadline, self._interruption.fileno())):
+            if "pid" in message:
+                self._case_pid = message["pid"]
+                deadline = time.monotonic() + deadline_s
+            else:
+                reply = Reply.from_json(message["reply"])
+        self._case_pid = None
+        return Ending("replied", reply) if reply else Ending("died", sentence=self._cause(message["exit"]))
 
-    def _stopped(self, how: Literal["died", "deadline", "interrupted"]) -> Ending:
-        """End the process of the request; a forking host lives on, and its own line about the end is read."""
-        if how == "died":
-            return self._dead(self._cause(self._process.wait()))
+    def _survives_its_case(self) -> bool:
+        """Kill the fork that a request is done by; return whether the process itself lives on, which then tells of that end."""
         if self.mode == "stay" or self._case_pid is None:
-            self.end()
-            return Ending(how)
+            return False
         kill_group(self._case_pid)
         self._case_pid = None
-        grace = time.monotonic() + 10.0
-        while how == "deadline" and not isinstance(message := self._next_message(grace), str):
-            if "exit" in message:
-                return Ending(how)
-        self.end()
-        return Ending(how)
+        grace = time.monotonic() + _GRACE_S
+        with suppress(EOFError, ForeignLine, TimeoutError, Interrupted):
+            while "exit" not in self._replies.read(grace, self._interruption.fileno()):
+                pass
+            return True
+        return False
 
-    def _dead(self, sentence: str) -> Ending:
-        sentence = sentence or self._cause(self._process.wait())
+    def _died(self, sentence: str) -> Ending:
         self.end()
         return Ending("died", sentence=sentence)
+
+    def _close_pipes(self) -> None:
+        for descriptor in (self._requests, self._replies.fileno(), self._lifeline):
+            os.close(descriptor)
+        self._requests = -1
 
     def _cause(self, code: int) -> str:
         # pread, because the process shares this file's offset and goes on writing there.
@@ -199,18 +187,18 @@ def greet(host: Host, plugins: Sequence[str], workloads: Sequence[str], threads:
 
     Raises WorkerError, in its own words, if it can't say, or if it lacks what measuring needs.
     """
-    names = {"plugins": list(plugins), "workloads": list(workloads), "not_from": not_from and str(not_from)}
-    ending = host.ask({"op": "hello", "threads": threads, **names})
+    folder = str(not_from) if not_from else None
+    ending = host.ask(HelloRequest(threads=threads, plugins=tuple(plugins), workloads=tuple(workloads), not_from=folder))
     name = Path(host.interpreter.python).name
-    if ending.how == "replied" and ending.reply is not None and "error" not in ending.reply:
-        torch = str(ending.reply["versions"]["torch"])
+    if ending.reply and ending.reply.hello:
+        torch = str(ending.reply.hello["versions"]["torch"])
         if (found := re.match(r"(\d+)\.(\d+)", torch)) and tuple(map(int, found.groups())) < _LEAST_TORCH:
             raise WorkerError(f"{name} has torch {torch}; dlbench needs torch 2.6 or later")
-        return ending.reply
+        return ending.reply.hello
     if ending.how == "interrupted":
         raise Interrupted
-    if ending.reply is not None:
-        raise WorkerError(ending.reply["error"])
+    if ending.reply:
+        raise WorkerError(ending.reply.error)
     if ending.how == "died" and "No module named 'torch'" in ending.sentence:
         raise WorkerError(f"torch is not installed for {name}; dlbench measures the torch you have: install torch 2.6 or later")
     if ending.how == "died" and (old := re.search(r"too old: (Python [\d.]+)", ending.sentence)):
@@ -284,9 +272,3 @@ def kill_group(pid: int) -> None:
     for kill in (os.killpg, os.kill):  # a child that had no time to make its own group is ended by itself
         with suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.SIGKILL)
-
-
-def write(descriptor: int, data: bytes) -> None:
-    """Write all of it to a pipe. Raises BrokenPipeError where nobody reads there any more."""
-    while data:
-        data = data[os.write(descriptor, data) :]

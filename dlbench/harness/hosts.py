@@ -2,13 +2,14 @@
 
 import sys
 import zlib
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from dlbench.core.model import Case
 from dlbench.harness.host import Ending, Host, Mode
 from dlbench.harness.interruption import Interruption
 from dlbench.harness.launch import Launch
 from dlbench.harness.layout import kind_of, lay_out
+from dlbench.harness.process.wire import Request
 from dlbench.harness.side import Side
 
 Isolation = Literal["fork", "spawn", "none"]
@@ -41,7 +42,7 @@ class _Processes(Protocol):
 
     usable: bool
 
-    def ask(self, request: dict[str, Any], deadline_s: float) -> Ending: ...
+    def ask(self, request: Request, deadline_s: float) -> Ending: ...
 
     def end(self) -> None: ...
 
@@ -61,7 +62,7 @@ class Hosts:
         """Take over the process that said what there is: the first round need not start another of its mode."""
         self._hosts[side, "cpu" if host.mode == "fork" else "accelerator"] = host
 
-    def ask(self, request: dict[str, Any], side: Side, case: Case, deadline_s: float) -> Ending:
+    def ask(self, request: Request, side: Side, case: Case, deadline_s: float) -> Ending:
         """Have one request done in the process that fits the side, the case and the isolation, or by all ranks of the case."""
         lane = lane_of(case, self._isolation)
         if side.one_process and lane != "cpu":
@@ -70,8 +71,7 @@ class Hosts:
         if host is None or not host.usable:
             host = self._hosts[side.name, lane] = self._started(side, case, lane)
         ending = host.ask(request, deadline_s)
-        fault = ending.reply is not None and ending.reply.get("fault")
-        if fault or (lane == "cpu" and self._isolation == "spawn"):
+        if (ending.reply and ending.reply.fault) or (lane == "cpu" and self._isolation == "spawn"):
             host.end()
         return ending
 

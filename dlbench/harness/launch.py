@@ -1,6 +1,5 @@
 """The measuring processes of several ranks as their parent sees them: started by torchrun, asked together, and taken down together."""
 
-import json
 import select
 import socket
 import tempfile
@@ -8,17 +7,17 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import accumulate, groupby
 from pathlib import Path
-from typing import Any
 
-from dlbench.core.errors import WorkerError
+from dlbench.core.errors import Interrupted, WorkerError
 from dlbench.core.model import Status
 from dlbench.harness.agent import Agent, Order, places, printed
 from dlbench.harness.host import START_S, Ending, Interpreter, fate, kill_group
 from dlbench.harness.interruption import Interruption
 from dlbench.harness.machines import Machine
+from dlbench.harness.process.wire import ForeignLine, Reader, Reply, Request, send, wait
 
 _GRACE_S = 1.0
 """For the other ranks to answer once one has failed: they may say more, or wait for it for ever."""
@@ -26,53 +25,33 @@ _HELLO_S = 10.0
 """For a rank that has called to say which it is."""
 
 
-class _Rank:
+class _Rank(Reader):
     """One rank: the connection to it, and how far it is with the present request."""
 
-    def __init__(self, connection: socket.socket, number: int, pid: int, folder: Path) -> None:
+    def __init__(self, connection: socket.socket, folder: Path) -> None:
+        super().__init__(connection.fileno())
         self._connection = connection
-        self.number = number
-        self.pid = pid
         self._folder = folder
+        self.number = self.pid = -1
         self.said_before = 0
         """Bytes that it had printed before the request, if it is on this machine."""
-        self.done = self.dead = False
-        self._buffer = b""
+        self.done = False
 
-    @classmethod
-    def calling(cls, listener: socket.socket, folder: Path) -> "_Rank | None":
-        """Answer a call; None if it was no rank that called, or one that has hung up."""
-        connection, _ = listener.accept()
-        connection.settimeout(_HELLO_S)
-        try:
-            hello = json.loads(connection.recv(1 << 10))
-            rank = cls(connection, hello["rank"], hello["pid"], folder)
-        except (OSError, ValueError, TypeError, KeyError):
-            connection.close()
-            return None
-        connection.settimeout(None)
-        return rank
+    def introduce(self, wake: int) -> bool:
+        """Have it say which rank it is; False if it is none, or has hung up."""
+        with suppress(EOFError, ForeignLine, TimeoutError, KeyError):
+            hello = self.read(time.monotonic() + _HELLO_S, wake)
+            self.number, self.pid = hello["rank"], hello["pid"]
+            return True
+        self.end()
+        return False
 
-    def fileno(self) -> int:
-        """Return what becomes readable when it answers, or dies."""
-        return self._connection.fileno()
-
-    def begin(self, request: bytes) -> None:
+    def begin(self, request: Request) -> None:
         """Hand over a request; a rank that is gone already tells so when its answer is read."""
         self.done = False
         self.said_before = len(printed(self._folder, self.number))
         with suppress(OSError):
-            self._connection.sendall(request)
-
-    def messages(self) -> list[dict[str, Any]]:
-        """Read what it has written, waiting for some; at the end it is dead."""
-        try:
-            data = self._connection.recv(1 << 16)
-        except OSError:  # a connection that was cut, not closed
-            data = b""
-        self.dead = not data
-        *lines, self._buffer = (self._buffer + data).split(b"\n")
-        return [json.loads(line) for line in lines]
+            send(self.fileno(), request.to_json())
 
     def end(self) -> None:
         """Cut it off, at which it ends with its group."""
@@ -118,27 +97,23 @@ class Launch:
             self.end()
             raise
 
-    def ask(self, request: dict[str, Any], deadline_s: float = START_S) -> Ending:
+    def ask(self, request: Request, deadline_s: float = START_S) -> Ending:
         """Send one request to every rank and wait for all of them, as one: see `Host.ask`.
 
         They stay for the next one only where each has answered and is fit for it; else all of them are gone.
         """
-        if len(self._ranks) < self._size and (ending := self._gather()):
-            self.end()
-            return ending
-        line = json.dumps(request).encode() + b"\n"
-        for rank in self._ranks:
-            rank.begin(line)
-        ending = self._wait(deadline_s)
+        try:
+            ending = self._gather() or self._answers(request, deadline_s)
+        except Interrupted:
+            ending = Ending("interrupted")
         if not self._fit_for_more(ending):
             self.end()
         return ending
 
     def _fit_for_more(self, ending: Ending) -> bool:
         """Whether no rank waits for another in vain, and no device is at fault or full."""
-        reply = ending.reply or {}
-        full = reply.get("measurement", {}).get("status") == Status.OOM
-        return ending.how == "replied" and all(rank.done for rank in self._ranks) and not full and not reply.get("fault")
+        reply = ending.reply
+        return reply is not None and all(rank.done for rank in self._ranks) and reply.status is not Status.OOM and not reply.fault
 
     def end(self) -> None:
         """End all ranks and torchrun, and free what belongs to them; a second time does nothing."""
@@ -178,15 +153,16 @@ class Launch:
         return listener, address
 
     def _gather(self) -> Ending | None:
-        """Wait until every rank has called; None when they have, else how it ended."""
-        deadline = time.monotonic() + START_S
+        """Wait until every rank has called; None when they have, else how it ended. Raises Interrupted."""
+        deadline, wake = time.monotonic() + START_S, self._interruption.fileno()
         while len(self._ranks) < self._size:
             # Short waits: nothing is measured now, and torchrun itself tells of its end only when asked.
-            ready, _, _ = select.select([self._listener.fileno(), self._interruption.fileno()], [], [], 0.1)
-            if self._interruption.requested:
-                return Ending("interrupted")
-            if self._listener.fileno() in ready:
-                self._ranks += filter(None, [_Rank.calling(self._listener, Path(self._folder.name))])
+            ready, _, _ = select.select([self._listener.fileno(), wake], [], [], 0.1)
+            if wake in ready:
+                raise Interrupted
+            if ready:
+                rank = _Rank(self._listener.accept()[0], Path(self._folder.name))
+                self._ranks += [rank] if rank.introduce(wake) else []
             elif (code := self._agent.exit_code()) is not None:
                 return Ending("died", sentence=fate(code, self._agent.text()), who="torchrun")
             elif time.monotonic() > deadline:
@@ -194,28 +170,31 @@ class Launch:
         self._ranks.sort(key=lambda rank: rank.number)
         return None
 
-    def _wait(self, deadline_s: float) -> Ending:
-        """Collect the answers of all ranks to one request."""
+    def _answers(self, request: Request, deadline_s: float) -> Ending:
+        """Collect the answers of all ranks to one request. Raises Interrupted."""
+        for rank in self._ranks:
+            rank.begin(request)
         deadline = time.monotonic() + START_S  # while they still import torch; their own time starts when the first begins
         begun = failed = False
-        replies: dict[int, dict[str, Any]] = {}
+        replies: dict[int, Reply] = {}
         while waiting := [rank for rank in self._ranks if not rank.done]:
-            left = max(0.0, deadline - time.monotonic())
-            ready, _, _ = select.select([*map(_Rank.fileno, waiting), self._interruption.fileno()], [], [], left)
-            if self._interruption.requested:
-                return Ending("interrupted")
-            if not ready:
+            try:
+                ready = wait(waiting, deadline, self._interruption.fileno())
+            except TimeoutError:
                 break
-            for rank in waiting:
-                for message in rank.messages() if rank.fileno() in ready else ():
-                    if "pid" in message and not begun:
-                        begun, deadline = True, time.monotonic() + deadline_s
-                    elif "reply" in message:
-                        replies[rank.number] = message["reply"]
-                    rank.done = "exit" in message
-                if rank.dead:  # whatever the others say now comes from that
+            for rank in ready:
+                try:
+                    message = rank.read()
+                except EOFError:  # whatever the others say now comes from that
                     return self._death(rank)
-            if not failed and not all(map(_is_ok, replies.values())):
+                except ForeignLine as error:
+                    return Ending("died", sentence=str(error), who=f"rank {rank.number}")
+                if "pid" in message and not begun:
+                    begun, deadline = True, time.monotonic() + deadline_s
+                elif "reply" in message:
+                    replies[rank.number] = Reply.from_json(message["reply"])
+                rank.done = "exit" in message
+            if not failed and any(reply.status is not Status.OK for reply in replies.values()):
                 failed, deadline = True, time.monotonic() + _GRACE_S
         if failed or not waiting:
             return Ending("replied", combined(replies, self._size))
@@ -241,36 +220,23 @@ class Launch:
         return ", ".join(f"rank{'s' * (len(numbers) > 1)} {' and '.join(numbers)} in {place}()" for place, numbers in together)
 
 
-def combined(replies: Mapping[int, Mapping[str, Any]], size: int) -> dict[str, Any]:
+def combined(replies: Mapping[int, Reply], size: int) -> Reply:
     """Make one reply of those of all ranks, the first to answer first.
 
     It is rank 0's, with the highest memory and the bytes that all copy; or the first that is not ok, whose sentence names its rank
     unless all say the same.
     """
-    if bad := {number: reply for number, reply in replies.items() if not _is_ok(reply)}:
+    if bad := {number: reply for number, reply in replies.items() if reply.status is not Status.OK}:
         number, reply = next(iter(bad.items()))
-        alike = len(bad) == size and len({_sentence(each) for each in bad.values()}) == 1
-        told = dict(reply) if alike else _with_sentence(reply, f"rank {number}: {_sentence(reply)}")
-        return told | ({"fault": True} if any(each.get("fault") for each in bad.values()) else {})
-    measurements = [replies[0]["measurement"], *(reply["measurement"] for number, reply in replies.items() if number)]
-    whole = dict(measurements[0])
-    if memory := whole.get("memory"):
-        highest = {name: max(each["memory"][name] or 0 for each in measurements) for name, value in memory.items() if value is not None}
-        whole["memory"] = memory | highest
-    if transfer := whole.get("transfer"):  # taken by all ranks or by none, in a time that all of them read
-        whole["transfer"] = transfer | {name: sum(each["transfer"][name] for each in measurements) for name in ("h2d_bytes", "d2h_bytes")}
-    return {"measurement": whole, "fault": False}
-
-
-def _is_ok(reply: Mapping[str, Any] | None) -> bool:
-    return reply is not None and "measurement" in reply and reply["measurement"]["status"] == Status.OK
-
-
-def _sentence(reply: Mapping[str, Any]) -> str:
-    return str(reply["error"] if "error" in reply else reply["measurement"].get("reason"))
-
-
-def _with_sentence(reply: Mapping[str, Any], sentence: str) -> dict[str, Any]:
-    if "error" in reply:
-        return {**reply, "error": sentence}
-    return {**reply, "measurement": {**reply["measurement"], "reason": sentence}}
+        alike = len(bad) == size and len({each.reason for each in bad.values()}) == 1
+        told = reply if alike else reply.saying(f"rank {number}: {reply.reason}")
+        return replace(told, fault=any(each.fault for each in bad.values()))
+    measurements = [measurement for _, reply in sorted(replies.items()) if (measurement := reply.measurement)]
+    whole = measurements[0]
+    known = [name for name, peak in asdict(whole.memory).items() if peak is not None]
+    memory = replace(whole.memory, **{name: max(getattr(each.memory, name) or 0 for each in measurements) for name in known})
+    transfer = whole.transfer
+    if transfer:  # taken by all ranks or by none, in a time that all of them read
+        copied = ("h2d_bytes", "d2h_bytes")
+        transfer = replace(transfer, **{name: sum(getattr(each.transfer, name) for each in measurements) for name in copied})
+    return Reply(measurement=replace(whole, memory=memory, transfer=transfer))

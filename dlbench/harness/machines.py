@@ -1,22 +1,22 @@
 """Several machines as one: torchrun starts dlbench once on each, and the first has the others start ranks when a case needs them."""
 
-import json
-import select
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dlbench.core.errors import DeviceFault, UsageError, WorkerError
+from dlbench.core.errors import DeviceFault, Interrupted, UsageError, WorkerError
 from dlbench.harness.agent import Agent, Order, places
 from dlbench.harness.host import START_S, Interpreter
 from dlbench.harness.interruption import Interruption
 from dlbench.harness.layout import Room
+from dlbench.harness.process.wire import ForeignLine, Message, Reader, send
 from dlbench.harness.rank_process import call_parent
 
 _PATIENCE_S = 60.0
@@ -75,9 +75,9 @@ class Machine:
     """Another machine, as the first one sees it: what it offers, and a dlbench there that starts ranks when told to."""
 
     def __init__(self, connection: socket.socket, place: Place) -> None:
-        self._lines = _Lines(connection)
-        offer = self._lines.read()
-        connection.settimeout(_PATIENCE_S)  # it answers at once, or it is out of reach
+        self._connection = connection
+        self._answers = Reader(connection.fileno())
+        offer = self._answers.read(time.monotonic() + _PATIENCE_S)
         self.number: int = offer["number"]
         self.room = Room(offer["devices"], offer["cores"])
         self.environment: Mapping[str, Any] = offer["environment"]
@@ -92,13 +92,11 @@ class Machine:
 
     def fate_of(self, rank: int, pid: int) -> str:
         """Ask how a rank that has died there ended. Raises DeviceFault likewise."""
-        self._tell({"op": "fate", "rank": rank, "pid": pid})
-        return str(self._lines.read().get("fate", "died"))
+        return str(self._ask({"op": "fate", "rank": rank, "pid": pid}).get("fate", "died"))
 
     def places(self, pids: Mapping[int, int]) -> dict[int, str]:
         """Ask in which function each rank there is, given its process: see `agent.places`. Raises DeviceFault likewise."""
-        self._tell({"op": "places", "pids": pids})
-        return {int(rank): str(place) for rank, place in self._lines.read().get("places", {}).items()}
+        return {int(rank): str(place) for rank, place in self._ask({"op": "places", "pids": pids}).get("places", {}).items()}
 
     def end(self) -> None:
         """Have its ranks ended; if it is gone, they are."""
@@ -107,11 +105,18 @@ class Machine:
 
     def close(self) -> None:
         """Let it go: dlbench ends there."""
-        self._lines.connection.close()
+        self._connection.close()
 
-    def _tell(self, message: dict[str, Any]) -> None:
+    def _ask(self, message: Message) -> Message:
+        """Return its answer, which comes at once; an empty one where it is out of reach by now."""
+        self._tell(message)
+        with suppress(EOFError, ForeignLine, TimeoutError):
+            return self._answers.read(time.monotonic() + _PATIENCE_S)
+        return {}
+
+    def _tell(self, message: Message) -> None:
         try:
-            self._lines.write(message)
+            send(self._connection.fileno(), message)
         except OSError as error:
             raise DeviceFault(f"machine {self.number} is gone ({error.strerror or error}); look what dlbench said there") from error
 
@@ -125,7 +130,7 @@ def gathered(place: Place) -> Iterator[tuple[Machine, ...]]:
         _ask_store(place, f"{place.host}:{listener.getsockname()[1]}")
         try:
             while len(machines) < place.count - 1:
-                with suppress(KeyError):  # something else has called
+                with suppress(EOFError, ForeignLine, KeyError):  # something else has called
                     machines.append(Machine(listener.accept()[0], place))
         except TimeoutError as error:
             raise WorkerError(f"only {len(machines) + 1} of {place.count} machines came within {_PATIENCE_S:g} s") from error
@@ -140,58 +145,36 @@ def serve(place: Place, offer: Offer, interruption: Interruption) -> None:
     """Start and end ranks here as the first machine says, until it lets go. Raises WorkerError where it can't be reached."""
     address = _ask_store(place)
     try:
-        lines = _Lines(call_parent(address))
+        connection = call_parent(address)
     except OSError as error:
         raise WorkerError(
             f"the first machine does not answer at {address}: {error.strerror or error}; open its ports to this one"
         ) from error
-    lines.write({"number": place.number, **asdict(offer)})
+    send(connection.fileno(), {"number": place.number, **asdict(offer)})
     agent: Agent | None = None
-    with lines.connection, tempfile.TemporaryDirectory(prefix="dlbench-") as folder:
+    with connection, tempfile.TemporaryDirectory(prefix="dlbench-") as folder:
+        for message in _orders(connection, interruption):
+            match message:
+                case {"op": "fate", "rank": rank, "pid": pid}:
+                    send(connection.fileno(), {"fate": agent.fate_of(rank, pid) if agent else "died"})
+                case {"op": "places", "pids": pids}:
+                    found = places(Path(folder), {int(rank): pid for rank, pid in pids.items()})
+                    send(connection.fileno(), {"places": found})
+                case _:
+                    if agent:
+                        agent.end()
+                    order = message.get("order")
+                    agent = order and Agent(Order(**order), Interpreter(), Path(folder))
+        if agent:
+            agent.end()
+
+
+def _orders(connection: socket.socket, interruption: Interruption) -> Iterator[Message]:
+    """Yield what the first machine says, until it lets go or this one is interrupted."""
+    messages = Reader(connection.fileno())
+    with suppress(EOFError, ForeignLine, Interrupted):
         while True:
-            if not lines.pending:
-                select.select([lines.connection.fileno(), interruption.fileno()], [], [])
-            message = {} if interruption.requested else lines.read()
-            if message.get("op") == "fate":
-                lines.write({"fate": agent.fate_of(message["rank"], message["pid"]) if agent else "died"})
-                continue
-            if message.get("op") == "places":
-                lines.write({"places": places(Path(folder), {int(rank): pid for rank, pid in message["pids"].items()})})
-                continue
-            if agent:
-                agent.end()
-            if not message:
-                return
-            agent = Agent(Order(**message["order"]), Interpreter(), Path(folder)) if message["op"] == "start" else None
-
-
-class _Lines:
-    """Messages over a connection, a line of JSON each."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self.connection = connection
-        self._buffer = b""
-
-    @property
-    def pending(self) -> bool:
-        """Whether one is here already."""
-        return b"\n" in self._buffer
-
-    def write(self, message: Mapping[str, Any]) -> None:
-        self.connection.sendall(json.dumps(message).encode() + b"\n")
-
-    def read(self) -> dict[str, Any]:
-        """Wait for the next one; empty at the end."""
-        with suppress(OSError, ValueError):  # cut off, or nothing that was said by dlbench
-            while not self.pending:
-                data = self.connection.recv(1 << 16)
-                if not data:
-                    return {}
-                self._buffer += data
-            line, _, self._buffer = self._buffer.partition(b"\n")
-            message: dict[str, Any] = json.loads(line)
-            return message
-        return {}
+            yield messages.read(wake=interruption.fileno())
 
 
 def _ask_store(place: Place, *address: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from dlbench.core.model import Clock, Policy, Samples, Transfer, Work
 from dlbench.core.units import byte_count
-from dlbench.harness.backend import Backend
+from dlbench.harness.backends.base import Backend
 from dlbench.harness.probes import available_memory
 from dlbench.harness.stopping import EnoughBlocks, Steadiness
 

@@ -1,11 +1,10 @@
 """The measuring process of one rank, as torchrun starts it.
 
 It calls its parent first and imports torch after, so that it can be ended from the beginning. Its requests come over that
-connection and its answers go there, in the words of `dlbench.harness.worker`.
+connection and its answers go there, as those of any measuring process do.
 """
 
 import faulthandler
-import json
 import os
 import signal
 import socket
@@ -13,6 +12,7 @@ import sys
 from pathlib import Path
 
 from dlbench.harness import guard
+from dlbench.harness.process.wire import send
 
 
 def main() -> None:
@@ -27,7 +27,7 @@ def main() -> None:
         os.setpgid(0, 0)  # newer versions of torchrun do so themselves
     guard.die_with_parent([])
     connection = call_parent(address)
-    connection.sendall(json.dumps({"rank": rank, "pid": os.getpid()}).encode() + b"\n")
+    send(connection.fileno(), {"rank": rank, "pid": os.getpid()})
     requests, hand_on = os.pipe()
     guard.watch_lifeline(connection.fileno(), hand_on)
     guard.prefer_for_oom_kill()

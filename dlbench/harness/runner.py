@@ -6,21 +6,22 @@ import statistics
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
 from dlbench.core.model import Measurement, Policy, Series, Status
-from dlbench.harness.host import Host, greet
+from dlbench.harness.host import Ending, Host, greet
 from dlbench.harness.hosts import Hosts, Isolation, lane_of
 from dlbench.harness.interruption import Interruption
-from dlbench.harness.layout import kind_of, lay_out
+from dlbench.harness.layout import Layout, kind_of, lay_out
 from dlbench.harness.probes import available_memory, oom_kills
+from dlbench.harness.process.wire import MeasureRequest
 from dlbench.harness.retirement import Retirement
 from dlbench.harness.side import Task
 from dlbench.harness.stopping import EnoughRounds
-from dlbench.harness.turns import Turns
+from dlbench.harness.turns import Turn, Turns
 from dlbench.harness.watch import Watch
 
 
@@ -81,65 +82,112 @@ def run_rounds(
     A device that fails twice in a row is left alone from then on: its remaining cases are skipped. Raises DeviceFault where a whole
     machine of several is gone.
     """
-    progress, turns, retirement = _Progress(tasks, settings, done), Turns(settings.policy.tries), Retirement()
-    policy = settings.policy
-    budget_s = policy.budget_s or math.inf
-    started = time.monotonic()
-    most = policy.max_rounds if policy.budget_s else policy.rounds
+    progress = _Progress(tasks, settings, done)
+    run = _Run(
+        settings, interruption, save, observer, watch, progress, dict(first_hosts), pause or interruption.wait, Turns(settings.policy.tries)
+    )
+    most = settings.policy.max_rounds if settings.policy.budget_s else settings.policy.rounds
     for number in range(first_round, first_round + most):
         pending = progress.pending(number)
-        if progress.finished() or time.monotonic() - started + progress.expected_s(pending) > budget_s:
+        if progress.finished() or progress.expected_s(pending) > run.left_s():
             break
-        if not pending:  # all of this round is there already, from before the interruption
-            continue
-        observer.round_started(number, len(pending))
-        with watch.round(number, lambda state: save(state.to_json())) as around, _hosts(settings, interruption, number) as hosts:
-            for side, host in first_hosts.items():
-                hosts.adopt(side, host)
-            first_hosts = {}
-            for turn in turns.of_round(_in_turn(pending, settings, number)):
+        # Where none is pending, all of this round is there already, from before the interruption.
+        if pending and not run.measure_round(number, pending):
+            break
+    return Outcome(progress.rounds, run.retirement.faults())
+
+
+@dataclass(slots=True)
+class _Run:
+    """What all rounds share, and how one goes."""
+
+    settings: Settings
+    interruption: Interruption
+    save: Callable[[dict[str, Any]], None]
+    observer: Observer
+    watch: Watch
+    progress: "_Progress"
+    first_hosts: dict[str | None, Host]
+    pause: Callable[[float], object]
+    turns: Turns
+    started: float = field(default_factory=time.monotonic)
+    retirement: Retirement = field(default_factory=Retirement)
+
+    def left_s(self) -> float:
+        """Return what is left of the budget."""
+        return (self.settings.policy.budget_s or math.inf) - (time.monotonic() - self.started)
+
+    def measure_round(self, number: int, tasks: Sequence[Task]) -> bool:
+        """Measure each task, and again what was held back. Return whether it came to its end, without an interruption."""
+        self.observer.round_started(number, len(tasks))
+        with self.watch.round(number, lambda state: self.save(state.to_json())) as around, self._hosts(number) as hosts:
+            for turn in self.turns.of_round(_in_turn(tasks, self.settings, number)):
                 if turn.pause_s:
-                    (pause or interruption.wait)(turn.pause_s)
-                measured: list[Measurement] = []
-                for task in turn.tasks:
-                    why_skipped = retirement.why_skipped(task, _used_here(task, settings))
-                    if number == first_round == 0 and turn.tries == 1 and time.monotonic() - started > budget_s:
-                        why_skipped = f"the budget of {budget_s:g} s was spent before its turn; give a larger --budget"
-                    if why_skipped:
-                        measured.append(Measurement(task.case, number, Status.SKIPPED, why_skipped, task.side.name))
-                        continue
-                    observer.case_started(task.series, number)
-                    began = time.monotonic()
-                    ended = _watched(task, turn.tries, number, settings, hosts, watch)
-                    if ended is None:
-                        break
-                    measurement, fault = ended
-                    retirement.note(task, fault, measurement.reason)
-                    measured.append(measurement)
-                    progress.took_s[task.series] = time.monotonic() - began
+                    self.pause(turn.pause_s)
+                measured = self._measure_turn(turn, number, hosts)
                 interrupted = len(measured) < len(turn.tasks)
-                # One that did not go well would only end the same way, and its other side has nothing to be compared with.
-                if not interrupted and all(each.status is Status.OK for each in measured):
-                    left_s = budget_s - (time.monotonic() - started) - progress.expected_s(turn.tasks)
-                    if turns.again(turn, [each.throttling for each in measured], left_s):
-                        for measurement in measured:
-                            save(measurement.to_json() | {"kind": "discarded"})
-                            observer.case_postponed(measurement)
-                        continue
-                for measurement in measured:
-                    save(measurement.to_json())
-                    progress.add(measurement)
-                    observer.case_ended(measurement)
+                if not interrupted and self._another_turn(turn, measured):
+                    self._discard(measured)
+                else:
+                    self._keep(measured)
                 if interrupted:
-                    return Outcome(progress.rounds, retirement.faults())
+                    return False
             around.cases_ended()
-    return Outcome(progress.rounds, retirement.faults())
+        return True
 
+    @contextmanager
+    def _hosts(self, number: int) -> Iterator[Hosts]:
+        hosts = Hosts(self.settings.isolation, self.settings.seed, self.settings.threads, self.interruption, number)
+        while self.first_hosts:
+            hosts.adopt(*self.first_hosts.popitem())
+        try:
+            yield hosts
+        finally:
+            hosts.end()
 
-def _used_here(task: Task, settings: Settings) -> tuple[str, ...]:
-    """Return the devices of this machine that a case computes on."""
-    where = lay_out(task.case, task.side.rooms(settings.threads))
-    return where.devices[: where.counts[0]]
+    def _measure_turn(self, turn: Turn, number: int, hosts: Hosts) -> list[Measurement]:
+        """Measure a case on each of its sides, or until an interruption."""
+        measured: list[Measurement] = []
+        for task in turn.tasks:
+            if reason := self._why_skipped(task, turn, number):
+                measured.append(Measurement(task.case, number, Status.SKIPPED, reason, task.side.name))
+                continue
+            self.observer.case_started(task.series, number)
+            began, before = time.monotonic(), self.watch.counters(task.case.device)
+            ended = _measure(task, number, self.settings, hosts)
+            if ended is None:
+                break
+            measurement, fault = ended
+            if measurement.status is Status.OK:
+                held_back = self.watch.throttling(task.case.device, before, turn.tries, measurement.throttling)
+                measurement = replace(measurement, throttling=held_back)
+            self.retirement.note(task, fault, measurement.reason)
+            self.progress.took_s[task.series] = time.monotonic() - began
+            measured.append(measurement)
+        return measured
+
+    def _why_skipped(self, task: Task, turn: Turn, number: int) -> str | None:
+        if number == 0 and turn.tries == 1 and self.left_s() < 0:
+            return f"the budget of {self.settings.policy.budget_s:g} s was spent before its turn; give a larger --budget"
+        where = lay_out(task.case, task.side.rooms(self.settings.threads))
+        return self.retirement.why_skipped(task, where.devices[: where.counts[0]])
+
+    def _another_turn(self, turn: Turn, measured: Sequence[Measurement]) -> bool:
+        # One that did not go well would only end the same way, and its other side has nothing to be compared with.
+        if any(each.status is not Status.OK for each in measured):
+            return False
+        return self.turns.again(turn, [each.throttling for each in measured], self.left_s() - self.progress.expected_s(turn.tasks))
+
+    def _discard(self, measured: Sequence[Measurement]) -> None:
+        for measurement in measured:
+            self.save(measurement.to_json() | {"kind": "discarded"})
+            self.observer.case_postponed(measurement)
+
+    def _keep(self, measured: Sequence[Measurement]) -> None:
+        for measurement in measured:
+            self.save(measurement.to_json())
+            self.progress.add(measurement)
+            self.observer.case_ended(measurement)
 
 
 def _in_turn(tasks: Sequence[Task], settings: Settings, number: int) -> list[Task]:
@@ -204,69 +252,65 @@ class _Progress:
         return task.series not in self._ended and not self._enough[task.series].done()
 
 
-@contextmanager
-def _hosts(settings: Settings, interruption: Interruption, number: int) -> Iterator[Hosts]:
-    hosts = Hosts(settings.isolation, settings.seed, settings.threads, interruption, number)
-    try:
-        yield hosts
-    finally:
-        hosts.end()
-
-
-def _watched(task: Task, tries: int, number: int, settings: Settings, hosts: Hosts, watch: Watch) -> tuple[Measurement, bool] | None:
-    """Measure as `_measured` does, and note what held it back meanwhile."""
-    device = task.case.device
-    before = watch.counters(device)
-    ended = _measured(task, number, settings, hosts)
-    if ended is None or ended[0].status is not Status.OK:
-        return ended
-    return replace(ended[0], throttling=watch.throttling(device, before, tries, ended[0].throttling)), ended[1]
-
-
-def _measured(task: Task, number: int, settings: Settings, hosts: Hosts) -> tuple[Measurement, bool] | None:
-    """Do one task in one round; None when interrupted. The flag tells of a device fault."""
+def _measure(task: Task, number: int, settings: Settings, hosts: Hosts) -> tuple[Measurement, bool] | None:
+    """Have a task measured in one round; None when interrupted. The flag tells of a device fault."""
     case, side = task
     where = lay_out(case, side.rooms(settings.threads))
     row = Measurement(case, number, Status.SKIPPED, side=side.name, device_name=where.device_name, threads=where.threads)
-    who = "this machine" if side.name is None else f"side {side.name}"
+    if out_of_reach := _out_of_reach(task, where):
+        status, reason = out_of_reach
+        return replace(row, status=status, reason=reason), False
+    kills = oom_kills()
+    ending = hosts.ask(_request(task, number, settings, where), side, case, settings.policy.timeout_s)
+    if ending.how == "interrupted":
+        return None
+    reply = ending.reply
+    if reply is None:
+        status, reason = _without_reply(ending, settings.policy.timeout_s, memory_ran_out=oom_kills() > kills)
+        return replace(row, status=status, reason=reason), False
+    measurement = reply.measurement or replace(row, status=Status.FAILED, reason=reply.error)
+    return replace(measurement, side=side.name), reply.fault
+
+
+def _out_of_reach(task: Task, where: Layout) -> tuple[Status, str] | None:
+    """Say why a case can't be measured on its side, where its devices are not there to compute on."""
+    case, side = task
     if case.device in side.unusable:
-        return replace(row, reason=f"{case.device} can't be used: {side.unusable[case.device]}"), False
+        return Status.SKIPPED, f"{case.device} can't be used: {side.unusable[case.device]}"
     if case.device not in side.devices:
-        return replace(row, reason=f"{who} has no {case.device}; it has {', '.join(side.devices)}"), False
+        who = "this machine" if side.name is None else f"side {side.name}"
+        return Status.SKIPPED, f"{who} has no {case.device}; it has {', '.join(side.devices)}"
     if case.ranks and len(where.devices) < case.ranks:
         what = "cores" if case.device == "cpu" else f"{kind_of(case.device)} devices"
-        reason = f"{case.ranks} ranks need as many {what}, and there are {len(where.devices)} to use"
-        return replace(row, status=Status.UNSUPPORTED, reason=reason), False
+        return Status.UNSUPPORTED, f"{case.ranks} ranks need as many {what}, and there are {len(where.devices)} to use"
+    return None
+
+
+def _request(task: Task, number: int, settings: Settings, where: Layout) -> MeasureRequest:
+    case, side = task
     available = available_memory() if settings.isolation != "none" else None
-    request = {
-        "op": "measure",
-        "plugins": side.plugins,
-        "not_from": side.not_from and str(side.not_from),
-        "case": asdict(case),
-        "round": number,
-        "policy": asdict(settings.policy),
-        "seed": zlib.crc32(f"{settings.seed}/{case.key}".encode()),  # the same numbers on every device and in every round
-        "threads": where.threads,
-        "device_name": where.device_name,
-        "devices": where.devices,
-        "memory_bytes": available and available // where.counts[0],
-    }
-    timeout_s, kills = settings.policy.timeout_s, oom_kills()
-    ending = hosts.ask(request, side, case, timeout_s)
-    match ending.how:
-        case "interrupted":
-            return None
-        case "deadline":
-            doing = f" ({ending.sentence})" if ending.sentence else ""
-            return replace(row, status=Status.TIMEOUT, reason=f"not done within {timeout_s:g} s{doing}; raise --timeout"), False
-        case "died" if oom_kills() > kills:
-            return replace(row, status=Status.OOM, reason=f"the kernel ended {ending.who} for want of memory"), False
-        case "died":
-            return replace(row, status=Status.CRASHED, reason=f"{ending.who} {ending.sentence}"), False
-    assert ending.reply is not None  # noqa: S101  # how == "replied" says so
-    if "error" in ending.reply:
-        return replace(row, status=Status.FAILED, reason=ending.reply["error"]), False
-    return replace(Measurement.from_json(ending.reply["measurement"]), side=side.name), bool(ending.reply["fault"])
+    return MeasureRequest(
+        plugins=side.plugins,
+        not_from=str(side.not_from) if side.not_from else None,
+        case=case,
+        round=number,
+        policy=settings.policy,
+        seed=zlib.crc32(f"{settings.seed}/{case.key}".encode()),  # the same numbers on every device and in every round
+        threads=where.threads,
+        device_name=where.device_name,
+        devices=where.devices,
+        memory_bytes=available and available // where.counts[0],
+    )
+
+
+def _without_reply(ending: Ending, timeout_s: float, *, memory_ran_out: bool) -> tuple[Status, str]:
+    """Say what became of a case whose process was killed or died."""
+    if ending.how == "deadline":
+        doing = f" ({ending.sentence})" if ending.sentence else ""
+        return Status.TIMEOUT, f"not done within {timeout_s:g} s{doing}; raise --timeout"
+    if memory_ran_out:
+        return Status.OOM, f"the kernel ended {ending.who} for want of memory"
+    return Status.CRASHED, f"{ending.who} {ending.sentence}"
 
 
 def ask_hello(plugins: Sequence[str] = (), workloads: Sequence[str] = ()) -> dict[str, Any]:
@@ -274,8 +318,6 @@ def ask_hello(plugins: Sequence[str] = (), workloads: Sequence[str] = ()) -> dic
 
     Raises WorkerError, in that process's words, where torch or a plugin does not import.
     """
-    with ExitStack() as stack:
-        interruption = stack.enter_context(Interruption())
-        threads = 1
-        host = stack.enter_context(Host("stay", threads, 0, interruption))
+    threads = 1
+    with Interruption() as interruption, Host("stay", threads, 0, interruption) as host:
         return greet(host, plugins, workloads, threads)

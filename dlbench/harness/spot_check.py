@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from dlbench.core.model import Measurement, SpotCheck, Status, Value, Work
 from dlbench.core.precision import PRECISIONS
-from dlbench.harness.backend import Backend, find, tensors_in
+from dlbench.harness.backends.base import Backend, find, tensors_in
 from dlbench.harness.probes import available_memory
 from dlbench.harness.registry import Workload
 from dlbench.harness.rounding import tolerance_of

@@ -1,7 +1,4 @@
-"""The measuring process: answers requests on a pipe, one JSON object a line. torch and the standard library only.
-
-A request is ``{"op": "hello", …}`` or ``{"op": "measure", …}``. Each is answered by three lines: ``{"pid": …}``, the process that
-does it; ``{"reply": …}``, absent if that process died; and ``{"exit": …}``, its exit code, a signal's being negative.
+"""The measuring process: answers requests on a pipe, as `dlbench.harness.process.wire` has them. torch and the standard library only.
 
 In mode ``fork`` every request is done by a fork of this process, which has torch imported and nothing else: it must never run a
 tensor operation, because after one parallel product here every child hangs (OpenMP's threads do not survive a fork).
@@ -11,7 +8,6 @@ done by a fork all the same.
 
 import faulthandler
 import gc
-import json
 import math
 import os
 import signal
@@ -25,18 +21,19 @@ from typing import Any
 import torch
 
 from dlbench.core.errors import DlbenchError
-from dlbench.core.model import Case, Clock, Measurement, Memory, Policy, Status, Transfer, Work
-from dlbench.harness import backend as backends
+from dlbench.core.model import Clock, Measurement, Memory, Status, Transfer, Work
 from dlbench.harness import guard, registry
+from dlbench.harness.backends.base import Backend, describe_devices, find, tensors_in
+from dlbench.harness.backends.math_flags import math_flags, set_math
+from dlbench.harness.backends.torch_build import parallelism, versions
 from dlbench.harness.clocks import DeviceClock
 from dlbench.harness.device_time import Unread, take_device_time
 from dlbench.harness.failures import verdict_on
 from dlbench.harness.measure import NotPinned, Pace, TooSlow, take_pinned_transfer, take_samples, take_transfer
+from dlbench.harness.process.wire import HelloRequest, MeasureRequest, Message, Reader, Reply, Request, send
 from dlbench.harness.ranks import BLOCK_S, Member, RanksClock, in_any_rank
 from dlbench.harness.spot_check import Subject, spot_checked
 from dlbench.harness.usage import HostMemory, LostTime, read_status, return_freed_memory
-
-Message = dict[str, Any]
 
 _SEVERAL = "each of several ranks has a device of its own"
 _BESIDE_EACH_OTHER = "threads of several ranks wait for each other's, too"
@@ -60,12 +57,11 @@ def main() -> None:
     # A collection in a child would otherwise copy every page of what was imported: 0.1 s a case.
     gc.collect()
     gc.freeze()
-    with os.fdopen(requests) as lines:
-        for line in lines:
-            _fork_and_wait(json.loads(line), replies, lifeline, case_groups)
+    for message in Reader(requests):
+        _fork_and_wait(Request.from_json(message), replies, lifeline, case_groups)
 
 
-def serve(requests: int, replies: int, greet: Callable[[Message], None] | None = None, member: Member | None = None) -> None:
+def serve(requests: int, replies: int, greet: Callable[[HelloRequest], None] | None = None, member: Member | None = None) -> None:
     """Do requests in this process, one after the other, until they end or a device fault leaves it unfit.
 
     ``greet`` answers a hello elsewhere, as long as nothing was measured here: a fork that meets the accelerators gives all of them back,
@@ -73,28 +69,26 @@ def serve(requests: int, replies: int, greet: Callable[[Message], None] | None =
     ranks, each of which is given the same requests.
     """
     registry.load_builtins()
-    with os.fdopen(requests) as lines:
-        for line in lines:
-            request = json.loads(line)
-            if request["op"] == "hello" and greet and sys.platform == "linux":
-                greet(request)
-                continue
-            greet = None
-            fit = _answer(request, replies, member)
-            if fit and request["op"] == "measure":
-                _free(_place(request, member))
-            _emit(replies, {"exit": 0})
-            if not fit:
-                os._exit(0)  # the exit handlers of a faulted device may hang
+    for message in Reader(requests):
+        request = Request.from_json(message)
+        if isinstance(request, HelloRequest) and greet and sys.platform == "linux":
+            greet(request)
+            continue
+        greet = None
+        fit = _answer(request, replies, member)
+        if fit and isinstance(request, MeasureRequest):
+            _free(_device_id(request, member))
+        send(replies, {"exit": 0})
+        if not fit:
+            os._exit(0)  # the exit handlers of a faulted device may hang
 
 
-def _place(request: Message, member: Member | None) -> str:
+def _device_id(request: MeasureRequest, member: Member | None) -> str:
     """Return the id of the device to compute on: of several ranks each has its own."""
-    device: str = request["case"]["device"] if member is None else request["devices"][member.rank]
-    return device
+    return request.case.device if member is None else request.devices[member.rank]
 
 
-def _fork_and_wait(request: Message, replies: int, lifeline: int, case_groups: list[int]) -> None:
+def _fork_and_wait(request: HelloRequest | MeasureRequest, replies: int, lifeline: int, case_groups: list[int]) -> None:
     pid = os.fork()
     if pid == 0:
         try:
@@ -110,27 +104,21 @@ def _fork_and_wait(request: Message, replies: int, lifeline: int, case_groups: l
     with suppress(ProcessLookupError, PermissionError):  # what the case itself started goes with it
         os.killpg(pid, signal.SIGKILL)
     case_groups.clear()
-    _emit(replies, {"exit": os.waitstatus_to_exitcode(status)})
+    send(replies, {"exit": os.waitstatus_to_exitcode(status)})
 
 
-def _answer(request: Message, replies: int, member: Member | None = None) -> bool:
+def _answer(request: HelloRequest | MeasureRequest, replies: int, member: Member | None = None) -> bool:
     """Do one request. Return whether this process is fit for another."""
-    _emit(replies, {"pid": os.getpid()})
+    send(replies, {"pid": os.getpid()})
     try:
-        for plugin in request["plugins"]:
+        for plugin in request.plugins:
             registry.load_plugin(plugin)
-        if request["op"] == "hello":
-            reply = hello(request)
-            registry.refuse_imports_from(request["not_from"])
-            _emit(replies, {"reply": reply})
-            return True
-        measurement, fault = measure(request, member)
-        registry.refuse_imports_from(request["not_from"])
-        _emit(replies, {"reply": {"measurement": measurement.to_json(), "fault": fault}})
-        return not fault
+        reply = Reply(hello=hello(request)) if isinstance(request, HelloRequest) else measure(request, member)
+        registry.refuse_imports_from(request.not_from)
     except DlbenchError as error:
-        _emit(replies, {"reply": {"error": str(error)}})
-        return True
+        reply = Reply(error=str(error))
+    send(replies, {"reply": reply.to_json()})
+    return not reply.fault
 
 
 def _free(device_id: str) -> None:
@@ -138,60 +126,54 @@ def _free(device_id: str) -> None:
     gc.collect()
     return_freed_memory()
     with suppress(DlbenchError, RuntimeError):  # the device was not there, or is not any more, and the next case says so
-        backend, device = backends.find(device_id)
+        backend, device = find(device_id)
         backend.reset_peak(device)
 
 
-def _emit(replies: int, message: Message) -> None:
-    data = json.dumps(message, allow_nan=False).encode() + b"\n"
-    while data:
-        data = data[os.write(replies, data) :]
-
-
-def hello(request: Message) -> Message:
+def hello(request: HelloRequest) -> Message:
     """Say what this machine and this torch are, and which workloads there are (the installed ones only if named)."""
-    for name in request["workloads"]:
+    for name in request.workloads:
         with suppress(DlbenchError):  # an unknown name is the suite's to report, with the place
             registry.get(name)
-    torch.set_num_threads(request["threads"])
-    backends.set_math("fp32")
+    torch.set_num_threads(request.threads)
+    set_math("fp32")
     return {
-        "versions": backends.versions(),
-        "parallel": backends.parallelism(),
-        "math": backends.math_flags(),
-        "devices": list(backends.describe_devices()),
+        "versions": versions(),
+        "parallel": parallelism(),
+        "math": math_flags(),
+        "devices": list(describe_devices()),
         "signatures": [workload.signature.to_json() for workload in registry.all_workloads().values()],
     }
 
 
-def measure(request: Message, member: Member | None = None) -> tuple[Measurement, bool]:
-    """Measure one case in one round; whatever goes wrong becomes its status. Also return whether the device is at fault."""
-    case, policy = Case(**request["case"]), Policy(**request["policy"])
+def measure(request: MeasureRequest, member: Member | None = None) -> Reply:
+    """Measure one case in one round; whatever goes wrong becomes its status."""
     begun = Measurement(
-        case=case,
-        round=request["round"],
+        case=request.case,
+        round=request.round,
         status=Status.FAILED,
-        device_name=request["device_name"],
-        threads=request["threads"],
+        device_name=request.device_name,
+        threads=request.threads,
         started=datetime.now(UTC).isoformat(timespec="milliseconds"),
     )
     try:
-        return _measured(begun, policy, request, member), False
+        return Reply(measurement=_measure_case(begun, request, member))
     except TooSlow as error:
-        return replace(begun, status=Status.TIMEOUT, reason=f"{error} of {policy.timeout_s:g} s; raise --timeout"), False
+        reason = f"{error} of {request.policy.timeout_s:g} s; raise --timeout"
+        return Reply(measurement=replace(begun, status=Status.TIMEOUT, reason=reason))
     except Exception as error:  # noqa: BLE001  # any error of a workload or of torch is a row with a sentence
         ended = verdict_on(error, torch.__version__)
-        return replace(begun, status=ended.status, reason=ended.reason), ended.fault
+        return Reply(measurement=replace(begun, status=ended.status, reason=ended.reason), fault=ended.fault)
 
 
-def _measured(begun: Measurement, policy: Policy, request: Message, member: Member | None) -> Measurement:
-    case = begun.case
+def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | None) -> Measurement:
+    case, policy = request.case, request.policy
     dtype = str(case.params.get("dtype", "fp32"))
-    backend, device = backends.find(_place(request, member))
+    backend, device = find(_device_id(request, member))
     if reason := backend.unsupported(device, dtype):
         return replace(begun, status=Status.UNSUPPORTED, reason=reason)
-    torch.set_num_threads(request["threads"])
-    backends.set_math(dtype)
+    torch.set_num_threads(request.threads)
+    set_math(dtype)
     backend.activate(device)
     clock: Clock = DeviceClock(lambda: backend.synchronize(device))
     pace = Pace(backend.block_s, backend.warmup_s, backend.warmup_calls)
@@ -200,11 +182,11 @@ def _measured(begun: Measurement, policy: Policy, request: Message, member: Memb
         clock = RanksClock(lambda: backend.synchronize(device))
         pace = replace(pace, block_s=max(BLOCK_S, pace.block_s))
     host_memory = HostMemory()
-    if backend.is_host and request["memory_bytes"]:
-        guard.limit_memory(request["memory_bytes"], read_status("VmData") or 0)
+    if backend.is_host and request.memory_bytes:
+        guard.limit_memory(request.memory_bytes, read_status("VmData") or 0)
     backend.reset_peak(device)
     deadline = clock.now() + policy.timeout_s
-    torch.manual_seed(request["seed"])
+    torch.manual_seed(request.seed)
     workload, begun_s = registry.get(case.workload), clock.now()
     work = workload.set_up(device, case.params)
     setup_s = clock.now() - begun_s
@@ -226,7 +208,7 @@ def _measured(begun: Measurement, policy: Policy, request: Message, member: Memb
         flops=work.flops,
         least_flops=work.least_flops,
         bytes=work.bytes,
-        math=backends.math_flags(),
+        math=math_flags(),
         nulls={**result.nulls, **_memory_nulls(memory, backend)},
     )
     if member:
@@ -234,12 +216,12 @@ def _measured(begun: Measurement, policy: Policy, request: Message, member: Memb
     result = _with_transfer(result, work, backend, device, clock, deadline)
     if result.round or work.call is None:
         return result
-    subject = Subject(workload, case.params, request["seed"], backend, device, setup_s)
+    subject = Subject(workload, case.params, request.seed, backend, device, setup_s)
     return spot_checked(result, work, subject, deadline - clock.now())
 
 
 def _with_device_time(
-    result: Measurement, work: Work, backend: backends.Backend, device: torch.device, clock: Clock, deadline: float
+    result: Measurement, work: Work, backend: Backend, device: torch.device, clock: Clock, deadline: float
 ) -> Measurement:
     assert result.samples is not None  # noqa: S101  # the caller has just taken them
     timer = backend.event_timer(device)
@@ -255,15 +237,13 @@ def _with_device_time(
     return replace(result, nulls={**result.nulls, "device_s": reason})
 
 
-def _with_transfer(
-    result: Measurement, work: Work, backend: backends.Backend, device: torch.device, clock: Clock, deadline: float
-) -> Measurement:
+def _with_transfer(result: Measurement, work: Work, backend: Backend, device: torch.device, clock: Clock, deadline: float) -> Measurement:
     transfer, reason = _copies(result, work, backend, device, clock, deadline)
     return replace(result, transfer=transfer, nulls={**result.nulls, **({"transfer": reason} if reason else {})})
 
 
 def _copies(
-    result: Measurement, work: Work, backend: backends.Backend, device: torch.device, clock: Clock, deadline: float
+    result: Measurement, work: Work, backend: Backend, device: torch.device, clock: Clock, deadline: float
 ) -> tuple[Transfer | None, str | None]:
     """Return the copies' times, and why some or all are unknown."""
     if backend.is_host:
@@ -274,7 +254,7 @@ def _copies(
         return None, "one more call, for its output, would end behind the deadline; raise --timeout"
     if work.before:
         work.before()
-    outputs = backends.tensors_in(work.call())
+    outputs = tensors_in(work.call())
     if not in_any_rank(bool(work.inputs or outputs)):
         return None, "there is neither an input nor an output to copy"
     transfer = take_transfer(work.inputs, outputs, backend, device, clock)
@@ -286,7 +266,7 @@ def _copies(
         return transfer, f"pinned: {error}"
 
 
-def _memory_nulls(memory: Memory, backend: backends.Backend) -> dict[str, str]:
+def _memory_nulls(memory: Memory, backend: Backend) -> dict[str, str]:
     reasons = []
     if memory.peak_bytes is None:
         reasons.append("a CPU has no memory of its own" if backend.is_host else f"torch does not count peaks on {backend.kind}")

@@ -13,7 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlbench.analysis import exportable, interchange, pyperf_file, sentences, table
+from dlbench.analysis import pyperf_file, sentences, table
+from dlbench.analysis.export import bencher, github_action_benchmark, google_benchmark, pyperf, pytest_benchmark
+from dlbench.analysis.export.cases import split
 from dlbench.analysis.findings import best, pair
 from dlbench.analysis.terminal import overview
 from dlbench.core.errors import ResultFileError
@@ -73,7 +75,7 @@ def test_the_table_has_what_pyperf_says_and_null_for_the_rest(tmp_path: Path) ->
 def test_what_dlbench_exported_is_read_back(tmp_path: Path) -> None:
     measurements = made_up.both_kinds()
     run = table.load(made_up.write(tmp_path / "run.jsonl", measurements))
-    back = table.collect([written(tmp_path / "run.json", interchange.pyperf(run, exportable.split(run)[0]))])
+    back = table.collect([written(tmp_path / "run.json", pyperf.document(run, split(run)[0]))])
     own = table.collect([tmp_path / "run.jsonl"])
     for name in (
         "case.id",
@@ -223,8 +225,8 @@ def test_any_value_anywhere(tmp_path_factory: pytest.TempPathFactory, path: tupl
     sentences.unpaired(pair(results, "device").unpaired)
     best(results)
     run = table.load(file)
-    timed, _ = exportable.split(run)
-    for export in (*interchange.ONE_FILE.values(), lambda _, cases: interchange.github_action_benchmark(cases)):
+    timed, _ = split(run)
+    for export in (*(tool.document for tool in (pyperf, pytest_benchmark, google_benchmark, bencher)), github_action_benchmark.documents):
         json.dumps(export(run, timed), allow_nan=False)
 
 

@@ -14,12 +14,11 @@ import pytest
 from front_door import dlbench
 from test_show import imported_by
 
-from dlbench.analysis import interchange
-from dlbench.cli.export_command import FORMATS
+from dlbench.analysis.export.formats import FORMATS
 from dlbench.core.store import ResultWriter
 
 PAGE = (front_door.ROOT / "docs" / "export.md").read_text()
-ONE_FILE = tuple(interchange.ONE_FILE)
+ONE_FILE = ("pyperf", "pytest-benchmark", "google-benchmark", "bencher")
 HEADER: dict[str, Any] = {
     "dlbench": "0.1.0",
     "environment": {

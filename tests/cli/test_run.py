@@ -27,6 +27,7 @@ def faulty_run(tmp_path_factory):
                 "returns_nothing",
                 "segfaults",
                 "exits",
+                "scribbles",
                 "too_big",
                 "unsupported_op",
                 "chatters",
@@ -52,6 +53,7 @@ def test_a_sweep_goes_on_whatever_happens_and_says_so(faulty_run):
         "returns_nothing": "failed",
         "segfaults": "crashed",
         "exits": "crashed",
+        "scribbles": "crashed",
         "too_big": "oom",
         "unsupported_op": "unsupported",
         "chatters": "ok",
@@ -63,6 +65,7 @@ def test_a_sweep_goes_on_whatever_happens_and_says_so(faulty_run):
     }
     assert found["raises"][1] == "ValueError: the numbers do not add up"
     assert found["returns_nothing"][1] == "TypeError: workload 'returns_nothing' returned NoneType; it has to return a dlbench.Work"
+    assert found["scribbles"][1] == "its process wrote '1, 2, 3' where only dlbench writes; leave descriptors of others alone"
     assert found["segfaults"][1].startswith("its process was killed by SIGSEGV")
     assert found["exits"][1] == "its process ended with exit code 7 and no result"
     assert found["hangs"][1] == "not done within 4 s; raise --timeout"
@@ -78,7 +81,7 @@ def test_what_ended_badly_is_not_tried_again(faulty_run):
         rounds.setdefault(each["case"]["workload"], []).append(each["round"])
     assert rounds["fine"] == [0, 1]
     assert rounds["chatters"] == [0, 1]
-    assert all(rounds[name] == [0] for name in ("raises", "segfaults", "exits", "too_big", "hangs", "unsupported_op"))
+    assert all(rounds[name] == [0] for name in ("raises", "scribbles", "segfaults", "exits", "too_big", "hangs", "unsupported_op"))
 
 
 def test_a_case_takes_all_that_it_started_with_it(faulty_run):
@@ -100,7 +103,7 @@ def test_each_round_is_a_process_of_its_own_layout_and_each_case_a_fork_of_it(fa
 def test_the_file_has_a_header_a_line_a_case_and_round_and_a_footer(faulty_run):
     _, folder, _ = faulty_run
     header, *rest, last_round, footer = lines(folder / "out.jsonl")
-    assert (header["kind"], header["schema"], header["seed"], header["planned"]) == ("header", 1, 7, {"count": 13})
+    assert (header["kind"], header["schema"], header["seed"], header["planned"]) == ("header", 1, 7, {"count": 14})
     assert {each["kind"] for each in rest} == {"measurement", "round"}
     assert [each["round"] for each in (*rest, last_round) if each["kind"] == "round"] == [0, 1]
     assert last_round["seconds"] > 0

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_compare_command import ONE, PAGE, TEN, WIDE, Folder, environment, timed
 
-from dlbench.analysis import github
+from dlbench.analysis.export import github
 from dlbench.analysis.judge import Change, Verdict
 from dlbench.analysis.verdict import CaseVerdict, Comparison
 from dlbench.core.model import Status

@@ -5,7 +5,8 @@ import torch
 
 from dlbench.core.model import Case, Measurement, Samples, Status, Work
 from dlbench.harness import worker
-from dlbench.harness.backend import Backend, Cpu
+from dlbench.harness.backends.base import Backend
+from dlbench.harness.backends.cpu import Cpu
 from dlbench.testing import ManualClock
 
 CPU = torch.device("cpu")

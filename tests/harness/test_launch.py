@@ -1,14 +1,18 @@
 """What the answers of several ranks come to as one."""
 
+from dlbench.core.model import Case, Measurement, Memory, Status, Transfer
 from dlbench.harness.launch import combined
+from dlbench.harness.process.wire import Reply
+
+CASE = Case("a[ranks=2]@cpu", "mine", "a", {"ranks": 2}, "cpu")
 
 
 def ok(peak=None, host=100, **more):
-    return {"measurement": {"status": "ok", "memory": {"peak_bytes": peak, "host_peak_bytes": host}, **more}, "fault": False}
+    return Reply(measurement=Measurement(CASE, 0, Status.OK, memory=Memory(peak, host_peak_bytes=host), **more))
 
 
 def bad(status, reason, fault=False):
-    return {"measurement": {"status": status, "reason": reason}, "fault": fault}
+    return Reply(measurement=Measurement(CASE, 0, Status(status), reason), fault=fault)
 
 
 def test_ranks_that_all_went_well_are_the_first_with_the_highest_memory():
@@ -18,9 +22,9 @@ def test_ranks_that_all_went_well_are_the_first_with_the_highest_memory():
 
 
 def test_what_all_ranks_copy_at_once_is_added_up():
-    copies = [{"h2d_bytes": size, "h2d_s": 0.5, "d2h_bytes": 4, "d2h_s": 0.25} for size in (100, 0)]
+    copies = [Transfer(size, 0.5, 4, 0.25) for size in (100, 0)]
     whole = combined({number: ok(transfer=copied) for number, copied in enumerate(copies)}, 2)
-    assert whole["measurement"]["transfer"] == {"h2d_bytes": 100, "h2d_s": 0.5, "d2h_bytes": 8, "d2h_s": 0.25}
+    assert whole == ok(transfer=Transfer(h2d_bytes=100, h2d_s=0.5, d2h_bytes=8, d2h_s=0.25))
 
 
 def test_the_first_that_went_wrong_is_named():
@@ -29,10 +33,10 @@ def test_the_first_that_went_wrong_is_named():
     assert combined({1: bad("failed", "cut off"), 0: bad("crashed", "CUDA error", fault=True)}, 2) == bad(
         "failed", "rank 1: cut off", fault=True
     )
-    assert combined({1: {"error": "no plugin"}}, 2) == {"error": "rank 1: no plugin"}
+    assert combined({1: Reply(error="no plugin")}, 2) == Reply(error="rank 1: no plugin")
 
 
 def test_what_all_say_is_said_once():
     assert combined({0: bad("failed", "uneven"), 1: bad("failed", "uneven")}, 2) == bad("failed", "uneven")
-    assert combined({0: {"error": "no plugin"}, 1: {"error": "no plugin"}}, 2) == {"error": "no plugin"}
+    assert combined({0: Reply(error="no plugin"), 1: Reply(error="no plugin")}, 2) == Reply(error="no plugin")
     assert combined({0: bad("failed", "uneven"), 1: bad("failed", "even")}, 2) == bad("failed", "rank 0: uneven")

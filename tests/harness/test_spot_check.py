@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from dlbench.core.model import Case, Measurement, Memory, Samples, Status
-from dlbench.harness import backend as backends
 from dlbench.harness import registry
+from dlbench.harness.backends.base import find
 from dlbench.harness.rounding import tolerance_of
 from dlbench.harness.spot_check import BUDGET_S, Subject, spot_checked
 from dlbench.workloads.precision import storage
 
 registry.load_builtins()
-BACKEND, CPU = backends.find("cpu")
+BACKEND, CPU = find("cpu")
 PARAMS = {"n": 64, "dtype": "fp32", "batch": 1}
 SUBJECT = Subject(registry.get("matmul"), PARAMS, seed=1, backend=BACKEND, device=CPU, setup_s=0.0)
 TIMED = Measurement(Case("matmul[n=64]@cpu", "mine", "matmul", PARAMS, "cpu"), 0, Status.OK, samples=Samples(1, (1e-6,), 1e-6, 0.1, True))

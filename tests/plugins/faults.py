@@ -1,5 +1,6 @@
 """Workloads that go wrong, each in its own way, for tests of what the runner makes of it."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -48,6 +49,18 @@ def segfaults(device: torch.device) -> Work:
 def exits(device: torch.device) -> Work:
     """End the process without a word."""
     return _call(lambda: os._exit(7))
+
+
+@workload()
+def scribbles(device: torch.device) -> Work:
+    """Write into every descriptor of its process, among them the one that dlbench's own messages take."""
+
+    def scribble():
+        for descriptor in range(3, 64):
+            with contextlib.suppress(OSError):
+                os.write(descriptor, b"1, 2, 3\n")
+
+    return _call(scribble)
 
 
 @workload()

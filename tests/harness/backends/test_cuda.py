@@ -1,14 +1,9 @@
-"""What dlbench asks of torch for each kind of device, with made-up parts of torch where this machine has no such device."""
-
-import subprocess
-import sys
-from types import SimpleNamespace
+"""What dlbench asks of torch for a CUDA device, with made-up parts of torch where this machine has none."""
 
 import pytest
 import torch
 
-from dlbench.core.precision import PRECISIONS
-from dlbench.harness.backend import Backend, Cpu, Cuda, Mps, Xpu
+from dlbench.harness.backends.cuda import Cuda
 
 DEVICE = torch.device("cuda", 0)
 MIB = 1 << 20
@@ -106,59 +101,3 @@ def test_page_locked_copies_keep_numbers_and_layout_and_do_not_block(monkeypatch
     assert torch.equal(pinned, image * 2)
     assert not pinned.requires_grad
     assert blocked == [False, False]
-
-
-def test_old_and_new_switches_of_tf32_agree_whatever_was_set_before():
-    code = """
-import torch
-from dlbench.harness.backend import math_flags, set_math
-backends = torch.backends
-for dtype in ("fp32", "tf32", "bf16", "tf32", "fp32"):
-    set_math(dtype)
-    flags = math_flags()
-    old = backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32, torch.get_float32_matmul_precision() == "high"
-    print(dtype, flags["fp32_matmul"], flags["fp32_conv"], *old)
-"""
-    # In a process of its own, because the switches are of the whole process.
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    ieee, tf32 = "ieee ieee False False False", "tf32 tf32 True True True"
-    assert done.stdout.splitlines() == [f"fp32 {ieee}", f"tf32 {tf32}", f"bf16 {ieee}", f"tf32 {tf32}", f"fp32 {ieee}"], done.stderr
-    assert done.stderr == ""
-
-
-def refused(backend: Backend) -> dict[str, str]:
-    """What each precision is refused for, of those that are."""
-    reasons = {name: backend.unsupported(DEVICE, name) for name in PRECISIONS}
-    return {name: reason for name, reason in reasons.items() if reason is not None}
-
-
-@pytest.mark.parametrize(
-    ("backend", "reasons"),
-    [
-        (Cpu(), {"tf32": "TF32 is a format of GPU matrix units; on a CPU torch would compute in fp32"}),
-        (Xpu(), {"tf32": "torch has no TF32 switch for XPU devices"}),
-        (Mps(), {"fp64": "Metal has no fp64", "tf32": "Metal has no tf32"}),
-    ],
-)
-def test_what_no_device_of_a_kind_has_is_refused(backend, reasons):
-    assert refused(backend) == reasons
-
-
-def test_tf32_and_bf16_need_compute_capability_8(monkeypatch):
-    monkeypatch.setattr(torch.version, "hip", None)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
-    needs = "needs compute capability 8.0; this device has 7.5"
-    assert refused(Cuda()) == {"tf32": f"tf32 {needs}", "bf16": f"bf16 {needs}", "amp_bf16": f"bf16 {needs}"}
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
-    assert refused(Cuda()) == {}
-    assert Cuda().unsupported(DEVICE, "a precision of somebody's own") is None
-
-
-@pytest.mark.parametrize(
-    ("arch", "reasons"),
-    [("gfx942:sramecc+:xnack-", {}), ("gfx90a:sramecc+:xnack-", {"tf32": "gfx90a:sramecc+:xnack- has no TF32"})],
-)
-def test_of_amd_only_cdna_3_has_tf32(monkeypatch, arch, reasons):
-    monkeypatch.setattr(torch.version, "hip", "6.2")
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(gcnArchName=arch))
-    assert refused(Cuda()) == reasons

@@ -1,16 +1,29 @@
-"""Which cases of a file other tools can take, and why not the others."""
+"""Cases that other tools can take, and the sentences why not the others.
 
+Other tools get finite numbers only, and times above zero. Where one takes one value a repetition, it gets the median of a round, because
+rounds vary as another run would and the blocks of one process do not.
+"""
+
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
+from dlbench.analysis.sentences import number
 from dlbench.analysis.table import by_case
 from dlbench.core.model import Measurement, Samples, Status
+from dlbench.core.stats import median_interval
 from dlbench.core.store import RunFile
 from dlbench.core.summary import Rounds, Row, ending, per_round, summarise
 from dlbench.core.units import one_line
 
+NS_PER_S, MS_PER_S = 1e9, 1e3
 _SHORTEST_S, _LONGEST_S = 1e-15, 1e9
 """From a femtosecond to thirty years, a time and its inverse are finite in every unit."""
+
+
+Metric = tuple[float, Sequence[float]]
+"""A value of the whole case, and one of each round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +44,24 @@ class Timed:
     def samples(self) -> list[Samples]:
         """Return those of each round."""
         return [each.samples for each in self.measurements if each.samples]
+
+    def time(self, units_per_s: float) -> Metric:
+        """Return what a call takes, in a unit of which a second has so many."""
+        return number(self.row["time.median_s"]) * units_per_s, [seconds * units_per_s for seconds in self.rounds.median_s]
+
+    def throughput(self, name: Literal["items_per_s", "flops_per_s"]) -> Metric | None:
+        """Return that rate; None where it is unknown."""
+        rate, rounds = self.row[f"rate.{name}"], getattr(self.rounds, name)
+        if rate is None or not all(0 < each < math.inf for each in (number(rate), *rounds)):
+            return None
+        return number(rate), rounds
+
+
+def bounds(rounds: Sequence[float]) -> tuple[float, float, str] | None:
+    """Return the ends of the 95 % interval, or with too few rounds for one their least and greatest, and which it is."""
+    if interval := median_interval(rounds):
+        return interval.low, interval.high, "95 % interval"
+    return (min(rounds), max(rounds), "spread of the rounds") if len(rounds) > 1 else None
 
 
 @dataclass(frozen=True, slots=True)

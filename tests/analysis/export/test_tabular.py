@@ -7,7 +7,7 @@ import made_up
 import pandas as pd
 import pytest
 
-from dlbench.analysis.export import render
+from dlbench.analysis.export.tabular import lines, render
 from dlbench.analysis.table import read
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Status
@@ -71,3 +71,19 @@ def test_an_empty_table_is_still_a_table(tmp_path: Path) -> None:
 def test_an_unknown_format_is_refused(frame: pd.DataFrame) -> None:
     with pytest.raises(UsageError, match="there is no format 'jsn'; did you mean 'json'"):
         render(frame, "jsn")
+
+
+def test_rows_are_written_as_they_come_and_a_group_is_one_cell() -> None:
+    drawn = []
+
+    def cases():
+        for number in range(2):
+            drawn.append(number)
+            yield {"id": f"a|{number}", "params": {"n": number}}
+
+    written = lines(("id", "params"), cases(), "csv")
+    assert (next(written), next(written), drawn) == ("id,params\n", 'a|0,"{""n"": 0}"\n', [0])
+    assert "".join(lines(("id", "params"), cases(), "json")) == (
+        '[\n{"id": "a|0", "params": {"n": 0}},\n{"id": "a|1", "params": {"n": 1}}\n]\n'
+    )
+    assert list(lines(("id", "params"), cases(), "md"))[2] == '| a\\|0 | {"n": 0} |\n'

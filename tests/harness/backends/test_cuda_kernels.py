@@ -1,6 +1,6 @@
 import pytest
 
-from dlbench.harness.backend import has_kernels
+from dlbench.harness.backends.cuda import has_kernels
 
 
 @pytest.mark.parametrize(

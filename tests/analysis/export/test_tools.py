@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlbench.analysis import exportable, interchange
-from dlbench.analysis.exportable import Timed, Untimed
+from dlbench.analysis.export import bencher, github_action_benchmark, google_benchmark, pyperf, pytest_benchmark
+from dlbench.analysis.export.cases import Timed, Untimed, left_out, split
 from dlbench.core.model import Measurement, Memory, Status
 from dlbench.core.store import RunFile
 
@@ -25,11 +25,18 @@ def run_of(measurements: list[Measurement], header: Mapping[str, Any] = MappingP
 
 
 def timed(measurements: list[Measurement]) -> list[Timed]:
-    return exportable.split(run_of(measurements))[0]
+    return split(run_of(measurements))[0]
+
+
+ONE_FILE = {"pyperf": pyperf, "pytest-benchmark": pytest_benchmark, "google-benchmark": google_benchmark, "bencher": bencher}
+
+
+def both_directions(cases: list[Timed]) -> Any:
+    return github_action_benchmark.documents(run_of([]), cases)
 
 
 def exported(to: str, measurements: list[Measurement]) -> Any:
-    return interchange.ONE_FILE[to](run_of(measurements), timed(measurements))
+    return ONE_FILE[to].document(run_of(measurements), timed(measurements))
 
 
 def stats(seconds: list[float]) -> dict[str, Any]:
@@ -63,18 +70,18 @@ def test_what_a_header_does_not_say_is_left_out() -> None:
 
 def test_from_six_rounds_on_the_range_is_the_interval() -> None:
     cases = timed(made_up.rounds_of(CASE, made_up.flat([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0])))
-    (entry,) = interchange.github_action_benchmark(cases)["smaller-is-better"]
+    (entry,) = both_directions(cases)["smaller-is-better"]
     assert (entry["value"], entry["range"]) == (5000.0, "± 3000.0")  # the second of nine to the second last
     assert entry["extra"].endswith("\nrange: half of the 95 % interval")
-    assert interchange.bencher(run_of([]), cases)[ID]["latency"] == {"value": 5e9, "lower_value": 2e9, "upper_value": 8e9}
+    assert bencher.document(run_of([]), cases)[ID]["latency"] == {"value": 5e9, "lower_value": 2e9, "upper_value": 8e9}
 
 
 def test_one_round_has_no_range() -> None:
     cases = timed(made_up.rounds_of(CASE, [[0.5]]))
-    assert interchange.github_action_benchmark(cases)["smaller-is-better"] == [
+    assert both_directions(cases)["smaller-is-better"] == [
         {"name": ID, "unit": "ms", "value": 500.0, "extra": f"rounds: 1\ndevice: {made_up.CPU}"}
     ]
-    assert interchange.bencher(run_of([]), cases)[ID]["latency"] == {"value": 5e8}
+    assert bencher.document(run_of([]), cases)[ID]["latency"] == {"value": 5e8}
 
 
 @pytest.mark.parametrize(
@@ -89,14 +96,14 @@ def test_one_round_has_no_range() -> None:
 )
 def test_throughput_is_of_items_or_else_of_operations(counts: dict[str, Any], throughputs: list[Any], measures: list[str]) -> None:
     cases = timed(made_up.rounds_of(CASE, [[0.5]], memory=Memory(), **counts))
-    bigger = interchange.github_action_benchmark(cases)["bigger-is-better"]
+    bigger = both_directions(cases)["bigger-is-better"]
     assert [(entry["unit"], entry["value"]) for entry in bigger] == throughputs
-    assert list(interchange.bencher(run_of([]), cases)[ID]) == measures
+    assert list(bencher.document(run_of([]), cases)[ID]) == measures
 
 
 def test_peak_memory_is_that_of_the_accelerator_where_there_is_one() -> None:
     cases = timed(made_up.rounds_of(made_up.case("noop", "cuda:0"), [[0.5]]))
-    assert interchange.bencher(run_of([]), cases)["noop[]@cuda:0"]["peak-memory"] == {"value": 5.0 * (1 << 20)}
+    assert bencher.document(run_of([]), cases)["noop[]@cuda:0"]["peak-memory"] == {"value": 5.0 * (1 << 20)}
 
 
 def test_only_ok_cases_with_times_are_exported_in_the_order_of_the_table() -> None:
@@ -109,14 +116,14 @@ def test_only_ok_cases_with_times_are_exported_in_the_order_of_the_table() -> No
         *made_up.rounds_of(bad, [[0.5]]),
         made_up.ended(bad, Status.OOM, "out of\nmemory", 1),
     ]
-    found, untimed = exportable.split(run_of(measurements))
+    found, untimed = split(run_of(measurements))
     assert [case.id for case in found] == ["matmul[n=8]@cpu", "matmul[n=16]@cpu"]
     assert untimed == [
         Untimed("matmul[n=32]@cpu", "oom: out of\nmemory"),
         Untimed("matmul[n=64]@cpu", "it reports values, not times"),
         Untimed("matmul[n=128]@cpu", "a block reads as zero, or as longer than anybody waits"),
     ]
-    assert exportable.left_out([*untimed[:2], Untimed("x", untimed[1].reason)], 5) == [
+    assert left_out([*untimed[:2], Untimed("x", untimed[1].reason)], 5) == [
         "1 of 5 cases not exported, oom: out of memory: matmul[n=32]@cpu",
         "2 of 5 cases not exported, it reports values, not times: matmul[n=64]@cpu, x",
     ]
@@ -139,7 +146,7 @@ json_values = st.recursive(
 )
 def test_whatever_a_file_holds_is_exported_as_json_or_left_out(blocks: Any, items: Any, parameter: Any, environment: Any) -> None:
     run = run_of(made_up.rounds_of(made_up.case("w", p=parameter), blocks, items=items), {"environment": environment, "dlbench": parameter})
-    cases, _ = exportable.split(run)
-    exports = [export(run, cases) for export in interchange.ONE_FILE.values()]
-    for data in (*exports, interchange.github_action_benchmark(cases)):
+    cases, _ = split(run)
+    exports = [tool.document(run, cases) for tool in ONE_FILE.values()]
+    for data in (*exports, both_directions(cases)):
         json.dumps(data, allow_nan=False)

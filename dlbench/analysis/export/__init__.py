@@ -1,0 +1,1 @@
+"""Results, cases and comparisons as data for other programs."""

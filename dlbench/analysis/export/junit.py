@@ -1,0 +1,51 @@
+"""Comparisons as JUnit XML, for CI systems."""
+
+from collections.abc import Sequence
+from xml.etree import ElementTree
+
+from dlbench.analysis.compare_terminal import summary
+from dlbench.analysis.judge import Verdict
+from dlbench.analysis.verdict import CaseVerdict, Comparison
+from dlbench.core.units import one_line, relative_change
+
+_FAILURES = (Verdict.SLOWER, Verdict.FAILED, Verdict.MISSING)
+_SKIPPED = (Verdict.INCONCLUSIVE, Verdict.INCOMPARABLE)
+
+
+def junit(comparisons: Sequence[Comparison]) -> bytes:
+    """Return JUnit XML: a suite a comparison, a test a case.
+
+    Slower, missing and failed are failures; inconclusive and incomparable are skipped; so is slower where different machines are only
+    reported on. A comparison that could not have failed, or could not see what it must, has one more test, which ends in an error.
+    """
+    suites = ElementTree.Element("testsuites")
+    for comparison in comparisons:
+        suite = ElementTree.SubElement(suites, "testsuite", name=one_line(comparison.title))
+        counts = dict.fromkeys(("failure", "skipped", "error"), 0)
+        for case in comparison.cases:
+            workload = case.case.partition("[")[0]
+            test = ElementTree.SubElement(suite, "testcase", classname=one_line(workload), name=one_line(case.case))
+            if kind := _ending(case.verdict, comparison.report_only):
+                counts[kind] += 1
+                ElementTree.SubElement(test, kind, message=_message(case))
+        if reason := comparison.undecidable:
+            counts["error"] += 1
+            test = ElementTree.SubElement(suite, "testcase", classname="dlbench", name="the comparison could have failed")
+            ElementTree.SubElement(test, "error", message=one_line(reason))
+        suite.attrib |= {"tests": str(len(suite)), "failures": str(counts["failure"])}
+        suite.attrib |= {"errors": str(counts["error"]), "skipped": str(counts["skipped"])}
+        ElementTree.SubElement(suite, "system-out").text = summary([comparison])
+    ElementTree.indent(suites)
+    document: bytes = ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True)
+    return document
+
+
+def _ending(verdict: Verdict, report_only: bool) -> str | None:
+    if verdict in _SKIPPED or (verdict is Verdict.SLOWER and report_only):
+        return "skipped"
+    return "failure" if verdict in _FAILURES else None
+
+
+def _message(case: CaseVerdict) -> str:
+    change = f" by {relative_change(case.shown.change)}" if case.shown and "time" in case.regressed else ""
+    return one_line(f"{case.verdict}{change}{': ' if case.note else ''}{case.note}")

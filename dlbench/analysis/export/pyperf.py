@@ -1,0 +1,20 @@
+"""A file of pyperf: a round is a run, with the times of all its blocks."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from dlbench.analysis import pyperf_file
+from dlbench.analysis.export.cases import Timed
+from dlbench.analysis.export.header import IDENTITY, VERSIONS, known, text_of
+from dlbench.core.store import RunFile
+
+
+def document(run: RunFile, cases: Sequence[Timed]) -> Any:
+    """Return its content."""
+    metadata = {
+        "cpu_model_name": text_of(run, *IDENTITY, "cpu", "name"),
+        "python_version": text_of(run, *VERSIONS, "python"),
+        "torch_version": text_of(run, *VERSIONS, "torch"),
+        "dlbench_version": text_of(run, "dlbench"),
+    }
+    return pyperf_file.dump([case.measurements for case in cases], known(metadata))

@@ -1,0 +1,102 @@
+"""Tables as data: csv, json, Markdown and Parquet with full column names and base units, nothing rounded and nothing cut."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from dlbench.core.errors import UsageError, nearest
+from dlbench.core.units import one_line
+
+# csv and json are imported where something is written: the command line needs the names of the formats for its help.
+if TYPE_CHECKING:
+    import pandas as pd
+
+Row = Mapping[str, Any]
+"""Plain values by column; a group of them is one cell of JSON."""
+
+_FORMULA = ("=", "+", "-", "@")
+"""A spreadsheet runs a cell that begins so (OWASP, CSV injection); a quote in front makes it text."""
+
+
+def render(frame: "pd.DataFrame", to: str) -> str:
+    """Return the frame as text in the format ``to``, as `lines` has it."""
+    # Not at the top: rows that are there already need no table.
+    from dlbench.analysis.table import records
+
+    return "".join(lines(list(frame.columns), records(frame), to))
+
+
+def lines(columns: Sequence[str], rows: Iterable[Row], to: str) -> Iterator[str]:
+    """Yield rows, as they come, as text in the format ``to``: csv, json or md, a line break at the end.
+
+    A null is an empty cell, in json ``null``; flags are true and false. In csv and md every row is one line. Raises
+    UsageError for another format.
+    """
+    if to not in FORMATS:
+        raise UsageError(f"there is no format '{to}'{nearest(to, list(FORMATS))}")
+    return FORMATS[to](columns, rows)
+
+
+def parquet(frame: "pd.DataFrame") -> bytes:
+    """Return the frame as a Parquet file: every column with its type, a null as a null. Raises UsageError without pyarrow."""
+    try:
+        return frame.to_parquet(engine="pyarrow", index=False)
+    except ImportError as error:
+        raise UsageError("parquet needs the package pyarrow, which is not installed here; add it: pip install pyarrow") from error
+
+
+def _csv(columns: Sequence[str], rows: Iterable[Row]) -> Iterator[str]:
+    import csv
+
+    line = _LastLine()
+    writer = csv.writer(line, lineterminator="\n")
+    for cells in chain([columns], (row.values() for row in rows)):
+        writer.writerow([_inert(cell) if isinstance(cell, str) else _cell(cell) for cell in cells])
+        yield line.text
+
+
+class _LastLine:
+    """A file for `csv.writer` that keeps only the line last written."""
+
+    text = ""
+
+    def write(self, text: str) -> None:
+        self.text = text
+
+
+def _json(_: Sequence[str], rows: Iterable[Row]) -> Iterator[str]:
+    import json
+
+    before, after = "[\n", "[]\n"
+    for row in rows:
+        yield before + json.dumps(row, ensure_ascii=False, allow_nan=False)
+        before, after = ",\n", "\n]\n"
+    yield after
+
+
+def _markdown(columns: Sequence[str], rows: Iterable[Row]) -> Iterator[str]:
+    for cells in chain((columns, ["---"] * len(columns)), (row.values() for row in rows)):
+        yield f"| {' | '.join(_escaped(_cell(cell)) for cell in cells)} |\n"
+
+
+FORMATS: Mapping[str, Callable[[Sequence[str], Iterable[Row]], Iterator[str]]] = {"json": _json, "csv": _csv, "md": _markdown}
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, Mapping):
+        import json
+
+        return json.dumps(value, ensure_ascii=False)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _inert(text: str) -> str:
+    line = one_line(text)
+    return f"'{line}" if line.startswith(_FORMULA) else line
+
+
+def _escaped(text: str) -> str:
+    """One cell of a Markdown table: a line of its own, with nothing in it that ends the cell."""
+    return one_line(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

@@ -1,0 +1,190 @@
+"""Messages between processes, a line of JSON each over a pipe or a socket: how they are read and written, and what they say.
+
+A measuring process answers a `Request` by three messages: ``{"pid": …}``, the process that does it; ``{"reply": …}``, a `Reply`, absent
+if that process died; and ``{"exit": …}``, its exit code, a signal's being negative.
+"""
+
+import json
+import math
+import os
+import select
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from typing import Any, TypeVar
+
+from dlbench.core.errors import Interrupted
+from dlbench.core.model import Case, Measurement, Policy, Status
+
+Message = dict[str, Any]
+
+
+class ForeignLine(ValueError):
+    """A line between the messages that is none of them; the text completes ``the process …``."""
+
+
+class Reader:
+    """The messages that arrive at a descriptor, in their order."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._buffer = b""
+        self._ended = False
+
+    def fileno(self) -> int:
+        """Return what becomes readable when more arrives, and at the end."""
+        return self._descriptor
+
+    @property
+    def ready(self) -> bool:
+        """Whether `read` has an answer at once."""
+        return self._ended or b"\n" in self._buffer
+
+    def read(self, deadline: float = math.inf, wake: int | None = None) -> Message:
+        """Wait for the next message as `wait` does, and raise what that raises.
+
+        Raises EOFError at the end, which a line that was begun and never ended belongs to, and ForeignLine for what is no message.
+        """
+        wait([self], deadline, wake)
+        line, newline, rest = self._buffer.partition(b"\n")
+        if not newline:
+            raise EOFError
+        self._buffer = rest
+        with suppress(ValueError):
+            message = json.loads(line)
+            if isinstance(message, dict):
+                return message
+        raise ForeignLine(f"wrote {line[:40].decode(errors='replace')!r} where only dlbench writes; leave descriptors of others alone")
+
+    def __iter__(self) -> Iterator[Message]:
+        """Yield each message until the end."""
+        with suppress(EOFError):
+            while True:
+                yield self.read()
+
+    def take(self) -> None:
+        """Take up what has arrived, waiting for it if need be; a connection that was cut has ended, too."""
+        try:
+            data = os.read(self._descriptor, 1 << 16)
+        except OSError:
+            data = b""
+        self._buffer += data
+        self._ended = not data
+
+
+AnyReader = TypeVar("AnyReader", bound=Reader)
+
+
+def wait(readers: Sequence[AnyReader], deadline: float = math.inf, wake: int | None = None) -> list[AnyReader]:
+    """Block until some of them are ready, and return those.
+
+    Raises TimeoutError at the deadline, of `time.monotonic`, and Interrupted once the descriptor ``wake`` is readable.
+    """
+    while not (ready := [reader for reader in readers if reader.ready]):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        sources = [reader.fileno() for reader in readers] + ([] if wake is None else [wake])
+        readable, _, _ = select.select(sources, [], [], None if left == math.inf else left)
+        if wake in readable:
+            raise Interrupted
+        for reader in readers:
+            if reader.fileno() in readable:
+                reader.take()
+    return ready
+
+
+def send(descriptor: int, message: Mapping[str, Any]) -> None:
+    """Write a message. Raises BrokenPipeError, or another OSError of a connection, where nobody reads there any more."""
+    write_all(descriptor, json.dumps(message, allow_nan=False).encode() + b"\n")
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all of it, in as many parts as the system takes. Raises OSError as `send` does."""
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a measuring process is asked to do: what every request says, and then that of a hello or of a measurement."""
+
+    threads: int
+    plugins: tuple[str, ...] = ()
+    """Modules or .py files to load first."""
+    not_from: str | None = None
+    """A folder that no module may be imported from."""
+
+    def to_json(self) -> Message:
+        """Return it as a message."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(message: Message) -> "HelloRequest | MeasureRequest":
+        """Inverse of `to_json`. Raises KeyError, TypeError or ValueError for another message."""
+        told: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in message.items()}
+        if "case" not in told:
+            return HelloRequest(**told)
+        return MeasureRequest(**told | {"case": Case(**told["case"]), "policy": Policy(**told["policy"])})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HelloRequest(Request):
+    """To say what there is: see `dlbench.harness.worker.hello` for the answer."""
+
+    workloads: tuple[str, ...] = ()
+    """Those to look for among the installed ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureRequest(Request):
+    """To measure one case in one round. ``threads`` are those of each rank."""
+
+    case: Case
+    round: int
+    policy: Policy
+    seed: int
+    device_name: str | None
+    devices: tuple[str, ...]
+    """Of each rank; of a case in one process only its own."""
+    memory_bytes: int | None
+    """Host memory that each rank may take; None where nothing limits it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a request came to: the answer to a hello, a measurement, or the sentence why it is neither."""
+
+    hello: Message | None = None
+    measurement: Measurement | None = None
+    fault: bool = False
+    """Whether the device is at fault, which leaves the process unfit for another case."""
+    error: str | None = None
+
+    @property
+    def status(self) -> Status:
+        """How the case ended; one that was refused has failed."""
+        return Status.FAILED if self.measurement is None else self.measurement.status
+
+    @property
+    def reason(self) -> str | None:
+        """The sentence why it is not ok."""
+        return self.error if self.measurement is None else self.measurement.reason
+
+    def saying(self, reason: str) -> "Reply":
+        """Return it with another sentence."""
+        if self.measurement is None:
+            return replace(self, error=reason)
+        return replace(self, measurement=replace(self.measurement, reason=reason))
+
+    def to_json(self) -> Message:
+        """Return it as a message."""
+        measurement = self.measurement and self.measurement.to_json()
+        return {"hello": self.hello, "measurement": measurement, "fault": self.fault, "error": self.error}
+
+    @classmethod
+    def from_json(cls, message: Message) -> "Reply":
+        """Inverse of `to_json`. Raises KeyError, TypeError or ValueError for another message."""
+        measurement = message["measurement"]
+        return cls(**message | {"measurement": measurement and Measurement.from_json(measurement)})
