@@ -9,7 +9,7 @@ import pandas as pd
 
 from dlbench.analysis.table import records
 from dlbench.core.errors import UsageError, nearest
-from dlbench.core.model import Value
+from dlbench.core.model import ParamValue
 from dlbench.core.summary import Row
 from dlbench.core.units import one_line
 
@@ -58,7 +58,7 @@ def _markdown(columns: Sequence[str], rows: Sequence[Row]) -> str:
 FORMATS: dict[str, Callable[[Sequence[str], Sequence[Row]], str]] = {"json": _json, "csv": _csv, "md": _markdown}
 
 
-def _cell(value: Value | None) -> str:
+def _cell(value: ParamValue | None) -> str:
     if value is None:
         return ""
     return str(value).lower() if isinstance(value, bool) else str(value)

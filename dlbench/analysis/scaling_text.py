@@ -6,7 +6,7 @@ from itertools import groupby
 
 from dlbench.analysis import sentences
 from dlbench.core import units
-from dlbench.core.model import Value
+from dlbench.core.model import ParamValue
 from dlbench.core.summary import Row
 
 Sheet = tuple[str, list[tuple[str, list[str]]]]
@@ -69,7 +69,7 @@ def bandwidths(rows: Sequence[Row]) -> Sheet:
     """Return the table of collectives, of rows of the tidy table: bus bandwidth by ranks, size and operation; none without such rows."""
     known = [row for row in rows if row["rate.bus_bytes_per_s"] is not None and type(row.get("param.bytes")) is int]
     operations = list(dict.fromkeys(str(row["param.op"]) for row in known))
-    lines: dict[tuple[Value | None, ...], dict[str, Row]] = {}
+    lines: dict[tuple[ParamValue | None, ...], dict[str, Row]] = {}
     for row in sorted(known, key=lambda row: [sentences.number(row[f"param.{name}"]) for name in ("ranks", "bytes")]):
         lines.setdefault(tuple(row[name] for name in _WHERE), {})[str(row["param.op"])] = row
     firsts = [next(iter(line.values())) for line in lines.values()]
@@ -145,7 +145,7 @@ def notes(rows: Sequence[Row]) -> list[str]:
     return [*lines, *(units.one_line(f"{sentences.plural(count, 'case')}: {reason}") for reason, count in counts.items())]
 
 
-def _group(row: Row) -> tuple[Value | None, ...]:
+def _group(row: Row) -> tuple[ParamValue | None, ...]:
     return row["scaling.work"], row["scaling.kind"], row["scaling.device"], row["scaling.run"]
 
 
@@ -178,7 +178,7 @@ def _of_base(row: Row) -> str:
     return _plural(round(mine / sentences.number(row["scaling.resources"])), "core")
 
 
-def _plural(count: Value | None, noun: str) -> str:
+def _plural(count: ParamValue | None, noun: str) -> str:
     return sentences.plural(int(sentences.number(count)), noun)
 
 
@@ -246,5 +246,5 @@ def _staleness(row: Row) -> str:
     return ", ".join(f"{between}: {units.percent(share)}" for between, share in shares.items())
 
 
-def _cell(value: Value | None, text: Callable[[float], str]) -> str:
+def _cell(value: ParamValue | None, text: Callable[[float], str]) -> str:
     return "" if value is None else text(sentences.number(value))

@@ -8,7 +8,7 @@ from itertools import groupby
 from dlbench.analysis.findings import Pairs, Unpaired, launch_bound
 from dlbench.analysis.table import records
 from dlbench.core import units
-from dlbench.core.model import Status, Value
+from dlbench.core.model import ParamValue, Status
 from dlbench.core.summary import Rounds, Row, ending
 
 # Closed sets: what a mark in a table means, and what to do about it.
@@ -208,7 +208,7 @@ def spread(row: Row, rounds: Rounds) -> tuple[str, str]:
     return "", ""
 
 
-def _span(low: Value | None, high: Value | None) -> str:
+def _span(low: ParamValue | None, high: ParamValue | None) -> str:
     """Return ``239…244 ms``, with both units only where they differ."""
     first, first_unit = units.seconds(number(low)).split(" ")
     last, last_unit = units.seconds(number(high)).split(" ")
@@ -231,7 +231,7 @@ def share_of_peak(row: Row) -> str:
     return f"{units.percent(number(row['rate.peak_fraction']))}{memory}"
 
 
-def short(label: Value | None) -> str:
+def short(label: ParamValue | None) -> str:
     """Return ``train_step resnet18 batch=8 fp32`` for ``train_step[model=resnet18,batch=8,dtype=fp32]``: a word needs no name."""
     ours = _LABEL.fullmatch(str(label))
     parts = [part.partition("=") for part in ours["shown"].split(",") if part] if ours else []
@@ -263,7 +263,7 @@ def common_rounds(rows: Sequence[Row]) -> int | None:
     return int(number(counts.pop())) if len(counts) == 1 else None
 
 
-def number(value: Value | None) -> float:
+def number(value: ParamValue | None) -> float:
     """Return a cell that must hold a number as one. Raises TypeError if it does not."""
     if value is None or isinstance(value, str):
         raise TypeError(f"{value!r} is not a number")

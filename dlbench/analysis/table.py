@@ -19,7 +19,7 @@ from dlbench.analysis.scaling import flag_super_linear
 from dlbench.analysis.trend import shared_change
 from dlbench.core import store
 from dlbench.core.errors import UsageError
-from dlbench.core.model import CONFIRMING, Case, Measurement, Policy, Status, Value
+from dlbench.core.model import CONFIRMING, Case, Measurement, ParamValue, Policy, Status
 from dlbench.core.peaks import link_bytes_per_s
 from dlbench.core.schema import BY_NAME, Column, Unit
 from dlbench.core.store import RunFile
@@ -246,7 +246,7 @@ def _order(case: Case) -> tuple[Any, ...]:
     return case.workload, tuple(work), case.device != "cpu", _natural(case.device)
 
 
-def _natural(value: Value, widest_first: bool = False) -> tuple[Any, ...]:
+def _natural(value: ParamValue, widest_first: bool = False) -> tuple[Any, ...]:
     if not isinstance(value, str):
         return 0, value
     parts = re.split(r"(\d+)", value)  # text and digits in turn
@@ -360,7 +360,7 @@ def _series(values: list[Any], unit: Unit | None) -> "pd.Series[Any]":
     return pd.Series(values, dtype=dtype)
 
 
-def _dtype_of(values: Iterable[Value | None]) -> str:
+def _dtype_of(values: Iterable[ParamValue | None]) -> str:
     """Return the type that holds a parameter's values as they are; text where they are of several kinds."""
     known = [value for value in values if value is not None]
     kinds = {type(value) for value in known}
@@ -371,10 +371,10 @@ def _dtype_of(values: Iterable[Value | None]) -> str:
     return "float64" if kinds in ({float}, {int, float}) else "string"
 
 
-def _text(value: Value) -> str:
+def _text(value: ParamValue) -> str:
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
-def _plain(series: "pd.Series[Any]") -> list[Value | None]:
+def _plain(series: "pd.Series[Any]") -> list[ParamValue | None]:
     return [None if null else value for value, null in zip(series.tolist(), series.isna().tolist(), strict=True)]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 import click
 
 from dlbench.core.model import Case, Policy, Signature
+from dlbench.core.records import signature_from_json
 from dlbench.core.units import parse_duration
 from dlbench.harness.planning import check, overridden, plan, policy_of, workload_names
 from dlbench.harness.selection import compile_expression
@@ -134,7 +135,7 @@ def plan_suites(
     from dlbench.harness import devices
 
     only = None if expression is None else compile_expression(expression)
-    signatures = {each["name"]: Signature.from_json(each) for each in answer["signatures"]}
+    signatures = {each["name"]: signature_from_json(each) for each in answer["signatures"]}
     suites = overridden(suites, settings, signatures)
     check(suites, signatures)
     chosen = devices.select(devices.describe(answer), device_words)

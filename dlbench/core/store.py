@@ -15,6 +15,7 @@ from typing import Any, Self
 from dlbench.core.conditions import RoundState
 from dlbench.core.errors import OutputError, ResultFileError, UsageError
 from dlbench.core.model import Measurement
+from dlbench.core.records import measurement_from_json
 from dlbench.core.thresholds import check
 
 SCHEMA = 1
@@ -267,7 +268,7 @@ _HEADER_CHECKS = {
 
 def _measurement(path: Path, number: int, record: Record, earlier: Mapping[str, Measurement]) -> Measurement:
     try:
-        return Measurement.from_json(record, earlier.get(record["case"]["id"]))
+        return measurement_from_json(record, earlier.get(record["case"]["id"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         detail = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise ResultFileError(f"{path}, line {number}: not a valid measurement ({detail}); the file was edited or damaged") from error

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from dlbench.core.collectives import OPERATIONS, bus_factor
 from dlbench.core.conditions import RoundState, flags
-from dlbench.core.model import STEADY_SHIFT, Case, Measurement, Policy, Samples, SpotCheck, Status, Transfer, Value
+from dlbench.core.model import STEADY_SHIFT, Case, Measurement, ParamValue, Policy, Samples, SpotCheck, Status, Transfer
 from dlbench.core.peaks import arithmetic_share, memory_share, peak_of
 from dlbench.core.plausibility import doubts, together
 from dlbench.core.schema import BY_NAME
@@ -17,7 +17,7 @@ from dlbench.core.stats import median_interval, outliers, quantile, relative_hal
 
 T = TypeVar("T")
 
-Row = dict[str, Value | None]
+Row = dict[str, ParamValue | None]
 """Column name to value, None where there is none."""
 
 # Worse the further right. A skipped case got no chance, so a round that had one says more, whichever came first.
@@ -225,7 +225,7 @@ def _not_steady(rounds: Sequence[Samples]) -> bool | None:
     return abs(statistics.median(moved)) > STEADY_SHIFT and (interval.low > 0 or interval.high < 0)
 
 
-def _rates(timed: Sequence[_Timed], call_s: Value | None) -> Row:
+def _rates(timed: Sequence[_Timed], call_s: ParamValue | None) -> Row:
     """Return what is done in a second, by the time of a call that stands in the same row.
 
     Not everything over all the time: a round ends on time, so that its blocks, and its weight, are the more the faster it was.
@@ -288,7 +288,7 @@ def _checked(check: SpotCheck | None) -> Row:
     return {} if check is None else {f"check.{name}": value for name, value in asdict(check).items()}
 
 
-def _rate(counts: Sequence[float | None], call_s: Value | None) -> float | None:
+def _rate(counts: Sequence[float | None], call_s: ParamValue | None) -> float | None:
     """Return what is done a second, where ``counts`` is what a call handles in each round; None where a round does not state it."""
     known = _all_known(counts)
     return statistics.median(known) / float(call_s) if known and call_s else None
@@ -311,7 +311,7 @@ def _memory(ok: Sequence[Measurement]) -> Row:
     return {f"memory.{name}": _highest([getattr(each.memory, name) for each in ok]) for name in names}
 
 
-def _transfer(transfers: Sequence[Transfer], call_s: Value | None) -> Row:
+def _transfer(transfers: Sequence[Transfer], call_s: ParamValue | None) -> Row:
     if not transfers:
         return {}
     h2d_s = statistics.median(each.h2d_s for each in transfers)
@@ -370,5 +370,5 @@ def _last(values: Iterable[T | None]) -> T | None:
     return known[-1] if known else None
 
 
-def _flag(value: Value) -> str:
+def _flag(value: ParamValue) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from dlbench.core.errors import UsageError, nearest
-from dlbench.core.model import Parameter, Signature, Value, Work
+from dlbench.core.model import Parameter, ParamValue, Signature, Work
 
 ENTRY_POINT_GROUP = "dlbench.workloads"
 """Installed packages offer workloads here, one entry point each, named as the workload is."""
@@ -48,7 +48,7 @@ class Workload:
     function: WorkloadFunction
     signature: Signature
 
-    def set_up(self, device: Any, params: Mapping[str, Value]) -> Work:
+    def set_up(self, device: Any, params: Mapping[str, ParamValue]) -> Work:
         """Call the function: allocate, initialise, and return what is to be timed. Raises TypeError if that is no Work."""
         hints = typing.get_type_hints(self.function)
         values = {name: _as_annotated(value, hints.get(name)) for name, value in params.items()}
@@ -176,6 +176,6 @@ def _meaning(hint: Any, where: str) -> tuple[Literal["integer", "number", "text"
     raise UsageError(f"{where}: annotate it with int, float, str, bool, a Literal or an Enum, not {hint!r}")
 
 
-def _as_annotated(value: Value, hint: Any) -> Any:
+def _as_annotated(value: ParamValue, hint: Any) -> Any:
     """Suites know an enum's members by their values; the function gets the member."""
     return hint(value) if isinstance(hint, type) and issubclass(hint, enum.Enum) else value

@@ -26,6 +26,7 @@ import torch
 
 from dlbench.core.errors import DlbenchError
 from dlbench.core.model import Case, Clock, Measurement, Memory, Policy, Status, Transfer, Work
+from dlbench.core.records import measurement_to_json, signature_to_json
 from dlbench.harness import backend as backends
 from dlbench.harness import guard, registry
 from dlbench.harness.clocks import DeviceClock
@@ -127,7 +128,7 @@ def _answer(request: Message, replies: int, member: Member | None = None) -> boo
             return True
         measurement, fault = measure(request, member)
         registry.refuse_imports_from(request["not_from"])
-        _emit(replies, {"reply": {"measurement": measurement.to_json(), "fault": fault}})
+        _emit(replies, {"reply": {"measurement": measurement_to_json(measurement), "fault": fault}})
         return not fault
     except DlbenchError as error:
         _emit(replies, {"reply": {"error": str(error)}})
@@ -161,7 +162,7 @@ def hello(request: Message) -> Message:
         "parallel": backends.parallelism(),
         "math": backends.math_flags(),
         "devices": list(backends.describe_devices()),
-        "signatures": [workload.signature.to_json() for workload in registry.all_workloads().values()],
+        "signatures": [signature_to_json(workload.signature) for workload in registry.all_workloads().values()],
     }
 
 
