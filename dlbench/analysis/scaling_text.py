@@ -107,7 +107,7 @@ def tower(rows: Sequence[Row]) -> Sheet:
     columns = [
         ("case", [sentences.short(sentences.key(row)) for row in known]),
         ("device", _places(known, "case")),
-        *((name.removeprefix("value.").removesuffix("_s"), [_cell(row[name], units.seconds) for row in known]) for name in steps),
+        *((name.removeprefix("value.").removesuffix("_s"), [_value(row, name[6:], units.seconds) for row in known]) for name in steps),
     ]
     return _sheet("The steps of a tower, by the clock of its first rank", columns)
 
@@ -234,13 +234,15 @@ def _trained(row: Row) -> bool:
 
 
 def _value(row: Row, name: str, text: Callable[[float], str]) -> str:
-    return _cell(row.get(f"value.{name}"), text)
+    value = row.get(f"value.{name}")
+    return "" if isinstance(value, str) else _cell(value, text)
 
 
 def _staleness(row: Row) -> str:
     """Return ``0: 12 %, 1: 80 %, 2-3: 8 %``: how many other updates came in between, and of how many of the updates."""
     prefix = "value.staleness_"
-    counts = {name.removeprefix(prefix): sentences.number(value or 0) for name, value in row.items() if name.startswith(prefix)}
+    numbers = {name: value for name, value in row.items() if name.startswith(prefix) and not isinstance(value, str)}
+    counts = {name.removeprefix(prefix): sentences.number(value or 0) for name, value in numbers.items()}
     whole = sum(counts.values())
     shares = {name.replace("_up", "+").replace("_", "-"): count / whole for name, count in counts.items() if count and whole}
     return ", ".join(f"{between}: {units.percent(share)}" for between, share in shares.items())

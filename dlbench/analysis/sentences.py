@@ -220,7 +220,7 @@ def notes(row: Row) -> list[str]:
     marks = [mark for flag, (mark, _) in _FLAGS.items() if row[flag]] + [_LAUNCH_BOUND] * bool(launch_bound(row))
     told = row["case.workload"] not in TOLD_APART
     values = {name.partition(".")[2]: value for name, value in row.items() if told and name.startswith("value.") and value is not None}
-    return marks + [f"{name} {units.three_digits(number(value))}" for name, value in values.items()]
+    return marks + [f"{name} {units.three_digits(value)}" for name, value in values.items() if not isinstance(value, str)]
 
 
 def share_of_peak(row: Row) -> str:

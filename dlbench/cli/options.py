@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
+from dlbench.core.declarations import to_json
 from dlbench.core.model import Case, Policy, Signature
 from dlbench.core.records import signature_from_json
 from dlbench.core.units import parse_duration
@@ -99,6 +100,10 @@ class Planned:
         from dlbench.harness.devices import usable
 
         return policy_of(self.suites, self.signatures, [device.id for device in usable(self.devices)])
+
+    def declarations(self) -> dict[str, Any]:
+        """Return what the header of a result file says of each workload that takes part."""
+        return {name: to_json(each.values, each.parallel) for name in workload_names(self.suites) if (each := self.signatures[name])}
 
 
 def planned(

@@ -85,7 +85,7 @@ def start(
         "planned": {"count": len(tasks)},
         "devices": [device.to_json() for device in planned.devices],
         "environment": where,
-        **({"sides": sides} if sides else {}),
+        **({"sides": sides} if sides else {"workloads": planned.declarations()}),
         **({"machines": list(machines)} if machines else {}),
         **({} if gate is None else {"gate": dict(gate)}),
     }

@@ -1,15 +1,17 @@
 """The frozen nouns: a workload's signature, a case, what a workload returns, and what measuring it gave."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
 from dlbench.core.conditions import Throttling
+from dlbench.core.declarations import Parallel, Value
 
 ParamValue = int | float | str | bool
 """What a parameter of a workload can be."""
-
+Reported = float | Sequence[float]
+"""What a workload reports beside its time: a scalar or a series."""
 
 DEVICE_KINDS = ("cpu", "cuda", "mps", "xpu")
 """The kinds of device that torch itself brings; a plugin may bring another."""
@@ -103,6 +105,9 @@ class Signature:
     about: str
     parameters: tuple[Parameter, ...]
     tags: tuple[str, ...] = ()
+    values: tuple[Value, ...] = ()
+    """What it reports beside its time."""
+    parallel: Parallel = field(default_factory=Parallel)
 
     def parameter(self, name: str) -> Parameter | None:
         """Return the parameter of that name, if there is one."""
@@ -176,13 +181,13 @@ class Work:
     """What a workload returns: set up and ready, to be timed by the harness.
 
     Three shapes: ``call`` alone, repeated; ``call`` with a ``before`` that runs untimed ahead of every single call;
-    or ``observe``, one experiment a round, which is given a clock and returns named values.
+    or ``observe``, one experiment a round, which is given a clock and returns the values that its workload declares.
     Counts are per call.
     """
 
     call: Callable[[], Any] | None = None
     before: Callable[[], object] | None = None
-    observe: Callable[[Clock], Mapping[str, float]] | None = None
+    observe: Callable[[Clock], Mapping[str, Reported]] | None = None
     inputs: tuple[Any, ...] = ()
     """Tensors on the device that a user would have to copy there for one call."""
     items: float | None = None
@@ -327,7 +332,7 @@ class Measurement:
     flops: float | None = None
     least_flops: float | None = None
     bytes: float | None = None
-    values: Mapping[str, float] = field(default_factory=dict)
+    values: Mapping[str, Reported] = field(default_factory=dict)
     """What an ``observe`` returned."""
     math: Mapping[str, ParamValue] = field(default_factory=dict)
     """The backend flags that were in force: TF32, reduced-precision sums, autotuning, determinism."""

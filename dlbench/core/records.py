@@ -4,19 +4,23 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any, TypeVar
 
+from dlbench.core import declarations
 from dlbench.core.conditions import Throttling
 from dlbench.core.model import Case, Measurement, Memory, Parameter, Samples, Signature, SpotCheck, Status, Transfer
 
 
 def signature_to_json(signature: Signature) -> dict[str, Any]:
     """Return plain data for the pipe between the measuring process and its parent."""
-    return asdict(signature)
+    declared = declarations.to_json(signature.values, signature.parallel)
+    parameters = [asdict(each) for each in signature.parameters]
+    return {"name": signature.name, "about": signature.about, "parameters": parameters, "tags": signature.tags, **declared}
 
 
 def signature_from_json(data: Mapping[str, Any]) -> Signature:
     """Inverse of `signature_to_json`."""
     parameters = tuple(Parameter(**{**p, "choices": tuple(p["choices"])}) for p in data["parameters"])
-    return Signature(name=data["name"], about=data["about"], parameters=parameters, tags=tuple(data["tags"]))
+    declared, _ = declarations.from_json(data)
+    return Signature(data["name"], data["about"], parameters, tuple(data["tags"]), *declared)
 
 
 def measurement_to_json(measurement: Measurement) -> dict[str, Any]:
@@ -70,7 +74,7 @@ _TEXTS = frozenset(("reason", "side", "device_name", "started"))
 _APART = frozenset(("kind", "case", "throttling", "status", *_GROUPS))
 _SHARED = frozenset(("device_name", "threads", "items", "flops", "least_flops", "bytes", "math", "nulls"))
 _PLAIN = frozenset((int, float, str, bool))
-_OBJECTS = {"values": frozenset((int, float, bool)), "math": _PLAIN, "nulls": frozenset((str,))}
+_OBJECTS = {"values": frozenset((int, float, bool, list)), "math": _PLAIN, "nulls": frozenset((str,))}
 
 
 def _check_field(name: str, value: Any) -> None:
@@ -80,6 +84,8 @@ def _check_field(name: str, value: Any) -> None:
         _check(name, "text", isinstance(value, str))
     elif name in _OBJECTS:
         _check(name, "an object of plain values", isinstance(value, dict) and _OBJECTS[name].issuperset(map(type, value.values())))
+        for series in value.values() if name == "values" else ():
+            _check(name, "numbers, or lists of them", type(series) is not list or {int, float}.issuperset(map(type, series)))
 
 
 def _is_case(data: Any, case: Case) -> bool:

@@ -231,7 +231,11 @@ def _is_environment(environment: Any) -> bool:
 
 
 def _are_sides(sides: Any) -> bool:
-    return isinstance(sides, dict) and len(sides) == 2 and all(isinstance(name, str) and _is_environment(sides[name]) for name in sides)
+    if not isinstance(sides, dict) or len(sides) != 2:
+        return False
+    return all(
+        isinstance(name, str) and _is_environment(side) and _are_workloads(side.get("workloads", {})) for name, side in sides.items()
+    )
 
 
 def _are_suites(suites: Any) -> bool:
@@ -254,6 +258,14 @@ def _is_gate(gate: Any) -> bool:
     return True
 
 
+def _are_workloads(workloads: Any) -> bool:
+    declared = workloads.values() if isinstance(workloads, dict) else [None]
+    return all(
+        isinstance(each, dict) and isinstance(each.get("values", []), list) and isinstance(each.get("parallel", {}), dict)
+        for each in declared
+    )
+
+
 _HEADER_CHECKS = {
     "gate": _is_gate,
     "policy": _is_policy,
@@ -262,6 +274,7 @@ _HEADER_CHECKS = {
     "environment": _is_environment,
     "sides": _are_sides,
     "suites": _are_suites,
+    "workloads": _are_workloads,
 }
 """What readers rely on; a header may lack any of them."""
 
