@@ -75,7 +75,9 @@ def with_rounds(
     measurements: Sequence[Measurement], target: float = Policy().target, states: Sequence[RoundState] = ()
 ) -> tuple[Row, Rounds]:
     """Return what `summarise` and `per_round` do, at little more than the cost of one."""
-    ok = _kept(measurements)
+    well = _well(measurements)
+    # Values that are not as declared leave the times as they are; those of a call that computed something wrong say nothing.
+    ok = well or [each for each in measurements if each.samples and each.check is None]
     timed = _timed(ok)
     identity, times = _identity(measurements), _times(timed, target)
     found = rates([each.of for each in timed], times["time.median_s"])
@@ -96,7 +98,7 @@ def with_rounds(
         **_conditions(ok, states),
         **_values(ok),
     }
-    return row, _rounds(ok, timed)
+    return row, _rounds(well, timed if well else [])
 
 
 def ending(row: Row) -> tuple[str, str]:
@@ -111,7 +113,7 @@ def planned_row(case: Case) -> Row:
 
 def per_round(measurements: Sequence[Measurement]) -> Rounds:
     """Return what each round of one case gave; rounds that did not go well are left out."""
-    ok = _kept(measurements)
+    ok = _well(measurements)
     return _rounds(ok, _timed(ok))
 
 
@@ -130,10 +132,8 @@ def _rounds(ok: Sequence[Measurement], timed: "Sequence[_Timed]") -> Rounds:
     )
 
 
-def _kept(measurements: Sequence[Measurement]) -> list[Measurement]:
-    """Return the rounds that went well; without any, those that were timed all the same, as where a value is not as declared."""
-    well = [each for each in measurements if each.status is Status.OK]
-    return well or [each for each in measurements if each.samples]
+def _well(measurements: Sequence[Measurement]) -> list[Measurement]:
+    return [each for each in measurements if each.status is Status.OK]
 
 
 class _Timed(NamedTuple):
