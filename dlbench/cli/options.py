@@ -142,7 +142,7 @@ def plan_suites(
     only = None if expression is None else compile_expression(expression)
     signatures = {each["name"]: signature_from_json(each) for each in answer["signatures"]}
     suites = overridden(suites, settings, signatures)
-    check(suites, signatures)
+    check(suites, signatures, answer["kinds"])
     chosen = devices.select(devices.describe(answer), device_words)
     cases = plan(suites, signatures, [device.id for device in chosen], only=only, include_absent=not device_words)
     first = next(cases)

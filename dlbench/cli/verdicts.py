@@ -11,11 +11,12 @@ import click
 
 from dlbench.cli.show_command import FORMATS
 from dlbench.core.errors import ExitCode, OutputError, UsageError
-from dlbench.core.thresholds import MUST_SEE, check
+from dlbench.core.thresholds import MUST_SEE, check, unknown_value
 from dlbench.core.units import one_line
 
 if TYPE_CHECKING:
     from dlbench.analysis.verdict import Comparison
+    from dlbench.core.model import Signature
     from dlbench.core.thresholds import Thresholds
     from dlbench.harness.suite import Suite
 
@@ -32,7 +33,7 @@ _DECORATORS = (
 
 def threshold_option(default: str) -> Callable[[Command], Command]:
     """Add --threshold, whose default is the command's; the command gets thresholds."""
-    meaning = "From where on a change matters: 5%, 0.05, memory=10%, throughput=5%. Goes before the suite's; the default is"
+    meaning = "From where on a change matters: 5%, 0.05, memory=10%, throughput=5%, value=20%. Goes before the suite's; the default is"
     return click.option("--threshold", "thresholds", multiple=True, metavar="[METRIC=]VALUE", help=f"{meaning} {default}. Repeatable.")
 
 
@@ -78,6 +79,14 @@ def require_sight(suites: Iterable["Suite"], usual: "Thresholds", given: Mapping
             except ValueError as error:
                 where = f"--must-see {given[MUST_SEE]}" if MUST_SEE in given else f"{suite.origin}, thresholds"
                 raise UsageError(f"{where}: of {workload} {error}") from error
+
+
+def require_declared(signatures: Iterable["Signature"], given: Mapping[str, str]) -> None:
+    """Raise UsageError, before anything is measured, for the threshold of a value that no workload declares."""
+    from dlbench.harness.planning import judged_values
+
+    if wrong := unknown_value(given, judged_values(signatures)):
+        raise UsageError(f"--threshold: {wrong}")
 
 
 def verdict_options(command: Command) -> Command:
