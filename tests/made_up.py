@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from dlbench.core.conditions import RoundState
-from dlbench.core.model import Case, Measurement, Memory, Policy, Samples, SpotCheck, Status, Transfer, Value
+from dlbench.core.model import Case, Measurement, Memory, ParamValue, Policy, Reported, Samples, SpotCheck, Status, Transfer
+from dlbench.core.records import measurement_to_json
 from dlbench.core.store import SCHEMA
 
 CPU = "AMD EPYC 7B13"
@@ -16,7 +17,7 @@ NAMES = {"cpu": CPU, "cuda:0": GPU}
 NO_COPY = "inputs are in host memory already"
 
 
-def case(workload: str = "train_step", device: str = "cpu", suite: str = "quick", **params: Value) -> Case:
+def case(workload: str = "train_step", device: str = "cpu", suite: str = "quick", **params: ParamValue) -> Case:
     """A case whose id shows every parameter."""
     shown = ",".join(f"{name}={value}" for name, value in params.items())
     return Case(f"{workload}[{shown}]@{device}", suite, workload, params, device)
@@ -67,6 +68,7 @@ def write(
     discarded: Sequence[Measurement] = (),
     isolation: str | None = None,
     accelerator: Mapping[str, Any] | None = None,
+    workloads: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a result file as a run does, but for waiting until each line is on the disk."""
     header: Mapping[str, Any] = {
@@ -77,11 +79,12 @@ def write(
         "planned": {"count": len({each.case.id for each in measurements}) if planned is None else planned},
         "devices": [{"id": "cpu", "name": CPU}, {"id": "cuda:0", "name": GPU, **(accelerator or {})}],
         **({"sides": sides} if sides else {}),
+        **({} if workloads is None else {"workloads": workloads}),
         **({"isolation": isolation} if isolation else {}),
     }
     records = [{"kind": "header", "schema": SCHEMA, **header}]
-    records += [each.to_json() for each in measurements]
-    records += [each.to_json() | {"kind": "discarded"} for each in discarded]
+    records += [measurement_to_json(each) for each in measurements]
+    records += [measurement_to_json(each) | {"kind": "discarded"} for each in discarded]
     records += [each.to_json() for each in states]
     if finished:
         records.append({"kind": "footer", "state": state or {}})
@@ -122,7 +125,7 @@ def without_rounds(measurement: Measurement) -> Measurement:
     return replace(measurement, samples=None)
 
 
-def with_values(measurement: Measurement, **values: float) -> Measurement:
+def with_values(measurement: Measurement, **values: Reported) -> Measurement:
     """The same with what an ``observe`` returned."""
     return replace(measurement, values=values)
 

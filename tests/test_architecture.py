@@ -1,6 +1,7 @@
 """The house as docs/design.md draws it: a module imports only what stands below it, and each outside library has one door."""
 
 import ast
+import re
 import sys
 from pathlib import Path
 
@@ -18,12 +19,15 @@ CORE = [
     "collectives",
     "networks",
     "conditions",
-    "model",
     "schema",
+    "declarations",
+    "model",
+    "records",
     "stats",
     "rank_test",
     "peaks",
     "plausibility",
+    "rates",
     "summary",
     "store",
     "fitness",
@@ -57,6 +61,7 @@ HARNESS = [
     "backends.torch_build",
     "ranks",
     "measure",
+    "reported",
     "rounding",
     "spot_check",
     "interruption",
@@ -82,21 +87,27 @@ ANALYSIS = [
     "clocks",
     "scaling",
     "trend",
+    "read.header",
+    "read.notes",
+    "read.declared",
     "table",
     "findings",
     "efficiency",
     "projection",
     "calibration",
+    "sentences",
+    "scaling_text",
+    "values_text",
     "judge",
     "power",
+    "by_threshold",
+    "verdict_text",
     "verdict",
     "compare",
     "sides",
     "compare_provenance",
     "selftest",
-    "sentences",
     "fleet",
-    "scaling_text",
     "terminal",
     "compare_terminal",
     "fitness",
@@ -190,7 +201,8 @@ def test_a_module_imports_only_what_stands_below_it(module, tree):
         below = set(ORDER[: ORDER.index(module)])
         allowed = {each for each in below if not (module.startswith("dlbench.analysis") and each.startswith("dlbench.harness"))}
     elif within(module, ("dlbench.models", "dlbench.workloads")):
-        allowed = {"dlbench.core.model", "dlbench.core.precision", "dlbench.harness.registry", "dlbench.harness.ranks"}
+        allowed = {f"dlbench.core.{name}" for name in ("declarations", "model", "precision", "schema")}
+        allowed |= {"dlbench.harness.registry", "dlbench.harness.ranks"}
         allowed |= {each for each, _ in MODULES if within(each, ("dlbench.models",))}
         allowed |= {each for each, _ in MODULES if within(module, ("dlbench.workloads",)) and within(each, ("dlbench.workloads",))}
     else:
@@ -232,7 +244,7 @@ def test_the_measuring_process_needs_torch_and_the_standard_library_only():
 
 
 def test_every_module_has_its_place():
-    packages = {"dlbench.core", "dlbench.harness", "dlbench.harness.process", "dlbench.analysis", "dlbench.analysis.export"}
+    packages = {f"dlbench.{name}" for name in ("core", "harness", "harness.process", "analysis", "analysis.export", "analysis.read")}
     placed = {*ORDER, *packages, "dlbench", "dlbench.__main__", "dlbench.testing"}
     there = {module for module, _ in MODULES}
     homeless = {module for module in there - placed if not within(module, ("dlbench.cli", "dlbench.models", "dlbench.workloads"))}
@@ -257,3 +269,30 @@ def test_one_module_lists_the_precisions(module, tree):
     """Each of the others names one at most: a default, or the one it is about."""
     named = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)} & PRECISIONS.keys()
     assert len(named) < 2 or module in NAMES_PRECISIONS, f"{module} lists {sorted(named)}; dlbench.core.precision is the one table"
+
+
+def registered_names():
+    """The names of dlbench's own workloads: the functions that ``@workload(…)`` stands above."""
+    functions = [node for module, tree in MODULES if within(module, ("dlbench.workloads",)) for node in tree.body]
+    decorated = [node for node in functions if isinstance(node, ast.FunctionDef) and node.decorator_list]
+    return {node.name for node in decorated if ast.unparse(node.decorator_list[0]).startswith("workload(")}
+
+
+def texts_in(tree):
+    return {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+
+
+def test_readers_know_a_workload_by_what_it_declares_and_never_by_its_name():
+    names = registered_names()
+    assert {"matmul", "collective", "data_parallel", "spin"} <= names
+    readers = [(module, tree) for module, tree in MODULES if within(module, ("dlbench.core", "dlbench.analysis"))]
+    assert {module: found for module, tree in readers if (found := texts_in(tree) & names)} == {}
+    compared = [
+        f"{module}: {ast.unparse(node)}"
+        for module, tree in readers
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare)
+        and any(re.search(r"\bworkload\b\W*$", ast.unparse(each)) for each in (node.left, *node.comparators))
+        and any(isinstance(each, ast.Constant | ast.Tuple | ast.Set | ast.List) for each in (node.left, *node.comparators))
+    ]
+    assert compared == []

@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 
 from dlbench.analysis import sentences
+from dlbench.analysis.table import Results
 from dlbench.core import units
-from dlbench.core.model import Value
+from dlbench.core.model import ParamValue
 from dlbench.core.summary import Row
 
 Sheet = tuple[str, list[tuple[str, list[str]]]]
@@ -65,51 +66,28 @@ def legend(sheet: Sheet) -> list[str]:
     return [f"{name}: {meaning}" for name, meaning in _MEANINGS.items() if name in shown]
 
 
-def bandwidths(rows: Sequence[Row]) -> Sheet:
-    """Return the table of collectives, of rows of the tidy table: bus bandwidth by ranks, size and operation; none without such rows."""
-    known = [row for row in rows if row["rate.bus_bytes_per_s"] is not None and type(row.get("param.bytes")) is int]
-    operations = list(dict.fromkeys(str(row["param.op"]) for row in known))
-    lines: dict[tuple[Value | None, ...], dict[str, Row]] = {}
+def bandwidths(results: Results) -> Sheet:
+    """Return the table of collectives: bus bandwidth by ranks, size and operation; none without such rows."""
+
+    def operation(row: Row) -> str:
+        return str(row[f"param.{results.parallel(row).collective}"])
+
+    known = [row for row in results.rows if row["rate.bus_bytes_per_s"] is not None and type(row.get("param.bytes")) is int]
+    operations = list(dict.fromkeys(map(operation, known)))
+    lines: dict[tuple[ParamValue | None, ...], dict[str, Row]] = {}
     for row in sorted(known, key=lambda row: [sentences.number(row[f"param.{name}"]) for name in ("ranks", "bytes")]):
-        lines.setdefault(tuple(row[name] for name in _WHERE), {})[str(row["param.op"])] = row
+        lines.setdefault(tuple(row[name] for name in _WHERE), {})[operation(row)] = row
     firsts = [next(iter(line.values())) for line in lines.values()]
     columns = [
         ("case", [units.byte_count(sentences.number(row["param.bytes"])) for row in firsts]),
-        ("device", _places(firsts, "case")),
+        ("device", places(firsts, "case")),
         ("dtype", [str(row["case.dtype"] or "") for row in firsts]),
         ("ranks", [str(row["param.ranks"]) for row in firsts]),
     ]
-    for operation in operations:
-        found = [line.get(operation, {}).get("rate.bus_bytes_per_s") for line in lines.values()]
-        columns.append((operation, [_cell(rate, units.byte_rate) for rate in found]))
+    for name in operations:
+        found = [line.get(name, {}).get("rate.bus_bytes_per_s") for line in lines.values()]
+        columns.append((name, [_cell(rate, units.byte_rate) for rate in found]))
     return _sheet("Collectives: bus bandwidth by size", columns)
-
-
-def training(rows: Sequence[Row]) -> Sheet:
-    """Return the table of what was trained for a time, of rows of the tidy table; none without such rows."""
-    known = [row for row in rows if _trained(row)]
-    columns = [
-        ("case", [sentences.short(sentences.key(row)) for row in known]),
-        ("device", _places(known, "case")),
-        ("updates/s", [_value(row, "updates_per_s", units.three_digits) for row in known]),
-        ("items/s", [_value(row, "items_per_s", units.three_digits) for row in known]),
-        ("loss before", [_value(row, "loss_before", units.three_digits) for row in known]),
-        ("after", [_value(row, "loss", units.three_digits) for row in known]),
-        ("staleness (updates in between)", [_staleness(row) for row in known]),
-    ]
-    return _sheet("Trained for the same time: what waiting costs, and what not waiting costs", columns)
-
-
-def tower(rows: Sequence[Row]) -> Sheet:
-    """Return the table of the seven steps of each tower, of rows of the tidy table; none without such rows."""
-    known = [row for row in rows if _trained(row) and row.get("value.replicate_s") is not None]
-    steps = [name for name in (known[0] if known else ()) if name.startswith("value.") and name.endswith("_s") and "_per_" not in name]
-    columns = [
-        ("case", [sentences.short(sentences.key(row)) for row in known]),
-        ("device", _places(known, "case")),
-        *((name.removeprefix("value.").removesuffix("_s"), [_cell(row[name], units.seconds) for row in known]) for name in steps),
-    ]
-    return _sheet("The steps of a tower, by the clock of its first rank", columns)
 
 
 def projection(rows: Sequence[Row]) -> Sheet:
@@ -145,7 +123,7 @@ def notes(rows: Sequence[Row]) -> list[str]:
     return [*lines, *(units.one_line(f"{sentences.plural(count, 'case')}: {reason}") for reason, count in counts.items())]
 
 
-def _group(row: Row) -> tuple[Value | None, ...]:
+def _group(row: Row) -> tuple[ParamValue | None, ...]:
     return row["scaling.work"], row["scaling.kind"], row["scaling.device"], row["scaling.run"]
 
 
@@ -178,7 +156,7 @@ def _of_base(row: Row) -> str:
     return _plural(round(mine / sentences.number(row["scaling.resources"])), "core")
 
 
-def _plural(count: Value | None, noun: str) -> str:
+def _plural(count: ParamValue | None, noun: str) -> str:
     return sentences.plural(int(sentences.number(count)), noun)
 
 
@@ -205,7 +183,7 @@ def _what(rows: Sequence[Row]) -> list[tuple[str, list[str]]]:
     """Return the columns that tell rows of `efficiency.COLUMNS` apart."""
     return [
         ("case", [sentences.short(row["scaling.work"]) for row in rows]),
-        ("device", _places(rows, "scaling")),
+        ("device", places(rows, "scaling")),
         ("scaling", [str(row["scaling.kind"] or "") for row in rows]),
         ("ranks", [str(row["scaling.ranks"]) for row in rows]),
         ("cores each", [_cell(row["scaling.cores_per_rank"], lambda cores: f"{cores:.0f}") for row in rows]),
@@ -221,30 +199,12 @@ def _waits(row: Row) -> str:
     return f"{units.seconds(exposed_s)} ({units.percent(exposed_s / step_s)})"
 
 
-def _places(rows: Sequence[Row], prefix: str) -> list[str]:
+def places(rows: Sequence[Row], prefix: str) -> list[str]:
     """Return where each row was measured; nothing where that is one place for all of them."""
     several = sentences.several_runs(rows, prefix)
     places = [sentences.place(row, prefix, several) for row in rows]
     return places if len(set(places)) > 1 else []
 
 
-def _trained(row: Row) -> bool:
-    """Whether a row is of a form that trains for a time."""
-    return row["case.workload"] in sentences.TOLD_APART and row.get("value.updates_per_s") is not None
-
-
-def _value(row: Row, name: str, text: Callable[[float], str]) -> str:
-    return _cell(row.get(f"value.{name}"), text)
-
-
-def _staleness(row: Row) -> str:
-    """Return ``0: 12 %, 1: 80 %, 2-3: 8 %``: how many other updates came in between, and of how many of the updates."""
-    prefix = "value.staleness_"
-    counts = {name.removeprefix(prefix): sentences.number(value or 0) for name, value in row.items() if name.startswith(prefix)}
-    whole = sum(counts.values())
-    shares = {name.replace("_up", "+").replace("_", "-"): count / whole for name, count in counts.items() if count and whole}
-    return ", ".join(f"{between}: {units.percent(share)}" for between, share in shares.items())
-
-
-def _cell(value: Value | None, text: Callable[[float], str]) -> str:
+def _cell(value: ParamValue | None, text: Callable[[float], str]) -> str:
     return "" if value is None else text(sentences.number(value))

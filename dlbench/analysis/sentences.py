@@ -8,7 +8,7 @@ from itertools import groupby
 from dlbench.analysis.findings import Pairs, Unpaired, launch_bound
 from dlbench.analysis.table import records
 from dlbench.core import units
-from dlbench.core.model import Status, Value
+from dlbench.core.model import ParamValue, Status
 from dlbench.core.summary import Rounds, Row, ending
 
 # Closed sets: what a mark in a table means, and what to do about it.
@@ -40,8 +40,6 @@ _SPREADS = {
 }
 _LABEL = re.compile(r"(?P<workload>\w+)\[(?P<shown>.*)\]", re.DOTALL)
 _PEAK = "share of the published peak of arithmetic, or of memory where it says so. "
-TOLD_APART = ("data_parallel",)
-"""Workloads whose values have tables of their own; see `scaling_text`."""
 _REASONS = 3
 """Reasons of flags that are told in full where there are many."""
 _MANY = 4
@@ -208,7 +206,7 @@ def spread(row: Row, rounds: Rounds) -> tuple[str, str]:
     return "", ""
 
 
-def _span(low: Value | None, high: Value | None) -> str:
+def _span(low: ParamValue | None, high: ParamValue | None) -> str:
     """Return ``239…244 ms``, with both units only where they differ."""
     first, first_unit = units.seconds(number(low)).split(" ")
     last, last_unit = units.seconds(number(high)).split(" ")
@@ -216,11 +214,8 @@ def _span(low: Value | None, high: Value | None) -> str:
 
 
 def notes(row: Row) -> list[str]:
-    """Return the marks of a row, and what only its workload reports."""
-    marks = [mark for flag, (mark, _) in _FLAGS.items() if row[flag]] + [_LAUNCH_BOUND] * bool(launch_bound(row))
-    told = row["case.workload"] not in TOLD_APART
-    values = {name.partition(".")[2]: value for name, value in row.items() if told and name.startswith("value.") and value is not None}
-    return marks + [f"{name} {units.three_digits(number(value))}" for name, value in values.items()]
+    """Return the marks of a row."""
+    return [mark for flag, (mark, _) in _FLAGS.items() if row[flag]] + [_LAUNCH_BOUND] * bool(launch_bound(row))
 
 
 def share_of_peak(row: Row) -> str:
@@ -231,7 +226,7 @@ def share_of_peak(row: Row) -> str:
     return f"{units.percent(number(row['rate.peak_fraction']))}{memory}"
 
 
-def short(label: Value | None) -> str:
+def short(label: ParamValue | None) -> str:
     """Return ``train_step resnet18 batch=8 fp32`` for ``train_step[model=resnet18,batch=8,dtype=fp32]``: a word needs no name."""
     ours = _LABEL.fullmatch(str(label))
     parts = [part.partition("=") for part in ours["shown"].split(",") if part] if ours else []
@@ -263,7 +258,7 @@ def common_rounds(rows: Sequence[Row]) -> int | None:
     return int(number(counts.pop())) if len(counts) == 1 else None
 
 
-def number(value: Value | None) -> float:
+def number(value: ParamValue | None) -> float:
     """Return a cell that must hold a number as one. Raises TypeError if it does not."""
     if value is None or isinstance(value, str):
         raise TypeError(f"{value!r} is not a number")

@@ -8,12 +8,13 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from dlbench.analysis import scaling_text, sentences
+from dlbench.analysis import scaling_text, sentences, values_text
 from dlbench.analysis.findings import Pairs, best, pair
 from dlbench.analysis.projection import projected
 from dlbench.analysis.table import Results, records
 from dlbench.core import units
-from dlbench.core.model import Status, Value
+from dlbench.core.model import ParamValue, Status
+from dlbench.core.schema import Column
 from dlbench.core.summary import Rounds, Row, ending
 
 _Columns = list[tuple[str, list[Text]]]
@@ -30,11 +31,16 @@ def overview(results: Results) -> RenderableType:
     many = sentences.many_alike(rows)
     entries = [(row, each) for row, each in zip(rows, results.rounds, strict=True) if ending(row) not in many]
     shown, rounds = [row for row, _ in entries], [each for _, each in entries]
-    table = [results_table(shown, rounds), *[Text(line, style="yellow") for line in many.values()], *legend(shown, rounds)]
+    table = [
+        results_table(shown, rounds, results.declared),
+        *[Text(line, style="yellow") for line in many.values()],
+        *legend(shown, rounds),
+    ]
     cases = [Text(sentences.count(rows)), *_devices(rows), *table, *told]
     answer, tables = more_devices(projected(results))
-    for sheet in (scaling_text.training, scaling_text.tower, scaling_text.bandwidths):
-        tables += _sheet(sheet(rows))
+    for sheet in (*values_text.tables(results), scaling_text.bandwidths(results)):
+        tables += _sheet(sheet)
+    tables += _dim(values_text.legend(results))
     if {row["case.device"] == "cpu" for row in rows} == {True, False}:
         faster, pairs = _speedups(pair(results, "device"), best(results))
         answer, tables = [*faster, *answer], [*pairs, *tables]
@@ -79,8 +85,8 @@ def _speedups(same: Pairs, own_best: Pairs) -> tuple[list[RenderableType], list[
     return [Text(line, style="bold") for line in sentences.headlines(same, own_best)], [Text(), *tables]
 
 
-def results_table(rows: Sequence[Row], rounds: Sequence[Rounds]) -> RenderableType:
-    """Return the table of cases; ``rounds[i]`` is what the rounds of ``rows[i]`` gave.
+def results_table(rows: Sequence[Row], rounds: Sequence[Rounds], declared: Callable[[Row], Sequence[Column]]) -> RenderableType:
+    """Return the table of cases; ``rounds[i]`` is what the rounds of ``rows[i]`` gave, ``declared`` the columns of its values.
 
     Devices that ran the same work stand one below the other. A column with nothing to show is left out; where the screen is too
     narrow for the others, so are some of them, and a line below the table says which.
@@ -103,7 +109,7 @@ def results_table(rows: Sequence[Row], rounds: Sequence[Rounds]) -> RenderableTy
         ("peak", [_text(sentences.share_of_peak(row)) for row in ordered]),
         ("memory", [_shown(row["memory.peak_bytes"] or row["memory.host_peak_bytes"], units.byte_count) for row in ordered]),
         ("copies", [_shown(row["transfer.share"], units.percent) for row in ordered]),
-        ("notes", [_text(", ".join(sentences.notes(row))) for row in ordered]),
+        ("notes", [_text(", ".join([*sentences.notes(row), *values_text.notes(declared(row), row)])) for row in ordered]),
     ]
     return _Fitting(None, [(title, cells) for title, cells in columns if title == "case" or any(cell.plain for cell in cells)])
 
@@ -190,7 +196,7 @@ def _table(title: str | None, columns: _Columns) -> Table:
     return table
 
 
-_WORDS = ("case", "work", "device", "base", "other", "at", "notes", "scaling", "verdict", "staleness (updates in between)")
+_WORDS = ("case", "work", "device", "base", "other", "at", "notes", "scaling", "verdict", "staleness")
 
 
 def _side(side: str, labels: list[str], title: str, cells: list[Text]) -> _Columns:
@@ -231,9 +237,9 @@ def _time_cell(row: Row) -> Text:
     return Text(str(row["case.status"]), style="red" if Status(str(row["case.status"])).is_failure else "yellow")
 
 
-def _shown(value: Value | None, text: Callable[[float], str]) -> Text:
+def _shown(value: ParamValue | None, text: Callable[[float], str]) -> Text:
     return Text("" if value is None else text(sentences.number(value)))
 
 
-def _text(value: Value) -> Text:
+def _text(value: ParamValue) -> Text:
     return Text(units.one_line(str(value)))

@@ -18,6 +18,7 @@ from dlbench.cli.planning import Plan, plan_suites
 from dlbench.cli.session import OpenSide, open_side
 from dlbench.core.errors import DlbenchError, SuiteError, UsageError
 from dlbench.core.model import Signature
+from dlbench.core.records import signature_from_json
 from dlbench.harness import checkout
 from dlbench.harness.host import Interpreter, own_variables
 from dlbench.harness.interruption import Interruption
@@ -170,11 +171,11 @@ def _without_what_only_the_other_has(suites: tuple[Suite, ...], own: Mapping[str
 
     Their cases then stand on the other side alone, which is a verdict and no mistake; where nothing would be left, nothing is left out.
     """
-    here, there = ({each["name"]: Signature.from_json(each) for each in answer["signatures"]} for answer in (own, other))
+    here, there = ({each["name"]: signature_from_json(each) for each in answer["signatures"]} for answer in (own, other))
 
     def fits(suite: Suite, number: int, signatures: Mapping[str, Signature]) -> bool:
         try:
-            check([replace(suite, benches=suite.benches[number : number + 1])], signatures)
+            check([replace(suite, thresholds={}, benches=suite.benches[number : number + 1])], signatures, own["kinds"])
         except SuiteError:
             return False
         return True

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dlbench.cli.options import PlanOptions
+from dlbench.core.declarations import to_json
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Case, Policy, Signature
-from dlbench.core.thresholds import MUST_SEE
-from dlbench.harness.planning import check, overridden, plan, policy_of
+from dlbench.core.records import signature_from_json
+from dlbench.core.thresholds import MUST_SEE, unknown_value
+from dlbench.harness.planning import check, judged_values, overridden, plan, policy_of, workload_names
 from dlbench.harness.selection import compile_expression
 from dlbench.harness.suite import Suite, load_all
 
@@ -42,6 +44,10 @@ class Plan:
 
         return policy_of(self.suites, self.signatures, [device.id for device in usable(self.devices)])
 
+    def declarations(self) -> dict[str, Any]:
+        """Return what the header of a result file says of each workload that takes part."""
+        return {name: to_json(each.values, each.parallel) for name in workload_names(self.suites) if (each := self.signatures[name])}
+
 
 def load_suites(options: PlanOptions) -> tuple[Suite, ...]:
     """Load the suites (default: quick), and raise what can be wrong without asking a process: SuiteError, and UsageError of ``-k``."""
@@ -58,9 +64,9 @@ def plan_suites(suites: tuple[Suite, ...], hello: Mapping[str, Any], options: Pl
     from dlbench.harness import devices  # not at the top, so that --help stays quick
 
     only = None if options.expression is None else compile_expression(options.expression)
-    signatures = {each["name"]: Signature.from_json(each) for each in hello["signatures"]}
+    signatures = {each["name"]: signature_from_json(each) for each in hello["signatures"]}
     suites = overridden(suites, options.overrides, signatures)
-    check(suites, signatures)
+    check(suites, signatures, hello["kinds"])
     chosen = devices.select(devices.describe(hello), options.device_words)
     cases = plan(suites, signatures, [device.id for device in chosen], only=only, include_absent=not options.device_words)
     first = next(cases)
@@ -76,3 +82,9 @@ def require_sight(suites: Iterable[Suite], usual: "Thresholds", given: Mapping[s
             except ValueError as error:
                 where = f"--must-see {given[MUST_SEE]}" if MUST_SEE in given else f"{suite.origin}, thresholds"
                 raise UsageError(f"{where}: of {workload} {error}") from error
+
+
+def require_declared(signatures: Iterable[Signature], given: Mapping[str, str]) -> None:
+    """Raise UsageError, before anything is measured, for the threshold of a value that no workload declares."""
+    if wrong := unknown_value(given, judged_values(signatures)):
+        raise UsageError(f"--threshold: {wrong}")

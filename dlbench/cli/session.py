@@ -4,7 +4,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -12,9 +12,11 @@ from typing import Any, Self
 
 from dlbench import __version__
 from dlbench.cli.planning import Plan
+from dlbench.core.declarations import Value
 from dlbench.core.errors import DeviceAbsent, DeviceFault, ResultFileError, UsageError
 from dlbench.core.model import Measurement, Policy, Signature
 from dlbench.core.provenance import differences
+from dlbench.core.records import signature_from_json
 from dlbench.core.store import ResultWriter, RunFile
 from dlbench.core.thresholds import Settings as GivenThresholds
 from dlbench.harness import devices as machine
@@ -73,6 +75,8 @@ class Session:
     open_writer: Callable[[], ResultWriter]
     done: tuple[Measurement, ...] = ()
     first_round: int = 0
+    values: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    """What each workload declares that it reports, for the screen."""
     gate: GivenThresholds | None = None
     """Of a run that is meant as a baseline: what the command line says that every case has to be able to show."""
 
@@ -180,11 +184,12 @@ def start(
         "planned": {"count": len(tasks)},
         "devices": [device.to_json() for device in plan.devices],
         "environment": where,
-        **({"sides": sides} if sides else {}),
+        **({"sides": sides} if sides else {"workloads": plan.declarations()}),
         **({"machines": [each.environment for each in machines]} if machines else {}),
         **({} if gate is None else {"gate": dict(gate)}),
     }
-    return Session(tuple(tasks), settings, plan.devices, lambda: ResultWriter.create(path, header), gate=gate)
+    values = _values(plan.signatures)
+    return Session(tuple(tasks), settings, plan.devices, lambda: ResultWriter.create(path, header), values=values, gate=gate)
 
 
 def default_name(suites: Sequence[Suite]) -> str:
@@ -217,7 +222,7 @@ def resume(run: RunFile, suites: Sequence[Suite], opened: OpenSide, settings: Se
     Raises UsageError where this machine or its software differs from what the file was measured with.
     """
     with _complete_header(run) as header:
-        signatures = {each["name"]: Signature.from_json(each) for each in opened.hello["signatures"]}
+        signatures = {each["name"]: signature_from_json(each) for each in opened.hello["signatures"]}
         ids = [device["id"] for device in header["devices"]]
         present = {device.id: device for device in machine.describe(opened.hello)}
         devices = tuple(present[device] for device in ids if device in present)
@@ -227,11 +232,12 @@ def resume(run: RunFile, suites: Sequence[Suite], opened: OpenSide, settings: Se
                 f"{run.path} can't be resumed here, its rows would not be of one machine: {'; '.join(different)}; start a new run instead"
             )
         only = compile_expression(header["expression"]) if header["expression"] else None
-        check(suites, signatures)
+        check(suites, signatures, opened.hello["kinds"])
         cases = plan(suites, signatures, ids, only=only, include_absent=header["include_absent"])
         side = opened.side.on(devices)
         tasks = tuple(Task(case, side) for case in cases)
-    return Session(tasks, settings, devices, lambda: ResultWriter.resume(run), run.measurements, gate=header.get("gate"))
+    values = _values(signatures)
+    return Session(tasks, settings, devices, lambda: ResultWriter.resume(run), run.measurements, values=values, gate=header.get("gate"))
 
 
 @contextmanager
@@ -241,6 +247,10 @@ def _complete_header(run: RunFile) -> Iterator[Mapping[str, Any]]:
         yield run.header
     except (KeyError, TypeError, AttributeError) as error:
         raise ResultFileError(f"{run.path}, line 1: the header lacks what a run needs to go on ({error}); start a new run") from error
+
+
+def _values(signatures: Mapping[str, Signature]) -> dict[str, tuple[Value, ...]]:
+    return {name: each.values for name, each in signatures.items() if each.values}
 
 
 def _refuse_lost(before: Sequence[Mapping[str, Any]], unusable: Mapping[str, str]) -> None:

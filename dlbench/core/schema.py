@@ -1,8 +1,12 @@
 """The columns of the tidy table: what each means, its unit, and which direction is good. Every one is always present."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import Literal
+
+from dlbench.core import units
 
 
 class Unit(Enum):
@@ -10,8 +14,10 @@ class Unit(Enum):
 
     TEXT = "text"
     COUNT = "count"
+    NUMBER = "number"
     SECONDS = "s"
     BYTES = "bytes"
+    PER_S = "1/s"
     ITEMS_PER_S = "items/s"
     FLOPS_PER_S = "FLOP/s"
     BYTES_PER_S = "bytes/s"
@@ -22,6 +28,35 @@ class Unit(Enum):
     FLAG = "flag"
 
 
+Direction = Literal["lower", "higher"]
+"""Which change of a number is an improvement."""
+
+
+def text(value: float, unit: Unit) -> str:
+    """Return a number of that unit as text: ``12.3 ms``, ``1.50 GiB``, ``83.1 %``."""
+    match unit:
+        case Unit.COUNT if value == int(value):
+            return f"{value:,.0f}"
+        case Unit.RATIO:
+            return f"{units.three_digits(value)} ×"
+        case Unit.JOULES | Unit.WATTS:
+            return f"{units.three_digits(value)} {unit.value}"
+    return _TEXTS.get(unit, units.three_digits)(value)
+
+
+_TEXTS: Mapping[Unit, Callable[[float], str]] = MappingProxyType(
+    {
+        Unit.SECONDS: units.seconds,
+        Unit.BYTES: units.byte_count,
+        Unit.PER_S: units.item_rate,
+        Unit.ITEMS_PER_S: units.item_rate,
+        Unit.FLOPS_PER_S: units.flop_rate,
+        Unit.BYTES_PER_S: units.byte_rate,
+        Unit.FRACTION: units.percent,
+    }
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """One column of the table."""
@@ -29,7 +64,13 @@ class Column:
     name: str
     unit: Unit
     meaning: str
-    better: Literal["lower", "higher"] | None = None
+    better: Direction | None = None
+    series: bool = False
+    """Whether a cell holds a series, as a JSON list."""
+    points: tuple[str, ...] = ()
+    """What the points of a series are called; empty where they are only numbered."""
+    declared: bool = True
+    """False of a value of which nothing is known but its name."""
 
 
 COLUMNS: tuple[Column, ...] = (

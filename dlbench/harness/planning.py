@@ -2,11 +2,13 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dlbench.core.errors import SuiteError, UsageError, nearest
-from dlbench.core.model import ACCELERATOR, Case, Parameter, Policy, Signature, Value, value_text
+from dlbench.core.model import ACCELERATOR, DEVICE_KINDS, Case, Parameter, ParamValue, Policy, Signature, value_text
+from dlbench.core.thresholds import unknown_value
 from dlbench.harness.suite import Bench, Suite, axis_values
 
 MAX_CASES = 2_000_000
@@ -47,13 +49,16 @@ def overridden(suites: Sequence[Suite], settings: Sequence[str], signatures: Sig
     return tuple(replace(suite, benches=tuple(map(with_settings, suite.benches))) for suite in suites)
 
 
-def check(suites: Sequence[Suite], signatures: Signatures) -> None:
-    """Hold every bench against the signature of its workload.
+def check(suites: Sequence[Suite], signatures: Signatures, kinds: Sequence[str] = DEVICE_KINDS) -> None:
+    """Hold every bench against the signature of its workload, and its devices against the kinds that there are, a plugin's included.
 
-    Raises SuiteError, with place and nearest valid name, for an unknown workload or parameter, a value that is not valid, and a
-    parameter that has neither default nor axis.
+    Raises SuiteError, with place and nearest valid name, for an unknown workload, parameter, kind of device or value with a threshold,
+    a parameter's value that is not valid, and a parameter that has neither default nor axis.
     """
+    for suite in suites:
+        _check_devices(suite.devices, kinds, suite.origin)
     for where, bench, signature in _benches(suites, signatures):
+        _check_devices(bench.devices, kinds, where)
         for axis, values in bench.axes.items():
             parameter = signature.parameter(axis)
             if parameter is None:
@@ -64,6 +69,28 @@ def check(suites: Sequence[Suite], signatures: Signatures) -> None:
         for parameter in signature.parameters:
             if parameter.required and parameter.name not in bench.axes:
                 raise SuiteError(f"{where}: '{parameter.name}' has no default; add axes.{parameter.name}, {parameter.wanted()}")
+    for suite in suites:
+        _check_thresholds(suite, signatures)
+
+
+def _check_devices(names: Sequence[str], kinds: Sequence[str], where: str) -> None:
+    for name in names:
+        kind, _, index = name.partition(":")
+        if name != ACCELERATOR and (kind not in kinds or (name != kind and (kind == "cpu" or not re.fullmatch("[0-9]+", index)))):
+            raise SuiteError(f"{where}, devices: no device is called '{name}'{nearest(name, [*kinds, ACCELERATOR])}")
+
+
+def _check_thresholds(suite: Suite, signatures: Signatures) -> None:
+    workloads = dict.fromkeys(bench.workload for bench in suite.benches)
+    own = {name: each for name, each in suite.thresholds.items() if isinstance(each, Mapping)}
+    for settings, names in ((suite.thresholds, workloads), *((each, (name,)) for name, each in own.items())):
+        if wrong := unknown_value(settings, judged_values(signatures[name] for name in names)):
+            raise SuiteError(f"{suite.origin}, thresholds: {wrong}")
+
+
+def judged_values(signatures: Iterable[Signature]) -> list[str]:
+    """Return the values of workloads that a comparison judges."""
+    return [value.name for signature in signatures for value in signature.values if value.direction and not value.series]
 
 
 def count(suites: Sequence[Suite], devices: Sequence[str], *, include_absent: bool = True) -> int:
@@ -131,13 +158,13 @@ class _Grid:
 
     suite: str
     signature: Signature
-    axes: Mapping[str, tuple[Value, ...]]
+    axes: Mapping[str, tuple[ParamValue, ...]]
     devices: tuple[str, ...]
     shown: Mapping[str, frozenset[str | None]]
     """What each parameter of the workload can be, as case ids show it; None where it is left open."""
 
     @classmethod
-    def of(cls, suite: str, signature: Signature, axes: Mapping[str, tuple[Value, ...]], devices: tuple[str, ...]) -> "_Grid":
+    def of(cls, suite: str, signature: Signature, axes: Mapping[str, tuple[ParamValue, ...]], devices: tuple[str, ...]) -> "_Grid":
         # Checking once more makes an integer a float where the parameter is a number.
         checked = {
             name: tuple(_checked(parameter, value, name) for value in values)
@@ -209,7 +236,7 @@ def _benches(suites: Sequence[Suite], signatures: Signatures) -> Iterator[tuple[
             yield suite.place(number), bench, signatures[bench.workload]
 
 
-def _checked(parameter: Parameter, value: Value, where: str) -> Value:
+def _checked(parameter: Parameter, value: ParamValue, where: str) -> ParamValue:
     try:
         checked = parameter.check(value)
     except ValueError as error:
@@ -249,7 +276,7 @@ def _first_of_each_kind(devices: Sequence[str]) -> tuple[str, ...]:
     return tuple({device.partition(":")[0]: device for device in reversed(devices)}.values())[::-1]
 
 
-def _shown(value: Value | None) -> str | None:
+def _shown(value: ParamValue | None) -> str | None:
     return None if value is None else value_text(value)
 
 

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from dlbench.core.model import Measurement, Policy, Series, Status
+from dlbench.core.records import measurement_to_json
 from dlbench.harness.host import Ending, Host, greet
 from dlbench.harness.hosts import Hosts, Isolation, lane_of
 from dlbench.harness.interruption import Interruption
@@ -180,12 +181,12 @@ class _Run:
 
     def _discard(self, measured: Sequence[Measurement]) -> None:
         for measurement in measured:
-            self.save(measurement.to_json() | {"kind": "discarded"})
+            self.save(measurement_to_json(measurement) | {"kind": "discarded"})
             self.observer.case_postponed(measurement)
 
     def _keep(self, measured: Sequence[Measurement]) -> None:
         for measurement in measured:
-            self.save(measurement.to_json())
+            self.save(measurement_to_json(measurement))
             self.progress.add(measurement)
             self.observer.case_ended(measurement)
 

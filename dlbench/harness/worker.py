@@ -8,7 +8,6 @@ done by a fork all the same.
 
 import faulthandler
 import gc
-import math
 import os
 import signal
 import sys
@@ -16,14 +15,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 import torch
 
 from dlbench.core.errors import DlbenchError
 from dlbench.core.model import Clock, Measurement, Memory, Status, Transfer, Work
+from dlbench.core.records import signature_to_json
 from dlbench.harness import guard, registry
-from dlbench.harness.backends.base import Backend, describe_devices, find, tensors_in
+from dlbench.harness.backends.base import BACKENDS, Backend, describe_devices, find, tensors_in
 from dlbench.harness.backends.math_flags import math_flags, set_math
 from dlbench.harness.backends.torch_build import parallelism, versions
 from dlbench.harness.clocks import DeviceClock
@@ -32,6 +31,7 @@ from dlbench.harness.failures import verdict_on
 from dlbench.harness.measure import NotPinned, Pace, TooSlow, take_pinned_transfer, take_samples, take_transfer
 from dlbench.harness.process.wire import HelloRequest, MeasureRequest, Message, Reader, Reply, Request, send
 from dlbench.harness.ranks import BLOCK_S, Member, RanksClock, in_any_rank
+from dlbench.harness.reported import reported, undeclared
 from dlbench.harness.spot_check import Subject, spot_checked
 from dlbench.harness.usage import HostMemory, LostTime, read_status, return_freed_memory
 
@@ -141,8 +141,9 @@ def hello(request: HelloRequest) -> Message:
         "versions": versions(),
         "parallel": parallelism(),
         "math": math_flags(),
+        "kinds": list(BACKENDS),
         "devices": list(describe_devices()),
-        "signatures": [workload.signature.to_json() for workload in registry.all_workloads().values()],
+        "signatures": [signature_to_json(workload.signature) for workload in registry.all_workloads().values()],
     }
 
 
@@ -192,7 +193,7 @@ def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | 
     setup_s = clock.now() - begun_s
     lost_time = LostTime()
     if work.observe:
-        result = replace(begun, values=_finite(work.observe(clock)))
+        result = replace(begun, values=reported(work.observe(clock)))
     else:
         result = replace(begun, samples=take_samples(work, clock, pace, policy, deadline))
     lost, unknown = lost_time.shares() if member is None else (None, dict.fromkeys(("waiting", "stolen"), _BESIDE_EACH_OTHER))
@@ -214,6 +215,9 @@ def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | 
     if member:
         result = replace(result, nulls={**result.nulls, "device_s": _SEVERAL})
     result = _with_transfer(result, work, backend, device, clock, deadline)
+    answers = member is None or member.rank == 0  # a case's values are those of rank 0
+    if answers and (wrong := undeclared(result.values, workload.signature.values, case.params)):
+        return replace(result, status=Status.FAILED, reason=wrong)
     if result.round or work.call is None:
         return result
     subject = Subject(workload, case.params, request.seed, backend, device, setup_s)
@@ -273,11 +277,3 @@ def _memory_nulls(memory: Memory, backend: Backend) -> dict[str, str]:
     if memory.host_peak_bytes is None:
         reasons.append("this system has no /proc to read the host's peak from")
     return {"memory": "; ".join(reasons)} if reasons else {}
-
-
-def _finite(values: Any) -> dict[str, float]:
-    numbers = {str(name): float(value) for name, value in values.items()}
-    for name, value in numbers.items():
-        if not math.isfinite(value):
-            raise ValueError(f"value '{name}' is {value}; it has to be finite")
-    return numbers

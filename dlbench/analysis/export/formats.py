@@ -60,11 +60,12 @@ def _of_cases(file: Path, documents: "Callable[[RunFile, Sequence[Timed]], Mappi
 
     from dlbench.analysis import table
     from dlbench.analysis.export import cases
+    from dlbench.analysis.read.notes import incomplete
 
     run = table.load(file)
     timed, untimed = cases.split(run)
     count = len(timed) + len(untimed)
-    notes = [*table.incomplete(run, count), *cases.left_out(untimed, count)]
+    notes = [*incomplete(run, count), *cases.left_out(untimed, count)]
     made = documents(run, timed) if timed else {}
     return Exported({part: json.dumps(each, allow_nan=False).encode() + b"\n" if each else None for part, each in made.items()}, notes)
 

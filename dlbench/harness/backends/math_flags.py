@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import torch
 
-from dlbench.core.model import Value
+from dlbench.core.model import ParamValue
 
 
 def set_math(dtype: str) -> None:
@@ -29,7 +29,7 @@ def set_math(dtype: str) -> None:
     torch.set_flush_denormal(False)
 
 
-def math_flags() -> dict[str, Value]:
+def math_flags() -> dict[str, ParamValue]:
     """Return the backend flags in force, as the result file records them."""
     backends: Any = torch.backends
     if hasattr(backends.cuda.matmul, "fp32_precision"):

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from dlbench.core.model import Value
+from dlbench.core.model import ParamValue
 
 
 def versions() -> dict[str, str | None]:
@@ -30,7 +30,7 @@ def versions() -> dict[str, str | None]:
     return found
 
 
-def parallelism() -> dict[str, Value]:
+def parallelism() -> dict[str, ParamValue]:
     """Return how torch computes on the host: threads, BLAS, instruction set."""
     backends: Any = torch.backends
     return {

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from dlbench.core.errors import Interrupted
 from dlbench.core.model import Case, Measurement, Policy, Status
+from dlbench.core.records import measurement_from_json, measurement_to_json
 
 Message = dict[str, Any]
 
@@ -180,11 +181,11 @@ class Reply:
 
     def to_json(self) -> Message:
         """Return it as a message."""
-        measurement = self.measurement and self.measurement.to_json()
+        measurement = self.measurement and measurement_to_json(self.measurement)
         return {"hello": self.hello, "measurement": measurement, "fault": self.fault, "error": self.error}
 
     @classmethod
     def from_json(cls, message: Message) -> "Reply":
         """Inverse of `to_json`. Raises KeyError, TypeError or ValueError for another message."""
         measurement = message["measurement"]
-        return cls(**message | {"measurement": measurement and Measurement.from_json(measurement)})
+        return cls(**message | {"measurement": measurement and measurement_from_json(measurement)})
