@@ -22,7 +22,6 @@ from dlbench.cli.verdicts import (
     conclude,
     must_see_option,
     parse_thresholds,
-    require_declared,
     require_sight,
     threshold_option,
     verdict_options,
@@ -127,7 +126,6 @@ def command(
             with one.ready.named():
                 shared = without_what_only_the_other_has(suites, one.answer, other.answer)
                 found.append(_Found.of(one, plan_suites(shared, one.answer, expression, settings, device_words)))
-        require_declared((each for side in found for each in side.plan.signatures.values()), given)
         tasks = [task for side in found for task in side.tasks()]
         changes = {"rounds": rounds, "max_rounds": rounds, "budget_s": budget, "timeout_s": timeout}
         policy = sessions.policy_for(found[0].plan, changes, _gate_rounds(len({task.case.id for task in tasks})))

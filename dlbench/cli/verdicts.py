@@ -11,12 +11,11 @@ import click
 
 from dlbench.cli.show_command import FORMATS
 from dlbench.core.errors import ExitCode, OutputError, UsageError
-from dlbench.core.thresholds import MUST_SEE, check, unknown_value
+from dlbench.core.thresholds import MUST_SEE, check
 from dlbench.core.units import one_line
 
 if TYPE_CHECKING:
     from dlbench.analysis.verdict import Comparison
-    from dlbench.core.model import Signature
     from dlbench.core.thresholds import Thresholds
     from dlbench.harness.suite import Suite
 
@@ -79,14 +78,6 @@ def require_sight(suites: Iterable["Suite"], usual: "Thresholds", given: Mapping
             except ValueError as error:
                 where = f"--must-see {given[MUST_SEE]}" if MUST_SEE in given else f"{suite.origin}, thresholds"
                 raise UsageError(f"{where}: of {workload} {error}") from error
-
-
-def require_declared(signatures: Iterable["Signature"], given: Mapping[str, str]) -> None:
-    """Raise UsageError, before anything is measured, for the threshold of a value that no workload declares."""
-    from dlbench.harness.planning import judged_values
-
-    if wrong := unknown_value(given, judged_values(signatures)):
-        raise UsageError(f"--threshold: {wrong}")
 
 
 def verdict_options(command: Command) -> Command:
