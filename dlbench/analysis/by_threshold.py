@@ -137,7 +137,7 @@ def value_change(worth: Worth, base: Entry, new: Entry, limits: Thresholds) -> V
     before, after = base.rounds.values.get(name), new.rounds.values.get(name)
     if worth.unlike or column.series or column.better is None or not before or not after:
         return shown
-    margin = limits.of_value(name) * abs(statistics.median(before))
+    margin = limits.value * abs(statistics.median(before))
     rose, fell = min(after) - max(before) > margin, min(before) - max(after) > margin
     verdict = Verdict.SAME if max(*before, *after) - min(*before, *after) <= margin else Verdict.INCONCLUSIVE
     if rose or fell:

@@ -15,7 +15,7 @@ from dlbench.analysis.verdict import CaseVerdict, Comparison, Pair, Sight, compa
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Status
 from dlbench.core.summary import Row, ending
-from dlbench.core.thresholds import ACROSS_RUNS, MUST_SEE, ONE_VALUE, WITHIN_A_RUN, Settings, Thresholds, unknown_value
+from dlbench.core.thresholds import ACROSS_RUNS, MUST_SEE, WITHIN_A_RUN, Settings, Thresholds
 
 
 def compare(
@@ -45,7 +45,6 @@ def compare(
     if not across_machines:
         columns += ["case.device_name", "case.threads"]
     columns = [name for name in columns if name not in free]
-    _refuse_unknown(given, base, new)
     protocols = _protocol(base), _protocol(new)
     unlike = _differences(*protocols, [name for name in protocols[0] if name in protocols[1]])
     sight = Sight.of(given, None if across_machines else MUST_SEE_BY_DEFAULT, insist)
@@ -76,7 +75,6 @@ def compare_by(results: Results, by: str, thresholds: Thresholds = WITHIN_A_RUN,
 
     A change has to be seen where ``given`` says so, and not for a suite's sake. Raises UsageError for an unknown column, and as `compare`.
     """
-    _refuse_unknown(given, results)
     found = couple(results, by)
     pairs = [
         Pair(
@@ -93,16 +91,6 @@ def compare_by(results: Results, by: str, thresholds: Thresholds = WITHIN_A_RUN,
     unpaired = tuple(each for each in found.unpaired if each.case not in failed)
     title = f"{', '.join(results.environments)}: each {found.column} against {found.base_value}"
     return comparison(title, pairs, settled, Sight.of(given, None), unpaired=unpaired)
-
-
-def _refuse_unknown(given: Settings, *sides: Results) -> None:
-    """Raise UsageError for the threshold of a value that no row of a comparison could be judged by."""
-    if not any(metric.startswith(ONE_VALUE) for metric in given):
-        return
-    columns = {column for side in sides for row in side.rows for column in side.declared(row)}
-    names = [column.name.partition(".")[2] for column in columns if column.better and not column.series]
-    if wrong := unknown_value(given, names):
-        raise UsageError(f"--threshold: {wrong}")
 
 
 def _worths(base: Results, new: Results, one: Entry, other: Entry) -> tuple[Worth, ...]:

@@ -21,7 +21,7 @@ from dlbench.cli.options import (
     threshold_options,
 )
 from dlbench.cli.output import conclude, write_results
-from dlbench.cli.planning import Plan, load_suites, require_declared, require_sight
+from dlbench.cli.planning import Plan, load_suites, require_sight
 from dlbench.core.errors import DeviceFault, ExitCode
 from dlbench.core.model import CONFIRMING
 from dlbench.core.rank_test import PAIRED_SHARES, rounds_for_gate
@@ -83,7 +83,6 @@ def command(
         interruption = stack.enter_context(Interruption())
         opened = [stack.enter_context(open_ab_side(each, planning.plugins, suites, settings, interruption)) for each in sides]
         plans = [one.plan(suites, other, planning) for one, other in (opened, opened[::-1])]
-        require_declared((each for plan in plans for each in plan.signatures.values()), given)
         session = _session(opened, plans, settings, measuring)
         with sessions.Recording(session, interruption) as recording:
             recording.measure(session, {each.options.name: each.opened.host for each in opened})

@@ -102,7 +102,11 @@ class ABSide:
         if options.reference is not None:
             side |= {"ref": options.reference, "commit": self.commit}
         where = fingerprint(plan.hello, plan.devices, environ=interpreter.environment())
-        return {"side": side, **{block: where[block] for block in ("machine_key", "stack_key", "identity", "stack")}}
+        return {
+            "side": side,
+            "workloads": plan.declarations(),
+            **{block: where[block] for block in ("machine_key", "stack_key", "identity", "stack")},
+        }
 
 
 @contextmanager
@@ -175,7 +179,7 @@ def _without_what_only_the_other_has(suites: tuple[Suite, ...], own: Mapping[str
 
     def fits(suite: Suite, number: int, signatures: Mapping[str, Signature]) -> bool:
         try:
-            check([replace(suite, thresholds={}, benches=suite.benches[number : number + 1])], signatures, own["kinds"])
+            check([replace(suite, benches=suite.benches[number : number + 1])], signatures, own["kinds"])
         except SuiteError:
             return False
         return True

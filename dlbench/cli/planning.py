@@ -10,8 +10,8 @@ from dlbench.core.declarations import to_json
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Case, Policy, Signature
 from dlbench.core.records import signature_from_json
-from dlbench.core.thresholds import MUST_SEE, unknown_value
-from dlbench.harness.planning import check, judged_values, overridden, plan, policy_of, workload_names
+from dlbench.core.thresholds import MUST_SEE
+from dlbench.harness.planning import check, overridden, plan, policy_of, workload_names
 from dlbench.harness.selection import compile_expression
 from dlbench.harness.suite import Suite, load_all
 
@@ -82,9 +82,3 @@ def require_sight(suites: Iterable[Suite], usual: "Thresholds", given: Mapping[s
             except ValueError as error:
                 where = f"--must-see {given[MUST_SEE]}" if MUST_SEE in given else f"{suite.origin}, thresholds"
                 raise UsageError(f"{where}: of {workload} {error}") from error
-
-
-def require_declared(signatures: Iterable[Signature], given: Mapping[str, str]) -> None:
-    """Raise UsageError, before anything is measured, for the threshold of a value that no workload declares."""
-    if wrong := unknown_value(given, judged_values(signatures)):
-        raise UsageError(f"--threshold: {wrong}")

@@ -1,16 +1,14 @@
 """Smallest change that matters, and the one that a gate must see: for all workloads or for one, as suites and the command line say it."""
 
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from dlbench.core.errors import nearest
 from dlbench.core.units import parse_fraction, percent
 
 METRICS = ("time", "throughput", "memory", "value")
-ONE_VALUE = "value."
-"""How the metric begins that is a single value of a workload: ``value.p99_s``."""
 MUST_SEE = "must_see"
 _NAMES = (*METRICS, MUST_SEE)
 
@@ -26,8 +24,6 @@ class Thresholds:
     memory: float = 0.05
     value: float = 0.1
     """Of the values that workloads declare with a direction."""
-    values: Mapping[str, float] = field(default_factory=dict)
-    """Of single ones, by name."""
     must_see: float | None = None
     """A change of time that could have been called, or the comparison decides nothing; None where nobody asks for it."""
 
@@ -39,15 +35,7 @@ class Thresholds:
         values = {name: fraction(name, value) for name, value in settings.items() if not isinstance(value, Mapping)}
         if (lost := values.pop("throughput", None)) is not None:
             values["time"] = lost / (1 - lost)
-        if not values:
-            return self
-        single = {name.removeprefix(ONE_VALUE): values.pop(name) for name in [*values] if name.startswith(ONE_VALUE)}
-        # What is said of all values takes the place of what was said of one before.
-        return replace(self, **values, values=single if "value" in values else {**self.values, **single})
-
-    def of_value(self, name: str) -> float:
-        """Return from where on a change of that value matters."""
-        return self.values.get(name, self.value)
+        return replace(self, **values) if values else self
 
     def require_sight(self) -> None:
         """Raise ValueError, with a sentence, where a change that must be seen is too small to be called."""
@@ -75,7 +63,7 @@ def fraction(metric: str, value: object) -> float:
     """
     if metric == "energy":
         raise ValueError(f"nothing measures energy yet, so a threshold of it would decide nothing; valid: {', '.join(METRICS)}")
-    if metric not in _NAMES and not (metric.startswith(ONE_VALUE) and metric.removeprefix(ONE_VALUE).isidentifier()):
+    if metric not in _NAMES:
         raise ValueError(f"there is no metric '{metric}'{nearest(metric, list(_NAMES))}")
     if isinstance(value, str) and metric == MUST_SEE:
         threshold = _sight(value)
@@ -96,13 +84,6 @@ def _sight(text: str) -> float:
         return parse_fraction(f"{text}%" if re.fullmatch(r"\s*[1-9]\d*(\.\d*)?\s*", text) else text)
     except ValueError as error:
         raise ValueError(f"'{text}' is no change that could be seen; write for example 25% or 0.25") from error
-
-
-def unknown_value(settings: Settings, names: Collection[str]) -> str | None:
-    """Say which value has a threshold and is none of these, or None; tables of single workloads are passed over."""
-    single = [metric.removeprefix(ONE_VALUE) for metric in settings if metric.startswith(ONE_VALUE)]
-    unknown = next((name for name in single if name not in names), None)
-    return None if unknown is None else f"no value with a direction is called '{unknown}'{nearest(unknown, sorted(names))}"
 
 
 def check(settings: Settings) -> None:

@@ -3,12 +3,11 @@
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dlbench.core.errors import SuiteError, UsageError, nearest
 from dlbench.core.model import ACCELERATOR, DEVICE_KINDS, Case, Parameter, ParamValue, Policy, Signature, value_text
-from dlbench.core.thresholds import unknown_value
 from dlbench.harness.suite import Bench, Suite, axis_values
 
 MAX_CASES = 2_000_000
@@ -52,8 +51,8 @@ def overridden(suites: Sequence[Suite], settings: Sequence[str], signatures: Sig
 def check(suites: Sequence[Suite], signatures: Signatures, kinds: Sequence[str] = DEVICE_KINDS) -> None:
     """Hold every bench against the signature of its workload, and its devices against the kinds that there are, a plugin's included.
 
-    Raises SuiteError, with place and nearest valid name, for an unknown workload, parameter, kind of device or value with a threshold,
-    a parameter's value that is not valid, and a parameter that has neither default nor axis.
+    Raises SuiteError, with place and nearest valid name, for an unknown workload, parameter or kind of device, a parameter's value that is
+    not valid, and a parameter that has neither default nor axis.
     """
     for suite in suites:
         _check_devices(suite.devices, kinds, suite.origin)
@@ -69,8 +68,6 @@ def check(suites: Sequence[Suite], signatures: Signatures, kinds: Sequence[str] 
         for parameter in signature.parameters:
             if parameter.required and parameter.name not in bench.axes:
                 raise SuiteError(f"{where}: '{parameter.name}' has no default; add axes.{parameter.name}, {parameter.wanted()}")
-    for suite in suites:
-        _check_thresholds(suite, signatures)
 
 
 def _check_devices(names: Sequence[str], kinds: Sequence[str], where: str) -> None:
@@ -78,19 +75,6 @@ def _check_devices(names: Sequence[str], kinds: Sequence[str], where: str) -> No
         kind, _, index = name.partition(":")
         if name != ACCELERATOR and (kind not in kinds or (name != kind and (kind == "cpu" or not re.fullmatch("[0-9]+", index)))):
             raise SuiteError(f"{where}, devices: no device is called '{name}'{nearest(name, [*kinds, ACCELERATOR])}")
-
-
-def _check_thresholds(suite: Suite, signatures: Signatures) -> None:
-    workloads = dict.fromkeys(bench.workload for bench in suite.benches)
-    own = {name: each for name, each in suite.thresholds.items() if isinstance(each, Mapping)}
-    for settings, names in ((suite.thresholds, workloads), *((each, (name,)) for name, each in own.items())):
-        if wrong := unknown_value(settings, judged_values(signatures[name] for name in names)):
-            raise SuiteError(f"{suite.origin}, thresholds: {wrong}")
-
-
-def judged_values(signatures: Iterable[Signature]) -> list[str]:
-    """Return the values of workloads that a comparison judges."""
-    return [value.name for signature in signatures for value in signature.values if value.direction and not value.series]
 
 
 def count(suites: Sequence[Suite], devices: Sequence[str], *, include_absent: bool = True) -> int:
