@@ -72,6 +72,7 @@ ANALYSIS = [
     "trend",
     "table",
     "findings",
+    "wording",
     "efficiency",
     "projection",
     "calibration",

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from dlbench.analysis import pyperf_file
 from dlbench.analysis.exportable import Timed
-from dlbench.analysis.sentences import number
+from dlbench.analysis.wording import number
 from dlbench.core.stats import median_interval, quantile
 from dlbench.core.store import RunFile
 from dlbench.core.units import one_line

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
-from dlbench.analysis import sentences
+from dlbench.analysis import sentences, wording
 from dlbench.core import units
 from dlbench.core.model import Value
 from dlbench.core.summary import Row
@@ -36,7 +36,7 @@ _MANY = 2  # from where on "a second GPU" is "4 GPUs"
 def headlines(rows: Sequence[Row]) -> list[str]:
     """Return a sentence for each work on each kind of device: ``A second GPU buys 1.83 × (1.80…1.86): data_parallel ddp …, weak.``."""
     told = [row for row in rows if row["scaling.speedup"] is not None and row["scaling.verdict"] not in ("base", "implausible")]
-    several = sentences.several_runs(rows, "scaling")
+    several = wording.several_runs(rows, "scaling")
     return [_headline(list(group), several) for _, group in groupby(told, key=_group)]
 
 
@@ -48,7 +48,7 @@ def table(rows: Sequence[Row]) -> Sheet:
         *_what(rows),
         ("items/s", [_cell(row["scaling.items_per_s"], lambda rate: units.item_rate(rate).removesuffix("/s")) for row in rows]),
         ("speed-up", [_cell(row["scaling.speedup"], _times) for row in rows]),
-        (sentences.INTERVAL, [_bounds(row) for row in rows]),
+        (wording.INTERVAL, [_bounds(row) for row in rows]),
         ("efficiency", [_cell(row["scaling.efficiency"], units.percent) for row in rows]),
         ("memory", [_cell(row["scaling.memory_bytes"], units.byte_count) for row in rows]),
         ("waits", [_waits(row) for row in rows]),
@@ -70,11 +70,11 @@ def bandwidths(rows: Sequence[Row]) -> Sheet:
     known = [row for row in rows if row["rate.bus_bytes_per_s"] is not None and type(row.get("param.bytes")) is int]
     operations = list(dict.fromkeys(str(row["param.op"]) for row in known))
     lines: dict[tuple[Value | None, ...], dict[str, Row]] = {}
-    for row in sorted(known, key=lambda row: [sentences.number(row[f"param.{name}"]) for name in ("ranks", "bytes")]):
+    for row in sorted(known, key=lambda row: [wording.number(row[f"param.{name}"]) for name in ("ranks", "bytes")]):
         lines.setdefault(tuple(row[name] for name in _WHERE), {})[str(row["param.op"])] = row
     firsts = [next(iter(line.values())) for line in lines.values()]
     columns = [
-        ("case", [units.byte_count(sentences.number(row["param.bytes"])) for row in firsts]),
+        ("case", [units.byte_count(wording.number(row["param.bytes"])) for row in firsts]),
         ("device", _places(firsts, "case")),
         ("dtype", [str(row["case.dtype"] or "") for row in firsts]),
         ("ranks", [str(row["param.ranks"]) for row in firsts]),
@@ -89,7 +89,7 @@ def training(rows: Sequence[Row]) -> Sheet:
     """Return the table of what was trained for a time, of rows of the tidy table; none without such rows."""
     known = [row for row in rows if _trained(row)]
     columns = [
-        ("case", [sentences.short(sentences.key(row)) for row in known]),
+        ("case", [wording.short(wording.key(row)) for row in known]),
         ("device", _places(known, "case")),
         ("updates/s", [_value(row, "updates_per_s", units.three_digits) for row in known]),
         ("items/s", [_value(row, "items_per_s", units.three_digits) for row in known]),
@@ -105,7 +105,7 @@ def tower(rows: Sequence[Row]) -> Sheet:
     known = [row for row in rows if _trained(row) and row.get("value.replicate_s") is not None]
     steps = [name for name in (known[0] if known else ()) if name.startswith("value.") and name.endswith("_s") and "_per_" not in name]
     columns = [
-        ("case", [sentences.short(sentences.key(row)) for row in known]),
+        ("case", [wording.short(wording.key(row)) for row in known]),
         ("device", _places(known, "case")),
         *((name.removeprefix("value.").removesuffix("_s"), [_cell(row[name], units.seconds) for row in known]) for name in steps),
     ]
@@ -131,10 +131,10 @@ def assumptions(rows: Sequence[Row]) -> list[str]:
     if all(row["scaling.projected_s"] is None for row in rows):
         return []
     told = [_ASSUMPTIONS, *([_COPIES] if any(row["scaling.projected_copies_s"] is not None for row in rows) else [])]
-    errors = [abs(sentences.number(row["scaling.projection_error"])) for row in rows if row["scaling.projection_error"] is not None]
+    errors = [abs(wording.number(row["scaling.projection_error"])) for row in rows if row["scaling.projection_error"] is not None]
     if not errors:
         return [*told, "No step of more ranks than it stands on was measured, so how far it is off is not known."]
-    steps = sentences.plural(len(errors), "measured step")
+    steps = wording.plural(len(errors), "measured step")
     return [*told, f"Checked on {steps} of more ranks than it stands on: off by {units.percent(max(errors))} at most."]
 
 
@@ -142,7 +142,7 @@ def notes(rows: Sequence[Row]) -> list[str]:
     """Return what a reader of the table has to know, and why cells are empty."""
     lines = [_ON_CPU] if any(row["scaling.device"] == "cpu" for row in rows) else []
     counts = Counter(str(row["scaling.reason"]) for row in rows if row["scaling.case"] and row["scaling.reason"])
-    return [*lines, *(units.one_line(f"{sentences.plural(count, 'case')}: {reason}") for reason, count in counts.items())]
+    return [*lines, *(units.one_line(f"{wording.plural(count, 'case')}: {reason}") for reason, count in counts.items())]
 
 
 def _group(row: Row) -> tuple[Value | None, ...]:
@@ -157,7 +157,7 @@ def _headline(rows: Sequence[Row], several: bool) -> str:
         gains = [f"{_devices(row)} {_gain(row)}" for row in rows]
         gains[0] = gains[0].replace(_devices(first), f"{_devices(first)} {'buys' if first['scaling.ranks'] == _MANY else 'buy'}", 1)
     text = ", ".join(gains)
-    about = [sentences.short(first["scaling.work"]), str(first["scaling.kind"] or ""), str(first["scaling.run"]) if several else ""]
+    about = [wording.short(first["scaling.work"]), str(first["scaling.kind"] or ""), str(first["scaling.run"]) if several else ""]
     return units.one_line(f"{text[0].upper()}{text[1:]}: {', '.join(filter(None, about))}.")
 
 
@@ -174,16 +174,16 @@ def _ranks(row: Row) -> str:
 
 def _of_base(row: Row) -> str:
     """Return the cores that the base has in all: as many as it has itself, where it has as many times the resources of one."""
-    mine = sentences.number(row["scaling.ranks"]) * sentences.number(row["scaling.cores_per_rank"] or 1)
-    return _plural(round(mine / sentences.number(row["scaling.resources"])), "core")
+    mine = wording.number(row["scaling.ranks"]) * wording.number(row["scaling.cores_per_rank"] or 1)
+    return _plural(round(mine / wording.number(row["scaling.resources"])), "core")
 
 
 def _plural(count: Value | None, noun: str) -> str:
-    return sentences.plural(int(sentences.number(count)), noun)
+    return wording.plural(int(wording.number(count)), noun)
 
 
 def _gain(row: Row) -> str:
-    return f"{_times(sentences.number(row['scaling.speedup']))} ({_bounds(row) or 'too few rounds for an interval'})"
+    return f"{_times(wording.number(row['scaling.speedup']))} ({_bounds(row) or 'too few rounds for an interval'})"
 
 
 def _times(ratio: float) -> str:
@@ -193,7 +193,7 @@ def _times(ratio: float) -> str:
 def _bounds(row: Row) -> str:
     if row["scaling.speedup_low"] is None or row["scaling.verdict"] == "base":
         return ""
-    return "…".join(units.three_digits(sentences.number(row[f"scaling.speedup_{end}"])) for end in ("low", "high"))
+    return "…".join(units.three_digits(wording.number(row[f"scaling.speedup_{end}"])) for end in ("low", "high"))
 
 
 def _sheet(title: str, columns: Sequence[tuple[str, list[str]]]) -> Sheet:
@@ -204,7 +204,7 @@ def _sheet(title: str, columns: Sequence[tuple[str, list[str]]]) -> Sheet:
 def _what(rows: Sequence[Row]) -> list[tuple[str, list[str]]]:
     """Return the columns that tell rows of `efficiency.COLUMNS` apart."""
     return [
-        ("case", [sentences.short(row["scaling.work"]) for row in rows]),
+        ("case", [wording.short(row["scaling.work"]) for row in rows]),
         ("device", _places(rows, "scaling")),
         ("scaling", [str(row["scaling.kind"] or "") for row in rows]),
         ("ranks", [str(row["scaling.ranks"]) for row in rows]),
@@ -217,14 +217,14 @@ def _waits(row: Row) -> str:
     exposed, step = row["scaling.exposed_s"], row["scaling.step_s"]
     if exposed is None or not step:
         return ""
-    exposed_s, step_s = sentences.number(exposed), sentences.number(step)
+    exposed_s, step_s = wording.number(exposed), wording.number(step)
     return f"{units.seconds(exposed_s)} ({units.percent(exposed_s / step_s)})"
 
 
 def _places(rows: Sequence[Row], prefix: str) -> list[str]:
     """Return where each row was measured; nothing where that is one place for all of them."""
-    several = sentences.several_runs(rows, prefix)
-    places = [sentences.place(row, prefix, several) for row in rows]
+    several = wording.several_runs(rows, prefix)
+    places = [wording.place(row, prefix, several) for row in rows]
     return places if len(set(places)) > 1 else []
 
 
@@ -240,11 +240,11 @@ def _value(row: Row, name: str, text: Callable[[float], str]) -> str:
 def _staleness(row: Row) -> str:
     """Return ``0: 12 %, 1: 80 %, 2-3: 8 %``: how many other updates came in between, and of how many of the updates."""
     prefix = "value.staleness_"
-    counts = {name.removeprefix(prefix): sentences.number(value or 0) for name, value in row.items() if name.startswith(prefix)}
+    counts = {name.removeprefix(prefix): wording.number(value or 0) for name, value in row.items() if name.startswith(prefix)}
     whole = sum(counts.values())
     shares = {name.replace("_up", "+").replace("_", "-"): count / whole for name, count in counts.items() if count and whole}
     return ", ".join(f"{between}: {units.percent(share)}" for between, share in shares.items())
 
 
 def _cell(value: Value | None, text: Callable[[float], str]) -> str:
-    return "" if value is None else text(sentences.number(value))
+    return "" if value is None else text(wording.number(value))

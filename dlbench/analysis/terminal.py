@@ -8,7 +8,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from dlbench.analysis import scaling_text, sentences
+from dlbench.analysis import scaling_text, sentences, wording
 from dlbench.analysis.findings import Pairs, best, pair
 from dlbench.analysis.projection import projected
 from dlbench.analysis.table import Results, records
@@ -85,13 +85,13 @@ def results_table(rows: Sequence[Row], rounds: Sequence[Rounds]) -> RenderableTy
     Devices that ran the same work stand one below the other. A column with nothing to show is left out; where the screen is too
     narrow for the others, so are some of them, and a line below the table says which.
     """
-    several = sentences.several_runs(rows, "case")
+    several = wording.several_runs(rows, "case")
     entries = _together(rows, rounds)
     spreads = [sentences.spread(row, each) for row, each in entries]
     kinds = {kind for kind, _ in spreads if kind}
-    interval = kinds.pop() if len(kinds) == 1 else sentences.INTERVAL
+    interval = kinds.pop() if len(kinds) == 1 else wording.INTERVAL
     ordered = [row for row, _ in entries]
-    places = [sentences.place(row, "case", several) for row in ordered]
+    places = [wording.place(row, "case", several) for row in ordered]
     columns: _Columns = [
         ("case", [_case_cell(row) for row in ordered]),
         ("device", [_text(place) for place in places] if len(set(places)) > 1 else []),
@@ -116,15 +116,15 @@ def legend(rows: Sequence[Row], rounds: Sequence[Rounds]) -> list[RenderableType
 def pairs_table(pairs: Pairs) -> Table:
     """Return the ratios of rows that differ in one column: how many times as fast the other is."""
     rows = records(pairs.frame)
-    several = sentences.several_runs(rows, "base", "other")
+    several = wording.several_runs(rows, "base", "other")
     by = str(rows[0]["pair.by"]) if rows else ""
-    columns: _Columns = [("case", [_text(sentences.short(row["pair.case"])) for row in rows])]
+    columns: _Columns = [("case", [_text(wording.short(row["pair.case"])) for row in rows])]
     if by != "case.device":
-        columns.append(("device", [_text(sentences.place(row, "other", several and by != "case.run")) for row in rows]))
+        columns.append(("device", [_text(wording.place(row, "other", several and by != "case.run")) for row in rows]))
     if sentences.device_times(rows):
         columns.append(("which time", [_text(row["pair.time"] or "") for row in rows]))
     for side in ("base", "other"):
-        labels = [sentences.place(row, side, several) if by == "case.device" else str(row[f"{side}.value"]) for row in rows]
+        labels = [wording.place(row, side, several) if by == "case.device" else str(row[f"{side}.value"]) for row in rows]
         compared = [row[f"{side}.{'device' if row['pair.time'] == 'device' else 'median'}_s"] for row in rows]
         columns += _side(side, labels, "time", [_shown(seconds, units.seconds) for seconds in compared])
     same = "The same case on both sides" if by == "case.device" else f"The same case with another {by}"
@@ -134,12 +134,12 @@ def pairs_table(pairs: Pairs) -> Table:
 def best_table(pairs: Pairs) -> Table:
     """Return the ratios of throughputs, each side at a batch, precision and layout of its own."""
     rows = records(pairs.frame)
-    several = sentences.several_runs(rows, "base", "other")
-    columns: _Columns = [("work", [_text(sentences.short(row["pair.case"])) for row in rows])]
+    several = wording.several_runs(rows, "base", "other")
+    columns: _Columns = [("work", [_text(wording.short(row["pair.case"])) for row in rows])]
     for side in ("base", "other"):
-        labels = [sentences.place(row, side, several) for row in rows]
+        labels = [wording.place(row, side, several) for row in rows]
         columns += _side(side, labels, "throughput", [_text(sentences.throughput(row, side)) for row in rows])
-        columns.append(("at", [_text(sentences.choice(row, side)) for row in rows]))
+        columns.append(("at", [_text(wording.choice(row, side)) for row in rows]))
     return _table("Each side at its own best batch, precision and layout: how many times the throughput", columns + _ratios(rows))
 
 
@@ -170,7 +170,7 @@ def _least_width(columns: _Columns) -> int:
 _CASE_WIDTH = 24
 _LEAST_MISSED = (
     *("peak", "copies", "in theory", "memory", "FLOP/s", "scaling", "items/s", "items/s, projected"),
-    *(sentences.INTERVAL, "bubble", "waits"),
+    *(wording.INTERVAL, "bubble", "waits"),
 )
 """The first is the first to go."""
 
@@ -201,10 +201,10 @@ def _side(side: str, labels: list[str], title: str, cells: list[Text]) -> _Colum
 
 
 def _ratios(rows: Sequence[Row]) -> _Columns:
-    intervals = [sentences.bounds(row) or "too few rounds" for row in rows]
+    intervals = [wording.bounds(row) or "too few rounds" for row in rows]
     return [
-        ("ratio", [Text(sentences.times(row), style="bold") for row in rows]),
-        (sentences.INTERVAL, [_text(interval) for interval in intervals]),
+        ("ratio", [Text(wording.times(row), style="bold") for row in rows]),
+        (wording.INTERVAL, [_text(interval) for interval in intervals]),
     ]
 
 
@@ -212,12 +212,12 @@ def _together(rows: Sequence[Row], rounds: Sequence[Rounds]) -> list[tuple[Row, 
     """Return the rows with those of the same work next to each other, in the order in which each work came first."""
     groups: dict[str, list[tuple[Row, Rounds]]] = {}
     for row, each in zip(rows, rounds, strict=True):
-        groups.setdefault(sentences.key(row), []).append((row, each))
+        groups.setdefault(wording.key(row), []).append((row, each))
     return [entry for group in groups.values() for entry in group]
 
 
 def _case_cell(row: Row) -> Text:
-    cell = _text(sentences.short(sentences.key(row)))
+    cell = _text(wording.short(wording.key(row)))
     if row["case.status"] not in ("ok", None):
         cell.append(f"\n{units.one_line(ending(row)[1])}", style="yellow")
     elif row["flag.implausible"]:
@@ -232,7 +232,7 @@ def _time_cell(row: Row) -> Text:
 
 
 def _shown(value: Value | None, text: Callable[[float], str]) -> Text:
-    return Text("" if value is None else text(sentences.number(value)))
+    return Text("" if value is None else text(wording.number(value)))
 
 
 def _text(value: Value) -> Text:

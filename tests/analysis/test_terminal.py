@@ -4,7 +4,7 @@ import made_up
 import pytest
 from rich.console import Console, RenderableType
 
-from dlbench.analysis import sentences
+from dlbench.analysis import sentences, wording
 from dlbench.analysis.findings import best, pair
 from dlbench.analysis.table import Results, collect, records
 from dlbench.analysis.terminal import overview, paired, results_table
@@ -298,8 +298,8 @@ def test_the_answer_blames_launches_only_where_they_are_to_blame(tmp_path: Path,
 
 def test_the_choice_of_a_side_names_a_layout_but_the_usual_one() -> None:
     row = {"other.batch": 64, "other.dtype": "bf16", "other.layout": "channels_last", "base.batch": 8, "base.dtype": "fp32"}
-    assert [sentences.choice({**row, "base.layout": layout}, "base") for layout in (None, "nchw")] == ["batch=8 fp32"] * 2
-    assert sentences.choice(row, "other") == "batch=64 bf16 channels_last"
+    assert [wording.choice({**row, "base.layout": layout}, "base") for layout in (None, "nchw")] == ["batch=8 fp32"] * 2
+    assert wording.choice(row, "other") == "batch=64 bf16 channels_last"
 
 
 def test_pairs_of_cold_and_hot_calls_say_which_time_it_is(tmp_path: Path) -> None:
