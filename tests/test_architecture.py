@@ -83,13 +83,19 @@ ANALYSIS = [
     "sides",
     "compare_provenance",
     "selftest",
-    "sentences",
     "fleet",
+    *(
+        f"answers.{name}"
+        for name in ("base", "pairs", "speedup", "crossover", "bottleneck", "batch", "precision", "devices", "serving", "cost", "health")
+    ),
+    "answers",
+    "sentences",
     "scaling_text",
     "terminal",
     "compare_terminal",
     "fitness",
     "export",
+    "answers_export",
     "compare_export",
     "fitness_export",
     "github",

@@ -50,8 +50,13 @@ def _json(columns: Sequence[str], rows: Sequence[Row]) -> str:
 
 
 def _markdown(columns: Sequence[str], rows: Sequence[Row]) -> str:
+    return markdown(columns, [list(row.values()) for row in rows])
+
+
+def markdown(columns: Sequence[str], rows: Sequence[Sequence[Value | None]]) -> str:
+    """Return a Markdown table of cells below headings, each row one line."""
     lines = [[_escaped(name) for name in columns], ["---"] * len(columns)]
-    lines += [[_escaped(_cell(value)) for value in row.values()] for row in rows]
+    lines += [[_escaped(_cell(value)) for value in row] for row in rows]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 

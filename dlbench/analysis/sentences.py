@@ -2,11 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import groupby
 
 from dlbench.analysis import wording
-from dlbench.analysis.findings import Pairs, Unpaired, launch_bound
-from dlbench.analysis.table import records
+from dlbench.analysis.findings import Unpaired, launch_bound
 from dlbench.core import units
 from dlbench.core.model import Status, Value
 from dlbench.core.summary import Rounds, Row, ending
@@ -47,36 +45,6 @@ _MANY = 4
 _COPIES = (
     "copying inputs there and the output back, from and to pageable memory as plain code does around each call: its share of the whole"
 )
-
-
-def headlines(same: Pairs, own_best: Pairs) -> list[str]:
-    """Return one sentence for each accelerator beside each CPU, and none where they share no case.
-
-    It names the case in the middle and not the fastest, because a headline that picks its case says nothing about the others.
-    """
-    bests = {(_machines(row), row["pair.case"]): row for row in records(own_best.frame)}
-    rows = sorted(records(same.frame), key=lambda row: (_machines(row), wording.number(row["ratio.speedup"])))
-    several = wording.several_runs(rows, "base", "other")
-    sentences = []
-    for machines, group in groupby(rows, key=_machines):
-        pairs = list(group)
-        middle = pairs[(len(pairs) - 1) // 2]
-        one, other = (wording.machine_name(middle, side, several) for side in ("other", "base"))
-        sentence = f"{one} runs {middle['pair.case']} {wording.ratio(middle)} as fast as {other}"
-        if len(pairs) > 1:
-            sentence += f", in the middle of {len(pairs)} cases from {wording.times(pairs[0])} to {wording.times(pairs[-1])}"
-        if middle["other.launch_bound"]:
-            sentence += f", and there it waits for launches{_as_often(pairs)}"
-        if top := bests.get((machines, middle["pair.work"])):
-            sentence += f"; and at each one's best batch, precision and layout {wording.ratio(top)}"
-        sentences.append(units.one_line(f"{sentence}."))
-    return sentences
-
-
-def _as_often(pairs: Sequence[Row]) -> str:
-    """Return in how many of several pairs the accelerator is launch-bound."""
-    waiting = sum(bool(row["other.launch_bound"]) for row in pairs)
-    return f", as in {waiting} of {len(pairs)} cases" if len(pairs) > 1 else ""
 
 
 def count(rows: Sequence[Row]) -> str:
@@ -157,20 +125,6 @@ def unpaired(rows: Iterable[Unpaired]) -> list[str]:
     return [units.one_line(f"{len(cases)} not paired, {reason}: {', '.join(cases)}") for reason, cases in reasons.items()]
 
 
-def device_times(pairs: Sequence[Row]) -> list[str]:
-    """Return a line on the pairs whose ratio is of device times, where there are any."""
-    if not any(row["pair.time"] == "device" for row in pairs):
-        return []
-    return ["device: by the device's own events; the wall time of a cold call, which is timed alone, also holds its launch and a wait"]
-
-
-def throughput(row: Row, side: str) -> str:
-    """Return items a second of one side of a pair, or FLOP/s where its workload has no items."""
-    if (items := row[f"{side}.items_per_s"]) is not None:
-        return units.item_rate(wording.number(items))
-    return units.flop_rate(wording.number(row[f"{side}.flops_per_s"]))
-
-
 def spread(row: Row, rounds: Rounds) -> tuple[str, str]:
     """Return what kind of interval or spread there is, and it; two empty texts where nothing was timed."""
     if row["time.ci_low_s"] is not None:
@@ -209,7 +163,3 @@ def common_rounds(rows: Sequence[Row]) -> int | None:
     """Return the number of rounds if all ok rows have the same, for then one word does for a column."""
     counts = {row["time.rounds"] for row in rows if row["case.status"] == "ok"}
     return int(wording.number(counts.pop())) if len(counts) == 1 else None
-
-
-def _machines(row: Row) -> tuple[str, ...]:
-    return tuple(str(row[f"{side}.{name}"]) for side in ("base", "other") for name in ("run", "device", "device_name", "threads"))

@@ -1,7 +1,7 @@
 """Words for rows and ratios: short names, places, choices, and numbers with their intervals."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from dlbench.core import units
 from dlbench.core.model import Value
@@ -73,7 +73,7 @@ def choice(row: Row, side: str) -> str:
 
 def times(row: Row) -> str:
     """Return the ratio of a pair: ``41.2 ×``."""
-    return f"{units.three_digits(number(row['ratio.speedup']))} ×"
+    return units.ratio(number(row["ratio.speedup"]))
 
 
 def bounds(row: Row) -> str:
@@ -86,3 +86,14 @@ def bounds(row: Row) -> str:
 def ratio(row: Row) -> str:
     """Return the ratio of a pair with its interval: ``41.2 × (40.1…42.0)``."""
     return f"{times(row)} ({bounds(row) or 'too few rounds for an interval'})"
+
+
+def middle(pairs: Sequence[Row]) -> Row:
+    """Return the pair with the median ratio, of an even number the lower."""
+    return sorted(pairs, key=lambda row: number(row["ratio.speedup"]))[(len(pairs) - 1) // 2]
+
+
+def among(pairs: Sequence[Row]) -> str:
+    """Return between which ratios that pair stands, of several: ``, in the middle of 4 cases from 40.0 × to 100 ×``."""
+    ordered = sorted(pairs, key=lambda row: number(row["ratio.speedup"]))
+    return f", in the middle of {len(pairs)} cases from {times(ordered[0])} to {times(ordered[-1])}" if len(pairs) > 1 else ""

@@ -5,6 +5,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from dlbench.analysis import sentences, wording
+from dlbench.analysis.answers import speedup
 from dlbench.analysis.findings import best, pair
 from dlbench.analysis.table import Results, collect, records
 from dlbench.analysis.terminal import overview, paired, results_table
@@ -40,7 +41,7 @@ def test_the_answer_stands_first_in_one_sentence(tmp_path: Path) -> None:
 
 def test_one_pair_of_few_rounds_says_so(tmp_path: Path) -> None:
     results = results_of(tmp_path, made_up.both_kinds(rounds=3)[:6])
-    assert sentences.headlines(pair(results, "device"), best(results)) == [
+    assert speedup.headlines(pair(results, "device"), best(results)) == [
         "NVIDIA H200 runs train_step[model=resnet18,batch=8,dtype=fp32] 40.0 × (too few rounds for an interval) as fast as the CPU "
         "(AMD EPYC 7B13, 2 threads); and at each one's best batch, precision and layout 40.0 × (too few rounds for an interval)."
     ]
