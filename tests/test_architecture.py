@@ -84,10 +84,7 @@ ANALYSIS = [
     "compare_provenance",
     "selftest",
     "fleet",
-    *(
-        f"answers.{name}"
-        for name in ("base", "pairs", "speedup", "crossover", "bottleneck", "batch", "precision", "devices", "serving", "cost", "health")
-    ),
+    *(f"answers.{name}" for name in ("base", "pairs", "unanswered", "speedup", "batch", "precision", "devices", "health")),
     "answers",
     "sentences",
     "scaling_text",

@@ -24,8 +24,6 @@ from dlbench.core.summary import Rounds, Row, ending
 _Columns = list[tuple[str, list[Text]]]
 _LINES = 15
 """Lines that the answers take at most."""
-_PARAGRAPH = (12, 6, 4, 3, 2)
-"""Lines of each answer at most, until all of them fit."""
 
 
 def overview(results: Results, *, answers: bool = False, details: bool = False) -> RenderableType:
@@ -86,29 +84,34 @@ class _Answers:
     found: Sequence[Answer | Missing]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        known = [each for each in self.found if isinstance(each, Answer)]
-        open_ones = [each for each in self.found if isinstance(each, Missing)]
-        paragraphs = [(each.question.topic, _paragraph(each)) for each in known]
-        if open_ones:
-            topics = [f"{each.question.topic} ({each.command})" if each.command else each.question.topic for each in open_ones]
-            paragraphs.append(("not answered", f"{', '.join(topics)}; for the reasons: dlbench show FILE --answers --format md"))
-        for most in _PARAGRAPH:
-            lines = [(topic, _wrapped(f"{topic}: {text}", options.max_width, most)) for topic, text in paragraphs]
-            if sum(len(found) for _, found in lines) < _LINES:
+        for cautious in (True, False):
+            texts = _paragraphs(self.found, cautious)
+            most = [len(_wrapped(text, options.max_width)) for text in texts]
+            if sum(most) < _LINES:
                 break
-        for topic, found in lines:
-            text = Text("\n".join(found))
-            text.stylize("bold", 0, len(topic) + 1)
-            yield text
+        while sum(most) >= _LINES:
+            most[most.index(max(most))] -= 1
+        for text, limit in zip(texts, most, strict=True):
+            shown = Text("\n".join(_wrapped(text, options.max_width, limit)))
+            shown.stylize("bold", 0, text.index(":") + 1)
+            yield shown
         yield Text()
 
 
-def _paragraph(found: Answer) -> str:
-    caution = f" Caution: {'; '.join(found.weaknesses)}." if found.weaknesses else ""
-    return units.one_line(f"{' '.join(found.sentences)}{caution}")
+def _paragraphs(found: Sequence[Answer | Missing], cautious: bool) -> list[str]:
+    """Return a paragraph for each answer, if wanted with what weakens it, and one for all that are missing."""
+    texts, missing = [], []
+    for each in found:
+        if isinstance(each, Missing):
+            missing.append(f"{each.question.topic} ({each.command})" if each.command else each.question.topic)
+            continue
+        caution = f" Caution: {'; '.join(each.weaknesses)}." if cautious and each.weaknesses else ""
+        texts.append(units.one_line(f"{each.question.topic}: {' '.join(each.sentences)}{caution}"))
+    reasons = "for the reasons: dlbench show FILE --answers --format md"
+    return [*texts, f"not answered: {', '.join(missing)}; {reasons}"] if missing else texts
 
 
-def _wrapped(text: str, width: int, most: int) -> list[str]:
+def _wrapped(text: str, width: int, most: int | None = None) -> list[str]:
     return textwrap.wrap(text, width, max_lines=most, placeholder=" …", break_on_hyphens=False)
 
 
@@ -186,7 +189,7 @@ def _least_width(columns: _Columns) -> int:
 
 _CASE_WIDTH = 24
 _LEAST_MISSED = (
-    *("peak", "copies", "in theory", "memory", "FLOP/s", "scaling", "items/s", "items/s, projected"),
+    *("of", "peak", "copies", "in theory", "smallest", "memory", "FLOP/s", "of a step", "scaling", "items/s", "items/s, projected"),
     *(wording.INTERVAL, "bubble", "waits"),
 )
 """The first is the first to go."""
@@ -207,7 +210,21 @@ def _drawn(title: str | None, columns: _Columns) -> RichTable:
     return table
 
 
-_WORDS = ("case", "work", "device", "base", "other", "at", "notes", "scaling", "verdict", "staleness (updates in between)")
+_WORDS = (
+    "case",
+    "work",
+    "device",
+    "base",
+    "other",
+    "at",
+    "name",
+    "reached by",
+    "of",
+    "notes",
+    "scaling",
+    "verdict",
+    "staleness (updates in between)",
+)
 
 
 def _together(rows: Sequence[Row], rounds: Sequence[Rounds]) -> list[tuple[Row, Rounds]]:

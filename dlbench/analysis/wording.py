@@ -96,4 +96,5 @@ def middle(pairs: Sequence[Row]) -> Row:
 def among(pairs: Sequence[Row]) -> str:
     """Return between which ratios that pair stands, of several: ``, in the middle of 4 cases from 40.0 × to 100 ×``."""
     ordered = sorted(pairs, key=lambda row: number(row["ratio.speedup"]))
-    return f", in the middle of {len(pairs)} cases from {times(ordered[0])} to {times(ordered[-1])}" if len(pairs) > 1 else ""
+    first, last = times(ordered[0]), times(ordered[-1])
+    return f", in the middle of {len(pairs)} cases from {first} to {last}" if first != last else ""

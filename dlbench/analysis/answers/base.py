@@ -4,21 +4,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dlbench.analysis.findings import PAIR_COLUMNS
-from dlbench.analysis.table import Results
-from dlbench.analysis.wording import INTERVAL, number, short
+from dlbench.analysis.wording import INTERVAL, number, place, several_runs, short
 from dlbench.core import units
 from dlbench.core.model import Value
 from dlbench.core.schema import Column, Unit
 from dlbench.core.summary import Row
 
-RATIO = (
-    ("ratio", PAIR_COLUMNS["ratio.speedup"]),
-    (INTERVAL, PAIR_COLUMNS["ratio.ci_low"]),
-    (INTERVAL, PAIR_COLUMNS["ratio.ci_high"]),
-)
-"""Columns of a ratio in a table, with its interval."""
-_NAMES = ("case", "work")
-"""Headings of cases, whose ids are shortened for a reader."""
+Columns = tuple[tuple[str, Column], ...]
+"""Of each column its heading, and what the rows have under its name; two of one heading in turn are the ends of an interval."""
+PLACE = ("device", Column("place", Unit.TEXT, "where it ran"))
+RATIO: Columns = (("ratio", PAIR_COLUMNS["ratio.speedup"]), *((INTERVAL, PAIR_COLUMNS[f"ratio.{end}"]) for end in ("ci_low", "ci_high")))
 _SPOILS = {"flag.throttled": "throttled", "flag.disturbed": "disturbed", "flag.not_steady": "unsteady", "flag.noisy": "noisy"}
 _TEXTS = {
     Unit.SECONDS: units.seconds,
@@ -33,10 +28,9 @@ _TEXTS = {
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One of the nine questions."""
+    """One of the nine questions, and a word for it where there is no room for more."""
 
     topic: str
-    """A word for it where there is no room for more."""
     text: str
 
 
@@ -45,8 +39,7 @@ class Table:
     """Rows as data, in base units, with what a reader needs to see them as a table."""
 
     title: str
-    columns: tuple[tuple[str, Column], ...]
-    """Of each column its heading, and what the rows have under its name; two of one heading in turn are the ends of an interval."""
+    columns: Columns
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
     """What a reader has to know of it."""
@@ -55,7 +48,9 @@ class Table:
         """Return each heading with a text for each row; columns with nothing to show are left out."""
         shown: list[tuple[str, list[str]]] = []
         for heading, column in self.columns:
-            texts = [_cell(row.get(column.name), column.unit, heading) for row in self.rows]
+            texts = [_cell(row.get(column.name), column.unit) for row in self.rows]
+            if (heading, column) == PLACE and len(set(texts)) == 1:
+                continue  # one place is named above all tables
             if shown and shown[-1][0] == heading:
                 ends = zip(shown.pop()[1], texts, strict=True)
                 texts = [f"{low.removesuffix(' ×')}…{high.removesuffix(' ×')}" if low and high else "" for low, high in ends]
@@ -73,42 +68,38 @@ class Answer:
     cases: tuple[str, ...]
     """Ids of the cases it rests on."""
     weaknesses: tuple[str, ...]
-    """What makes it weaker, each without a full stop."""
     tables: tuple[Table, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Reason why rows give no answer."""
+    """Reason why rows give no answer, and the command whose rows do; None where no built-in suite does on this machine."""
 
     question: Question
     reason: str
     command: str | None = None
-    """The command whose rows give it; None where no built-in suite does on this machine."""
 
 
 def answered(question: Question, sentences: Sequence[str], rows: Sequence[Row], weaknesses: Iterable[str], *tables: Table) -> Answer:
-    """Return the answer in the first two of its sentences, one a device, that rests on rows of the tidy table."""
+    """Return the answer in the first two of its sentences, that rests on these rows of the tidy table."""
+    counts = {mark: sum(bool(row[flag]) for row in rows) for flag, mark in _SPOILS.items()}
+    doubts = [f"{count} of {len(rows)} cases it rests on are {mark}" for mark, count in counts.items() if count]
     more = [f"{len(sentences) - 2} more devices stand in the table only"] if len(sentences) > 2 else []
     cases = dict.fromkeys(str(row["case.id"]) for row in rows)
-    return Answer(question, tuple(map(units.one_line, sentences[:2])), tuple(cases), (*weaknesses, *more), tables)
+    return Answer(question, tuple(map(units.one_line, sentences[:2])), tuple(cases), (*doubts, *weaknesses, *more), tables)
 
 
-def both_sides(results: Results, pairs: Iterable[Row]) -> list[Row]:
-    """Return the rows that stand on either side of pairs, each once."""
-    sides = {(row[f"{side}.run"], row[f"{side}.id"]) for row in pairs for side in ("base", "other")}
-    return [row for row in results.rows if (row["case.run"], row["case.id"]) in sides]
+def by_place(rows: Iterable[Row], prefix: str) -> dict[str, list[Row]]:
+    """Return the rows by where they, or that side of pairs, ran; accelerators first."""
+    places: dict[str, list[Row]] = {}
+    accelerators_first = sorted(rows, key=lambda row: row[f"{prefix}.device"] == "cpu")
+    several = several_runs(accelerators_first, prefix)
+    for row in accelerators_first:
+        places.setdefault(place(row, prefix, several), []).append(row)
+    return places
 
 
-def doubts(rows: Sequence[Row]) -> list[str]:
-    """Return what the flags of the rows that an answer rests on take from it: ``2 of 8 cases it rests on are noisy``."""
-    counts = {mark: sum(bool(row[flag]) for row in rows) for flag, mark in _SPOILS.items()}
-    return [f"{count} of {len(rows)} cases it rests on are {mark}" for mark, count in counts.items() if count]
-
-
-def _cell(value: Value | None, unit: Unit, heading: str) -> str:
+def _cell(value: Value | None, unit: Unit) -> str:
     if value is None:
         return ""
-    if unit in _TEXTS:
-        return _TEXTS[unit](number(value))
-    return short(value) if heading in _NAMES else str(value)
+    return _TEXTS[unit](number(value)) if unit in _TEXTS else short(value)

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 
-from dlbench.analysis.answers.base import Answer, Missing, Question, Table, answered, doubts
+from dlbench.analysis.answers.base import PLACE, Answer, Missing, Question, Table, answered
 from dlbench.analysis.efficiency import COLUMNS, scaling
 from dlbench.analysis.table import Results
-from dlbench.analysis.wording import INTERVAL, number, place, plural, several_runs, short
+from dlbench.analysis.wording import INTERVAL, number, place, plural, ratio, several_runs, short
 from dlbench.core import units
 from dlbench.core.model import Value
 from dlbench.core.schema import Column, Unit
@@ -27,9 +27,10 @@ _MEANINGS = {
     "bubble": "idle part of a pipeline's step, from steps with other numbers of microbatches; in theory (p - 1) / (m + p - 1)",
 }
 _VERDICTS = {"scales": "scale", "helps": "help", "slows": "slow down", "undecided": "are undecided"}
+_VERDICTS = {"scales": "scale", "helps": "help", "slows": "slow down", "undecided": "are undecided"}
 _SHOWN = (
     ("case", COLUMNS["scaling.work"]),
-    ("device", Column("scaling.place", Unit.TEXT, "where it ran; null where that is one place for all of them")),
+    PLACE,
     ("scaling", COLUMNS["scaling.kind"]),
     ("ranks", COLUMNS["scaling.ranks"]),
     ("cores each", COLUMNS["scaling.cores_per_rank"]),
@@ -57,33 +58,22 @@ def answer(results: Results) -> Answer | Missing:
     best = max(groups, key=lambda group: (group[0]["scaling.device"] != "cpu", max(number(row["scaling.speedup"]) for row in group)))
     sentences = [_headline(best, several_runs(told, "scaling"))]
     if len(groups) > 1:
-        counts = Counter(str(row["scaling.verdict"]) for row in told)
+        counts = Counter(_VERDICTS[str(row["scaling.verdict"])] for row in told)
         verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
-        sentences = [
-            f"{sentences[0][:-1]}, the most of {len(groups)} ways.",
-            f"Of {plural(len(told), 'case')} of several ranks: {verdicts}.",
-        ]
+        sentences = [f"{sentences[0][:-1]}, the most of {len(groups)} ways.", f"Of {len(told)} cases of several ranks {verdicts}."]
     ids = {(row["scaling.run"], row[f"scaling.{name}"]) for row in told for name in ("case", "base")}
     on = [row for row in results.rows if (row["case.run"], row["case.id"]) in ids]
     on_cpu = ["ranks on a CPU share its cores, which says nothing of accelerators"] if best[0]["scaling.device"] == "cpu" else []
-    return answered(QUESTION, sentences, on, [*doubts(on), *on_cpu], table(rows))
+    return answered(QUESTION, sentences, on, on_cpu, table(rows))
 
 
 def table(rows: Sequence[Row]) -> Table:
     """Return the table of rows of `efficiency.scaling`, without cases that had nothing to measure, and without projections."""
     shown = [row for row in rows if row["scaling.case"] and row["scaling.verdict"] not in ("unsupported", "skipped")]
     several = several_runs(shown, "scaling")
-    places = [place(row, "scaling", several) for row in shown]
-    parted = len(set(places)) > 1
-    tidy = [
-        {**row, "scaling.place": where if parted else None, "scaling.exposed_share": _share(row)}
-        for row, where in zip(shown, places, strict=True)
-    ]
-    meanings = [
-        f"{heading}: {_MEANINGS[heading]}"
-        for heading, column in _SHOWN
-        if heading in _MEANINGS and any(row[column.name] is not None for row in tidy)
-    ]
+    tidy = [{**row, "place": place(row, "scaling", several), "scaling.exposed_share": _share(row)} for row in shown]
+    there = [heading for heading, column in _SHOWN if any(row[column.name] is not None for row in tidy)]
+    meanings = [f"{heading}: {_MEANINGS[heading]}" for heading in there if heading in _MEANINGS]
     on_cpu = [_ON_CPU] if any(row["scaling.device"] == "cpu" for row in rows) else []
     counts = Counter(str(row["scaling.reason"]) for row in rows if row["scaling.case"] and row["scaling.reason"])
     reasons = [units.one_line(f"{plural(count, 'case')}: {reason}") for reason, count in counts.items()]
@@ -138,10 +128,5 @@ def _of_base(row: Row) -> str:
 
 
 def _gain(row: Row) -> str:
-    return f"{units.ratio(number(row['scaling.speedup']))} ({_bounds(row) or 'too few rounds for an interval'})"
-
-
-def _bounds(row: Row) -> str:
-    if row["scaling.speedup_low"] is None or row["scaling.verdict"] == "base":
-        return ""
-    return "…".join(units.three_digits(number(row[f"scaling.speedup_{end}"])) for end in ("low", "high"))
+    ends = {"speedup": "scaling.speedup", "ci_low": "scaling.speedup_low", "ci_high": "scaling.speedup_high"}
+    return ratio({f"ratio.{name}": row[end] for name, end in ends.items()})

@@ -1,15 +1,13 @@
 """Tables of paired rows: how many times as fast one side is, or how many times its throughput."""
 
-from dlbench.analysis.answers.base import RATIO, Table
+from dlbench.analysis.answers.base import PLACE, RATIO, Columns, Table
 from dlbench.analysis.findings import PAIR_COLUMNS, Pairs
-from dlbench.analysis.table import records
+from dlbench.analysis.table import Results, records
 from dlbench.analysis.wording import choice, place, several_runs
 from dlbench.core.schema import Column, Unit
 from dlbench.core.summary import Row
 
-_Columns = tuple[tuple[str, Column], ...]
 _DEVICE_TIME = "device: by the device's own events; the wall time of a cold call, which is timed alone, also holds its launch and a wait"
-_PLACE = Column("pair.place", Unit.TEXT, "where both sides ran")
 
 
 def same_case(pairs: Pairs) -> Table:
@@ -18,27 +16,24 @@ def same_case(pairs: Pairs) -> Table:
     by = str(rows[0]["pair.by"]) if rows else ""
     several, on_devices = several_runs(rows, "base", "other"), by == "case.device"
     for row in rows:
-        row["pair.place"] = place(row, "other", several and by != "case.run")
+        row["place"] = place(row, "other", several and by != "case.run")
         for side in ("base", "other"):
             row[f"{side}.label"] = place(row, side, several) if on_devices else str(row[f"{side}.value"])
             row[f"{side}.time_s"] = row[f"{side}.{'device' if row['pair.time'] == 'device' else 'median'}_s"]
-    columns: _Columns = (("case", PAIR_COLUMNS["pair.case"]),)
-    if not on_devices:
-        columns += (("device", _PLACE),)
-    notes: tuple[str, ...] = ()
-    if any(row["pair.time"] == "device" for row in rows):
-        columns, notes = (*columns, ("which time", PAIR_COLUMNS["pair.time"])), (_DEVICE_TIME,)
+    which = any(row["pair.time"] == "device" for row in rows)
+    columns: Columns = (("case", PAIR_COLUMNS["pair.case"]), *(() if on_devices else (PLACE,)))
+    columns += (("which time", PAIR_COLUMNS["pair.time"]),) if which else ()
     for side in ("base", "other"):
         columns += _side(rows, side, ("time", Column(f"{side}.time_s", Unit.SECONDS, f"{side}: one call")))
     title = f"The same case {'on both sides' if on_devices else f'with another {by}'}: how many times as fast"
-    return Table(title, columns + RATIO, tuple(rows), notes)
+    return Table(title, columns + RATIO, tuple(rows), (_DEVICE_TIME,) if which else ())
 
 
 def own_best(pairs: Pairs) -> Table:
     """Return the table of throughputs, each side at a batch, precision and layout of its own."""
     rows = records(pairs.frame)
     several = several_runs(rows, "base", "other")
-    columns: _Columns = (("work", PAIR_COLUMNS["pair.work"]),)
+    columns: Columns = (("work", PAIR_COLUMNS["pair.work"]),)
     for side in ("base", "other"):
         for row in rows:
             row[f"{side}.label"], row[f"{side}.choice"] = place(row, side, several), choice(row, side)
@@ -50,7 +45,13 @@ def own_best(pairs: Pairs) -> Table:
     return Table("Each side at its own best batch, precision and layout: how many times the throughput", columns + RATIO, tuple(rows))
 
 
-def _side(rows: list[Row], side: str, value: tuple[str, Column]) -> _Columns:
+def both_sides(results: Results, pairs: list[Row]) -> list[Row]:
+    """Return the rows of the tidy table that stand on either side of pairs, each once."""
+    sides = {(row[f"{side}.run"], row[f"{side}.id"]) for row in pairs for side in ("base", "other")}
+    return [row for row in results.rows if (row["case.run"], row["case.id"]) in sides]
+
+
+def _side(rows: list[Row], side: str, value: tuple[str, Column]) -> Columns:
     """Return one column headed by the side's label where all rows share it, else the labels in a column of their own."""
     labels = {str(row[f"{side}.label"]) for row in rows}
     if len(labels) == 1:

@@ -1,37 +1,32 @@
 """Speed-up of accelerators over the CPU: on the same case, and each at its own best."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import groupby
 
-from dlbench.analysis.answers import pairs
-from dlbench.analysis.answers.base import Answer, Missing, Question, answered, both_sides, doubts
+from dlbench.analysis.answers.base import Answer, Missing, Question, answered
+from dlbench.analysis.answers.pairs import both_sides, own_best, same_case
 from dlbench.analysis.findings import Pairs, best, pair
 from dlbench.analysis.table import Results, records
-from dlbench.analysis.wording import among, machine_name, middle, number, ratio, several_runs
+from dlbench.analysis.wording import among, machine_name, middle, ratio, several_runs
 from dlbench.core.summary import Row
 
 QUESTION = Question("speed-up", "How much faster is the accelerator than the CPU, on the same case and each at its best?")
+_ELSEWHERE = "this machine has no accelerator; run the same suite on one that has, and give both files to dlbench show"
 
 
 def answer(results: Results) -> Answer | Missing:
     """Return the speed-up of each accelerator in the case in the middle, and at each one's best."""
     on_cpu = {row["case.device"] == "cpu" for row in results.rows}
     if on_cpu != {True, False}:
-        return _missing(results, of="an accelerator" if True in on_cpu else "a CPU")
-    same, own_best = pair(results, "device"), best(results)
-    lines = headlines(same, own_best)
-    if not lines:
+        identities = [environment.get("identity") for environment in results.environments.values()]
+        has_one = False in on_cpu or any(isinstance(each, Mapping) and each.get("accelerators") for each in identities)
+        return Missing(QUESTION, "only one kind of device was measured", "dlbench run") if has_one else Missing(QUESTION, _ELSEWHERE)
+    same, bests = pair(results, "device"), best(results)
+    if same.frame.empty:
         return Missing(QUESTION, "no case went well on both a CPU and an accelerator", "dlbench run")
-    rows = both_sides(results, [*records(same.frame), *records(own_best.frame)])
-    tables = [pairs.same_case(same), *([] if own_best.frame.empty else [pairs.own_best(own_best)])]
-    return answered(QUESTION, lines, rows, doubts(rows), *tables)
-
-
-def has_accelerator(results: Results) -> bool:
-    """Whether any of the machines has an accelerator, as far as its file says."""
-    identities = [environment.get("identity") for environment in results.environments.values()]
-    listed = any(isinstance(identity, Mapping) and identity.get("accelerators") for identity in identities)
-    return listed or any(row["case.device"] != "cpu" for row in results.rows)
+    rows = both_sides(results, [*records(same.frame), *records(bests.frame)])
+    tables = [same_case(same), *([] if bests.frame.empty else [own_best(bests)])]
+    return answered(QUESTION, headlines(same, bests), rows, (), *tables)
 
 
 def headlines(same: Pairs, own_best: Pairs) -> list[str]:
@@ -40,7 +35,7 @@ def headlines(same: Pairs, own_best: Pairs) -> list[str]:
     It names the case in the middle and not the fastest, because a headline that picks its case says nothing about the others.
     """
     bests = {(_machines(row), row["pair.case"]): row for row in records(own_best.frame)}
-    rows = sorted(records(same.frame), key=lambda row: (_machines(row), number(row["ratio.speedup"])))
+    rows = sorted(records(same.frame), key=_machines)
     several = several_runs(rows, "base", "other")
     sentences = []
     for machines, group in groupby(rows, key=_machines):
@@ -49,24 +44,13 @@ def headlines(same: Pairs, own_best: Pairs) -> list[str]:
         accelerator, cpu = (machine_name(chosen, side, several) for side in ("other", "base"))
         sentence = f"{accelerator} runs {chosen['pair.case']} {ratio(chosen)} as fast as {cpu}{among(pairs)}"
         if chosen["other.launch_bound"]:
-            sentence += f", and there it waits for launches{_as_often(pairs)}"
+            waiting = sum(bool(row["other.launch_bound"]) for row in pairs)
+            sentence += f", and there it waits for launches{f', as in {waiting} of {len(pairs)} cases' if len(pairs) > 1 else ''}"
         if top := bests.get((machines, chosen["pair.work"])):
             sentence += f"; and at each one's best batch, precision and layout {ratio(top)}"
         sentences.append(f"{sentence}.")
     return sentences
 
 
-def _as_often(pairs: Sequence[Row]) -> str:
-    """Return in how many of several pairs the accelerator is launch-bound."""
-    waiting = sum(bool(row["other.launch_bound"]) for row in pairs)
-    return f", as in {waiting} of {len(pairs)} cases" if len(pairs) > 1 else ""
-
-
 def _machines(row: Row) -> tuple[str, ...]:
     return tuple(str(row[f"{side}.{name}"]) for side in ("base", "other") for name in ("run", "device", "device_name", "threads"))
-
-
-def _missing(results: Results, of: str) -> Missing:
-    if has_accelerator(results):
-        return Missing(QUESTION, f"no row is of {of}", "dlbench run")
-    return Missing(QUESTION, "this machine has no accelerator; run the same suite on one that has, and give both files to dlbench show")
