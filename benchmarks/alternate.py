@@ -15,7 +15,8 @@ from typing import Any, Literal, TypeVar
 
 import psutil
 
-from dlbench.core.model import Case, Measurement, Policy, Series, Signature
+from dlbench.core.model import Case, Measurement, Policy, Series
+from dlbench.core.records import signature_from_json
 from dlbench.core.store import ResultWriter
 from dlbench.harness.devices import describe_cpu
 from dlbench.harness.host import Host, greet
@@ -132,7 +133,7 @@ def run_cases(
     settings, side = Settings(policy, seed=0, isolation="fork", threads=threads), Side({"cpu": "CPU"}, tuple(plugins))
     timed = _Timed()
     with tempfile.TemporaryDirectory() as folder, Interruption() as interruption, Host("stay", threads, 0, interruption) as host:
-        signatures = {each["name"]: Signature.from_json(each) for each in greet(host, plugins, (), threads)["signatures"]}
+        signatures = {each["name"]: signature_from_json(each) for each in greet(host, plugins, (), threads)["signatures"]}
         planned = [Task(Case.of("benchmarks", signatures[name], params, "cpu"), side) for name, params in cases]
         writer = ResultWriter.create(Path(folder) / "run.jsonl", {})
         with Watch([describe_cpu()], threads) as watch:

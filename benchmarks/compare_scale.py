@@ -9,6 +9,7 @@ from pathlib import Path
 
 from benchmarks.alternate import python, report, watch
 from dlbench.core.model import Case, Measurement, Memory, Samples, Status
+from dlbench.core.records import measurement_to_json
 from dlbench.core.store import SCHEMA
 from dlbench.core.units import byte_count
 
@@ -68,7 +69,7 @@ def write(path: Path, cases: int, chance: random.Random) -> None:
         for number in range(ROUNDS):
             chance.shuffle(planned)
             for case in planned:
-                file.write(json.dumps(_measurement(case, number, chance).to_json(), separators=(",", ":")) + "\n")
+                file.write(json.dumps(measurement_to_json(_measurement(case, number, chance)), separators=(",", ":")) + "\n")
         file.write('{"kind": "footer"}\n')
 
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 import torch
 
 from dlbench import Work, workload
-from dlbench.core.model import Value
+from dlbench.core.model import ParamValue
 from dlbench.harness import registry
 
-PARAMS: dict[str, dict[str, Value]] = {"noop": {}, "train_step": {"model": "resnet18", "batch": 1}}
+PARAMS: dict[str, dict[str, ParamValue]] = {"noop": {}, "train_step": {"model": "resnet18", "batch": 1}}
 
 
 @workload()

@@ -8,14 +8,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Work", "__version__", "read", "workload"]
+__all__ = ["Parallel", "Unit", "Value", "Work", "__version__", "read", "workload"]
 
 if TYPE_CHECKING:
     from dlbench.analysis.table import read
+    from dlbench.core.declarations import Parallel, Value
     from dlbench.core.model import Work
+    from dlbench.core.schema import Unit
     from dlbench.harness.registry import workload
 
-_HOMES = {"read": "dlbench.analysis.table", "Work": "dlbench.core.model", "workload": "dlbench.harness.registry"}
+_HOMES = {
+    "Parallel": "dlbench.core.declarations",
+    "Unit": "dlbench.core.schema",
+    "Value": "dlbench.core.declarations",
+    "Work": "dlbench.core.model",
+    "read": "dlbench.analysis.table",
+    "workload": "dlbench.harness.registry",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from dlbench.core.conditions import RoundState
-from dlbench.core.model import Case, Measurement, Memory, Policy, Samples, SpotCheck, Status, Transfer, Value
+from dlbench.core.model import Case, Measurement, Memory, ParamValue, Policy, Samples, SpotCheck, Status, Transfer
+from dlbench.core.records import measurement_to_json
 from dlbench.core.store import SCHEMA
 
 CPU = "AMD EPYC 7B13"
@@ -16,7 +17,7 @@ NAMES = {"cpu": CPU, "cuda:0": GPU}
 NO_COPY = "inputs are in host memory already"
 
 
-def case(workload: str = "train_step", device: str = "cpu", suite: str = "quick", **params: Value) -> Case:
+def case(workload: str = "train_step", device: str = "cpu", suite: str = "quick", **params: ParamValue) -> Case:
     """A case whose id shows every parameter."""
     shown = ",".join(f"{name}={value}" for name, value in params.items())
     return Case(f"{workload}[{shown}]@{device}", suite, workload, params, device)
@@ -80,8 +81,8 @@ def write(
         **({"isolation": isolation} if isolation else {}),
     }
     records = [{"kind": "header", "schema": SCHEMA, **header}]
-    records += [each.to_json() for each in measurements]
-    records += [each.to_json() | {"kind": "discarded"} for each in discarded]
+    records += [measurement_to_json(each) for each in measurements]
+    records += [measurement_to_json(each) | {"kind": "discarded"} for each in discarded]
     records += [each.to_json() for each in states]
     if finished:
         records.append({"kind": "footer", "state": state or {}})

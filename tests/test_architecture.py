@@ -15,11 +15,14 @@ CORE = [
     "collectives",
     "networks",
     "conditions",
-    "model",
     "schema",
+    "declarations",
+    "model",
+    "records",
     "stats",
     "peaks",
     "plausibility",
+    "rates",
     "summary",
     "store",
     "fitness",
@@ -45,6 +48,7 @@ HARNESS = [
     "backend",
     "ranks",
     "measure",
+    "reported",
     "rounding",
     "spot_check",
     "interruption",
@@ -70,6 +74,9 @@ ANALYSIS = [
     "clocks",
     "scaling",
     "trend",
+    "read.header",
+    "read.notes",
+    "read.declared",
     "table",
     "findings",
     "wording",
@@ -175,7 +182,8 @@ def test_a_module_imports_only_what_stands_below_it(module, tree):
         below = set(ORDER[: ORDER.index(module)])
         allowed = {each for each in below if not (module.startswith("dlbench.analysis") and each.startswith("dlbench.harness"))}
     elif within(module, ("dlbench.models", "dlbench.workloads")):
-        allowed = {"dlbench.core.model", "dlbench.harness.registry", "dlbench.harness.ranks"}
+        allowed = {f"dlbench.core.{name}" for name in ("declarations", "model", "schema")}
+        allowed |= {"dlbench.harness.registry", "dlbench.harness.ranks"}
         allowed |= {each for each, _ in MODULES if within(each, ("dlbench.models",))}
         allowed |= {each for each, _ in MODULES if within(module, ("dlbench.workloads",)) and within(each, ("dlbench.workloads",))}
     else:
@@ -217,7 +225,16 @@ def test_the_measuring_process_needs_torch_and_the_standard_library_only():
 
 
 def test_every_module_has_its_place():
-    placed = {*ORDER, "dlbench", "dlbench.__main__", "dlbench.testing", "dlbench.core", "dlbench.harness", "dlbench.analysis"}
+    placed = {
+        *ORDER,
+        "dlbench",
+        "dlbench.__main__",
+        "dlbench.testing",
+        "dlbench.core",
+        "dlbench.harness",
+        "dlbench.analysis",
+        "dlbench.analysis.read",
+    }
     there = {module for module, _ in MODULES}
     homeless = {module for module in there - placed if not within(module, ("dlbench.cli", "dlbench.models", "dlbench.workloads"))}
     assert homeless == set()

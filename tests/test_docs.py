@@ -19,7 +19,8 @@ from dlbench import models
 from dlbench.analysis import efficiency
 from dlbench.cli.main import dlbench
 from dlbench.core.errors import ExitCode
-from dlbench.core.model import Measurement, Policy, Signature, Status, value_text
+from dlbench.core.model import Measurement, Policy, Status, value_text
+from dlbench.core.records import signature_from_json
 from dlbench.core.schema import COLUMNS
 from dlbench.core.stats import median_ranks
 from dlbench.harness import measure, planning, registry, stopping, suite
@@ -79,7 +80,7 @@ def signatures(tmp_path_factory):
     for name, text in plugins.items():
         (folder / name).write_text(text)
     hello = ask_hello([str(folder / name) for name in plugins])
-    return {each["name"]: Signature.from_json(each) for each in hello["signatures"]}
+    return {each["name"]: signature_from_json(each) for each in hello["signatures"]}
 
 
 @pytest.mark.parametrize("page", PAGES)

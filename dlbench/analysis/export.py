@@ -9,7 +9,7 @@ import pandas as pd
 
 from dlbench.analysis.table import records
 from dlbench.core.errors import UsageError, nearest
-from dlbench.core.model import Value
+from dlbench.core.model import ParamValue
 from dlbench.core.summary import Row
 from dlbench.core.units import one_line
 
@@ -53,7 +53,7 @@ def _markdown(columns: Sequence[str], rows: Sequence[Row]) -> str:
     return markdown(columns, [list(row.values()) for row in rows])
 
 
-def markdown(columns: Sequence[str], rows: Sequence[Sequence[Value | None]]) -> str:
+def markdown(columns: Sequence[str], rows: Sequence[Sequence[ParamValue | None]]) -> str:
     """Return a Markdown table of cells below headings, each row one line."""
     lines = [[_escaped(name) for name in columns], ["---"] * len(columns)]
     lines += [[_escaped(_cell(value)) for value in row] for row in rows]
@@ -63,7 +63,7 @@ def markdown(columns: Sequence[str], rows: Sequence[Sequence[Value | None]]) -> 
 FORMATS: dict[str, Callable[[Sequence[str], Sequence[Row]], str]] = {"json": _json, "csv": _csv, "md": _markdown}
 
 
-def _cell(value: Value | None) -> str:
+def _cell(value: ParamValue | None) -> str:
     if value is None:
         return ""
     return str(value).lower() if isinstance(value, bool) else str(value)

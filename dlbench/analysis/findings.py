@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from dlbench.analysis.table import Results, as_frame
 from dlbench.core.errors import UsageError, nearest
-from dlbench.core.model import Value
+from dlbench.core.model import ParamValue
 from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import shift_interval
 from dlbench.core.summary import Rounds, Row, ending
@@ -107,7 +107,7 @@ class Couples:
 
     column: str
     """Its full name."""
-    base_value: Value | None
+    base_value: ParamValue | None
     """What the first of each two has there."""
     couples: tuple[tuple[Entry, Entry], ...]
     """The base and the other, both ``ok`` and with times."""
@@ -231,7 +231,7 @@ def _column(columns: Iterable[str], by: str) -> str:
     )
 
 
-def _base_value(entries: Sequence[Entry], column: str, base: str | None) -> Value | None:
+def _base_value(entries: Sequence[Entry], column: str, base: str | None) -> ParamValue | None:
     values = list(dict.fromkeys(each.row[column] for each in entries))
     if base is not None:
         for value in values:
@@ -299,7 +299,7 @@ def _common(entry: Entry, hidden: Iterable[str], by: str) -> Row:
 
 def _side(side: str, entry: Entry, column: str) -> Row:
     row = entry.row
-    values: Mapping[str, Value | None] = {
+    values: Mapping[str, ParamValue | None] = {
         **{name: row[f"case.{name}"] for name in ("id", "run", "device", "device_name", "threads", "dtype", "mode")},
         "batch": row.get("param.batch"),
         "layout": row.get("param.layout"),

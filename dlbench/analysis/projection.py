@@ -8,7 +8,7 @@ from typing import NamedTuple
 from dlbench.analysis.efficiency import COLLECTIVE, COLUMNS, scaling, share
 from dlbench.analysis.table import Results
 from dlbench.core.collectives import bus_factor, ring_steps
-from dlbench.core.model import Value
+from dlbench.core.model import ParamValue
 from dlbench.core.networks import gradient_bytes
 from dlbench.core.stats import theil_sen
 from dlbench.core.summary import Row
@@ -76,7 +76,7 @@ def projected(results: Results) -> list[Row]:
     """
     rows = scaling(results)
     measured = {(str(row["case.run"]), str(row["case.id"])): row for row in results.rows}
-    groups: dict[tuple[Value | None, ...], list[Row]] = {}
+    groups: dict[tuple[ParamValue | None, ...], list[Row]] = {}
     for row in rows:
         if row["scaling.form"] == "ddp" and row["scaling.step_s"] is not None:
             groups.setdefault(tuple(row[f"scaling.{name}"] for name in ("work", "kind", "device", "run")), []).append(row)
@@ -191,5 +191,5 @@ def _fixed_part(case: Row, batch: float, computing_s: float, rows: Sequence[Row]
     return fixed_s / (fixed_s + line[1] * batch)
 
 
-def _number(value: Value | None) -> float:
+def _number(value: ParamValue | None) -> float:
     return float(value or 0)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dlbench.core.errors import ResultFileError
-from dlbench.core.model import Case, Measurement, Samples, Status, Value
+from dlbench.core.model import Case, Measurement, ParamValue, Samples, Status
 from dlbench.core.store import RunFile
 from dlbench.core.units import one_line
 
@@ -53,7 +53,7 @@ def load(path: Path) -> RunFile | None:
     return RunFile(path, {}, tuple(each for rounds in cases.values() for each in rounds), footer={}, torn=False)
 
 
-def dump(cases: Iterable[Sequence[Measurement]], metadata: Mapping[str, Value]) -> _Object:
+def dump(cases: Iterable[Sequence[Measurement]], metadata: Mapping[str, ParamValue]) -> _Object:
     """Return the rounds of each case as the content of a pyperf file, with the metadata that all share.
 
     The inverse of `load`: a round is a run, its blocks are the values, its calls a block are the loops. Warm-ups are left out.

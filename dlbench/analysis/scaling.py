@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from dlbench.core import units
-from dlbench.core.model import Value
+from dlbench.core.model import ParamValue
 from dlbench.core.plausibility import together
 from dlbench.core.stats import shift_interval
 from dlbench.core.summary import Rounds, Row
@@ -37,7 +37,7 @@ def flag_super_linear(rows: Sequence[Row], rounds: Sequence[Rounds]) -> list[Row
 
 def _alike(rows: Sequence[Row], rounds: Sequence[Rounds], size: str) -> list[list[int]]:
     """Return the rows that differ in the size alone, as their numbers, the smallest first."""
-    groups: dict[tuple[tuple[str, Value | None], ...], list[int]] = defaultdict(list)
+    groups: dict[tuple[tuple[str, ParamValue | None], ...], list[int]] = defaultdict(list)
     for index, row in enumerate(rows):
         value = row.get(size)
         # An edited file may hold any number.
@@ -69,5 +69,5 @@ def _doubted(row: Row, sentences: Sequence[str]) -> Row:
     return {**row, "flag.implausible": True, "flag.implausible_reason": together([*known, *sentences])}
 
 
-def _number(value: Value | None) -> float:
+def _number(value: ParamValue | None) -> float:
     return float(value or 0)

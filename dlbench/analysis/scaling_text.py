@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from dlbench.analysis import sentences, wording
 from dlbench.core import units
-from dlbench.core.model import Value
+from dlbench.core.model import ParamValue
 from dlbench.core.summary import Row
 
 Sheet = tuple[str, list[tuple[str, list[str]]]]
@@ -25,7 +25,7 @@ def bandwidths(rows: Sequence[Row]) -> Sheet:
     """Return the table of collectives, of rows of the tidy table: bus bandwidth by ranks, size and operation; none without such rows."""
     known = [row for row in rows if row["rate.bus_bytes_per_s"] is not None and type(row.get("param.bytes")) is int]
     operations = list(dict.fromkeys(str(row["param.op"]) for row in known))
-    lines: dict[tuple[Value | None, ...], dict[str, Row]] = {}
+    lines: dict[tuple[ParamValue | None, ...], dict[str, Row]] = {}
     for row in sorted(known, key=lambda row: [wording.number(row[f"param.{name}"]) for name in ("ranks", "bytes")]):
         lines.setdefault(tuple(row[name] for name in _WHERE), {})[str(row["param.op"])] = row
     firsts = [next(iter(line.values())) for line in lines.values()]
@@ -63,7 +63,7 @@ def tower(rows: Sequence[Row]) -> Sheet:
     columns = [
         ("case", [wording.short(wording.key(row)) for row in known]),
         ("device", _places(known, "case")),
-        *((name.removeprefix("value.").removesuffix("_s"), [_cell(row[name], units.seconds) for row in known]) for name in steps),
+        *((name.removeprefix("value.").removesuffix("_s"), [_value(row, name[6:], units.seconds) for row in known]) for name in steps),
     ]
     return _sheet("The steps of a tower, by the clock of its first rank", columns)
 
@@ -123,17 +123,19 @@ def _trained(row: Row) -> bool:
 
 
 def _value(row: Row, name: str, text: Callable[[float], str]) -> str:
-    return _cell(row.get(f"value.{name}"), text)
+    value = row.get(f"value.{name}")
+    return "" if isinstance(value, str) else _cell(value, text)
 
 
 def _staleness(row: Row) -> str:
     """Return ``0: 12 %, 1: 80 %, 2-3: 8 %``: how many other updates came in between, and of how many of the updates."""
     prefix = "value.staleness_"
-    counts = {name.removeprefix(prefix): wording.number(value or 0) for name, value in row.items() if name.startswith(prefix)}
+    numbers = {name: value for name, value in row.items() if name.startswith(prefix) and not isinstance(value, str)}
+    counts = {name.removeprefix(prefix): wording.number(value or 0) for name, value in numbers.items()}
     whole = sum(counts.values())
     shares = {name.replace("_up", "+").replace("_", "-"): count / whole for name, count in counts.items() if count and whole}
     return ", ".join(f"{between}: {units.percent(share)}" for between, share in shares.items())
 
 
-def _cell(value: Value | None, text: Callable[[float], str]) -> str:
+def _cell(value: ParamValue | None, text: Callable[[float], str]) -> str:
     return "" if value is None else text(wording.number(value))

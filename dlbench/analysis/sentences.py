@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dlbench.analysis import wording
 from dlbench.analysis.findings import Unpaired, launch_bound
 from dlbench.core import units
-from dlbench.core.model import Status, Value
+from dlbench.core.model import ParamValue, Status
 from dlbench.core.summary import Rounds, Row, ending
 
 # Closed sets: what a mark in a table means, and what to do about it.
@@ -136,7 +136,7 @@ def spread(row: Row, rounds: Rounds) -> tuple[str, str]:
     return "", ""
 
 
-def _span(low: Value | None, high: Value | None) -> str:
+def _span(low: ParamValue | None, high: ParamValue | None) -> str:
     """Return ``239…244 ms``, with both units only where they differ."""
     first, first_unit = units.seconds(wording.number(low)).split(" ")
     last, last_unit = units.seconds(wording.number(high)).split(" ")
@@ -148,7 +148,7 @@ def notes(row: Row) -> list[str]:
     marks = [mark for flag, (mark, _) in _FLAGS.items() if row[flag]] + [_LAUNCH_BOUND] * bool(launch_bound(row))
     told = row["case.workload"] not in TOLD_APART
     values = {name.partition(".")[2]: value for name, value in row.items() if told and name.startswith("value.") and value is not None}
-    return marks + [f"{name} {units.three_digits(wording.number(value))}" for name, value in values.items()]
+    return marks + [f"{name} {units.three_digits(value)}" for name, value in values.items() if not isinstance(value, str)]
 
 
 def share_of_peak(row: Row) -> str:

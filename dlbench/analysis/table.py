@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
 from dlbench.analysis import pyperf_file
 from dlbench.analysis.clocks import Clocks, read_clocks
+from dlbench.analysis.read import declared, header, notes
 from dlbench.analysis.scaling import flag_super_linear
-from dlbench.analysis.trend import shared_change
 from dlbench.core import store
+from dlbench.core.declarations import Declaration, Parallel
 from dlbench.core.errors import UsageError
-from dlbench.core.model import CONFIRMING, Case, Measurement, Policy, Status, Value
-from dlbench.core.peaks import link_bytes_per_s
+from dlbench.core.model import Case, Measurement, ParamValue, Policy
 from dlbench.core.schema import BY_NAME, Column, Unit
 from dlbench.core.store import RunFile
 from dlbench.core.summary import Rounds, Row, with_rounds
@@ -55,6 +55,8 @@ class Results:
     """A sentence for each thing that was in the way of all cases of a file, and what to do about it."""
     protocols: Mapping[str, Row] = field(default_factory=dict)
     """How each ``case.run`` was measured, as far as its header says: isolation, and of the policy what a time depends on."""
+    declarations: Mapping[str, Mapping[str, Declaration]] = field(default_factory=dict)
+    """Of each ``case.run`` what its workloads declare."""
 
     @cached_property
     def frame(self) -> "pd.DataFrame":
@@ -65,6 +67,17 @@ class Results:
     def columns(self) -> list[str]:
         """What every row has."""
         return _columns(self.rows[0] if self.rows else BY_NAME, BY_NAME)
+
+    def parallel(self, row: Row) -> Parallel:
+        """Return how the workload of a row uses several devices."""
+        return self._declaration(row).parallel
+
+    def declared(self, row: Row) -> tuple[Column, ...]:
+        """Return the columns ``value.*`` that this row has, each as its workload declares it, or as a plain number."""
+        return declared.columns(self._declaration(row).values, row)
+
+    def _declaration(self, row: Row) -> Declaration:
+        return self.declarations.get(str(row["case.run"]), {}).get(str(row["case.workload"]), Declaration())
 
     def of_run(self, *names: str) -> Self:
         """Return the rows of one ``case.run``, or of several."""
@@ -81,6 +94,7 @@ class Results:
             thresholds=theirs(self.thresholds),
             clocks=theirs(self.clocks),
             protocols=theirs(self.protocols),
+            declarations=theirs(self.declarations),
         )
 
 
@@ -137,6 +151,7 @@ def collect(paths: Sequence[Path], each: Map = map) -> Results:
         clocks={file.name: file.clocks for file in files},
         circumstances=tuple(line for file in files for line in file.circumstances),
         protocols={name: file.protocol for file in files for name in file.environments},
+        declarations={name: of_run for file in files for name, of_run in file.declarations.items()},
     )
 
 
@@ -151,39 +166,43 @@ class _File(NamedTuple):
     clocks: Clocks
     circumstances: list[str]
     protocol: Row
+    declarations: Mapping[str, Mapping[str, Declaration]]
 
 
 def _read_one(path: Path, name: str) -> _File:
     # What a file is reduced to before the next is read: raw block times are many, rows are few.
     run = load(path)
     devices = {device["id"]: device for device in run.header.get("devices", ())}
-    names = _device_names(run)
+    names = header.device_names(run)
     target = run.header.get("policy", {}).get("target", Policy().target)
     cases = by_case(run.measurements)
+    sides = header.of_sides(run, cases)
+    declarations, doubts = declared.declarations(run, name, sides)
     rows, rounds = [], []
     for measurements in cases:
         row, each = with_rounds(measurements, target, run.states)
-        row["case.run"] = _run(name, measurements[0].side)
+        row["case.run"] = header.run_name(name, measurements[0].side)
         row["case.device_name"] = row["case.device_name"] or names.get(str(row["case.device"]))
-        row |= _link(row, devices.get(str(row["case.device"]), {}))
+        row |= header.link(row, devices.get(str(row["case.device"]), {}))
+        of_workload = declarations[str(row["case.run"])].get(str(row["case.workload"]), Declaration())
+        row["rate.bus_bytes_per_s"] = declared.bus_rate(row, of_workload.parallel)
         rows.append(_writable(row))
         rounds.append(each)
     rows = flag_super_linear(rows, rounds)
-    environments = _environments(run, name, cases)
     rows = _filled(rows, chain.from_iterable(rows))
-    told = [*circumstances(run, name), *_trends(run, name, cases, rounds)]
-    return _File(name, rows, rounds, incomplete(run, len(cases)), environments, _thresholds(run), read_clocks(run), told, _protocol(run))
-
-
-def _run(file: str, side: str | None) -> str:
-    return file if side is None else f"{file}:{side}"
-
-
-def _environments(run: RunFile, name: str, cases: Sequence[Sequence[Measurement]]) -> dict[str, Mapping[str, Any]]:
-    """Return where each ``case.run`` of a file was measured; a side that was measured again is still that side."""
-    whole, sides = run.header.get("environment") or {}, run.header.get("sides") or {}
-    found = dict.fromkeys([*(sides or [None]), *(measurements[0].side for measurements in cases)])
-    return {_run(name, side): {**whole, **sides.get((side or "").removesuffix(CONFIRMING), {})} for side in found}
+    told = [*notes.circumstances(run, name), *notes.trends(run, name, cases, rounds)]
+    return _File(
+        name,
+        rows,
+        rounds,
+        [*notes.incomplete(run, len(cases)), *doubts],
+        header.environments(run, name, sides),
+        header.thresholds(run),
+        read_clocks(run),
+        told,
+        header.protocol(run),
+        declarations,
+    )
 
 
 def load(path: Path) -> RunFile:
@@ -246,7 +265,7 @@ def _order(case: Case) -> tuple[Any, ...]:
     return case.workload, tuple(work), case.device != "cpu", _natural(case.device)
 
 
-def _natural(value: Value, widest_first: bool = False) -> tuple[Any, ...]:
+def _natural(value: ParamValue, widest_first: bool = False) -> tuple[Any, ...]:
     if not isinstance(value, str):
         return 0, value
     parts = re.split(r"(\d+)", value)  # text and digits in turn
@@ -254,101 +273,6 @@ def _natural(value: Value, widest_first: bool = False) -> tuple[Any, ...]:
     if widest_first:
         return 1, [("", -number) for number in numbers], value
     return 1, list(zip(parts[::2], numbers, strict=True)), value
-
-
-def _device_names(run: RunFile) -> dict[str, str]:
-    """What the header calls each device, for cases that ended before they could say."""
-    return {device["id"]: device["name"] for device in run.header.get("devices", ()) if device.get("name")}
-
-
-_TIMING = ("round_s", "min_blocks", "max_blocks", "warmup_s", "max_warmup_s")
-"""Of a policy what the time of a round depends on; how many rounds there are is no matter of theirs."""
-
-
-def _protocol(run: RunFile) -> Row:
-    policy, isolation = run.header.get("policy") or {}, run.header.get("isolation")
-    said: Row = {f"policy.{name}": "default" if policy[name] is None else str(policy[name]) for name in _TIMING if name in policy}
-    return {**said, **({"isolation": isolation} if isinstance(isolation, str) else {})}
-
-
-def _link(row: Row, device: Mapping[str, Any]) -> Row:
-    """Set the pinned copies against the PCIe link of the device, as the header describes it; say why that can't be done."""
-    pinned, reason = row["transfer.pinned_h2d_bytes_per_s"], row["transfer.reason"]
-    if pinned is None:
-        return {}
-    generation, lanes = device.get("pcie_generation_max"), device.get("pcie_width_max")
-    if isinstance(generation, int) and isinstance(lanes, int) and (most := link_bytes_per_s(generation, lanes)):
-        return {"transfer.link_bytes_per_s": most, "transfer.link_fraction": float(pinned) / most}
-    reasons = device.get("reasons")
-    told = reasons.get("pcie_generation_max") if isinstance(reasons, dict) else None
-    why = f"link: {told or 'the file tells of no PCIe link of this device that dlbench knows'}"
-    return {"transfer.reason": why if reason is None else f"{reason}; {why}"}
-
-
-def _thresholds(run: RunFile) -> dict[str, Settings]:
-    suites = [suite for suite in run.header.get("suites", ()) if isinstance(suite, dict)]
-    return {str(suite.get("name")): suite["thresholds"] for suite in suites if suite.get("thresholds")}
-
-
-def incomplete(run: RunFile, cases: int) -> list[str]:
-    """Return a sentence for each thing that a file with so many measured cases lacks, and what to do about it."""
-    resume = "start it again, as an A/B can't be resumed" if "sides" in run.header else f"continue it with: dlbench run --resume {run.path}"
-    planned = run.header.get("planned", {}).get("count", cases)
-    notes = []
-    if run.torn:
-        notes.append(f"{run.path}: the last line was cut while it was written and is left out; {resume}")
-    if run.footer is None:
-        notes.append(f"{run.path}: the run was interrupted or is still going on, at {cases} of {planned} planned cases; {resume}")
-    elif cases < planned:
-        notes.append(f"{run.path}: {planned - cases} of {planned} planned cases were never measured; {resume}")
-    return notes
-
-
-def circumstances(run: RunFile, name: str) -> list[str]:
-    """Return a sentence for each thing that was in the way of all cases of a file, and what to do about it."""
-    said = []
-    governors = {governor for each in run.states if (governor := each.before.get("cpu", {}).get("governor"))}
-    if slow := sorted(governors - {"performance"}):
-        said.append(
-            f"{name}: the CPU's frequency governor was {' and '.join(slow)}, under which the clock follows the load; "
-            "have performance set (as root: cpupower frequency-set -g performance) and measure again"
-        )
-    if run.discarded:
-        cases = len({each.case.id for each in run.discarded})
-        of = "of one case" if cases == 1 else f"of {cases} cases"
-        said.append(
-            f"{name}: {_held_back(run.discarded)} made again, {of}; the file keeps what was discarded, and no number here counts it"
-        )
-    return said
-
-
-def _trends(run: RunFile, name: str, cases: Sequence[Sequence[Measurement]], rounds: Sequence[Rounds]) -> list[str]:
-    """Return a sentence for each device on which all cases changed alike over the rounds; ``rounds[i]`` is of ``cases[i]``.
-
-    Of an A/B the first side tells, as both are measured at the same moments. Another tool's runs of two cases are not: they tell nothing.
-    """
-    if "seed" not in run.header:
-        return []
-    times: dict[str, list[dict[int, float]]] = {}
-    for measurements, each in zip(cases, rounds, strict=True):
-        if measurements[0].side in (None, "a"):
-            numbers = [one.round for one in measurements if one.status is Status.OK and one.samples]
-            times.setdefault(measurements[0].case.device, []).append(dict(zip(numbers, each.median_s, strict=True)))
-    said = {device: sentence for device, of_device in times.items() if (sentence := shared_change(of_device))}
-    return [f"{name}{f' on {device}' if len(times) > 1 else ''}: {sentence}" for device, sentence in said.items()]
-
-
-def _held_back(discarded: Sequence[Measurement]) -> str:
-    """Return for example ``2 throttled and 1 disturbed measurements were``, with those of the other side that go with them."""
-    throttled = sum(bool(each.throttling and each.throttling.throttled) for each in discarded)
-    held_back = sum(bool(each.throttling and each.throttling.held_back) for each in discarded)
-    counts = {"throttled": throttled, "disturbed": held_back - throttled}
-    said = [f"{count} {how}" for how, count in counts.items() if count]
-    if said:
-        said[-1] += f" measurement{'' if held_back == 1 else 's'}"
-    if beside := len(discarded) - held_back:
-        said.append(f"{beside} of the other side")
-    return f"{' and '.join(said)} {'was' if len(discarded) == 1 else 'were'}"
 
 
 def _series(values: list[Any], unit: Unit | None) -> "pd.Series[Any]":
@@ -360,7 +284,7 @@ def _series(values: list[Any], unit: Unit | None) -> "pd.Series[Any]":
     return pd.Series(values, dtype=dtype)
 
 
-def _dtype_of(values: Iterable[Value | None]) -> str:
+def _dtype_of(values: Iterable[ParamValue | None]) -> str:
     """Return the type that holds a parameter's values as they are; text where they are of several kinds."""
     known = [value for value in values if value is not None]
     kinds = {type(value) for value in known}
@@ -371,10 +295,10 @@ def _dtype_of(values: Iterable[Value | None]) -> str:
     return "float64" if kinds in ({float}, {int, float}) else "string"
 
 
-def _text(value: Value) -> str:
+def _text(value: ParamValue) -> str:
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
-def _plain(series: "pd.Series[Any]") -> list[Value | None]:
+def _plain(series: "pd.Series[Any]") -> list[ParamValue | None]:
     return [None if null else value for value, null in zip(series.tolist(), series.isna().tolist(), strict=True)]

@@ -18,7 +18,7 @@ from dlbench.analysis.findings import Pairs
 from dlbench.analysis.projection import projected
 from dlbench.analysis.table import Results
 from dlbench.core import units
-from dlbench.core.model import Status, Value
+from dlbench.core.model import ParamValue, Status
 from dlbench.core.summary import Rounds, Row, ending
 
 _Columns = list[tuple[str, list[Text]]]
@@ -250,9 +250,9 @@ def _time_cell(row: Row) -> Text:
     return Text(str(row["case.status"]), style="red" if Status(str(row["case.status"])).is_failure else "yellow")
 
 
-def _shown(value: Value | None, text: Callable[[float], str]) -> Text:
+def _shown(value: ParamValue | None, text: Callable[[float], str]) -> Text:
     return Text("" if value is None else text(wording.number(value)))
 
 
-def _text(value: Value) -> Text:
+def _text(value: ParamValue) -> Text:
     return Text(units.one_line(str(value)))

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from dlbench.core import units
-from dlbench.core.model import Value
+from dlbench.core.model import ParamValue
 from dlbench.core.summary import Row
 
 INTERVAL = "95 % interval"
@@ -12,7 +12,7 @@ INTERVAL = "95 % interval"
 _LABEL = re.compile(r"(?P<workload>\w+)\[(?P<shown>.*)\]", re.DOTALL)
 
 
-def number(value: Value | None) -> float:
+def number(value: ParamValue | None) -> float:
     """Return a cell that must hold a number as one. Raises TypeError if it does not."""
     if value is None or isinstance(value, str):
         raise TypeError(f"{value!r} is not a number")
@@ -24,7 +24,7 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def short(label: Value | None) -> str:
+def short(label: ParamValue | None) -> str:
     """Return ``train_step resnet18 batch=8 fp32`` for ``train_step[model=resnet18,batch=8,dtype=fp32]``: a word needs no name."""
     ours = _LABEL.fullmatch(str(label))
     parts = [part.partition("=") for part in ours["shown"].split(",") if part] if ours else []

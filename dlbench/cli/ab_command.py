@@ -175,7 +175,7 @@ class _Found:
         side = Side.on(plan.devices, ready.plugins, ready.asked.name, interpreter=ready.interpreter, not_from=ready.root)
         where = fingerprint(plan.hello, plan.devices, environ=ready.interpreter.environment())
         told = {key: where[key] for key in ("machine_key", "stack_key", "identity", "stack")}
-        return cls(side, plan, present.host, {"side": ready.asked.told(ready.commit), **told})
+        return cls(side, plan, present.host, {"side": ready.asked.told(ready.commit), "workloads": plan.declarations(), **told})
 
     def tasks(self) -> list[Task]:
         """Return what it has to do in each round."""

@@ -15,6 +15,7 @@ import click
 
 from dlbench.core.errors import DlbenchError, SuiteError, UsageError
 from dlbench.core.model import Signature
+from dlbench.core.records import signature_from_json
 from dlbench.harness import checkout
 from dlbench.harness.host import Interpreter, own_variables
 from dlbench.harness.interruption import Interruption
@@ -143,7 +144,7 @@ def without_what_only_the_other_has(suites: tuple[Suite, ...], own: Mapping[str,
 
     Their cases then stand on the other side alone, which is a verdict and no mistake; where nothing would be left, nothing is left out.
     """
-    here, there = ({each["name"]: Signature.from_json(each) for each in answer["signatures"]} for answer in (own, other))
+    here, there = ({each["name"]: signature_from_json(each) for each in answer["signatures"]} for answer in (own, other))
 
     def fits(suite: Suite, number: int, signatures: Mapping[str, Signature]) -> bool:
         try:

@@ -64,11 +64,12 @@ def _table(file: Path, form: str, output: Path | None) -> tuple[_Contents, list[
 
 def _measured(file: Path, form: str, output: Path | None) -> tuple[_Contents, list[str]]:
     from dlbench.analysis import exportable, interchange, table
+    from dlbench.analysis.read.notes import incomplete
 
     run = table.load(file)
     timed, untimed = exportable.split(run)
     count = len(timed) + len(untimed)
-    notes = [*table.incomplete(run, count), *exportable.left_out(untimed, count)]
+    notes = [*incomplete(run, count), *exportable.left_out(untimed, count)]
     if not timed:
         return {}, notes
     if output is None or form != _TWO_FILES:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 import click
 
 from dlbench.cli.output import FORMATS
+from dlbench.core.declarations import to_json
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Case, Policy, Signature
+from dlbench.core.records import signature_from_json
 from dlbench.core.thresholds import MUST_SEE
 from dlbench.core.thresholds import check as check_thresholds
 from dlbench.core.units import parse_duration
@@ -172,6 +174,10 @@ class Planned:
 
         return policy_of(self.suites, self.signatures, [device.id for device in usable(self.devices)])
 
+    def declarations(self) -> dict[str, Any]:
+        """Return what the header of a result file says of each workload that takes part."""
+        return {name: to_json(each.values, each.parallel) for name in workload_names(self.suites) if (each := self.signatures[name])}
+
 
 def planned(
     names: Sequence[str],
@@ -207,7 +213,7 @@ def plan_suites(
     from dlbench.harness import devices
 
     only = None if expression is None else compile_expression(expression)
-    signatures = {each["name"]: Signature.from_json(each) for each in answer["signatures"]}
+    signatures = {each["name"]: signature_from_json(each) for each in answer["signatures"]}
     suites = overridden(suites, settings, signatures)
     check(suites, signatures)
     chosen = devices.select(devices.describe(answer), device_words)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from dlbench import __version__
 from dlbench.cli.options import Planned
 from dlbench.core.errors import DeviceAbsent, ResultFileError, UsageError
-from dlbench.core.model import Measurement, Policy, Signature
+from dlbench.core.model import Measurement, Policy
 from dlbench.core.provenance import differences
+from dlbench.core.records import signature_from_json
 from dlbench.core.store import ResultWriter, RunFile
 from dlbench.core.thresholds import Settings as SightSettings
 from dlbench.harness import devices as machine
@@ -85,7 +86,7 @@ def start(
         "planned": {"count": len(tasks)},
         "devices": [device.to_json() for device in planned.devices],
         "environment": where,
-        **({"sides": sides} if sides else {}),
+        **({"sides": sides} if sides else {"workloads": planned.declarations()}),
         **({"machines": list(machines)} if machines else {}),
         **({} if gate is None else {"gate": dict(gate)}),
     }
@@ -112,7 +113,7 @@ def go_on(run: RunFile, hello: Mapping[str, Any], changes: Mapping[str, Any], th
         raise UsageError(f"{run.path} was measured on several machines, and such a run can't be resumed; start it again")
     try:
         suites = [Suite.from_json(suite) for suite in header["suites"]]
-        signatures = {each["name"]: Signature.from_json(each) for each in hello["signatures"]}
+        signatures = {each["name"]: signature_from_json(each) for each in hello["signatures"]}
         ids = [device["id"] for device in header["devices"]]
         present = {device.id: device for device in machine.describe(hello)}
         devices = tuple(present[device] for device in ids if device in present)

@@ -1,15 +1,17 @@
 """The frozen nouns: a workload's signature, a case, what a workload returns, and what measuring it gave."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 from dlbench.core.conditions import Throttling
+from dlbench.core.declarations import Parallel, Value
 
-Value = int | float | str | bool
+ParamValue = int | float | str | bool
 """What a parameter of a workload can be."""
-
+Reported = float | Sequence[float]
+"""What a workload reports beside its time: a scalar or a series."""
 
 DEVICE_KINDS = ("cpu", "cuda", "mps", "xpu")
 """The kinds of device that torch itself brings; a plugin may bring another."""
@@ -41,12 +43,12 @@ class Parameter:
     name: str
     kind: Literal["integer", "number", "text", "flag"]
     required: bool
-    default: Value | None = None
+    default: ParamValue | None = None
     choices: tuple[str, ...] = ()
     minimum: float | None = None
     """Least valid number; exclusive for ``number``, so that 0 seconds is invalid and 0.1 is not."""
 
-    def check(self, value: object) -> Value | None:
+    def check(self, value: object) -> ParamValue | None:
         """Return the value if it is valid here (an integer where a number is wanted becomes a float).
 
         Raises ValueError whose text completes "``name`` must be …".
@@ -103,20 +105,13 @@ class Signature:
     about: str
     parameters: tuple[Parameter, ...]
     tags: tuple[str, ...] = ()
+    values: tuple[Value, ...] = ()
+    """What it reports beside its time."""
+    parallel: Parallel = field(default_factory=Parallel)
 
     def parameter(self, name: str) -> Parameter | None:
         """Return the parameter of that name, if there is one."""
         return next((p for p in self.parameters if p.name == name), None)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data for the pipe between the measuring process and its parent."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Inverse of `to_json`."""
-        parameters = tuple(Parameter(**{**p, "choices": tuple(p["choices"])}) for p in data["parameters"])
-        return cls(name=data["name"], about=data["about"], parameters=parameters, tags=tuple(data["tags"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,17 +122,17 @@ class Case:
     """Readable and stable: ``train_step[model=resnet18,batch=8,dtype=bf16]@cpu``."""
     suite: str
     workload: str
-    params: Mapping[str, Value]
+    params: Mapping[str, ParamValue]
     device: str
 
     @classmethod
-    def of(cls, suite: str, signature: Signature, params: Mapping[str, Value | None], device: str) -> Self:
+    def of(cls, suite: str, signature: Signature, params: Mapping[str, ParamValue | None], device: str) -> Self:
         """Make a case of checked values, one for each parameter that has no default.
 
         The id names what a reader needs to tell cases apart: parameters without a default, the precision, and
         whatever differs from its default; so a parameter that a workload gains later leaves old ids as they are.
         """
-        full: dict[str, Value] = {}
+        full: dict[str, ParamValue] = {}
         shown: list[str] = []
         for parameter in signature.parameters:
             value = params.get(parameter.name, parameter.default)
@@ -165,7 +160,7 @@ class Case:
         return self.id.partition("#")[0]
 
 
-def value_text(value: Value) -> str:
+def value_text(value: ParamValue) -> str:
     """Return a parameter's value as a case id shows it: ``true``, ``64``, ``5e-05``, ``bf16``."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -186,13 +181,13 @@ class Work:
     """What a workload returns: set up and ready, to be timed by the harness.
 
     Three shapes: ``call`` alone, repeated; ``call`` with a ``before`` that runs untimed ahead of every single call;
-    or ``observe``, one experiment a round, which is given a clock and returns named values.
+    or ``observe``, one experiment a round, which is given a clock and returns the values that its workload declares.
     Counts are per call.
     """
 
     call: Callable[[], Any] | None = None
     before: Callable[[], object] | None = None
-    observe: Callable[[Clock], Mapping[str, float]] | None = None
+    observe: Callable[[Clock], Mapping[str, Reported]] | None = None
     inputs: tuple[Any, ...] = ()
     """Tensors on the device that a user would have to copy there for one call."""
     items: float | None = None
@@ -337,9 +332,9 @@ class Measurement:
     flops: float | None = None
     least_flops: float | None = None
     bytes: float | None = None
-    values: Mapping[str, float] = field(default_factory=dict)
+    values: Mapping[str, Reported] = field(default_factory=dict)
     """What an ``observe`` returned."""
-    math: Mapping[str, Value] = field(default_factory=dict)
+    math: Mapping[str, ParamValue] = field(default_factory=dict)
     """The backend flags that were in force: TF32, reduced-precision sums, autotuning, determinism."""
     nulls: Mapping[str, str] = field(default_factory=dict)
     """Why a group of columns is null: ``transfer``, ``memory``, ``check``."""
@@ -352,125 +347,3 @@ class Measurement:
     def series(self) -> Series:
         """What this round belongs to."""
         return Series(self.side, self.case.id)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data; groups that are empty are left out."""
-        data: dict[str, Any] = {"kind": "measurement"}
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if each.name in ("case", *_GROUPS):
-                value = asdict(value) if value is not None else None
-            elif each.name == "throttling" and value is not None:
-                value = value.to_json()
-            if value is not None and value != {}:
-                data[each.name] = value
-        return data
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any], earlier: "Measurement | None" = None) -> Self:
-        """Inverse of `to_json`. Raises KeyError, TypeError or ValueError for data that is not a measurement.
-
-        ``earlier``: a round of the same case; what is equal there is shared, which saves most of the memory of a large file.
-        """
-        samples, transfer, check, throttling = (data.get(name) for name in ("samples", "transfer", "check", "throttling"))
-        rest = {}
-        for name, value in data.items():
-            # What is as in an earlier round was checked there: a large file holds a hundred thousand rounds.
-            if name in _SHARED and earlier is not None and (same := getattr(earlier, name)) == value:
-                rest[name] = same
-            elif name not in _APART:
-                _check_field(name, value)
-                rest[name] = value
-        case = earlier.case if earlier is not None and _is_case(data["case"], earlier.case) else _case(data["case"])
-        return cls(
-            case=case,
-            status=Status(data["status"]),
-            samples=_samples(samples) if samples is not None else None,
-            memory=_numbers(Memory, data.get("memory", {})),
-            transfer=_numbers(Transfer, transfer) if transfer is not None else None,
-            check=_spot_check(check) if check is not None else None,
-            throttling=Throttling.from_json(throttling) if throttling is not None else None,
-            **rest,
-        )
-
-
-_MOST = 1e100  # nothing that is measured comes near, and squares and sums of such numbers are still finite
-_GROUPS = ("samples", "memory", "transfer", "check")
-_NUMBERS = frozenset(("items", "flops", "least_flops", "bytes", "threads", "round"))
-_COUNTS = frozenset(("threads", "round", "peak_bytes", "reserved_bytes", "host_peak_bytes", "h2d_bytes", "d2h_bytes"))
-_ALWAYS = frozenset(("h2d_bytes", "h2d_s", "d2h_bytes", "d2h_s"))
-"""Of a group of numbers that may be unknown, those that are there if the group is."""
-_TEXTS = frozenset(("reason", "side", "device_name", "started"))
-_APART = frozenset(("kind", "case", "throttling", "status", *_GROUPS))
-_SHARED = frozenset(("device_name", "threads", "items", "flops", "least_flops", "bytes", "math", "nulls"))
-_PLAIN = frozenset((int, float, str, bool))
-_OBJECTS = {"values": frozenset((int, float, bool)), "math": _PLAIN, "nulls": frozenset((str,))}
-
-
-def _check_field(name: str, value: Any) -> None:
-    if name in _NUMBERS:
-        _check_number(name, value)
-    elif name in _TEXTS:
-        _check(name, "text", isinstance(value, str))
-    elif name in _OBJECTS:
-        _check(name, "an object of plain values", isinstance(value, dict) and _OBJECTS[name].issuperset(map(type, value.values())))
-
-
-def _is_case(data: Any, case: Case) -> bool:
-    return bool(data == {"id": case.id, "suite": case.suite, "workload": case.workload, "params": case.params, "device": case.device})
-
-
-def _case(data: Mapping[str, Any]) -> Case:
-    texts, params = ("id", "suite", "workload", "device"), data["params"]
-    _check("case", "texts and an object of parameters", all(isinstance(data[name], str) for name in texts) and isinstance(params, dict))
-    _check("params", "numbers, texts and flags", _PLAIN.issuperset(map(type, params.values())))
-    return Case(**data)
-
-
-def _samples(data: Mapping[str, Any]) -> Samples:
-    blocks = data["block_s"]
-    _check("block_s", "numbers of at least 0, one or more", isinstance(blocks, list) and bool(blocks))
-    # A large file holds millions of blocks: all of a round at once, and one by one only to say which is wrong.
-    if set(map(type, blocks)) != {float} or min(blocks) < 0 or not sum(blocks) <= _MOST:
-        for seconds in blocks:
-            _check_number("block_s", seconds)
-    _check_number("first_call_s", data["first_call_s"])
-    _check_number("warmup_s", data["warmup_s"])
-    if data.get("device_s") is not None:
-        _check_number("device_s", data["device_s"])
-    _check("calls", "a positive integer", type(data["calls"]) is int and 0 < data["calls"] <= _MOST)
-    _check("steady", "true, false or null", data["steady"] is None or isinstance(data["steady"], bool))
-    return Samples(**{**data, "block_s": tuple(blocks)})
-
-
-def _spot_check(data: Mapping[str, Any]) -> SpotCheck:
-    for name, value in data.items():
-        if name == "follows_input":
-            _check(name, "true, false or null", isinstance(value, bool | None))
-        elif value is not None:
-            _check_number(name, value)
-    return SpotCheck(**data)
-
-
-Numbers = TypeVar("Numbers", Memory, Transfer)
-
-
-def _numbers(kind: type[Numbers], data: Mapping[str, Any]) -> Numbers:
-    for name, value in data.items():
-        if value is not None or name in _ALWAYS:
-            _check_number(name, value)
-    return kind(**data)
-
-
-def _check_number(name: str, value: object) -> None:
-    # Not isinstance: a bool is an int. Not NaN nor infinity: JSON has no such number, but 1e999 reads as one.
-    kind = type(value)
-    if (kind is not float and kind is not int) or not 0 <= value <= _MOST:  # type: ignore[operator]  # a number by then
-        raise ValueError(f"{name} must be a number of at least 0, not {value!r}")
-    if name in _COUNTS and (kind is not int or value >= 2**63):  # type: ignore[operator]  # likewise
-        raise ValueError(f"{name} must be a whole number below 2**63, not {value!r}")
-
-
-def _check(name: str, wanted: str, holds: bool) -> None:
-    if not holds:
-        raise ValueError(f"{name} must be {wanted}")

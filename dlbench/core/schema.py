@@ -10,8 +10,10 @@ class Unit(Enum):
 
     TEXT = "text"
     COUNT = "count"
+    NUMBER = "number"
     SECONDS = "s"
     BYTES = "bytes"
+    PER_S = "1/s"
     ITEMS_PER_S = "items/s"
     FLOPS_PER_S = "FLOP/s"
     BYTES_PER_S = "bytes/s"
@@ -22,6 +24,10 @@ class Unit(Enum):
     FLAG = "flag"
 
 
+Direction = Literal["lower", "higher"]
+"""Which change of a number is an improvement."""
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """One column of the table."""
@@ -29,7 +35,11 @@ class Column:
     name: str
     unit: Unit
     meaning: str
-    better: Literal["lower", "higher"] | None = None
+    better: Direction | None = None
+    series: bool = False
+    """Whether a cell holds a series, as a JSON list."""
+    points: tuple[str, ...] = ()
+    """What the points of a series are called; empty where they are only numbered."""
 
 
 COLUMNS: tuple[Column, ...] = (

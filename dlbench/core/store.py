@@ -15,6 +15,7 @@ from typing import Any, Self
 from dlbench.core.conditions import RoundState
 from dlbench.core.errors import OutputError, ResultFileError, UsageError
 from dlbench.core.model import Measurement
+from dlbench.core.records import measurement_from_json
 from dlbench.core.thresholds import check
 
 SCHEMA = 1
@@ -230,7 +231,11 @@ def _is_environment(environment: Any) -> bool:
 
 
 def _are_sides(sides: Any) -> bool:
-    return isinstance(sides, dict) and len(sides) == 2 and all(isinstance(name, str) and _is_environment(sides[name]) for name in sides)
+    if not isinstance(sides, dict) or len(sides) != 2:
+        return False
+    return all(
+        isinstance(name, str) and _is_environment(side) and _are_workloads(side.get("workloads", {})) for name, side in sides.items()
+    )
 
 
 def _are_suites(suites: Any) -> bool:
@@ -253,6 +258,14 @@ def _is_gate(gate: Any) -> bool:
     return True
 
 
+def _are_workloads(workloads: Any) -> bool:
+    declared = workloads.values() if isinstance(workloads, dict) else [None]
+    return all(
+        isinstance(each, dict) and isinstance(each.get("values", []), list) and isinstance(each.get("parallel", {}), dict)
+        for each in declared
+    )
+
+
 _HEADER_CHECKS = {
     "gate": _is_gate,
     "policy": _is_policy,
@@ -261,13 +274,14 @@ _HEADER_CHECKS = {
     "environment": _is_environment,
     "sides": _are_sides,
     "suites": _are_suites,
+    "workloads": _are_workloads,
 }
 """What readers rely on; a header may lack any of them."""
 
 
 def _measurement(path: Path, number: int, record: Record, earlier: Mapping[str, Measurement]) -> Measurement:
     try:
-        return Measurement.from_json(record, earlier.get(record["case"]["id"]))
+        return measurement_from_json(record, earlier.get(record["case"]["id"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         detail = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise ResultFileError(f"{path}, line {number}: not a valid measurement ({detail}); the file was edited or damaged") from error

@@ -1,5 +1,6 @@
 """One case in numbers: a row of the table, from its measurements. The live screen and the table agree, because both ask here."""
 
+import json
 import statistics
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,17 +8,15 @@ from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
-from dlbench.core.collectives import OPERATIONS, bus_factor
 from dlbench.core.conditions import RoundState, flags
-from dlbench.core.model import STEADY_SHIFT, Case, Measurement, Policy, Samples, SpotCheck, Status, Transfer, Value
-from dlbench.core.peaks import arithmetic_share, memory_share, peak_of
-from dlbench.core.plausibility import doubts, together
+from dlbench.core.model import STEADY_SHIFT, Case, Measurement, ParamValue, Policy, Reported, Samples, SpotCheck, Status, Transfer
+from dlbench.core.rates import plausibility, rates
 from dlbench.core.schema import BY_NAME
 from dlbench.core.stats import median_interval, outliers, quantile, relative_half_width, variation
 
 T = TypeVar("T")
 
-Row = dict[str, Value | None]
+Row = dict[str, ParamValue | None]
 """Column name to value, None where there is none."""
 
 # Worse the further right. A skipped case got no chance, so a round that had one says more, whichever came first.
@@ -48,7 +47,7 @@ class Rounds:
     device_s: tuple[float, ...] = ()
     """Seconds a call by the device's own events; empty where a round does not tell."""
     values: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """What an experiment returned; without a name that a round lacks."""
+    """Each scalar that an experiment returned; without one that a round lacks."""
 
     def times_at(self, places: Sequence[int]) -> "Rounds":
         """Return the times of some of the rounds, by their places here, and nothing else."""
@@ -76,19 +75,21 @@ def with_rounds(
     measurements: Sequence[Measurement], target: float = Policy().target, states: Sequence[RoundState] = ()
 ) -> tuple[Row, Rounds]:
     """Return what `summarise` and `per_round` do, at little more than the cost of one."""
-    ok = [each for each in measurements if each.status is Status.OK]
+    well = _well(measurements)
+    # Values that are not as declared leave the times as they are; those of a call that computed something wrong say nothing.
+    ok = well or [each for each in measurements if each.samples and each.check is None]
     timed = _timed(ok)
     identity, times = _identity(measurements), _times(timed, target)
-    rates = _rates(timed, times["time.median_s"])
+    found = rates([each.of for each in timed], times["time.median_s"])
     check = _last(each.check for each in measurements)
     row = {
         **dict.fromkeys(BY_NAME),
         **identity,
         **times,
-        **rates,
+        **found,
         **_checked(check),
         "check.reason": _last(None if each.check is None else each.nulls.get("check") for each in measurements),
-        **(_plausibility(ok[-1], identity, rates, float(times["time.min_s"] or 0), check) if timed else {}),
+        **(plausibility(ok[-1], identity, found, float(times["time.min_s"] or 0), check) if timed else {}),
         **_memory(ok),
         "memory.reason": _last(each.nulls.get("memory") for each in measurements),
         **_transfer([each.transfer for each in ok if each.transfer], times["time.median_s"]),
@@ -97,7 +98,7 @@ def with_rounds(
         **_conditions(ok, states),
         **_values(ok),
     }
-    return row, _rounds(ok, timed)
+    return row, _rounds(well, timed if well else [])
 
 
 def ending(row: Row) -> tuple[str, str]:
@@ -112,7 +113,7 @@ def planned_row(case: Case) -> Row:
 
 def per_round(measurements: Sequence[Measurement]) -> Rounds:
     """Return what each round of one case gave; rounds that did not go well are left out."""
-    ok = [each for each in measurements if each.status is Status.OK]
+    ok = _well(measurements)
     return _rounds(ok, _timed(ok))
 
 
@@ -127,8 +128,12 @@ def _rounds(ok: Sequence[Measurement], timed: "Sequence[_Timed]") -> Rounds:
         spoiled=tuple([each.samples.steady is False or bool(each.of.throttling and each.of.throttling.spoiled) for each in timed]),
         host_peak_bytes=_all_known([each.memory.host_peak_bytes for each in ok]),
         device_s=_all_known([each.samples.device_s for each in timed]),
-        values={name: tuple([each.values[name] for each in ok]) for name in _common_names(ok)},
+        values=_scalars(ok),
     )
+
+
+def _well(measurements: Sequence[Measurement]) -> list[Measurement]:
+    return [each for each in measurements if each.status is Status.OK]
 
 
 class _Timed(NamedTuple):
@@ -225,73 +230,8 @@ def _not_steady(rounds: Sequence[Samples]) -> bool | None:
     return abs(statistics.median(moved)) > STEADY_SHIFT and (interval.low > 0 or interval.high < 0)
 
 
-def _rates(timed: Sequence[_Timed], call_s: Value | None) -> Row:
-    """Return what is done in a second, by the time of a call that stands in the same row.
-
-    Not everything over all the time: a round ends on time, so that its blocks, and its weight, are the more the faster it was.
-    """
-    bytes_per_s = _rate([each.of.bytes for each in timed], call_s)
-    return {
-        "rate.items_per_s": _rate([each.of.items for each in timed], call_s),
-        "rate.flops_per_s": _rate([each.of.flops for each in timed], call_s),
-        "rate.bytes_per_s": bytes_per_s,
-        "rate.bus_bytes_per_s": _bus_rate(timed[-1].of.case, bytes_per_s) if timed and bytes_per_s is not None else None,
-    }
-
-
-def _bus_rate(case: Case, bytes_per_s: float) -> float | None:
-    """Return what goes over the slowest link; None for what is no collective of `core.collectives`, or has nobody to talk to."""
-    operation, ranks = case.params.get("op"), _ranks(case)
-    if case.workload != "collective" or operation not in OPERATIONS or ranks < 2:
-        return None
-    return bytes_per_s * bus_factor(str(operation), ranks)
-
-
-def _plausibility(stated: Measurement, identity: Row, rates: Row, fastest_s: float, check: SpotCheck | None) -> Row:
-    """Set the rates against the device's peaks, and say what can't be true; ``stated`` is a round, for what it says of itself."""
-    flops_per_s, bytes_per_s = rates["rate.flops_per_s"], rates["rate.bytes_per_s"]
-    device, dtype = peak_of(stated.device_name), str(identity["case.dtype"] or "")
-    ranks = _ranks(stated.case)
-    arithmetic = arithmetic_share(device, dtype, float(flops_per_s) / ranks) if device and flops_per_s is not None else None
-    moved = stated.bytes / ranks if stated.bytes else 0.0
-    memory = memory_share(device, moved, float(bytes_per_s) / ranks) if device and moved and bytes_per_s is not None else None
-    nearest = max((share for share in (arithmetic, memory) if share), key=lambda share: share.fraction, default=None)
-    reason = together(doubts(fastest_s, stated, arithmetic, memory, check))
-    return {
-        "rate.peak_fraction": nearest.fraction if nearest else None,
-        "rate.peak": str(nearest) if nearest else None,
-        "rate.reason": None if nearest else _no_peak(stated, bool(device), dtype),
-        "flag.implausible": reason is not None,
-        "flag.implausible_reason": reason,
-    }
-
-
-def _ranks(case: Case) -> int:
-    """Return how many devices the rates count together, each rank being on its own; an edited file may hold anything there."""
-    ranks = case.params.get("ranks")
-    return ranks if isinstance(ranks, int) and 0 < ranks < 2**31 else 1
-
-
-def _no_peak(stated: Measurement, known: bool, dtype: str) -> str:
-    if stated.flops is None and stated.bytes is None:
-        return "the workload states neither operations nor bytes"
-    if stated.case.device == "cpu":
-        return "a CPU's peak takes its multiply-add units and its highest clock, which no file has"
-    if not known:
-        return f"{stated.device_name or 'an unnamed device'} is not in dlbench's table of published peaks"
-    if stated.flops is None:
-        return "what a call moves may come from a cache, so the bandwidth of memory does not bound it"
-    return f"no published {dtype} peak of {stated.device_name} is known" if dtype else "the case names no precision"
-
-
 def _checked(check: SpotCheck | None) -> Row:
     return {} if check is None else {f"check.{name}": value for name, value in asdict(check).items()}
-
-
-def _rate(counts: Sequence[float | None], call_s: Value | None) -> float | None:
-    """Return what is done a second, where ``counts`` is what a call handles in each round; None where a round does not state it."""
-    known = _all_known(counts)
-    return statistics.median(known) / float(call_s) if known and call_s else None
 
 
 def _round_rates(timed: Sequence[_Timed], counts: Sequence[float | None]) -> tuple[float, ...]:
@@ -311,7 +251,7 @@ def _memory(ok: Sequence[Measurement]) -> Row:
     return {f"memory.{name}": _highest([getattr(each.memory, name) for each in ok]) for name in names}
 
 
-def _transfer(transfers: Sequence[Transfer], call_s: Value | None) -> Row:
+def _transfer(transfers: Sequence[Transfer], call_s: ParamValue | None) -> Row:
     if not transfers:
         return {}
     h2d_s = statistics.median(each.h2d_s for each in transfers)
@@ -347,13 +287,26 @@ def _conditions(ok: Sequence[Measurement], states: Sequence[RoundState]) -> Row:
     return {**flags([each.throttling for each in ok], around, ok[-1].case.device, _last(each.threads for each in ok))}
 
 
-def _common_names(ok: Sequence[Measurement]) -> list[str]:
-    return [name for name in ok[0].values if all(name in each.values for each in ok)] if ok else []
+def _scalars(ok: Sequence[Measurement]) -> dict[str, tuple[float, ...]]:
+    """Return of each scalar that every round reported what it was in each."""
+    names = ok[0].values if ok else ()
+    rounds = {name: [each.values.get(name) for each in ok] for name in names}
+    return {name: tuple(known) for name, found in rounds.items() if len(known := _numbers(found)) == len(ok)}
+
+
+def _numbers(reported: Iterable[Reported | None]) -> list[float]:
+    return [each for each in reported if isinstance(each, int | float)]
 
 
 def _values(ok: Sequence[Measurement]) -> Row:
-    names = dict.fromkeys(name for each in ok for name in each.values)
-    return {f"value.{name}": _median(each.values.get(name) for each in ok) for name in names}
+    """Return the median over rounds of each value; of a series that of each point, as far as every round goes, as a JSON list."""
+    row: Row = {}
+    for name in dict.fromkeys(name for each in ok for name in each.values):
+        found = [value for each in ok if (value := each.values.get(name)) is not None]
+        scalars = _numbers(found)
+        points = zip(*(each for each in found if not isinstance(each, int | float)), strict=False)
+        row[f"value.{name}"] = statistics.median(scalars) if scalars else json.dumps([statistics.median(each) for each in points])
+    return row
 
 
 def _median(values: Iterable[float | None]) -> float | None:
@@ -370,5 +323,5 @@ def _last(values: Iterable[T | None]) -> T | None:
     return known[-1] if known else None
 
 
-def _flag(value: Value) -> str:
+def _flag(value: ParamValue) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, cast
 import torch
 
 from dlbench.core.errors import DeviceAbsent, UsageError
-from dlbench.core.model import Memory, Value
+from dlbench.core.model import Memory, ParamValue
 from dlbench.harness.device_time import EventTimer
 from dlbench.harness.failures import why_not_started
 
@@ -396,7 +396,7 @@ def set_math(dtype: str) -> None:
     torch.set_flush_denormal(False)
 
 
-def math_flags() -> dict[str, Value]:
+def math_flags() -> dict[str, ParamValue]:
     """Return the backend flags in force, as the result file records them."""
     backends: Any = torch.backends
     if hasattr(backends.cuda.matmul, "fp32_precision"):
@@ -435,7 +435,7 @@ def versions() -> dict[str, str | None]:
     return found
 
 
-def parallelism() -> dict[str, Value]:
+def parallelism() -> dict[str, ParamValue]:
     """Return how torch computes on the host: threads, BLAS, instruction set."""
     backends: Any = torch.backends
     return {

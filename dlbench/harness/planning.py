@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dlbench.core.errors import SuiteError, UsageError, nearest
-from dlbench.core.model import ACCELERATOR, Case, Parameter, Policy, Signature, Value, value_text
+from dlbench.core.model import ACCELERATOR, Case, Parameter, ParamValue, Policy, Signature, value_text
 from dlbench.harness.suite import Bench, Suite, axis_values
 
 MAX_CASES = 2_000_000
@@ -131,13 +131,13 @@ class _Grid:
 
     suite: str
     signature: Signature
-    axes: Mapping[str, tuple[Value, ...]]
+    axes: Mapping[str, tuple[ParamValue, ...]]
     devices: tuple[str, ...]
     shown: Mapping[str, frozenset[str | None]]
     """What each parameter of the workload can be, as case ids show it; None where it is left open."""
 
     @classmethod
-    def of(cls, suite: str, signature: Signature, axes: Mapping[str, tuple[Value, ...]], devices: tuple[str, ...]) -> "_Grid":
+    def of(cls, suite: str, signature: Signature, axes: Mapping[str, tuple[ParamValue, ...]], devices: tuple[str, ...]) -> "_Grid":
         # Checking once more makes an integer a float where the parameter is a number.
         checked = {
             name: tuple(_checked(parameter, value, name) for value in values)
@@ -209,7 +209,7 @@ def _benches(suites: Sequence[Suite], signatures: Signatures) -> Iterator[tuple[
             yield suite.place(number), bench, signatures[bench.workload]
 
 
-def _checked(parameter: Parameter, value: Value, where: str) -> Value:
+def _checked(parameter: Parameter, value: ParamValue, where: str) -> ParamValue:
     try:
         checked = parameter.check(value)
     except ValueError as error:
@@ -249,7 +249,7 @@ def _first_of_each_kind(devices: Sequence[str]) -> tuple[str, ...]:
     return tuple({device.partition(":")[0]: device for device in reversed(devices)}.values())[::-1]
 
 
-def _shown(value: Value | None) -> str | None:
+def _shown(value: ParamValue | None) -> str | None:
     return None if value is None else value_text(value)
 
 

@@ -13,8 +13,9 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from dlbench.core.declarations import Parallel, Value, mistakes
 from dlbench.core.errors import UsageError, nearest
-from dlbench.core.model import Parameter, Signature, Value, Work
+from dlbench.core.model import Parameter, ParamValue, Signature, Work
 
 ENTRY_POINT_GROUP = "dlbench.workloads"
 """Installed packages offer workloads here, one entry point each, named as the workload is."""
@@ -48,7 +49,7 @@ class Workload:
     function: WorkloadFunction
     signature: Signature
 
-    def set_up(self, device: Any, params: Mapping[str, Value]) -> Work:
+    def set_up(self, device: Any, params: Mapping[str, ParamValue]) -> Work:
         """Call the function: allocate, initialise, and return what is to be timed. Raises TypeError if that is no Work."""
         hints = typing.get_type_hints(self.function)
         values = {name: _as_annotated(value, hints.get(name)) for name, value in params.items()}
@@ -61,17 +62,20 @@ class Workload:
 _workloads: dict[str, Workload] = {}
 
 
-def workload(*, tags: tuple[str, ...] = ()) -> Callable[[WorkloadFunction], WorkloadFunction]:
+def workload(
+    *, tags: tuple[str, ...] = (), values: tuple[Value, ...] = (), parallel: Parallel | None = None
+) -> Callable[[WorkloadFunction], WorkloadFunction]:
     """Register a function ``name(device, *, parameters…) -> Work`` under its own name.
 
-    Raises UsageError if the name is taken by another function or the signature says less than a suite needs.
+    ``values`` are all that it reports beside its time; ``parallel`` is of a workload with a parameter ``ranks``. Raises UsageError if
+    the name is taken by another function, the signature says less than a suite needs, or a declaration makes no sense.
     """
 
     def register(function: WorkloadFunction) -> WorkloadFunction:
         known = _workloads.get(function.__name__)
         if known and known.function.__module__ != function.__module__:
             raise UsageError(f"two workloads are called '{function.__name__}': in {known.function.__module__} and {function.__module__}")
-        _workloads[function.__name__] = Workload(function, read_signature(function, tags))
+        _workloads[function.__name__] = Workload(function, read_signature(function, tags, values, parallel))
         return function
 
     return register
@@ -139,9 +143,26 @@ def refuse_imports_from(folder: str | None) -> None:
             )
 
 
-def read_signature(function: WorkloadFunction, tags: tuple[str, ...] = ()) -> Signature:
-    """Turn a workload function's signature into data. Raises UsageError where a type says too little."""
-    return Signature(function.__name__, (inspect.getdoc(function) or "").partition("\n")[0], tuple(_parameters(function)), tags)
+def read_signature(
+    function: WorkloadFunction, tags: tuple[str, ...] = (), values: tuple[Value, ...] = (), parallel: Parallel | None = None
+) -> Signature:
+    """Turn a workload function's signature into data. Raises UsageError where a type says too little, or a declaration makes no sense."""
+    about = (inspect.getdoc(function) or "").partition("\n")[0]
+    signature = Signature(function.__name__, about, tuple(_parameters(function)), tags, values, parallel or Parallel())
+    for wrong in (*mistakes(values), *_unknown_parameters(signature)):
+        raise UsageError(f"workload '{function.__name__}', {wrong}")
+    return signature
+
+
+def _unknown_parameters(signature: Signature) -> Iterator[str]:
+    """Yield a sentence on each parameter that a declaration names and the signature has not."""
+    parallel, valid = signature.parallel, [each.name for each in signature.parameters]
+    named = {f"value '{each.name}'": tuple(each.when) for each in signature.values}
+    named["parallel"] = tuple(filter(None, (parallel.collective, *parallel.spread, parallel.synchronise)))
+    for where, names in named.items():
+        for name in names:
+            if name not in valid:
+                yield f"{where}: no parameter is called '{name}'{nearest(name, valid)}"
 
 
 def _parameters(function: WorkloadFunction) -> Iterator[Parameter]:
@@ -176,6 +197,6 @@ def _meaning(hint: Any, where: str) -> tuple[Literal["integer", "number", "text"
     raise UsageError(f"{where}: annotate it with int, float, str, bool, a Literal or an Enum, not {hint!r}")
 
 
-def _as_annotated(value: Value, hint: Any) -> Any:
+def _as_annotated(value: ParamValue, hint: Any) -> Any:
     """Suites know an enum's members by their values; the function gets the member."""
     return hint(value) if isinstance(hint, type) and issubclass(hint, enum.Enum) else value

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from dlbench.core.model import Measurement, Policy, Series, Status
+from dlbench.core.records import measurement_from_json, measurement_to_json
 from dlbench.harness.host import Host, greet
 from dlbench.harness.hosts import Hosts, Isolation, lane_of
 from dlbench.harness.interruption import Interruption
@@ -123,11 +124,11 @@ def run_rounds(
                     left_s = budget_s - (time.monotonic() - started) - progress.expected_s(turn.tasks)
                     if turns.again(turn, [each.throttling for each in measured], left_s):
                         for measurement in measured:
-                            save(measurement.to_json() | {"kind": "discarded"})
+                            save(measurement_to_json(measurement) | {"kind": "discarded"})
                             observer.case_postponed(measurement)
                         continue
                 for measurement in measured:
-                    save(measurement.to_json())
+                    save(measurement_to_json(measurement))
                     progress.add(measurement)
                     observer.case_ended(measurement)
                 if interrupted:
@@ -266,7 +267,7 @@ def _measured(task: Task, number: int, settings: Settings, hosts: Hosts) -> tupl
     assert ending.reply is not None  # noqa: S101  # how == "replied" says so
     if "error" in ending.reply:
         return replace(row, status=Status.FAILED, reason=ending.reply["error"]), False
-    return replace(Measurement.from_json(ending.reply["measurement"]), side=side.name), bool(ending.reply["fault"])
+    return replace(measurement_from_json(ending.reply["measurement"]), side=side.name), bool(ending.reply["fault"])
 
 
 def ask_hello(plugins: Sequence[str] = (), workloads: Sequence[str] = ()) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from dlbench.core.model import Measurement, SpotCheck, Status, Value, Work
+from dlbench.core.model import Measurement, ParamValue, SpotCheck, Status, Work
 from dlbench.harness.backend import Backend, find, tensors_in
 from dlbench.harness.probes import available_memory
 from dlbench.harness.registry import Workload
@@ -39,7 +39,7 @@ class Subject:
     """A case that can be set up again, here and on the CPU."""
 
     workload: Workload
-    params: Mapping[str, Value]
+    params: Mapping[str, ParamValue]
     seed: int
     backend: Backend
     device: torch.device

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from dlbench.core.errors import SuiteError, nearest
-from dlbench.core.model import ACCELERATOR, DEVICE_KINDS, Policy, Value, value_text
+from dlbench.core.model import ACCELERATOR, DEVICE_KINDS, ParamValue, Policy, value_text
 from dlbench.core.thresholds import Settings, check
 
 MAX_BYTES = 1 << 20
@@ -27,7 +27,7 @@ class Bench:
     """One workload and the values that each of its named parameters takes; the last axis varies fastest."""
 
     workload: str
-    axes: Mapping[str, tuple[Value, ...]]
+    axes: Mapping[str, tuple[ParamValue, ...]]
     devices: tuple[str, ...] = ()
     """Device ids or kinds; empty: those of the suite."""
 
@@ -113,12 +113,12 @@ def parse(text: str, origin: str) -> Suite:
     return Suite(**_contents(data, origin), name=Path(origin).stem)
 
 
-def axis_values(values: Iterable[object], where: str) -> tuple[Value, ...]:
+def axis_values(values: Iterable[object], where: str) -> tuple[ParamValue, ...]:
     """Return the values of one axis if they are of a kind that a parameter can have, and no two the same.
 
     Raises SuiteError that begins with ``where``.
     """
-    checked: dict[str, Value] = {}
+    checked: dict[str, ParamValue] = {}
     for each in values:
         value = _value(each, where)
         # Two numbers that a case id shows alike would make two cases of one id.
@@ -193,13 +193,13 @@ def _bench(data: Mapping[str, Any], where: str) -> Bench:
     return Bench(workload, {name: _axis(value, f"{where}, axis {name}") for name, value in axes.items()}, _devices(data, where))
 
 
-def _axis(value: object, where: str) -> tuple[Value, ...]:
+def _axis(value: object, where: str) -> tuple[ParamValue, ...]:
     if isinstance(value, dict):
         return _powers_of_two(value, where)
     return axis_values(value if isinstance(value, list | tuple) else [value], where)
 
 
-def _powers_of_two(data: Mapping[str, Any], where: str) -> tuple[Value, ...]:
+def _powers_of_two(data: Mapping[str, Any], where: str) -> tuple[ParamValue, ...]:
     _check_keys(data, ("pow2",), where)
     match data:
         case {"pow2": [int(low), int(high)]} if type(low) is type(high) is int and 0 <= low <= high <= MAX_POWER:
@@ -209,7 +209,7 @@ def _powers_of_two(data: Mapping[str, Any], where: str) -> tuple[Value, ...]:
     )
 
 
-def _value(value: object, where: str) -> Value:
+def _value(value: object, where: str) -> ParamValue:
     if isinstance(value, str) and value and value.isprintable() and "," not in value:
         return value
     if isinstance(value, bool) or (isinstance(value, int) and -(2**63) <= value < 2**63):

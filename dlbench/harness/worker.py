@@ -12,7 +12,6 @@ done by a fork all the same.
 import faulthandler
 import gc
 import json
-import math
 import os
 import signal
 import sys
@@ -26,6 +25,7 @@ import torch
 
 from dlbench.core.errors import DlbenchError
 from dlbench.core.model import Case, Clock, Measurement, Memory, Policy, Status, Transfer, Work
+from dlbench.core.records import measurement_to_json, signature_to_json
 from dlbench.harness import backend as backends
 from dlbench.harness import guard, registry
 from dlbench.harness.clocks import DeviceClock
@@ -35,6 +35,7 @@ from dlbench.harness.lost_time import LostTime
 from dlbench.harness.measure import NotPinned, Pace, TooSlow, take_pinned_transfer, take_samples, take_transfer
 from dlbench.harness.probes import HostMemory, read_status, return_freed_memory
 from dlbench.harness.ranks import BLOCK_S, Member, RanksClock, in_any_rank
+from dlbench.harness.reported import reported, undeclared
 from dlbench.harness.spot_check import Subject, spot_checked
 
 Message = dict[str, Any]
@@ -127,7 +128,7 @@ def _answer(request: Message, replies: int, member: Member | None = None) -> boo
             return True
         measurement, fault = measure(request, member)
         registry.refuse_imports_from(request["not_from"])
-        _emit(replies, {"reply": {"measurement": measurement.to_json(), "fault": fault}})
+        _emit(replies, {"reply": {"measurement": measurement_to_json(measurement), "fault": fault}})
         return not fault
     except DlbenchError as error:
         _emit(replies, {"reply": {"error": str(error)}})
@@ -161,7 +162,7 @@ def hello(request: Message) -> Message:
         "parallel": backends.parallelism(),
         "math": backends.math_flags(),
         "devices": list(backends.describe_devices()),
-        "signatures": [workload.signature.to_json() for workload in registry.all_workloads().values()],
+        "signatures": [signature_to_json(workload.signature) for workload in registry.all_workloads().values()],
     }
 
 
@@ -211,7 +212,7 @@ def _measured(begun: Measurement, policy: Policy, request: Message, member: Memb
     setup_s = clock.now() - begun_s
     lost_time = LostTime()
     if work.observe:
-        result = replace(begun, values=_finite(work.observe(clock)))
+        result = replace(begun, values=reported(work.observe(clock)))
     else:
         result = replace(begun, samples=take_samples(work, clock, pace, policy, deadline))
     lost, unknown = lost_time.shares() if member is None else (None, dict.fromkeys(("waiting", "stolen"), _BESIDE_EACH_OTHER))
@@ -233,6 +234,9 @@ def _measured(begun: Measurement, policy: Policy, request: Message, member: Memb
     if member:
         result = replace(result, nulls={**result.nulls, "device_s": _SEVERAL})
     result = _with_transfer(result, work, backend, device, clock, deadline)
+    answers = member is None or member.rank == 0  # a case's values are those of rank 0
+    if answers and (wrong := undeclared(result.values, workload.signature.values, case.params)):
+        return replace(result, status=Status.FAILED, reason=wrong)
     if result.round or work.call is None:
         return result
     subject = Subject(workload, case.params, request["seed"], backend, device, setup_s)
@@ -294,11 +298,3 @@ def _memory_nulls(memory: Memory, backend: backends.Backend) -> dict[str, str]:
     if memory.host_peak_bytes is None:
         reasons.append("this system has no /proc to read the host's peak from")
     return {"memory": "; ".join(reasons)} if reasons else {}
-
-
-def _finite(values: Any) -> dict[str, float]:
-    numbers = {str(name): float(value) for name, value in values.items()}
-    for name, value in numbers.items():
-        if not math.isfinite(value):
-            raise ValueError(f"value '{name}' is {value}; it has to be finite")
-    return numbers

@@ -14,6 +14,8 @@ from dlbench.models import ModelName, build
 from dlbench.models.flops import FASTER_CONVOLUTION, forward_flops, train_flops
 from dlbench.workloads.precision import autocast, operands, storage
 
+TRAINING = "training of a classifier"
+"""What the forms of parallelism do on one device, all of them alike."""
 IMAGE = (3, 224, 224)
 CLASSES = 1000
 ORDER = {"nchw": torch.contiguous_format, "channels_last": torch.channels_last}

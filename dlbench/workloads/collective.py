@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from dlbench.core.declarations import Parallel
 from dlbench.core.model import Work
 from dlbench.harness.registry import Dtype, Size, workload
 from dlbench.workloads.precision import storage
@@ -32,7 +33,7 @@ class _Collective(NamedTuple):
     run: Callable[[], object]
 
 
-@workload(tags=("collective",))
+@workload(tags=("collective",), parallel=Parallel(collective="op"))
 def collective(
     device: torch.device,
     *,

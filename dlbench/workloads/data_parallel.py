@@ -13,13 +13,15 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from dlbench.core.declarations import Parallel
 from dlbench.core.model import Work
 from dlbench.harness.registry import Dtype, Duration, Least, Size, workload
 from dlbench.models import ModelName
 from dlbench.models.flops import FASTER_CONVOLUTION, train_flops
 from dlbench.workloads import data_parallel_async, data_parallel_hogwild, data_parallel_tower
-from dlbench.workloads.cnn import IMAGE, OPTIMIZERS, build_on, draw_images, draw_labels, training_step
-from dlbench.workloads.data_parallel_learning import Experiment, Learner
+from dlbench.workloads.cnn import IMAGE, OPTIMIZERS, TRAINING, build_on, draw_images, draw_labels, training_step
+from dlbench.workloads.data_parallel_learning import OUTCOME, STALENESS, Experiment, Learner
+from dlbench.workloads.data_parallel_tower import STEPS
 
 Timed = Literal["ddp", "fsdp", "replicas"]
 Trained = Literal["tower", "async", "hogwild"]
@@ -35,7 +37,17 @@ START = 1
 """Seed of every experiment instead of the case's, which differs between forms: their losses are set side by side, so they start alike."""
 
 
-@workload(tags=("cnn", "training", "ranks"))
+@workload(
+    tags=("cnn", "training", "ranks"),
+    values=(*OUTCOME, *STEPS, STALENESS),
+    parallel=Parallel(
+        step=TRAINING,
+        spread=("form", "scaling", "synchronise", "bucket_mb", "gradients", "seconds", "learning_rate", "straggler"),
+        synchronise="synchronise",
+        independent=("replicas",),
+        all_reduce=("ddp",),
+    ),
+)
 def data_parallel(
     device: torch.device,
     *,

@@ -12,15 +12,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from dlbench.core.model import Clock
+from dlbench.core.model import Clock, Reported
 from dlbench.harness.ranks import control_group
-from dlbench.workloads.data_parallel_learning import Experiment, Learner, Observe, histogram, outcome
+from dlbench.workloads.data_parallel_learning import STALENESS, Experiment, Learner, Observe, histogram, outcome
 
 
 def asynchronous(learner: Learner, experiment: Experiment) -> Observe:
     """Return the experiment: the weights on rank 0's CPU, and gradients and weights as point-to-point messages between CPUs."""
 
-    def observe(clock: Clock) -> dict[str, float]:
+    def observe(clock: Clock) -> dict[str, Reported]:
         learner.backward(learner.forward())  # the first is slower: not what a step takes
         before = learner.mean_loss()
         server = ParameterServer(learner.weights.cpu().clone(), experiment) if dist.get_rank() == 0 else None
@@ -36,7 +36,8 @@ def asynchronous(learner: Learner, experiment: Experiment) -> Observe:
         if not server:
             return {}  # the values of a case are those of rank 0
         updates = len(server.staleness)
-        return outcome(before, after, updates, updates * len(learner.labels), experiment.seconds) | histogram(server.staleness)
+        told = outcome(before, after, updates, updates * len(learner.labels), experiment.seconds)
+        return told | {STALENESS.name: histogram(server.staleness)}
 
     return observe
 

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from dlbench.core.model import Clock
+from dlbench.core.model import Clock, Reported
 from dlbench.harness.ranks import control_group
 from dlbench.workloads.data_parallel_learning import STALENESS, Experiment, Learner, Observe, histogram, outcome
 
@@ -30,7 +30,7 @@ def hogwild(learner: Learner, experiment: Experiment) -> Observe:
     parameter = nn.Parameter(weights)  # the same memory
     optimizer = experiment.optimizer(parameter)
 
-    def observe(clock: Clock) -> dict[str, float]:
+    def observe(clock: Clock) -> dict[str, Reported]:
         learner.backward(learner.forward())  # the first is slower: not what a step takes
         before = learner.mean_loss()
         clock.now()  # all begin together
@@ -49,11 +49,11 @@ def hogwild(learner: Learner, experiment: Experiment) -> Observe:
         clock.now()  # all have ended
         learner.weights.copy_(weights)
         after = learner.mean_loss()
-        bins = torch.tensor(list(histogram(staleness).values()))
+        bins = torch.tensor(histogram(staleness))
         dist.all_reduce(bins, group=control_group())
         updates = int(counts.sum())
-        found = dict(zip(STALENESS.values(), bins.tolist(), strict=True))
-        return outcome(before, after, updates, updates * len(learner.labels), experiment.seconds) | found
+        told = outcome(before, after, updates, updates * len(learner.labels), experiment.seconds)
+        return told | {STALENESS.name: bins.tolist()}
 
     return observe
 

@@ -1,6 +1,7 @@
 """What the forms of data parallelism share that train for a time: a rank's replica of the network, and what is said of the outcome."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -9,16 +10,36 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
-from dlbench.core.model import Clock
+from dlbench.core.declarations import Value
+from dlbench.core.model import Clock, Reported
+from dlbench.core.schema import Unit
 from dlbench.harness.ranks import control_group
 from dlbench.harness.registry import Dtype
 from dlbench.workloads.cnn import OPTIMIZERS
 from dlbench.workloads.precision import autocast
 
-Observe = Callable[[Clock], Mapping[str, float]]
+Observe = Callable[[Clock], Mapping[str, Reported]]
 
-STALENESS = {0: "staleness_0", 1: "staleness_1", 2: "staleness_2_3", 4: "staleness_4_7", 8: "staleness_8_15", 16: "staleness_16_up"}
-"""Bins of the histogram by their least staleness, and the value that counts each."""
+TRAINED = {"form": ("tower", "async", "hogwild")}
+"""The forms that train for a time."""
+OUTCOME = (
+    Value("loss_before", Unit.NUMBER, None, "loss of the whole batch before training", when=TRAINED),
+    Value("loss", Unit.NUMBER, "lower", "loss of the whole batch after it", when=TRAINED),
+    Value("updates", Unit.COUNT, None, "updates of the weights", when=TRAINED),
+    Value("updates_per_s", Unit.PER_S, "higher", "updates of the weights a second", when=TRAINED),
+    Value("items_per_s", Unit.ITEMS_PER_S, "higher", "images that all ranks trained on a second", when=TRAINED),
+)
+_BINS = {0: "0", 1: "1", 2: "2-3", 4: "4-7", 8: "8-15", 16: "16+"}
+"""Of the histogram, by their least staleness."""
+STALENESS = Value(
+    "staleness",
+    Unit.COUNT,
+    None,
+    "updates by how many others changed the weights between their being read and this change",
+    series=True,
+    points=tuple(_BINS.values()),
+    when={"form": ("async", "hogwild")},
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +104,7 @@ class Learner:
         return loss.item() / dist.get_world_size()
 
 
-def outcome(before: float, after: float, updates: int, images: int, seconds: float) -> dict[str, float]:
+def outcome(before: float, after: float, updates: int, images: int, seconds: float) -> dict[str, Reported]:
     """Return the values that every experiment has: losses, and updates and images a second.
 
     Raises ValueError where there was no update.
@@ -99,9 +120,7 @@ def outcome(before: float, after: float, updates: int, images: int, seconds: flo
     }
 
 
-def histogram(staleness: Iterable[int]) -> dict[str, int]:
-    """Count updates by staleness: how many others changed the weights between an update's reading them and its own change."""
-    counts = dict.fromkeys(STALENESS.values(), 0)
-    for each in staleness:
-        counts[STALENESS[max(least for least in STALENESS if least <= each)]] += 1
-    return counts
+def histogram(staleness: Iterable[int]) -> list[int]:
+    """Count updates by staleness, which of an update is how many others changed the weights between its reading them and its own change."""
+    counts = Counter(max(least for least in _BINS if least <= each) for each in staleness)
+    return [counts[least] for least in _BINS]

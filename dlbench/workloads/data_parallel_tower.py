@@ -7,11 +7,24 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dlbench.core.model import Clock
+from dlbench.core.declarations import Value
+from dlbench.core.model import Clock, Reported
+from dlbench.core.schema import Unit
 from dlbench.harness.ranks import control_group
 from dlbench.workloads.data_parallel_learning import Experiment, Learner, Observe, outcome
 
-STEPS = ("replicate_s", "split_s", "forward_s", "gradients_s", "wait_s", "average_s", "update_s")
+STEPS = tuple(
+    Value(name, Unit.SECONDS, "lower", f"of a step: {meaning}", when={"form": ("tower",)})
+    for name, meaning in (
+        ("replicate_s", "sending every rank the weights"),
+        ("split_s", "sending every rank its share of the batch"),
+        ("forward_s", "forward"),
+        ("gradients_s", "backward"),
+        ("wait_s", "waiting for every rank's gradients, and fetching them"),
+        ("average_s", "averaging them"),
+        ("update_s", "updating the weights"),
+    )
+)
 
 
 def tower(learner: Learner, experiment: Experiment) -> Observe:
@@ -68,7 +81,7 @@ def tower(learner: Learner, experiment: Experiment) -> Observe:
         done()
         return stamps
 
-    def observe(clock: Clock) -> dict[str, float]:
+    def observe(clock: Clock) -> dict[str, Reported]:
         learner.backward(learner.forward())  # the first is slower: not what a step takes
         before, begun, took = learner.mean_loss(), clock.now(), []
         while True:
@@ -79,7 +92,7 @@ def tower(learner: Learner, experiment: Experiment) -> Observe:
                 break
         replicate()
         values = outcome(before, learner.mean_loss(), len(took), len(took) * ranks * len(labels), elapsed_s)
-        return values | {name: sum(each) / len(took) for name, each in zip(STEPS, zip(*took, strict=True), strict=True)}
+        return values | {step.name: sum(each) / len(took) for step, each in zip(STEPS, zip(*took, strict=True), strict=True)}
 
     return observe
 

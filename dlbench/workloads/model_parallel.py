@@ -13,13 +13,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
+from dlbench.core.declarations import Parallel
 from dlbench.core.model import Work
 from dlbench.harness.registry import Dtype, Size, workload
 from dlbench.models import MODELS, ModelName, initialise
 from dlbench.models.flops import FASTER_CONVOLUTION, train_flops
 from dlbench.models.mlp import EXPANSION, WIDTH, mlp, width_for
 from dlbench.models.stages import stages
-from dlbench.workloads.cnn import CLASSES, IMAGE, OPTIMIZERS, training_step
+from dlbench.workloads.cnn import CLASSES, IMAGE, OPTIMIZERS, TRAINING, training_step
 from dlbench.workloads.precision import autocast, operands, storage
 
 Form = Literal["layers", "tensor", "gpipe", "1f1b"]
@@ -28,7 +29,10 @@ COPIES = 3
 """Of each parameter a device keeps its value, its gradient and its momentum."""
 
 
-@workload(tags=("training", "ranks"))
+@workload(
+    tags=("training", "ranks"),
+    parallel=Parallel(step=TRAINING, spread=("form", "microbatches"), scaling="strong", pipelines=("layers", "gpipe", "1f1b")),
+)
 def model_parallel(
     device: torch.device,
     *,

@@ -10,6 +10,7 @@ import dlbench
 from dlbench.analysis.table import collect, read, records
 from dlbench.core.errors import ResultFileError, UsageError
 from dlbench.core.model import Memory, Policy, Status, Transfer
+from dlbench.core.records import measurement_to_json
 from dlbench.core.schema import COLUMNS
 
 
@@ -147,7 +148,7 @@ def test_what_a_file_lacks_is_said_with_what_to_do(tmp_path: Path) -> None:
     measurements = made_up.rounds_of(made_up.case(), [[1.0], [1.0]])
     interrupted = made_up.write(tmp_path / "interrupted.jsonl", measurements, planned=3, finished=False)
     with interrupted.open("a") as file:
-        file.write(json.dumps(measurements[0].to_json())[:50])
+        file.write(json.dumps(measurement_to_json(measurements[0]))[:50])
     short = made_up.write(tmp_path / "short.jsonl", measurements, planned=3)
     results = collect([interrupted, short])
     assert list(results.notes) == [

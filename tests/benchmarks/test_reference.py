@@ -12,6 +12,7 @@ from benchmarks import reference
 from benchmarks.reference import STOPPED, main, worst
 from dlbench.core.errors import ExitCode
 from dlbench.core.model import Case, Measurement, Samples, Status
+from dlbench.core.records import measurement_to_json
 from dlbench.core.store import ResultWriter, load
 
 CPU = {"id": "cpu", "kind": "cpu", "name": "Intel(R) Xeon(R) Gold"}
@@ -56,7 +57,7 @@ class Machine:
             for n in range(CASES):
                 case = Case(f"noop[n={n}]@cpu", "quick", "noop", {"n": n}, "cpu")
                 samples = Samples(1, (1.0,), 1.0, 1.0, True) if status is Status.OK else None
-                writer.append(Measurement(case, number, status, samples=samples).to_json())
+                writer.append(measurement_to_json(Measurement(case, number, status, samples=samples)))
         if footer:
             writer.append({"kind": "footer"})
         writer.close()

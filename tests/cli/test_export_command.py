@@ -16,6 +16,7 @@ from test_show import imported_by
 
 from dlbench.analysis import interchange
 from dlbench.cli.export_command import FORMATS
+from dlbench.core.records import measurement_to_json
 from dlbench.core.store import ResultWriter
 
 PAGE = (front_door.ROOT / "docs" / "export.md").read_text()
@@ -43,7 +44,7 @@ def run_file(tmp_path: Path) -> Path:
     writer = ResultWriter.create(tmp_path / "run.jsonl", HEADER)
     started = {"started": "2026-01-31T12:00:04.500+00:00"}
     for each in made_up.rounds_of(CASE, [[0.25, 0.5, 0.25], [0.5, 0.5, 0.5]], 2, items=4, flops=None, **started):
-        writer.append(each.to_json())
+        writer.append(measurement_to_json(each))
     writer.append({"kind": "footer"})
     writer.close()
     return writer.path

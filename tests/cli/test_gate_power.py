@@ -9,6 +9,7 @@ import pytest
 from front_door import dlbench
 
 from dlbench.core.model import Case
+from dlbench.core.records import measurement_to_json
 from dlbench.core.stats import TESTS_A_CASE, rounds_for_gate
 from dlbench.core.store import SCHEMA
 from dlbench.harness import planning, registry
@@ -30,7 +31,7 @@ def write(path: Path, cases: list[Case], rounds: int, seed: int, slow: Case | No
         for case in cases:
             factor = 2 if case is slow else 1
             blocks = made_up.flat([factor * chance.lognormvariate(0, 0.03) for _ in range(rounds)])
-            file.writelines(f"{json.dumps(each.to_json())}\n" for each in made_up.rounds_of(case, blocks))
+            file.writelines(f"{json.dumps(measurement_to_json(each))}\n" for each in made_up.rounds_of(case, blocks))
         file.write('{"kind": "footer"}\n')
     return path
 

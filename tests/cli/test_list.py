@@ -14,6 +14,7 @@ from front_door import ROOT
 
 from dlbench.cli import main as front_door
 from dlbench.core.model import Parameter, Signature
+from dlbench.core.records import signature_to_json
 from dlbench.harness import runner
 
 MATMUL = Signature(
@@ -49,7 +50,7 @@ def asked(monkeypatch):
 
     def hello(plugins, workloads):
         questions.append((plugins, workloads))
-        return {"signatures": [MATMUL.to_json(), NOOP.to_json()], "devices": [{"id": "cpu", "kind": "cpu"}]}
+        return {"signatures": [signature_to_json(MATMUL), signature_to_json(NOOP)], "devices": [{"id": "cpu", "kind": "cpu"}]}
 
     monkeypatch.setattr(runner, "ask_hello", hello)
     return questions
@@ -149,8 +150,9 @@ BIG = """
 import sys
 from dlbench.harness import runner
 from dlbench.core.model import Parameter, Signature
+from dlbench.core.records import signature_to_json
 noop = Signature("matmul", "", (Parameter("n", "integer", True, minimum=1),))
-runner.ask_hello = lambda plugins, workloads: {"signatures": [noop.to_json()], "devices": [{"id": "cpu", "kind": "cpu"}]}
+runner.ask_hello = lambda plugins, workloads: {"signatures": [signature_to_json(noop)], "devices": [{"id": "cpu", "kind": "cpu"}]}
 from dlbench.cli.main import main
 sys.argv = ["dlbench", "list", sys.argv[1]]
 main()

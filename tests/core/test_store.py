@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dlbench.core.conditions import RoundState, Throttling
 from dlbench.core.errors import OutputError, ResultFileError, UsageError
 from dlbench.core.model import Case, Measurement, Memory, Samples, SpotCheck, Status, Transfer
+from dlbench.core.records import measurement_from_json, measurement_to_json
 from dlbench.core.store import SCHEMA, ResultWriter, load
 
 CASE = Case("matmul[n=4,dtype=fp32]@cuda:0", "mine", "matmul", {"n": 4, "dtype": "fp32"}, "cuda:0")
@@ -47,8 +48,8 @@ def write(path, *records):
 def test_what_is_written_is_read(tmp_path):
     path = tmp_path / "deep" / "f.jsonl"
     state = RoundState(3, 5.0, 0.25, None, {"cpu": {"governor": "powersave"}}, {})
-    again = ROWS[0].to_json() | {"kind": "discarded"}
-    write(path, *(row.to_json() for row in ROWS), again, state.to_json(), {"kind": "footer", "rounds": 4})
+    again = measurement_to_json(ROWS[0]) | {"kind": "discarded"}
+    write(path, *(measurement_to_json(row) for row in ROWS), again, state.to_json(), {"kind": "footer", "rounds": 4})
     run = load(path)
     assert run.header == {"kind": "header", "schema": SCHEMA, "seed": 1}
     assert run.measurements == ROWS
@@ -58,14 +59,14 @@ def test_what_is_written_is_read(tmp_path):
 
 
 def test_copies_of_a_version_that_locked_no_memory_are_read():
-    row = json.loads(json.dumps(WHOLE.to_json()))
+    row = json.loads(json.dumps(measurement_to_json(WHOLE)))
     row["transfer"] = {"h2d_bytes": 8, "h2d_s": 0.5, "d2h_bytes": 4, "d2h_s": 0.25}
-    assert Measurement.from_json(row).transfer == Transfer(8, 0.5, 4, 0.25, pinned_h2d_s=None, pinned_d2h_s=None)
+    assert measurement_from_json(row).transfer == Transfer(8, 0.5, 4, 0.25, pinned_h2d_s=None, pinned_d2h_s=None)
 
 
 def test_rounds_of_a_case_share_what_is_equal(tmp_path):
     path = tmp_path / "f.jsonl"
-    write(path, WHOLE.to_json(), replace(WHOLE, round=4, math={"deterministic": True}).to_json())
+    write(path, measurement_to_json(WHOLE), measurement_to_json(replace(WHOLE, round=4, math={"deterministic": True})))
     one, other = load(path).measurements
     assert (one.case is other.case, one.nulls is other.nulls) == (True, True)
     assert (one.math, other.math) == (WHOLE.math, {"deterministic": True})
@@ -73,7 +74,7 @@ def test_rounds_of_a_case_share_what_is_equal(tmp_path):
 
 def test_a_run_that_went_on_is_not_finished_until_its_new_footer(tmp_path):
     path = tmp_path / "f.jsonl"
-    write(path, {"kind": "footer"}, ROWS[0].to_json())
+    write(path, {"kind": "footer"}, measurement_to_json(ROWS[0]))
     assert load(path).footer is None
 
 
@@ -81,7 +82,7 @@ def test_a_run_that_went_on_is_not_finished_until_its_new_footer(tmp_path):
 @settings(max_examples=60)
 def test_a_file_cut_anywhere_in_its_last_line_is_torn_there_and_nothing_else_is_lost(tmp_path_factory, cut):
     path = tmp_path_factory.mktemp("torn") / "f.jsonl"
-    write(path, *(row.to_json() for row in ROWS))
+    write(path, *(measurement_to_json(row) for row in ROWS))
     whole = path.read_bytes()
     last = whole[:-1].rindex(b"\n") + 1
     path.write_bytes(whole[: last + 1 + cut % (len(whole) - last - 1)])
@@ -89,7 +90,7 @@ def test_a_file_cut_anywhere_in_its_last_line_is_torn_there_and_nothing_else_is_
     assert run.torn
     assert run.measurements == ROWS[:1]
     writer = ResultWriter.resume(run)
-    writer.append(ROWS[1].to_json())
+    writer.append(measurement_to_json(ROWS[1]))
     writer.close()
     assert path.read_bytes() == whole
 
@@ -98,7 +99,7 @@ def test_appending_never_reads_the_file_back(tmp_path):
     path = tmp_path / "f.jsonl"
     writer = ResultWriter.create(path, {})
     path.rename(tmp_path / "moved.jsonl")
-    writer.append(ROWS[0].to_json())
+    writer.append(measurement_to_json(ROWS[0]))
     writer.close()
     assert load(tmp_path / "moved.jsonl").measurements == ROWS[:1]
 
@@ -107,7 +108,7 @@ def test_numbers_that_json_does_not_have_never_reach_the_file(tmp_path):
     path = tmp_path / "f.jsonl"
     writer = ResultWriter.create(path, {})
     with pytest.raises(ValueError, match="Out of range float"):
-        writer.append(replace(WHOLE, flops=float("nan")).to_json())
+        writer.append(measurement_to_json(replace(WHOLE, flops=float("nan"))))
     writer.close()
     assert load(path).measurements == ()
 
@@ -127,7 +128,7 @@ def test_a_folder_that_is_a_file_cannot_be_written_to(tmp_path):
 
 
 def edited(change):
-    row = copy.deepcopy(WHOLE.to_json())
+    row = copy.deepcopy(measurement_to_json(WHOLE))
     change(row)
     return row
 
@@ -166,7 +167,7 @@ def edited(change):
 )
 def test_an_edited_line_is_refused_with_its_number_and_what_is_wrong(tmp_path, change, sentence):
     path = tmp_path / "f.jsonl"
-    write(path, WHOLE.to_json(), edited(change), WHOLE.to_json())
+    write(path, measurement_to_json(WHOLE), edited(change), measurement_to_json(WHOLE))
     with pytest.raises(ResultFileError) as error:
         load(path)
     assert str(error.value).startswith(f"{path}, line 3: not a valid measurement (")
@@ -175,7 +176,7 @@ def test_an_edited_line_is_refused_with_its_number_and_what_is_wrong(tmp_path, c
 
 def test_infinity_written_as_a_large_number_is_refused(tmp_path):
     path = tmp_path / "f.jsonl"
-    write(path, WHOLE.to_json())
+    write(path, measurement_to_json(WHOLE))
     path.write_text(path.read_text().replace("1000000000.0", "1e999"))
     with pytest.raises(ResultFileError, match="flops must be a number of at least 0, not inf"):
         load(path)
@@ -188,11 +189,11 @@ json_values = st.recursive(
 )
 
 
-@given(field=st.sampled_from(sorted(WHOLE.to_json())), value=json_values)
+@given(field=st.sampled_from(sorted(measurement_to_json(WHOLE))), value=json_values)
 @settings(max_examples=200)
 def test_whatever_stands_in_a_field_is_read_or_refused_in_a_sentence(tmp_path_factory, field, value):
     path = tmp_path_factory.mktemp("fuzz") / "f.jsonl"
-    write(path, WHOLE.to_json() | {field: value})
+    write(path, measurement_to_json(WHOLE) | {field: value})
     try:
         load(path)
     except ResultFileError as error:

@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 
-from dlbench import Work, workload
+from dlbench import Unit, Value, Work, workload
 from dlbench.harness import registry
 from dlbench.harness.registry import Dtype
 
@@ -18,7 +18,7 @@ PARAMS = {
 }
 
 
-@workload()
+@workload(values=tuple(Value(name, Unit.NUMBER, None, "told") for name in ("error",)))
 def difference(device: torch.device, *, name: Literal["matmul", "conv2d", "infer_step", "train_step"], dtype: Dtype) -> Work:
     """Tell how far another workload's result is from that of the CPU in fp64, on the same random numbers, relative and root mean square."""
 
@@ -59,7 +59,7 @@ def most_of(device):
     return torch.empty(total * 55 // 100, dtype=torch.uint8, device=device)
 
 
-@workload()
+@workload(values=tuple(Value(name, Unit.NUMBER, None, "told") for name in ("bytes", "pid")))
 def takes_most(device: torch.device, *, number: int) -> Work:
     """Need more memory than an earlier case could have kept, and tell which process it ran in."""
     return Work(observe=lambda clock: {"bytes": most_of(device).nbytes, "pid": os.getpid()})

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from dlbench import Work, workload
+from dlbench import Unit, Value, Work, workload
 
 
 def _call(action):
@@ -84,13 +84,13 @@ def chatters(device: torch.device) -> Work:
     return _call(lambda: None)
 
 
-@workload()
+@workload(values=tuple(Value(name, Unit.NUMBER, None, "told") for name in ("accuracy", "loss")))
 def experiment(device: torch.device) -> Work:
     """Observe instead of being repeated."""
     return Work(observe=lambda clock: {"accuracy": 0.75, "loss": 1.5})
 
 
-@workload()
+@workload(values=tuple(Value(name, Unit.NUMBER, None, "told") for name in ("loss",)))
 def infinite_experiment(device: torch.device) -> Work:
     """Observe something that is no number."""
     return Work(observe=lambda clock: {"loss": float("inf")})
@@ -104,7 +104,9 @@ def leaves_a_child(device: torch.device, *, pid_file: str) -> Work:
     return _call(lambda: None)
 
 
-@workload()
+@workload(
+    values=tuple(Value(name, Unit.NUMBER, None, "told") for name in ("pid", "parent", "hash_seed", "padding", "threads", "first_random"))
+)
 def remembers_processes(device: torch.device) -> Work:
     """Tell which process it ran in and with which layout."""
     return Work(

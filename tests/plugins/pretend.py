@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from dlbench import Work, workload
+from dlbench import Unit, Value, Work, workload
 from dlbench.core.model import Memory
 from dlbench.harness.backend import Backend, register
 
@@ -79,7 +79,7 @@ def with_a_before(device: torch.device) -> Work:
     return Work(call=lambda: time.sleep(1e-4), before=lambda: None)
 
 
-@workload()
+@workload(values=tuple(Value(name, Unit.NUMBER, None, "told") for name in ("pid",)))
 def which_process(device: torch.device, *, n: int = 0) -> Work:
     """Tell which process it ran in."""
     return Work(observe=lambda clock: {"pid": os.getpid()})
@@ -105,7 +105,7 @@ def runs_out(device: torch.device) -> Work:
     return Work(call=fail)
 
 
-@workload()
+@workload(values=tuple(Value(name, Unit.NUMBER, None, "told") for name in ("done",)))
 def waits_for(device: torch.device, *, file: str) -> Work:
     """Run until a file exists, so that a test decides when a case ends."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from dlbench import Work, workload
+from dlbench import Unit, Value, Work, workload
 from dlbench.harness.ranks import control_group
 from dlbench.harness.registry import Size
 
@@ -47,7 +47,7 @@ def together(device: torch.device, *, ranks: Size, n: int = 10) -> Work:
     return Work(call=call, inputs=() if dist.get_rank() else (start,), items=n * ranks)
 
 
-@workload()
+@workload(values=tuple(Value(name, Unit.NUMBER, None, "told") for name in ("size", "threads", "processes", "pid", "seeds", "clock")))
 def who_am_i(device: torch.device, *, ranks: Size, n: int = 1) -> Work:
     """Tell what this rank is, and whether all see the same."""
 

@@ -7,12 +7,12 @@ from typing import Literal
 
 import torch
 
-from dlbench import Work, workload
+from dlbench import Unit, Value, Work, workload
 
 STATE = 1
 
 
-@workload()
+@workload(values=tuple(Value(name, Unit.NUMBER, None, "told") for name in ("state", "pid", "hash_seed", "first_random", "here")))
 def tells(device: torch.device) -> Work:
     """Tell what it is, and in which process it runs."""
     return Work(
@@ -26,12 +26,13 @@ def tells(device: torch.device) -> Work:
     )
 
 
-@workload()
+PACKAGES = ("click", "orjson", "rich", "pandas", "psutil", "pynvml", "torch")
+
+
+@workload(values=tuple(Value(name, Unit.NUMBER, None, "1 if imported") for name in PACKAGES))
 def lists_modules(device: torch.device) -> Work:
     """Tell which packages that a measuring process can do without were imported all the same."""
-    return Work(
-        observe=lambda clock: {name: name in sys.modules for name in ("click", "orjson", "rich", "pandas", "psutil", "pynvml", "torch")}
-    )
+    return Work(observe=lambda clock: {name: name in sys.modules for name in PACKAGES})
 
 
 @workload()

@@ -172,7 +172,8 @@ for form in ("tower", "async", "hogwild"):
     values = work.observe(RanksClock(lambda: None))
     assert work.items == 4
     assert 0 <= values["loss"] < values["loss_before"]
-    assert values.get("staleness_0", values["updates"]) == values["updates"] > 0, values
+    assert sum(values.get("staleness", [values["updates"]])) == values["updates"] > 0, values
+    assert values.get("staleness", [values["updates"]])[0] == values["updates"], values
 print("done")
 """
     assert run_ranks(script, tmp_path, 1) == ["done\n"]

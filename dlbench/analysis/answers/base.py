@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from dlbench.analysis.findings import PAIR_COLUMNS
 from dlbench.analysis.wording import INTERVAL, number, place, several_runs, short
 from dlbench.core import units
-from dlbench.core.model import Value
+from dlbench.core.model import ParamValue
 from dlbench.core.schema import Column, Unit
 from dlbench.core.summary import Row
 
@@ -99,7 +99,7 @@ def by_place(rows: Iterable[Row], prefix: str) -> dict[str, list[Row]]:
     return places
 
 
-def _cell(value: Value | None, unit: Unit) -> str:
+def _cell(value: ParamValue | None, unit: Unit) -> str:
     if value is None:
         return ""
     return _TEXTS[unit](number(value)) if unit in _TEXTS else short(value)

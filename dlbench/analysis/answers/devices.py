@@ -9,7 +9,7 @@ from dlbench.analysis.efficiency import COLUMNS, scaling
 from dlbench.analysis.table import Results
 from dlbench.analysis.wording import INTERVAL, number, place, plural, ratio, several_runs, short
 from dlbench.core import units
-from dlbench.core.model import Value
+from dlbench.core.model import ParamValue
 from dlbench.core.schema import Column, Unit
 from dlbench.core.summary import Row
 
@@ -89,7 +89,7 @@ def _gains(row: Row) -> bool:
     return row["scaling.speedup"] is not None and row["scaling.verdict"] not in ("base", "implausible")
 
 
-def _group(row: Row) -> tuple[Value | None, ...]:
+def _group(row: Row) -> tuple[ParamValue | None, ...]:
     return row["scaling.work"], row["scaling.kind"], row["scaling.device"], row["scaling.run"]
 
 
@@ -111,7 +111,7 @@ def _devices(row: Row) -> str:
     return f"a second {noun}" if row["scaling.ranks"] == _SECOND else f"{row['scaling.ranks']} {noun}s"
 
 
-def _counted(count: Value | None, noun: str) -> str:
+def _counted(count: ParamValue | None, noun: str) -> str:
     return plural(int(number(count)), noun)
 
 

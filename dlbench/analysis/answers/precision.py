@@ -7,7 +7,7 @@ from dlbench.analysis.answers.pairs import both_sides, same_case
 from dlbench.analysis.findings import pair
 from dlbench.analysis.table import Results, records
 from dlbench.analysis.wording import among, middle, number, ratio, short
-from dlbench.core.model import Value
+from dlbench.core.model import ParamValue
 from dlbench.core.schema import BY_NAME
 from dlbench.core.summary import Row
 from dlbench.core.units import fraction
@@ -34,7 +34,7 @@ def answer(results: Results) -> Answer | Missing:
 
 
 def _sentence(where: str, rows: list[Row]) -> str:
-    by_precision: dict[Value | None, list[Row]] = {}
+    by_precision: dict[ParamValue | None, list[Row]] = {}
     for row in rows:
         by_precision.setdefault(row["other.value"], []).append(row)
     pairs = max(by_precision.values(), key=lambda pairs: number(middle(pairs)["ratio.speedup"]))

@@ -1,0 +1,62 @@
+"""Declarations of the workloads of a result file: from its header, or for files from before there were any from ``undeclared.toml``."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from dlbench.analysis.read.header import run_name
+from dlbench.core.collectives import OPERATIONS, bus_factor
+from dlbench.core.declarations import Declaration, Parallel, Value, from_json
+from dlbench.core.schema import Column, Unit
+from dlbench.core.store import RunFile
+from dlbench.core.summary import Row
+
+_BEFORE = Path(__file__).with_name("undeclared.toml")
+_PREFIX = "value."
+
+
+@cache
+def _of_old() -> Mapping[str, Declaration]:
+    return {workload: from_json(told)[0] for workload, told in tomllib.loads(_BEFORE.read_text(encoding="utf-8")).items()}
+
+
+def declarations(
+    run: RunFile, name: str, sides: Mapping[str | None, Mapping[str, Any]]
+) -> tuple[dict[str, Mapping[str, Declaration]], list[str]]:
+    """Return what workloads declare, by ``case.run``, and a sentence on each part of it that this dlbench can't read.
+
+    A side has declarations of its own, as its code may be another.
+    """
+    found: dict[str, Mapping[str, Declaration]] = {}
+    notes: list[str] = []
+    for side, of_side in sides.items():
+        told = of_side.get("workloads", run.header.get("workloads"))
+        read = {} if told is None else {workload: from_json(each) for workload, each in told.items()}
+        found[run_name(name, side)] = _of_old() if told is None else {workload: declaration for workload, (declaration, _) in read.items()}
+        notes += [
+            f"{run.path}: of {workload}, {doubt}; what it is about is shown as plain numbers, and another version of dlbench may read it"
+            for workload, (_, doubts) in read.items()
+            for doubt in doubts
+        ]
+    return found, list(dict.fromkeys(notes))
+
+
+def columns(values: Sequence[Value], row: Row) -> tuple[Column, ...]:
+    """Return the columns of the values that a row has: as declared, then as plain numbers those of which nothing is said."""
+    params = {name.partition(".")[2]: value for name, value in row.items() if name.startswith("param.")}
+    params |= {"dtype": row["case.dtype"], "mode": row["case.mode"]}
+    said = [value.column for value in values if value.applies(params)]
+    known = {column.name for column in said}
+    others = [name for name, value in row.items() if name.startswith(_PREFIX) and value is not None and name not in known]
+    plain = [Column(name, Unit.NUMBER, "nothing is declared of it", series=isinstance(row[name], str)) for name in others]
+    return tuple(column for column in (*said, *plain) if row.get(column.name) is not None)
+
+
+def bus_rate(row: Row, parallel: Parallel) -> float | None:
+    """Return what goes over the slowest link of a collective in a second; None for other workloads, or where there is nobody to talk to."""
+    operation, ranks, bytes_per_s = row.get(f"param.{parallel.collective}"), row.get("param.ranks"), row["rate.bytes_per_s"]
+    if operation not in OPERATIONS or type(ranks) is not int or not 2 <= ranks < 2**31 or bytes_per_s is None:
+        return None
+    return float(bytes_per_s) * bus_factor(str(operation), ranks)

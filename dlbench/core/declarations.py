@@ -1,0 +1,136 @@
+"""Declarations: what a workload says of the values it reports and of how it uses several devices, so that no reader has to know it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple, get_args
+
+from dlbench.core.errors import nearest
+from dlbench.core.schema import Column, Direction, Unit
+
+UNITS = {unit.value: unit for unit in Unit if unit not in (Unit.TEXT, Unit.FLAG)}
+"""Units that a value can have, as files spell them: values are numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What a workload reports beside its time: ``Value("p99_s", Unit.SECONDS, "lower", "99th percentile of the latencies")``."""
+
+    name: str
+    """A name of Python; the column is ``value.NAME``."""
+    unit: Unit
+    direction: Direction | None
+    """Which change is an improvement; a value with a direction is judged in comparisons, one without is only shown."""
+    meaning: str
+    series: bool = False
+    """Whether it is a list of numbers, which is shown and never judged."""
+    points: tuple[str, ...] = ()
+    """What the points of a series are called, if there are always as many, such as the bins of a histogram."""
+    when: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Reported only where each of these parameters is one of those texts: ``{"form": ("async", "hogwild")}``."""
+
+    @property
+    def column(self) -> Column:
+        """The column of the table."""
+        return Column(f"value.{self.name}", self.unit, self.meaning, self.direction, self.series, self.points)
+
+    def applies(self, params: Mapping[str, Any]) -> bool:
+        """Whether a case with these parameters reports it."""
+        return all(params.get(name) in texts for name, texts in self.when.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parallel:
+    """How a workload with a parameter ``ranks`` uses several devices. Forms are values of its parameter ``form``."""
+
+    collective: str | None = None
+    """The parameter that names an operation of `core.collectives`, where the workload is that operation: its rates are bandwidths."""
+    step: str | None = None
+    """A name for what it does: workloads of one name do the same on one device, whatever ``spread`` is."""
+    spread: tuple[str, ...] = ()
+    """Parameters beside ``ranks`` that only say how the step is spread over devices."""
+    scaling: str | None = None
+    """weak or strong, where no parameter ``scaling`` says whether devices have a batch each or share one."""
+    synchronise: str | None = None
+    """The flag that is false where nothing is communicated: such cases only tell what communication costs."""
+    independent: tuple[str, ...] = ()
+    """Forms whose devices communicate nothing."""
+    all_reduce: tuple[str, ...] = ()
+    """Forms that average all gradients by an all-reduce in each step."""
+    pipelines: tuple[str, ...] = ()
+    """Forms that pass on parts of a batch, as many as ``microbatches``; the first passes it on whole, as all do with one."""
+
+
+class Declaration(NamedTuple):
+    """What a workload declares beside its parameters."""
+
+    values: tuple[Value, ...] = ()
+    parallel: Parallel = Parallel()
+
+
+def to_json(values: Sequence[Value], parallel: Parallel) -> dict[str, Any]:
+    """Return plain data for the pipe and for the header of a result file, without what is empty."""
+    return {"values": [{**_filled(each), "unit": each.unit.value} for each in values], "parallel": _filled(parallel)}
+
+
+def _filled(record: Value | Parallel) -> dict[str, Any]:
+    found = {each.name: getattr(record, each.name) for each in fields(record)}
+    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in found.items() if value}
+
+
+def from_json(data: Mapping[str, Any]) -> tuple[Declaration, list[str]]:
+    """Return what can be read of `to_json`'s data, and a sentence on each part that can't, as another version may have written it."""
+    values: list[Value] = []
+    doubts: list[str] = []
+    for told in data.get("values", ()):
+        value = _value(told)
+        wrong = value if isinstance(value, str) else next(iter(mistakes([*values, value])), None)
+        if wrong or isinstance(value, str):
+            doubts.append(str(wrong))
+        else:
+            values.append(value)
+    parallel: dict[str, Any] = {}
+    for each in fields(Parallel):
+        told = data.get("parallel", {}).get(each.name, each.default)
+        if isinstance(each.default, tuple) and _are_texts(told):
+            parallel[each.name] = tuple(told)
+        elif each.default is None and isinstance(told, str | None):
+            parallel[each.name] = told
+        else:
+            doubts.append(f"{each.name} of its parallelism can't be {told!r}")
+    return Declaration(tuple(values), Parallel(**parallel)), doubts
+
+
+def _are_texts(texts: object) -> bool:
+    return isinstance(texts, list | tuple) and all(isinstance(each, str) for each in texts)
+
+
+def _value(data: Mapping[str, Any]) -> Value | str:
+    try:
+        when = {str(name): tuple(texts) for name, texts in data.get("when", {}).items()}
+        unit, direction = UNITS.get(data["unit"], data["unit"]), data.get("direction")
+        value = Value(
+            data["name"], unit, direction, data.get("meaning", ""), data.get("series", False), tuple(data.get("points", ())), when
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        return f"a value's declaration is incomplete ({error})"
+    return value
+
+
+def mistakes(values: Iterable[Value]) -> list[str]:
+    """Return a sentence on each declaration that makes no sense: ``value 'p99_s': …``."""
+    found, names = [], set()
+    for each in values:
+        wrong = _mistake(each) or ("it is declared twice" if each.name in names else None)
+        names.add(each.name)
+        found += [f"value '{each.name}': {wrong}"] if wrong else []
+    return found
+
+
+def _mistake(value: Value) -> str | None:
+    if not isinstance(value.name, str) or not value.name.isidentifier():
+        return "its name must be one of Python, such as p99_s"
+    if value.unit not in UNITS.values():
+        return f"no unit of values is called '{getattr(value.unit, 'value', value.unit)}'{nearest(str(value.unit), list(UNITS))}"
+    if value.direction is not None and value.direction not in get_args(Direction):
+        return f"its direction must be 'lower', 'higher' or None, not {value.direction!r}"
+    return "points name those of a series; give series=True" if value.points and not value.series else None

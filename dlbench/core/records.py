@@ -1,0 +1,148 @@
+"""JSON of the nouns that travel: signatures over the pipe, measurements into the result file; and the checks of what is read back."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from typing import Any, TypeVar
+
+from dlbench.core import declarations
+from dlbench.core.conditions import Throttling
+from dlbench.core.model import Case, Measurement, Memory, Parameter, Samples, Signature, SpotCheck, Status, Transfer
+
+
+def signature_to_json(signature: Signature) -> dict[str, Any]:
+    """Return plain data for the pipe between the measuring process and its parent."""
+    declared = declarations.to_json(signature.values, signature.parallel)
+    parameters = [asdict(each) for each in signature.parameters]
+    return {"name": signature.name, "about": signature.about, "parameters": parameters, "tags": signature.tags, **declared}
+
+
+def signature_from_json(data: Mapping[str, Any]) -> Signature:
+    """Inverse of `signature_to_json`."""
+    parameters = tuple(Parameter(**{**p, "choices": tuple(p["choices"])}) for p in data["parameters"])
+    declared, _ = declarations.from_json(data)
+    return Signature(data["name"], data["about"], parameters, tuple(data["tags"]), *declared)
+
+
+def measurement_to_json(measurement: Measurement) -> dict[str, Any]:
+    """Return plain data; groups that are empty are left out."""
+    data: dict[str, Any] = {"kind": "measurement"}
+    for each in fields(measurement):
+        value = getattr(measurement, each.name)
+        if each.name in ("case", *_GROUPS):
+            value = asdict(value) if value is not None else None
+        elif each.name == "throttling" and value is not None:
+            value = value.to_json()
+        if value is not None and value != {}:
+            data[each.name] = value
+    return data
+
+
+def measurement_from_json(data: Mapping[str, Any], earlier: Measurement | None = None) -> Measurement:
+    """Inverse of `measurement_to_json`. Raises KeyError, TypeError or ValueError for data that is not a measurement.
+
+    ``earlier``: a round of the same case; what is equal there is shared, which saves most of the memory of a large file.
+    """
+    samples, transfer, check, throttling = (data.get(name) for name in ("samples", "transfer", "check", "throttling"))
+    rest = {}
+    for name, value in data.items():
+        # What is as in an earlier round was checked there: a large file holds a hundred thousand rounds.
+        if name in _SHARED and earlier is not None and (same := getattr(earlier, name)) == value:
+            rest[name] = same
+        elif name not in _APART:
+            _check_field(name, value)
+            rest[name] = value
+    case = earlier.case if earlier is not None and _is_case(data["case"], earlier.case) else _case(data["case"])
+    return Measurement(
+        case=case,
+        status=Status(data["status"]),
+        samples=_samples(samples) if samples is not None else None,
+        memory=_numbers(Memory, data.get("memory", {})),
+        transfer=_numbers(Transfer, transfer) if transfer is not None else None,
+        check=_spot_check(check) if check is not None else None,
+        throttling=Throttling.from_json(throttling) if throttling is not None else None,
+        **rest,
+    )
+
+
+_MOST = 1e100  # nothing that is measured comes near, and squares and sums of such numbers are still finite
+_GROUPS = ("samples", "memory", "transfer", "check")
+_NUMBERS = frozenset(("items", "flops", "least_flops", "bytes", "threads", "round"))
+_COUNTS = frozenset(("threads", "round", "peak_bytes", "reserved_bytes", "host_peak_bytes", "h2d_bytes", "d2h_bytes"))
+_ALWAYS = frozenset(("h2d_bytes", "h2d_s", "d2h_bytes", "d2h_s"))
+"""Of a group of numbers that may be unknown, those that are there if the group is."""
+_TEXTS = frozenset(("reason", "side", "device_name", "started"))
+_APART = frozenset(("kind", "case", "throttling", "status", *_GROUPS))
+_SHARED = frozenset(("device_name", "threads", "items", "flops", "least_flops", "bytes", "math", "nulls"))
+_PLAIN = frozenset((int, float, str, bool))
+_OBJECTS = {"values": frozenset((int, float, bool, list)), "math": _PLAIN, "nulls": frozenset((str,))}
+
+
+def _check_field(name: str, value: Any) -> None:
+    if name in _NUMBERS:
+        _check_number(name, value)
+    elif name in _TEXTS:
+        _check(name, "text", isinstance(value, str))
+    elif name in _OBJECTS:
+        _check(name, "an object of plain values", isinstance(value, dict) and _OBJECTS[name].issuperset(map(type, value.values())))
+        for series in value.values() if name == "values" else ():
+            _check(name, "numbers, or lists of them", type(series) is not list or {int, float}.issuperset(map(type, series)))
+
+
+def _is_case(data: Any, case: Case) -> bool:
+    return bool(data == {"id": case.id, "suite": case.suite, "workload": case.workload, "params": case.params, "device": case.device})
+
+
+def _case(data: Mapping[str, Any]) -> Case:
+    texts, params = ("id", "suite", "workload", "device"), data["params"]
+    _check("case", "texts and an object of parameters", all(isinstance(data[name], str) for name in texts) and isinstance(params, dict))
+    _check("params", "numbers, texts and flags", _PLAIN.issuperset(map(type, params.values())))
+    return Case(**data)
+
+
+def _samples(data: Mapping[str, Any]) -> Samples:
+    blocks = data["block_s"]
+    _check("block_s", "numbers of at least 0, one or more", isinstance(blocks, list) and bool(blocks))
+    # A large file holds millions of blocks: all of a round at once, and one by one only to say which is wrong.
+    if set(map(type, blocks)) != {float} or min(blocks) < 0 or not sum(blocks) <= _MOST:
+        for seconds in blocks:
+            _check_number("block_s", seconds)
+    _check_number("first_call_s", data["first_call_s"])
+    _check_number("warmup_s", data["warmup_s"])
+    if data.get("device_s") is not None:
+        _check_number("device_s", data["device_s"])
+    _check("calls", "a positive integer", type(data["calls"]) is int and 0 < data["calls"] <= _MOST)
+    _check("steady", "true, false or null", data["steady"] is None or isinstance(data["steady"], bool))
+    return Samples(**{**data, "block_s": tuple(blocks)})
+
+
+def _spot_check(data: Mapping[str, Any]) -> SpotCheck:
+    for name, value in data.items():
+        if name == "follows_input":
+            _check(name, "true, false or null", isinstance(value, bool | None))
+        elif value is not None:
+            _check_number(name, value)
+    return SpotCheck(**data)
+
+
+Numbers = TypeVar("Numbers", Memory, Transfer)
+
+
+def _numbers(kind: type[Numbers], data: Mapping[str, Any]) -> Numbers:
+    for name, value in data.items():
+        if value is not None or name in _ALWAYS:
+            _check_number(name, value)
+    return kind(**data)
+
+
+def _check_number(name: str, value: object) -> None:
+    # Not isinstance: a bool is an int. Not NaN nor infinity: JSON has no such number, but 1e999 reads as one.
+    kind = type(value)
+    if (kind is not float and kind is not int) or not 0 <= value <= _MOST:  # type: ignore[operator]  # a number by then
+        raise ValueError(f"{name} must be a number of at least 0, not {value!r}")
+    if name in _COUNTS and (kind is not int or value >= 2**63):  # type: ignore[operator]  # likewise
+        raise ValueError(f"{name} must be a whole number below 2**63, not {value!r}")
+
+
+def _check(name: str, wanted: str, holds: bool) -> None:
+    if not holds:
+        raise ValueError(f"{name} must be {wanted}")
