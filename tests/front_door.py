@@ -88,7 +88,7 @@ def in_process(folder: Path, *arguments: str) -> Done:
         return Done(int(result.exception.exit_code), result.stdout, f"{result.stderr}dlbench: {result.exception}\n")
     if result.exception:
         raise result.exception
-    return Done(int(result.return_value), result.stdout, result.stderr)
+    return Done(int(result.return_value or 0), result.stdout, result.stderr)
 
 
 def suite(folder: Path, *benches: str, head: str = HASTY, name: str = "mine") -> str:

@@ -29,7 +29,8 @@ _COLUMNS = (
 def answer(results: Results) -> Answer | Missing:
     """Return the batch that is enough in the work in the middle of each device, and what the smallest gives beside it."""
     groups: dict[tuple[object, ...], list[Entry]] = {}
-    columns = [name for name in identifying(results.columns) if name != "param.batch"]
+    unknown = ("param.batch", "case.device_name", "case.threads", "case.math")  # of what ran out of memory, all but the first
+    columns = [name for name in identifying(results.columns) if name not in unknown]
     for entry in entries(results):
         if _batch(entry) and entry.row.get("param.ranks") in (None, 1):
             groups.setdefault(tuple(entry.row[name] for name in columns), []).append(entry)
