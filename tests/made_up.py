@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dlbench.core.conditions import RoundState
-from dlbench.core.model import Case, Measurement, Memory, ParamValue, Policy, Samples, SpotCheck, Status, Transfer
+from dlbench.core.model import Case, Measurement, Memory, ParamValue, Policy, Reported, Samples, SpotCheck, Status, Transfer
 from dlbench.core.records import measurement_to_json
 from dlbench.core.store import SCHEMA
 
@@ -68,6 +68,7 @@ def write(
     discarded: Sequence[Measurement] = (),
     isolation: str | None = None,
     accelerator: Mapping[str, Any] | None = None,
+    workloads: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a result file as a run does, but for waiting until each line is on the disk."""
     header: Mapping[str, Any] = {
@@ -78,6 +79,7 @@ def write(
         "planned": {"count": len({each.case.id for each in measurements}) if planned is None else planned},
         "devices": [{"id": "cpu", "name": CPU}, {"id": "cuda:0", "name": GPU, **(accelerator or {})}],
         **({"sides": sides} if sides else {}),
+        **({} if workloads is None else {"workloads": workloads}),
         **({"isolation": isolation} if isolation else {}),
     }
     records = [{"kind": "header", "schema": SCHEMA, **header}]
@@ -123,7 +125,7 @@ def without_rounds(measurement: Measurement) -> Measurement:
     return replace(measurement, samples=None)
 
 
-def with_values(measurement: Measurement, **values: float) -> Measurement:
+def with_values(measurement: Measurement, **values: Reported) -> Measurement:
     """The same with what an ``observe`` returned."""
     return replace(measurement, values=values)
 

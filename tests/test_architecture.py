@@ -1,6 +1,7 @@
 """The house as docs/design.md draws it: a module imports only what stands below it, and each outside library has one door."""
 
 import ast
+import re
 import sys
 from pathlib import Path
 
@@ -95,6 +96,7 @@ ANALYSIS = [
     "answers",
     "sentences",
     "scaling_text",
+    "values_text",
     "terminal",
     "compare_terminal",
     "fitness",
@@ -247,3 +249,28 @@ def test_only_the_command_line_prints_and_exits(module, tree):
         return
     calls = [ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)]
     assert not {"print", "sys.exit", "exit", "click.echo"} & set(calls)
+
+
+def registered_names():
+    """The names of dlbench's own workloads: the functions that ``@workload(…)`` stands above."""
+    functions = [node for module, tree in MODULES if within(module, ("dlbench.workloads",)) for node in tree.body]
+    decorated = [node for node in functions if isinstance(node, ast.FunctionDef) and node.decorator_list]
+    return {node.name for node in decorated if ast.unparse(node.decorator_list[0]).startswith("workload(")}
+
+
+def texts_in(tree):
+    return {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+
+
+def test_readers_know_a_workload_by_what_it_declares_and_never_by_its_name():
+    names = registered_names()
+    assert {"matmul", "collective", "data_parallel", "spin"} <= names
+    readers = [(module, tree) for module, tree in MODULES if within(module, ("dlbench.core", "dlbench.analysis"))]
+    assert {module: found for module, tree in readers if (found := texts_in(tree) & names)} == {}
+    compared = [
+        f"{module}: {ast.unparse(node)}"
+        for module, tree in readers
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare) and re.search(r"\bworkload\b", ast.unparse(node)) and texts_in(node) - {"case.workload"}
+    ]
+    assert compared == []

@@ -2,33 +2,18 @@
 
 import statistics
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from dlbench.analysis.findings import Entry, entries, identifying, label, speed_ratio
 from dlbench.analysis.table import Results
+from dlbench.core.declarations import Parallel
+from dlbench.core.model import ParamValue
 from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import shift_interval, theil_sen
-from dlbench.core.summary import Row, ending
+from dlbench.core.summary import Rounds, Row, ending
 
-COLLECTIVE = "collective"
-"""The workload whose rows are bandwidths and not throughput."""
 SCALES_FROM = 0.9
 """Efficiency from which on more devices are called well used."""
-_STEPS = ("data_parallel", "model_parallel")
-"""Workloads that do the same step: either has the base of both."""
-# How a step is spread over devices. On one device all of these come to the same step.
-_HOW = frozenset(
-    f"param.{name}"
-    for name in (
-        *("ranks", "form", "scaling", "synchronise", "bucket_mb", "gradients", "microbatches"),
-        *("seconds", "learning_rate", "straggler"),
-    )
-)
-_UNFILLED = "layers"
-"""The pipeline that both others are with one microbatch."""
-_PIPELINES = (_UNFILLED, "gpipe", "1f1b")
-_WHOLE = {"model_parallel": "strong"}
-"""Workloads that say nothing of scaling, because their batch always goes through all devices."""
 
 COLUMNS: dict[str, Column] = {
     column.name: column
@@ -68,6 +53,46 @@ COLUMNS: dict[str, Column] = {
 }
 
 
+class Step(NamedTuple):
+    """A case of several ranks, or of one beside them."""
+
+    row: Row
+    rounds: Rounds
+    parallel: Parallel
+    rates: tuple[float, ...]
+    """Items a second in each round; empty where a round does not tell."""
+
+    @property
+    def ranks(self) -> int:
+        """Zero where it has no parameter of that name."""
+        return _count(self.row, "ranks")
+
+    @property
+    def form(self) -> ParamValue | None:
+        """The kind of parallelism, where its workload has several."""
+        return self.row.get("param.form")
+
+    @property
+    def timed(self) -> bool:
+        """Whether it went well and has times."""
+        return self.row["case.status"] == "ok" and bool(self.rounds.median_s)
+
+    @property
+    def unsynchronised(self) -> bool:
+        """Whether its communication is switched off."""
+        return self.row.get(f"param.{self.parallel.synchronise}") is False
+
+    @property
+    def independent(self) -> bool:
+        """Whether its form communicates nothing."""
+        return self.form in self.parallel.independent
+
+    @property
+    def spread(self) -> frozenset[str]:
+        """The columns that only say how the step is spread over devices."""
+        return frozenset(f"param.{name}" for name in ("ranks", *self.parallel.spread))
+
+
 def scaling(results: Results) -> list[Row]:
     """Return a row for each case with ranks that is no collective: columns as in `COLUMNS`, in the order of the work, then of the ranks.
 
@@ -75,16 +100,18 @@ def scaling(results: Results) -> list[Row]:
     without synchronisation serve to tell what synchronising costs, and have no row of their own.
     """
     columns = [name for name in identifying(results.columns) if name not in ("case.threads", "case.math")]
-    steps = [each for each in entries(results) if _ranks(each) and each.row["case.workload"] != COLLECTIVE]
-    rows = [_row(each, steps, columns, results.environments) for each in steps if each.row.get("param.synchronise") is not False]
+    every = (Step(each.row, each.rounds, results.parallel(each.row), _throughput(each, results)) for each in entries(results))
+    steps = [each for each in every if each.ranks and not each.parallel.collective]
+    rows = [_row(each, steps, columns, results.environments) for each in steps if not each.unsynchronised]
     first = {row["scaling.work"]: number for number, row in reversed(list(enumerate(rows)))}
     places = ("scaling.kind", "scaling.device", "scaling.run")
     return sorted(rows, key=lambda row: (first[row["scaling.work"]], *(str(row[name]) for name in places), row["scaling.ranks"]))
 
 
-def throughput(entry: Entry) -> tuple[float, ...]:
-    """Return items a second in each round, of an experiment what it reports; empty where a round lacks it or has none."""
-    rates = entry.rounds.items_per_s or entry.rounds.values.get("items_per_s", ())
+def _throughput(entry: Entry, results: Results) -> tuple[float, ...]:
+    """Return items a second in each round, of an experiment what it reports in that unit; empty where a round lacks it or has none."""
+    reported = [each.name.partition(".")[2] for each in results.declared(entry.row) if each.unit is Unit.ITEMS_PER_S]
+    rates = entry.rounds.items_per_s or next((entry.rounds.values.get(name, ()) for name in reported), ())
     return rates if rates and min(rates) > 0 else ()
 
 
@@ -102,17 +129,8 @@ def _count(row: Row, name: str) -> int:
     return value if type(value) is int and 0 < value < 2**31 else 0
 
 
-def _ranks(entry: Entry) -> int:
-    return _count(entry.row, "ranks")
-
-
-def _timed(entry: Entry) -> bool:
-    """Whether a case went well and has times."""
-    return entry.row["case.status"] == "ok" and bool(entry.rounds.median_s)
-
-
-def _row(entry: Entry, steps: Sequence[Entry], columns: Sequence[str], environments: Mapping[str, Mapping[str, Any]]) -> Row:
-    row, ranks, rates = entry.row, _ranks(entry), throughput(entry)
+def _row(entry: Step, steps: Sequence[Step], columns: Sequence[str], environments: Mapping[str, Mapping[str, Any]]) -> Row:
+    row, ranks, rates = entry.row, entry.ranks, entry.rates
     models = _models(row, ranks, environments)
     on_cpu = row["case.device"] == "cpu"
     gain = _gain(entry, _base(entry, steps, columns), models)
@@ -121,8 +139,8 @@ def _row(entry: Entry, steps: Sequence[Entry], columns: Sequence[str], environme
         "scaling.case": row["case.id"],
         "scaling.run": row["case.run"],
         "scaling.work": label(row, ("ranks", "scaling")),
-        "scaling.form": row.get("param.form"),
-        "scaling.kind": row.get("param.scaling") or _WHOLE.get(str(row["case.workload"])),
+        "scaling.form": entry.form,
+        "scaling.kind": row.get("param.scaling") or entry.parallel.scaling,
         "scaling.device": row["case.device"],
         "scaling.device_name": " and ".join(models) or row["case.device_name"],
         "scaling.ranks": ranks,
@@ -149,29 +167,28 @@ def _models(row: Row, ranks: int, environments: Mapping[str, Mapping[str, Any]])
     return list(dict.fromkeys(str(each.get("name")) for each in [each for each in known if each.get("kind") == kind][:ranks]))
 
 
-def _alike(one: Entry, other: Entry, columns: Sequence[str], free: Collection[str]) -> bool:
+def _alike(one: Step, other: Step, columns: Sequence[str], free: Collection[str]) -> bool:
     return all(one.row.get(name) == other.row.get(name) for name in columns if name not in free)
 
 
-def _base(entry: Entry, steps: Sequence[Entry], columns: Sequence[str]) -> Entry | None:
+def _base(entry: Step, steps: Sequence[Step], columns: Sequence[str]) -> Step | None:
     """Return the row at one rank that does the same work, the one with the most in common."""
-    free = {*_HOW, "case.workload"} if entry.row["case.workload"] in _STEPS else {"param.ranks"}
     alone = [
         each
         for each in steps
-        if _ranks(each) == 1
-        and throughput(each)
+        if each.ranks == 1
+        and each.rates
         and each.row["case.status"] == "ok"
-        and each.row.get("param.synchronise") is not False
-        and (each.row["case.workload"] in _STEPS) == (entry.row["case.workload"] in _STEPS)
-        and _alike(each, entry, columns, free)
+        and not each.unsynchronised
+        and each.parallel.step == entry.parallel.step
+        and _alike(each, entry, columns, {*each.spread, *entry.spread, *(("case.workload",) if entry.parallel.step else ())})
     ]
     return max(alone, key=lambda each: sum(each.row.get(name) == entry.row.get(name) for name in columns), default=None)
 
 
-def _gain(entry: Entry, base: Entry | None, models: Sequence[str]) -> Row:
+def _gain(entry: Step, base: Step | None, models: Sequence[str]) -> Row:
     """Return speed-up and efficiency over the base, or the reason why there is none."""
-    rates = throughput(entry)
+    rates = entry.rates
     if entry.row["case.status"] != "ok":
         return {}
     if len(models) > 1:
@@ -180,7 +197,7 @@ def _gain(entry: Entry, base: Entry | None, models: Sequence[str]) -> Row:
         return {"scaling.reason": "it states no items, so it has no throughput"}
     if base is None:
         return {"scaling.reason": "no ok row of the same work with ranks = 1 to set it against"}
-    ratio = speed_ratio(throughput(base), rates)
+    ratio = speed_ratio(base.rates, rates)
     resources = _resources(entry) / _resources(base)
     return {
         "scaling.base": base.row["case.id"],
@@ -190,29 +207,28 @@ def _gain(entry: Entry, base: Entry | None, models: Sequence[str]) -> Row:
         "scaling.confidence": ratio.get("ratio.confidence"),
         "scaling.resources": resources,
         "scaling.efficiency": float(ratio["ratio.speedup"] or 0) / resources,
-        "scaling.reason": ratio.get("ratio.reason") if _ranks(entry) > 1 else None,
+        "scaling.reason": ratio.get("ratio.reason") if entry.ranks > 1 else None,
     }
 
 
-def _resources(entry: Entry) -> float:
+def _resources(entry: Step) -> float:
     """Return the devices of a case, on a CPU its cores: ranks there share one device, and have the fewer cores the more they are."""
     threads = entry.row["case.threads"]
-    return _ranks(entry) * (float(threads) if entry.row["case.device"] == "cpu" and threads else 1.0)
+    return entry.ranks * (float(threads) if entry.row["case.device"] == "cpu" and threads else 1.0)
 
 
-def _exposed(entry: Entry, steps: Sequence[Entry], columns: Sequence[str]) -> Row:
-    """Set a step that synchronises beside the same one that does not: ``synchronise=false``, else the form ``replicas``.
+def _exposed(entry: Step, steps: Sequence[Step], columns: Sequence[str]) -> Row:
+    """Set a step that communicates beside the same one that does not: unsynchronised, else of an independent form.
 
     Weak and strong scaling are one step where each rank has as many items.
     """
-    form = entry.row.get("param.form")
-    if form in (None, "replicas") or _ranks(entry) < 2 or not entry.rounds.median_s or entry.row["case.workload"] != "data_parallel":
+    if entry.form is None or entry.independent or entry.ranks < 2 or not entry.rounds.median_s:
         return {}
-    parted = {"param.synchronise", "param.scaling", "param.batch"}
-    others = [each for each in steps if _timed(each) and share(each.row) == share(entry.row)]
-    same = [each for each in others if each.row.get("param.synchronise") is False and _alike(each, entry, columns, parted)]
-    parted |= {"param.form", "param.bucket_mb", "param.gradients"}
-    same += [each for each in others if each.row.get("param.form") == "replicas" and _alike(each, entry, columns, parted)]
+    others = [each for each in steps if each.timed and share(each.row) == share(entry.row)]
+    parted = {f"param.{entry.parallel.synchronise}", "param.scaling", "param.batch"}
+    same = [each for each in others if each.unsynchronised and _alike(each, entry, columns, parted)]
+    parted |= entry.spread - {"param.ranks"}
+    same += [each for each in others if each.independent and _alike(each, entry, columns, parted)]
     if not same:
         return {}
     shift, interval = shift_interval(same[0].rounds.median_s, entry.rounds.median_s)
@@ -220,20 +236,21 @@ def _exposed(entry: Entry, steps: Sequence[Entry], columns: Sequence[str]) -> Ro
     return {"scaling.exposed_s": shift, **ends}
 
 
-def _bubble(entry: Entry, steps: Sequence[Entry], columns: Sequence[str]) -> tuple[Row, str | None]:
+def _bubble(entry: Step, steps: Sequence[Step], columns: Sequence[str]) -> tuple[Row, str | None]:
     """Return a pipeline's idle share by theory and as measured, and why it was not.
 
     Of m microbatches of one batch a step takes w (1 + (p - 1) / m) in theory, so against 1 / m steps lie on a line that meets zero at w,
     the step without a bubble (GPipe: Huang et al., https://arxiv.org/abs/1811.06965, section 2.3).
     """
-    form, microbatches, ranks = entry.row.get("param.form"), entry.row.get("param.microbatches"), _ranks(entry)
-    if form not in _PIPELINES or ranks < 2 or type(microbatches) is not int or microbatches < 1:
+    form, microbatches, ranks = entry.form, entry.row.get("param.microbatches"), entry.ranks
+    if form not in entry.parallel.pipelines or ranks < 2 or type(microbatches) is not int or microbatches < 1:
         return {}, None
     theory: Row = {"scaling.bubble_theory": (ranks - 1) / (microbatches + ranks - 1)}
-    if not _timed(entry):
+    if not entry.timed:
         return theory, None
-    forms = (_UNFILLED, "gpipe" if form == _UNFILLED else form)
-    others = [each for each in steps if _timed(each) and each.row.get("param.form") in forms]
+    unfilled, *filled = entry.parallel.pipelines
+    forms = (unfilled, *filled[:1]) if form == unfilled else (unfilled, form)
+    others = [each for each in steps if each.timed and each.form in forms]
     others = [each for each in others if _alike(each, entry, columns, {"param.form", "param.microbatches"})]
     timed = [(each.row["param.microbatches"], statistics.median(each.rounds.median_s)) for each in (*others, entry)]
     points = {m: seconds for m, seconds in timed if type(m) is int and m > 0}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import NamedTuple
 
-from dlbench.analysis.efficiency import COLLECTIVE, COLUMNS, scaling, share
+from dlbench.analysis.efficiency import COLUMNS, scaling, share
 from dlbench.analysis.table import Results
 from dlbench.core.collectives import bus_factor, ring_steps
 from dlbench.core.model import ParamValue
@@ -71,20 +71,21 @@ class Model:
 def projected(results: Results) -> list[Row]:
     """Return the rows of `efficiency.scaling`, with what the projection says of those it can be checked on, and rows for more devices.
 
-    It takes ``ddp`` on two ranks or more with exposed communication, all-reduces of as many ranks and two sizes or more, and with strong
-    scaling the computing of two batches. It stands on the fewest ranks that have all of it; what was measured on more is its check.
+    It takes a form that averages gradients by all-reduces (``ddp``) on two ranks or more with exposed communication, all-reduces of as
+    many ranks and two sizes or more, and with strong scaling the computing of two batches. It stands on the fewest ranks that have all
+    of it; what was measured on more is its check.
     """
     rows = scaling(results)
     measured = {(str(row["case.run"]), str(row["case.id"])): row for row in results.rows}
     groups: dict[tuple[ParamValue | None, ...], list[Row]] = {}
     for row in rows:
-        if row["scaling.form"] == "ddp" and row["scaling.step_s"] is not None:
+        case = measured[_key(row)]
+        if row["scaling.form"] in results.parallel(case).all_reduce and row["scaling.step_s"] is not None:
             groups.setdefault(tuple(row[f"scaling.{name}"] for name in ("work", "kind", "device", "run")), []).append(row)
     more: list[Row] = []
     for group in groups.values():
         anchor = next(filter(_is_anchor, group), None)
-        case = measured[_key(anchor)] if anchor else None
-        model = _model(anchor, case, results.rows) if anchor and case else None
+        model = _model(anchor, measured[_key(anchor)], results) if anchor else None
         if anchor and model:
             more += _project(model, anchor, group)
     checked = {_key(row): row for row in more if row["scaling.case"]}
@@ -135,29 +136,28 @@ def _project(model: Model, anchor: Row, group: Sequence[Row]) -> list[Row]:
     return found
 
 
-def _model(anchor: Row, case: Row, rows: Sequence[Row]) -> Model | None:
+def _model(anchor: Row, case: Row, results: Results) -> Model | None:
     """Return the model that stands on a case, or None where something that it takes was not measured."""
     ranks, batch = int(_number(anchor["scaling.ranks"])), share(case)
-    ring = _ring(case, ranks, rows)
+    ring = _ring(case, ranks, results)
     size = gradient_bytes(str(case.get("param.model")), str(case["case.dtype"]), str(case.get("param.gradients") or "full"))
     exposed_s = max(0.0, _number(anchor["scaling.exposed_s"]))
     computing_s = _number(anchor["scaling.step_s"]) - exposed_s
     if ring is None or size is None or batch is None or computing_s <= 0:
         return None
-    fixed = _fixed_part(case, batch, computing_s, rows) if anchor["scaling.kind"] == "strong" else 0.0
+    fixed = _fixed_part(case, batch, computing_s, results) if anchor["scaling.kind"] == "strong" else 0.0
     bucket = case.get("param.bucket_mb")
     messages = -(-size // (bucket << 20 if type(bucket) is int and bucket > 0 else _BUCKET))
     copying_s = None if case["transfer.h2d_s"] is None else _number(case["transfer.h2d_s"])
     return None if fixed is None else Model(ring, computing_s, exposed_s, batch, size, messages, fixed, copying_s)
 
 
-def _ring(case: Row, ranks: int, rows: Sequence[Row]) -> Ring | None:
+def _ring(case: Row, ranks: int, results: Results) -> Ring | None:
     """Fit the all-reduces of so many ranks on the same device."""
     points = [
         (_number(row["param.bytes"]), _number(row["time.median_s"]))
-        for row in rows
-        if row["case.workload"] == COLLECTIVE
-        and row.get("param.op") == "all_reduce"
+        for row in results.rows
+        if row.get(f"param.{results.parallel(row).collective}") == "all_reduce"
         and row.get("param.ranks") == ranks
         and (row["case.dtype"], row["case.status"]) == ("fp32", "ok")
         and all(row[name] == case[name] for name in ("case.run", "case.device"))
@@ -168,7 +168,7 @@ def _ring(case: Row, ranks: int, rows: Sequence[Row]) -> Ring | None:
     return Ring(ranks, max(0.0, line[0]), line[1]) if line and line[1] > 0 else None
 
 
-def _fixed_part(case: Row, batch: float, computing_s: float, rows: Sequence[Row]) -> float | None:
+def _fixed_part(case: Row, batch: float, computing_s: float, results: Results) -> float | None:
     """Return the part of the computing that stays however small the batch, by a line through steps that wait for nobody."""
     same = (
         "case.run",
@@ -179,9 +179,10 @@ def _fixed_part(case: Row, batch: float, computing_s: float, rows: Sequence[Row]
         *(("case.threads",) if case["case.device"] == "cpu" else ()),
     )
     points = {batch: computing_s}
-    for row in rows:
-        alone = row.get("param.ranks") == 1 or row.get("param.synchronise") is False or row.get("param.form") == "replicas"
-        timed = row["case.status"] == "ok" and row["time.median_s"] is not None and row.get("param.form") in ("ddp", "replicas")
+    for row in results.rows:
+        parallel, form = results.parallel(row), row.get("param.form")
+        alone = row.get("param.ranks") == 1 or row.get(f"param.{parallel.synchronise}") is False or form in parallel.independent
+        timed = row["case.status"] == "ok" and row["time.median_s"] is not None and form in (*parallel.all_reduce, *parallel.independent)
         if alone and timed and all(row.get(name) == case.get(name) for name in same) and (items := share(row)):
             points.setdefault(items, _number(row["time.median_s"]))
     line = theil_sen(list(points), list(points.values()))

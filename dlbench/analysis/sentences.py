@@ -36,8 +36,6 @@ _SPREADS = {
     _BLOCKS_SPREAD: "spread within one process, which hides how processes differ; for an interval give --rounds 7",
 }
 _PEAK = "share of the published peak of arithmetic, or of memory where it says so. "
-TOLD_APART = ("data_parallel",)
-"""Workloads whose values have tables of their own; see `scaling_text`."""
 _REASONS = 3
 """Reasons of flags that are told in full where there are many."""
 _MANY = 4
@@ -144,11 +142,8 @@ def _span(low: ParamValue | None, high: ParamValue | None) -> str:
 
 
 def notes(row: Row) -> list[str]:
-    """Return the marks of a row, and what only its workload reports."""
-    marks = [mark for flag, (mark, _) in _FLAGS.items() if row[flag]] + [_LAUNCH_BOUND] * bool(launch_bound(row))
-    told = row["case.workload"] not in TOLD_APART
-    values = {name.partition(".")[2]: value for name, value in row.items() if told and name.startswith("value.") and value is not None}
-    return marks + [f"{name} {units.three_digits(value)}" for name, value in values.items() if not isinstance(value, str)]
+    """Return the marks of a row."""
+    return [mark for flag, (mark, _) in _FLAGS.items() if row[flag]] + [_LAUNCH_BOUND] * bool(launch_bound(row))
 
 
 def share_of_peak(row: Row) -> str:

@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from dlbench.analysis import scaling_text, sentences, wording
+from dlbench.analysis import scaling_text, sentences, values_text, wording
 from dlbench.analysis.answers import answers as every_answer
 from dlbench.analysis.answers import devices, speedup
 from dlbench.analysis.answers.base import Answer, Missing, Table
@@ -19,6 +19,7 @@ from dlbench.analysis.projection import projected
 from dlbench.analysis.table import Results
 from dlbench.core import units
 from dlbench.core.model import ParamValue, Status
+from dlbench.core.schema import Column
 from dlbench.core.summary import Rounds, Row, ending
 
 _Columns = list[tuple[str, list[Text]]]
@@ -43,7 +44,7 @@ def more_devices(results: Results) -> RenderableType:
     """Return what more devices bring in sentences, the table behind it, and what it would be on more of them than were measured."""
     found, rows = devices.answer(results), projected(results)
     answer = [Text(line, style="bold") for line in found.sentences] if isinstance(found, Answer) else []
-    return Group(*answer, *_table(devices.table(rows)), *_projection(rows))
+    return Group(*answer, *_table(devices.table(rows)), *_table(scaling_text.projection(rows)))
 
 
 def paired(results: Results, pairs: Pairs) -> RenderableType:
@@ -62,19 +63,19 @@ def _cases(results: Results) -> list[RenderableType]:
     many = sentences.many_alike(rows)
     entries = [(row, each) for row, each in zip(rows, results.rounds, strict=True) if ending(row) not in many]
     shown, rounds = [row for row, _ in entries], [each for _, each in entries]
-    table = [results_table(shown, rounds), *[Text(line, style="yellow") for line in many.values()], *legend(shown, rounds)]
+    table = [
+        results_table(shown, rounds, results.declared),
+        *[Text(line, style="yellow") for line in many.values()],
+        *legend(shown, rounds),
+    ]
     told = [units.one_line(line) for line in (*sentences.reasons(rows), *results.circumstances)]
     return [Text(sentences.count(rows)), *_devices(rows), *table, *_dim(told)]
 
 
 def _details(results: Results) -> list[RenderableType]:
     """Return what nobody needs to see by default: projections, what was trained for a time, and bandwidths."""
-    sheets = [sheet(results.rows) for sheet in (scaling_text.training, scaling_text.tower, scaling_text.bandwidths)]
-    return [*_projection(projected(results)), *(part for sheet in sheets for part in _sheet(*sheet))]
-
-
-def _projection(rows: Sequence[Row]) -> list[RenderableType]:
-    return [*_sheet(*scaling_text.projection(rows)), *_dim(scaling_text.assumptions(rows))]
+    tables = (scaling_text.projection(projected(results)), *values_text.tables(results), scaling_text.bandwidths(results))
+    return [part for table in tables for part in _table(table)]
 
 
 @dataclass(frozen=True)
@@ -117,20 +118,16 @@ def _wrapped(text: str, width: int, most: int | None = None) -> list[str]:
 
 def _table(table: Table) -> list[RenderableType]:
     """Return a table of data behind an empty line, and what a reader has to know of it."""
-    return [*_sheet(table.title, table.cells()), *_dim(table.notes)]
+    columns = [(heading, [_text(cell) for cell in cells]) for heading, cells in table.cells()]
+    return [Text(), _Fitting(table.title, columns), *_dim(table.notes)] if columns else []
 
 
 def _dim(lines: Sequence[str]) -> list[RenderableType]:
     return [Text(line, style="dim") for line in lines]
 
 
-def _sheet(title: str, columns: Sequence[tuple[str, list[str]]]) -> list[RenderableType]:
-    """Return a table behind an empty line; nothing for one without columns."""
-    return [Text(), _Fitting(title, [(heading, [_text(cell) for cell in cells]) for heading, cells in columns])] if columns else []
-
-
-def results_table(rows: Sequence[Row], rounds: Sequence[Rounds]) -> RenderableType:
-    """Return the table of cases; ``rounds[i]`` is what the rounds of ``rows[i]`` gave.
+def results_table(rows: Sequence[Row], rounds: Sequence[Rounds], declared: Callable[[Row], Sequence[Column]]) -> RenderableType:
+    """Return the table of cases; ``rounds[i]`` is what the rounds of ``rows[i]`` gave, ``declared`` the columns of its values.
 
     Devices that ran the same work stand one below the other. A column with nothing to show is left out; where the screen is too
     narrow for the others, so are some of them, and a line below the table says which.
@@ -153,7 +150,7 @@ def results_table(rows: Sequence[Row], rounds: Sequence[Rounds]) -> RenderableTy
         ("peak", [_text(sentences.share_of_peak(row)) for row in ordered]),
         ("memory", [_shown(row["memory.peak_bytes"] or row["memory.host_peak_bytes"], units.byte_count) for row in ordered]),
         ("copies", [_shown(row["transfer.share"], units.percent) for row in ordered]),
-        ("notes", [_text(", ".join(sentences.notes(row))) for row in ordered]),
+        ("notes", [_text(", ".join([*sentences.notes(row), *values_text.notes(declared(row), row)])) for row in ordered]),
     ]
     return _Fitting(None, [(title, cells) for title, cells in columns if title == "case" or any(cell.plain for cell in cells)])
 
@@ -223,7 +220,7 @@ _WORDS = (
     "notes",
     "scaling",
     "verdict",
-    "staleness (updates in between)",
+    "staleness",
 )
 
 

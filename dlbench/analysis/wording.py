@@ -1,10 +1,12 @@
 """Words for rows and ratios: short names, places, choices, and numbers with their intervals."""
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 
-from dlbench.core import units
+from dlbench.core import schema, units
 from dlbench.core.model import ParamValue
+from dlbench.core.schema import Column, Unit
 from dlbench.core.summary import Row
 
 INTERVAL = "95 % interval"
@@ -17,6 +19,32 @@ def number(value: ParamValue | None) -> float:
     if value is None or isinstance(value, str):
         raise TypeError(f"{value!r} is not a number")
     return float(value)
+
+
+def cell(value: ParamValue | None, column: Column) -> str:
+    """Return a cell with its unit; of a series its points where they have names, else the first, the last and how many there are."""
+    if value is None:
+        return ""
+    if column.unit in (Unit.TEXT, Unit.FLAG):
+        return short(value)
+    if not isinstance(value, str):
+        return schema.text(value, column.unit)
+    points = json.loads(value)
+    if column.points and len(points) == len(column.points):
+        return ", ".join(f"{point}: {told}" for point, told in zip(column.points, _points(points, column.unit), strict=True) if told)
+    ends = dict.fromkeys(schema.text(each, column.unit) for each in (*points[:1], *points[-1:]))
+    return f"{' … '.join(ends)} ({plural(len(points), 'point')})"
+
+
+def _points(points: Sequence[float], unit: Unit) -> list[str]:
+    """Return the points as text, counts as shares of them all; nothing of a zero."""
+    whole = sum(points) if unit is Unit.COUNT else 0
+    return [(units.percent(each / whole) if whole else schema.text(each, unit)) if each else "" for each in points]
+
+
+def value_name(column: Column) -> str:
+    """Return what a workload calls a value."""
+    return column.name.partition(".")[2]
 
 
 def plural(count: int, noun: str) -> str:

@@ -45,6 +45,7 @@ class Progress:
     def __init__(self, session: "Session") -> None:
         self.policy = session.settings.policy
         self.tasks = session.tasks
+        self.values = session.values
         self.measurements: dict[Series, list[Measurement]] = {}
         for measurement in session.done:
             self.measurements.setdefault(measurement.series, []).append(measurement)
@@ -178,6 +179,7 @@ class LiveTable(Observer):
 
     def _part_around(self, current: Series | None) -> "RenderableType":
         """Return the table of as many cases as the screen has lines for; those that are told together at the end take none."""
+        from dlbench.analysis.read.declared import columns
         from dlbench.analysis.sentences import many_alike
         from dlbench.analysis.terminal import results_table
 
@@ -191,7 +193,7 @@ class LiveTable(Observer):
         while True:
             visible = _window(len(entries), count, position)
             rows, rounds = zip(*list(entries.values())[visible.start : visible.stop], strict=True)
-            table = results_table(rows, rounds)
+            table = results_table(rows, rounds, lambda row: columns(self._progress.values.get(str(row["case.workload"]), ()), row))
             lines = len(self._console.render_lines(table, pad=False))
             if lines <= room or count == 1:
                 self._fitting = count

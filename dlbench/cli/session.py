@@ -1,15 +1,16 @@
 """A run about to start: what it measures and how, from options or from the header of the file that it goes on with."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlbench import __version__
 from dlbench.cli.options import Planned
+from dlbench.core.declarations import Value
 from dlbench.core.errors import DeviceAbsent, ResultFileError, UsageError
-from dlbench.core.model import Measurement, Policy
+from dlbench.core.model import Measurement, Policy, Signature
 from dlbench.core.provenance import differences
 from dlbench.core.records import signature_from_json
 from dlbench.core.store import ResultWriter, RunFile
@@ -36,6 +37,8 @@ class Session:
     open_writer: Callable[[], ResultWriter]
     done: tuple[Measurement, ...] = ()
     first_round: int = 0
+    values: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    """What each workload declares that it reports, for the screen."""
     gate: SightSettings | None = None
     """Of a run that is meant as a baseline: what the command line says that every case has to be able to show."""
 
@@ -90,7 +93,8 @@ def start(
         **({"machines": list(machines)} if machines else {}),
         **({} if gate is None else {"gate": dict(gate)}),
     }
-    return Session(tuple(tasks), settings, planned.devices, lambda: ResultWriter.create(path, header), gate=gate)
+    values = _values(planned.signatures)
+    return Session(tuple(tasks), settings, planned.devices, lambda: ResultWriter.create(path, header), values=values, gate=gate)
 
 
 def default_name(suites: Sequence[Suite]) -> str:
@@ -136,7 +140,12 @@ def go_on(run: RunFile, hello: Mapping[str, Any], changes: Mapping[str, Any], th
         tasks = tuple(Task(case, side) for case in cases)
     except (KeyError, TypeError, AttributeError) as error:
         raise ResultFileError(f"{run.path}, line 1: the header lacks what a run needs to go on ({error}); start a new run") from error
-    return Session(tasks, settings, devices, lambda: ResultWriter.resume(run), run.measurements, gate=header.get("gate"))
+    values = _values(signatures)
+    return Session(tasks, settings, devices, lambda: ResultWriter.resume(run), run.measurements, values=values, gate=header.get("gate"))
+
+
+def _values(signatures: Mapping[str, Signature]) -> dict[str, tuple[Value, ...]]:
+    return {name: each.values for name, each in signatures.items() if each.values}
 
 
 def _refuse_lost(before: Sequence[Mapping[str, Any]], unusable: Mapping[str, str]) -> None:

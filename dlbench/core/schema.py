@@ -1,8 +1,12 @@
 """The columns of the tidy table: what each means, its unit, and which direction is good. Every one is always present."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import Literal
+
+from dlbench.core import units
 
 
 class Unit(Enum):
@@ -26,6 +30,31 @@ class Unit(Enum):
 
 Direction = Literal["lower", "higher"]
 """Which change of a number is an improvement."""
+
+
+def text(value: float, unit: Unit) -> str:
+    """Return a number of that unit as text: ``12.3 ms``, ``1.50 GiB``, ``83.1 %``."""
+    match unit:
+        case Unit.COUNT if value == int(value):
+            return f"{value:,.0f}"
+        case Unit.RATIO:
+            return units.ratio(value)
+        case Unit.JOULES | Unit.WATTS:
+            return f"{units.three_digits(value)} {unit.value}"
+    return _TEXTS.get(unit, units.three_digits)(value)
+
+
+_TEXTS: Mapping[Unit, Callable[[float], str]] = MappingProxyType(
+    {
+        Unit.SECONDS: units.seconds,
+        Unit.BYTES: units.byte_count,
+        Unit.PER_S: units.item_rate,
+        Unit.ITEMS_PER_S: units.item_rate,
+        Unit.FLOPS_PER_S: units.flop_rate,
+        Unit.BYTES_PER_S: units.byte_rate,
+        Unit.FRACTION: units.fraction,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)

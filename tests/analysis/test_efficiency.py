@@ -2,6 +2,8 @@
 
 import json
 import re
+import tomllib
+from importlib import resources
 from io import StringIO
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from dlbench.analysis import scaling_text, sentences
+from dlbench.analysis import values_text
 from dlbench.analysis.answers import devices
 from dlbench.analysis.answers.base import Missing
 from dlbench.analysis.efficiency import scaling
@@ -20,6 +22,9 @@ from dlbench.cli.main import dlbench
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Status
 
+OLD = tomllib.loads(resources.files("dlbench.analysis.read").joinpath("undeclared.toml").read_text())["data_parallel"]
+STALENESS = {"name": "staleness", "unit": "count", "series": True, "points": ["0", "1", "2-3", "4-7", "8-15", "16+"]}
+DECLARED = {"data_parallel": {**OLD, "values": [*OLD["values"], {**STALENESS, "when": {"form": ["async", "hogwild"]}}]}}
 H200S = {"identity": {"accelerators": [{"kind": "cuda", "name": made_up.GPU}] * 8}}
 
 
@@ -211,31 +216,33 @@ def test_on_a_narrow_screen_every_row_still_has_its_case_and_its_verdict(tmp_pat
 
 def test_losses_after_the_same_time_stand_side_by_side_and_the_steps_of_a_tower_too(tmp_path):
     told = {"loss_before": 7.0, "updates": 20.0, "items_per_s": 12.5}
-    staleness = {"staleness_0": 2.0, "staleness_1": 16.0, "staleness_2_3": 0.0, "staleness_16_up": 2.0}
+    staleness = {"staleness": [2.0, 16.0, 0.0, 0.0, 0.0, 2.0]}
     steps_s = dict(zip(("replicate_s", "forward_s", "wait_s"), (0.025, 0.25, 0.5), strict=True))
     found = {"async": {"loss": 1.5, "updates_per_s": 4.0, **staleness}, "tower": {"loss": 2.5, "updates_per_s": 1.0, **steps_s}}
     measured = [
         [made_up.with_values(made_up.without_rounds(each), **told, **values) for each in steps(1.0, 2, "cpu", form=form, batch=4)]
         for form, values in found.items()
     ]
-    results = read(tmp_path, *measured)
-    title, columns = scaling_text.training(results.rows)
-    assert title == "Trained for the same time: what waiting costs, and what not waiting costs"
-    assert dict(columns) == {
-        "case": ["data_parallel async resnet18 batch=4 ranks=2", "data_parallel tower resnet18 batch=4 ranks=2"],
-        "updates/s": ["4.00", "1.00"],
-        "items/s": ["12.5", "12.5"],
-        "loss before": ["7.00", "7.00"],
-        "after": ["1.50", "2.50"],
-        "staleness (updates in between)": ["0: 10.0 %, 1: 80.0 %, 16+: 10.0 %", ""],
+    results = collect([made_up.write(tmp_path / "run.jsonl", [one for each in measured for one in each], workloads=DECLARED)])
+    free, tower = values_text.tables(results)
+    assert free.title == tower.title == "Values of data_parallel"
+    shared = {"updates": ["20"], "items_per_s": ["12.5 /s"], "loss_before": ["7.00"]}
+    assert dict(free.cells()) == shared | {
+        "case": ["data_parallel async resnet18 batch=4 ranks=2"],
+        "updates_per_s": ["4.00 /s"],
+        "loss": ["1.50"],
+        "staleness": ["0: 10.0 %, 1: 80.0 %, 16+: 10.0 %"],
     }
-    assert dict(scaling_text.tower(results.rows)[1]) == {
+    assert dict(tower.cells()) == shared | {
         "case": ["data_parallel tower resnet18 batch=4 ranks=2"],
-        "replicate": ["25.0 ms"],
-        "forward": ["250 ms"],
-        "wait": ["500 ms"],
+        "updates_per_s": ["1.00 /s"],
+        "loss": ["2.50"],
+        "replicate_s": ["25.0 ms"],
+        "forward_s": ["250 ms"],
+        "wait_s": ["500 ms"],
     }
-    assert [sentences.notes(row) for row in results.rows] == [[], []]
+    assert [values_text.notes(results.declared(row), row) for row in results.rows] == [[], []]
+    assert "wait_s: of a step: waiting for every rank's gradients, and fetching them" in tower.notes
 
 
 def test_show_has_the_table_by_itself_and_as_data(tmp_path):

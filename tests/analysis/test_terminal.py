@@ -4,10 +4,10 @@ import made_up
 import pytest
 from rich.console import Console, RenderableType
 
-from dlbench.analysis import sentences, wording
+from dlbench.analysis import sentences, values_text, wording
 from dlbench.analysis.answers import speedup
 from dlbench.analysis.findings import best, pair
-from dlbench.analysis.table import Results, collect, records
+from dlbench.analysis.table import Results, collect
 from dlbench.analysis.terminal import overview, paired, results_table
 from dlbench.core.model import Measurement, Status, Transfer
 from dlbench.core.summary import per_round, summarise
@@ -212,15 +212,16 @@ def test_nothing_to_pair_is_said(tmp_path: Path) -> None:
 
 def test_a_table_can_be_shown_while_the_run_goes_on() -> None:
     measurements = made_up.rounds_of(made_up.case(n=1), [[1.0]])
-    assert cells(printed(results_table([summarise(measurements)], [per_round(measurements)])), "train_step") == [
+    assert cells(printed(results_table([summarise(measurements)], [per_round(measurements)], lambda row: ())), "train_step") == [
         "train_step n=1", "1.00 s", "1.00…1.00 s", "8.00", "1.00 G", "3.00 MiB",
     ]  # fmt: skip
 
 
 def test_values_of_an_observation_are_notes(tmp_path: Path) -> None:
     observed = made_up.with_values(made_up.without_rounds(made_up.rounds_of(made_up.case(n=1), [[1.0]])[0]), accuracy=0.9312)
-    rows = records(results_of(tmp_path, [observed]).frame)
-    assert sentences.notes(rows[0]) == ["accuracy 0.931"]
+    results = results_of(tmp_path, [observed])
+    assert values_text.notes(results.declared(results.rows[0]), results.rows[0]) == ["accuracy 0.931"]
+    assert cells(printed(overview(results)), "train_step")[-1] == "accuracy 0.931"
 
 
 def test_unpaired_rows_are_counted_and_named_by_reason(tmp_path: Path) -> None:

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dlbench.analysis.findings import PAIR_COLUMNS
-from dlbench.analysis.wording import INTERVAL, number, place, several_runs, short
+from dlbench.analysis.wording import INTERVAL, cell, place, several_runs
 from dlbench.core import units
-from dlbench.core.model import ParamValue
 from dlbench.core.schema import Column, Unit
 from dlbench.core.summary import Row
 
@@ -15,15 +14,6 @@ Columns = tuple[tuple[str, Column], ...]
 PLACE = ("device", Column("place", Unit.TEXT, "where it ran"))
 RATIO: Columns = (("ratio", PAIR_COLUMNS["ratio.speedup"]), *((INTERVAL, PAIR_COLUMNS[f"ratio.{end}"]) for end in ("ci_low", "ci_high")))
 _SPOILS = {"flag.throttled": "throttled", "flag.disturbed": "disturbed", "flag.not_steady": "unsteady", "flag.noisy": "noisy"}
-_TEXTS = {
-    Unit.SECONDS: units.seconds,
-    Unit.BYTES: units.byte_count,
-    Unit.ITEMS_PER_S: units.item_rate,
-    Unit.FLOPS_PER_S: units.flop_rate,
-    Unit.BYTES_PER_S: units.byte_rate,
-    Unit.FRACTION: units.fraction,
-    Unit.RATIO: units.ratio,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +38,7 @@ class Table:
         """Return each heading with a text for each row; columns with nothing to show are left out."""
         shown: list[tuple[str, list[str]]] = []
         for heading, column in self.columns:
-            texts = [_cell(row.get(column.name), column.unit) for row in self.rows]
+            texts = [cell(row.get(column.name), column) for row in self.rows]
             if (heading, column) == PLACE and len(set(texts)) == 1:
                 continue  # one place is named above all tables
             if shown and shown[-1][0] == heading:
@@ -89,17 +79,15 @@ def answered(question: Question, sentences: Sequence[str], rows: Sequence[Row], 
     return Answer(question, tuple(map(units.one_line, sentences[:2])), tuple(cases), (*doubts, *weaknesses, *more), tables)
 
 
+def placed(rows: Sequence[Row], prefix: str) -> tuple[Row, ...]:
+    """Return the rows with where they, or that side of pairs, ran."""
+    several = several_runs(rows, prefix)
+    return tuple({**row, "place": place(row, prefix, several)} for row in rows)
+
+
 def by_place(rows: Iterable[Row], prefix: str) -> dict[str, list[Row]]:
     """Return the rows by where they, or that side of pairs, ran; accelerators first."""
     places: dict[str, list[Row]] = {}
-    accelerators_first = sorted(rows, key=lambda row: row[f"{prefix}.device"] == "cpu")
-    several = several_runs(accelerators_first, prefix)
-    for row in accelerators_first:
-        places.setdefault(place(row, prefix, several), []).append(row)
+    for row in sorted(placed(list(rows), prefix), key=lambda row: row[f"{prefix}.device"] == "cpu"):
+        places.setdefault(str(row["place"]), []).append(row)
     return places
-
-
-def _cell(value: ParamValue | None, unit: Unit) -> str:
-    if value is None:
-        return ""
-    return _TEXTS[unit](number(value)) if unit in _TEXTS else short(value)

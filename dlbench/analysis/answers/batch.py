@@ -29,8 +29,8 @@ _COLUMNS = (
 def answer(results: Results) -> Answer | Missing:
     """Return the batch that is enough in the work in the middle of each device, and what the smallest gives beside it."""
     groups: dict[tuple[object, ...], list[Entry]] = {}
-    unknown = ("param.batch", "case.device_name", "case.threads", "case.math")  # of what ran out of memory, all but the first
-    columns = [name for name in identifying(results.columns) if name not in unknown]
+    free = ("param.batch", "case.device_name", "case.threads", "case.math")  # which nobody knows of what ran out of memory
+    columns = [name for name in identifying(results.columns) if name not in free]
     for entry in entries(results):
         if _batch(entry) and entry.row.get("param.ranks") in (None, 1):
             groups.setdefault(tuple(entry.row[name] for name in columns), []).append(entry)
@@ -38,7 +38,7 @@ def answer(results: Results) -> Answer | Missing:
     if not sweeps:
         return Missing(QUESTION, "no work was measured at several batch sizes", "dlbench run batch")
     places = by_place([_row(group, found) for group, found in sweeps], "case")
-    rows = [{**row, "place": where} for where, found in places.items() for row in found]
+    rows = [row for found in places.values() for row in found]
     sentences = [_sentence(where, found) for where, found in places.items()]
     on = [entry.row for _, found in sweeps for entry in found]
     return answered(QUESTION, sentences, on, (), Table("Throughput by batch size", _COLUMNS, tuple(rows)))

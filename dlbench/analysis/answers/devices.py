@@ -4,18 +4,16 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 
-from dlbench.analysis.answers.base import PLACE, Answer, Missing, Question, Table, answered
+from dlbench.analysis.answers.base import PLACE, Answer, Columns, Missing, Question, Table, answered, placed
 from dlbench.analysis.efficiency import COLUMNS, scaling
 from dlbench.analysis.table import Results
-from dlbench.analysis.wording import INTERVAL, number, place, plural, ratio, several_runs, short
+from dlbench.analysis.wording import INTERVAL, number, plural, ratio, several_runs, short
 from dlbench.core import units
 from dlbench.core.model import ParamValue
 from dlbench.core.schema import Column, Unit
 from dlbench.core.summary import Row
 
 QUESTION = Question("devices", "Does another device help, and under which parallelism?")
-_ALONE = "replicas"
-"""Form whose ranks share nothing: what they do together is a bound for the others, and trains no network."""
 _SECOND = 2  # above it, "a second GPU" is "4 GPUs"
 _ON_CPU = (
     "Ranks on a CPU share its cores and its memory, so efficiency is that of its cores: "
@@ -28,12 +26,16 @@ _MEANINGS = {
 }
 _VERDICTS = {"scales": "scale", "helps": "help", "slows": "slow down", "undecided": "are undecided"}
 _VERDICTS = {"scales": "scale", "helps": "help", "slows": "slow down", "undecided": "are undecided"}
-_SHOWN = (
+WHAT: Columns = (
     ("case", COLUMNS["scaling.work"]),
     PLACE,
     ("scaling", COLUMNS["scaling.kind"]),
     ("ranks", COLUMNS["scaling.ranks"]),
     ("cores each", COLUMNS["scaling.cores_per_rank"]),
+)
+"""What tells rows of `efficiency.COLUMNS` apart."""
+_SHOWN: Columns = (
+    *WHAT,
     ("items/s", COLUMNS["scaling.items_per_s"]),
     ("speed-up", COLUMNS["scaling.speedup"]),
     (INTERVAL, COLUMNS["scaling.speedup_low"]),
@@ -51,7 +53,10 @@ _SHOWN = (
 def answer(results: Results) -> Answer | Missing:
     """Return the form that brings the most, and how many of the others help."""
     rows = scaling(results)
-    told = [row for row in rows if _gains(row) and row["scaling.form"] != _ALONE]
+    # What devices do that communicate nothing is a bound for the others, and trains no network.
+    cases = {(row["case.run"], row["case.id"]): row for row in results.rows}
+    alone = {key for key, row in cases.items() if row.get("param.form") in results.parallel(row).independent}
+    told = [row for row in rows if _gains(row) and (row["scaling.run"], row["scaling.case"]) not in alone]
     if not told:
         return Missing(QUESTION, "no case of several ranks went well beside the same work of one rank", "dlbench run scaling")
     groups = [list(group) for _, group in groupby(told, key=_group)]
@@ -62,7 +67,7 @@ def answer(results: Results) -> Answer | Missing:
         verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
         sentences = [f"{sentences[0][:-1]}, the most of {len(groups)} ways.", f"Of {len(told)} cases of several ranks {verdicts}."]
     ids = {(row["scaling.run"], row[f"scaling.{name}"]) for row in told for name in ("case", "base")}
-    on = [row for row in results.rows if (row["case.run"], row["case.id"]) in ids]
+    on = [row for key, row in cases.items() if key in ids]
     on_cpu = ["ranks on a CPU share its cores, which says nothing of accelerators"] if best[0]["scaling.device"] == "cpu" else []
     return answered(QUESTION, sentences, on, on_cpu, table(rows))
 
@@ -70,14 +75,13 @@ def answer(results: Results) -> Answer | Missing:
 def table(rows: Sequence[Row]) -> Table:
     """Return the table of rows of `efficiency.scaling`, without cases that had nothing to measure, and without projections."""
     shown = [row for row in rows if row["scaling.case"] and row["scaling.verdict"] not in ("unsupported", "skipped")]
-    several = several_runs(shown, "scaling")
-    tidy = [{**row, "place": place(row, "scaling", several), "scaling.exposed_share": _share(row)} for row in shown]
+    tidy = placed([{**row, "scaling.exposed_share": _share(row)} for row in shown], "scaling")
     there = [heading for heading, column in _SHOWN if any(row[column.name] is not None for row in tidy)]
     meanings = [f"{heading}: {_MEANINGS[heading]}" for heading in there if heading in _MEANINGS]
     on_cpu = [_ON_CPU] if any(row["scaling.device"] == "cpu" for row in rows) else []
     counts = Counter(str(row["scaling.reason"]) for row in rows if row["scaling.case"] and row["scaling.reason"])
     reasons = [units.one_line(f"{plural(count, 'case')}: {reason}") for reason, count in counts.items()]
-    return Table("More devices: what all do together, against one", _SHOWN, tuple(tidy), (*meanings, *on_cpu, *reasons))
+    return Table("More devices: what all do together, against one", _SHOWN, tidy, (*meanings, *on_cpu, *reasons))
 
 
 def _share(row: Row) -> float | None:
