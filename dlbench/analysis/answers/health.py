@@ -1,6 +1,7 @@
 """Health of a machine: against its published peak, against others like it, and by what was in the way."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dlbench.analysis.answers.base import PLACE, Answer, Missing, Question, Table, answered, by_place
 from dlbench.analysis.fleet import kinds, sentences
@@ -55,8 +56,12 @@ def answer(results: Results) -> Answer | Missing:
     weaknesses = [*results.circumstances, *others[1:]]
     weaknesses += [] if peaks else ["no published peak of these devices is known for what was measured"]
     weaknesses += [] if several else ["one file says nothing of other days: dlbench compare"]
-    tables = Table("Signs of trouble", _TROUBLE, tuple(trouble)), Table("Shares of published peaks", _PEAKS, tuple(peaks))
-    return answered(QUESTION, ["; ".join([told, *others[:1]]) + ".", *map(_peak, peaks)], tried, weaknesses, *tables)
+    tables = (
+        Table("Signs of trouble", _TROUBLE, tuple(trouble) if len(places) > 1 else ()),
+        Table("Shares of published peaks", _PEAKS, tuple(peaks)),
+    )
+    found = answered(QUESTION, ["; ".join([told, *others[:1]]) + ".", *map(_peak, peaks)], tried, (), *tables)
+    return replace(found, weaknesses=tuple(weaknesses))  # the flags of its cases are what it tells
 
 
 def _nearest_peak(rows: Sequence[Row]) -> Row | None:
