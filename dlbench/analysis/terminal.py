@@ -52,7 +52,7 @@ def paired(results: Results, pairs: Pairs) -> RenderableType:
     if pairs.frame.empty:
         return Group(*_devices(results.rows), Text("No two ok rows differ in that column alone."))
     found = speedup.answer(results) if pairs.frame["pair.by"].iloc[0] == "case.device" else None
-    answer, tables = (found.sentences, found.tables) if isinstance(found, Answer) else ((), (same_case(pairs),))
+    answer, tables = (found.sentences, found.tables) if isinstance(found, Answer) else ((), (same_case(pairs, results),))
     lines = [Text(line, style="bold") for line in answer]
     return Group(*lines, *_devices(results.rows), *(part for table in tables for part in _table(table)))
 

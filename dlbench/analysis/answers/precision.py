@@ -1,17 +1,16 @@
 """Precision: how much faster each is, and how far off its results are."""
 
-from dataclasses import replace
-
 from dlbench.analysis.answers.base import Answer, Missing, Question, answered, by_place
 from dlbench.analysis.answers.pairs import both_sides, same_case
 from dlbench.analysis.findings import pair
 from dlbench.analysis.table import Results, records
-from dlbench.analysis.wording import among, middle, number, ratio, short
+from dlbench.analysis.wording import among, cell, middle, number, ratio, short
 from dlbench.core.model import ParamValue
-from dlbench.core.schema import BY_NAME
+from dlbench.core.schema import BY_NAME, Column
 from dlbench.core.summary import Row
 from dlbench.core.units import fraction
 
+_ERROR = BY_NAME["check.error"]
 QUESTION = Question("precision", "Which precision; how much faster is it, and how far off are its results?")
 
 
@@ -20,29 +19,30 @@ def answer(results: Results) -> Answer | Missing:
     pairs = pair(results, "dtype")
     if pairs.frame.empty:
         return Missing(QUESTION, "no two rows differ in their precision alone", "dlbench run precision")
-    table = same_case(pairs)
-    errors = {(row["case.run"], row["case.id"]): row["check.error"] for row in results.rows}
-    sides = {f"{side}.error": side for side in ("other", "base")}
-    rows = [{**row, **{name: errors[row[f"{side}.run"], row[f"{side}.id"]] for name, side in sides.items()}} for row in table.rows]
-    columns = tuple((f"error of {side}", replace(BY_NAME["check.error"], name=name)) for name, side in sides.items())
-    unchecked = all(error is None for row in rows for error in (row[name] for name in sides))
-    weaknesses = ["how far off its results are was not checked"] if unchecked else []
-    weaknesses.append("whether training still converges in it was not measured")
-    sentences = [_sentence(where, found) for where, found in by_place(rows, "other").items()]
-    shown = replace(table, columns=table.columns + columns, rows=tuple(rows))
-    return answered(QUESTION, sentences, both_sides(results, records(pairs.frame)), weaknesses, shown)
+    table = same_case(pairs, results, _ERROR)
+    weaknesses = ["whether training still converges in it was not measured"]
+    if all(row[f"{side}.{_ERROR.name}"] is None for row in table.rows for side in ("base", "other")):
+        weaknesses.insert(0, "how far off its results are was not checked")
+    declared = [column for heading, column in table.columns if column.name.startswith("other.value.")]
+    sentences = [_sentence(where, found, declared) for where, found in by_place(table.rows, "other").items()]
+    return answered(QUESTION, sentences, both_sides(results, records(pairs.frame)), weaknesses, table)
 
 
-def _sentence(where: str, rows: list[Row]) -> str:
+def _sentence(where: str, rows: list[Row], declared: list[Column]) -> str:
     by_precision: dict[ParamValue | None, list[Row]] = {}
     for row in rows:
         by_precision.setdefault(row["other.value"], []).append(row)
     pairs = max(by_precision.values(), key=lambda pairs: number(middle(pairs)["ratio.speedup"]))
     row = middle(pairs)
-    told = f"On {where} the fastest beside {row['base.value']} is {row['other.value']}: "
-    told += f"{short(row['pair.case'])} runs {ratio(row)} as fast{among(pairs)}"
+    base, other = row["base.value"], row["other.value"]
+    told = [f"On {where} the fastest beside {base} is {other}: {short(row['pair.case'])} runs {ratio(row)} as fast{among(pairs)}"]
     off = []
     for side in ("other", "base"):
-        errors = [number(pair[f"{side}.error"]) for pair in pairs if pair[f"{side}.error"] is not None]
+        errors = [number(error) for pair in pairs if (error := pair[f"{side}.{_ERROR.name}"]) is not None]
         off += [f"{fraction(max(errors))} in {row[f'{side}.value']}"] if errors else []
-    return f"{told}; results are off by up to {' and '.join(off)}." if off else f"{told}."
+    told += [f"results are off by up to {' and '.join(off)}"] if off else []
+    for column in declared:
+        mine, its = row[column.name], row[column.name.replace("other", "base", 1)]
+        if mine is not None and its is not None:
+            told.append(f"{column.name.removeprefix('other.value.')} {cell(mine, column)} in {other} and {cell(its, column)} in {base}")
+    return f"{'; '.join(told)}."

@@ -25,7 +25,7 @@ def answer(results: Results) -> Answer | Missing:
     if same.frame.empty:
         return Missing(QUESTION, "no case went well on both a CPU and an accelerator", "dlbench run")
     rows = both_sides(results, [*records(same.frame), *records(bests.frame)])
-    tables = [same_case(same), *([] if bests.frame.empty else [own_best(bests)])]
+    tables = [same_case(same, results), *([] if bests.frame.empty else [own_best(bests)])]
     return answered(QUESTION, headlines(same, bests), rows, (), *tables)
 
 

@@ -19,7 +19,7 @@ def test_the_fastest_beside_fp32_and_how_far_off_both_are(asked):
     ]
     assert answer["weaknesses"] == ["8 of 8 cases it rests on are noisy", "whether training still converges in it was not measured"]
     (table,) = answer["tables"]
-    assert {(row["base.value"], row["other.value"], row["base.error"], row["other.error"]) for row in table["rows"]} == {
+    assert {(row["base.value"], row["other.value"], row["base.check.error"], row["other.check.error"]) for row in table["rows"]} == {
         ("fp32", "bf16", 3e-7, 0.004)
     }
 
@@ -39,3 +39,22 @@ def test_of_several_the_one_whose_case_in_the_middle_is_fastest_is_named(asked):
 def test_one_precision_is_none_to_choose_from(asked):
     answer = asked([each for each in made_up.both_kinds() if each.case.params["dtype"] == "fp32"])["precision"]
     assert (answer["reason"], answer["command"]) == ("no two rows differ in their precision alone", "dlbench run precision")
+
+
+def test_what_a_workload_declares_stands_in_the_sentence_and_in_the_table_with_its_unit(asked):
+    declared = {"mine": {"values": [{"name": "recall", "unit": "fraction", "direction": "higher", "meaning": "found of all"}]}}
+    measured = [
+        made_up.with_values(each, recall=recall)
+        for dtype, seconds, recall in (("fp32", 1.0, 0.75), ("fp8", 0.5, 0.5))
+        for each in made_up.rounds_of(made_up.case("mine", dtype=dtype), made_up.flat([seconds] * 7))
+    ]
+    answer = asked(measured, workloads=declared)["precision"]
+    assert answer["sentences"] == [
+        "On cpu the fastest beside fp32 is fp8: mine runs 2.00 × (2.00…2.00) as fast; recall 50.0 % in fp8 and 75.0 % in fp32."
+    ]
+    (table,) = answer["tables"]
+    assert [(heading, column["unit"], column["better"]) for heading, column in table["columns"] if "recall" in heading] == [
+        ("recall of base", "fraction", "higher"),
+        ("recall of other", "fraction", "higher"),
+    ]
+    assert [(row["base.value.recall"], row["other.value.recall"]) for row in table["rows"]] == [(0.75, 0.5)]
