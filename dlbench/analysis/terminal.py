@@ -169,8 +169,9 @@ class _Fitting:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         shown, dropped = self.columns, []
-        for title in _LEAST_MISSED:
-            if _least_width(shown) > options.max_width and title in dict(shown):
+        numbers = [title for title, _ in reversed(self.columns) if title not in _WORDS]
+        for title in (*_LEAST_MISSED, *numbers):
+            if _least_width(shown, title in _LEAST_MISSED) > options.max_width and title in dict(shown):
                 shown = [column for column in shown if column[0] != title]
                 dropped.append(title)
         yield _drawn(self.title, shown)
@@ -178,18 +179,32 @@ class _Fitting:
             yield Text(f"not shown at this width: {', '.join(reversed(dropped))}; widen the terminal, or use --format csv\n", style="dim")
 
 
-def _least_width(columns: _Columns) -> int:
-    """Return the screen columns that all of them take where the case has no more than it needs to be read."""
-    widths = [max(len(title), *(cell.cell_len for cell in cells)) if cells else len(title) for title, cells in columns[1:]]
+def _least_width(columns: _Columns, whole: bool) -> int:
+    """Return the screen columns that all of them take where the case has no more than it needs to be read; if not whole, texts fold."""
+    texts = [[Text(title), *([] if title in _WORDS and not whole else cells)] for title, cells in columns[1:]]
+    widths = [max(text.cell_len for text in each) for each in texts]
     return _CASE_WIDTH + sum(width + 2 for width in widths)
 
 
 _CASE_WIDTH = 24
 _LEAST_MISSED = (
-    *("of", "peak", "copies", "in theory", "smallest", "memory", "FLOP/s", "of a step", "scaling", "items/s", "items/s, projected"),
+    *(
+        "of",
+        "error of base",
+        "peak",
+        "copies",
+        "in theory",
+        "smallest",
+        "memory",
+        "FLOP/s",
+        "of a step",
+        "scaling",
+        "items/s",
+        "items/s, projected",
+    ),
     *(wording.INTERVAL, "bubble", "waits"),
 )
-"""The first is the first to go."""
+"""The first is the first to go; where that is not enough, so are other numbers, from the right."""
 
 
 def _devices(rows: Sequence[Row]) -> list[RenderableType]:

@@ -63,6 +63,22 @@ def test_the_result_comes_first_in_at_most_15_lines_then_the_cases(run_file, wid
     assert cases
 
 
+def test_many_values_on_a_narrow_screen_drop_columns_and_cut_no_number(tmp_path):
+    declared = [{"name": f"share_{n}", "unit": "s", "meaning": "a part"} for n in range(20)]
+    values = {f"share_{n}": n + 0.25 for n in range(20)}
+    measured = [
+        made_up.with_values(made_up.without_rounds(each), **values) for each in made_up.rounds_of(made_up.case("mine", n=1), [[1.0]])
+    ]
+    path = made_up.write(tmp_path / "run.jsonl", measured, workloads={"mine": {"values": declared}})
+    console = Console(width=80, force_terminal=False)
+    with console.capture() as capture:
+        console.print(overview(collect([path]), details=True))
+    table = capture.get().partition("Values of mine")[2]
+    assert "250 ms  1.25 s  2.25 s" in " ".join(table.split("\n")).replace("   ", "  ")
+    assert "…" not in table
+    assert "share_19" in table.partition("not shown at this width:")[2].partition(";")[0]
+
+
 def test_off_a_terminal_nothing_is_cut_and_what_is_missing_names_its_command(tmp_path):
     path = made_up.write(tmp_path / "run.jsonl", made_up.rounds_of(made_up.case("matmul", n=1), made_up.flat([1.0] * 7)))
     lines = show(path, "--answers").out.splitlines()
@@ -130,3 +146,15 @@ def test_without_answers_the_headline_and_its_tables_stay(run_file):
     assert lines[1].startswith("A second GPU buys 1.60 × (1.55…1.65): data_parallel ddp resnet18 batch=32, weak.")
     titles = [line.split(":")[0] for line in lines if ": how many" in line or line.startswith("More devices")]
     assert titles == ["The same case on both sides", "Each side at its own best batch, precision and layout", "More devices"]
+
+
+def test_a_run_ends_with_the_answers_and_as_data_with_its_rows_alone(tmp_path):
+    suite = front_door.suite(tmp_path, 'workload = "matmul"\naxes.n = 8\naxes.dtype = ["fp32", "bf16"]')
+    shown = front_door.dlbench("run", suite, "--device", "cpu", "--rounds", "1", "-o", "run.jsonl", cwd=tmp_path)
+    lines = shown.out.splitlines()
+    assert [line.split(" ")[0] for line in lines[:3]] == ["precision:", "health:", "not"]
+    assert lines[0].startswith("precision: On cpu the fastest beside fp32 is bf16: matmul n=8 runs ")
+    assert lines[4].startswith("2 cases: 2 ok; 1 round.")
+    assert shown.out == show(tmp_path / "run.jsonl", "--answers").out
+    again = front_door.dlbench("run", "--resume", "run.jsonl", "--format", "csv", cwd=tmp_path)
+    assert again.out == show(tmp_path / "run.jsonl", "--format", "csv").out
