@@ -1,4 +1,4 @@
-"""Values that workloads report, as text: notes beside a case where they are few, else tables of their own."""
+"""Values that workloads report, as text: notes beside a case, and where they are many tables of their own."""
 
 from collections.abc import Sequence
 
@@ -10,12 +10,13 @@ from dlbench.core.summary import Row
 from dlbench.core.units import one_line
 
 _FEW = 3
-"""Values up to which they stand in the notes of a case."""
+"""Values that stand in the notes of a case; where there are more, all stand in a table of their own."""
 
 
 def notes(columns: Sequence[Column], row: Row) -> list[str]:
-    """Return for example ``p99_s 12.3 ms``, of each value of a row that has few."""
-    return [f"{value_name(each)} {cell(row[each.name], each)}" for each in columns] if len(columns) <= _FEW else []
+    """Return for example ``p99_s 12.3 ms``, of the values that its workload declares first, and how many there are besides."""
+    more = [f"{len(columns) - _FEW} more with --details"] if len(columns) > _FEW else []
+    return [f"{value_name(each)} {cell(row[each.name], each)}" for each in columns[:_FEW]] + more
 
 
 def tables(results: Results) -> list[Table]:

@@ -241,7 +241,10 @@ def test_losses_after_the_same_time_stand_side_by_side_and_the_steps_of_a_tower_
         "forward_s": ["250 ms"],
         "wait_s": ["500 ms"],
     }
-    assert [values_text.notes(results.declared(row), row) for row in results.rows] == [[], []]
+    assert [values_text.notes(results.declared(row), row) for row in results.rows] == [
+        ["loss_before 7.00", "loss 1.50", "updates 20", "3 more with --details"],
+        ["loss_before 7.00", "loss 2.50", "updates 20", "5 more with --details"],
+    ]
     assert "wait_s: of a step: waiting for every rank's gradients, and fetching them" in tower.notes
 
 
