@@ -16,7 +16,7 @@ TABLES = [each for found in SHOWN.values() for each in found]
 
 
 def stripped(text):
-    return [line.rstrip() for line in text.strip("\n").splitlines()]
+    return [line.rstrip() for line in text.strip("\n").rstrip().splitlines()]
 
 
 def test_there_are_tables_from_reference_files():

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from dlbench.analysis import values_text
 from dlbench.analysis.findings import Entry
 from dlbench.analysis.judge import LEVEL, Verdict
+from dlbench.analysis.wording import cell, value_name
 from dlbench.core.model import ParamValue
 from dlbench.core.rank_test import smallest_p
 from dlbench.core.schema import Column
@@ -117,10 +117,10 @@ class ValueChange:
         return bool(self.unlike) or self.verdict in _WORDS
 
     def __str__(self) -> str:
-        sides = " to ".join(dict.fromkeys(values_text.cell(each, self.column) for each in (self.base, self.new)))
+        sides = " to ".join(dict.fromkeys(cell(each, self.column) for each in (self.base, self.new)))
         change = f" ({self.change * 100:+.1f} %)" if self.change else ""
         word = f" {_WORDS[self.verdict]}" if self.verdict in _WORDS else ""
-        return f"{values_text.name(self.column)}{word}: {sides}{change}{f', {self.unlike}' if self.unlike else ''}"
+        return f"{value_name(self.column)}{word}: {sides}{change}{f', {self.unlike}' if self.unlike else ''}"
 
 
 _WORDS = {Verdict.SLOWER: "worse", Verdict.FASTER: "better"}
@@ -132,7 +132,7 @@ def value_change(worth: Worth, base: Entry, new: Entry, limits: Thresholds) -> V
     It is worse, or better, where every round of new lies beyond the threshold over every round of base, and the same where all rounds of
     both lie within it; whether the former is no accident is for all values together to say, by ``p``.
     """
-    column, name = worth.column, values_text.name(worth.column)
+    column, name = worth.column, value_name(worth.column)
     shown = ValueChange(column, base.row[column.name], new.row[column.name], unlike=worth.unlike)
     before, after = base.rounds.values.get(name), new.rounds.values.get(name)
     if worth.unlike or column.series or column.better is None or not before or not after:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from dlbench.analysis.calibration import Calibration
 from dlbench.analysis.judge import Verdict
-from dlbench.analysis.sentences import number
 from dlbench.analysis.table import records
 from dlbench.analysis.verdict import CaseVerdict, Comparison
+from dlbench.analysis.wording import number
 from dlbench.core import units
 from dlbench.core.summary import Row
 

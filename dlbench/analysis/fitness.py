@@ -8,9 +8,9 @@ from dlbench.analysis.compare import compare
 from dlbench.analysis.findings import entries
 from dlbench.analysis.judge import LEVEL, Verdict, rank_tests, statistic_name
 from dlbench.analysis.power import detectable
-from dlbench.analysis.sentences import short
 from dlbench.analysis.table import Results
 from dlbench.analysis.verdict import CaseVerdict
+from dlbench.analysis.wording import short
 from dlbench.core.conditions import BUSY, RoundState, Throttling
 from dlbench.core.fitness import Finding, Fitness
 from dlbench.core.model import Measurement

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlbench.analysis.findings import Entry, entries
-from dlbench.analysis.sentences import plural
 from dlbench.analysis.table import Results
+from dlbench.analysis.wording import plural
 from dlbench.core.provenance import differences
 from dlbench.core.stats import MAD_TO_SD
 from dlbench.core.units import one_line

@@ -1,22 +1,17 @@
-"""What more devices bring, in words: sentences, and the cells of its tables."""
+"""Tables of several devices that are shown where they are asked for: projections, and bandwidths of collectives."""
 
-from collections import Counter
-from collections.abc import Callable, Sequence
-from itertools import groupby
+from collections.abc import Sequence
 
-from dlbench.analysis import sentences
+from dlbench.analysis.answers.base import PLACE, Columns, Table, placed
+from dlbench.analysis.answers.devices import WHAT
+from dlbench.analysis.efficiency import COLUMNS
 from dlbench.analysis.table import Results
+from dlbench.analysis.wording import number, plural
 from dlbench.core import units
 from dlbench.core.model import ParamValue
+from dlbench.core.schema import BY_NAME, Column, Unit
 from dlbench.core.summary import Row
 
-Sheet = tuple[str, list[tuple[str, list[str]]]]
-"""A title, and columns: a heading and a cell for each row."""
-
-_ON_CPU = (
-    "Ranks on a CPU share its cores and its memory, so efficiency is that of its cores: "
-    "it shows that a form works and what it costs here, not how accelerators scale."
-)
 _ASSUMPTIONS = (
     "Assumed: gradients go around a ring, whose latency grows with the ranks; every link is as fast as those measured, between machines "
     "too; as much communication hides behind the same computing as on the fewest ranks measured; inputs are on the devices already."
@@ -24,187 +19,53 @@ _ASSUMPTIONS = (
 _COPIES = (
     "Copies: what sending each device its inputs would add if nothing hid it, all at once and as fast as on the fewest ranks measured."
 )
-_MEANINGS = {
-    "memory": "peak of one device, on a CPU of one process: the highest of the ranks",
-    "waits": "communication that a step waits for, the price of synchronising: the step less the same one without it, and its share",
-    "bubble": "idle part of a pipeline's step, from steps with other numbers of microbatches; in theory (p - 1) / (m + p - 1)",
-}
+_PROJECTED: Columns = (
+    *WHAT,
+    ("step, projected", COLUMNS["scaling.projected_s"]),
+    ("copies, projected", COLUMNS["scaling.projected_copies_s"]),
+    ("items/s, projected", COLUMNS["scaling.projected_items_per_s"]),
+    ("step, measured", COLUMNS["scaling.step_s"]),
+    ("error", COLUMNS["scaling.projection_error"]),
+)
 _WHERE = ("param.ranks", "param.bytes", "case.dtype", "case.device", "case.run")
 """What tells a line of the table of collectives from another."""
-_MANY = 2  # from where on "a second GPU" is "4 GPUs"
 
 
-def headlines(rows: Sequence[Row]) -> list[str]:
-    """Return a sentence for each work on each kind of device: ``A second GPU buys 1.83 × (1.80…1.86): data_parallel ddp …, weak.``."""
-    told = [row for row in rows if row["scaling.speedup"] is not None and row["scaling.verdict"] not in ("base", "implausible")]
-    several = sentences.several_runs(rows, "scaling")
-    return [_headline(list(group), several) for _, group in groupby(told, key=_group)]
+def projection(rows: Sequence[Row]) -> Table:
+    """Return the table of what was projected, with what was measured where it was; no rows where there is nothing."""
+    known = [row for row in rows if row["scaling.projected_s"] is not None]
+    return Table(
+        "Projection, not measured: a data-parallel step on more devices", _PROJECTED, placed(known, "scaling"), _assumptions(known)
+    )
 
 
-def table(rows: Sequence[Row]) -> Sheet:
-    """Return the table of forms and devices; columns with nothing to show are left out, and cases with nothing to measure."""
-    # The others are projections, or told below the table.
-    rows = [row for row in rows if row["scaling.case"] and row["scaling.verdict"] not in ("unsupported", "skipped")]
-    columns = [
-        *_what(rows),
-        ("items/s", [_cell(row["scaling.items_per_s"], lambda rate: units.item_rate(rate).removesuffix("/s")) for row in rows]),
-        ("speed-up", [_cell(row["scaling.speedup"], _times) for row in rows]),
-        (sentences.INTERVAL, [_bounds(row) for row in rows]),
-        ("efficiency", [_cell(row["scaling.efficiency"], units.percent) for row in rows]),
-        ("memory", [_cell(row["scaling.memory_bytes"], units.byte_count) for row in rows]),
-        ("waits", [_waits(row) for row in rows]),
-        ("bubble", [_cell(row["scaling.bubble"], units.percent) for row in rows]),
-        ("in theory", [_cell(row["scaling.bubble_theory"], units.percent) for row in rows]),
-        ("verdict", [str(row["scaling.verdict"] or "") for row in rows]),
-    ]
-    return _sheet("More devices: what all do together, against one", columns)
-
-
-def legend(sheet: Sheet) -> list[str]:
-    """Return what the columns of that table mean whose names do not say it all, of those that it has."""
-    shown = dict(sheet[1])
-    return [f"{name}: {meaning}" for name, meaning in _MEANINGS.items() if name in shown]
-
-
-def bandwidths(results: Results) -> Sheet:
-    """Return the table of collectives: bus bandwidth by ranks, size and operation; none without such rows."""
+def bandwidths(results: Results) -> Table:
+    """Return the table of collectives: bus bandwidth by ranks, size and operation; no rows where there is nothing."""
 
     def operation(row: Row) -> str:
         return str(row[f"param.{results.parallel(row).collective}"])
 
     known = [row for row in results.rows if row["rate.bus_bytes_per_s"] is not None and type(row.get("param.bytes")) is int]
-    operations = list(dict.fromkeys(map(operation, known)))
-    lines: dict[tuple[ParamValue | None, ...], dict[str, Row]] = {}
-    for row in sorted(known, key=lambda row: [sentences.number(row[f"param.{name}"]) for name in ("ranks", "bytes")]):
-        lines.setdefault(tuple(row[name] for name in _WHERE), {})[operation(row)] = row
-    firsts = [next(iter(line.values())) for line in lines.values()]
-    columns = [
-        ("case", [units.byte_count(sentences.number(row["param.bytes"])) for row in firsts]),
-        ("device", places(firsts, "case")),
-        ("dtype", [str(row["case.dtype"] or "") for row in firsts]),
-        ("ranks", [str(row["param.ranks"]) for row in firsts]),
-    ]
-    for name in operations:
-        found = [line.get(name, {}).get("rate.bus_bytes_per_s") for line in lines.values()]
-        columns.append((name, [_cell(rate, units.byte_rate) for rate in found]))
-    return _sheet("Collectives: bus bandwidth by size", columns)
+    lines: dict[tuple[ParamValue | None, ...], Row] = {}
+    for row in sorted(known, key=lambda row: [number(row[f"param.{name}"]) for name in ("ranks", "bytes")]):
+        lines.setdefault(tuple(row[name] for name in _WHERE), {**row})[operation(row)] = row["rate.bus_bytes_per_s"]
+    columns: Columns = (
+        ("case", Column("param.bytes", Unit.BYTES, "size of the message")),
+        PLACE,
+        ("dtype", BY_NAME["case.dtype"]),
+        ("ranks", Column("param.ranks", Unit.COUNT, "ranks that take part")),
+    )
+    columns += tuple((name, Column(name, Unit.BYTES_PER_S, "bus bandwidth", "higher")) for name in dict.fromkeys(map(operation, known)))
+    return Table("Collectives: bus bandwidth by size", columns, placed(list(lines.values()), "case"))
 
 
-def projection(rows: Sequence[Row]) -> Sheet:
-    """Return the table of what was projected, with what was measured where it was; none without such rows."""
-    known = [row for row in rows if row["scaling.projected_s"] is not None]
-    columns = [
-        *_what(known),
-        ("step, projected", [_cell(row["scaling.projected_s"], units.seconds) for row in known]),
-        ("copies, projected", [_cell(row["scaling.projected_copies_s"], units.seconds) for row in known]),
-        ("items/s, projected", [_cell(row["scaling.projected_items_per_s"], units.item_rate) for row in known]),
-        ("step, measured", [_cell(row["scaling.step_s"], units.seconds) for row in known]),
-        ("error", [_cell(row["scaling.projection_error"], lambda error: f"{error * 100:+.1f} %") for row in known]),
-    ]
-    return _sheet("Projection, not measured: a data-parallel step on more devices", columns)
-
-
-def assumptions(rows: Sequence[Row]) -> list[str]:
+def _assumptions(rows: Sequence[Row]) -> tuple[str, ...]:
     """Return what the projection takes for granted, and how far off it was; nothing where there is none."""
-    if all(row["scaling.projected_s"] is None for row in rows):
-        return []
-    told = [_ASSUMPTIONS, *([_COPIES] if any(row["scaling.projected_copies_s"] is not None for row in rows) else [])]
-    errors = [abs(sentences.number(row["scaling.projection_error"])) for row in rows if row["scaling.projection_error"] is not None]
+    if not rows:
+        return ()
+    told = (_ASSUMPTIONS, *([_COPIES] if any(row["scaling.projected_copies_s"] is not None for row in rows) else []))
+    errors = [abs(number(row["scaling.projection_error"])) for row in rows if row["scaling.projection_error"] is not None]
     if not errors:
-        return [*told, "No step of more ranks than it stands on was measured, so how far it is off is not known."]
-    steps = sentences.plural(len(errors), "measured step")
-    return [*told, f"Checked on {steps} of more ranks than it stands on: off by {units.percent(max(errors))} at most."]
-
-
-def notes(rows: Sequence[Row]) -> list[str]:
-    """Return what a reader of the table has to know, and why cells are empty."""
-    lines = [_ON_CPU] if any(row["scaling.device"] == "cpu" for row in rows) else []
-    counts = Counter(str(row["scaling.reason"]) for row in rows if row["scaling.case"] and row["scaling.reason"])
-    return [*lines, *(units.one_line(f"{sentences.plural(count, 'case')}: {reason}") for reason, count in counts.items())]
-
-
-def _group(row: Row) -> tuple[ParamValue | None, ...]:
-    return row["scaling.work"], row["scaling.kind"], row["scaling.device"], row["scaling.run"]
-
-
-def _headline(rows: Sequence[Row], several: bool) -> str:
-    first = rows[0]
-    if first["scaling.device"] == "cpu":
-        gains = [f"{_ranks(row)} do {_gain(row)} the work of one rank with {_of_base(row)}" for row in rows]
-    else:
-        gains = [f"{_devices(row)} {_gain(row)}" for row in rows]
-        gains[0] = gains[0].replace(_devices(first), f"{_devices(first)} {'buys' if first['scaling.ranks'] == _MANY else 'buy'}", 1)
-    text = ", ".join(gains)
-    about = [sentences.short(first["scaling.work"]), str(first["scaling.kind"] or ""), str(first["scaling.run"]) if several else ""]
-    return units.one_line(f"{text[0].upper()}{text[1:]}: {', '.join(filter(None, about))}.")
-
-
-def _devices(row: Row) -> str:
-    noun = "GPU" if str(row["scaling.device"]).partition(":")[0] in ("cuda", "xpu", "mps") else "device"
-    return f"a second {noun}" if row["scaling.ranks"] == _MANY else f"{row['scaling.ranks']} {noun}s"
-
-
-def _ranks(row: Row) -> str:
-    """Return ``4``, or on a CPU ``2 ranks of 1 core``."""
-    cores = row["scaling.cores_per_rank"]
-    return str(row["scaling.ranks"]) if cores is None else f"{_plural(row['scaling.ranks'], 'rank')} of {_plural(cores, 'core')}"
-
-
-def _of_base(row: Row) -> str:
-    """Return the cores that the base has in all: as many as it has itself, where it has as many times the resources of one."""
-    mine = sentences.number(row["scaling.ranks"]) * sentences.number(row["scaling.cores_per_rank"] or 1)
-    return _plural(round(mine / sentences.number(row["scaling.resources"])), "core")
-
-
-def _plural(count: ParamValue | None, noun: str) -> str:
-    return sentences.plural(int(sentences.number(count)), noun)
-
-
-def _gain(row: Row) -> str:
-    return f"{_times(sentences.number(row['scaling.speedup']))} ({_bounds(row) or 'too few rounds for an interval'})"
-
-
-def _times(ratio: float) -> str:
-    return f"{units.three_digits(ratio)} ×"
-
-
-def _bounds(row: Row) -> str:
-    if row["scaling.speedup_low"] is None or row["scaling.verdict"] == "base":
-        return ""
-    return "…".join(units.three_digits(sentences.number(row[f"scaling.speedup_{end}"])) for end in ("low", "high"))
-
-
-def _sheet(title: str, columns: Sequence[tuple[str, list[str]]]) -> Sheet:
-    """Leave out the columns with nothing to show."""
-    return title, [each for each in columns if any(each[1])]
-
-
-def _what(rows: Sequence[Row]) -> list[tuple[str, list[str]]]:
-    """Return the columns that tell rows of `efficiency.COLUMNS` apart."""
-    return [
-        ("case", [sentences.short(row["scaling.work"]) for row in rows]),
-        ("device", places(rows, "scaling")),
-        ("scaling", [str(row["scaling.kind"] or "") for row in rows]),
-        ("ranks", [str(row["scaling.ranks"]) for row in rows]),
-        ("cores each", [_cell(row["scaling.cores_per_rank"], lambda cores: f"{cores:.0f}") for row in rows]),
-    ]
-
-
-def _waits(row: Row) -> str:
-    """Return ``55.7 ms (11.0 %)``."""
-    exposed, step = row["scaling.exposed_s"], row["scaling.step_s"]
-    if exposed is None or not step:
-        return ""
-    exposed_s, step_s = sentences.number(exposed), sentences.number(step)
-    return f"{units.seconds(exposed_s)} ({units.percent(exposed_s / step_s)})"
-
-
-def places(rows: Sequence[Row], prefix: str) -> list[str]:
-    """Return where each row was measured; nothing where that is one place for all of them."""
-    several = sentences.several_runs(rows, prefix)
-    places = [sentences.place(row, prefix, several) for row in rows]
-    return places if len(set(places)) > 1 else []
-
-
-def _cell(value: ParamValue | None, text: Callable[[float], str]) -> str:
-    return "" if value is None else text(sentences.number(value))
+        return *told, "No step of more ranks than it stands on was measured, so how far it is off is not known."
+    steps = plural(len(errors), "measured step")
+    return *told, f"Checked on {steps} of more ranks than it stands on: off by {units.percent(max(errors))} at most."

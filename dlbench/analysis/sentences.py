@@ -1,12 +1,10 @@
 """What rows and ratios say in words: sentences, and the texts of cells. Every number goes through `core.units`."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import groupby
 
-from dlbench.analysis.findings import Pairs, Unpaired, launch_bound
-from dlbench.analysis.table import records
+from dlbench.analysis import wording
+from dlbench.analysis.findings import Unpaired, launch_bound
 from dlbench.core import units
 from dlbench.core.model import ParamValue, Status
 from dlbench.core.summary import Rounds, Row, ending
@@ -31,14 +29,12 @@ _FLAGS = {
 }
 _LAUNCH_BOUND = "launch-bound"
 _LAUNCHES = "the device waits for Python and its launches, a third of the time or more; a larger batch, compiling or CUDA graphs would help"
-INTERVAL = "95 % interval"
 _ROUNDS_SPREAD = "min–max"
 _BLOCKS_SPREAD = "p10–p90"
 _SPREADS = {
     _ROUNDS_SPREAD: "spread of the rounds, as fewer than six carry no 95 % interval; for one give --rounds 7",
     _BLOCKS_SPREAD: "spread within one process, which hides how processes differ; for an interval give --rounds 7",
 }
-_LABEL = re.compile(r"(?P<workload>\w+)\[(?P<shown>.*)\]", re.DOTALL)
 _PEAK = "share of the published peak of arithmetic, or of memory where it says so. "
 _REASONS = 3
 """Reasons of flags that are told in full where there are many."""
@@ -49,37 +45,6 @@ _COPIES = (
 )
 
 
-def headlines(same: Pairs, own_best: Pairs) -> list[str]:
-    """Return one sentence for each accelerator beside each CPU, and none where they share no case.
-
-    It names the case in the middle and not the fastest, because a headline that picks its case says nothing about the others.
-    """
-    bests = {(_machines(row), row["pair.case"]): row for row in records(own_best.frame)}
-    rows = sorted(records(same.frame), key=lambda row: (_machines(row), number(row["ratio.speedup"])))
-    several = several_runs(rows, "base", "other")
-    sentences = []
-    for machines, group in groupby(rows, key=_machines):
-        pairs = list(group)
-        middle = pairs[(len(pairs) - 1) // 2]
-        sentence = (
-            f"{_name(middle, 'other', several)} runs {middle['pair.case']} {_ratio(middle)} as fast as {_name(middle, 'base', several)}"
-        )
-        if len(pairs) > 1:
-            sentence += f", in the middle of {len(pairs)} cases from {times(pairs[0])} to {times(pairs[-1])}"
-        if middle["other.launch_bound"]:
-            sentence += f", and there it waits for launches{_as_often(pairs)}"
-        if top := bests.get((machines, middle["pair.work"])):
-            sentence += f"; and at each one's best batch, precision and layout {_ratio(top)}"
-        sentences.append(units.one_line(f"{sentence}."))
-    return sentences
-
-
-def _as_often(pairs: Sequence[Row]) -> str:
-    """Return in how many of several pairs the accelerator is launch-bound."""
-    waiting = sum(bool(row["other.launch_bound"]) for row in pairs)
-    return f", as in {waiting} of {len(pairs)} cases" if len(pairs) > 1 else ""
-
-
 def count(rows: Sequence[Row]) -> str:
     """Return for example ``14 cases: 12 ok, 1 oom, 1 timeout; 7 rounds.``."""
     ended = Counter(row["case.status"] for row in rows)
@@ -87,16 +52,16 @@ def count(rows: Sequence[Row]) -> str:
     if not told:
         return "No cases."
     common = common_rounds(rows)
-    rounds = "" if common is None else f"; {plural(common, 'round')}"
-    return f"{plural(len(rows), 'case')}: {told}{rounds}."
+    rounds = "" if common is None else f"; {wording.plural(common, 'round')}"
+    return f"{wording.plural(len(rows), 'case')}: {told}{rounds}."
 
 
 def devices(rows: Sequence[Row]) -> list[str]:
     """Return for example ``cpu: AMD EPYC 7B13, 2 threads``, a line for each device and file."""
-    several = several_runs(rows, "case")
-    most_threads_last = sorted(rows, key=lambda row: number(row["case.threads"] or 0))  # ranks on a CPU have a share of them each
-    named = {place(row, "case", several): row for row in most_threads_last if row["case.device_name"]}
-    return [units.one_line(f"{place}: {_described(row, 'case')}") for place, row in named.items()]
+    several = wording.several_runs(rows, "case")
+    most_threads_last = sorted(rows, key=lambda row: wording.number(row["case.threads"] or 0))  # ranks on a CPU have a share of them each
+    named = {wording.place(row, "case", several): row for row in most_threads_last if row["case.device_name"]}
+    return [units.one_line(f"{place}: {wording.described(row, 'case')}") for place, row in named.items()]
 
 
 def marks(rows: Sequence[Row], rounds: Sequence[Rounds]) -> dict[str, str]:
@@ -115,12 +80,12 @@ def marks(rows: Sequence[Row], rounds: Sequence[Rounds]) -> dict[str, str]:
 
 def _pinned(rows: Sequence[Row]) -> str:
     """Say how fast copies from page-locked memory were where they were fastest, and what part of the link that is."""
-    fastest = max(rows, key=lambda row: number(row["transfer.pinned_h2d_bytes_per_s"] or 0))
+    fastest = max(rows, key=lambda row: wording.number(row["transfer.pinned_h2d_bytes_per_s"] or 0))
     rate, share = fastest["transfer.pinned_h2d_bytes_per_s"], fastest["transfer.link_fraction"]
     if rate is None:
         return ""
-    of_link = "" if share is None else f", {units.percent(number(share))} of the PCIe link"
-    return f"; from page-locked memory inputs go there at up to {units.byte_rate(number(rate))}{of_link}"
+    of_link = "" if share is None else f", {units.percent(wording.number(share))} of the PCIe link"
+    return f"; from page-locked memory inputs go there at up to {units.byte_rate(wording.number(rate))}{of_link}"
 
 
 def many_alike(rows: Sequence[Row]) -> dict[tuple[str, str], str]:
@@ -133,7 +98,7 @@ def many_alike(rows: Sequence[Row]) -> dict[tuple[str, str], str]:
         if row["case.status"] in (Status.UNSUPPORTED, Status.SKIPPED):
             groups.setdefault(ending(row), []).append(row)
     return {
-        (status, reason): units.one_line(f"{len(alike)} cases {status}, such as {short(key(alike[0]))}: {reason}")
+        (status, reason): units.one_line(f"{len(alike)} cases {status}, such as {wording.short(wording.key(alike[0]))}: {reason}")
         for (status, reason), alike in groups.items()
         if len(alike) >= _MANY
     }
@@ -144,9 +109,9 @@ def reasons(rows: Sequence[Row]) -> list[str]:
     counts = Counter(str(reason) for row in rows if (reason := row["flag.reason"]))
     # On a busy machine each case has lost a share of its own, and as many lines as the table has would hide it.
     told = dict(counts.most_common(_REASONS)) if len(counts) > _REASONS + 1 else counts
-    lines = [units.one_line(f"{plural(count, 'case')}: {reason}") for reason, count in told.items()]
+    lines = [units.one_line(f"{wording.plural(count, 'case')}: {reason}") for reason, count in told.items()]
     if more := counts.total() - sum(told.values()):
-        lines.append(f"{plural(more, 'case')} more, each with a reason of its own: flag.reason of --format json")
+        lines.append(f"{wording.plural(more, 'case')} more, each with a reason of its own: flag.reason of --format json")
     return lines
 
 
@@ -158,47 +123,10 @@ def unpaired(rows: Iterable[Unpaired]) -> list[str]:
     return [units.one_line(f"{len(cases)} not paired, {reason}: {', '.join(cases)}") for reason, cases in reasons.items()]
 
 
-def times(row: Row) -> str:
-    """Return the ratio of a pair: ``41.2 ×``."""
-    return f"{units.three_digits(number(row['ratio.speedup']))} ×"
-
-
-def bounds(row: Row) -> str:
-    """Return the ends of its interval, ``40.1…42.0``, or an empty text where there is none."""
-    if row["ratio.ci_low"] is None:
-        return ""
-    return "…".join(units.three_digits(number(row[f"ratio.{end}"])) for end in ("ci_low", "ci_high"))
-
-
-def _ratio(row: Row) -> str:
-    return f"{times(row)} ({bounds(row) or 'too few rounds for an interval'})"
-
-
-def device_times(pairs: Sequence[Row]) -> list[str]:
-    """Return a line on the pairs whose ratio is of device times, where there are any."""
-    if not any(row["pair.time"] == "device" for row in pairs):
-        return []
-    return ["device: by the device's own events; the wall time of a cold call, which is timed alone, also holds its launch and a wait"]
-
-
-def throughput(row: Row, side: str) -> str:
-    """Return items a second of one side of a pair, or FLOP/s where its workload has no items."""
-    if (items := row[f"{side}.items_per_s"]) is not None:
-        return units.item_rate(number(items))
-    return units.flop_rate(number(row[f"{side}.flops_per_s"]))
-
-
-def choice(row: Row, side: str) -> str:
-    """Return batch, precision and any layout but the usual one of a side of a pair: ``batch=64 bf16 channels_last``."""
-    batch, layout = row[f"{side}.batch"], row[f"{side}.layout"]
-    parts = (None if batch is None else f"batch={batch}", row[f"{side}.dtype"], None if layout == "nchw" else layout)
-    return " ".join(str(part) for part in parts if part)
-
-
 def spread(row: Row, rounds: Rounds) -> tuple[str, str]:
     """Return what kind of interval or spread there is, and it; two empty texts where nothing was timed."""
     if row["time.ci_low_s"] is not None:
-        return INTERVAL, _span(row["time.ci_low_s"], row["time.ci_high_s"])
+        return wording.INTERVAL, _span(row["time.ci_low_s"], row["time.ci_high_s"])
     if len(rounds.median_s) > 1:
         return _ROUNDS_SPREAD, _span(min(rounds.median_s), max(rounds.median_s))
     if rounds.median_s:
@@ -208,8 +136,8 @@ def spread(row: Row, rounds: Rounds) -> tuple[str, str]:
 
 def _span(low: ParamValue | None, high: ParamValue | None) -> str:
     """Return ``239…244 ms``, with both units only where they differ."""
-    first, first_unit = units.seconds(number(low)).split(" ")
-    last, last_unit = units.seconds(number(high)).split(" ")
+    first, first_unit = units.seconds(wording.number(low)).split(" ")
+    last, last_unit = units.seconds(wording.number(high)).split(" ")
     return f"{first}…{last} {last_unit}" if first_unit == last_unit else f"{first} {first_unit}…{last} {last_unit}"
 
 
@@ -223,65 +151,10 @@ def share_of_peak(row: Row) -> str:
     if row["rate.peak_fraction"] is None:
         return ""
     memory = " of memory" if str(row["rate.peak"]).startswith("memory") else ""
-    return f"{units.percent(number(row['rate.peak_fraction']))}{memory}"
-
-
-def short(label: ParamValue | None) -> str:
-    """Return ``train_step resnet18 batch=8 fp32`` for ``train_step[model=resnet18,batch=8,dtype=fp32]``: a word needs no name."""
-    ours = _LABEL.fullmatch(str(label))
-    parts = [part.partition("=") for part in ours["shown"].split(",") if part] if ours else []
-    if not ours or not all(equals for _, equals, _ in parts):
-        return str(label)  # a name that another tool's benchmark has
-    words = [value if value[:1].isalpha() and value not in ("true", "false") else f"{name}={value}" for name, _, value in parts]
-    return " ".join([ours["workload"], *words])
-
-
-def key(row: Row) -> str:
-    """Return the id without the device: the same work, wherever it runs."""
-    return str(row["case.id"]).rpartition("@")[0]
-
-
-def place(row: Row, prefix: str, with_run: bool) -> str:
-    """Return where a row, or the side ``prefix`` of a pair, was measured: ``cuda:0``, or ``cuda:0 in gpu``."""
-    device = str(row[f"{prefix}.device"])
-    return f"{device} in {row[f'{prefix}.run']}" if with_run else device
-
-
-def several_runs(rows: Iterable[Row], *prefixes: str) -> bool:
-    """Whether the rows are of more than one file."""
-    return len({row[f"{prefix}.run"] for row in rows for prefix in prefixes}) > 1
+    return f"{units.percent(wording.number(row['rate.peak_fraction']))}{memory}"
 
 
 def common_rounds(rows: Sequence[Row]) -> int | None:
     """Return the number of rounds if all ok rows have the same, for then one word does for a column."""
     counts = {row["time.rounds"] for row in rows if row["case.status"] == "ok"}
-    return int(number(counts.pop())) if len(counts) == 1 else None
-
-
-def number(value: ParamValue | None) -> float:
-    """Return a cell that must hold a number as one. Raises TypeError if it does not."""
-    if value is None or isinstance(value, str):
-        raise TypeError(f"{value!r} is not a number")
-    return float(value)
-
-
-def _machines(row: Row) -> tuple[str, ...]:
-    return tuple(str(row[f"{side}.{name}"]) for side in ("base", "other") for name in ("run", "device", "device_name", "threads"))
-
-
-def _name(row: Row, side: str, with_run: bool) -> str:
-    run = f" in {row[f'{side}.run']}" if with_run else ""
-    if row[f"{side}.device"] == "cpu":
-        return f"the CPU ({_described(row, side)}){run}"
-    return f"{row[f'{side}.device_name'] or row[f'{side}.device']}{run}"
-
-
-def _described(row: Row, prefix: str) -> str:
-    """Return the maker's name and, on a CPU, the threads."""
-    name, threads = str(row[f"{prefix}.device_name"] or "unnamed"), row[f"{prefix}.threads"]
-    return name if threads is None else f"{name}, {plural(int(number(threads)), 'thread')}"
-
-
-def plural(count: int, noun: str) -> str:
-    """Return ``1 round`` or ``7 rounds``."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    return int(wording.number(counts.pop())) if len(counts) == 1 else None

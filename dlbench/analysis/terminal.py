@@ -1,33 +1,65 @@
 """Rows and ratios as tables for people. The door to rich tables."""
 
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
-from dlbench.analysis import scaling_text, sentences, values_text
-from dlbench.analysis.findings import Pairs, best, pair
+from dlbench.analysis import scaling_text, sentences, values_text, wording
+from dlbench.analysis.answers import answers as every_answer
+from dlbench.analysis.answers import devices, speedup
+from dlbench.analysis.answers.base import Answer, Missing, Table
+from dlbench.analysis.answers.pairs import same_case
+from dlbench.analysis.findings import Pairs
 from dlbench.analysis.projection import projected
-from dlbench.analysis.table import Results, records
+from dlbench.analysis.table import Results
 from dlbench.core import units
 from dlbench.core.model import ParamValue, Status
 from dlbench.core.schema import Column
 from dlbench.core.summary import Rounds, Row, ending
 
 _Columns = list[tuple[str, list[Text]]]
+_LINES = 15
+"""Lines that the answers take at most."""
 
 
-def overview(results: Results) -> RenderableType:
-    """Return all that result files say to a person.
+def overview(results: Results, *, answers: bool = False, details: bool = False) -> RenderableType:
+    """Return what result files say to a person: the result in sentences, every case, and the tables that the result stands on.
 
-    The answer in a sentence, every case and, where a CPU and another device were measured, how many times as fast that is:
-    on the same case, and each at its own best.
+    With ``answers`` all nine questions are answered, as far as the rows go; else those on accelerators and on several devices.
+    With ``details`` projections, what was trained for a time, and bandwidths come behind.
     """
+    found = every_answer(results) if answers else (speedup.answer(results), devices.answer(results))
+    known = [each for each in found if isinstance(each, Answer)]
+    head = [_Answers(found)] if answers else [Text(line, style="bold") for each in known for line in each.sentences]
+    tables = [part for each in known for table in each.tables for part in _table(table)]
+    return Group(*head, *_cases(results), *tables, *(_details(results) if details else ()))
+
+
+def more_devices(results: Results) -> RenderableType:
+    """Return what more devices bring in sentences, the table behind it, and what it would be on more of them than were measured."""
+    found, rows = devices.answer(results), projected(results)
+    answer = [Text(line, style="bold") for line in found.sentences] if isinstance(found, Answer) else []
+    return Group(*answer, *_table(devices.table(rows)), *_table(scaling_text.projection(rows)))
+
+
+def paired(results: Results, pairs: Pairs) -> RenderableType:
+    """Return what pairing the rows by one column says; by device, also each device at its own best."""
+    if pairs.frame.empty:
+        return Group(*_devices(results.rows), Text("No two ok rows differ in that column alone."))
+    found = speedup.answer(results) if pairs.frame["pair.by"].iloc[0] == "case.device" else None
+    answer, tables = (found.sentences, found.tables) if isinstance(found, Answer) else ((), (same_case(pairs, results),))
+    lines = [Text(line, style="bold") for line in answer]
+    return Group(*lines, *_devices(results.rows), *(part for table in tables for part in _table(table)))
+
+
+def _cases(results: Results) -> list[RenderableType]:
+    """Return the count of cases, their devices, the table of them, and what was in their way."""
     rows = results.rows  # not of the frame, which makes text of a column of numbers and texts
-    told = [Text(units.one_line(line), style="dim") for line in (*sentences.reasons(rows), *results.circumstances)]
     many = sentences.many_alike(rows)
     entries = [(row, each) for row, each in zip(rows, results.rounds, strict=True) if ending(row) not in many]
     shown, rounds = [row for row, _ in entries], [each for _, each in entries]
@@ -36,53 +68,62 @@ def overview(results: Results) -> RenderableType:
         *[Text(line, style="yellow") for line in many.values()],
         *legend(shown, rounds),
     ]
-    cases = [Text(sentences.count(rows)), *_devices(rows), *table, *told]
-    answer, tables = more_devices(projected(results))
-    for sheet in (*values_text.tables(results), scaling_text.bandwidths(results)):
-        tables += _sheet(sheet)
-    tables += _dim(values_text.legend(results))
-    if {row["case.device"] == "cpu" for row in rows} == {True, False}:
-        faster, pairs = _speedups(pair(results, "device"), best(results))
-        answer, tables = [*faster, *answer], [*pairs, *tables]
-    return Group(*answer, *cases, *tables)
+    told = [units.one_line(line) for line in (*sentences.reasons(rows), *results.circumstances)]
+    return [Text(sentences.count(rows)), *_devices(rows), *table, *_dim(told)]
 
 
-def more_devices(rows: Sequence[Row]) -> tuple[list[RenderableType], list[RenderableType]]:
-    """Return what more devices bring in sentences, and the table behind it; nothing without rows of `projection.projected`."""
-    if not rows:
-        return [], []
-    answer: list[RenderableType] = [Text(line, style="bold") for line in scaling_text.headlines(rows)]
-    sheet = scaling_text.table(rows)
-    tables = [*_sheet(sheet), *_dim([*scaling_text.legend(sheet), *scaling_text.notes(rows)])]
-    return answer, [*tables, *_sheet(scaling_text.projection(rows)), *_dim(scaling_text.assumptions(rows))]
+def _details(results: Results) -> list[RenderableType]:
+    """Return what nobody needs to see by default: projections, what was trained for a time, and bandwidths."""
+    tables = (scaling_text.projection(projected(results)), *values_text.tables(results), scaling_text.bandwidths(results))
+    return [part for table in tables for part in _table(table)]
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """Answers in sentences, in so many lines at most on a screen of any width."""
+
+    found: Sequence[Answer | Missing]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for cautious in (True, False):
+            texts = _paragraphs(self.found, cautious)
+            most = [len(_wrapped(text, options.max_width)) for text in texts]
+            if sum(most) < _LINES:
+                break
+        while sum(most) >= _LINES:
+            most[most.index(max(most))] -= 1
+        for text, limit in zip(texts, most, strict=True):
+            shown = Text("\n".join(_wrapped(text, options.max_width, limit)))
+            shown.stylize("bold", 0, text.index(":") + 1)
+            yield shown
+        yield Text()
+
+
+def _paragraphs(found: Sequence[Answer | Missing], cautious: bool) -> list[str]:
+    """Return a paragraph for each answer, if wanted with what weakens it, and one for all that are missing."""
+    texts, missing = [], []
+    for each in found:
+        if isinstance(each, Missing):
+            missing.append(f"{each.question.topic} ({each.command})" if each.command else each.question.topic)
+            continue
+        caution = f" Caution: {'; '.join(each.weaknesses)}." if cautious and each.weaknesses else ""
+        texts.append(units.one_line(f"{each.question.topic}: {' '.join(each.sentences)}{caution}"))
+    reasons = "for the reasons: dlbench show FILE --answers --format md"
+    return [*texts, f"not answered: {', '.join(missing)}; {reasons}"] if missing else texts
+
+
+def _wrapped(text: str, width: int, most: int | None = None) -> list[str]:
+    return textwrap.wrap(text, width, max_lines=most, placeholder=" …", break_on_hyphens=False)
+
+
+def _table(table: Table) -> list[RenderableType]:
+    """Return a table of data behind an empty line, and what a reader has to know of it."""
+    columns = [(heading, [_text(cell) for cell in cells]) for heading, cells in table.cells()]
+    return [Text(), _Fitting(table.title, columns), *_dim(table.notes)] if columns else []
 
 
 def _dim(lines: Sequence[str]) -> list[RenderableType]:
     return [Text(line, style="dim") for line in lines]
-
-
-def _sheet(sheet: scaling_text.Sheet) -> list[RenderableType]:
-    """Return a table behind an empty line; nothing for one without columns."""
-    title, columns = sheet
-    return [Text(), _Fitting(title, [(heading, [_text(cell) for cell in cells]) for heading, cells in columns])] if columns else []
-
-
-def paired(results: Results, pairs: Pairs) -> RenderableType:
-    """Return what pairing the rows by one column says; by device, also each device at its own best."""
-    lines = _devices(results.rows)
-    if pairs.frame.empty:
-        return Group(*lines, Text("No two ok rows differ in that column alone."))
-    if pairs.frame["pair.by"].iloc[0] != "case.device":
-        told = sentences.device_times(records(pairs.frame))
-        return Group(*lines, pairs_table(pairs), *_dim(told))
-    answer, tables = _speedups(pairs, best(results))
-    return Group(*answer, *lines, *tables)
-
-
-def _speedups(same: Pairs, own_best: Pairs) -> tuple[list[RenderableType], list[RenderableType]]:
-    """Return the answer in sentences, and the tables behind it."""
-    tables: list[RenderableType] = [table(pairs) for table, pairs in ((pairs_table, same), (best_table, own_best)) if not pairs.frame.empty]
-    return [Text(line, style="bold") for line in sentences.headlines(same, own_best)], [Text(), *tables]
 
 
 def results_table(rows: Sequence[Row], rounds: Sequence[Rounds], declared: Callable[[Row], Sequence[Column]]) -> RenderableType:
@@ -91,13 +132,13 @@ def results_table(rows: Sequence[Row], rounds: Sequence[Rounds], declared: Calla
     Devices that ran the same work stand one below the other. A column with nothing to show is left out; where the screen is too
     narrow for the others, so are some of them, and a line below the table says which.
     """
-    several = sentences.several_runs(rows, "case")
+    several = wording.several_runs(rows, "case")
     entries = _together(rows, rounds)
     spreads = [sentences.spread(row, each) for row, each in entries]
     kinds = {kind for kind, _ in spreads if kind}
-    interval = kinds.pop() if len(kinds) == 1 else sentences.INTERVAL
+    interval = kinds.pop() if len(kinds) == 1 else wording.INTERVAL
     ordered = [row for row, _ in entries]
-    places = [sentences.place(row, "case", several) for row in ordered]
+    places = [wording.place(row, "case", several) for row in ordered]
     columns: _Columns = [
         ("case", [_case_cell(row) for row in ordered]),
         ("device", [_text(place) for place in places] if len(set(places)) > 1 else []),
@@ -119,36 +160,6 @@ def legend(rows: Sequence[Row], rounds: Sequence[Rounds]) -> list[RenderableType
     return [Text(f"{mark}: {sentence}", style="dim") for mark, sentence in sentences.marks(rows, rounds).items()]
 
 
-def pairs_table(pairs: Pairs) -> Table:
-    """Return the ratios of rows that differ in one column: how many times as fast the other is."""
-    rows = records(pairs.frame)
-    several = sentences.several_runs(rows, "base", "other")
-    by = str(rows[0]["pair.by"]) if rows else ""
-    columns: _Columns = [("case", [_text(sentences.short(row["pair.case"])) for row in rows])]
-    if by != "case.device":
-        columns.append(("device", [_text(sentences.place(row, "other", several and by != "case.run")) for row in rows]))
-    if sentences.device_times(rows):
-        columns.append(("which time", [_text(row["pair.time"] or "") for row in rows]))
-    for side in ("base", "other"):
-        labels = [sentences.place(row, side, several) if by == "case.device" else str(row[f"{side}.value"]) for row in rows]
-        compared = [row[f"{side}.{'device' if row['pair.time'] == 'device' else 'median'}_s"] for row in rows]
-        columns += _side(side, labels, "time", [_shown(seconds, units.seconds) for seconds in compared])
-    same = "The same case on both sides" if by == "case.device" else f"The same case with another {by}"
-    return _table(f"{same}: how many times as fast", columns + _ratios(rows))
-
-
-def best_table(pairs: Pairs) -> Table:
-    """Return the ratios of throughputs, each side at a batch, precision and layout of its own."""
-    rows = records(pairs.frame)
-    several = sentences.several_runs(rows, "base", "other")
-    columns: _Columns = [("work", [_text(sentences.short(row["pair.case"])) for row in rows])]
-    for side in ("base", "other"):
-        labels = [sentences.place(row, side, several) for row in rows]
-        columns += _side(side, labels, "throughput", [_text(sentences.throughput(row, side)) for row in rows])
-        columns.append(("at", [_text(sentences.choice(row, side)) for row in rows]))
-    return _table("Each side at its own best batch, precision and layout: how many times the throughput", columns + _ratios(rows))
-
-
 @dataclass(frozen=True)
 class _Fitting:
     """A table that drops columns on a narrow screen, the least missed first, rather than squeeze the case into a few letters."""
@@ -158,35 +169,50 @@ class _Fitting:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         shown, dropped = self.columns, []
-        for title in _LEAST_MISSED:
-            if _least_width(shown) > options.max_width and title in dict(shown):
+        numbers = [title for title, _ in reversed(self.columns) if title not in _WORDS]
+        for title in (*_LEAST_MISSED, *numbers):
+            if _least_width(shown, title in _LEAST_MISSED) > options.max_width and title in dict(shown):
                 shown = [column for column in shown if column[0] != title]
                 dropped.append(title)
-        yield _table(self.title, shown)
+        yield _drawn(self.title, shown)
         if dropped:
             yield Text(f"not shown at this width: {', '.join(reversed(dropped))}; widen the terminal, or use --format csv\n", style="dim")
 
 
-def _least_width(columns: _Columns) -> int:
-    """Return the screen columns that all of them take where the case has no more than it needs to be read."""
-    widths = [max(len(title), *(cell.cell_len for cell in cells)) if cells else len(title) for title, cells in columns[1:]]
+def _least_width(columns: _Columns, whole: bool) -> int:
+    """Return the screen columns that all of them take where the case has no more than it needs to be read; if not whole, texts fold."""
+    texts = [[Text(title), *([] if title in _WORDS and not whole else cells)] for title, cells in columns[1:]]
+    widths = [max(text.cell_len for text in each) for each in texts]
     return _CASE_WIDTH + sum(width + 2 for width in widths)
 
 
 _CASE_WIDTH = 24
 _LEAST_MISSED = (
-    *("peak", "copies", "in theory", "memory", "FLOP/s", "scaling", "items/s", "items/s, projected"),
-    *(sentences.INTERVAL, "bubble", "waits"),
+    *(
+        "of",
+        "error of base",
+        "peak",
+        "copies",
+        "in theory",
+        "smallest",
+        "memory",
+        "FLOP/s",
+        "of a step",
+        "scaling",
+        "items/s",
+        "items/s, projected",
+    ),
+    *(wording.INTERVAL, "bubble", "waits"),
 )
-"""The first is the first to go."""
+"""The first is the first to go; where that is not enough, so are other numbers, from the right."""
 
 
 def _devices(rows: Sequence[Row]) -> list[RenderableType]:
     return [Text(line, style="dim") for line in sentences.devices(rows)]
 
 
-def _table(title: str | None, columns: _Columns) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+def _drawn(title: str | None, columns: _Columns) -> RichTable:
+    table = RichTable(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for name, _ in columns:
         # Words fold where the screen is narrow, a number never: half of one is another number.
         words = name in _WORDS
@@ -196,34 +222,33 @@ def _table(title: str | None, columns: _Columns) -> Table:
     return table
 
 
-_WORDS = ("case", "work", "device", "base", "other", "at", "notes", "scaling", "verdict", "staleness")
-
-
-def _side(side: str, labels: list[str], title: str, cells: list[Text]) -> _Columns:
-    """Return one column headed by the side's label where all rows share it, else the labels in a column of their own."""
-    if len(set(labels)) == 1:
-        return [(labels[0], cells)]
-    return [(side, [_text(label) for label in labels]), (title, cells)]
-
-
-def _ratios(rows: Sequence[Row]) -> _Columns:
-    intervals = [sentences.bounds(row) or "too few rounds" for row in rows]
-    return [
-        ("ratio", [Text(sentences.times(row), style="bold") for row in rows]),
-        (sentences.INTERVAL, [_text(interval) for interval in intervals]),
-    ]
+_WORDS = (
+    "case",
+    "work",
+    "device",
+    "base",
+    "other",
+    "at",
+    "name",
+    "reached by",
+    "of",
+    "notes",
+    "scaling",
+    "verdict",
+    "staleness",
+)
 
 
 def _together(rows: Sequence[Row], rounds: Sequence[Rounds]) -> list[tuple[Row, Rounds]]:
     """Return the rows with those of the same work next to each other, in the order in which each work came first."""
     groups: dict[str, list[tuple[Row, Rounds]]] = {}
     for row, each in zip(rows, rounds, strict=True):
-        groups.setdefault(sentences.key(row), []).append((row, each))
+        groups.setdefault(wording.key(row), []).append((row, each))
     return [entry for group in groups.values() for entry in group]
 
 
 def _case_cell(row: Row) -> Text:
-    cell = _text(sentences.short(sentences.key(row)))
+    cell = _text(wording.short(wording.key(row)))
     if row["case.status"] not in ("ok", None):
         cell.append(f"\n{units.one_line(ending(row)[1])}", style="yellow")
     elif row["flag.implausible"]:
@@ -238,7 +263,7 @@ def _time_cell(row: Row) -> Text:
 
 
 def _shown(value: ParamValue | None, text: Callable[[float], str]) -> Text:
-    return Text("" if value is None else text(sentences.number(value)))
+    return Text("" if value is None else text(wording.number(value)))
 
 
 def _text(value: ParamValue) -> Text:

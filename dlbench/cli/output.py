@@ -25,8 +25,11 @@ _LEAST = 80
 """Columns that the numbers of a row need; a narrower terminal breaks the lines itself, which loses nothing."""
 
 
-def write_results(results: "Results", by: str | None, form: str) -> None:
-    """Write results, or with ``by`` the pairs of their rows, to stdout, and to stderr what stands in no pair."""
+def write_results(results: "Results", by: str | None, form: str, *, answers: bool = False, details: bool = False) -> None:
+    """Write results, or with ``by`` the pairs of their rows, to stdout, and to stderr what stands in no pair.
+
+    ``answers`` and ``details`` are for tables: see `analysis.terminal.overview`.
+    """
     from dlbench.analysis import findings, sentences, terminal
 
     if by and by.removeprefix("param.") == "ranks":
@@ -38,14 +41,22 @@ def write_results(results: "Results", by: str | None, form: str) -> None:
     elif pairs:
         _print(terminal.paired(results, pairs))
     else:
-        _print(terminal.overview(results))
+        _print(terminal.overview(results, answers=answers, details=details))
     for note in sentences.unpaired(pairs.unpaired) if pairs else ():
         click.echo(f"note: {note}", err=True)
 
 
+def write_answers(results: "Results", form: str) -> None:
+    """Write the answers alone to stdout, as Markdown or one JSON document."""
+    from dlbench.analysis import answers_export
+    from dlbench.analysis.answers import answers
+
+    write = {"md": answers_export.as_markdown, "json": answers_export.as_json}[form]
+    click.echo(write(answers(results)), nl=False)
+
+
 def _write_scaling(results: "Results", form: str) -> None:
     """Write what more devices bring; of the rows that differ in their ranks a ratio alone does not tell that."""
-    from rich.console import Group
 
     from dlbench.analysis import efficiency, projection, table, terminal
 
@@ -55,8 +66,7 @@ def _write_scaling(results: "Results", form: str) -> None:
     if form != "table":
         click.echo(tabular.render(table.as_frame(rows, efficiency.COLUMNS), form), nl=False)
         return
-    answer, tables = terminal.more_devices(rows)
-    _print(Group(*answer, *tables))
+    _print(terminal.more_devices(results))
 
 
 def _print(renderable: "RenderableType") -> None:

@@ -149,7 +149,7 @@ def _measure(session: sessions.Session, host: Host, interruption: Interruption, 
     with sessions.Recording(session, interruption) as recording:
         recording.measure(session, {None: host})
     results = collect((recording.path,))
-    write_results(results, None, form)
+    write_results(results, None, form, answers=True)
     click.echo(f"saved in {recording.path}", err=True)
     if recording.fault:
         click.echo(f"what was skipped can be measured with: dlbench run --resume {recording.path}", err=True)

@@ -38,7 +38,7 @@ def text(value: float, unit: Unit) -> str:
         case Unit.COUNT if value == int(value):
             return f"{value:,.0f}"
         case Unit.RATIO:
-            return f"{units.three_digits(value)} ×"
+            return units.ratio(value)
         case Unit.JOULES | Unit.WATTS:
             return f"{units.three_digits(value)} {unit.value}"
     return _TEXTS.get(unit, units.three_digits)(value)
@@ -52,7 +52,7 @@ _TEXTS: Mapping[Unit, Callable[[float], str]] = MappingProxyType(
         Unit.ITEMS_PER_S: units.item_rate,
         Unit.FLOPS_PER_S: units.flop_rate,
         Unit.BYTES_PER_S: units.byte_rate,
-        Unit.FRACTION: units.percent,
+        Unit.FRACTION: units.fraction,
     }
 )
 

@@ -96,6 +96,16 @@ def relative_change(value: float, sign: str = "+") -> str:
     return f"{three_digits(1 + value)} ×" if value >= 9 else f"{value * 100:{sign}.1f} %"
 
 
+def ratio(value: float) -> str:
+    """``41.2 ×``."""
+    return f"{three_digits(value)} ×"
+
+
+def fraction(value: float) -> str:
+    """``12.3 %`` of a fraction, ``3.1e-07`` of one that percent would show as next to nothing."""
+    return percent(value) if abs(value) >= 0.001 or not value else f"{value:.1e}"
+
+
 def clock_time(value: float) -> str:
     """``1:05`` for 65 seconds, ``1:02:05`` from an hour on."""
     whole = max(0, round(value))

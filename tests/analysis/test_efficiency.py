@@ -12,7 +12,9 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from dlbench.analysis import scaling_text, values_text
+from dlbench.analysis import values_text
+from dlbench.analysis.answers import devices
+from dlbench.analysis.answers.base import Missing
 from dlbench.analysis.efficiency import scaling
 from dlbench.analysis.table import collect
 from dlbench.analysis.terminal import overview
@@ -39,6 +41,11 @@ def read(folder: Path, *measurements, **header):
 
 def rows(folder: Path, *measurements, **header):
     return scaling(read(folder, *measurements, **header))
+
+
+def devices_of(folder: Path):
+    """What the file that was read last says of several devices."""
+    return devices.answer(collect([folder / "run.jsonl"]))
 
 
 def show(*arguments):
@@ -174,26 +181,25 @@ def test_devices_of_several_models_are_named_and_not_averaged_over(tmp_path):
 def test_super_linear_scaling_is_implausible_and_no_headline(tmp_path, device):
     found = rows(tmp_path, steps(1.0, 1, device, threads=2), steps(0.8, 2, device))
     assert [row["scaling.verdict"] for row in found] == ["base", "implausible"]
-    assert scaling_text.headlines(found) == []
+    assert isinstance(devices_of(tmp_path), Missing)
 
 
 def test_on_a_cpu_two_ranks_of_one_core_may_beat_one_rank_of_two(tmp_path):
     found = rows(tmp_path, steps(1.0, 1, "cpu", threads=2), steps(1.6, 2, "cpu", threads=1))
     assert [(row["scaling.cores_per_rank"], row["scaling.resources"]) for row in found] == [(2, 1), (1, 1)]
     assert (found[1]["scaling.speedup"], found[1]["scaling.efficiency"]) == (pytest.approx(1.25), pytest.approx(1.25))
-    assert scaling_text.headlines(found) == [
-        "2 ranks of 1 core do 1.25 × (1.21…1.29) the work of one rank with 2 cores: data_parallel ddp resnet18 batch=32."
-    ]
-    assert scaling_text.notes(found)[0].endswith("not how accelerators scale.")
+    answer = devices_of(tmp_path)
+    assert answer.sentences == (
+        "2 ranks of 1 core do 1.25 × (1.21…1.29) the work of one rank with 2 cores: data_parallel ddp resnet18 batch=32.",
+    )
+    assert any(note.endswith("not how accelerators scale.") for note in answer.tables[0].notes)
 
 
 def test_the_sentence_of_accelerators(tmp_path):
-    found = rows(
-        tmp_path, *(steps(seconds, ranks, scaling="weak") for seconds, ranks in ((1.0, 1), (1.25, 2), (1.6, 4))), environment=H200S
+    rows(tmp_path, *(steps(seconds, ranks, scaling="weak") for seconds, ranks in ((1.0, 1), (1.25, 2), (1.6, 4))), environment=H200S)
+    assert devices_of(tmp_path).sentences == (
+        "A second GPU buys 1.60 × (1.55…1.65), 4 GPUs 2.50 × (2.43…2.58): data_parallel ddp resnet18 batch=32, weak.",
     )
-    assert scaling_text.headlines(found) == [
-        "A second GPU buys 1.60 × (1.55…1.65), 4 GPUs 2.50 × (2.43…2.58): data_parallel ddp resnet18 batch=32, weak."
-    ]
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])
@@ -219,15 +225,15 @@ def test_losses_after_the_same_time_stand_side_by_side_and_the_steps_of_a_tower_
     ]
     results = collect([made_up.write(tmp_path / "run.jsonl", [one for each in measured for one in each], workloads=DECLARED)])
     free, tower = values_text.tables(results)
-    assert free[0] == tower[0] == "Values of data_parallel"
+    assert free.title == tower.title == "Values of data_parallel"
     shared = {"updates": ["20"], "items_per_s": ["12.5 /s"], "loss_before": ["7.00"]}
-    assert dict(free[1]) == shared | {
+    assert dict(free.cells()) == shared | {
         "case": ["data_parallel async resnet18 batch=4 ranks=2"],
         "updates_per_s": ["4.00 /s"],
         "loss": ["1.50"],
         "staleness": ["0: 10.0 %, 1: 80.0 %, 16+: 10.0 %"],
     }
-    assert dict(tower[1]) == shared | {
+    assert dict(tower.cells()) == shared | {
         "case": ["data_parallel tower resnet18 batch=4 ranks=2"],
         "updates_per_s": ["1.00 /s"],
         "loss": ["2.50"],
@@ -235,8 +241,11 @@ def test_losses_after_the_same_time_stand_side_by_side_and_the_steps_of_a_tower_
         "forward_s": ["250 ms"],
         "wait_s": ["500 ms"],
     }
-    assert [values_text.notes(results.declared(row), row) for row in results.rows] == [[], []]
-    assert "wait_s: of a step: waiting for every rank's gradients, and fetching them" in values_text.legend(results)
+    assert [values_text.notes(results.declared(row), row) for row in results.rows] == [
+        ["loss_before 7.00", "loss 1.50", "updates 20", "3 more with --details"],
+        ["loss_before 7.00", "loss 2.50", "updates 20", "5 more with --details"],
+    ]
+    assert "wait_s: of a step: waiting for every rank's gradients, and fetching them" in tower.notes
 
 
 def test_show_has_the_table_by_itself_and_as_data(tmp_path):
@@ -285,7 +294,8 @@ def test_the_bus_bandwidth_of_collectives_by_size(tmp_path):
         "collective[op=broadcast,bytes=1073741824,ranks=2,dtype=fp32]@cuda:0": pytest.approx(2**30 / 0.1),
         "collective[op=broadcast,bytes=1073741824,ranks=1,dtype=fp32]@cuda:0": None,
     }
-    _, table = show(path).stdout.split("Collectives: bus bandwidth by size")
+    assert "Collectives" not in show(path).stdout
+    _, table = show(path, "--details").stdout.split("Collectives: bus bandwidth by size")
     lines = [line.split() for line in table.splitlines() if line.strip()]
     assert lines[0] == ["case", "dtype", "ranks", "all_reduce", "broadcast"]
     assert lines[2:5] == [

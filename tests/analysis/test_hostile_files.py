@@ -6,6 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlbench.analysis import sentences
+from dlbench.analysis.answers import answers
+from dlbench.analysis.answers_export import as_json
 from dlbench.analysis.findings import best, pair
 from dlbench.analysis.table import collect
 from dlbench.analysis.terminal import overview
@@ -98,7 +100,8 @@ def test_any_value_anywhere(tmp_path_factory, number_and_path, value):
     file.write_text("".join(json.dumps(record) + "\n" for record in records))
     try:
         results = collect([file])
-        overview(results)
+        overview(results, answers=True, details=True)
+        as_json(answers(results))
         sentences.unpaired(pair(results, "device").unpaired)
         best(results)
     except ResultFileError as error:

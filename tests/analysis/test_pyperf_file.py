@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlbench.analysis import pyperf_file, sentences, table
+from dlbench.analysis import pyperf_file, sentences, table, wording
 from dlbench.analysis.export import bencher, github_action_benchmark, google_benchmark, pyperf, pytest_benchmark
 from dlbench.analysis.export.cases import split
 from dlbench.analysis.findings import best, pair
@@ -69,7 +69,7 @@ def test_the_table_has_what_pyperf_says_and_null_for_the_rest(tmp_path: Path) ->
     assert (row["time.rounds"], row["time.blocks"], row["flag.not_steady"]) == (2, 3, False)
     unknown = ("time.first_call_s", "case.threads", "case.math", "memory.host_peak_bytes", "rate.items_per_s", "case.dtype")
     assert [row[name] for name in unknown] == [None] * len(unknown)
-    assert sentences.short("[1]*1000") == "[1]*1000"
+    assert wording.short("[1]*1000") == "[1]*1000"
 
 
 def test_what_dlbench_exported_is_read_back(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ import made_up
 import pytest
 from rich.console import Console, RenderableType
 
-from dlbench.analysis import sentences, values_text
+from dlbench.analysis import sentences, values_text, wording
+from dlbench.analysis.answers import speedup
 from dlbench.analysis.findings import best, pair
 from dlbench.analysis.table import Results, collect
 from dlbench.analysis.terminal import overview, paired, results_table
@@ -40,7 +41,7 @@ def test_the_answer_stands_first_in_one_sentence(tmp_path: Path) -> None:
 
 def test_one_pair_of_few_rounds_says_so(tmp_path: Path) -> None:
     results = results_of(tmp_path, made_up.both_kinds(rounds=3)[:6])
-    assert sentences.headlines(pair(results, "device"), best(results)) == [
+    assert speedup.headlines(pair(results, "device"), best(results)) == [
         "NVIDIA H200 runs train_step[model=resnet18,batch=8,dtype=fp32] 40.0 × (too few rounds for an interval) as fast as the CPU "
         "(AMD EPYC 7B13, 2 threads); and at each one's best batch, precision and layout 40.0 × (too few rounds for an interval)."
     ]
@@ -299,8 +300,8 @@ def test_the_answer_blames_launches_only_where_they_are_to_blame(tmp_path: Path,
 
 def test_the_choice_of_a_side_names_a_layout_but_the_usual_one() -> None:
     row = {"other.batch": 64, "other.dtype": "bf16", "other.layout": "channels_last", "base.batch": 8, "base.dtype": "fp32"}
-    assert [sentences.choice({**row, "base.layout": layout}, "base") for layout in (None, "nchw")] == ["batch=8 fp32"] * 2
-    assert sentences.choice(row, "other") == "batch=64 bf16 channels_last"
+    assert [wording.choice({**row, "base.layout": layout}, "base") for layout in (None, "nchw")] == ["batch=8 fp32"] * 2
+    assert wording.choice(row, "other") == "batch=64 bf16 channels_last"
 
 
 def test_pairs_of_cold_and_hot_calls_say_which_time_it_is(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dlbench.analysis.export.cases import NS_PER_S, Timed, bounds
-from dlbench.analysis.sentences import number
+from dlbench.analysis.wording import number
 from dlbench.core.store import RunFile
 
 

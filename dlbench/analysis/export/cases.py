@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from dlbench.analysis.sentences import number
 from dlbench.analysis.table import by_case
+from dlbench.analysis.wording import number
 from dlbench.core.model import Measurement, Samples, Status
 from dlbench.core.stats import median_interval
 from dlbench.core.store import RunFile

@@ -1,0 +1,93 @@
+"""Answer to a question by the rows of result files, and what is missing where they give none."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from dlbench.analysis.findings import PAIR_COLUMNS
+from dlbench.analysis.wording import INTERVAL, cell, place, several_runs
+from dlbench.core import units
+from dlbench.core.schema import Column, Unit
+from dlbench.core.summary import Row
+
+Columns = tuple[tuple[str, Column], ...]
+"""Of each column its heading, and what the rows have under its name; two of one heading in turn are the ends of an interval."""
+PLACE = ("device", Column("place", Unit.TEXT, "where it ran"))
+RATIO: Columns = (("ratio", PAIR_COLUMNS["ratio.speedup"]), *((INTERVAL, PAIR_COLUMNS[f"ratio.{end}"]) for end in ("ci_low", "ci_high")))
+_SPOILS = {"flag.throttled": "throttled", "flag.disturbed": "disturbed", "flag.not_steady": "unsteady", "flag.noisy": "noisy"}
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One of the nine questions, and a word for it where there is no room for more."""
+
+    topic: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows as data, in base units, with what a reader needs to see them as a table."""
+
+    title: str
+    columns: Columns
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+    """What a reader has to know of it."""
+
+    def cells(self) -> list[tuple[str, list[str]]]:
+        """Return each heading with a text for each row; columns with nothing to show are left out."""
+        shown: list[tuple[str, list[str]]] = []
+        for heading, column in self.columns:
+            texts = [cell(row.get(column.name), column) for row in self.rows]
+            if (heading, column) == PLACE and len(set(texts)) == 1:
+                continue  # one place is named above all tables
+            if shown and shown[-1][0] == heading:
+                ends = zip(shown.pop()[1], texts, strict=True)
+                texts = [f"{low.removesuffix(' ×')}…{high.removesuffix(' ×')}" if low and high else "" for low, high in ends]
+            shown.append((heading, texts))
+        return [(heading, texts) for heading, texts in shown if any(texts)]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Conclusion that rows allow, and what it stands on."""
+
+    question: Question
+    sentences: tuple[str, ...]
+    """One or two, with the numbers of this machine and their intervals."""
+    cases: tuple[str, ...]
+    """Ids of the cases it rests on."""
+    weaknesses: tuple[str, ...]
+    tables: tuple[Table, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Reason why rows give no answer, and the command whose rows do; None where no built-in suite does on this machine."""
+
+    question: Question
+    reason: str
+    command: str | None = None
+
+
+def answered(question: Question, sentences: Sequence[str], rows: Sequence[Row], weaknesses: Iterable[str], *tables: Table) -> Answer:
+    """Return the answer in the first two of its sentences, that rests on these rows of the tidy table."""
+    counts = {mark: sum(bool(row[flag]) for row in rows) for flag, mark in _SPOILS.items()}
+    doubts = [f"{count} of {len(rows)} cases it rests on are {mark}" for mark, count in counts.items() if count]
+    more = [f"{len(sentences) - 2} more devices stand in the table only"] if len(sentences) > 2 else []
+    cases = dict.fromkeys(str(row["case.id"]) for row in rows)
+    return Answer(question, tuple(map(units.one_line, sentences[:2])), tuple(cases), (*doubts, *weaknesses, *more), tables)
+
+
+def placed(rows: Sequence[Row], prefix: str) -> tuple[Row, ...]:
+    """Return the rows with where they, or that side of pairs, ran."""
+    several = several_runs(rows, prefix)
+    return tuple({**row, "place": place(row, prefix, several)} for row in rows)
+
+
+def by_place(rows: Iterable[Row], prefix: str) -> dict[str, list[Row]]:
+    """Return the rows by where they, or that side of pairs, ran; accelerators first."""
+    places: dict[str, list[Row]] = {}
+    for row in sorted(placed(list(rows), prefix), key=lambda row: row[f"{prefix}.device"] == "cpu"):
+        places.setdefault(str(row["place"]), []).append(row)
+    return places

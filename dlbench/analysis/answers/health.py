@@ -1,0 +1,75 @@
+"""Health of a machine: against its published peak, against others like it, and by what was in the way."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dlbench.analysis.answers.base import PLACE, Answer, Missing, Question, Table, answered, by_place
+from dlbench.analysis.fleet import kinds, sentences
+from dlbench.analysis.table import Results
+from dlbench.analysis.wording import key, number, plural, short
+from dlbench.core.model import Status
+from dlbench.core.schema import BY_NAME, Column, Unit
+from dlbench.core.summary import Row
+from dlbench.core.units import percent
+
+QUESTION = Question("health", "Is this machine healthy: against its peak, against the same hardware elsewhere, against itself?")
+_SIGNS = {
+    None: "failed or crashed",
+    "flag.implausible": "implausible",
+    "flag.throttled": "throttled",
+    "flag.disturbed": "disturbed",
+    "flag.not_steady": "not steady",
+    "flag.noisy": "noisy",
+}
+_TROUBLE = (
+    PLACE,
+    ("sign", Column("sign", Unit.TEXT, "what was the matter")),
+    ("cases", Column("cases", Unit.COUNT, "cases with it", "lower")),
+    ("measured", Column("measured", Unit.COUNT, "cases that were measured")),
+)
+_PEAKS = (
+    PLACE,
+    ("reached by", Column("case.id", Unit.TEXT, "the case nearest to a published peak")),
+    ("peak", BY_NAME["rate.peak_fraction"]),
+    ("of", BY_NAME["rate.peak"]),
+)
+
+
+def answer(results: Results) -> Answer | Missing:
+    """Return how many cases show a sign of trouble, and what share of its published peak each device reaches."""
+    tried = [row for row in results.rows if row["case.status"] == Status.OK or Status(str(row["case.status"])).is_failure]
+    if not tried:
+        return Missing(QUESTION, "no case was measured", "dlbench run")
+    places = by_place(tried, "case")
+    trouble: list[Row] = [
+        {"place": where, "sign": words, "cases": count, "measured": len(found)}
+        for where, found in places.items()
+        for sign, words in _SIGNS.items()
+        if (count := sum(bool(row["case.status"] != Status.OK if sign is None else row[sign]) for row in found))
+    ]
+    counts = {words: sum(int(number(row["cases"])) for row in trouble if row["sign"] == words) for words in _SIGNS.values()}
+    signs = ", ".join(f"{count} {words}" for words, count in counts.items() if count)
+    told = f"{'Signs' if signs else 'No sign'} of trouble in {plural(len(tried), 'case')}{f': {signs}' if signs else ''}"
+    peaks = [{**nearest, "place": where, "case.id": key(nearest)} for where, found in places.items() if (nearest := _nearest_peak(found))]
+    several = len(results.environments) > 1
+    others = sentences(kinds(results)) if several else []
+    weaknesses = [*results.circumstances, *others[1:]]
+    weaknesses += [] if peaks else ["no published peak of these devices is known for what was measured"]
+    weaknesses += [] if several else ["one file says nothing of other days: dlbench compare"]
+    tables = (
+        Table("Signs of trouble", _TROUBLE, tuple(trouble) if len(places) > 1 else ()),
+        Table("Shares of published peaks", _PEAKS, tuple(peaks)),
+    )
+    found = answered(QUESTION, ["; ".join([told, *others[:1]]) + ".", *map(_peak, peaks)], tried, (), *tables)
+    return replace(found, weaknesses=tuple(weaknesses))  # the flags of its cases are what it tells
+
+
+def _nearest_peak(rows: Sequence[Row]) -> Row | None:
+    """Return the row that comes nearest to a published peak; None where there is none, or only rows that can't be true."""
+    sound = [row for row in rows if row["rate.peak_fraction"] is not None and not row["flag.implausible"]]
+    return max(sound, key=lambda row: number(row["rate.peak_fraction"]), default=None)
+
+
+def _peak(row: Row) -> str:
+    share = percent(number(row["rate.peak_fraction"]))
+    return f"{row['place']} reaches {share} of its published peak in {short(row['case.id'])} ({row['rate.peak']})."

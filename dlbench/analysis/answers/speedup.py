@@ -1,0 +1,56 @@
+"""Speed-up of accelerators over the CPU: on the same case, and each at its own best."""
+
+from collections.abc import Mapping
+from itertools import groupby
+
+from dlbench.analysis.answers.base import Answer, Missing, Question, answered
+from dlbench.analysis.answers.pairs import both_sides, own_best, same_case
+from dlbench.analysis.findings import Pairs, best, pair
+from dlbench.analysis.table import Results, records
+from dlbench.analysis.wording import among, machine_name, middle, ratio, several_runs
+from dlbench.core.summary import Row
+
+QUESTION = Question("speed-up", "How much faster is the accelerator than the CPU, on the same case and each at its best?")
+_ELSEWHERE = "this machine has no accelerator; run the same suite on one that has, and give both files to dlbench show"
+
+
+def answer(results: Results) -> Answer | Missing:
+    """Return the speed-up of each accelerator in the case in the middle, and at each one's best."""
+    on_cpu = {row["case.device"] == "cpu" for row in results.rows}
+    if on_cpu != {True, False}:
+        identities = [environment.get("identity") for environment in results.environments.values()]
+        has_one = False in on_cpu or any(isinstance(each, Mapping) and each.get("accelerators") for each in identities)
+        return Missing(QUESTION, "only one kind of device was measured", "dlbench run") if has_one else Missing(QUESTION, _ELSEWHERE)
+    same, bests = pair(results, "device"), best(results)
+    if same.frame.empty:
+        return Missing(QUESTION, "no case went well on both a CPU and an accelerator", "dlbench run")
+    rows = both_sides(results, [*records(same.frame), *records(bests.frame)])
+    tables = [same_case(same, results), *([] if bests.frame.empty else [own_best(bests)])]
+    return answered(QUESTION, headlines(same, bests), rows, (), *tables)
+
+
+def headlines(same: Pairs, own_best: Pairs) -> list[str]:
+    """Return one sentence for each accelerator beside each CPU, and none where they share no case.
+
+    It names the case in the middle and not the fastest, because a headline that picks its case says nothing about the others.
+    """
+    bests = {(_machines(row), row["pair.case"]): row for row in records(own_best.frame)}
+    rows = sorted(records(same.frame), key=_machines)
+    several = several_runs(rows, "base", "other")
+    sentences = []
+    for machines, group in groupby(rows, key=_machines):
+        pairs = list(group)
+        chosen = middle(pairs)
+        accelerator, cpu = (machine_name(chosen, side, several) for side in ("other", "base"))
+        sentence = f"{accelerator} runs {chosen['pair.case']} {ratio(chosen)} as fast as {cpu}{among(pairs)}"
+        if chosen["other.launch_bound"]:
+            waiting = sum(bool(row["other.launch_bound"]) for row in pairs)
+            sentence += f", and there it waits for launches{f', as in {waiting} of {len(pairs)} cases' if len(pairs) > 1 else ''}"
+        if top := bests.get((machines, chosen["pair.work"])):
+            sentence += f"; and at each one's best batch, precision and layout {ratio(top)}"
+        sentences.append(f"{sentence}.")
+    return sentences
+
+
+def _machines(row: Row) -> tuple[str, ...]:
+    return tuple(str(row[f"{side}.{name}"]) for side in ("base", "other") for name in ("run", "device", "device_name", "threads"))

@@ -1,0 +1,21 @@
+"""Questions that no built-in suite answers yet, and why."""
+
+from dlbench.analysis.answers.base import Missing, Question
+
+CROSSOVER = Missing(
+    Question("crossover", "From what size on does the accelerator win, without and with the copies there and back?"),
+    "dlbench does not conclude it yet; where there is an accelerator, the ratio at each size of a product stands in the table of dlbench "
+    "run matmul -o sizes.jsonl && dlbench show sizes.jsonl --by device",
+)
+BOTTLENECK = Missing(
+    Question("bottleneck", "What is the bottleneck: arithmetic, memory bandwidth, launch latency, PCIe, disk or host code?"),
+    "no built-in suite tells them apart yet; the columns rate.peak_fraction, time.launch_bound and transfer.share each say a part",
+)
+SERVING = Missing(
+    Question("serving", "For serving: CPU or accelerator, at which batch and latency?"),
+    "no built-in suite measures requests under a bound of latency yet",
+)
+COST = Missing(
+    Question("cost", "What does it cost: joules and money per 1000 samples, time to train?"),
+    "nothing meters energy yet, and no built-in suite trains to a target",
+)

@@ -1,0 +1,128 @@
+"""Words for rows and ratios: short names, places, choices, and numbers with their intervals."""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+
+from dlbench.core import schema, units
+from dlbench.core.model import ParamValue
+from dlbench.core.schema import Column, Unit
+from dlbench.core.summary import Row
+
+INTERVAL = "95 % interval"
+"""Heading of a column of intervals."""
+_LABEL = re.compile(r"(?P<workload>\w+)\[(?P<shown>.*)\]", re.DOTALL)
+
+
+def number(value: ParamValue | None) -> float:
+    """Return a cell that must hold a number as one. Raises TypeError if it does not."""
+    if value is None or isinstance(value, str):
+        raise TypeError(f"{value!r} is not a number")
+    return float(value)
+
+
+def cell(value: ParamValue | None, column: Column) -> str:
+    """Return a cell with its unit; of a series its points where they have names, else the first, the last and how many there are."""
+    if value is None:
+        return ""
+    if column.unit in (Unit.TEXT, Unit.FLAG):
+        return short(value)
+    if not isinstance(value, str):
+        return schema.text(value, column.unit)
+    points = json.loads(value)
+    if column.points and len(points) == len(column.points):
+        return ", ".join(f"{point}: {told}" for point, told in zip(column.points, _points(points, column.unit), strict=True) if told)
+    ends = dict.fromkeys(schema.text(each, column.unit) for each in (*points[:1], *points[-1:]))
+    return f"{' … '.join(ends)} ({plural(len(points), 'point')})"
+
+
+def _points(points: Sequence[float], unit: Unit) -> list[str]:
+    """Return the points as text, counts as shares of them all; nothing of a zero."""
+    whole = sum(points) if unit is Unit.COUNT else 0
+    return [(units.percent(each / whole) if whole else schema.text(each, unit)) if each else "" for each in points]
+
+
+def value_name(column: Column) -> str:
+    """Return what a workload calls a value."""
+    return column.name.partition(".")[2]
+
+
+def plural(count: int, noun: str) -> str:
+    """Return ``1 round`` or ``7 rounds``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def short(label: ParamValue | None) -> str:
+    """Return ``train_step resnet18 batch=8 fp32`` for ``train_step[model=resnet18,batch=8,dtype=fp32]``: a word needs no name."""
+    ours = _LABEL.fullmatch(str(label))
+    parts = [part.partition("=") for part in ours["shown"].split(",") if part] if ours else []
+    if not ours or not all(equals for _, equals, _ in parts):
+        return str(label)  # a name that another tool's benchmark has
+    words = [value if value[:1].isalpha() and value not in ("true", "false") else f"{name}={value}" for name, _, value in parts]
+    return " ".join([ours["workload"], *words])
+
+
+def key(row: Row) -> str:
+    """Return the id without the device: the same work, wherever it runs."""
+    return str(row["case.id"]).rpartition("@")[0]
+
+
+def place(row: Row, prefix: str, with_run: bool) -> str:
+    """Return where a row, or the side ``prefix`` of a pair, was measured: ``cuda:0``, or ``cuda:0 in gpu``."""
+    device = str(row[f"{prefix}.device"])
+    return f"{device} in {row[f'{prefix}.run']}" if with_run else device
+
+
+def several_runs(rows: Iterable[Row], *prefixes: str) -> bool:
+    """Whether the rows are of more than one file."""
+    return len({row[f"{prefix}.run"] for row in rows for prefix in prefixes}) > 1
+
+
+def machine_name(row: Row, side: str, with_run: bool) -> str:
+    """Return what a side of a pair is called in a sentence: ``NVIDIA H200``, or ``the CPU (AMD EPYC 7B13, 2 threads)``."""
+    run = f" in {row[f'{side}.run']}" if with_run else ""
+    if row[f"{side}.device"] == "cpu":
+        return f"the CPU ({described(row, side)}){run}"
+    return f"{row[f'{side}.device_name'] or row[f'{side}.device']}{run}"
+
+
+def described(row: Row, prefix: str) -> str:
+    """Return the maker's name and, on a CPU, the threads."""
+    name, threads = str(row[f"{prefix}.device_name"] or "unnamed"), row[f"{prefix}.threads"]
+    return name if threads is None else f"{name}, {plural(int(number(threads)), 'thread')}"
+
+
+def choice(row: Row, side: str) -> str:
+    """Return batch, precision and any layout but the usual one of a side of a pair: ``batch=64 bf16 channels_last``."""
+    batch, layout = row[f"{side}.batch"], row[f"{side}.layout"]
+    parts = (None if batch is None else f"batch={batch}", row[f"{side}.dtype"], None if layout == "nchw" else layout)
+    return " ".join(str(part) for part in parts if part)
+
+
+def times(row: Row) -> str:
+    """Return the ratio of a pair: ``41.2 ×``."""
+    return units.ratio(number(row["ratio.speedup"]))
+
+
+def bounds(row: Row) -> str:
+    """Return the ends of its interval, ``40.1…42.0``, or an empty text where there is none."""
+    if row["ratio.ci_low"] is None:
+        return ""
+    return "…".join(units.three_digits(number(row[f"ratio.{end}"])) for end in ("ci_low", "ci_high"))
+
+
+def ratio(row: Row) -> str:
+    """Return the ratio of a pair with its interval: ``41.2 × (40.1…42.0)``."""
+    return f"{times(row)} ({bounds(row) or 'too few rounds for an interval'})"
+
+
+def middle(pairs: Sequence[Row]) -> Row:
+    """Return the pair with the median ratio, of an even number the lower."""
+    return sorted(pairs, key=lambda row: number(row["ratio.speedup"]))[(len(pairs) - 1) // 2]
+
+
+def among(pairs: Sequence[Row]) -> str:
+    """Return between which ratios that pair stands, of several: ``, in the middle of 4 cases from 40.0 × to 100 ×``."""
+    ordered = sorted(pairs, key=lambda row: number(row["ratio.speedup"]))
+    first, last = times(ordered[0]), times(ordered[-1])
+    return f", in the middle of {len(pairs)} cases from {first} to {last}" if first != last else ""

@@ -1,0 +1,160 @@
+"""The nine together: their order, their forms, and how much of a screen they take."""
+
+import json
+
+import front_door
+import made_up
+import pytest
+from rich.console import Console
+
+from dlbench.analysis.table import collect
+from dlbench.analysis.terminal import overview
+from dlbench.core.model import SpotCheck, Status
+
+TOPICS = ["speed-up", "crossover", "bottleneck", "batch", "precision", "devices", "serving", "cost", "health"]
+
+
+def everything():
+    """Rows that answer all five questions that rows can answer."""
+    found = [made_up.checked(each, SpotCheck(True, 0.004, 0.02, 1e-7), "") for each in made_up.both_kinds()]
+    for seconds, ranks in ((1.0, 1), (1.25, 2)):
+        case = made_up.case("data_parallel", "cuda:0", form="ddp", model="resnet18", batch=32, ranks=ranks, scaling="weak")
+        found += made_up.rounds_of(case, made_up.flat([seconds * each for each in made_up.SEVEN]), items=ranks * 32)
+    return [*found, made_up.ended(made_up.case("train_step", "cuda:0", model="resnet18", batch=512, dtype="fp32"), Status.OOM, "full")]
+
+
+@pytest.fixture
+def run_file(tmp_path):
+    return made_up.write(tmp_path / "run.jsonl", everything())
+
+
+def show(run_file, *options):
+    return front_door.in_process(run_file.parent, "show", run_file.name, *options)
+
+
+def test_nine_questions_in_order_and_what_no_suite_answers_yet(asked):
+    found = asked(everything())
+    assert list(found) == TOPICS
+    missing = {topic: (each["reason"], each["command"]) for topic, each in found.items() if each["kind"] == "missing"}
+    assert list(missing) == ["crossover", "bottleneck", "serving", "cost"]
+    assert {command for _, command in missing.values()} == {None}
+    assert "dlbench does not conclude it yet" in missing["crossover"][0]
+
+
+def test_the_document_holds_tables_as_tidy_rows_with_the_unit_of_each_column(asked):
+    (table,) = asked(everything())["batch"]["tables"]
+    units = {column["name"]: column["unit"] for _, column in table["columns"]}
+    assert (units["rate.items_per_s"], units["batch.enough"], units["ratio.speedup"]) == ("items/s", "count", "ratio")
+    assert all(set(units) <= set(row) for row in table["rows"])
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_result_comes_first_in_at_most_15_lines_then_the_cases(run_file, width):
+    console = Console(width=width, force_terminal=False)
+    with console.capture() as capture:
+        console.print(overview(collect([run_file]), answers=True))
+    answers, cases, _ = capture.get().partition("11 cases: 10 ok, 1 oom; 7 rounds.")
+    lines = answers.splitlines()
+    assert len(lines) <= 15
+    assert max(map(len, lines)) <= width
+    assert [line.partition(":")[0] for line in lines if line.partition(":")[0] in (*TOPICS, "not answered")] == [
+        "speed-up", "batch", "precision", "devices", "health", "not answered",
+    ]  # fmt: skip
+    assert cases
+
+
+def test_many_values_on_a_narrow_screen_drop_columns_and_cut_no_number(tmp_path):
+    declared = [{"name": f"share_{n}", "unit": "s", "meaning": "a part"} for n in range(20)]
+    values = {f"share_{n}": n + 0.25 for n in range(20)}
+    measured = [
+        made_up.with_values(made_up.without_rounds(each), **values) for each in made_up.rounds_of(made_up.case("mine", n=1), [[1.0]])
+    ]
+    path = made_up.write(tmp_path / "run.jsonl", measured, workloads={"mine": {"values": declared}})
+    console = Console(width=80, force_terminal=False)
+    with console.capture() as capture:
+        console.print(overview(collect([path]), details=True))
+    table = capture.get().partition("Values of mine")[2]
+    assert "250 ms  1.25 s  2.25 s" in " ".join(table.split("\n")).replace("   ", "  ")
+    assert "…" not in table
+    assert "share_19" in table.partition("not shown at this width:")[2].partition(";")[0]
+
+
+def test_off_a_terminal_nothing_is_cut_and_what_is_missing_names_its_command(tmp_path):
+    path = made_up.write(tmp_path / "run.jsonl", made_up.rounds_of(made_up.case("matmul", n=1), made_up.flat([1.0] * 7)))
+    lines = show(path, "--answers").out.splitlines()
+    assert lines[:4] == [
+        "health: No sign of trouble in 1 case. Caution: no published peak of these devices is known for what was measured; "
+        "one file says nothing of other days: dlbench compare.",
+        "not answered: speed-up, crossover, bottleneck, batch (dlbench run batch), precision (dlbench run precision), "
+        "devices (dlbench run scaling), serving, cost; for the reasons: dlbench show FILE --answers --format md",
+        "",
+        "1 case: 1 ok; 7 rounds.",
+    ]
+
+
+def test_markdown_has_a_section_for_each_question(run_file):
+    text = show(run_file, "--answers", "--format", "md").out
+    assert text.count("\n## ") + text.startswith("## ") == 9
+    assert (
+        "## For serving: CPU or accelerator, at which batch and latency?\n\n"
+        "Not answered: no built-in suite measures requests under a bound of latency yet.\n"
+    ) in text
+    assert "| work | device | batch | items/s | smallest | ratio | 95 % interval | fits | too large |\n" in text
+    assert "| train_step resnet18 fp32 | cuda:0 | 64 | 2.00 k/s | 8 | 2.50 × | 2.43…2.58 | 64 | 512 |\n" in text
+
+
+def test_text_of_a_file_can_not_end_a_cell_or_steer_a_terminal(tmp_path):
+    measured = [
+        each
+        for batch in (1, 2)
+        for each in made_up.rounds_of(
+            made_up.case("t", model="a|b\x1b[2J<b>", batch=batch, dtype="fp32"), made_up.flat([1.0] * 7), items=batch
+        )
+    ]
+    path = made_up.write(tmp_path / "run.jsonl", measured)
+    assert "| t a\\|b[2J&lt;b> fp32 |" in show(path, "--answers", "--format", "md").out
+    assert "\x1b" not in show(path, "--answers").out
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--answers", "--format", "csv"], "--answers are sentences and several tables, which csv can't hold; give --format md or json"),
+        (["--answers", "--by", "device"], "--by shows pairs alone; leave out --answers and --details, or --by"),
+        (["--details", "--by", "ranks"], "--by shows pairs alone; leave out --answers and --details, or --by"),
+        (
+            ["--details", "--format", "json"],
+            "--details are tables for people, and --format json is every column already; leave one of them out",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_one_sentence(run_file, options, sentence):
+    assert show(run_file, *options) == front_door.Done(2, "", f"dlbench: {sentence}\n")
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "md"])
+def test_without_answers_the_rows_are_written_as_ever(run_file, form):
+    out = show(run_file, "--format", form).out
+    assert "Caution" not in out
+    rows = json.loads(out) if form == "json" else out.splitlines()
+    assert len(rows) == {"json": 11, "csv": 12, "md": 13}[form]
+
+
+def test_without_answers_the_headline_and_its_tables_stay(run_file):
+    lines = show(run_file).out.splitlines()
+    assert lines[0].startswith("NVIDIA H200 runs train_step[model=resnet18,batch=64,dtype=fp32] 50.0 ×")
+    assert lines[1].startswith("A second GPU buys 1.60 × (1.55…1.65): data_parallel ddp resnet18 batch=32, weak.")
+    titles = [line.split(":")[0] for line in lines if ": how many" in line or line.startswith("More devices")]
+    assert titles == ["The same case on both sides", "Each side at its own best batch, precision and layout", "More devices"]
+
+
+def test_a_run_ends_with_the_answers_and_as_data_with_its_rows_alone(tmp_path):
+    suite = front_door.suite(tmp_path, 'workload = "matmul"\naxes.n = 8\naxes.dtype = ["fp32", "bf16"]')
+    shown = front_door.dlbench("run", suite, "--device", "cpu", "--rounds", "1", "-o", "run.jsonl", cwd=tmp_path)
+    lines = shown.out.splitlines()
+    assert [line.split(" ")[0] for line in lines[:3]] == ["precision:", "health:", "not"]
+    assert lines[0].startswith("precision: On cpu the fastest beside fp32 is bf16: matmul n=8 runs ")
+    assert lines[4].startswith("2 cases: 2 ok; 1 round.")
+    assert shown.out == show(tmp_path / "run.jsonl", "--answers").out
+    again = front_door.dlbench("run", "--resume", "run.jsonl", "--format", "csv", cwd=tmp_path)
+    assert again.out == show(tmp_path / "run.jsonl", "--format", "csv").out
