@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from types import MappingProxyType
 
+from dlbench.analysis.by_threshold import Worth, worths
 from dlbench.analysis.calibration import Calibration
 from dlbench.analysis.clocks import Clocks, clock_difference
 from dlbench.analysis.findings import WORK, Entry, couple, entries
@@ -68,7 +69,7 @@ def compare(
         elif one and other:
             apart = None if across_machines else clock_difference(_clocks(base), _clocks(new), str(one.row["case.device"]))
             drifts = calibration.drifts(case) if calibration else {}
-            pairs.append(Pair(case, one, other, limits, apart, drifts))
+            pairs.append(Pair(case, one, other, limits, apart, drifts, _worths(base, new, one, other)))
     title = f"{', '.join(new.environments)} against {', '.join(base.environments)}"
     return comparison(title, pairs, settled, sight, paired, across_machines, unlike=apart_in_kind)
 
@@ -79,12 +80,25 @@ def compare_by(results: Results, by: str, thresholds: Thresholds = WITHIN_A_RUN,
     A change has to be seen where ``given`` says so, and not for a suite's sake. Raises UsageError for an unknown column, and as `compare`.
     """
     found = couple(results, by)
-    pairs = [Pair(str(new.row["case.id"]), base, new, _thresholds(results, base, thresholds, given, True)) for base, new in found.couples]
+    pairs = [
+        Pair(
+            str(new.row["case.id"]),
+            base,
+            new,
+            _thresholds(results, base, thresholds, given, True),
+            values=_worths(results, results, base, new),
+        )
+        for base, new in found.couples
+    ]
     failed = {str(each.row["case.id"]): each for each in entries(results) if _status(each).is_failure}
     settled = [CaseVerdict(case, Verdict.FAILED, _ending(each), new=each.row) for case, each in failed.items()]
     unpaired = tuple(each for each in found.unpaired if each.case not in failed)
     title = f"{', '.join(results.environments)}: each {found.column} against {found.base_value}"
     return comparison(title, pairs, settled, Sight.of(given, None), unpaired=unpaired)
+
+
+def _worths(base: Results, new: Results, one: Entry, other: Entry) -> tuple[Worth, ...]:
+    return worths(base.declared(one.row), new.declared(other.row)) if base.has_values and new.has_values else ()
 
 
 def _clocks(side: Results) -> Clocks:

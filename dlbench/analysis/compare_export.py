@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 import pandas as pd
 
 from dlbench import __version__
+from dlbench.analysis.by_threshold import ValueChange
 from dlbench.analysis.compare_terminal import change_text, summary
 from dlbench.analysis.judge import PAIRED, Change, Verdict
 from dlbench.analysis.table import as_frame, records
@@ -72,7 +73,7 @@ COLUMNS: dict[str, Column] = {
 
 
 def as_table(comparisons: Sequence[Comparison]) -> pd.DataFrame:
-    """Return a row a case and comparison, columns as in `COLUMNS`."""
+    """Return a row a case and comparison, columns as in `COLUMNS`; then ``value.NAME.base``, ``new``, ``change`` and ``verdict``."""
     return as_frame([_row(case) for comparison in comparisons for case in comparison.cases], COLUMNS)
 
 
@@ -92,7 +93,14 @@ def _row(case: CaseVerdict) -> Row:
         **_side("new", case.new, p10.new_s if p10 else None, memory.new_bytes if memory else None),
         **{name: value for statistic, change in case.changes.items() for name, value in _change(statistic, change).items()},
         "memory.change": memory.change if memory else None,
+        **{f"{each.column.name}.{name}": value for each in case.values for name, value in _value(each).items()},
     }
+
+
+def _value(change: ValueChange) -> Row:
+    words = {None: None, Verdict.SLOWER: "worse", Verdict.FASTER: "better"}
+    verdict = words.get(change.verdict, change.verdict and change.verdict.value)
+    return {"base": change.base, "new": change.new, "change": change.change, "verdict": verdict}
 
 
 def _side(side: str, row: Row | None, p10_s: float | None, memory_bytes: float | None) -> Row:

@@ -12,7 +12,6 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from dlbench.analysis.calibration import Drift
-from dlbench.analysis.findings import Entry
 from dlbench.core.stats import (
     P10_WEIGHT,
     PAIRED_SHARES,
@@ -42,7 +41,6 @@ PAIRED = "paired"
 _P10_BLOCKS = 10
 """Fewest blocks that have a 10th percentile; of fewer it is little else than the fastest."""
 _NORMAL = statistics.NormalDist()
-_HOST_FLOOR = 1 << 20  # bytes; what a process takes for itself varies by some pages
 
 
 class Verdict(StrEnum):
@@ -119,23 +117,6 @@ class Change:
     base_s: float = 0.0
     """What was compared, seconds a call: the median over the rounds."""
     new_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryChange:
-    """Peak memory on two sides, in bytes: the accelerator's where it has one, else what the process grew by on the host."""
-
-    base_bytes: float
-    new_bytes: float
-    grew: bool
-    """Whether beyond the threshold, and on the host in every round."""
-    p: float | None = None
-    """Of that growth on the host, two-sided; None of an accelerator, whose allocator leaves nothing to chance."""
-
-    @property
-    def change(self) -> float | None:
-        """As a fraction of base; None where base has no memory."""
-        return self.new_bytes / self.base_bytes - 1 if self.base_bytes else None
 
 
 def rank_tests(base: Rounds, new: Rounds, drifts: Mapping[str, Drift] = MappingProxyType({}), paired: bool = False) -> dict[str, RankTest]:
@@ -327,26 +308,6 @@ def drifts_too_far(tests: Mapping[str, RankTest], threshold: float) -> bool:
 
 def _half_width(interval: Interval) -> float:
     return (interval.high - interval.low) / 2
-
-
-def memory_change(base: Entry, new: Entry, threshold: float) -> MemoryChange | None:
-    """Compare peak memory; None where the sides do not tell the same kind.
-
-    An accelerator's allocator gives the same peak each time, so the threshold alone decides. On the host the growth of one program
-    varies by half and more between rounds (docs/compare.md), so there every round of new must lie beyond the threshold over every
-    round of base, and by a MiB; whether that is no accident is for all cases together to say, by ``p``.
-    """
-    peak, new_peak = (each.row["memory.peak_bytes"] for each in (base, new))
-    if peak is not None and new_peak is not None:
-        return MemoryChange(float(peak), float(new_peak), grew=float(new_peak) > float(peak) * (1 + threshold))
-    if peak is not None or new_peak is not None:
-        return None
-    before, after = base.rounds.host_peak_bytes, new.rounds.host_peak_bytes
-    if not before or not after:
-        return None
-    grew = min(after) > max(before) * (1 + threshold) and min(after) - max(before) >= _HOST_FLOOR
-    p = smallest_p(len(before), len(after)) if grew else 1.0
-    return MemoryChange(statistics.median(before), statistics.median(after), grew, p)
 
 
 def _fraction(shift: float) -> float:

@@ -113,12 +113,17 @@ def _more_rounds(rounds: int | None) -> list[str]:
     return [f"{rounds:,} rounds a side would probably do: --rounds {rounds}"]
 
 
-def powerless(able: Sequence[Mapping[str, RankTest]]) -> str | None:
+def powerless(able: Sequence[Mapping[str, RankTest]], of_values: Sequence[float] = ()) -> str | None:
     """Say why no case could have been called slower, if so: with the least p that their rounds allow, Holm's correction spares none.
 
-    Of each case its tests; none of a case without times on both sides.
+    Of each case its tests; none of a case without times on both sides. ``of_values``: the least p of each value that is judged, which
+    counts where no case has times.
     """
     every = [test for tests in able for test in tests.values()]
+    if not every and of_values:
+        rounds = rounds_for_gate(len(of_values), LEVEL, least=1)
+        few = f"too few rounds: of {len(of_values)} values none could have been called worse"
+        return None if min(holm(of_values)) < LEVEL else f"{few}; {rounds} rounds a side would do: --rounds {rounds}"
     if not every:
         return "no case has times that can be compared, so nothing could have been called slower"
     if min(holm([test.least_p for test in every], [test.weight for test in every])) < LEVEL:

@@ -68,6 +68,11 @@ class Results:
         """What every row has."""
         return _columns(self.rows[0] if self.rows else BY_NAME, BY_NAME)
 
+    @cached_property
+    def has_values(self) -> bool:
+        """Whether any row has a column ``value.*``."""
+        return bool(self.rows) and any(name.startswith("value.") for name in self.rows[0])
+
     def parallel(self, row: Row) -> Parallel:
         """Return how the workload of a row uses several devices."""
         return self._declaration(row).parallel

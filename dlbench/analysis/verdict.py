@@ -1,33 +1,30 @@
 """Verdicts of pairs of rows that are tested together, as one family, and what stands in a verdict's way."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
+from dlbench.analysis.by_threshold import MemoryChange, ValueChange, Worth, by_values, grown, memory_change, value_change, valued
 from dlbench.analysis.calibration import Drift
 from dlbench.analysis.findings import Entry, Unpaired
 from dlbench.analysis.judge import (
-    LEVEL,
     Change,
-    MemoryChange,
     RankTest,
     Verdict,
     corrected,
     detectable,
     drifts_too_far,
     judge,
-    memory_change,
     rank_tests,
     rounds_needed,
     rounds_to_see,
-    statistic_name,
     together,
 )
-from dlbench.analysis.power import MOST_ROUNDS, SIDES, Blind, Unseen, blindness, disturbances, least_rounds, powerless, size, unseen
+from dlbench.analysis.power import SIDES, Blind, Unseen, blindness, disturbances, least_rounds, powerless, unseen
+from dlbench.analysis.verdict_text import opposite, spoiled, stands_on, would_do
 from dlbench.core import thresholds
 from dlbench.core.conditions import OVERRUN
-from dlbench.core.stats import holm
 from dlbench.core.summary import Rounds, Row
 from dlbench.core.thresholds import Settings, Thresholds
 from dlbench.core.units import byte_count
@@ -46,12 +43,14 @@ class CaseVerdict:
     verdict: Verdict
     note: str = ""
     regressed: tuple[str, ...] = ()
-    """What got worse: ``time``, ``memory``."""
+    """What got worse: ``time``, ``memory``, ``value.p99_s``."""
     base: Row | None = None
     new: Row | None = None
     changes: Mapping[str, Change] = field(default_factory=dict)
     """Of ``median`` and ``p10``; empty where the times could not be tested."""
     memory: MemoryChange | None = None
+    values: tuple[ValueChange, ...] = ()
+    """Of each value that both sides report."""
     detectable: float | None = None
     """The smallest change that could have been called; None where nothing was tested, or none could."""
     rounds_needed: int | None = None
@@ -135,6 +134,8 @@ class Pair(NamedTuple):
     clocks: str | None = None
     """How the clocks of its device differ between the sides, if they do."""
     drifts: Mapping[str, Drift] = MappingProxyType({})
+    values: tuple[Worth, ...] = ()
+    """What is declared of the values that both sides report."""
 
     @property
     def sides(self) -> tuple[Entry, Entry]:
@@ -157,15 +158,24 @@ def comparison(
     changes = _judged(pairs, tests)
     family = sum(test.weight for each in tests for test in each.values())
     clean = _without_spoiled(pairs, tests, changes, paired)
-    grown = _grown([memory_change(pair.base, pair.new, pair.thresholds.memory) for pair in pairs])
+    memories = grown([memory_change(pair.base, pair.new, pair.thresholds.memory) for pair in pairs])
+    values = valued([[value_change(each, pair.base, pair.new, pair.thresholds) for each in pair.values] for pair in pairs])
     cases, blind, able = [*settled], [*unlike], len(unlike)
-    for each in zip(pairs, tests, changes, clean, grown, strict=True):
-        case, hidden = _case_verdict(*each, family, sight)
+    timed = zip(pairs, tests, changes, clean, strict=True)
+    for each, memory, of_values in zip(timed, memories, values, strict=True):
+        case, hidden = _case_verdict(*each, memory, of_values, family, sight)
         cases.append(case)
         blind += [hidden] if hidden else []
         able += bool(case.changes or hidden)
     cases.sort(key=attention)
-    return Comparison(title, tuple(cases), powerless(tests), unseen(blind, able), report_only, unpaired)
+    return Comparison(
+        title,
+        tuple(cases),
+        powerless(tests, [each.p for of_values in values for each in of_values if each.p is not None]),
+        unseen(blind, able),
+        report_only,
+        unpaired,
+    )
 
 
 def _judged(pairs: Sequence[Pair], tests: Sequence[Mapping[str, RankTest]]) -> list[dict[str, Change]]:
@@ -207,12 +217,6 @@ def _unspoiled(entry: Entry) -> Rounds:
     return entry.rounds.times_at([at for at, spoiled in enumerate(entry.rounds.spoiled) if not spoiled])
 
 
-def _grown(memories: Sequence[MemoryChange | None]) -> list[MemoryChange | None]:
-    """Hold what grew on the host against chance, over all cases together; of an accelerator the threshold has decided."""
-    p_values = iter(holm([each.p for each in memories if each and each.p is not None]))
-    return [each if each is None or each.p is None else replace(each, grew=bool(next(p_values) < LEVEL and each.grew)) for each in memories]
-
-
 def attention(case: CaseVerdict) -> tuple[int, float]:
     """Return what sorts cases: the worst verdict first, and of one verdict that says there is a change the largest."""
     changed = case.shown if case.verdict in (Verdict.SLOWER, Verdict.FASTER) else None
@@ -225,6 +229,7 @@ def _case_verdict(
     changes: Mapping[str, Change],
     clean: bool,
     memory: MemoryChange | None,
+    values: Sequence[ValueChange],
     family: float,
     sight: Sight,
 ) -> tuple[CaseVerdict, Blind | None]:
@@ -232,13 +237,13 @@ def _case_verdict(
     threshold, sides = pair.thresholds.time, pair.sides
     must_see, asked = sight.of_case(pair.thresholds)
     untimed = _untimed(pair)
-    verdict, notes = Verdict.INCONCLUSIVE, [untimed or ""]
+    verdict, notes = Verdict.INCONCLUSIVE, ["" if by_values(values) else untimed or ""]
     least = rounds = blind = to_see = None
     if changes:
         least = detectable(tests, family, threshold)
         if must_see and (least is None or least > must_see):
             to_see = rounds_to_see(tests, least_rounds(tests, family), family, must_see)
-        verdict, notes = together(changes), [_opposite(changes), _stands_on(changes), _spoiled(sides) if clean else ""]
+        verdict, notes = together(changes), [opposite(changes), stands_on(changes), spoiled(sides) if clean else ""]
         if barred := _barred(pair, clean):
             notes = [f"{barred}; the times alone would say {verdict}: {_remedy(pair)}"]
             verdict = Verdict.INCONCLUSIVE
@@ -246,18 +251,22 @@ def _case_verdict(
             blind = Blind(pair.case, must_see, why, _remedy(pair)) if must_see else None
         elif verdict is Verdict.INCONCLUSIVE:
             rounds = rounds_needed(tests, least_rounds(tests, family), threshold)
-            notes.append(_would_do(least, rounds, drifts_too_far(tests, threshold)))
+            notes.append(would_do(least, rounds, drifts_too_far(tests, threshold)))
             if must_see and (least is None or least > must_see):
                 blind = blindness(pair.case, least, to_see, must_see, sides)
         if verdict is not Verdict.SAME:
             notes.append(disturbances(sides))
     elif must_see and all(each.rounds.median_s for each in sides):
         blind = Blind(pair.case, must_see, str(untimed), "give it more to do")
-    regressed = ["time"] if verdict is Verdict.SLOWER else []
+    elif of_values := by_values(values):
+        verdict = of_values
+    regressed = ["time"] if verdict is Verdict.SLOWER and changes else []
     if memory and memory.grew:
         notes.append(f"memory grew from {byte_count(memory.base_bytes)} to {byte_count(memory.new_bytes)}; by time {verdict}")
         regressed.append("memory")
-        verdict = Verdict.SLOWER
+    notes += [str(each) for each in values if each.matters or not changes]
+    regressed += [each.column.name for each in values if each.verdict is Verdict.SLOWER]
+    verdict = Verdict.SLOWER if regressed else verdict
     return (
         CaseVerdict(
             pair.case,
@@ -268,6 +277,7 @@ def _case_verdict(
             pair.new.row,
             changes,
             memory,
+            tuple(values),
             least,
             rounds,
             pair.thresholds,
@@ -278,30 +288,11 @@ def _case_verdict(
     )
 
 
-def _stands_on(changes: Mapping[str, Change]) -> str:
-    """Name the test that calls a case slower or faster where its median by ranks does not."""
-    called = together(changes)
-    if called not in (Verdict.SLOWER, Verdict.FASTER) or changes["median"].verdict is called:
-        return ""
-    by = next(name for name, each in changes.items() if each.verdict is called)
-    return f"by its {statistic_name(by)}; by its median {changes['median'].verdict}"
-
-
-def _spoiled(sides: Sequence[Entry]) -> str:
-    """Say how many rounds were unsteady or throttled, where that changes nothing."""
-    said = [
-        f"{sum(spoiled)} of {len(spoiled)} rounds in {side} {'was' if sum(spoiled) == 1 else 'were'} unsteady, throttled or disturbed"
-        for side, each in zip(SIDES, sides, strict=True)
-        if any(spoiled := each.rounds.spoiled)
-    ]
-    return f"{' and '.join(said)}, and without the verdict is the same"
-
-
 def _untimed(pair: Pair) -> str | None:
     """Say why the times of a pair can't be tested, if so."""
     for side, entry in zip(SIDES, pair.sides, strict=True):
         if not entry.rounds.median_s:
-            return f"{side} has values, not times, and values are not judged"
+            return f"{side} has values, not times"
         if min(entry.rounds.p10_s) <= 0:
             return f"its time reads as zero in {side}; give it more to do"
     return None
@@ -329,21 +320,3 @@ def _remedy(pair: Pair) -> str:
     if pair.clocks:
         return "measure both in turn, with dlbench ab"
     return "measure again on a quieter machine"
-
-
-def _opposite(changes: Mapping[str, Change]) -> str:
-    called = {name: each.verdict for name, each in changes.items() if each.verdict in (Verdict.SLOWER, Verdict.FASTER)}
-    if len(set(called.values())) < 2:
-        return ""
-    return ", ".join(f"{verdict} by its {statistic_name(name)}" for name, verdict in called.items())
-
-
-def _would_do(least: float | None, rounds: int | None, too_far: bool) -> str:
-    seen = "no change could have been called" if least is None else f"a change of {size(least)} could have been called"
-    if too_far:
-        return f"{seen}; occasions alone may differ by more than the threshold: measure both sides in turn, with dlbench ab"
-    if rounds is None:
-        return f"{seen}; it lies at the threshold"
-    if rounds > MOST_ROUNDS:
-        return f"{seen}; not even {MOST_ROUNDS:,} rounds a side would decide it"
-    return f"{seen}; {rounds:,} rounds a side would probably decide it"

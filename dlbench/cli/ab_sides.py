@@ -148,7 +148,7 @@ def without_what_only_the_other_has(suites: tuple[Suite, ...], own: Mapping[str,
 
     def fits(suite: Suite, number: int, signatures: Mapping[str, Signature]) -> bool:
         try:
-            check([replace(suite, benches=suite.benches[number : number + 1])], signatures)
+            check([replace(suite, benches=suite.benches[number : number + 1])], signatures, own["kinds"])
         except SuiteError:
             return False
         return True

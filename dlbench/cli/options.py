@@ -95,7 +95,7 @@ _VERDICTS = (
 
 def threshold_option(default: str) -> Callable[[Command], Command]:
     """Add --threshold, whose default is the command's; the command gets thresholds."""
-    meaning = "From where on a change matters: 5%, 0.05, memory=10%, throughput=5%. Goes before the suite's; the default is"
+    meaning = "From where on a change matters: 5%, 0.05, memory=10%, throughput=5%, value=20%. Goes before the suite's; the default is"
     return click.option("--threshold", "thresholds", multiple=True, metavar="[METRIC=]VALUE", help=f"{meaning} {default}. Repeatable.")
 
 
@@ -215,7 +215,7 @@ def plan_suites(
     only = None if expression is None else compile_expression(expression)
     signatures = {each["name"]: signature_from_json(each) for each in answer["signatures"]}
     suites = overridden(suites, settings, signatures)
-    check(suites, signatures)
+    check(suites, signatures, answer["kinds"])
     chosen = devices.select(devices.describe(answer), device_words)
     cases = plan(suites, signatures, [device.id for device in chosen], only=only, include_absent=not device_words)
     first = next(cases)

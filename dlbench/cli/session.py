@@ -135,7 +135,7 @@ def go_on(run: RunFile, hello: Mapping[str, Any], changes: Mapping[str, Any], th
                 f"{run.path} can't be resumed here, its rows would not be of one machine: {'; '.join(different)}; start a new run instead"
             )
         only = compile_expression(header["expression"]) if header["expression"] else None
-        check(suites, signatures)
+        check(suites, signatures, hello["kinds"])
         cases = plan(suites, signatures, ids, only=only, include_absent=header["include_absent"])
         tasks = tuple(Task(case, side) for case in cases)
     except (KeyError, TypeError, AttributeError) as error:

@@ -69,6 +69,8 @@ class Column:
     """Whether a cell holds a series, as a JSON list."""
     points: tuple[str, ...] = ()
     """What the points of a series are called; empty where they are only numbered."""
+    declared: bool = True
+    """False of a value of which nothing is known but its name."""
 
 
 COLUMNS: tuple[Column, ...] = (

@@ -8,7 +8,7 @@ from typing import Any, Self
 from dlbench.core.errors import nearest
 from dlbench.core.units import parse_fraction, percent
 
-METRICS = ("time", "throughput", "memory")
+METRICS = ("time", "throughput", "memory", "value")
 MUST_SEE = "must_see"
 _NAMES = (*METRICS, MUST_SEE)
 
@@ -22,6 +22,8 @@ class Thresholds:
 
     time: float = 0.1
     memory: float = 0.05
+    value: float = 0.1
+    """Of the values that workloads declare with a direction."""
     must_see: float | None = None
     """A change of time that could have been called, or the comparison decides nothing; None where nobody asks for it."""
 

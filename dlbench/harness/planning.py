@@ -2,11 +2,12 @@
 
 import itertools
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dlbench.core.errors import SuiteError, UsageError, nearest
-from dlbench.core.model import ACCELERATOR, Case, Parameter, ParamValue, Policy, Signature, value_text
+from dlbench.core.model import ACCELERATOR, DEVICE_KINDS, Case, Parameter, ParamValue, Policy, Signature, value_text
 from dlbench.harness.suite import Bench, Suite, axis_values
 
 MAX_CASES = 2_000_000
@@ -47,13 +48,16 @@ def overridden(suites: Sequence[Suite], settings: Sequence[str], signatures: Sig
     return tuple(replace(suite, benches=tuple(map(with_settings, suite.benches))) for suite in suites)
 
 
-def check(suites: Sequence[Suite], signatures: Signatures) -> None:
-    """Hold every bench against the signature of its workload.
+def check(suites: Sequence[Suite], signatures: Signatures, kinds: Sequence[str] = DEVICE_KINDS) -> None:
+    """Hold every bench against the signature of its workload, and its devices against the kinds that there are, a plugin's included.
 
-    Raises SuiteError, with place and nearest valid name, for an unknown workload or parameter, a value that is not valid, and a
-    parameter that has neither default nor axis.
+    Raises SuiteError, with place and nearest valid name, for an unknown workload, parameter or kind of device, a parameter's value that is
+    not valid, and a parameter that has neither default nor axis.
     """
+    for suite in suites:
+        _check_devices(suite.devices, kinds, suite.origin)
     for where, bench, signature in _benches(suites, signatures):
+        _check_devices(bench.devices, kinds, where)
         for axis, values in bench.axes.items():
             parameter = signature.parameter(axis)
             if parameter is None:
@@ -64,6 +68,13 @@ def check(suites: Sequence[Suite], signatures: Signatures) -> None:
         for parameter in signature.parameters:
             if parameter.required and parameter.name not in bench.axes:
                 raise SuiteError(f"{where}: '{parameter.name}' has no default; add axes.{parameter.name}, {parameter.wanted()}")
+
+
+def _check_devices(names: Sequence[str], kinds: Sequence[str], where: str) -> None:
+    for name in names:
+        kind, _, index = name.partition(":")
+        if name != ACCELERATOR and (kind not in kinds or (name != kind and (kind == "cpu" or not re.fullmatch("[0-9]+", index)))):
+            raise SuiteError(f"{where}, devices: no device is called '{name}'{nearest(name, [*kinds, ACCELERATOR])}")
 
 
 def count(suites: Sequence[Suite], devices: Sequence[str], *, include_absent: bool = True) -> int:

@@ -161,6 +161,7 @@ def hello(request: Message) -> Message:
         "versions": backends.versions(),
         "parallel": backends.parallelism(),
         "math": backends.math_flags(),
+        "kinds": list(backends.BACKENDS),
         "devices": list(backends.describe_devices()),
         "signatures": [signature_to_json(workload.signature) for workload in registry.all_workloads().values()],
     }

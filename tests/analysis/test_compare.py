@@ -163,11 +163,11 @@ def test_a_p10_of_zero_is_not_judged() -> None:
     assert verdict(blocks(TEN, 0, 1), blocks(TEN, 0, 1)).note == "its time reads as zero in the base; give it more to do"
 
 
-def test_values_are_not_judged() -> None:
+def test_values_of_which_nothing_is_declared_are_not_judged() -> None:
     values = [made_up.with_values(made_up.without_rounds(each), accuracy=0.5) for each in scaled(1)]
     comparison = compare(results(values, "base"), results(values, "new"))
     assert only(comparison).verdict is Verdict.INCONCLUSIVE
-    assert only(comparison).note == "the base has values, not times, and values are not judged"
+    assert only(comparison).note == "the base has values, not times; accuracy: 0.500"
     assert comparison.powerless == "no case has times that can be compared, so nothing could have been called slower"
 
 

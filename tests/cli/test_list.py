@@ -50,7 +50,11 @@ def asked(monkeypatch):
 
     def hello(plugins, workloads):
         questions.append((plugins, workloads))
-        return {"signatures": [signature_to_json(MATMUL), signature_to_json(NOOP)], "devices": [{"id": "cpu", "kind": "cpu"}]}
+        return {
+            "signatures": [signature_to_json(MATMUL), signature_to_json(NOOP)],
+            "kinds": ["cpu"],
+            "devices": [{"id": "cpu", "kind": "cpu"}],
+        }
 
     monkeypatch.setattr(runner, "ask_hello", hello)
     return questions
@@ -152,7 +156,8 @@ from dlbench.harness import runner
 from dlbench.core.model import Parameter, Signature
 from dlbench.core.records import signature_to_json
 noop = Signature("matmul", "", (Parameter("n", "integer", True, minimum=1),))
-runner.ask_hello = lambda plugins, workloads: {"signatures": [signature_to_json(noop)], "devices": [{"id": "cpu", "kind": "cpu"}]}
+cpu = {"kinds": ["cpu"], "devices": [{"id": "cpu", "kind": "cpu"}]}
+runner.ask_hello = lambda plugins, workloads: {"signatures": [signature_to_json(noop)], **cpu}
 from dlbench.cli.main import main
 sys.argv = ["dlbench", "list", sys.argv[1]]
 main()

@@ -3,13 +3,14 @@
 import itertools
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dlbench.core.errors import SuiteError, UsageError
-from dlbench.core.model import Parameter, Policy, Signature, value_text
+from dlbench.core.model import DEVICE_KINDS, Parameter, Policy, Signature, value_text
 from dlbench.harness import planning
 from dlbench.harness.suite import Bench, Suite, parse
 
@@ -210,6 +211,32 @@ def test_what_no_workload_takes_is_one_sentence(bench, sentence):
     with pytest.raises(SuiteError) as caught:
         planning.check([suite(Bench("noop", {}), bench)], SIGNATURES)
     assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("where", "word", "sentence"),
+    [
+        ("suite", "coda", "s.toml, devices: no device is called 'coda'; did you mean 'cuda'?"),
+        ("bench", "cpu:0", "s.toml, bench 1 (noop), devices: no device is called 'cpu:0'; did you mean 'cpu'?"),
+        ("suite", "accelerators", "s.toml, devices: no device is called 'accelerators'; did you mean 'accelerator'?"),
+        ("suite", "accelerator:0", "s.toml, devices: no device is called 'accelerator:0'; did you mean 'accelerator'?"),
+        ("bench", "cuda:", "s.toml, bench 1 (noop), devices: no device is called 'cuda:'; did you mean 'cuda'?"),
+        ("suite", "pretent:1", "s.toml, devices: no device is called 'pretent:1'; did you mean 'pretend'?"),
+    ],
+)
+def test_a_device_of_no_kind_that_there_is_is_one_sentence(where, word, sentence):
+    named = suite(Bench("noop", {}, devices=(word,) if where == "bench" else ()))
+    kinds = (*DEVICE_KINDS, "pretend")
+    with pytest.raises(SuiteError) as caught:
+        planning.check([replace(named, devices=(word,)) if where == "suite" else named], SIGNATURES, kinds)
+    assert str(caught.value) == sentence
+
+
+def test_the_kinds_that_there_are_can_be_named_with_and_without_a_number():
+    named = replace(suite(Bench("noop", {})), devices=("cpu", "cuda", "cuda:1", "accelerator", "pretend", "pretend:0"))
+    planning.check([named], SIGNATURES, (*DEVICE_KINDS, "pretend"))
+    with pytest.raises(SuiteError, match="no device is called 'pretend'; valid: cpu, cuda, mps, xpu, accelerator"):
+        planning.check([named], SIGNATURES)
 
 
 def test_too_many_cases_are_refused_at_once():

@@ -50,7 +50,7 @@ def columns(values: Sequence[Value], row: Row) -> tuple[Column, ...]:
     said = [value.column for value in values if value.applies(params)]
     known = {column.name for column in said}
     others = [name for name, value in row.items() if name.startswith(_PREFIX) and value is not None and name not in known]
-    plain = [Column(name, Unit.NUMBER, "nothing is declared of it", series=isinstance(row[name], str)) for name in others]
+    plain = [Column(name, Unit.NUMBER, "nothing is declared of it", series=isinstance(row[name], str), declared=False) for name in others]
     return tuple(column for column in (*said, *plain) if row.get(column.name) is not None)
 
 

@@ -1,0 +1,219 @@
+"""Values that a workload declares, from one module and one suite to every command that shows or judges them."""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import made_up
+import pytest
+from front_door import HASTY, PRETEND, dlbench, in_process, lines
+
+MODULE = '''
+import os
+
+from dlbench import Unit, Value, Work, workload
+
+P99 = Value("p99_s", Unit.SECONDS, "lower", "99th percentile of the latencies")
+HITS = Value("hits", Unit.FRACTION, "higher", "requests within the bound")
+CURVE = Value("curve", Unit.NUMBER, "lower", "loss after each step", series=True)
+SERVED = Value("served", Unit.COUNT, None, "requests")
+
+
+@workload(values=(P99, HITS, CURVE, SERVED))
+def serve(device, *, load: int = 1) -> Work:
+    """Serve requests, as slowly as the environment says."""
+    slow = float(os.environ.get("SLOW", "1"))
+    return Work(observe=lambda clock: {"p99_s": 0.0125 * load * slow, "hits": 0.5, "curve": [2.0, 1.0, 0.5 * slow], "served": 12})
+'''
+SUITE = f"""
+about = "How fast are requests served?"
+{HASTY}
+[[bench]]
+workload = "serve"
+axes.load = [1, 2]
+"""
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one module, one suite, and two runs of it; the second takes 1.5 times as long."""
+    folder = tmp_path_factory.mktemp("served")
+    (folder / "serving.py").write_text(MODULE)
+    (folder / "serving.toml").write_text(SUITE)
+    for name, slow in (("before", "1"), ("after", "1.5")):
+        arguments = ("run", "serving.toml", "--plugin", "serving.py", "--device", "cpu", "--rounds", "5", "-o", f"{name}.jsonl")
+        done = dlbench(*arguments, cwd=folder, variables={"SLOW": slow})
+        assert done.code == 0, done.err
+    return folder
+
+
+def test_one_module_and_one_suite_show_a_value_with_its_unit(served: Path) -> None:
+    shown = in_process(served, "show", "before.jsonl", "--details").out
+    table = shown.split("Values of serve")[1]
+    found = [line.split() for line in table.splitlines() if line.strip()]
+    assert found[0] == ["case", "p99_s", "hits", "curve", "served"]
+    assert found[2] == ["serve", "12.5", "ms", "50.0", "%", "2.00", "…", "0.500", "(3", "points)", "12"]
+    assert found[3] == ["serve", "load=2", "25.0", "ms", "50.0", "%", "2.00", "…", "0.500", "(3", "points)", "12"]
+    assert "p99_s: 99th percentile of the latencies" in shown
+
+
+def test_the_declarations_travel_in_the_header(served: Path) -> None:
+    header = lines(served / "before.jsonl")[0]
+    assert header["workloads"]["serve"]["values"] == [
+        {"name": "p99_s", "unit": "s", "direction": "lower", "meaning": "99th percentile of the latencies"},
+        {"name": "hits", "unit": "fraction", "direction": "higher", "meaning": "requests within the bound"},
+        {"name": "curve", "unit": "number", "direction": "lower", "meaning": "loss after each step", "series": True},
+        {"name": "served", "unit": "count", "meaning": "requests"},
+    ]
+
+
+def test_csv_and_json_have_values_in_base_units(served: Path) -> None:
+    rows = list(csv.DictReader(io.StringIO(in_process(served, "show", "before.jsonl", "--format", "csv").out)))
+    assert [(row["value.p99_s"], row["value.curve"]) for row in rows] == [("0.0125", "[2.0, 1.0, 0.5]"), ("0.025", "[2.0, 1.0, 0.5]")]
+    exported = in_process(served, "export", "before.jsonl", "--to", "csv").out
+    assert list(csv.DictReader(io.StringIO(exported))) == rows
+    data = json.loads(in_process(served, "show", "before.jsonl", "--format", "json").out)
+    assert [(row["value.hits"], row["value.served"]) for row in data] == [(0.5, 12.0), (0.5, 12.0)]
+
+
+def test_compare_judges_what_has_a_direction_and_shows_the_rest(served: Path) -> None:
+    done = in_process(served, "compare", "before.jsonl", "after.jsonl", "--format", "json")
+    assert done.code == 3, done.err
+    first, second = json.loads(done.out)
+    assert (first["compare.verdict"], first["compare.regressed"]) == ("slower", "value.p99_s")
+    assert first["compare.note"] == (
+        "p99_s worse: 12.5 ms to 18.8 ms (+50.0 %); hits: 50.0 %; curve: 2.00 … 0.500 (3 points) to 2.00 … 0.750 (3 points); served: 12"
+    )
+    told = ("base", "new", "change", "verdict")
+    assert [second[f"value.p99_s.{name}"] for name in told] == [0.025, pytest.approx(0.0375), pytest.approx(0.5), "worse"]
+    assert [first[f"value.hits.{name}"] for name in told] == [0.5, 0.5, 0.0, "same"]
+    assert [first[f"value.served.{name}"] for name in told] == [12.0, 12.0, 0.0, None]
+    assert [first[f"value.curve.{name}"] for name in told] == ["[2.0, 1.0, 0.5]", "[2.0, 1.0, 0.75]", None, None]
+
+
+@pytest.mark.parametrize(
+    ("threshold", "code"),
+    [("value=60%", 0), ("value=40%", 3)],
+)
+def test_a_threshold_holds_for_all_values(served: Path, threshold: str, code: int) -> None:
+    assert in_process(served, "compare", "before.jsonl", "after.jsonl", "--threshold", threshold).code == code
+
+
+def test_a_suite_sets_the_threshold_of_a_workloads_values(tmp_path: Path) -> None:
+    for name, value in (("one", 1.0), ("two", 1.5)):
+        header = {"name": "quick", "thresholds": {"value": 0.05, "serve": {"value": 0.6}}}
+        written(tmp_path / f"{name}.jsonl", value, suites=[header])
+    done = in_process(tmp_path, "compare", "one.jsonl", "two.jsonl", "--format", "json")
+    (row,) = json.loads(done.out)
+    assert (row["compare.verdict"], row["value.p99_s.verdict"]) == ("same", "same")
+
+
+def test_a_value_that_got_better_is_told(served: Path) -> None:
+    done = in_process(served, "compare", "after.jsonl", "before.jsonl")
+    assert done.code == 0
+    assert "p99_s better: 18.8 ms to 12.5 ms (-33.3 %)" in done.out
+
+
+WRONG = {
+    "undeclared": ("{'a': 1.0, 'b': 2.0}", "value 'b' was returned and is not declared"),
+    "missing": ("{}", "value 'a' is declared and was not returned"),
+    "series": ("{'a': [1.0, 2.0]}", "value 'a' is declared as a scalar and is a series"),
+}
+
+
+@pytest.mark.parametrize("how", WRONG)
+def test_what_is_not_as_declared_fails_the_case_with_a_sentence(tmp_path: Path, how: str) -> None:
+    returned, sentence = WRONG[how]
+    (tmp_path / "w.py").write_text(
+        "from dlbench import Unit, Value, Work, workload\n"
+        '@workload(values=(Value("a", Unit.NUMBER, None, "a"),))\n'
+        f"def wrong(device) -> Work:\n    'Err.'\n    return Work(observe=lambda clock: {returned})\n"
+    )
+    (tmp_path / "w.toml").write_text(f'about = "?"\n{HASTY}\n[[bench]]\nworkload = "wrong"\n')
+    done = dlbench("run", "w.toml", "--plugin", "w.py", "--device", "cpu", "--format", "json", "-o", "o.jsonl", cwd=tmp_path)
+    (row,) = json.loads(done.out)
+    assert (done.code, row["case.status"]) == (5, "failed")
+    assert row["case.reason"] == f"{sentence}; put it right in @workload(values=…)"
+
+
+def test_a_missing_value_leaves_the_times(tmp_path: Path) -> None:
+    (tmp_path / "w.py").write_text(
+        "from dlbench import Unit, Value, Work, workload\n"
+        '@workload(values=(Value("a", Unit.NUMBER, None, "a"),))\n'
+        "def wrong(device) -> Work:\n    'Err.'\n    return Work(call=lambda: sum(range(1000)))\n"
+    )
+    (tmp_path / "w.toml").write_text(f'about = "?"\n{HASTY}\n[[bench]]\nworkload = "wrong"\n')
+    done = dlbench("run", "w.toml", "--plugin", "w.py", "--device", "cpu", "--format", "json", "-o", "o.jsonl", cwd=tmp_path)
+    (row,) = json.loads(done.out)
+    assert (done.code, row["case.status"], row["time.rounds"]) == (5, "failed", 1)
+    assert row["time.median_s"] > 0
+
+
+MISTAKES = {
+    'Value("a", "ms", None, "")': "value 'a': no unit of values is called 'ms'; did you mean 's'?",
+    'Value("a", Unit.SECONDS, "down", "")': "value 'a': its direction must be 'lower', 'higher' or None, not 'down'",
+    'Value("a b", Unit.SECONDS, None, "")': "value 'a b': its name must be one of Python, such as p99_s",
+    'Value("a", Unit.SECONDS, None, ""), Value("a", Unit.SECONDS, None, "")': "value 'a': it is declared twice",
+    'Value("a", Unit.SECONDS, None, "", when={"fom": ("x",)})': "value 'a': no parameter is called 'fom'; did you mean 'form'?",
+    'Value("a", Unit.SECONDS, None, "", points=("x",))': "value 'a': points name those of a series; give series=True",
+}
+
+
+@pytest.mark.parametrize("values", MISTAKES)
+def test_a_declaration_that_makes_no_sense_is_a_sentence(tmp_path: Path, values: str) -> None:
+    (tmp_path / "w.py").write_text(
+        "from dlbench import Unit, Value, Work, workload\n"
+        f"@workload(values=({values},))\ndef wrong(device, *, form: str = 'x') -> Work:\n    'Err.'\n    return Work(call=lambda: None)\n"
+    )
+    (tmp_path / "w.toml").write_text('about = "?"\n[[bench]]\nworkload = "wrong"\n')
+    done = dlbench("run", "w.toml", "--plugin", "w.py", "--dry-run", cwd=tmp_path)
+    assert done.code == 2
+    assert done.err == f"dlbench: workload 'wrong', {MISTAKES[values]}\n"
+
+
+def written(path: Path, value: float, suites: Sequence[object] = ("quick",), **declared: object) -> Path:
+    """A run of seven rounds that reported one value."""
+    rounds = made_up.rounds_of(made_up.case("serve", n=1), [[1.0]] * 7)
+    told = {"serve": {"values": [{"name": "p99_s", "unit": "s", "direction": "lower", "meaning": "m", **declared}], "parallel": {}}}
+    return made_up.write(
+        path, [made_up.with_values(made_up.without_rounds(each), p99_s=value) for each in rounds], workloads=told, suites=suites
+    )
+
+
+@pytest.mark.parametrize(
+    ("declared", "why"),
+    [
+        ({"unit": "bytes"}, "unit s against bytes"),
+        ({"direction": "higher"}, "direction lower against higher"),
+        ({"series": True}, "kind scalar against series"),
+    ],
+)
+def test_sides_that_declare_a_value_differently_are_told_and_not_judged(tmp_path: Path, declared: dict[str, object], why: str) -> None:
+    written(tmp_path / "one.jsonl", 1.0)
+    written(tmp_path / "two.jsonl", 2.0, **declared)
+    done = in_process(tmp_path, "compare", "one.jsonl", "two.jsonl", "--format", "json")
+    (row,) = json.loads(done.out)
+    assert f"not judged, as it is declared with {why}" in row["compare.note"]
+    assert (row["value.p99_s.base"], row["value.p99_s.new"], row["value.p99_s.verdict"]) == (1.0, 2.0, None)
+
+
+def test_the_declaration_of_another_version_is_a_sentence_and_nothing_is_lost(tmp_path: Path) -> None:
+    path = written(tmp_path / "one.jsonl", 1.0, unit="furlong")
+    done = in_process(tmp_path, "show", str(path), "--format", "json")
+    (row,) = json.loads(done.out)
+    assert row["value.p99_s"] == 1.0
+    assert "of serve, value 'p99_s': no unit of values is called 'furlong'" in done.err
+
+
+def test_a_suite_can_name_the_kind_of_device_that_a_plugin_brings(tmp_path: Path) -> None:
+    bench = '[[bench]]\nworkload = "which_process"\n'
+    (tmp_path / "named.toml").write_text(f'about = "?"\ndevices = ["pretend:1"]\n{HASTY}\n{bench}')
+    done = dlbench("run", "named.toml", "--plugin", PRETEND, "--format", "json", "-o", "o.jsonl", cwd=tmp_path)
+    (row,) = json.loads(done.out)
+    assert (done.code, row["case.id"], row["case.status"]) == (0, "which_process[]@pretend:1", "ok")
+    (tmp_path / "typo.toml").write_text(f'about = "?"\ndevices = ["pretent"]\n{bench}')
+    done = dlbench("run", "typo.toml", "--plugin", PRETEND, "-o", "p.jsonl", cwd=tmp_path)
+    assert (done.code, done.err) == (2, "dlbench: typo.toml, devices: no device is called 'pretent'; did you mean 'pretend'?\n")
+    assert not (tmp_path / "p.jsonl").exists()
