@@ -50,7 +50,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_one_module_and_one_suite_show_a_value_with_its_unit(served: Path) -> None:
-    shown = in_process(served, "show", "before.jsonl").out
+    shown = in_process(served, "show", "before.jsonl", "--details").out
     table = shown.split("Values of serve")[1]
     found = [line.split() for line in table.splitlines() if line.strip()]
     assert found[0] == ["case", "p99_s", "hits", "curve", "served"]
