@@ -18,12 +18,12 @@ import psutil
 from dlbench.core.model import Case, Measurement, Policy, Series
 from dlbench.core.records import signature_from_json
 from dlbench.core.store import ResultWriter
-from dlbench.harness.devices import describe_cpu
-from dlbench.harness.host import Host, greet
-from dlbench.harness.interruption import Interruption
+from dlbench.harness.probe.devices import describe_cpu
+from dlbench.harness.probe.monitor import Watch
+from dlbench.harness.process.interrupt import Interruption
+from dlbench.harness.process.worker_process import Host, greet
 from dlbench.harness.runner import Observer, Settings, run_rounds
 from dlbench.harness.side import Side, Task
-from dlbench.harness.watch import Watch
 
 ROOT = Path(__file__).parent.parent
 Result = TypeVar("Result")

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.recordings import BACK_TO_BACK, IN_TURNS, Layout, Side
-from dlbench.analysis.judge import Verdict
+from dlbench.analysis.compare.judge import Verdict
 from dlbench.core.stats import quantile
 
 PORTED = "ported"

@@ -19,11 +19,12 @@ from typing import Any
 from benchmarks.alternate import environment, python, report, usable_threads
 from benchmarks.precision_tools import CASES
 from dlbench.core.records import signature_from_json
+from dlbench.core.rows.summary import per_round
 from dlbench.core.stats import relative_half_width
 from dlbench.core.store import load
-from dlbench.core.summary import per_round
 from dlbench.core.units import clock_time, percent
-from dlbench.harness import planning, suite
+from dlbench.harness.plan import cases as planning
+from dlbench.harness.plan import suite
 from dlbench.harness.runner import ask_hello
 
 LEAST_TURNS = 6

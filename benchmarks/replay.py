@@ -19,11 +19,11 @@ from typing import Any
 from benchmarks import recordings
 from benchmarks.peers import PEERS, PORTED, Called, Peer
 from benchmarks.recordings import BACK_TO_BACK, INTERLEAVED, MINUTES_APART, TAIL, UNCHANGED, Layout, Recording, Side
-from dlbench.analysis.judge import LEVEL, RankTest, Verdict, rank_tests
-from dlbench.analysis.selftest import verdicts
+from dlbench.analysis.compare.judge import LEVEL, RankTest, Verdict, rank_tests
+from dlbench.analysis.doctor.selftest import verdicts
 from dlbench.core.errors import DlbenchError, ExitCode
+from dlbench.core.rows.summary import Rounds
 from dlbench.core.stats import proportion_interval
-from dlbench.core.summary import Rounds
 
 SEED = 20261121
 SLOWER = {"+3 %": 1.03, "+5 %": 1.05, "+10 %": 1.1}

@@ -7,7 +7,7 @@ import torch
 
 from dlbench import Work, workload
 from dlbench.core.model import ParamValue
-from dlbench.harness import registry
+from dlbench.harness.worker import registry
 
 PARAMS: dict[str, dict[str, ParamValue]] = {"noop": {}, "train_step": {"model": "resnet18", "batch": 1}}
 

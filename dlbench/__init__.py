@@ -11,19 +11,19 @@ __version__ = "0.1.0"
 __all__ = ["Parallel", "Unit", "Value", "Work", "__version__", "read", "workload"]
 
 if TYPE_CHECKING:
-    from dlbench.analysis.table import read
+    from dlbench.analysis.read.table import read
     from dlbench.core.declarations import Parallel, Value
     from dlbench.core.model import Work
     from dlbench.core.schema import Unit
-    from dlbench.harness.registry import workload
+    from dlbench.harness.worker.registry import workload
 
 _HOMES = {
     "Parallel": "dlbench.core.declarations",
     "Unit": "dlbench.core.schema",
     "Value": "dlbench.core.declarations",
     "Work": "dlbench.core.model",
-    "read": "dlbench.analysis.table",
-    "workload": "dlbench.harness.registry",
+    "read": "dlbench.analysis.read.table",
+    "workload": "dlbench.harness.worker.registry",
 }
 
 

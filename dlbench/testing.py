@@ -4,9 +4,9 @@ from typing import Any
 
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Work
-from dlbench.harness import registry
-from dlbench.harness.backends.base import find
-from dlbench.harness.backends.math_flags import set_math
+from dlbench.harness.worker import registry
+from dlbench.harness.worker.backends.base import find
+from dlbench.harness.worker.backends.math_flags import set_math
 
 
 class ManualClock:

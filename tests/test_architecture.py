@@ -11,148 +11,46 @@ from dlbench.core.precision import PRECISIONS
 
 PACKAGE = Path(__file__).parent.parent / "dlbench"
 
-CORE = [
-    "errors",
-    "units",
-    "thresholds",
-    "precision",
-    "collectives",
-    "networks",
-    "conditions",
-    "schema",
-    "declarations",
-    "model",
-    "records",
-    "stats",
-    "rank_test",
-    "peaks",
-    "plausibility",
-    "rates",
-    "summary",
-    "store",
-    "fitness",
-    "provenance",
-]
-HARNESS = [
-    "registry",
-    "clocks",
-    "stopping",
-    "suite",
-    "selection",
-    "planning",
-    "cgroup",
-    "probes",
-    "processor",
-    "nvml",
-    "devices",
-    "environment",
-    "usage",
-    "process.wire",
-    "guard",
-    "device_time",
-    "failures",
-    "backends.base",
-    "backends.cpu",
-    "backends.cuda",
-    "backends.mps",
-    "backends.xpu",
-    "backends",
-    "backends.math_flags",
-    "backends.torch_build",
-    "ranks",
-    "measure",
-    "reported",
-    "rounding",
-    "spot_check",
-    "interruption",
-    "watch",
-    "health",
-    "worker",
-    "rank_process",
-    "host",
-    "agent",
-    "layout",
-    "machines",
-    "launch",
-    "checkout",
-    "side",
-    "hosts",
-    "turns",
-    "retirement",
-    "runner",
-    "selftest",
-]
-ANALYSIS = [
-    "pyperf_file",
-    "clocks",
-    "scaling",
-    "trend",
-    "read.header",
-    "read.notes",
-    "read.declared",
-    "table",
-    "findings",
-    "wording",
-    "efficiency",
-    "projection",
-    "calibration",
-    "fleet",
-    *(f"answers.{name}" for name in ("base", "pairs", "unanswered", "speedup", "batch", "precision", "devices", "health")),
-    "answers",
-    "sentences",
-    "scaling_text",
-    "values_text",
-    "judge",
-    "power",
-    "by_threshold",
-    "verdict_text",
-    "verdict",
-    "compare",
-    "sides",
-    "compare_provenance",
-    "selftest",
-    "terminal",
-    "compare_terminal",
-    "fitness",
-    "fitness_export",
-    "export.tabular",
-    "answers_export",
-    "export.header",
-    "export.cases",
-    "export.pyperf",
-    "export.pytest_benchmark",
-    "export.google_benchmark",
-    "export.bencher",
-    "export.github_action_benchmark",
-    "export.formats",
-    "export.compare_export",
-    "export.junit",
-    "export.github",
-]
-
-# Lowest first: a module may import those before it and nothing else of ours.
-ORDER = [
-    *(f"dlbench.core.{name}" for name in CORE),
-    *(f"dlbench.harness.{name}" for name in HARNESS),
-    *(f"dlbench.analysis.{name}" for name in ANALYSIS),
-]
+# The rooms and their modules, lowest first: a module may import those before it and nothing else of ours.
+ROOMS = {
+    "core": "errors units precision provenance stats conditions schema thresholds rank_test declarations model records store finding",
+    "core.reference": "collectives networks peaks",
+    "core.rows": "plausibility rates summary",
+    "harness.plan": "suite selection cases known_cases",
+    "harness.probe": "cgroup memory processor nvml devices fingerprint monitor preflight",
+    "harness.process": "interrupt wire checkout worker_process",
+    "harness.worker": "lifecycle usage clock stopping registry reported failures device_time backends.base backends.math_flags backends.torch_build "
+    "backends.cpu backends.cuda backends.mps backends.xpu backends.__init__ ranks measure tolerance correctness main rank_main",
+    "harness.ranks": "torchrun placement cluster rank_group",
+    "harness": "side turns retirement pool runner",
+    "analysis.read": "pyperf clock_speed superlinear trend header notes declared table",
+    "analysis": "ratios wording outliers",
+    "analysis.scaling": "speedup projection",
+    "analysis.compare": "calibration judge power by_threshold verdict_text verdict pairs ab provenance",
+    "analysis.answers": "base pairs unanswered speedup batch precision devices health __init__",
+    "analysis.report": "sentences scaling_text values_text terminal compare_terminal doctor_text",
+    "analysis.export": "tabular header cases pyperf pytest_benchmark google_benchmark bencher github_action_benchmark formats compare_export "
+    "answers_export junit github",
+    "analysis.doctor": "aa_check selftest",
+}
+ORDER = [f"dlbench.{room}.{name}".removesuffix(".__init__") for room, names in ROOMS.items() for name in names.split()]
 
 # Outside libraries, and the only modules that may import them. Standard library apart, nothing else may be imported at all.
 DOORS = {
     "torch": (
-        "dlbench.harness.backends",
-        "dlbench.harness.ranks",
-        "dlbench.harness.spot_check",
-        "dlbench.harness.worker",
+        "dlbench.harness.worker.backends",
+        "dlbench.harness.worker.ranks",
+        "dlbench.harness.worker.correctness",
+        "dlbench.harness.worker.main",
         "dlbench.workloads",
         "dlbench.models",
         "dlbench.testing",
     ),
     "orjson": ("dlbench.core.store",),
     "pandas": ("dlbench.analysis",),
-    "pynvml": ("dlbench.harness.nvml",),
-    "psutil": ("dlbench.harness.processor", "dlbench.harness.environment", "dlbench.harness.devices"),
-    "rich": ("dlbench.analysis.terminal", "dlbench.cli"),
+    "pynvml": ("dlbench.harness.probe.nvml",),
+    "psutil": ("dlbench.harness.probe.processor", "dlbench.harness.probe.fingerprint", "dlbench.harness.probe.devices"),
+    "rich": ("dlbench.analysis.report.terminal", "dlbench.cli"),
     "click": ("dlbench.cli",),
 }
 
@@ -206,7 +104,7 @@ def test_a_module_imports_only_what_stands_below_it(module, tree):
         allowed = {each for each in below if not (module.startswith("dlbench.analysis") and each.startswith("dlbench.harness"))}
     elif within(module, ("dlbench.models", "dlbench.workloads")):
         allowed = {f"dlbench.core.{name}" for name in ("declarations", "model", "precision", "schema")}
-        allowed |= {"dlbench.harness.registry", "dlbench.harness.ranks"}
+        allowed |= {"dlbench.harness.worker.registry", "dlbench.harness.worker.ranks"}
         allowed |= {each for each, _ in MODULES if within(each, ("dlbench.models",))}
         allowed |= {each for each, _ in MODULES if within(module, ("dlbench.workloads",)) and within(each, ("dlbench.workloads",))}
     else:
@@ -218,7 +116,7 @@ def test_a_module_imports_only_what_stands_below_it(module, tree):
 def test_no_command_is_imported_by_another_module(module, tree):
     """The command line imports each when it is called, by name; what commands share stands beside them."""
     found = {ours(name) for name in imports(tree) if name.startswith("dlbench.")}
-    assert not [each for each in found if within(each, ("dlbench.cli",)) and each.endswith("_command")]
+    assert not [each for each in found if within(each, ("dlbench.cli.commands",))]
 
 
 @pytest.mark.parametrize(("module", "tree"), MODULES, ids=[module for module, _ in MODULES])
@@ -233,7 +131,7 @@ def test_each_outside_library_has_one_door(module, tree):
 def test_the_measuring_process_needs_torch_and_the_standard_library_only():
     trees, seen = dict(MODULES), set()
     # The package is loaded by its path and the workloads by name; what is imported for types alone is not there when it runs.
-    pending = ["dlbench", "dlbench.harness.worker", *(name for name in trees if within(name, ("dlbench.workloads", "dlbench.models")))]
+    pending = ["dlbench", "dlbench.harness.worker.main", *(name for name in trees if within(name, ("dlbench.workloads", "dlbench.models")))]
     outside = set()
     while pending:
         module = pending.pop()
@@ -248,8 +146,8 @@ def test_the_measuring_process_needs_torch_and_the_standard_library_only():
 
 
 def test_every_module_has_its_place():
-    packages = {f"dlbench.{name}" for name in ("core", "harness", "harness.process", "analysis", "analysis.export", "analysis.read")}
-    placed = {*ORDER, *packages, "dlbench", "dlbench.__main__", "dlbench.testing"}
+    packages = {".".join(f"dlbench.{room}".split(".")[:depth]) for room in ROOMS for depth in range(1, 4)}
+    placed = {*ORDER, *packages, "dlbench.__main__", "dlbench.testing"}
     there = {module for module, _ in MODULES}
     homeless = {module for module in there - placed if not within(module, ("dlbench.cli", "dlbench.models", "dlbench.workloads"))}
     assert homeless == set()
@@ -265,7 +163,7 @@ def test_only_the_command_line_prints_and_exits(module, tree):
 
 
 # What gradients travel as is the choice that torch's communication hooks give, and no list of precisions.
-NAMES_PRECISIONS = ("dlbench.core.precision", "dlbench.workloads.data_parallel")
+NAMES_PRECISIONS = ("dlbench.core.precision", "dlbench.workloads.parallel.data_parallel")
 
 
 @pytest.mark.parametrize(("module", "tree"), MODULES, ids=[module for module, _ in MODULES])

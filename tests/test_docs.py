@@ -16,18 +16,20 @@ import pytest
 import test_architecture
 
 from dlbench import models
-from dlbench.analysis import efficiency
+from dlbench.analysis.scaling import speedup
 from dlbench.cli.main import dlbench
 from dlbench.core.errors import ExitCode
 from dlbench.core.model import Measurement, Policy, Status, value_text
 from dlbench.core.records import signature_from_json
 from dlbench.core.schema import COLUMNS
 from dlbench.core.stats import median_ranks
-from dlbench.harness import measure, planning, registry, stopping, suite
-from dlbench.harness.backends.cpu import Cpu
-from dlbench.harness.backends.cuda import Cuda
+from dlbench.harness.plan import cases as planning
+from dlbench.harness.plan import suite
+from dlbench.harness.plan.selection import compile_expression
 from dlbench.harness.runner import ask_hello
-from dlbench.harness.selection import compile_expression
+from dlbench.harness.worker import measure, registry, stopping
+from dlbench.harness.worker.backends.cpu import Cpu
+from dlbench.harness.worker.backends.cuda import Cuda
 
 ROOT = front_door.ROOT
 PAGES = {str(path.relative_to(ROOT)): path.read_text() for path in (*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md")))}
@@ -194,7 +196,7 @@ def test_the_columns_are_those_of_the_schema():
 
 
 def test_the_columns_of_scaling_are_those_of_the_program():
-    expected = [[column.name, column.unit.value, column.better or "", column.meaning] for column in efficiency.COLUMNS.values()]
+    expected = [[column.name, column.unit.value, column.better or "", column.meaning] for column in speedup.COLUMNS.values()]
     assert table("docs/scaling.md", "column", "unit", "better", "meaning") == expected
 
 

@@ -10,7 +10,7 @@ import front_door
 _START = """
 import os, sys, torch
 import torch.distributed as dist
-from dlbench.harness.ranks import Member, control_group
+from dlbench.harness.worker.ranks import Member, control_group
 
 torch.set_num_threads(1)
 rank, size, file = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]

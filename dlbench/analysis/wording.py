@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from dlbench.core import schema, units
 from dlbench.core.model import ParamValue
+from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column, Unit
-from dlbench.core.summary import Row
 
 INTERVAL = "95 % interval"
 """Heading of a column of intervals."""

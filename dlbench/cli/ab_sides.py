@@ -19,13 +19,13 @@ from dlbench.cli.session import OpenSide, open_side
 from dlbench.core.errors import DlbenchError, SuiteError, UsageError
 from dlbench.core.model import Signature
 from dlbench.core.records import signature_from_json
-from dlbench.harness import checkout
-from dlbench.harness.host import Interpreter, own_variables
-from dlbench.harness.interruption import Interruption
-from dlbench.harness.planning import check
+from dlbench.harness.plan.cases import check
+from dlbench.harness.plan.suite import Suite
+from dlbench.harness.process import checkout
+from dlbench.harness.process.interrupt import Interruption
+from dlbench.harness.process.worker_process import Interpreter, own_variables
 from dlbench.harness.runner import Settings
 from dlbench.harness.side import Side
-from dlbench.harness.suite import Suite
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class ABSide:
 
     def to_json(self, plan: Plan) -> dict[str, Any]:
         """Return what the header says of the side: no paths, but a hash that tells one interpreter from another of the same name."""
-        from dlbench.harness.environment import fingerprint, without_secrets
+        from dlbench.harness.probe.fingerprint import fingerprint, without_secrets
 
         options, interpreter = self.options, self.opened.side.interpreter
         key = hashlib.sha256(options.python.encode()).hexdigest()[:8]

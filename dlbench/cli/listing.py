@@ -11,8 +11,8 @@ from dlbench.analysis.export import tabular
 from dlbench.cli.planning import Plan
 from dlbench.core.model import Case
 from dlbench.core.units import seconds
-from dlbench.harness.planning import estimate
-from dlbench.harness.suite import builtin_names, load
+from dlbench.harness.plan.cases import estimate
+from dlbench.harness.plan.suite import builtin_names, load
 
 if TYPE_CHECKING:
     from rich.table import Table

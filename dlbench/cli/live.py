@@ -12,7 +12,7 @@ import click
 
 from dlbench.core import units
 from dlbench.core.model import Measurement, Series, Status
-from dlbench.core.summary import Rounds, Row, ending, per_round, planned_row, summarise
+from dlbench.core.rows.summary import Rounds, Row, ending, per_round, planned_row, summarise
 from dlbench.harness.runner import Observer
 
 if TYPE_CHECKING:
@@ -180,8 +180,8 @@ class LiveTable(Observer):
     def _part_around(self, current: Series | None) -> "RenderableType":
         """Return the table of as many cases as the screen has lines for; those that are told together at the end take none."""
         from dlbench.analysis.read.declared import columns
-        from dlbench.analysis.sentences import many_alike
-        from dlbench.analysis.terminal import results_table
+        from dlbench.analysis.report.sentences import many_alike
+        from dlbench.analysis.report.terminal import results_table
 
         many = many_alike([row for row, _ in self._rows.values()])
         entries = self._rows

@@ -35,7 +35,7 @@ class LazyGroup(click.Group):
         """Import the module called as the command is and return its ``command``."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"dlbench.cli.{cmd_name}_command").command
+        command: click.Command = import_module(f"dlbench.cli.commands.{cmd_name}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -16,7 +16,7 @@ from dlbench.core.thresholds import MUST_SEE, check
 from dlbench.core.units import parse_duration
 
 if TYPE_CHECKING:
-    from dlbench.harness.hosts import Isolation
+    from dlbench.harness.pool import Isolation
 
     _OfSeconds = click.ParamType[float]
 else:
@@ -108,7 +108,7 @@ class MeasureOptions:
 
 def measuring_options(rounds: str, budget: str) -> Decorator:
     """Add -o, --rounds, --budget, --timeout, --seed and --isolation; the command gets ``measuring``, and says what two of them do."""
-    from dlbench.harness.hosts import Isolation
+    from dlbench.harness.pool import Isolation
 
     isolation = "What a CPU case gets: a fork, a new interpreter (spawn), or none of its own (default: fork on Linux, else spawn)."
     return gathered(

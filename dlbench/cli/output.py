@@ -14,8 +14,8 @@ from dlbench.core.units import one_line
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from dlbench.analysis.table import Results
-    from dlbench.analysis.verdict import Comparison
+    from dlbench.analysis.compare.verdict import Comparison
+    from dlbench.analysis.read.table import Results
     from dlbench.cli.options import OutputOptions
 
 FORMATS = ("table", *tabular.FORMATS)
@@ -28,14 +28,15 @@ _LEAST = 80
 def write_results(results: "Results", by: str | None, form: str, *, answers: bool = False, details: bool = False) -> None:
     """Write results, or with ``by`` the pairs of their rows, to stdout, and to stderr what stands in no pair.
 
-    ``answers`` and ``details`` are for tables: see `analysis.terminal.overview`.
+    ``answers`` and ``details`` are for tables: see `analysis.report.terminal.overview`.
     """
-    from dlbench.analysis import findings, sentences, terminal
+    from dlbench.analysis import ratios
+    from dlbench.analysis.report import sentences, terminal
 
     if by and by.removeprefix("param.") == "ranks":
         _write_scaling(results, form)
         return
-    pairs = findings.pair(results, by) if by else None
+    pairs = ratios.pair(results, by) if by else None
     if form != "table":
         click.echo(tabular.render(pairs.frame if pairs else results.frame, form), nl=False)
     elif pairs:
@@ -48,8 +49,8 @@ def write_results(results: "Results", by: str | None, form: str, *, answers: boo
 
 def write_answers(results: "Results", form: str) -> None:
     """Write the answers alone to stdout, as Markdown or one JSON document."""
-    from dlbench.analysis import answers_export
     from dlbench.analysis.answers import answers
+    from dlbench.analysis.export import answers_export
 
     write = {"md": answers_export.as_markdown, "json": answers_export.as_json}[form]
     click.echo(write(answers(results)), nl=False)
@@ -58,13 +59,15 @@ def write_answers(results: "Results", form: str) -> None:
 def _write_scaling(results: "Results", form: str) -> None:
     """Write what more devices bring; of the rows that differ in their ranks a ratio alone does not tell that."""
 
-    from dlbench.analysis import efficiency, projection, table, terminal
+    from dlbench.analysis.read import table
+    from dlbench.analysis.report import terminal
+    from dlbench.analysis.scaling import projection, speedup
 
     rows = projection.projected(results)
     if not rows:
         raise UsageError("no row has ranks to pair it by; measure some: dlbench run scaling")
     if form != "table":
-        click.echo(tabular.render(table.as_frame(rows, efficiency.COLUMNS), form), nl=False)
+        click.echo(tabular.render(table.as_frame(rows, speedup.COLUMNS), form), nl=False)
         return
     _print(terminal.more_devices(results))
 
@@ -82,7 +85,7 @@ def _print(renderable: "RenderableType") -> None:
 
 def conclude(comparisons: Sequence["Comparison"], notes: Sequence[str], options: "OutputOptions") -> ExitCode:
     """Write the cases to stdout, the notes to stderr, and the files that are asked for; return the code to exit with."""
-    from dlbench.analysis import compare_terminal, sentences
+    from dlbench.analysis.report import compare_terminal, sentences
 
     code = exit_code(comparisons, options.strict)
     conclusion = f"{compare_terminal.summary(comparisons)}; exit {code.value}"
@@ -99,7 +102,7 @@ def conclude(comparisons: Sequence["Comparison"], notes: Sequence[str], options:
 
 def exit_code(comparisons: Sequence["Comparison"], strict: bool) -> ExitCode:
     """Return the first that holds: 3 something is slower, 5 something failed or is missing, 4 nothing could be, or was, decided."""
-    from dlbench.analysis.judge import Verdict
+    from dlbench.analysis.compare.judge import Verdict
 
     gate = [each for each in comparisons if not each.report_only]
     found, judged = ({case.verdict for each in some for case in each.cases} for some in (comparisons, gate))
@@ -114,7 +117,7 @@ def exit_code(comparisons: Sequence["Comparison"], strict: bool) -> ExitCode:
 
 def _write_verdicts(comparisons: Sequence["Comparison"], conclusion: str, form: str) -> None:
     """Write the cases to stdout, and what they come to: behind a table there too, else to stderr."""
-    from dlbench.analysis import compare_terminal
+    from dlbench.analysis.report import compare_terminal
 
     if form != "table":
         from dlbench.analysis.export import compare_export

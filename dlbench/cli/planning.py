@@ -11,13 +11,13 @@ from dlbench.core.errors import UsageError
 from dlbench.core.model import Case, Policy, Signature
 from dlbench.core.records import signature_from_json
 from dlbench.core.thresholds import MUST_SEE
-from dlbench.harness.planning import check, overridden, plan, policy_of, workload_names
-from dlbench.harness.selection import compile_expression
-from dlbench.harness.suite import Suite, load_all
+from dlbench.harness.plan.cases import check, overridden, plan, policy_of, workload_names
+from dlbench.harness.plan.selection import compile_expression
+from dlbench.harness.plan.suite import Suite, load_all
 
 if TYPE_CHECKING:
     from dlbench.core.thresholds import Thresholds
-    from dlbench.harness.devices import Device
+    from dlbench.harness.probe.devices import Device
 
 DEFAULT_SUITE = "quick"
 
@@ -35,12 +35,12 @@ class Plan:
     """Those that take part."""
     signatures: Mapping[str, Signature]
     hello: Mapping[str, Any]
-    """What the measuring process said there is: see `dlbench.harness.worker.hello`."""
+    """What the measuring process said there is: see `dlbench.harness.worker.main.hello`."""
 
     @property
     def policy(self) -> Policy:
         """The policy of the whole run."""
-        from dlbench.harness.devices import usable
+        from dlbench.harness.probe.devices import usable
 
         return policy_of(self.suites, self.signatures, [device.id for device in usable(self.devices)])
 
@@ -61,7 +61,7 @@ def plan_suites(suites: tuple[Suite, ...], hello: Mapping[str, Any], options: Pl
 
     Every other mistake that an option or a suite can hold is raised here, a plan without cases too: SuiteError, UsageError, DeviceAbsent.
     """
-    from dlbench.harness import devices  # not at the top, so that --help stays quick
+    from dlbench.harness.probe import devices  # not at the top, so that --help stays quick
 
     only = None if options.expression is None else compile_expression(options.expression)
     signatures = {each["name"]: signature_from_json(each) for each in hello["signatures"]}

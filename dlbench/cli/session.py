@@ -19,18 +19,18 @@ from dlbench.core.provenance import differences
 from dlbench.core.records import signature_from_json
 from dlbench.core.store import ResultWriter, RunFile
 from dlbench.core.thresholds import Settings as GivenThresholds
-from dlbench.harness import devices as machine
-from dlbench.harness import environment
-from dlbench.harness.host import Host, greet
-from dlbench.harness.hosts import Isolation, default_isolation, greeting_mode, layout_seed
-from dlbench.harness.interruption import Interruption
-from dlbench.harness.machines import Machine
-from dlbench.harness.planning import check, plan, workload_names
+from dlbench.harness.plan.cases import check, plan, workload_names
+from dlbench.harness.plan.selection import compile_expression
+from dlbench.harness.plan.suite import Suite
+from dlbench.harness.pool import Isolation, default_isolation, greeting_mode, layout_seed
+from dlbench.harness.probe import devices as machine
+from dlbench.harness.probe import fingerprint
+from dlbench.harness.probe.monitor import Watch
+from dlbench.harness.process.interrupt import Interruption
+from dlbench.harness.process.worker_process import Host, greet
+from dlbench.harness.ranks.cluster import Machine
 from dlbench.harness.runner import Settings, run_rounds
-from dlbench.harness.selection import compile_expression
 from dlbench.harness.side import Side, Task
-from dlbench.harness.suite import Suite
-from dlbench.harness.watch import Watch
 
 
 def settings_for(seed: int | None = None, isolation: Isolation | None = None) -> Settings:
@@ -137,7 +137,7 @@ class Recording:
             self.fault = DeviceFault(f"{'; '.join(outcome.faults)}; the remaining cases there were skipped; check it, then measure again")
 
     def _footer(self) -> dict[str, Any]:
-        return {"kind": "footer", "rounds": self.rounds, "seconds": self.seconds, "state": environment.read_state(self._devices)}
+        return {"kind": "footer", "rounds": self.rounds, "seconds": self.seconds, "state": fingerprint.read_state(self._devices)}
 
 
 def policy_for(plan: Plan, changes: Mapping[str, Any], gate_rounds: int | None = None) -> Policy:
@@ -169,7 +169,7 @@ def start(
     """
     name = default_name(plan.suites)
     path = output or Path("results") / (f"ab-{name}" if sides else name)
-    where = environment.fingerprint(plan.hello, plan.devices)
+    where = fingerprint.fingerprint(plan.hello, plan.devices)
     if sides:
         where = {key: value for key, value in where.items() if key not in ("stack", "stack_key")}
     header = {
@@ -227,7 +227,7 @@ def resume(run: RunFile, suites: Sequence[Suite], opened: OpenSide, settings: Se
         present = {device.id: device for device in machine.describe(opened.hello)}
         devices = tuple(present[device] for device in ids if device in present)
         _refuse_lost(header["devices"], machine.unusable(devices))
-        if different := differences(header["environment"], environment.fingerprint(opened.hello, devices)):
+        if different := differences(header["environment"], fingerprint.fingerprint(opened.hello, devices)):
             raise UsageError(
                 f"{run.path} can't be resumed here, its rows would not be of one machine: {'; '.join(different)}; start a new run instead"
             )

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from dlbench.harness.layout import kind_of
+from dlbench.harness.ranks.placement import kind_of
 from dlbench.harness.side import Task
 
 _FAULTS_TO_RETIRE = 2

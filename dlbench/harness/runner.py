@@ -13,17 +13,17 @@ from typing import Any
 
 from dlbench.core.model import Measurement, Policy, Series, Status
 from dlbench.core.records import measurement_to_json
-from dlbench.harness.host import Ending, Host, greet
-from dlbench.harness.hosts import Hosts, Isolation, lane_of
-from dlbench.harness.interruption import Interruption
-from dlbench.harness.layout import Layout, kind_of, lay_out
-from dlbench.harness.probes import available_memory, oom_kills
+from dlbench.harness.pool import Hosts, Isolation, lane_of
+from dlbench.harness.probe.memory import available_memory, oom_kills
+from dlbench.harness.probe.monitor import Watch
+from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.wire import MeasureRequest
+from dlbench.harness.process.worker_process import Ending, Host, greet
+from dlbench.harness.ranks.placement import Layout, kind_of, lay_out
 from dlbench.harness.retirement import Retirement
 from dlbench.harness.side import Task
-from dlbench.harness.stopping import EnoughRounds
 from dlbench.harness.turns import Turn, Turns
-from dlbench.harness.watch import Watch
+from dlbench.harness.worker.stopping import EnoughRounds
 
 
 @dataclass(frozen=True, slots=True)

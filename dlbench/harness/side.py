@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from dlbench.core.model import Case, Series
-from dlbench.harness.devices import Device, take_one_process, unusable, usable
-from dlbench.harness.host import Interpreter
-from dlbench.harness.layout import Room
-from dlbench.harness.machines import Machine
+from dlbench.harness.probe.devices import Device, take_one_process, unusable, usable
+from dlbench.harness.process.worker_process import Interpreter
+from dlbench.harness.ranks.cluster import Machine
+from dlbench.harness.ranks.placement import Room
 
 
 @dataclass(frozen=True, slots=True)

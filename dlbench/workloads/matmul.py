@@ -3,7 +3,7 @@
 import torch
 
 from dlbench.core.model import Work
-from dlbench.harness.registry import Cache, Dtype, Size, workload
+from dlbench.harness.worker.registry import Cache, Dtype, Size, workload
 from dlbench.workloads.cache import before_call
 from dlbench.workloads.precision import autocast, operands, output
 

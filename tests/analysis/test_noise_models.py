@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from dlbench.analysis.judge import Verdict, rank_tests
-from dlbench.analysis.selftest import verdicts
+from dlbench.analysis.compare.judge import Verdict, rank_tests
+from dlbench.analysis.doctor.selftest import verdicts
+from dlbench.core.rows.summary import Rounds
 from dlbench.core.stats import quantile
-from dlbench.core.summary import Rounds
 
 ROUNDS, BLOCKS, CASES, SUITES = 10, 12, 6, 150
 THRESHOLD = 0.03

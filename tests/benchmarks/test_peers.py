@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import peers
 from benchmarks.recordings import Process
-from dlbench.analysis.judge import Verdict
+from dlbench.analysis.compare.judge import Verdict
 
 CHANCE = random.Random(5)
 

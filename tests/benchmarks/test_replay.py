@@ -12,7 +12,7 @@ import pytest
 from front_door import ROOT, dlbench
 
 from benchmarks import recordings, replay
-from dlbench.analysis.judge import Verdict
+from dlbench.analysis.compare.judge import Verdict
 from dlbench.core.model import Status
 
 START = datetime(2026, 1, 31, 12, tzinfo=UTC)

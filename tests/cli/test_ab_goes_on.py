@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import made_up
 import pytest
 
-from dlbench.analysis.judge import Change, Verdict
-from dlbench.analysis.power import Unseen
-from dlbench.analysis.verdict import CaseVerdict, Comparison
-from dlbench.cli import ab_command
+from dlbench.analysis.compare.judge import Change, Verdict
+from dlbench.analysis.compare.power import Unseen
+from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
+from dlbench.cli.commands import ab
 from dlbench.cli.session import Session
 from dlbench.core.model import Policy
 from dlbench.harness.runner import Settings
@@ -54,7 +54,7 @@ def unseen(*numbers, rounds=20, tested=True, verdict=Verdict.INCONCLUSIVE):
 def gone_on(monkeypatch, *said, budget_s=None, stop_after=99):
     """What was measured further, where the file's comparison says these in turn, and the last of them from then on."""
     answers, recording = list(said), Recording()
-    monkeypatch.setattr(ab_command, "_judged", lambda path, given: (answers.pop(0) if len(answers) > 1 else answers[0], []))
+    monkeypatch.setattr(ab, "_judged", lambda path, given: (answers.pop(0) if len(answers) > 1 else answers[0], []))
     interruption = SimpleNamespace(requested=0)
     measure = recording.measure
 
@@ -63,7 +63,7 @@ def gone_on(monkeypatch, *said, budget_s=None, stop_after=99):
         interruption.requested = 2 if len(recording.asked) >= stop_after else 0
 
     monkeypatch.setattr(recording, "measure", watched)
-    ab_command._measure_until_seen(recording, SESSION, budget_s, {}, interruption)
+    ab._measure_until_seen(recording, SESSION, budget_s, {}, interruption)
     return recording.asked
 
 

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.export.compare_export import COLUMNS
-from dlbench.analysis.judge import Verdict
 from dlbench.core.model import Measurement, Status
 from dlbench.core.units import parse_fraction
 

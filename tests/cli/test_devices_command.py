@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from dlbench.cli import devices_command
+from dlbench.cli.commands import devices
 from dlbench.cli.main import dlbench
 from dlbench.core.errors import WorkerError
 
@@ -87,7 +87,7 @@ def test_on_a_terminal_a_table_and_no_markup_from_the_machine(monkeypatch: pytes
     ],
 )
 def test_units(field: str, value: Any, row: tuple[str, str, str | None]) -> None:
-    assert list(devices_command.rows({"id": "x", field: value, "reasons": {field: "because"}})) == [row]
+    assert list(devices.rows({"id": "x", field: value, "reasons": {field: "because"}})) == [row]
 
 
 def test_an_unknown_format_is_refused() -> None:
@@ -105,7 +105,7 @@ def test_a_measuring_process_that_does_not_start_is_the_callers_error(monkeypatc
 
 def test_the_module_imports_nothing_heavy() -> None:
     heavy = "('torch', 'numpy', 'pandas', 'rich', 'psutil', 'pynvml')"
-    code = f"import sys, dlbench.cli.devices_command; print([name for name in {heavy} if name in sys.modules])"
+    code = f"import sys, dlbench.cli.commands.devices; print([name for name in {heavy} if name in sys.modules])"
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environ)
     assert asked.stdout == "[]\n"

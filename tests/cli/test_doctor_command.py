@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 from front_door import PRETEND, dlbench
 
-from dlbench.analysis import fitness_export
-from dlbench.cli import doctor_command
-from dlbench.core.fitness import Finding, Fitness
+from dlbench.analysis.report import doctor_text
+from dlbench.cli.commands import doctor
+from dlbench.core.finding import Finding, Fitness
 
 FINE = Finding("governor", "cpu", Fitness.FIT, "performance")
 NOTED = Finding("power limit", "cuda:0", Fitness.NOTE, "450 W, usual are 700 W", "have it raised", {"watts": 450})
@@ -26,13 +26,13 @@ BAD = Finding("same code", "cpu", Fitness.UNFIT, "it differs", "quieten the mach
     ],
 )
 def test_the_worst_finding_decides(findings, code, last, capsys):
-    assert doctor_command.report(findings, "table") == code
+    assert doctor.report(findings, "table") == code
     out = capsys.readouterr().out.splitlines()
     assert out[-1] == last
 
 
 def test_a_line_a_finding_the_worst_first_with_what_to_do(capsys):
-    doctor_command.report([FINE, NOTED, BAD], "table")
+    doctor.report([FINE, NOTED, BAD], "table")
     assert capsys.readouterr().out.splitlines()[:3] == [
         "unfit  same code    cpu     it differs; quieten the machine",
         "note   power limit  cuda:0  450 W, usual are 700 W; have it raised",
@@ -42,14 +42,14 @@ def test_a_line_a_finding_the_worst_first_with_what_to_do(capsys):
 
 def test_a_terminal_has_long_sentences_folded_below_each_other():
     finding = replace(BAD, found="it differs " * 9, advice="quieten the machine")
-    lines = fitness_export.lines([finding, NOTED], 80)
+    lines = doctor_text.lines([finding, NOTED], 80)
     assert all(len(line) <= 80 for line in lines)
     assert [line[:27].split() for line in lines] == [["unfit", "same", "code", "cpu"], [], [], ["note", "power", "limit", "cuda:0"]]
     assert " ".join(line[28:] for line in lines[:3]).split() == ["it", "differs"] * 8 + ["it", "differs", ";", "quieten", "the", "machine"]
 
 
 def test_as_data_the_conclusion_goes_to_stderr(capsys):
-    assert doctor_command.report([FINE, BAD], "json") == 4
+    assert doctor.report([FINE, BAD], "json") == 4
     told = capsys.readouterr()
     assert told.err == "unfit to measure on now, 1 of 2 findings stand in the way; exit 4\n"
     assert json.loads(told.out) == [

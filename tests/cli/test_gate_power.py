@@ -12,8 +12,9 @@ from dlbench.core.model import Case
 from dlbench.core.rank_test import TESTS_A_CASE, rounds_for_gate
 from dlbench.core.records import measurement_to_json
 from dlbench.core.store import SCHEMA
-from dlbench.harness import planning, registry
-from dlbench.harness.suite import load
+from dlbench.harness.plan import cases as planning
+from dlbench.harness.plan.suite import load
+from dlbench.harness.worker import registry
 
 
 def full(*devices: str) -> list[Case]:

@@ -10,7 +10,7 @@ import made_up
 import pytest
 from front_door import ROOT
 
-from dlbench.analysis.calibration import Calibration, Noise
+from dlbench.analysis.compare.calibration import Calibration, Noise
 from dlbench.core import units
 from dlbench.core.conditions import RoundState, Throttling
 from dlbench.core.model import Memory, Policy, Samples

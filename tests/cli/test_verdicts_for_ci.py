@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_compare_command import ONE, PAGE, TEN, WIDE, Folder, environment, timed
 
+from dlbench.analysis.compare.judge import Change, Verdict
+from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.export import github
-from dlbench.analysis.judge import Change, Verdict
-from dlbench.analysis.verdict import CaseVerdict, Comparison
 from dlbench.core.model import Status
 
 

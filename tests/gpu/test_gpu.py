@@ -14,7 +14,7 @@ import pytest
 from front_door import PLUGINS, Done, dlbench, lines, measurements
 
 from dlbench.core.precision import PRECISIONS
-from dlbench.harness import nvml
+from dlbench.harness.probe import nvml
 from dlbench.harness.runner import ask_hello
 
 pytestmark = pytest.mark.gpu

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import torch
 
 from dlbench import Work, workload
-from dlbench.harness.backends.base import register
-from dlbench.harness.backends.cuda import Cuda
+from dlbench.harness.worker.backends.base import register
+from dlbench.harness.worker.backends.cuda import Cuda
 
 CARDS = os.environ["CARDS"].split()
 TELLS = "\nCUDA kernel errors might be asynchronously reported at some other API call.\nCompile with `TORCH_USE_CUDA_DSA`."

@@ -7,8 +7,8 @@ from typing import Literal
 import torch
 
 from dlbench import Unit, Value, Work, workload
-from dlbench.harness import registry
-from dlbench.harness.registry import Dtype
+from dlbench.harness.worker import registry
+from dlbench.harness.worker.registry import Dtype
 
 PARAMS = {
     "matmul": {"n": 512},

@@ -5,7 +5,7 @@ import random
 import torch
 
 from dlbench import Work, workload
-from dlbench.harness.registry import Dtype
+from dlbench.harness.worker.registry import Dtype
 from dlbench.workloads.precision import operands, storage
 
 N = 64

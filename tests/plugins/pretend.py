@@ -11,7 +11,7 @@ import torch
 
 from dlbench import Unit, Value, Work, workload
 from dlbench.core.model import Memory
-from dlbench.harness.backends.base import Backend, register
+from dlbench.harness.worker.backends.base import Backend, register
 
 
 class Pretend(Backend):

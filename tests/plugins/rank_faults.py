@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 
 from dlbench import Unit, Value, Work, workload
-from dlbench.harness.ranks import control_group
-from dlbench.harness.registry import Size
+from dlbench.harness.worker.ranks import control_group
+from dlbench.harness.worker.registry import Size
 
 _KEPT = []
 

@@ -5,7 +5,7 @@ import os
 import torch
 
 from dlbench import Work, workload
-from dlbench.harness import worker
+from dlbench.harness.worker import main
 
 
 class ScriptedClock:
@@ -27,8 +27,8 @@ class NothingLost:
         return None, {}
 
 
-worker.DeviceClock = ScriptedClock
-worker.LostTime = NothingLost
+main.DeviceClock = ScriptedClock
+main.LostTime = NothingLost
 
 
 @workload()

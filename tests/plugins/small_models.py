@@ -6,7 +6,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parent.parent))
 from small_classifier import replace_models
 
-from dlbench.workloads import model_parallel
+from dlbench.workloads.parallel import model_parallel
 
 replace_models()
 model_parallel.WIDTH = 64

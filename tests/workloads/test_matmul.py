@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dlbench.core.model import Work
-from dlbench.harness.registry import Dtype
+from dlbench.harness.worker.registry import Dtype
 from dlbench.workloads import cache
 from dlbench.workloads.matmul import matmul
 from dlbench.workloads.precision import output, storage

@@ -1,6 +1,6 @@
 """Importing the package registers what suites name."""
 
-from dlbench.harness import registry
+from dlbench.harness.worker import registry
 
 
 def test_the_workloads_of_dlbench_register_under_their_names_and_tags() -> None:

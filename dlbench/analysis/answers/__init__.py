@@ -3,7 +3,7 @@
 from dlbench.analysis.answers import batch, devices, health, precision, speedup
 from dlbench.analysis.answers.base import Answer, Missing
 from dlbench.analysis.answers.unanswered import BOTTLENECK, COST, CROSSOVER, SERVING
-from dlbench.analysis.table import Results
+from dlbench.analysis.read.table import Results
 
 
 def answers(results: Results) -> tuple[Answer | Missing, ...]:

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dlbench.analysis.findings import PAIR_COLUMNS
+from dlbench.analysis.ratios import PAIR_COLUMNS
 from dlbench.analysis.wording import INTERVAL, cell, place, several_runs
 from dlbench.core import units
+from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column, Unit
-from dlbench.core.summary import Row
 
 Columns = tuple[tuple[str, Column], ...]
 """Of each column its heading, and what the rows have under its name; two of one heading in turn are the ends of an interval."""

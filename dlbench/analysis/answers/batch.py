@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Sequence
 
 from dlbench.analysis.answers.base import PLACE, RATIO, Answer, Missing, Question, Table, answered, by_place
-from dlbench.analysis.findings import PAIR_COLUMNS, Entry, entries, identifying, label, speed_ratio
-from dlbench.analysis.table import Results
+from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, entries, identifying, label, speed_ratio
+from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import among, middle, number, ratio, short
 from dlbench.core.model import Status
+from dlbench.core.rows.summary import Row
 from dlbench.core.schema import BY_NAME, Column, Unit
-from dlbench.core.summary import Row
 from dlbench.core.units import item_rate
 
 QUESTION = Question("batch", "Which batch size; what is the largest that fits; what does a small batch cost?")

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from dlbench.analysis.answers.base import PLACE, Answer, Columns, Missing, Question, Table, answered, placed
-from dlbench.analysis.efficiency import COLUMNS, scaling
-from dlbench.analysis.table import Results
+from dlbench.analysis.read.table import Results
+from dlbench.analysis.scaling.speedup import COLUMNS, scaling
 from dlbench.analysis.wording import INTERVAL, number, plural, ratio, several_runs, short
 from dlbench.core import units
 from dlbench.core.model import ParamValue
+from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column, Unit
-from dlbench.core.summary import Row
 
 QUESTION = Question("devices", "Does another device help, and under which parallelism?")
 _SECOND = 2  # above it, "a second GPU" is "4 GPUs"

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dlbench.analysis.answers.base import PLACE, Answer, Missing, Question, Table, answered, by_place
-from dlbench.analysis.fleet import kinds, sentences
-from dlbench.analysis.table import Results
+from dlbench.analysis.outliers import kinds, sentences
+from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import key, number, plural, short
 from dlbench.core.model import Status
+from dlbench.core.rows.summary import Row
 from dlbench.core.schema import BY_NAME, Column, Unit
-from dlbench.core.summary import Row
 from dlbench.core.units import percent
 
 QUESTION = Question("health", "Is this machine healthy: against its peak, against the same hardware elsewhere, against itself?")

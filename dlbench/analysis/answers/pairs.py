@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 from dlbench.analysis.answers.base import PLACE, RATIO, Columns, Table
-from dlbench.analysis.findings import PAIR_COLUMNS, Pairs
-from dlbench.analysis.table import Results, records
+from dlbench.analysis.ratios import PAIR_COLUMNS, Pairs
+from dlbench.analysis.read.table import Results, records
 from dlbench.analysis.wording import choice, place, several_runs, value_name
+from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column, Unit
-from dlbench.core.summary import Row
 
 _DEVICE_TIME = "device: by the device's own events; the wall time of a cold call, which is timed alone, also holds its launch and a wait"
 

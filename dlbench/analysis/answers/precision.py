@@ -2,12 +2,12 @@
 
 from dlbench.analysis.answers.base import Answer, Missing, Question, answered, by_place
 from dlbench.analysis.answers.pairs import both_sides, same_case
-from dlbench.analysis.findings import pair
-from dlbench.analysis.table import Results, records
+from dlbench.analysis.ratios import pair
+from dlbench.analysis.read.table import Results, records
 from dlbench.analysis.wording import among, cell, middle, number, ratio, short
 from dlbench.core.model import ParamValue
+from dlbench.core.rows.summary import Row
 from dlbench.core.schema import BY_NAME, Column
-from dlbench.core.summary import Row
 from dlbench.core.units import fraction
 
 _ERROR = BY_NAME["check.error"]

@@ -5,10 +5,10 @@ from itertools import groupby
 
 from dlbench.analysis.answers.base import Answer, Missing, Question, answered
 from dlbench.analysis.answers.pairs import both_sides, own_best, same_case
-from dlbench.analysis.findings import Pairs, best, pair
-from dlbench.analysis.table import Results, records
+from dlbench.analysis.ratios import Pairs, best, pair
+from dlbench.analysis.read.table import Results, records
 from dlbench.analysis.wording import among, machine_name, middle, ratio, several_runs
-from dlbench.core.summary import Row
+from dlbench.core.rows.summary import Row
 
 QUESTION = Question("speed-up", "How much faster is the accelerator than the CPU, on the same case and each at its best?")
 _ELSEWHERE = "this machine has no accelerator; run the same suite on one that has, and give both files to dlbench show"

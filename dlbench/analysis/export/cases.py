@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from dlbench.analysis.table import by_case
+from dlbench.analysis.read.table import by_case
 from dlbench.analysis.wording import number
 from dlbench.core.model import Measurement, Samples, Status
+from dlbench.core.rows.summary import Rounds, Row, ending, per_round, summarise
 from dlbench.core.stats import median_interval
 from dlbench.core.store import RunFile
-from dlbench.core.summary import Rounds, Row, ending, per_round, summarise
 from dlbench.core.units import one_line
 
 NS_PER_S, MS_PER_S = 1e9, 1e3

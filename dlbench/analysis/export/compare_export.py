@@ -7,13 +7,13 @@ from typing import Any
 import pandas as pd
 
 from dlbench import __version__
-from dlbench.analysis.by_threshold import ValueChange
-from dlbench.analysis.judge import PAIRED, Change, Verdict
-from dlbench.analysis.table import as_frame, records
-from dlbench.analysis.verdict import CaseVerdict, Comparison
+from dlbench.analysis.compare.by_threshold import ValueChange
+from dlbench.analysis.compare.judge import PAIRED, Change, Verdict
+from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
+from dlbench.analysis.read.table import as_frame, records
 from dlbench.core.errors import ExitCode
+from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column, Unit
-from dlbench.core.summary import Row
 from dlbench.core.units import one_line
 
 _CHANGE = (

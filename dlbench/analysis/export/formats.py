@@ -35,7 +35,7 @@ class Format:
 
 def _table(name: str, file: Path) -> Exported:
     from dlbench.analysis.export import tabular
-    from dlbench.analysis.table import collect
+    from dlbench.analysis.read.table import collect
 
     results = collect([file])
     content = tabular.parquet(results.frame) if name == "parquet" else tabular.render(results.frame, name).encode()
@@ -58,8 +58,8 @@ def _tool(name: str) -> Any:
 def _of_cases(file: Path, documents: "Callable[[RunFile, Sequence[Timed]], Mapping[str, Any]]") -> Exported:
     import json
 
-    from dlbench.analysis import table
     from dlbench.analysis.export import cases
+    from dlbench.analysis.read import table
     from dlbench.analysis.read.notes import incomplete
 
     run = table.load(file)

@@ -6,9 +6,9 @@ runner's source (github.com/actions/runner: ActionCommand, CreateStepSummaryComm
 
 from collections.abc import Iterable, Sequence
 
-from dlbench.analysis.compare_terminal import HEADINGS, cells, count
-from dlbench.analysis.judge import Verdict
-from dlbench.analysis.verdict import CaseVerdict, Comparison, attention
+from dlbench.analysis.compare.judge import Verdict
+from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
+from dlbench.analysis.report.compare_terminal import HEADINGS, cells, count
 from dlbench.core.units import one_line, relative_change
 
 SUMMARY_LIMIT = 1 << 20

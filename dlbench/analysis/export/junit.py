@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
-from dlbench.analysis.compare_terminal import summary
-from dlbench.analysis.judge import Verdict
-from dlbench.analysis.verdict import CaseVerdict, Comparison
+from dlbench.analysis.compare.judge import Verdict
+from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
+from dlbench.analysis.report.compare_terminal import summary
 from dlbench.core.units import one_line, relative_change
 
 _FAILURES = (Verdict.SLOWER, Verdict.FAILED, Verdict.MISSING)

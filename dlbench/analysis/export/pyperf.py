@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from dlbench.analysis import pyperf_file
 from dlbench.analysis.export.cases import Timed
 from dlbench.analysis.export.header import IDENTITY, VERSIONS, known, text_of
+from dlbench.analysis.read import pyperf
 from dlbench.core.store import RunFile
 
 
@@ -17,4 +17,4 @@ def document(run: RunFile, cases: Sequence[Timed]) -> Any:
         "torch_version": text_of(run, *VERSIONS, "torch"),
         "dlbench_version": text_of(run, "dlbench"),
     }
-    return pyperf_file.dump([case.measurements for case in cases], known(metadata))
+    return pyperf.dump([case.measurements for case in cases], known(metadata))

@@ -21,7 +21,7 @@ _FORMULA = ("=", "+", "-", "@")
 def render(frame: "pd.DataFrame", to: str) -> str:
     """Return the frame as text in the format ``to``, as `lines` has it."""
     # Not at the top: rows that are there already need no table.
-    from dlbench.analysis.table import records
+    from dlbench.analysis.read.table import records
 
     return "".join(lines(list(frame.columns), records(frame), to))
 

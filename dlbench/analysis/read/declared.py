@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from dlbench.analysis.read.header import run_name
-from dlbench.core.collectives import OPERATIONS, bus_factor
 from dlbench.core.declarations import Declaration, Parallel, Value, from_json
+from dlbench.core.reference.collectives import OPERATIONS, bus_factor
+from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.store import RunFile
-from dlbench.core.summary import Row
 
 _BEFORE = Path(__file__).with_name("undeclared.toml")
 _PREFIX = "value."

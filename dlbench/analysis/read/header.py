@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dlbench.core.model import CONFIRMING, Measurement
-from dlbench.core.peaks import link_bytes_per_s
+from dlbench.core.reference.peaks import link_bytes_per_s
+from dlbench.core.rows.summary import Row
 from dlbench.core.store import RunFile
-from dlbench.core.summary import Row
 from dlbench.core.thresholds import Settings
 
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from dlbench.analysis.trend import shared_change
+from dlbench.analysis.read.trend import shared_change
 from dlbench.core.model import Measurement, Status
+from dlbench.core.rows.summary import Rounds
 from dlbench.core.store import RunFile
-from dlbench.core.summary import Rounds
 
 
 def incomplete(run: RunFile, cases: int) -> list[str]:

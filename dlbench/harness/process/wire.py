@@ -132,7 +132,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HelloRequest(Request):
-    """To say what there is: see `dlbench.harness.worker.hello` for the answer."""
+    """To say what there is: see `dlbench.harness.worker.main.hello` for the answer."""
 
     workloads: tuple[str, ...] = ()
     """Those to look for among the installed ones."""

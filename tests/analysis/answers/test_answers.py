@@ -7,8 +7,8 @@ import made_up
 import pytest
 from rich.console import Console
 
-from dlbench.analysis.table import collect
-from dlbench.analysis.terminal import overview
+from dlbench.analysis.read.table import collect
+from dlbench.analysis.report.terminal import overview
 from dlbench.core.model import SpotCheck, Status
 
 TOPICS = ["speed-up", "crossover", "bottleneck", "batch", "precision", "devices", "serving", "cost", "health"]

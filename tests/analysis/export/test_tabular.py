@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from dlbench.analysis.export.tabular import lines, render
-from dlbench.analysis.table import read
+from dlbench.analysis.read.table import read
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Status
 from dlbench.core.schema import COLUMNS

@@ -1,0 +1,64 @@
+"""The two sides of an A/B against each other, and what measuring again makes of what the first rounds said."""
+
+from dataclasses import replace
+from types import MappingProxyType
+
+from dlbench.analysis.compare.judge import Verdict
+from dlbench.analysis.compare.pairs import compare
+from dlbench.analysis.compare.power import Unseen
+from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
+from dlbench.analysis.read.table import Results
+from dlbench.core.model import CONFIRMING
+from dlbench.core.thresholds import WITHIN_A_RUN, Settings
+
+FLAGGED = (Verdict.SLOWER, Verdict.FASTER)
+"""What is measured again: a change that somebody will act on, in either direction."""
+
+# An interpreter or an environment may set these: then they are part of what is compared, and their effect shall be seen.
+_FREE = ("case.math", "case.threads", "case.device_name")
+
+
+def are_sides(results: Results) -> bool:
+    """Whether these are the rows of one A/B."""
+    return len(_first(results)) == 2 and any_sides(results)
+
+
+def any_sides(results: Results) -> bool:
+    """Whether an A/B is among the files."""
+    return any("side" in environment for environment in results.environments.values())
+
+
+def compare_sides(results: Results, given: Settings = MappingProxyType({})) -> Comparison:
+    """Compare side b of an A/B with side a, case by case, as two files are compared; ``given`` are thresholds as there.
+
+    Rounds are also compared pair by pair, as both sides of a case were measured next to each other, and every case has to be able to
+    show the change that must be seen. A case that was measured again is decided by those rounds alone, corrected for no more cases than
+    were measured again; only where they could not have decided anything the first verdict stands. `are_sides` must hold.
+    """
+    base, new = _first(results)
+    first = _compared(results, base, new, given)
+    again = base + CONFIRMING, new + CONFIRMING
+    return _confirmed(first, _compared(results, *again, given)) if set(again) <= results.environments.keys() else first
+
+
+def _compared(results: Results, base: str, new: str, given: Settings) -> Comparison:
+    return compare(results.of_run(base), results.of_run(new), WITHIN_A_RUN, free=_FREE, given=given, paired=True, insist=True)
+
+
+def _first(results: Results) -> list[str]:
+    return [name for name in results.environments if not name.endswith(CONFIRMING)]
+
+
+def _confirmed(first: Comparison, fresh: Comparison) -> Comparison:
+    anew = {case.case: case for case in fresh.cases}
+    cases = [_decided(case, anew[case.case], fresh.powerless) if case.case in anew else case for case in first.cases]
+    hidden = [each for each in (first.unseen, None if fresh.powerless else fresh.unseen) if each]
+    unseen = Unseen.of_several(hidden) if hidden else None
+    return replace(first, cases=tuple(sorted(cases, key=attention)), unseen=unseen)
+
+
+def _decided(was: CaseVerdict, now: CaseVerdict, powerless: str | None) -> CaseVerdict:
+    change = f" by {was.shown.change * 100:+.1f} %" if was.shown else ""
+    if powerless and now.verdict is not Verdict.FAILED:
+        return replace(was, note="; ".join(filter(None, (was.note, f"not confirmed: {powerless}"))))
+    return replace(now, note="; ".join(filter(None, (now.note, f"measured again; the first rounds said {was.verdict}{change}"))))

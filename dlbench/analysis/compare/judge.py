@@ -1,0 +1,247 @@
+"""One case on two sides: slower, faster, the same, or more than the data can tell.
+
+One value a round, for two statistics of its blocks: an exact rank test on their logarithms, a correction for being many, and
+a threshold below which a change does not matter. docs/compare.md gives the reasons.
+"""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+from dlbench.analysis.compare.calibration import Drift
+from dlbench.core.rank_test import (
+    P10_WEIGHT,
+    PAIRED_SHARES,
+    PAIRS_WEIGHT,
+    rank_test_p,
+    shift_intervals,
+    signed_rank_p,
+    signed_shift_intervals,
+    smallest_p,
+    smallest_signed_p,
+)
+from dlbench.core.rows.summary import Rounds
+from dlbench.core.stats import Interval, holm, quantile, student_p
+
+LEVEL = 0.05
+"""Chance that a comparison of equal programs calls any case slower or faster, whatever their number."""
+_INTERVAL = 0.95
+EQUIVALENCE = 1 - 2 * LEVEL
+"""Two one-sided tests at that level are an interval of this confidence (Schuirmann 1987)."""
+_EITHER_EQUIVALENCE = 1 - LEVEL
+"""The same where either of two intervals may show it, at half the level each."""
+PAIRED = "paired"
+"""The name of the test by pairs of rounds, among those of the statistics ``median`` and ``p10``."""
+_P10_BLOCKS = 10
+"""Fewest blocks that have a 10th percentile; of fewer it is little else than the fastest."""
+_NORMAL = statistics.NormalDist()
+
+
+class Verdict(StrEnum):
+    """What became of a case, what needs attention first."""
+
+    SLOWER = "slower"
+    FAILED = "failed"
+    MISSING = "missing"
+    INCONCLUSIVE = "inconclusive"
+    INCOMPARABLE = "incomparable"
+    FASTER = "faster"
+    SAME = "same"
+    NEW = "new"
+
+
+@dataclass(frozen=True, slots=True)
+class RankTest:
+    """One statistic of the rounds on two sides, on natural logarithms: a shift of 0.0953 is 10 % more time."""
+
+    base: tuple[float, ...]
+    """A value a round."""
+    new: tuple[float, ...]
+    shift: float
+    """Hodges-Lehmann estimate, new over base."""
+    interval: Interval | None
+    """Of 95 %; None where the rounds are too few for it."""
+    equivalence: Interval | None
+    """Of 90 %, or 95 % beside a test by pairs: the change is immaterial where this lies inside the threshold."""
+    p: float
+    """Exact and two-sided, of this test alone: Mann-Whitney's, or of pairs Wilcoxon's; with a drift at least that of `_drift_p`."""
+    drift: Drift | None = None
+    """What two occasions differ by of themselves; p and both intervals allow for it. None where the sides were measured in turn, or
+    where nobody knows."""
+    paired: bool = False
+    """Whether the n-th values of both sides were measured next to each other, and are compared with each other."""
+    weight: float = 1.0
+    """Its share of the level, beside those of the other tests."""
+
+    @property
+    def least_p(self) -> float:
+        """The smallest p that so many rounds can give."""
+        return smallest_signed_p(len(self.base)) if self.paired else smallest_p(len(self.base), len(self.new))
+
+    def reach(self, confidence: float) -> float | None:
+        """Return half the width of the interval of that confidence, drift included; None where the rounds are too few for it."""
+        if self.least_p > (1 - confidence) * (1 + 1e-9):  # but for rounding; of twenty thousand cases all end here
+            return None
+        shift, (interval,) = _intervals(self.base, self.new, (confidence,), self.paired)
+        if interval and self.drift:
+            interval = _widened(interval, shift, self.drift)
+        return interval.half_width if interval else None
+
+
+def _intervals(
+    base: Sequence[float], new: Sequence[float], confidences: Sequence[float], paired: bool
+) -> tuple[float, list[Interval | None]]:
+    if not paired:
+        return shift_intervals(base, new, confidences)
+    return signed_shift_intervals([other - one for one, other in zip(base, new, strict=True)], confidences)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What the test of one statistic says; fractions of base: 0.1 is 10 % more time."""
+
+    verdict: Verdict
+    change: float
+    ci_low: float | None
+    ci_high: float | None
+    confidence: float | None
+    p: float
+    p_holm: float
+    """Corrected for all tests of the comparison."""
+    base_s: float = 0.0
+    """What was compared, seconds a call: the median over the rounds."""
+    new_s: float = 0.0
+
+
+def rank_tests(base: Rounds, new: Rounds, drifts: Mapping[str, Drift] = MappingProxyType({}), paired: bool = False) -> dict[str, RankTest]:
+    """Test the median and the p10 of the rounds; all times must be above zero. ``drifts`` of either widen what it says.
+
+    The p10 is that of as many blocks on either side, as that of more blocks lies lower (docs/compare.md has figures); where some round
+    has fewer than ten, the median is tested alone. ``paired``: the sides were measured in turn, so the p10, or without it the median, is
+    tested once more by the pairs of each round. docs/validation.md has the reason for the weights.
+    """
+    blocks = min(map(len, (*base.block_s, *new.block_s)), default=0)
+    sides: dict[str, tuple[Sequence[float], Sequence[float]]] = {"median": (base.median_s, new.median_s)}
+    if blocks >= _P10_BLOCKS:
+        sides["p10"] = (_p10s(base, blocks), _p10s(new, blocks))
+    if not paired:
+        return {name: _rank_test(one, other, EQUIVALENCE, drifts.get(name)) for name, (one, other) in sides.items()}
+    *others, steadiest = sides
+    tests = {name: _rank_test(*sides[name], EQUIVALENCE) for name in others}
+    tests[steadiest] = _rank_test(*sides[steadiest], _EITHER_EQUIVALENCE, weight=P10_WEIGHT if others else PAIRED_SHARES - PAIRS_WEIGHT)
+    if places := _pairs(base.numbers, new.numbers):
+        one, other = sides[steadiest]
+        tests[PAIRED] = _rank_test([one[at] for at, _ in places], [other[at] for _, at in places], _EITHER_EQUIVALENCE, paired=True)
+    return tests
+
+
+def _p10s(rounds: Rounds, blocks: int) -> Sequence[float]:
+    """Return the p10 of the first so many blocks of each round."""
+    if all(len(each) == blocks for each in rounds.block_s):
+        return rounds.p10_s
+    return [quantile(sorted(each[:blocks]), 0.1) for each in rounds.block_s]
+
+
+def _pairs(base: Sequence[int], new: Sequence[int]) -> list[tuple[int, int]]:
+    """Return where the rounds stand that both sides have."""
+    places = {number: at for at, number in enumerate(base)}
+    return [(places[number], at) for at, number in enumerate(new) if number in places]
+
+
+def _rank_test(
+    base_s: Sequence[float],
+    new_s: Sequence[float],
+    equivalent: float,
+    drift: Drift | None = None,
+    paired: bool = False,
+    weight: float = 1.0,
+) -> RankTest:
+    base, new = tuple(map(math.log, base_s)), tuple(map(math.log, new_s))
+    shift, (interval, equivalence) = _intervals(base, new, (_INTERVAL, equivalent), paired)
+    p = signed_rank_p([other - one for one, other in zip(base, new, strict=True)]) if paired else rank_test_p(base, new)
+    if drift:
+        p = max(p, _drift_p(shift, interval, len(base) + len(new) - 2, drift))
+        interval, equivalence = _widened(interval, shift, drift), _widened(equivalence, shift, drift)
+    return RankTest(base, new, shift, interval, equivalence, p, drift, paired, weight)
+
+
+def _drift_p(shift: float, interval: Interval | None, freedom: int, drift: Drift) -> float:
+    """Return how often two occasions, measured in so many rounds, would lie at least so far apart of themselves.
+
+    Student's t of the shift over the root of both variances, that of the drift and that which the rounds leave to the shift, with
+    the degrees of freedom of Satterthwaite (An Approximate Distribution of Estimates of Variance Components, Biometrics Bulletin 2, 1946).
+    """
+    of_drift = drift.sd**2
+    of_rounds = (interval.half_width / _NORMAL.inv_cdf((1 + interval.confidence) / 2)) ** 2 if interval else 0.0
+    variance = of_drift + of_rounds
+    if not variance:
+        return 0.0 if shift else 1.0
+    share = of_drift / variance
+    inverse = share**2 / drift.freedom + ((1 - share) ** 2 / freedom if freedom else 0.0)
+    return student_p(shift / math.sqrt(variance), max(1, int(1 / inverse)))
+
+
+def _widened(interval: Interval | None, shift: float, drift: Drift) -> Interval | None:
+    """Return the interval of a shift to which a drift of unknown size was added, at the same confidence.
+
+    Half-widths of independent parts add as their squares do, each side on its own (Zou and Donner, Construction of Confidence Limits
+    about Effect Measures, Statistics in Medicine 27, 2008).
+    """
+    if interval is None:
+        return None
+    by = drift.half_width(interval.confidence)
+    return Interval(shift - math.hypot(shift - interval.low, by), shift + math.hypot(interval.high - shift, by), interval.confidence)
+
+
+def judge(test: RankTest, p_holm: float, threshold: float) -> Change:
+    """Say what one statistic shows: slower or faster if the change is significant and beyond the threshold, the same if surely within."""
+    margin = math.log1p(threshold)
+    if p_holm < LEVEL and abs(test.shift) > margin:
+        verdict = Verdict.SLOWER if test.shift > 0 else Verdict.FASTER
+    elif test.equivalence and -margin < test.equivalence.low and test.equivalence.high < margin:
+        verdict = Verdict.SAME
+    else:
+        verdict = Verdict.INCONCLUSIVE
+    low, high, confidence = (
+        (fraction(test.interval.low), fraction(test.interval.high), test.interval.confidence) if test.interval else (None, None, None)
+    )
+    base_s, new_s = (math.exp(statistics.median(side)) for side in (test.base, test.new))
+    return Change(verdict, fraction(test.shift), low, high, confidence, test.p, p_holm, base_s, new_s)
+
+
+def together(changes: Mapping[str, Change]) -> Verdict:
+    """Return the verdict of several tests: one is enough for slower or faster, and opposite ones decide nothing.
+
+    The same takes both statistics, each by either of its tests.
+    """
+    verdicts = {each.verdict for each in changes.values()}
+    if verdicts >= {Verdict.SLOWER, Verdict.FASTER}:
+        return Verdict.INCONCLUSIVE
+    if called := verdicts & {Verdict.SLOWER, Verdict.FASTER}:
+        return called.pop()
+    same = {statistic_of(name, changes) for name, each in changes.items() if each.verdict is Verdict.SAME}
+    return Verdict.SAME if same == {statistic_of(name, changes) for name in changes} else Verdict.INCONCLUSIVE
+
+
+def statistic_name(name: str) -> str:
+    """Return how a reader knows a test: ``median``, ``pairs of rounds``."""
+    return "pairs of rounds" if name == PAIRED else name
+
+
+def statistic_of(name: str, tests: Mapping[str, object]) -> str:
+    """Return what a test looks at: the pairs are those of the p10, where there is one."""
+    return name if name != PAIRED else "p10" if "p10" in tests else "median"
+
+
+def corrected(tests: Sequence[RankTest]) -> list[float]:
+    """Return the p of all tests of a comparison, by Holm's correction for being many."""
+    return holm([test.p for test in tests], [test.weight for test in tests])
+
+
+def fraction(shift: float) -> float:
+    """Return a shift of logarithms as a fraction: 0.1 of 0.0953."""
+    # Beyond 700 a float overflows; times so far apart stand in no file that was measured.
+    return math.expm1(min(shift, 700.0))

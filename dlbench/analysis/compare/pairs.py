@@ -1,0 +1,171 @@
+"""Results against results, or the rows of a file against each other: a verdict for every case, and whether any could have been bad."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from types import MappingProxyType
+
+from dlbench.analysis.compare.by_threshold import Worth, worths
+from dlbench.analysis.compare.calibration import Calibration
+from dlbench.analysis.compare.judge import Verdict
+from dlbench.analysis.compare.power import MUST_SEE_BY_DEFAULT, Blind
+from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, Pair, Sight, comparison
+from dlbench.analysis.ratios import WORK, Entry, couple, entries
+from dlbench.analysis.read.clock_speed import Clocks, clock_difference
+from dlbench.analysis.read.table import Results
+from dlbench.core.errors import UsageError
+from dlbench.core.model import Status
+from dlbench.core.rows.summary import Row, ending
+from dlbench.core.thresholds import ACROSS_RUNS, MUST_SEE, WITHIN_A_RUN, Settings, Thresholds
+
+
+def compare(
+    base: Results,
+    new: Results,
+    thresholds: Thresholds = ACROSS_RUNS,
+    across_machines: bool = False,
+    free: Collection[str] = (),
+    *,
+    given: Settings = MappingProxyType({}),
+    calibration: Calibration | None = None,
+    paired: bool = False,
+    insist: bool = False,
+) -> Comparison:
+    """Compare the cases of one file with those of another, each matched by its whole identity.
+
+    ``thresholds`` hold where the suite that base was run with sets none, and ``given`` in place of either. ``across_machines``: the
+    sides are known to be of different machines; the device's name and its threads may then differ. ``free``: columns of the identity
+    that may differ because they are part of what is compared. ``calibration``: what occasions
+    alone do on this machine, which every verdict then allows for. ``paired``: both sides were measured in turn, round by round.
+    ``insist``: every case has to be able to show the change that must be seen, whether anybody set one or not.
+
+    Raises UsageError where a change that must be seen is below the threshold of a case.
+    """
+    bases, news = ({str(each.row["case.id"]): each for each in entries(side)} for side in (base, new))
+    columns = [*WORK, "case.math", *(name for name in base.columns if name.startswith("param.") and name in new.columns)]
+    if not across_machines:
+        columns += ["case.device_name", "case.threads"]
+    columns = [name for name in columns if name not in free]
+    protocols = _protocol(base), _protocol(new)
+    unlike = _differences(*protocols, [name for name in protocols[0] if name in protocols[1]])
+    sight = Sight.of(given, None if across_machines else MUST_SEE_BY_DEFAULT, insist)
+    pairs: list[Pair] = []
+    settled: list[CaseVerdict] = []
+    apart_in_kind: list[Blind] = []
+    for case in dict.fromkeys([*bases, *news]):
+        one, other = bases.get(case), news.get(case)
+        limits = _thresholds(base, one, thresholds, given, across_machines) if one else thresholds
+        verdict = _settled(case, one, other, columns)
+        if verdict is None and one and other and unlike:
+            verdict = CaseVerdict(case, Verdict.INCOMPARABLE, "; ".join([*unlike, "measure both alike"]), base=one.row, new=other.row)
+        if verdict:
+            settled.append(verdict)
+            change, asked = sight.of_case(limits)
+            if change and verdict.verdict is Verdict.INCOMPARABLE and one and other and _status(one) is _status(other) is Status.OK:
+                apart_in_kind.append(Blind(case, change, f"incomparable, {verdict.note}", asked=asked))
+        elif one and other:
+            apart = None if across_machines else clock_difference(_clocks(base), _clocks(new), str(one.row["case.device"]))
+            drifts = calibration.drifts(case) if calibration else {}
+            pairs.append(Pair(case, one, other, limits, apart, drifts, _worths(base, new, one, other)))
+    title = f"{', '.join(new.environments)} against {', '.join(base.environments)}"
+    return comparison(title, pairs, settled, sight, paired, across_machines, unlike=apart_in_kind)
+
+
+def compare_by(results: Results, by: str, thresholds: Thresholds = WITHIN_A_RUN, *, given: Settings = MappingProxyType({})) -> Comparison:
+    """Compare the rows of a file that differ in one column, as `findings.pair` pairs them; thresholds are as in `compare`.
+
+    A change has to be seen where ``given`` says so, and not for a suite's sake. Raises UsageError for an unknown column, and as `compare`.
+    """
+    found = couple(results, by)
+    pairs = [
+        Pair(
+            str(new.row["case.id"]),
+            base,
+            new,
+            _thresholds(results, base, thresholds, given, True),
+            values=_worths(results, results, base, new),
+        )
+        for base, new in found.couples
+    ]
+    failed = {str(each.row["case.id"]): each for each in entries(results) if _status(each).is_failure}
+    settled = [CaseVerdict(case, Verdict.FAILED, _ending(each), new=each.row) for case, each in failed.items()]
+    unpaired = tuple(each for each in found.unpaired if each.case not in failed)
+    title = f"{', '.join(results.environments)}: each {found.column} against {found.base_value}"
+    return comparison(title, pairs, settled, Sight.of(given, None), unpaired=unpaired)
+
+
+def _worths(base: Results, new: Results, one: Entry, other: Entry) -> tuple[Worth, ...]:
+    return worths(base.declared(one.row), new.declared(other.row)) if base.has_values and new.has_values else ()
+
+
+def _clocks(side: Results) -> Clocks:
+    return next(iter(side.clocks.values()), {})
+
+
+def _protocol(side: Results) -> Row:
+    return next(iter(side.protocols.values()), {})
+
+
+def _thresholds(base: Results, entry: Entry, thresholds: Thresholds, given: Settings, sight_given: bool = False) -> Thresholds:
+    """Return what holds for a case, of base's suite: a new file must not loosen the gate that it has to pass.
+
+    ``sight_given``: what must be seen counts where it is given, and not where the suite says so.
+    """
+    suites = base.thresholds.get(str(entry.row["case.run"]), {})
+    said = thresholds.of_workload(str(entry.row["case.workload"]), suites.get(str(entry.row["case.suite"]), {}))
+    found = (replace(said, must_see=None) if sight_given else said).with_metrics(given)
+    if MUST_SEE in given:
+        try:
+            found.require_sight()
+        except ValueError as error:
+            raise UsageError(f"--must-see {given[MUST_SEE]}: of {entry.row['case.id']} {error}") from error
+    return found
+
+
+def _settled(case: str, base: Entry | None, new: Entry | None, columns: Iterable[str]) -> CaseVerdict | None:
+    """Return the verdict of a case that no test has to decide, or cannot."""
+    if new is None:
+        if base is None or _status(base) is Status.OK:
+            return CaseVerdict(case, Verdict.MISSING, "not in the new file", base=base.row if base else None)
+        # What was not measured in the base can't be lost: a suite without it, or a machine that the suite no longer names.
+        return CaseVerdict(case, Verdict.SAME, f"not in the new file; in the base {_ending(base)}", base=base.row)
+    status = _status(new)
+    if base is None:
+        verdict, note = (Verdict.FAILED, _ending(new)) if status.is_failure else (Verdict.NEW, "not in the base")
+        return CaseVerdict(case, verdict, note, new=new.row)
+    was = _status(base)
+    if status.is_failure or (was is Status.OK and status is not Status.OK):
+        verdict, note = Verdict.FAILED, f"{_ending(new)}{'' if was is Status.OK else f'; in the base it was {was}'}"
+    elif different := _differences(base.row, new.row, columns):
+        verdict, note = Verdict.INCOMPARABLE, "; ".join(different)
+    elif was is status is not Status.OK:
+        verdict, note = Verdict.SAME, f"on both sides {_ending(new)}"
+    elif was is not Status.OK:
+        verdict, note = Verdict.INCOMPARABLE, f"case.status: {was} against {status}; in the base {_ending(base)}"
+    else:
+        return None
+    return CaseVerdict(case, verdict, note, base=base.row, new=new.row)
+
+
+def _status(entry: Entry) -> Status:
+    return Status(str(entry.row["case.status"]))
+
+
+def _ending(entry: Entry) -> str:
+    return ": ".join(ending(entry.row))
+
+
+def _differences(base: Row, new: Row, columns: Iterable[str]) -> list[str]:
+    """Name what differs of a case's identity; what one side does not tell is no difference.
+
+    So a parameter that a workload gained later leaves comparisons with old files as they are.
+    """
+    found = []
+    for name in columns:
+        one, other = base[name], new[name]
+        if one != other and one is not None and other is not None:
+            if name != "case.math":
+                found.append(f"{name}: {one} against {other}")
+                continue
+            before, after = (dict(flag.partition("=")[::2] for flag in str(flags).split(", ")) for flags in (one, other))
+            found += [f"{flag}: {before[flag]} against {after[flag]}" for flag in before if before[flag] != after.get(flag, before[flag])]
+    return found

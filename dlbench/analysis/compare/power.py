@@ -1,0 +1,207 @@
+"""Statistical power of a comparison: the smallest change that it could have called, and the sentence where that is too large."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+from dlbench.analysis.compare.calibration import Drift
+from dlbench.analysis.compare.judge import EQUIVALENCE, LEVEL, RankTest, fraction, statistic_of
+from dlbench.analysis.ratios import Entry
+from dlbench.core.rank_test import rounds_for_gate
+from dlbench.core.stats import holm
+from dlbench.core.units import percent, relative_change
+
+MUST_SEE_BY_DEFAULT = 0.25
+"""A change that every case of a gate has to be able to show unless somebody says otherwise: a quarter more time."""
+MOST_ROUNDS = 1000
+"""As many as --rounds takes."""
+_NAMED = 5
+"""Cases that a sentence names; it counts the others."""
+SIDES = ("the base", "the new file")
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """Cases in which a change that must be seen could not have been called."""
+
+    cases: tuple[str, ...]
+    sentence: str
+    """Which they are, what could have been called, why, and what to do."""
+    decisive: bool
+    """Whether the comparison is undecidable because of them."""
+
+    @classmethod
+    def of_several(cls, parts: "Sequence[Unseen]") -> Self:
+        """Return what several say together."""
+        return cls(
+            tuple(case for each in parts for case in each.cases),
+            "; also, ".join(each.sentence for each in parts),
+            any(each.decisive for each in parts),
+        )
+
+
+class Blind(NamedTuple):
+    """One case in which a change that must be seen could not have been called."""
+
+    case: str
+    change: float
+    """That must be seen."""
+    why: str
+    remedy: str = ""
+    """Beside more rounds; empty where they are all there is to do."""
+    rounds: int | None = None
+    """A side, that would probably do; None where no more rounds would."""
+    asked: bool = False
+    """Whether somebody wants it to be seen."""
+
+
+def least_rounds(tests: Mapping[str, RankTest], family: float) -> int:
+    """Return the rounds a side below which none of a case's tests can fail at all, beside all others of that weight."""
+    return min(rounds_for_gate(family / test.weight, LEVEL, least=1, paired=test.paired) for test in tests.values())
+
+
+def detectable(tests: Mapping[str, RankTest], family: float, threshold: float) -> float | None:
+    """Return the smallest change that could have been called, as a fraction; None where no change could, however large.
+
+    It is half the width of the interval at the level that the first step of Holm's correction leaves each test of a family with that
+    weight in all, and never below the threshold.
+    """
+    reaches = [reach for test in tests.values() if (reach := test.reach(1 - LEVEL * test.weight / family)) is not None]
+    return max(threshold, fraction(min(reaches))) if reaches else None
+
+
+def rounds_needed(tests: Mapping[str, RankTest], enough: int, threshold: float) -> int | None:
+    """Return the rounds a side that would probably decide it; None where more rounds would not.
+
+    An interval narrows with the square root of the rounds: k' = k (w / v)², w being half the width of the 90 % interval that the rounds
+    give and v what it has to be: log(1 + threshold), less the drift between occasions, as squares. ``enough`` are the rounds that let so
+    many tests fail at all. More rounds do nothing where as many are there already, as the change lies at the threshold then, and where
+    the drift alone is beyond the threshold.
+    """
+    rounds = _rounds(tests)
+    factors: dict[str, float] = {}
+    for name, test in tests.items():
+        if test.equivalence:
+            factor = _rounds_factor(test.equivalence.half_width, math.log1p(threshold), test.drift, test.equivalence.confidence)
+            if factor is None:
+                return None
+            statistic = statistic_of(name, tests)
+            factors[statistic] = min(factor, factors.get(statistic, math.inf))
+    needed = max(enough, math.ceil(rounds * max(factors.values(), default=0.0)))
+    return needed if needed > rounds else None
+
+
+def rounds_to_see(tests: Mapping[str, RankTest], enough: int, family: float, change: float) -> int | None:
+    """Return the rounds a side in which a change of that size could probably be called; None where occasions alone differ by as much.
+
+    As in `rounds_needed`, with the interval of `detectable`.
+    """
+    factors = []
+    for test in tests.values():
+        confidence = 1 - LEVEL * test.weight / family
+        if (reach := test.reach(confidence)) is not None:
+            factors.append(_rounds_factor(reach, math.log1p(change), test.drift, confidence))
+    known = [factor for factor in factors if factor is not None]
+    if factors and not known:
+        return None
+    return max(enough, math.ceil(_rounds(tests) * min(known, default=0.0)))
+
+
+def _rounds(tests: Mapping[str, RankTest]) -> int:
+    return min(min(len(test.base), len(test.new)) for test in tests.values())
+
+
+def _rounds_factor(reach: float, margin: float, drift: Drift | None, confidence: float) -> float | None:
+    """Return how many times the rounds it takes until an interval reaches no further than the margin; None where the drift alone does."""
+    of_drift = drift.half_width(confidence) if drift else 0.0
+    return None if of_drift >= margin else (reach**2 - of_drift**2) / (margin**2 - of_drift**2)
+
+
+def drifts_too_far(tests: Mapping[str, RankTest], threshold: float) -> bool:
+    """Whether two occasions alone may differ by more than the threshold, so that no number of rounds could show that nothing changed."""
+    return any(test.drift and test.drift.half_width(EQUIVALENCE) >= math.log1p(threshold) for test in tests.values())
+
+
+def prospects(tests: Mapping[str, RankTest], least: float | None, rounds: int | None, threshold: float) -> str:
+    """Say of an inconclusive case how small a change could have been called, and what would probably decide it.
+
+    ``least`` and ``rounds`` are what `detectable` and `rounds_needed` give.
+    """
+    seen = "no change could have been called" if least is None else f"a change of {relative_change(least, sign='-')} could have been called"
+    if drifts_too_far(tests, threshold):
+        return f"{seen}; occasions alone may differ by more than the threshold: measure both sides in turn, with dlbench ab"
+    if rounds is None:
+        return f"{seen}; it lies at the threshold"
+    if rounds > MOST_ROUNDS:
+        return f"{seen}; not even {MOST_ROUNDS:,} rounds a side would decide it"
+    return f"{seen}; {rounds:,} rounds a side would probably decide it"
+
+
+def blindness(case: str, least: float | None, rounds: int | None, must_see: float, sides: Sequence[Entry]) -> Blind:
+    """Say why a change of ``must_see`` could not have been called in a case that was tested, and what to do about it.
+
+    ``least`` is what could have been; ``rounds`` a side would do, and None where occasions alone differ by as much.
+    """
+    why = "too few rounds for any" if least is None else f"a change of {relative_change(least, sign='-')} could"
+    if rounds is None:
+        return Blind(case, must_see, f"{why}; occasions alone differ by as much", "measure both sides in turn, with dlbench ab")
+    if disturbed := disturbances(sides):
+        return Blind(case, must_see, f"{why}; {disturbed}", "stop what else is at work, as top shows it", rounds)
+    if least is not None:
+        why += f"; its rounds differ by {percent(max(float(each.row['time.sd_between'] or 0) for each in sides))}"
+    return Blind(case, must_see, why, rounds=rounds)
+
+
+def disturbances(sides: Sequence[Entry]) -> str:
+    """Say of each side what others took of the machine meanwhile; an empty text where nothing did."""
+    base, new = (str(each.row["flag.reason"]) if each.row["flag.disturbed"] else "" for each in sides)
+    if base == new:
+        return base
+    return "; ".join(f"in {side} {said}" for side, said in zip(SIDES, (base, new), strict=True) if said)
+
+
+def unseen(blind: Sequence[Blind], tested: int) -> Unseen | None:
+    """Put what could not be seen into a sentence; None where all could. ``tested``: the cases that have times on both sides."""
+    if not blind:
+        return None
+    changes = " or ".join(dict.fromkeys(percent(each.change) for each in blind))
+    named = [f"{each.case} ({each.why})" for each in blind[:_NAMED]]
+    if len(blind) > _NAMED:
+        named.append(f"and {len(blind) - _NAMED:,} more")
+    of = f"{len(blind):,} of {tested:,} case{'' if tested == 1 else 's'}"
+    remedies = dict.fromkeys(each.remedy for each in blind if each.remedy)
+    rounds = max((each.rounds for each in blind if each.rounds), default=None)
+    advice = "; ".join([*remedies, *_more_rounds(rounds)])
+    sentence = f"a change of {changes} could not have been called in {of}: {', '.join(named)}; {advice}"
+    decisive = any(each.asked for each in blind) or len(blind) >= tested
+    if not decisive:
+        sentence += f"; with --must-see {100 * blind[0].change:.3g}% that would end with 4"
+    return Unseen(tuple(each.case for each in blind), sentence, decisive)
+
+
+def _more_rounds(rounds: int | None) -> list[str]:
+    if rounds is None:
+        return []
+    if rounds > MOST_ROUNDS:
+        return [f"not even {MOST_ROUNDS:,} rounds a side would do: measure on a quieter machine"]
+    return [f"{rounds:,} rounds a side would probably do: --rounds {rounds}"]
+
+
+def powerless(able: Sequence[Mapping[str, RankTest]], of_values: Sequence[float] = ()) -> str | None:
+    """Say why no case could have been called slower, if so: with the least p that their rounds allow, Holm's correction spares none.
+
+    Of each case its tests; none of a case without times on both sides. ``of_values``: the least p of each value that is judged, which
+    counts where no case has times.
+    """
+    every = [test for tests in able for test in tests.values()]
+    if not every and of_values:
+        rounds = rounds_for_gate(len(of_values), LEVEL, least=1)
+        few = f"too few rounds: of {len(of_values)} values none could have been called worse"
+        return None if min(holm(of_values)) < LEVEL else f"{few}; {rounds} rounds a side would do: --rounds {rounds}"
+    if not every:
+        return "no case has times that can be compared, so nothing could have been called slower"
+    if min(holm([test.least_p for test in every], [test.weight for test in every])) < LEVEL:
+        return None
+    rounds = rounds_for_gate(sum(test.weight for test in every), paired=any(test.paired for test in every))
+    return f"too few rounds: in {len(every)} tests none could have been called slower; {rounds} rounds a side would do: --rounds {rounds}"

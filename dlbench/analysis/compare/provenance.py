@@ -1,0 +1,83 @@
+"""Provenance of the files of a comparison: their machines, software, versions, thresholds, and the calibration that fits."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dlbench.analysis.compare import calibration
+from dlbench.analysis.read.table import Results
+from dlbench.core.errors import UsageError
+from dlbench.core.provenance import differences
+from dlbench.core.units import one_line
+
+
+def compare_machines(results: Results, base: str, others: Sequence[str], across_machines: bool) -> tuple[set[str], list[str]]:
+    """Return which files are of another machine than the base, and what to say about machines and software.
+
+    Raises UsageError if there is one, unless that was asked for.
+    """
+    where, different = results.environments, set[str]()
+    notes = [f"{name} does not say which machine it is of" for name in (base, *others) if not where[name].get("machine_key")]
+    for name in others:
+        found = differences(where[base], where[name])
+        if _both_known_and_unlike(where[base], where[name], "machine_key"):
+            machine = "; ".join(each for each in found if each.startswith("identity")) or "their machine_key"
+            sentence = one_line(f"{base} and {name} are of different machines, which differ in {machine}")
+            if not across_machines:
+                raise UsageError(f"{sentence}; compare runs of one machine, or have a report without a gate: --across-machines")
+            different.add(name)
+            notes.append(f"{sentence}; slower does not fail here")
+        if _both_known_and_unlike(where[base], where[name], "stack_key"):
+            software = "; ".join(each for each in found if each.startswith("stack"))
+            notes.append(one_line(f"the software differs, {base} against {name}: {software}"))
+    return different, notes
+
+
+def version_notes(results: Results, base: str, others: Sequence[str]) -> list[str]:
+    """Say which files another version of dlbench measured than the base: it may warm up, or count, in another way."""
+    made = {name: (results.environments[name].get("provenance") or {}).get("dlbench") for name in (base, *others)}
+    return [
+        one_line(f"{base} was measured by dlbench {made[base]} and {name} by {made[name]}; measure both with one version to be sure")
+        for name in others
+        if made[base] and made[name] and made[base] != made[name]
+    ]
+
+
+def threshold_notes(results: Results, base: str, others: Sequence[str]) -> list[str]:
+    """Say of which files the suites set other thresholds than those of the base."""
+    notes = []
+    for name in others:
+        both = [results.thresholds[each] for each in (base, name)]
+        suites = [suite for suite in dict.fromkeys([*both[0], *both[1]]) if both[0].get(suite) != both[1].get(suite)]
+        if suites:
+            notes.append(one_line(f"{base} and {name} were run with other thresholds in {', '.join(suites)}; those of {base} hold"))
+    return notes
+
+
+def side_notes(results: Results) -> list[str]:
+    """Say in what the sides of an A/B differ, as far as anything that is recorded does."""
+    base, new, *_ = results.environments.values()
+    if found := differences(base, new, ("side", "identity", "stack")):
+        return [one_line(f"the sides differ, a against b: {'; '.join(found)}")]
+    return ["nothing that is recorded differs between the sides: if nothing does at all, slower and faster are false alarms"]
+
+
+def find_calibration(results: Results, base: str, folder: Path, path: Path | None) -> tuple[calibration.Calibration | None, Path | None]:
+    """Return this machine's noise between occasions and where it was found, by default in a folder; nothing where it was never measured.
+
+    Raises ResultFileError for a damaged file, UsageError for one of another machine.
+    """
+    machine = results.environments[base].get("machine_key")
+    usual = folder / f"{machine}.json"
+    if path is None and machine and usual.parent == folder and usual.is_file():  # a key out of a file may hold anything
+        path = usual
+    if path is None:
+        return None, None
+    found = calibration.load(path)
+    if machine and found.machine_key != machine:
+        raise UsageError(f"{path} is the calibration of another machine than {base} was measured on; calibrate here: dlbench calibrate")
+    return found, path
+
+
+def _both_known_and_unlike(one: Mapping[str, Any], other: Mapping[str, Any], key: str) -> bool:
+    return bool(one.get(key) and other.get(key) and one[key] != other[key])

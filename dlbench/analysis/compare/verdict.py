@@ -1,0 +1,330 @@
+"""Verdicts of pairs of rows that are tested together, as one family, and what stands in a verdict's way."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple, Self
+
+from dlbench.analysis.compare.by_threshold import MemoryChange, ValueChange, Worth, by_values, grown, memory_change, value_change, valued
+from dlbench.analysis.compare.calibration import Drift
+from dlbench.analysis.compare.judge import (
+    Change,
+    RankTest,
+    Verdict,
+    corrected,
+    judge,
+    rank_tests,
+    together,
+)
+from dlbench.analysis.compare.power import (
+    SIDES,
+    Blind,
+    Unseen,
+    blindness,
+    detectable,
+    disturbances,
+    least_rounds,
+    powerless,
+    prospects,
+    rounds_needed,
+    rounds_to_see,
+    unseen,
+)
+from dlbench.analysis.compare.verdict_text import opposite, spoiled, stands_on
+from dlbench.analysis.ratios import Entry, Unpaired
+from dlbench.core import thresholds
+from dlbench.core.conditions import OVERRUN
+from dlbench.core.rows.summary import Rounds, Row
+from dlbench.core.thresholds import Settings, Thresholds
+from dlbench.core.units import byte_count
+
+# Times that were still moving, that the device cut itself, or that can't be true, show nothing about the program.
+_BARRING = {"flag.not_steady": "unsteady", "flag.throttled": "throttled", "flag.implausible": "implausible"}
+_FEW = 0.2
+"""Share of rounds that may be unsteady or throttled if the others alone say the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaseVerdict:
+    """What became of one case, and why."""
+
+    case: str
+    verdict: Verdict
+    note: str = ""
+    regressed: tuple[str, ...] = ()
+    """What got worse: ``time``, ``memory``, ``value.p99_s``."""
+    base: Row | None = None
+    new: Row | None = None
+    changes: Mapping[str, Change] = field(default_factory=dict)
+    """Of ``median`` and ``p10``; empty where the times could not be tested."""
+    memory: MemoryChange | None = None
+    values: tuple[ValueChange, ...] = ()
+    """Of each value that both sides report."""
+    detectable: float | None = None
+    """The smallest change that could have been called; None where nothing was tested, or none could."""
+    rounds_needed: int | None = None
+    """Of an inconclusive case the rounds a side that would probably decide it."""
+    thresholds: Thresholds | None = None
+    """From where on a change of it matters; None where nothing was compared."""
+    unseen: str | None = None
+    """Why a change that must be seen could not have been called; None where it could, or none has to."""
+    rounds_to_see: int | None = None
+    """The rounds a side in which it probably could be, whatever the verdict is; None where it is known as well as that, or no number of
+    rounds would do."""
+
+    @property
+    def statistic(self) -> str:
+        """Whose change to show: the median's, unless the verdict stands on another test alone."""
+        return next((name for name, each in self.changes.items() if each.verdict is self.verdict), "median")
+
+    @property
+    def shown(self) -> Change | None:
+        """The change of that statistic, if the times could be tested."""
+        return self.changes.get(self.statistic)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A verdict for every case of two sides, the worst first."""
+
+    title: str
+    cases: tuple[CaseVerdict, ...]
+    powerless: str | None
+    """Why no case could have been called slower, however slow; None where one could."""
+    unseen: Unseen | None = None
+    """Where a change that must be seen could not have been called."""
+    report_only: bool = False
+    """Whether the sides are of different machines, so that slower says nothing about the program."""
+    unpaired: tuple[Unpaired, ...] = ()
+    """Rows of the same file that stand in no pair."""
+
+    @property
+    def undecidable(self) -> str | None:
+        """Why it decides nothing where no case is slower, missing or failed; None where it does."""
+        if self.powerless and not self.report_only:
+            return self.powerless
+        return self.unseen.sentence if self.unseen and self.unseen.decisive else None
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What could not have been called, and why, whether or not anything hangs on it."""
+        return (self.powerless,) if self.powerless else (self.unseen.sentence,) if self.unseen else ()
+
+
+class Sight(NamedTuple):
+    """What must be seen in cases for which no suite says it."""
+
+    change: float | None
+    """None: nothing."""
+    insist: bool
+    """Whether the comparison decides nothing where it was not."""
+
+    @classmethod
+    def of(cls, given: Settings, usual: float | None, insist: bool = False) -> Self:
+        """Return what the user gave, which then has to be, or the usual."""
+        if thresholds.MUST_SEE in given:
+            return cls(thresholds.fraction(thresholds.MUST_SEE, given[thresholds.MUST_SEE]), True)
+        return cls(usual, insist)
+
+    def of_case(self, limits: Thresholds) -> tuple[float | None, bool]:
+        """Return what must be seen in a case, if anything, and whether somebody asks for it; a smaller change than its threshold never."""
+        asked = self.insist or limits.must_see is not None
+        change = limits.must_see or self.change
+        return (max(change, limits.time) if change else None), asked
+
+
+class Pair(NamedTuple):
+    """Two rows to be held against each other."""
+
+    case: str
+    base: Entry
+    new: Entry
+    thresholds: Thresholds
+    clocks: str | None = None
+    """How the clocks of its device differ between the sides, if they do."""
+    drifts: Mapping[str, Drift] = MappingProxyType({})
+    values: tuple[Worth, ...] = ()
+    """What is declared of the values that both sides report."""
+
+    @property
+    def sides(self) -> tuple[Entry, Entry]:
+        """The base and the new one."""
+        return self.base, self.new
+
+
+def comparison(
+    title: str,
+    pairs: Sequence[Pair],
+    settled: Sequence[CaseVerdict],
+    sight: Sight,
+    paired: bool = False,
+    report_only: bool = False,
+    unpaired: tuple[Unpaired, ...] = (),
+    unlike: Sequence[Blind] = (),
+) -> Comparison:
+    """Test the pairs together, as one family, and put all cases in order; ``unlike`` were measured on both sides, in another way."""
+    tests = [{} if _untimed(pair) else rank_tests(pair.base.rounds, pair.new.rounds, pair.drifts, paired) for pair in pairs]
+    changes = _judged(pairs, tests)
+    family = sum(test.weight for each in tests for test in each.values())
+    clean = _without_spoiled(pairs, tests, changes, paired)
+    memories = grown([memory_change(pair.base, pair.new, pair.thresholds.memory) for pair in pairs])
+    values = valued([[value_change(each, pair.base, pair.new, pair.thresholds) for each in pair.values] for pair in pairs])
+    cases, blind, able = [*settled], [*unlike], len(unlike)
+    timed = zip(pairs, tests, changes, clean, strict=True)
+    for each, memory, of_values in zip(timed, memories, values, strict=True):
+        case, hidden = _case_verdict(*each, memory, of_values, family, sight)
+        cases.append(case)
+        blind += [hidden] if hidden else []
+        able += bool(case.changes or hidden)
+    cases.sort(key=attention)
+    return Comparison(
+        title,
+        tuple(cases),
+        powerless(tests, [each.p for of_values in values for each in of_values if each.p is not None]),
+        unseen(blind, able),
+        report_only,
+        unpaired,
+    )
+
+
+def _judged(pairs: Sequence[Pair], tests: Sequence[Mapping[str, RankTest]]) -> list[dict[str, Change]]:
+    p_values = iter(corrected([test for each in tests for test in each.values()]))
+    return [
+        {name: judge(test, next(p_values), pair.thresholds.time) for name, test in each.items()}
+        for pair, each in zip(pairs, tests, strict=True)
+    ]
+
+
+def _without_spoiled(
+    pairs: Sequence[Pair], tests: Sequence[Mapping[str, RankTest]], changes: Sequence[Mapping[str, Change]], paired: bool
+) -> list[bool]:
+    """Return of each case whether its few unsteady or throttled rounds change nothing: without them the verdict would be the same."""
+    few = [
+        bool(each) and any(map(_few_spoiled, pair.sides)) and not any(map(_often_spoiled, pair.sides))
+        for pair, each in zip(pairs, tests, strict=True)
+    ]
+    if not any(few):
+        return few
+    left = [
+        rank_tests(_unspoiled(pair.base), _unspoiled(pair.new), pair.drifts, paired) if spoiled else each
+        for pair, each, spoiled in zip(pairs, tests, few, strict=True)
+    ]
+    judged = zip(few, changes, _judged(pairs, left), strict=True)
+    return [spoiled and together(before) is together(after) for spoiled, before, after in judged]
+
+
+def _few_spoiled(entry: Entry) -> bool:
+    return any(entry.rounds.spoiled) and not _often_spoiled(entry)
+
+
+def _often_spoiled(entry: Entry) -> bool:
+    spoiled = entry.rounds.spoiled
+    return sum(spoiled) > _FEW * len(spoiled)
+
+
+def _unspoiled(entry: Entry) -> Rounds:
+    return entry.rounds.times_at([at for at, spoiled in enumerate(entry.rounds.spoiled) if not spoiled])
+
+
+def attention(case: CaseVerdict) -> tuple[int, float]:
+    """Return what sorts cases: the worst verdict first, and of one verdict that says there is a change the largest."""
+    changed = case.shown if case.verdict in (Verdict.SLOWER, Verdict.FASTER) else None
+    return list(Verdict).index(case.verdict), -abs(changed.change) if changed else 0.0
+
+
+def _case_verdict(
+    pair: Pair,
+    tests: Mapping[str, RankTest],
+    changes: Mapping[str, Change],
+    clean: bool,
+    memory: MemoryChange | None,
+    values: Sequence[ValueChange],
+    family: float,
+    sight: Sight,
+) -> tuple[CaseVerdict, Blind | None]:
+    """Return the verdict of a pair, and why a change that must be seen could not have been called, if so."""
+    threshold, sides = pair.thresholds.time, pair.sides
+    must_see, asked = sight.of_case(pair.thresholds)
+    untimed = _untimed(pair)
+    verdict, notes = Verdict.INCONCLUSIVE, ["" if by_values(values) else untimed or ""]
+    least = rounds = blind = to_see = None
+    if changes:
+        least = detectable(tests, family, threshold)
+        missed = must_see if must_see and (least is None or least > must_see) else None
+        to_see = rounds_to_see(tests, least_rounds(tests, family), family, missed) if missed else None
+        verdict, notes = together(changes), [opposite(changes), stands_on(changes), spoiled(sides) if clean else ""]
+        if barred := _barred(pair, clean):
+            notes = [f"{barred}; the times alone would say {verdict}: {_remedy(pair)}"]
+            verdict = Verdict.INCONCLUSIVE
+            why = "; ".join(filter(None, (barred, disturbances(sides))))
+            blind = Blind(pair.case, must_see, why, _remedy(pair)) if must_see else None
+        elif verdict is Verdict.INCONCLUSIVE:
+            rounds = rounds_needed(tests, least_rounds(tests, family), threshold)
+            notes.append(prospects(tests, least, rounds, threshold))
+            blind = blindness(pair.case, least, to_see, missed, sides) if missed else None
+        if verdict is not Verdict.SAME:
+            notes.append(disturbances(sides))
+    elif must_see and all(each.rounds.median_s for each in sides):
+        blind = Blind(pair.case, must_see, str(untimed), "give it more to do")
+    elif of_values := by_values(values):
+        verdict = of_values
+    regressed = ["time"] if verdict is Verdict.SLOWER and changes else []
+    if memory and memory.grew:
+        notes.append(f"memory grew from {byte_count(memory.base_bytes)} to {byte_count(memory.new_bytes)}; by time {verdict}")
+        regressed.append("memory")
+    notes += [str(each) for each in values if each.matters or not changes]
+    regressed += [each.column.name for each in values if each.verdict is Verdict.SLOWER]
+    verdict = Verdict.SLOWER if regressed else verdict
+    return (
+        CaseVerdict(
+            pair.case,
+            verdict,
+            "; ".join(filter(None, notes)),
+            tuple(regressed),
+            pair.base.row,
+            pair.new.row,
+            changes,
+            memory,
+            tuple(values),
+            least,
+            rounds,
+            pair.thresholds,
+            blind.why if blind else None,
+            to_see,
+        ),
+        blind._replace(asked=asked) if blind else None,
+    )
+
+
+def _untimed(pair: Pair) -> str | None:
+    """Say why the times of a pair can't be tested, if so."""
+    for side, entry in zip(SIDES, pair.sides, strict=True):
+        if not entry.rounds.median_s:
+            return f"{side} has values, not times"
+        if min(entry.rounds.p10_s) <= 0:
+            return f"its time reads as zero in {side}; give it more to do"
+    return None
+
+
+def _barred(pair: Pair, clean: bool) -> str | None:
+    """Name what forbids a verdict, if anything does: ``unsteady in the new file``. ``clean``: its few spoiled rounds change nothing."""
+    marks = [
+        f"{mark} in {side}"
+        for flag, mark in _BARRING.items()
+        for side, entry in zip(SIDES, pair.sides, strict=True)
+        if entry.row[flag] and not (clean and flag != "flag.implausible" and _few_spoiled(entry))
+    ]
+    marks += [
+        f"CPUs taken in {side}"
+        for side, entry in zip(SIDES, pair.sides, strict=True)
+        if float(entry.row["time.lost_share"] or 0) > OVERRUN and not (clean and _few_spoiled(entry))
+    ]
+    return ", ".join(filter(None, (*marks, pair.clocks))) or None
+
+
+def _remedy(pair: Pair) -> str:
+    if any(entry.row["flag.implausible"] for entry in pair.sides):
+        return "dlbench show says why"
+    if pair.clocks:
+        return "measure both in turn, with dlbench ab"
+    return "measure again on a quieter machine"

@@ -1,0 +1,1 @@
+"""Fitness of a machine, and of the rules themselves."""

@@ -1,0 +1,147 @@
+"""What a short A/A says of a machine: the same cases on two sides that were measured in turn, and what went on meanwhile."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
+from dlbench.analysis.compare.judge import LEVEL, Verdict, rank_tests, statistic_name
+from dlbench.analysis.compare.pairs import compare
+from dlbench.analysis.compare.power import detectable
+from dlbench.analysis.compare.verdict import CaseVerdict
+from dlbench.analysis.ratios import entries
+from dlbench.analysis.read.table import Results
+from dlbench.analysis.wording import short
+from dlbench.core.conditions import BUSY, RoundState, Throttling
+from dlbench.core.finding import Finding, Fitness
+from dlbench.core.model import Measurement
+from dlbench.core.rank_test import PAIRED_SHARES
+from dlbench.core.thresholds import ACROSS_RUNS, WITHIN_A_RUN
+from dlbench.core.units import percent
+
+_ROUNDS = (7, 10)
+"""Rounds a side for which to say what they would show: those of a run, and those of a gate."""
+
+
+def judge_rounds(states: Sequence[RoundState], threads: int) -> list[Finding]:
+    """Say what others used of the CPUs while rounds were measured."""
+    return [
+        _used("load", "other processes", [each.other_cpus for each in states], threads, "stop them; top shows which"),
+        _used(
+            "stolen time",
+            "the hypervisor's other guests",
+            [each.stolen_cpus for each in states],
+            threads,
+            "measure at another time, or on a machine that is not shared",
+        ),
+    ]
+
+
+def judge_throttling(measurements: Sequence[Measurement], discarded: Sequence[Measurement]) -> list[Finding]:
+    """Say of each device whether it was throttled while it was measured; ``discarded`` may have been, and were measured again."""
+    findings = []
+    for device in dict.fromkeys(each.case.device for each in measurements):
+        kept = [each.throttling for each in measurements if each.case.device == device]
+        again = [each.throttling for each in discarded if each.case.device == device]
+        findings.append(_throttling(device, [each for each in kept if each], [each for each in again if each and each.throttled]))
+    return findings
+
+
+def judge_same_code(one: Results, other: Results) -> list[Finding]:
+    """Compare two sides that ran the same code in turn: how small a change could be seen here, and was one called where there is none?
+
+    The change that k rounds a side would show comes from that of the rounds at hand, n a side: an interval narrows with the square root
+    of the rounds, so it is its half width times sqrt(n / k), and never below the threshold of sides that are measured in turn.
+    """
+    sides = [{str(each.row["case.id"]): each for each in entries(side)} for side in (one, other)]
+    comparison = compare(one, other, WITHIN_A_RUN, paired=True)
+    family = PAIRED_SHARES * sum(bool(case.changes) for case in comparison.cases)
+    findings = []
+    for case in comparison.cases:
+        if case.shown is None:
+            findings.append(_finding(case, Fitness.UNFIT, case.note, "see what goes wrong: dlbench run noise"))
+            continue
+        base, new = (side[case.case].rounds for side in sides)
+        tests = rank_tests(base, new, paired=True)
+        least = {name: seen for name, test in tests.items() if (seen := detectable({name: test}, family, 0.0)) is not None}
+        rounds = min(min(len(test.base), len(test.new)) for test in tests.values())
+        findings.append(_same_code(case, least, rounds))
+    return findings
+
+
+def _same_code(case: CaseVerdict, least: Mapping[str, float], rounds: int) -> Finding:
+    """Judge one case; ``least`` are the smallest changes that its statistics could have shown, of which one is enough."""
+    if not least:
+        found = f"{rounds} round{'' if rounds == 1 else 's'} a side are too few to say how much the same code differs"
+        return _finding(case, Fitness.UNKNOWN, found, "leave --rounds out")
+    statistic = min(least, key=least.__getitem__)
+    change = case.changes[statistic]
+    low, high = change.ci_low or 0.0, change.ci_high or 0.0  # there is an interval where a change can be seen
+    seen = {k: max(WITHIN_A_RUN.time, math.expm1(math.log1p(least[statistic]) * math.sqrt(rounds / k))) for k in _ROUNDS}
+    found = (
+        f"twice the same code differs by {100 * change.change:+.1f} % ({100 * low:+.1f} … {100 * high:+.1f} %, "
+        f"by its {statistic_name(statistic)}); "
+        f"to be seen a change takes {' or '.join(f'{percent(share)} with {k} rounds a side' for k, share in seen.items())}"
+    )
+    values = {"change": change.change, "ci_low": low, "ci_high": high, "p_holm": change.p_holm}
+    values |= {f"detectable_{k}": share for k, share in seen.items()}
+    if case.verdict in (Verdict.SLOWER, Verdict.FASTER):
+        advice = f"look again: dlbench doctor; by chance it happens in {percent(LEVEL)} of looks at most, so twice is hardly chance"
+        return _finding(case, Fitness.UNFIT, f"the same code was called {case.verdict}: {found}", advice, values)
+    if seen[_ROUNDS[-1]] > ACROSS_RUNS.time:
+        return _finding(case, Fitness.UNFIT, found, "quieten the machine: what else is found here may say why", values)
+    if seen[_ROUNDS[-1]] > WITHIN_A_RUN.time:
+        return _finding(case, Fitness.NOTE, found, "quieten the machine, or give more --rounds, to see smaller ones", values)
+    return _finding(case, Fitness.FIT, found, values=values)
+
+
+def _finding(case: CaseVerdict, fitness: Fitness, found: str, advice: str = "", values: dict[str, float] | None = None) -> Finding:
+    row = case.new or case.base or {}
+    return Finding(
+        "same code",
+        str(row.get("case.device", "")),
+        fitness,
+        f"{short(case.case.rpartition('@')[0])}: {found}",
+        advice,
+        values or {},
+        case.case,
+    )
+
+
+def _used(check: str, who: str, cpus: Sequence[float | None], threads: int, advice: str) -> Finding:
+    known = [each for each in cpus if each is not None]
+    if not known:
+        return Finding(check, "cpu", Fitness.UNKNOWN, "the operating system does not count it", "look yourself: top")
+    matters = [each for each in known if each / threads > BUSY]
+    usual, most = statistics.median(known), max(known)
+    found = f"{who} took {usual:.2f} CPUs' time on average, and {most:.2f} at most, beside the {threads} that dlbench computes with"
+    values = {"cpus": usual, "cpus_most": most}
+    if 2 * len(matters) > len(known):
+        return Finding(check, "cpu", Fitness.UNFIT, found, advice, values)
+    if matters:
+        return Finding(check, "cpu", Fitness.NOTE, f"{found}; that mattered in {len(matters)} of {len(known)} rounds", advice, values)
+    return Finding(check, "cpu", Fitness.FIT, found, values=values)
+
+
+def _throttling(device: str, kept: Sequence[Throttling], again: Sequence[Throttling]) -> Finding:
+    held = [each for each in kept if each.throttled]
+    advice = "cool it, or have a larger CPU quota granted" if device == "cpu" else "cool it better: nvidia-smi -q -d PERFORMANCE"
+    if held:
+        found = f"{len(held)} of {len(kept)} measurements were held back, and pauses did not help: {held[-1].causes()}"
+        return Finding("throttling", device, Fitness.UNFIT, found, advice)
+    if again:
+        count = f"{len(again)} measurement was" if len(again) == 1 else f"{len(again)} measurements were"
+        found = f"{count} held back and made again: {again[-1].causes()}"
+        return Finding("throttling", device, Fitness.NOTE, found, advice)
+    if counted := _counted(kept):
+        return Finding("throttling", device, Fitness.FIT, f"none while measuring, by {' or '.join(counted)}; nothing else is counted here")
+    return Finding("throttling", device, Fitness.UNKNOWN, "nothing here counts it", "watch temperature and clock yourself")
+
+
+def _counted(kept: Sequence[Throttling]) -> list[str]:
+    """Name what would have told of throttling."""
+    told = {
+        "heat": any(each.thermal is not None for each in kept),
+        "the driver's reasons": any(each.reasons is not None for each in kept),
+        "the CPU quota": any(each.quota is not None for each in kept),
+    }
+    return [name for name, holds in told.items() if holds]

@@ -1,0 +1,217 @@
+"""Error rates of dlbench's own rule on this machine, from programs whose truth is known, held against limits."""
+
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import NamedTuple
+
+from dlbench.analysis.compare.judge import LEVEL, RankTest, Verdict, corrected, judge, rank_tests, statistic_name, together
+from dlbench.analysis.compare.power import MOST_ROUNDS, rounds_to_see
+from dlbench.core.finding import Finding, Fitness
+from dlbench.core.model import Case, Measurement, Status
+from dlbench.core.rank_test import PAIRED_SHARES, rounds_for_gate
+from dlbench.core.rows.summary import Rounds, per_round
+from dlbench.core.stats import proportion_interval, quantile
+from dlbench.core.thresholds import WITHIN_A_RUN
+from dlbench.core.units import percent, seconds
+
+COMPARISONS = 200
+NOOP_S = 150e-9
+THRESHOLD = WITHIN_A_RUN.time
+CASE_LIMIT, SUITE_LIMIT = 0.01, LEVEL
+COVERAGE = (0.93, 0.98)
+POWER = 0.8
+SLOWDOWN = 0.1
+"""Of the programs that are slower on purpose, as in `harness.plan.known_cases`."""
+NORMAL = statistics.NormalDist()
+
+
+def verdicts(cases: Sequence[Mapping[str, RankTest]], threshold: float) -> list[Verdict]:
+    """Judge the tests of all cases of a suite together, as `compare` does."""
+    p_values = iter(corrected([test for case in cases for test in case.values()]))
+    return [together({name: judge(test, next(p_values), threshold) for name, test in case.items()}) for case in cases]
+
+
+def judge_selftest(measurements: Sequence[Measurement]) -> list[Finding]:
+    """Return what a self-test found, from all its measurements, some; `harness.plan.known_cases` says which cases those are."""
+    cases: dict[str, list[Measurement]] = {}
+    for each in measurements:
+        cases.setdefault(each.case.id, []).append(each)
+    measured = [(every[0].case, per_round(every)) for every in cases.values()]
+    bad = [f"{each.case.id} is {each.status}" for each in measurements if each.status is not Status.OK]
+    well = f"{len(measurements) - len(bad):,} of {len(measurements):,} measurements went well"
+    return [
+        _finding("measurements", not bad, f"{well}{': ' if bad else ''}{', '.join(bad)}", "all have to", {"failed": len(bad)}),
+        *_known_costs(measured),
+        *_error_rates(_suite(measured)),
+    ]
+
+
+def _finding(check: str, passed: bool, found: str, limit: str, values: Mapping[str, float], case: str = "") -> Finding:
+    sentence = f"{'passed' if passed else 'not passed'}: {found}; {limit}"
+    advice = "" if passed else "don't trust verdicts from here: see what dlbench doctor finds, and look again on a quieter machine"
+    return Finding(check, "cpu", Fitness.FIT if passed else Fitness.UNFIT, sentence, advice, values, case)
+
+
+def _is_program(case: Case) -> bool:
+    """Whether a case of the self-test runs a small program; the others are calls of known cost."""
+    return "program" in case.params
+
+
+def _known_costs(measured: Iterable[tuple[Case, Rounds]]) -> Iterator[Finding]:
+    for case, rounds in measured:
+        if _is_program(case) or not rounds.median_s:
+            continue
+        read_s, true_s = statistics.median(rounds.median_s), float(case.params.get("seconds", 0))
+        allowed_s = 0.01 * true_s + 0.5e-6 if true_s else NOOP_S
+        what = f"a call of {seconds(true_s)}" if true_s else "a call that does nothing"
+        found, limit = f"{what} reads {seconds(read_s)}, median of {len(rounds.median_s)} rounds", f"{seconds(allowed_s)} off at most"
+        yield _finding("known cost", abs(read_s - true_s) <= allowed_s, found, limit, {"true_s": true_s, "read_s": read_s}, case.id)
+
+
+class _Suite(NamedTuple):
+    """The programs, by name."""
+
+    copies: dict[str, list[Rounds]]
+    slower: dict[str, Rounds]
+    tail: dict[str, Rounds]
+
+    @property
+    def rounds(self) -> int:
+        """That every program has."""
+        sides = [*self.slower.values(), *self.tail.values(), *(side for sides in self.copies.values() for side in sides)]
+        return min((len(side.median_s) for side in sides), default=0)
+
+
+def _suite(measured: Sequence[tuple[Case, Rounds]]) -> _Suite:
+    suite = _Suite({}, {}, {})
+    for case, rounds in measured:
+        if not _is_program(case):
+            continue
+        program = str(case.params["program"])
+        if case.params["tail"]:
+            suite.tail[program] = rounds
+        elif case.params["percent"]:
+            suite.slower[program] = rounds
+        else:
+            suite.copies.setdefault(program, []).append(rounds)
+    return suite
+
+
+class _Share:
+    """How often something happened."""
+
+    def __init__(self) -> None:
+        self.seen = self.of = 0
+
+    def add(self, happened: bool) -> None:
+        self.seen += happened
+        self.of += 1
+
+    @property
+    def value(self) -> float:
+        return self.seen / self.of
+
+    @property
+    def values(self) -> dict[str, float]:
+        return {"share": self.value, "of": self.of}
+
+    def __str__(self) -> str:
+        return f"{percent(self.value)} ({self.seen} of {self.of})"
+
+
+def _error_rates(suite: _Suite) -> Iterator[Finding]:
+    """Compare each two copies of every program, and each copy with the slower variants, as the sides of an A/B."""
+    family = PAIRED_SHARES * len(suite.copies)
+    least = rounds_for_gate(family, LEVEL, least=1, paired=True)
+    if suite.rounds < least:
+        found = f"none could be made of {suite.rounds} round{'' if suite.rounds == 1 else 's'}"
+        yield _finding("comparisons", False, found, f"they take {least} rounds of every program", {"of": 0})
+        return
+    wrong, failed, seen, tail = _Share(), _Share(), _Share(), _Share()
+    covered: dict[str, _Share] = {}
+    needed: list[int] = []
+    for base, new in combinations(range(min(map(len, suite.copies.values()))), 2):
+        tests = {program: _tests(sides[base], sides[new]) for program, sides in suite.copies.items()}
+        called = verdicts(list(tests.values()), THRESHOLD)
+        failed.add(Verdict.SLOWER in called)
+        for verdict, case in zip(called, tests.values(), strict=True):
+            wrong.add(verdict is Verdict.SLOWER)
+            for name, test in case.items():
+                covered.setdefault(name, _Share()).add(test.interval is not None and test.interval.low <= 0 <= test.interval.high)
+        if new == base + 1:  # so that each copy but the last is once the base of what is really slower
+            for share, variants in ((seen, suite.slower), (tail, suite.tail)):
+                for program, variant in variants.items():
+                    changed = _tests(suite.copies[program][base], variant)
+                    share.add(_is_seen(tests, program, changed))
+                    if share is seen:
+                        needed.append(_rounds_that_would_do(changed, least, family))
+    yield _finding(
+        "comparisons",
+        wrong.of >= COMPARISONS,
+        f"{wrong.of} of identical code, with {suite.rounds} rounds a side",
+        f"at least {COMPARISONS}",
+        {"of": wrong.of},
+    )
+    yield _at_most("identical code", "of comparisons call it slower", wrong, CASE_LIMIT)
+    yield _at_most("identical suites", "of them fail", failed, SUITE_LIMIT)
+    independent = sum(len(sides) - 1 for sides in suite.copies.values())
+    yield from (_coverage(name, share, independent) for name, share in covered.items())
+    # The estimate may say that what was measured does; where it did not, it takes more.
+    yield _power(seen, max(math.ceil(quantile(sorted(needed), POWER)), suite.rounds + 1))
+    found = f"one call of ten at twice its time is called slower in {tail} of comparisons; without a limit"
+    yield Finding("slow tail", "cpu", Fitness.NOTE, found, values=tail.values)
+
+
+def _tests(base: Rounds, new: Rounds) -> dict[str, RankTest]:
+    return rank_tests(base, new, paired=True)
+
+
+def _power(seen: _Share, rounds: int) -> Finding:
+    """Hold the share of real slowdowns that are seen against its limit; where it falls short, say how many rounds would do."""
+    found = f"{percent(SLOWDOWN)} more time is called slower in {seen} of comparisons"
+    finding = _finding("real slowdown", seen.value >= POWER, found, f"at least {percent(POWER)}", {**seen.values, "rounds": rounds})
+    if finding.fitness is Fitness.FIT:
+        return finding
+    if rounds > MOST_ROUNDS:
+        return finding
+    advice = f"{rounds} rounds a side would probably see it, so give dlbench ab --rounds {rounds}; to try: --selftest --rounds {rounds}"
+    return replace(finding, advice=advice)
+
+
+def _rounds_that_would_do(tests: Mapping[str, RankTest], least: int, family: int) -> int:
+    """Return the rounds a side in which the slowdown would be called as often as it has to be.
+
+    A change that just reaches the limit of the test at Holm's first step is called in half of all cases; beyond it must lie as much as
+    the estimate itself varies by in so many, both in normal quantiles.
+    """
+    limit, beyond = NORMAL.inv_cdf(1 - LEVEL / family / 2), NORMAL.inv_cdf(POWER)
+    reached = math.expm1(math.log1p(SLOWDOWN) / (1 + beyond / limit))
+    return rounds_to_see(tests, least, family, reached) or MOST_ROUNDS + 1
+
+
+def _is_seen(tests: Mapping[str, Mapping[str, RankTest]], program: str, slower: Mapping[str, RankTest]) -> bool:
+    """Say whether the one slower program of a suite is called so, the others being identical."""
+    changed = {**tests, program: slower}
+    return dict(zip(changed, verdicts(list(changed.values()), THRESHOLD), strict=True))[program] is Verdict.SLOWER
+
+
+def _at_most(check: str, what: str, share: _Share, limit: float) -> Finding:
+    bound = proportion_interval(share.seen, share.of)
+    values = {**share.values, "high": bound.high}
+    allowed = f"at most {percent(limit)}; were all independent, it is {percent(bound.high)} at most, with 97.5 % confidence"
+    return _finding(check, share.value <= limit, f"{share} {what}", allowed, values)
+
+
+def _coverage(name: str, share: _Share, independent: int) -> Finding:
+    """Hold the share of intervals that cover against its limits, with what chance makes of so few comparisons allowed for."""
+    low, high = COVERAGE
+    likely = proportion_interval(round(share.value * independent), independent)
+    possible = f"{percent(likely.low)} to {percent(likely.high)} is, by {independent} that are independent"
+    limit = f"{percent(low)} to {percent(high)} has to be possible: {possible}"
+    passed = likely.low <= high and likely.high >= low
+    return _finding(
+        "interval", passed, f"the 95 % interval of the change by its {statistic_name(name)} holds the truth in {share}", limit, share.values
+    )

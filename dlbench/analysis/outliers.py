@@ -1,0 +1,122 @@
+"""Result files of many machines: which kinds there are, and which file stands out among those of its kind."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dlbench.analysis.ratios import Entry, entries
+from dlbench.analysis.read.table import Results
+from dlbench.analysis.wording import plural
+from dlbench.core.provenance import differences
+from dlbench.core.stats import MAD_TO_SD
+from dlbench.core.units import one_line
+
+FEWEST = 5
+"""Files of a kind from which on one can stand out: of fewer, two that are alike by accident make any other an outlier."""
+FAR = 3.5
+"""Standard deviations, as the median absolute deviation estimates them (Iglewicz and Hoaglin, How to Detect and Handle Outliers, 1993)."""
+MATTERS = 0.1
+"""Change of time that matters between files, as in `compare.ACROSS_RUNS`: a fleet that is very much alike has outliers of no account."""
+_WORK = ("case.id", "case.device_name", "case.threads", "case.math")
+
+
+@dataclass(frozen=True, slots=True)
+class Outlier:
+    """One case of one file that is far from the same case of the others of its kind."""
+
+    run: str
+    case: str
+    change: float
+    """Its time over the median of all of them, less one: 0.1 is 10 % more time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Files of machines whose devices are called the same, with as many threads."""
+
+    name: str
+    runs: tuple[str, ...]
+    judged: int
+    """Cases of which there were files enough."""
+    outliers: tuple[Outlier, ...]
+
+
+def kinds(results: Results) -> list[Kind]:
+    """Return the kinds of machine among files, each with its outliers; files are never set against those of another kind.
+
+    An outlier is an ``ok`` case whose time is more than `FAR` deviations and more than `MATTERS` from the median of the same case in
+    at least `FEWEST` files of the kind, both on logarithms. Where more than half of them agree exactly, `MATTERS` alone decides.
+    """
+    rows = entries(results)
+    names: dict[str, dict[str, None]] = {run: {} for run in results.environments}
+    for each in rows:
+        name = str(each.row["case.device_name"] or each.row["case.device"])
+        names[str(each.row["case.run"])][name] = None
+    runs: dict[str, list[str]] = {}
+    for run, devices in names.items():
+        runs.setdefault(" and ".join(sorted(devices)), []).append(run)
+    return [_kind(name, members, [each for each in rows if each.row["case.run"] in members]) for name, members in runs.items()]
+
+
+def sentences(found: Sequence[Kind]) -> list[str]:
+    """Return which kinds there are, if several, and which files stand out, or that none does, or could."""
+    lines = []
+    if len(found) > 1:
+        told = "; ".join(f"{plural(len(kind.runs), 'file')} with {kind.name} ({', '.join(kind.runs)})" for kind in found)
+        lines.append(f"{told}: each kind is judged by itself")
+    for kind in found:
+        if not kind.judged:
+            lines.append(
+                f"{plural(len(kind.runs), 'file')} with {kind.name}: too few to tell what stands out; it takes {FEWEST} with the same case"
+            )
+        elif not kind.outliers:
+            lines.append(f"no file stands out among {len(kind.runs)} with {kind.name}")
+        lines += [line for run in kind.runs for line in _of_run(run, kind)]
+    return [one_line(line) for line in lines]
+
+
+def fleet_notes(results: Results) -> list[str]:
+    """Say which files stand out among those of the same kind of machine, and which differ from most of them in machine or software."""
+    found = kinds(results)
+    notes = sentences(found)
+    for kind in found:
+        keys = {run: tuple(results.environments[run].get(key) for key in ("machine_key", "stack_key")) for run in kind.runs}
+        usual = max(kind.runs, key=lambda run: list(keys.values()).count(keys[run]))
+        for run in kind.runs:
+            if told := differences(results.environments[usual], results.environments[run]):
+                notes.append(one_line(f"{run} is not as {usual} and {'most' if len(kind.runs) > 2 else 'its kind'}: {'; '.join(told)}"))
+    return notes
+
+
+def _kind(name: str, runs: Sequence[str], rows: Sequence[Entry]) -> Kind:
+    groups: dict[tuple[object, ...], list[Entry]] = {}
+    for each in rows:
+        timed = each.rounds.median_s and min(each.rounds.median_s) > 0
+        if each.row["case.status"] == "ok" and timed and not each.row["flag.implausible"]:
+            groups.setdefault(tuple(each.row[column] for column in _WORK), []).append(each)
+    judged = [group for group in groups.values() if len(group) >= FEWEST]
+    return Kind(name, tuple(runs), len(judged), tuple(outlier for group in judged for outlier in _outliers(group)))
+
+
+def _outliers(group: Sequence[Entry]) -> list[Outlier]:
+    times = [math.log(statistics.median(each.rounds.median_s)) for each in group]
+    middle = statistics.median(times)
+    spread = MAD_TO_SD * statistics.median(abs(each - middle) for each in times)
+    least = max(FAR * spread, math.log1p(MATTERS))
+    return [
+        Outlier(str(each.row["case.run"]), str(each.row["case.id"]), math.expm1(time - middle))
+        for each, time in zip(group, times, strict=True)
+        if abs(time - middle) > least
+    ]
+
+
+def _of_run(run: str, kind: Kind) -> list[str]:
+    lines = []
+    for way, sign in (("slower", 1), ("faster", -1)):
+        mine = [each for each in kind.outliers if each.run == run and each.change * sign > 0]
+        if mine:
+            worst = max(mine, key=lambda each: abs(each.change))
+            where = f"in {len(mine)} of {plural(kind.judged, 'case')}, most in {worst.case}"
+            lines.append(f"{run} is {way} than others with {kind.name} {where}: {worst.change * 100:+.1f} % of their median time")
+    return lines

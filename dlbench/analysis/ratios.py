@@ -1,0 +1,325 @@
+"""What the rows say together: ratios between rows that differ in one column, and each device at its own best."""
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from dlbench.analysis.read.table import Results, as_frame
+from dlbench.core.errors import UsageError, nearest
+from dlbench.core.model import ParamValue
+from dlbench.core.rank_test import shift_interval
+from dlbench.core.rows.summary import Rounds, Row, ending
+from dlbench.core.schema import Column, Unit
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LAUNCH_BOUND = 1.5
+"""Wall over device time from which on a case counts as launch-bound: a third of the time the device does nothing. The two are read over
+other calls, and differ by noise and by what a block waits for at its end, but not by so much."""
+
+MACHINE = ("case.device", "case.device_name", "case.threads", "case.math", "case.run")
+WORK = ("case.workload", "case.dtype", "case.mode")
+
+# What can't stay the same when a column differs; all else that identifies a case must be equal in a pair.
+_GOES_WITH = {
+    "case.device": MACHINE,
+    "case.device_name": MACHINE,
+    "case.run": ("case.device_name", "case.threads", "case.math"),
+    "case.threads": ("case.run",),
+    "case.math": ("case.run",),
+    "param.ranks": ("case.threads",),
+    "case.dtype": ("case.math",),
+    "case.mode": ("case.math",),
+}
+
+_USUAL_BASE = {"case.device": "cpu", "case.dtype": "fp32", "case.mode": "eager"}
+
+_SIDE = (
+    Column("id", Unit.TEXT, "the case"),
+    Column("run", Unit.TEXT, "the result file it stands in"),
+    Column("device", Unit.TEXT, "where it ran"),
+    Column("device_name", Unit.TEXT, "what that device is called by its maker"),
+    Column("threads", Unit.COUNT, "threads that torch used on the host"),
+    Column("dtype", Unit.TEXT, "precision"),
+    Column("mode", Unit.TEXT, "eager, compile or graph"),
+    Column("batch", Unit.COUNT, "batch size; null where the workload has none"),
+    Column("layout", Unit.TEXT, "memory layout; null where the workload has none"),
+    Column("value", Unit.TEXT, "its value in the column in which the pair differs"),
+    Column("rounds", Unit.COUNT, "rounds that the interval stands on"),
+    Column("median_s", Unit.SECONDS, "one call"),
+    Column("device_s", Unit.SECONDS, "the same by the device's own events; null where they were not read"),
+    Column("launch_bound", Unit.FLAG, "whether the device waits for launches a third of the time or more; null where that was not read"),
+    Column("items_per_s", Unit.ITEMS_PER_S, "items of one call over the median time of a call"),
+    Column("flops_per_s", Unit.FLOPS_PER_S, "stated operations, likewise"),
+)
+PAIR_COLUMNS: dict[str, Column] = {
+    column.name: column
+    for column in (
+        Column("pair.case", Unit.TEXT, "what both sides have in common"),
+        Column("pair.work", Unit.TEXT, "that without batch, precision and layout"),
+        Column("pair.by", Unit.TEXT, "the column in which they differ; 'best' where each side is at its own best"),
+        Column("pair.time", Unit.TEXT, "the time that the ratio is of: wall, or device by cache, where both sides have it"),
+        *(Column(f"{side}.{column.name}", column.unit, f"{side}: {column.meaning}") for side in ("base", "other") for column in _SIDE),
+        Column("ratio.speedup", Unit.RATIO, "how many times as fast the other is: Hodges-Lehmann estimate over the rounds", "higher"),
+        Column("ratio.ci_low", Unit.RATIO, "lower end of its 95 % interval; null with fewer than about four rounds a side"),
+        Column("ratio.ci_high", Unit.RATIO, "upper end of it"),
+        Column("ratio.confidence", Unit.FRACTION, "the interval's coverage: exact for rounds fixed beforehand, without a budget"),
+        Column("ratio.reason", Unit.TEXT, "why there is no interval"),
+    )
+}
+
+
+class Unpaired(NamedTuple):
+    """A row that stands in no pair, and why."""
+
+    case: str
+    run: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Ratios, and what they leave out."""
+
+    frame: "pd.DataFrame"
+    """One row a pair, columns as in `PAIR_COLUMNS`."""
+    unpaired: tuple[Unpaired, ...]
+
+
+_CHOSEN = ("batch", "dtype", "layout")
+"""What each side chooses for itself where it is at its best."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A row, and what each of its rounds gave."""
+
+    row: Row
+    rounds: Rounds
+
+
+@dataclass(frozen=True, slots=True)
+class Couples:
+    """Rows that differ in one column, two and two."""
+
+    column: str
+    """Its full name."""
+    base_value: ParamValue | None
+    """What the first of each two has there."""
+    couples: tuple[tuple[Entry, Entry], ...]
+    """The base and the other, both ``ok`` and with times."""
+    unpaired: tuple[Unpaired, ...]
+
+
+def couple(results: Results, by: str, base: str | None = None) -> Couples:
+    """Find the ``ok`` rows that differ in one column: see `pair`. Raises UsageError for an unknown column or base."""
+    column = _column(results.columns, by)
+    free = {column, *_GOES_WITH.get(column, ())}
+    identity = [name for name in identifying(results.columns) if name not in free]
+    of_interest = [each for each in entries(results) if each.row[column] is not None]
+    base_value = _base_value([each for each in of_interest if _trouble(each, column) is None] or of_interest, column, base)
+    couples: list[tuple[Entry, Entry]] = []
+    unpaired: list[Unpaired] = []
+    for group in _grouped(of_interest, lambda each: tuple(each.row[name] for name in identity)):
+        unpaired += [_unpaired(each, trouble) for each in group if (trouble := _trouble(each, column))]
+        fit = [each for each in group if _trouble(each, column) is None]
+        bases = [each for each in fit if each.row[column] == base_value]
+        others = [each for each in fit if each.row[column] != base_value]
+        if not bases:
+            unpaired += [_unpaired(each, f"nothing to pair it with at {column} = {base_value}") for each in others]
+        if not others:
+            unpaired += [_unpaired(each, f"nothing to pair it with at another {column}") for each in bases]
+        couples += product(bases, others)
+    return Couples(column, base_value, tuple(couples), tuple(unpaired))
+
+
+def pair(results: Results, by: str, base: str | None = None) -> Pairs:
+    """Pair the ``ok`` rows that differ in one column and give the ratio of their times, base over other.
+
+    ``by`` is device, dtype, mode, run, batch, threads, or any column that identifies a case (``param.layout``). What comes with a
+    device (its name, threads, flags, file) may differ with it; everything else that identifies a case is equal on both sides.
+    ``base`` is the value that the others are measured against: by default the CPU, fp32, eager; of other columns the first there is.
+    Times are wall times, but device times of a pair by ``cache`` that has them on both sides: a cold call is timed alone, so that its wall
+    time holds a launch and a wait, and a hot one among others, whose launches hide behind them.
+
+    The ratio is the Hodges-Lehmann estimate on logarithms of the rounds' medians, with its exact interval, so it can
+    differ a little from the quotient of the two medians. Raises UsageError for an unknown column or base.
+    """
+    found = couple(results, by, base)
+    hidden = {found.column.partition(".")[2]}
+    rows = [_pair(one, other, hidden, found.column) for one, other in found.couples]
+    return Pairs(as_frame(rows, PAIR_COLUMNS), found.unpaired)
+
+
+def _pair(one: Entry, other: Entry, hidden: Iterable[str], column: str) -> Row:
+    on_device = column == "param.cache" and all(min(each.rounds.device_s, default=0) > 0 for each in (one, other))
+    base_s, other_s = (each.rounds.device_s if on_device else each.rounds.median_s for each in (one, other))
+    return {
+        **_common(one, hidden, column),
+        "pair.time": "device" if on_device else "wall",
+        **_side("base", one, column),
+        **_side("other", other, column),
+        **speed_ratio([1 / s for s in base_s], [1 / s for s in other_s]),
+    }
+
+
+def best(results: Results) -> Pairs:
+    """Set each accelerator at its best beside the CPU at its best, batch, precision and layout chosen on each side for itself.
+
+    One comparison for each workload and set of parameters other than those (a model, a shape): the ``ok`` row of highest throughput,
+    in items a second, or in FLOP/s where the workload has no items. Rows flagged implausible take no part.
+    The interval is that of the two rows chosen; that they were chosen for being fast is not in it.
+    """
+    free = (*MACHINE, "case.dtype", "param.batch", "param.layout")
+    identity = [name for name in identifying(results.columns) if name not in free]
+    rows: list[Row] = []
+    unpaired: list[Unpaired] = []
+    for group in _grouped(entries(results), lambda each: tuple(each.row[name] for name in identity)):
+        fit = [each for each in group if each.row["case.status"] == "ok" and not each.row["flag.implausible"] and not _several(each)]
+        rate = _common_rate(fit)
+        if rate is None:
+            unpaired += [_unpaired(each, "no throughput to choose the best by") for each in fit]
+            continue
+        champions = [
+            max(device, key=lambda each: float(each.row[f"rate.{rate}"] or 0))
+            for device in _grouped(
+                fit, lambda each: tuple(each.row[name] for name in ("case.device", "case.device_name", "case.threads", "case.run"))
+            )
+        ]
+        cpus = [each for each in champions if each.row["case.device"] == "cpu"]
+        accelerators = [each for each in champions if each.row["case.device"] != "cpu"]
+        if not cpus or not accelerators:
+            unpaired += [_unpaired(each, f"no {'accelerator' if cpus else 'CPU'} with an ok row of the same work") for each in champions]
+        for cpu, accelerator in product(cpus, accelerators):
+            ratio = speed_ratio(getattr(cpu.rounds, rate), getattr(accelerator.rounds, rate))
+            sides = {**_side("base", cpu, "case.device"), **_side("other", accelerator, "case.device")}
+            rows.append({**_common(cpu, _CHOSEN, "best"), "pair.time": "wall", **sides, **ratio})
+    return Pairs(as_frame(rows, PAIR_COLUMNS), tuple(unpaired))
+
+
+def launch_bound(row: Row) -> bool | None:
+    """Whether a device waits for launches a third of the time or more; None where its own time was not read.
+
+    A cold call is timed alone, so what it waits for says nothing of calls that follow each other: None, too.
+    """
+    ratio = row["time.launch_bound"]
+    return None if ratio is None or row.get("param.cache") == "cold" else float(ratio) >= LAUNCH_BOUND
+
+
+def entries(results: Results) -> list[Entry]:
+    """Return the rows as plain values, each with its rounds."""
+    return [Entry(row, rounds) for row, rounds in zip(results.rows, results.rounds, strict=True)]
+
+
+def identifying(columns: Iterable[str]) -> list[str]:
+    """Return the columns that tell what was measured, and where."""
+    return [*WORK, *MACHINE, *(name for name in columns if name.startswith("param."))]
+
+
+def _column(columns: Iterable[str], by: str) -> str:
+    """Return the full name of a column given in full or by its last part."""
+    names = identifying(columns)
+    for name in (by, f"case.{by}", f"param.{by}"):
+        if name in names:
+            return name
+    short = [name.partition(".")[2] for name in names]
+    raise UsageError(
+        f"rows can't be paired by '{by}': it is not a column that identifies a case{nearest(by, [*short, *names] if '.' in by else short)}"
+    )
+
+
+def _base_value(entries: Sequence[Entry], column: str, base: str | None) -> ParamValue | None:
+    values = list(dict.fromkeys(each.row[column] for each in entries))
+    if base is not None:
+        for value in values:
+            if str(value) == base:
+                return value
+        raise UsageError(f"no row has {column} = '{base}'{nearest(base, [str(value) for value in values])}")
+    usual = _USUAL_BASE.get(column)
+    return usual if usual in values else next(iter(values), None)
+
+
+def _trouble(entry: Entry, column: str) -> str | None:
+    """Say why a row can't be in a ratio of rows that differ in this column, if so."""
+    if entry.row["case.status"] != "ok":
+        return ": ".join(ending(entry.row))
+    if not entry.rounds.median_s:
+        return "it reports values, not times"
+    if min(entry.rounds.median_s) <= 0:
+        return "its time reads as zero"
+    if column == "case.device" and _several(entry):
+        return "it has several devices, and ranks on a CPU share one; see --by ranks"
+    return f"implausible: {entry.row['flag.implausible_reason']}" if entry.row["flag.implausible"] else None
+
+
+def _several(entry: Entry) -> bool:
+    """Whether a case has more than one rank."""
+    return entry.row.get("param.ranks") not in (None, 1)
+
+
+def _unpaired(entry: Entry, reason: str) -> Unpaired:
+    return Unpaired(str(entry.row["case.id"]), str(entry.row["case.run"]), reason)
+
+
+def _grouped(entries: Iterable[Entry], key: Callable[[Entry], Hashable]) -> Iterable[list[Entry]]:
+    groups: dict[Hashable, list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(key(entry), []).append(entry)
+    return groups.values()
+
+
+def _common_rate(entries: Sequence[Entry]) -> Literal["items_per_s", "flops_per_s"] | None:
+    """Return the throughput that all of them have, in every round."""
+    for rate in ("items_per_s", "flops_per_s"):
+        if entries and all(min(getattr(each.rounds, rate), default=0) > 0 for each in entries):
+            return rate
+    return None
+
+
+def speed_ratio(base: Sequence[float], other: Sequence[float]) -> Row:
+    """Return how many times the speeds of ``other`` are those of ``base``: the columns ``ratio.*``; all have to be above zero."""
+    shift, interval = shift_interval([math.log(speed) for speed in base], [math.log(speed) for speed in other])
+    if interval is None:
+        counts = f"{len(base)} and {len(other)} rounds are too few"
+        return {"ratio.speedup": math.exp(shift), "ratio.reason": f"{counts} for a 95 % interval; four and four are enough"}
+    return {
+        "ratio.speedup": math.exp(shift),
+        "ratio.ci_low": math.exp(interval.low),
+        "ratio.ci_high": math.exp(interval.high),
+        "ratio.confidence": interval.confidence,
+    }
+
+
+def _common(entry: Entry, hidden: Iterable[str], by: str) -> Row:
+    return {"pair.case": label(entry.row, hidden), "pair.work": label(entry.row, _CHOSEN), "pair.by": by}
+
+
+def _side(side: str, entry: Entry, column: str) -> Row:
+    row = entry.row
+    values: Mapping[str, ParamValue | None] = {
+        **{name: row[f"case.{name}"] for name in ("id", "run", "device", "device_name", "threads", "dtype", "mode")},
+        "batch": row.get("param.batch"),
+        "layout": row.get("param.layout"),
+        "value": row[column],
+        "rounds": len(entry.rounds.median_s),
+        "median_s": row["time.median_s"],
+        "device_s": row["time.device_s"],
+        "launch_bound": launch_bound(row),
+        "items_per_s": row["rate.items_per_s"],
+        "flops_per_s": row["rate.flops_per_s"],
+    }
+    return {f"{side}.{name}": value for name, value in values.items()}
+
+
+def label(row: Row, hidden: Iterable[str]) -> str:
+    """Return the case's id without its device and without the parameters on which the sides may differ."""
+    key = str(row["case.id"]).rpartition("@")[0]
+    if key == row["case.workload"]:
+        return key  # a name that another tool's benchmark has: its brackets are its own
+    workload, _, shown = key.removesuffix("]").partition("[")
+    drop = tuple(f"{name}=" for name in hidden)
+    kept = [part for part in shown.split(",") if not part.startswith(drop)]
+    return f"{workload}[{','.join(kept)}]"

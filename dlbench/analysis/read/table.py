@@ -1,0 +1,308 @@
+"""Result files as one tidy table: a row a case and file, a column an address. The door to pandas.
+
+That is imported when a frame is asked for: it takes longer than most comparisons, which need the rows alone.
+"""
+
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
+
+from dlbench.analysis.read import declared, header, notes, pyperf
+from dlbench.analysis.read.clock_speed import Clocks, read_clocks
+from dlbench.analysis.read.superlinear import flag_super_linear
+from dlbench.core import store
+from dlbench.core.declarations import Declaration, Parallel
+from dlbench.core.errors import UsageError
+from dlbench.core.model import Case, Measurement, ParamValue, Policy
+from dlbench.core.rows.summary import Rounds, Row, with_rounds
+from dlbench.core.schema import BY_NAME, Column, Unit
+from dlbench.core.store import RunFile
+from dlbench.core.thresholds import Settings
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+T = TypeVar("T")
+
+_DTYPES = {Unit.TEXT: "string", Unit.COUNT: "Int64", Unit.BYTES: "Int64", Unit.FLAG: "boolean"}
+"""Types that hold a null as a null; every other unit is a float, whose null is NaN."""
+
+
+@dataclass(frozen=True)
+class Results:
+    """Result files, read."""
+
+    rows: tuple[Row, ...]
+    """One a case and file, each with all of ``columns``."""
+    rounds: tuple[Rounds, ...]
+    """What each round gave, in the order of the rows."""
+    notes: tuple[str, ...]
+    """A sentence for each thing that a file lacks, and what to do about it."""
+    environments: Mapping[str, Mapping[str, Any]]
+    """Of each ``case.run`` the header's ``environment``, with what it says of a side; empty where a file does not say."""
+    thresholds: Mapping[str, Mapping[str, Settings]] = field(default_factory=dict)
+    """Of each ``case.run``, for each suite that sets any, its thresholds."""
+    clocks: Mapping[str, Clocks] = field(default_factory=dict)
+    """At which clocks each ``case.run`` was measured; not known of the sides of an A/B, whose rounds alternate."""
+    circumstances: tuple[str, ...] = ()
+    """A sentence for each thing that was in the way of all cases of a file, and what to do about it."""
+    protocols: Mapping[str, Row] = field(default_factory=dict)
+    """How each ``case.run`` was measured, as far as its header says: isolation, and of the policy what a time depends on."""
+    declarations: Mapping[str, Mapping[str, Declaration]] = field(default_factory=dict)
+    """Of each ``case.run`` what its workloads declare."""
+
+    @cached_property
+    def frame(self) -> "pd.DataFrame":
+        """The rows; columns as in `core.schema`, then ``param.*`` and ``value.*``."""
+        return as_frame(self.rows, BY_NAME)
+
+    @property
+    def columns(self) -> list[str]:
+        """What every row has."""
+        return _columns(self.rows[0] if self.rows else BY_NAME, BY_NAME)
+
+    @cached_property
+    def has_values(self) -> bool:
+        """Whether any row has a column ``value.*``."""
+        return bool(self.rows) and any(name.startswith("value.") for name in self.rows[0])
+
+    def parallel(self, row: Row) -> Parallel:
+        """Return how the workload of a row uses several devices."""
+        return self._declaration(row).parallel
+
+    def declared(self, row: Row) -> tuple[Column, ...]:
+        """Return the columns ``value.*`` that this row has, each as its workload declares it, or as a plain number."""
+        return declared.columns(self._declaration(row).values, row)
+
+    def _declaration(self, row: Row) -> Declaration:
+        return self.declarations.get(str(row["case.run"]), {}).get(str(row["case.workload"]), Declaration())
+
+    def of_run(self, *names: str) -> Self:
+        """Return the rows of one ``case.run``, or of several."""
+        chosen = [(row, rounds) for row, rounds in zip(self.rows, self.rounds, strict=True) if row["case.run"] in names]
+
+        def theirs(of_all: Mapping[str, T]) -> dict[str, T]:
+            return {name: of_all[name] for name in names if name in of_all}
+
+        return replace(
+            self,
+            rows=tuple(row for row, _ in chosen),
+            rounds=tuple(rounds for _, rounds in chosen),
+            environments=theirs(self.environments),
+            thresholds=theirs(self.thresholds),
+            clocks=theirs(self.clocks),
+            protocols=theirs(self.protocols),
+            declarations=theirs(self.declarations),
+        )
+
+
+def read(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> "pd.DataFrame":
+    """Return one result file or several, or a folder of them, as a tidy table; see `core.schema` for the columns, in base units.
+
+    ``param.*`` has the parameters (precision and mode are ``case.dtype`` and ``case.mode`` only) and ``value.*`` what
+    single workloads report. Warns where a file is incomplete; raises ResultFileError where one can't be read.
+    """
+    single = isinstance(paths, str | PathLike)
+    results = collect([Path(paths)] if single else [Path(path) for path in paths])  # type: ignore[arg-type, union-attr]  # narrowed by `single`
+    for note in results.notes:
+        warnings.warn(note, stacklevel=2)
+    return results.frame
+
+
+class Map(Protocol):
+    """`map`, or that of a pool of processes."""
+
+    def __call__(self, function: Callable[[Path, str], "_File"], paths: Iterable[Path], names: Iterable[str], /) -> Iterable["_File"]:
+        """Call the function with each path and name, and return the results in that order."""
+        ...
+
+
+def files_in(paths: Sequence[Path]) -> list[Path]:
+    """Return files as they are, and in place of each folder the result files in it that were not given by themselves, by name.
+
+    Raises UsageError for a folder without any.
+    """
+    given = {path.resolve() for path in paths}
+    found: list[Path] = []
+    for path in paths:
+        inside = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
+        if not inside:
+            raise UsageError(f"{path} is a folder without a result file; give one that holds .jsonl files of dlbench run")
+        found += [each for each in inside if not path.is_dir() or each.resolve() not in given]
+    return found
+
+
+def collect(paths: Sequence[Path], each: Map = map) -> Results:
+    """Read files into one table, with what each round gave beside it; ``each`` reads them, one after the other or side by side.
+
+    A folder stands for the result files in it. Raises ResultFileError where one can't be read, UsageError where one is given twice.
+    """
+    paths = files_in(paths)
+    files = list(each(_read_one, paths, _names(paths)))
+    columns = [name for file in files for row in file.rows[:1] for name in row]
+    return Results(
+        rows=tuple(row for file in files for row in _filled(file.rows, columns)),
+        rounds=tuple(rounds for file in files for rounds in file.rounds),
+        notes=tuple(note for file in files for note in file.notes),
+        environments={name: environment for file in files for name, environment in file.environments.items()},
+        thresholds={name: file.thresholds for file in files for name in file.environments},
+        clocks={file.name: file.clocks for file in files},
+        circumstances=tuple(line for file in files for line in file.circumstances),
+        protocols={name: file.protocol for file in files for name in file.environments},
+        declarations={name: of_run for file in files for name, of_run in file.declarations.items()},
+    )
+
+
+class _File(NamedTuple):
+    name: str
+    rows: list[Row]
+    """All of them with the same columns."""
+    rounds: list[Rounds]
+    notes: list[str]
+    environments: Mapping[str, Mapping[str, Any]]
+    thresholds: Mapping[str, Settings]
+    clocks: Clocks
+    circumstances: list[str]
+    protocol: Row
+    declarations: Mapping[str, Mapping[str, Declaration]]
+
+
+def _read_one(path: Path, name: str) -> _File:
+    # What a file is reduced to before the next is read: raw block times are many, rows are few.
+    run = load(path)
+    devices = {device["id"]: device for device in run.header.get("devices", ())}
+    names = header.device_names(run)
+    target = run.header.get("policy", {}).get("target", Policy().target)
+    cases = by_case(run.measurements)
+    sides = header.of_sides(run, cases)
+    declarations, doubts = declared.declarations(run, name, sides)
+    rows, rounds = [], []
+    for measurements in cases:
+        row, each = with_rounds(measurements, target, run.states)
+        row["case.run"] = header.run_name(name, measurements[0].side)
+        row["case.device_name"] = row["case.device_name"] or names.get(str(row["case.device"]))
+        row |= header.link(row, devices.get(str(row["case.device"]), {}))
+        of_workload = declarations[str(row["case.run"])].get(str(row["case.workload"]), Declaration())
+        row["rate.bus_bytes_per_s"] = declared.bus_rate(row, of_workload.parallel)
+        rows.append(_writable(row))
+        rounds.append(each)
+    rows = flag_super_linear(rows, rounds)
+    rows = _filled(rows, chain.from_iterable(rows))
+    told = [*notes.circumstances(run, name), *notes.trends(run, name, cases, rounds)]
+    return _File(
+        name,
+        rows,
+        rounds,
+        [*notes.incomplete(run, len(cases)), *doubts],
+        header.environments(run, name, sides),
+        header.thresholds(run),
+        read_clocks(run),
+        told,
+        header.protocol(run),
+        declarations,
+    )
+
+
+def load(path: Path) -> RunFile:
+    """Read a result file, or one that pyperf wrote. Raises ResultFileError where it is neither, or damaged."""
+    return pyperf.load(path) or store.load(path)
+
+
+def as_frame(rows: Sequence[Row], columns: Mapping[str, Column]) -> "pd.DataFrame":
+    """Return rows as a frame: the columns given, each always there, then whatever ``param.*`` and ``value.*`` the rows have."""
+    import pandas as pd
+
+    names = _columns(dict.fromkeys(name for row in rows for name in row), columns)
+    units = {name: column.unit for name, column in columns.items()}
+    return pd.DataFrame({name: _series([row.get(name) for row in rows], units.get(name)) for name in names})
+
+
+def _columns(found: Iterable[str], first: Iterable[str]) -> list[str]:
+    found = list(found)
+    return [*first, *(n for n in found if n.startswith("param.")), *(n for n in found if n.startswith("value."))]
+
+
+def _filled(rows: Iterable[Row], names: Iterable[str]) -> list[Row]:
+    """Return the rows with all of the names, which are theirs and those of others; what a row has not is null."""
+    every: Row = dict.fromkeys(names)
+    return [row if len(row) == len(every) else {**every, **row} for row in rows]
+
+
+def _writable(row: Row) -> Row:
+    """Return the row with names and texts that have an encoding: JSON may hold half of a surrogate pair, which has none."""
+    if "".join([*row, *[value for value in row.values() if isinstance(value, str)]]).isascii():
+        return row
+    return {_text(name): _text(value) if isinstance(value, str) else value for name, value in row.items()}
+
+
+def records(frame: "pd.DataFrame") -> list[Row]:
+    """Return the rows as plain Python values, every kind of null as None."""
+    plain = {name: _plain(frame[name]) for name in frame.columns}
+    return [dict(zip(plain, values, strict=True)) for values in zip(*plain.values(), strict=True)]
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """Name each file by its stem, or by its path where that would not tell it from another."""
+    if repeated := next((path for path in paths if [each.resolve() for each in paths].count(path.resolve()) > 1), None):
+        raise UsageError(f"{repeated} is given twice; name each result file once")
+    stems = [path.stem for path in paths]
+    return [path.stem if stems.count(path.stem) == 1 else str(path) for path in paths]
+
+
+def by_case(measurements: Iterable[Measurement]) -> list[list[Measurement]]:
+    """Return the rounds of each case, on each side, in the order of the table: rounds shuffle them, so their order means nothing."""
+    cases: dict[tuple[str | None, str], list[Measurement]] = {}
+    for measurement in measurements:
+        cases.setdefault((measurement.side, measurement.case.id), []).append(measurement)
+    return sorted(cases.values(), key=lambda rounds: (_order(rounds[0].case), rounds[0].side or ""))
+
+
+def _order(case: Case) -> tuple[Any, ...]:
+    """Return what sorts cases as a reader expects: by work, 8 before 16, fp64 before fp32 before bf16, the CPU first."""
+    work = (_natural(value, widest_first=name == "dtype") for name, value in case.params.items())
+    return case.workload, tuple(work), case.device != "cpu", _natural(case.device)
+
+
+def _natural(value: ParamValue, widest_first: bool = False) -> tuple[Any, ...]:
+    if not isinstance(value, str):
+        return 0, value
+    parts = re.split(r"(\d+)", value)  # text and digits in turn
+    numbers = [*map(int, parts[1::2]), 0]
+    if widest_first:
+        return 1, [("", -number) for number in numbers], value
+    return 1, list(zip(parts[::2], numbers, strict=True)), value
+
+
+def _series(values: list[Any], unit: Unit | None) -> "pd.Series[Any]":
+    import pandas as pd
+
+    dtype = _DTYPES.get(unit, "float64") if unit else _dtype_of(values)
+    if dtype == "string":
+        values = [None if value is None else _text(value) for value in values]
+    return pd.Series(values, dtype=dtype)
+
+
+def _dtype_of(values: Iterable[ParamValue | None]) -> str:
+    """Return the type that holds a parameter's values as they are; text where they are of several kinds."""
+    known = [value for value in values if value is not None]
+    kinds = {type(value) for value in known}
+    if kinds == {bool}:
+        return "boolean"
+    if kinds == {int} and all(-(2**63) <= value < 2**63 for value in known):  # type: ignore[operator]  # all are integers here
+        return "Int64"
+    return "float64" if kinds in ({float}, {int, float}) else "string"
+
+
+def _text(value: ParamValue) -> str:
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
+def _plain(series: "pd.Series[Any]") -> list[ParamValue | None]:
+    return [None if null else value for value, null in zip(series.tolist(), series.isna().tolist(), strict=True)]

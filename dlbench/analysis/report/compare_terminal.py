@@ -1,0 +1,105 @@
+"""A comparison as text for people: a line a case, and what it comes to in one sentence.
+
+Lines are padded here and not by rich, which takes a millisecond a row: a comparison may have twenty thousand.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dlbench.analysis.compare.calibration import Calibration
+from dlbench.analysis.compare.judge import Verdict
+from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
+from dlbench.analysis.read.table import records
+from dlbench.analysis.wording import number
+from dlbench.core import units
+from dlbench.core.rows.summary import Row
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+HEADINGS = ("case", "base", "new", "change", "95 % interval", "p after Holm", "verdict", "note")
+_NUMBERS = ("base", "new", "change", "95 % interval", "p after Holm")
+_NOISE_HEADINGS = ("case", "occasions", "median", "sd of median", "sd of p10")
+_SUMMARY = (
+    Verdict.SLOWER, Verdict.FASTER, Verdict.SAME, Verdict.INCONCLUSIVE, Verdict.INCOMPARABLE, Verdict.MISSING, Verdict.FAILED, Verdict.NEW,
+)  # fmt: skip
+
+
+def table(comparison: Comparison) -> list[str]:
+    """Return the lines of the table, the heading first: the worst cases stand on top, and nothing is folded or cut."""
+    return aligned(HEADINGS, [cells(case) for case in comparison.cases], _NUMBERS)
+
+
+def aligned(headings: Sequence[str], rows: Iterable[Sequence[str]], numbers: Collection[str]) -> list[str]:
+    """Return the lines of a table, the heading first; the columns of ``numbers`` are flush right."""
+    lines = [tuple(headings), *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    sides = [">" if name in numbers else "<" for name in headings]
+    layout = "  ".join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))
+    return [layout.format(*line).rstrip() for line in lines]
+
+
+def summary(comparisons: Iterable[Comparison]) -> str:
+    """Return for example ``3 slower, 1 faster, 8 same, 2 inconclusive``."""
+    return count(case for comparison in comparisons for case in comparison.cases)
+
+
+def count(cases: Iterable[CaseVerdict]) -> str:
+    """Return the same of some cases."""
+    found = Counter(case.verdict for case in cases)
+    return ", ".join(f"{found[verdict]:,} {verdict}" for verdict in _SUMMARY if found[verdict]) or "no cases"
+
+
+def cells(case: CaseVerdict) -> tuple[str, ...]:
+    """Return a line of the table, a text for each of the headings."""
+    change, interval, p = "", "", ""
+    if shown := case.shown:
+        change = units.relative_change(shown.change)
+        p = f"{shown.p_holm:.4f}" if shown.p_holm >= 1e-4 else "<0.0001"
+        interval = "too few rounds"
+        if shown.ci_low is not None and shown.ci_high is not None:
+            interval = f"{units.relative_change(shown.ci_low)} … {units.relative_change(shown.ci_high)}"
+    tested = (None, None) if shown is None or case.statistic == "median" else (shown.base_s, shown.new_s)
+    times = [_time(side, seconds) for side, seconds in zip((case.base, case.new), tested, strict=True)]
+    return (units.one_line(case.case), *times, change, interval, p, case.verdict.value, units.one_line(case.note))
+
+
+def _time(row: Row | None, tested_s: float | None) -> str:
+    """Return what was tested, seconds a call, or without that the median."""
+    if row is None:
+        return ""
+    if row["case.status"] != "ok":
+        return str(row["case.status"])
+    seconds = row["time.median_s"] if tested_s is None else tested_s
+    return "" if seconds is None else units.seconds(number(seconds))
+
+
+def occasions(calibration: Calibration | None, path: Path | None = None) -> str:
+    """Return what has to be said wherever the sides were not measured in turn."""
+    if calibration is None:
+        return (
+            "how far this machine's times drift from one occasion to another is not known, so a change may be the occasion's "
+            "and not the program's; measure it: dlbench calibrate"
+        )
+    pooled = calibration.pooled
+    when = f" from {calibration.first[:10]} to {calibration.last[:10]}" if calibration.first else ""
+    return units.one_line(
+        f"verdicts allow for the noise between occasions in {path}: {pooled.occasions} occasions{when}, from one to another medians "
+        f"differ by {units.percent(pooled.median)} and p10 by {units.percent(pooled.p10)} (standard deviation over all cases)"
+    )
+
+
+def noise(frame: "pd.DataFrame") -> list[str]:
+    """Return the lines of a table of `calibration.as_table`."""
+    rows = [
+        (
+            units.one_line(str(row["calibrate.case"])),
+            str(row["calibrate.occasions"]),
+            units.seconds(number(row["calibrate.median_s"])),
+            *("" if (sd := row[f"calibrate.{name}_sd"]) is None else units.percent(number(sd)) for name in ("median", "p10")),
+        )
+        for row in records(frame)
+    ]
+    return aligned(_NOISE_HEADINGS, rows, _NOISE_HEADINGS[1:])

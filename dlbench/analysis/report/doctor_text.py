@@ -1,0 +1,63 @@
+"""Findings on a machine as text for people, and as data."""
+
+import textwrap
+from collections.abc import Sequence
+from itertools import chain, repeat
+
+import pandas as pd
+
+from dlbench.analysis.read.table import as_frame
+from dlbench.core.finding import Finding
+from dlbench.core.schema import Column, Unit
+from dlbench.core.units import one_line
+
+COLUMNS: dict[str, Column] = {
+    column.name: column
+    for column in (
+        Column("doctor.check", Unit.TEXT, "what was looked at"),
+        Column("doctor.device", Unit.TEXT, "where"),
+        Column("doctor.case", Unit.TEXT, "the case that was measured for it; null where none was"),
+        Column("doctor.fitness", Unit.TEXT, "unfit, note, unknown or fit"),
+        Column("doctor.found", Unit.TEXT, "what was found"),
+        Column("doctor.advice", Unit.TEXT, "what to do next; null where there is nothing to do"),
+    )
+}
+
+
+def as_table(findings: Sequence[Finding]) -> pd.DataFrame:
+    """Return a row a finding, columns as in `COLUMNS`, then ``value.*`` with the figures in base units."""
+    return as_frame([_row(each) for each in findings], COLUMNS)
+
+
+def _row(finding: Finding) -> dict[str, str | float | None]:
+    return {
+        "doctor.check": finding.check,
+        "doctor.device": finding.device,
+        "doctor.case": finding.case or None,
+        "doctor.fitness": finding.fitness.value,
+        "doctor.found": finding.found,
+        "doctor.advice": finding.advice or None,
+        **{f"value.{name}": float(value) for name, value in finding.values.items()},
+    }
+
+
+def lines(findings: Sequence[Finding], width: int | None = None) -> list[str]:
+    """Return the findings one below the other, each folded to so many columns, or on a line of its own where there is no width."""
+    heads = [(each.fitness.value, each.check, each.device) for each in findings]
+    widths = [max(map(len, column)) for column in zip(*heads, strict=True)]
+    layout = "".join(f"{{:{width}}}  " for width in widths)
+    folded = []
+    for head, each in zip(heads, findings, strict=True):
+        first = layout.format(*head)
+        room = max(_LEAST, (width or 0) - len(first))
+        told = textwrap.wrap(_sentence(each), room) if width else [_sentence(each)]
+        folded += [start + line for start, line in zip(chain([first], repeat(" " * len(first))), told, strict=False)]
+    return folded
+
+
+_LEAST = 40
+"""Columns of a line of words; a narrower terminal breaks the lines itself."""
+
+
+def _sentence(finding: Finding) -> str:
+    return one_line(f"{finding.found}; {finding.advice}" if finding.advice else finding.found)

@@ -1,0 +1,160 @@
+"""What rows and ratios say in words: sentences, and the texts of cells. Every number goes through `core.units`."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from dlbench.analysis import wording
+from dlbench.analysis.ratios import Unpaired, launch_bound
+from dlbench.core import units
+from dlbench.core.model import ParamValue, Status
+from dlbench.core.rows.summary import Rounds, Row, ending
+
+# Closed sets: what a mark in a table means, and what to do about it.
+_FLAGS = {
+    "flag.noisy": ("noisy", "the interval is wider than the target; add --rounds, or quieten the machine"),
+    "flag.not_steady": (
+        "unsteady",
+        "still changing speed after the warm-up; close other programs, or give the suite a longer max_warmup_s",
+    ),
+    "flag.throttled": ("throttled", "the device was held back and a pause did not help; cool it or raise the CPU quota, and measure again"),
+    "flag.power_capped": ("power cap", "held at its power limit; compare only with runs under the same limit, or raise it"),
+    "flag.disturbed": (
+        "disturbed",
+        "others were at work on the device or the CPUs; stop them, look with dlbench doctor, and measure again",
+    ),
+    "flag.implausible": (
+        "implausible",
+        "it can't have done what it says in that time, so no ratio counts it; the reason is below the case",
+    ),
+}
+_LAUNCH_BOUND = "launch-bound"
+_LAUNCHES = "the device waits for Python and its launches, a third of the time or more; a larger batch, compiling or CUDA graphs would help"
+_ROUNDS_SPREAD = "min–max"
+_BLOCKS_SPREAD = "p10–p90"
+_SPREADS = {
+    _ROUNDS_SPREAD: "spread of the rounds, as fewer than six carry no 95 % interval; for one give --rounds 7",
+    _BLOCKS_SPREAD: "spread within one process, which hides how processes differ; for an interval give --rounds 7",
+}
+_PEAK = "share of the published peak of arithmetic, or of memory where it says so. "
+_REASONS = 3
+"""Reasons of flags that are told in full where there are many."""
+_MANY = 4
+"""Cases that ended the same way, from which on one line tells it for all."""
+_COPIES = (
+    "copying inputs there and the output back, from and to pageable memory as plain code does around each call: its share of the whole"
+)
+
+
+def count(rows: Sequence[Row]) -> str:
+    """Return for example ``14 cases: 12 ok, 1 oom, 1 timeout; 7 rounds.``."""
+    ended = Counter(row["case.status"] for row in rows)
+    told = ", ".join(f"{ended[status.value]} {status.value}" for status in Status if ended[status.value])
+    if not told:
+        return "No cases."
+    common = common_rounds(rows)
+    rounds = "" if common is None else f"; {wording.plural(common, 'round')}"
+    return f"{wording.plural(len(rows), 'case')}: {told}{rounds}."
+
+
+def devices(rows: Sequence[Row]) -> list[str]:
+    """Return for example ``cpu: AMD EPYC 7B13, 2 threads``, a line for each device and file."""
+    several = wording.several_runs(rows, "case")
+    most_threads_last = sorted(rows, key=lambda row: wording.number(row["case.threads"] or 0))  # ranks on a CPU have a share of them each
+    named = {wording.place(row, "case", several): row for row in most_threads_last if row["case.device_name"]}
+    return [units.one_line(f"{place}: {wording.described(row, 'case')}") for place, row in named.items()]
+
+
+def marks(rows: Sequence[Row], rounds: Sequence[Rounds]) -> dict[str, str]:
+    """Return each mark that the table of these rows has, with what it means and what to do."""
+    found = {mark: sentence for flag, (mark, sentence) in _FLAGS.items() if any(row[flag] for row in rows)}
+    if any(launch_bound(row) for row in rows):
+        found[_LAUNCH_BOUND] = _LAUNCHES
+    kinds = {spread(row, each)[0] for row, each in zip(rows, rounds, strict=True)}
+    found |= {kind: sentence for kind, sentence in _SPREADS.items() if kind in kinds}
+    if peaks := dict.fromkeys(str(row["rate.peak"]) for row in rows if row["rate.peak"] is not None):
+        found["peak"] = _PEAK + "; ".join(peaks)
+    if any(row["transfer.share"] is not None for row in rows):
+        found["copies"] = _COPIES + _pinned(rows)
+    return found
+
+
+def _pinned(rows: Sequence[Row]) -> str:
+    """Say how fast copies from page-locked memory were where they were fastest, and what part of the link that is."""
+    fastest = max(rows, key=lambda row: wording.number(row["transfer.pinned_h2d_bytes_per_s"] or 0))
+    rate, share = fastest["transfer.pinned_h2d_bytes_per_s"], fastest["transfer.link_fraction"]
+    if rate is None:
+        return ""
+    of_link = "" if share is None else f", {units.percent(wording.number(share))} of the PCIe link"
+    return f"; from page-locked memory inputs go there at up to {units.byte_rate(wording.number(rate))}{of_link}"
+
+
+def many_alike(rows: Sequence[Row]) -> dict[tuple[str, str], str]:
+    """Return a line for each `ending` of so many cases that a row for each says no more: ``26 cases unsupported, such as …: why``.
+
+    Only where there was nothing to measure, and not where something went wrong.
+    """
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        if row["case.status"] in (Status.UNSUPPORTED, Status.SKIPPED):
+            groups.setdefault(ending(row), []).append(row)
+    return {
+        (status, reason): units.one_line(f"{len(alike)} cases {status}, such as {wording.short(wording.key(alike[0]))}: {reason}")
+        for (status, reason), alike in groups.items()
+        if len(alike) >= _MANY
+    }
+
+
+def reasons(rows: Sequence[Row]) -> list[str]:
+    """Return what the flags of rows stand on, a line for each: ``12 cases: other processes took up to 0.8 CPUs' time in 2 of 7 rounds``."""
+    counts = Counter(str(reason) for row in rows if (reason := row["flag.reason"]))
+    # On a busy machine each case has lost a share of its own, and as many lines as the table has would hide it.
+    told = dict(counts.most_common(_REASONS)) if len(counts) > _REASONS + 1 else counts
+    lines = [units.one_line(f"{wording.plural(count, 'case')}: {reason}") for reason, count in told.items()]
+    if more := counts.total() - sum(told.values()):
+        lines.append(f"{wording.plural(more, 'case')} more, each with a reason of its own: flag.reason of --format json")
+    return lines
+
+
+def unpaired(rows: Iterable[Unpaired]) -> list[str]:
+    """Return a line for each reason, with the rows that stand in no pair because of it."""
+    reasons: dict[str, list[str]] = {}
+    for each in rows:
+        reasons.setdefault(each.reason, []).append(f"{each.case} ({each.run})")
+    return [units.one_line(f"{len(cases)} not paired, {reason}: {', '.join(cases)}") for reason, cases in reasons.items()]
+
+
+def spread(row: Row, rounds: Rounds) -> tuple[str, str]:
+    """Return what kind of interval or spread there is, and it; two empty texts where nothing was timed."""
+    if row["time.ci_low_s"] is not None:
+        return wording.INTERVAL, _span(row["time.ci_low_s"], row["time.ci_high_s"])
+    if len(rounds.median_s) > 1:
+        return _ROUNDS_SPREAD, _span(min(rounds.median_s), max(rounds.median_s))
+    if rounds.median_s:
+        return _BLOCKS_SPREAD, _span(row["time.p10_s"], row["time.p90_s"])
+    return "", ""
+
+
+def _span(low: ParamValue | None, high: ParamValue | None) -> str:
+    """Return ``239…244 ms``, with both units only where they differ."""
+    first, first_unit = units.seconds(wording.number(low)).split(" ")
+    last, last_unit = units.seconds(wording.number(high)).split(" ")
+    return f"{first}…{last} {last_unit}" if first_unit == last_unit else f"{first} {first_unit}…{last} {last_unit}"
+
+
+def notes(row: Row) -> list[str]:
+    """Return the marks of a row."""
+    return [mark for flag, (mark, _) in _FLAGS.items() if row[flag]] + [_LAUNCH_BOUND] * bool(launch_bound(row))
+
+
+def share_of_peak(row: Row) -> str:
+    """Return how much of a peak a row reaches, ``83.1 %``, or ``41.0 % of memory``; an empty text where none is known."""
+    if row["rate.peak_fraction"] is None:
+        return ""
+    memory = " of memory" if str(row["rate.peak"]).startswith("memory") else ""
+    return f"{units.percent(wording.number(row['rate.peak_fraction']))}{memory}"
+
+
+def common_rounds(rows: Sequence[Row]) -> int | None:
+    """Return the number of rounds if all ok rows have the same, for then one word does for a column."""
+    counts = {row["time.rounds"] for row in rows if row["case.status"] == "ok"}
+    return int(wording.number(counts.pop())) if len(counts) == 1 else None

@@ -1,0 +1,271 @@
+"""Rows and ratios as tables for people. The door to rich tables."""
+
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from dlbench.analysis import wording
+from dlbench.analysis.answers import answers as every_answer
+from dlbench.analysis.answers import devices, speedup
+from dlbench.analysis.answers.base import Answer, Missing, Table
+from dlbench.analysis.answers.pairs import same_case
+from dlbench.analysis.ratios import Pairs
+from dlbench.analysis.read.table import Results
+from dlbench.analysis.report import scaling_text, sentences, values_text
+from dlbench.analysis.scaling.projection import projected
+from dlbench.core import units
+from dlbench.core.model import ParamValue, Status
+from dlbench.core.rows.summary import Rounds, Row, ending
+from dlbench.core.schema import Column
+
+_Columns = list[tuple[str, list[Text]]]
+_LINES = 15
+"""Lines that the answers take at most."""
+
+
+def overview(results: Results, *, answers: bool = False, details: bool = False) -> RenderableType:
+    """Return what result files say to a person: the result in sentences, every case, and the tables that the result stands on.
+
+    With ``answers`` all nine questions are answered, as far as the rows go; else those on accelerators and on several devices.
+    With ``details`` projections, what was trained for a time, and bandwidths come behind.
+    """
+    found = every_answer(results) if answers else (speedup.answer(results), devices.answer(results))
+    known = [each for each in found if isinstance(each, Answer)]
+    head = [_Answers(found)] if answers else [Text(line, style="bold") for each in known for line in each.sentences]
+    tables = [part for each in known for table in each.tables for part in _table(table)]
+    return Group(*head, *_cases(results), *tables, *(_details(results) if details else ()))
+
+
+def more_devices(results: Results) -> RenderableType:
+    """Return what more devices bring in sentences, the table behind it, and what it would be on more of them than were measured."""
+    found, rows = devices.answer(results), projected(results)
+    answer = [Text(line, style="bold") for line in found.sentences] if isinstance(found, Answer) else []
+    return Group(*answer, *_table(devices.table(rows)), *_table(scaling_text.projection(rows)))
+
+
+def paired(results: Results, pairs: Pairs) -> RenderableType:
+    """Return what pairing the rows by one column says; by device, also each device at its own best."""
+    if pairs.frame.empty:
+        return Group(*_devices(results.rows), Text("No two ok rows differ in that column alone."))
+    found = speedup.answer(results) if pairs.frame["pair.by"].iloc[0] == "case.device" else None
+    answer, tables = (found.sentences, found.tables) if isinstance(found, Answer) else ((), (same_case(pairs, results),))
+    lines = [Text(line, style="bold") for line in answer]
+    return Group(*lines, *_devices(results.rows), *(part for table in tables for part in _table(table)))
+
+
+def _cases(results: Results) -> list[RenderableType]:
+    """Return the count of cases, their devices, the table of them, and what was in their way."""
+    rows = results.rows  # not of the frame, which makes text of a column of numbers and texts
+    many = sentences.many_alike(rows)
+    entries = [(row, each) for row, each in zip(rows, results.rounds, strict=True) if ending(row) not in many]
+    shown, rounds = [row for row, _ in entries], [each for _, each in entries]
+    table = [
+        results_table(shown, rounds, results.declared),
+        *[Text(line, style="yellow") for line in many.values()],
+        *legend(shown, rounds),
+    ]
+    told = [units.one_line(line) for line in (*sentences.reasons(rows), *results.circumstances)]
+    return [Text(sentences.count(rows)), *_devices(rows), *table, *_dim(told)]
+
+
+def _details(results: Results) -> list[RenderableType]:
+    """Return what nobody needs to see by default: projections, what was trained for a time, and bandwidths."""
+    tables = (scaling_text.projection(projected(results)), *values_text.tables(results), scaling_text.bandwidths(results))
+    return [part for table in tables for part in _table(table)]
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """Answers in sentences, in so many lines at most on a screen of any width."""
+
+    found: Sequence[Answer | Missing]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for cautious in (True, False):
+            texts = _paragraphs(self.found, cautious)
+            most = [len(_wrapped(text, options.max_width)) for text in texts]
+            if sum(most) < _LINES:
+                break
+        while sum(most) >= _LINES:
+            most[most.index(max(most))] -= 1
+        for text, limit in zip(texts, most, strict=True):
+            shown = Text("\n".join(_wrapped(text, options.max_width, limit)))
+            shown.stylize("bold", 0, text.index(":") + 1)
+            yield shown
+        yield Text()
+
+
+def _paragraphs(found: Sequence[Answer | Missing], cautious: bool) -> list[str]:
+    """Return a paragraph for each answer, if wanted with what weakens it, and one for all that are missing."""
+    texts, missing = [], []
+    for each in found:
+        if isinstance(each, Missing):
+            missing.append(f"{each.question.topic} ({each.command})" if each.command else each.question.topic)
+            continue
+        caution = f" Caution: {'; '.join(each.weaknesses)}." if cautious and each.weaknesses else ""
+        texts.append(units.one_line(f"{each.question.topic}: {' '.join(each.sentences)}{caution}"))
+    reasons = "for the reasons: dlbench show FILE --answers --format md"
+    return [*texts, f"not answered: {', '.join(missing)}; {reasons}"] if missing else texts
+
+
+def _wrapped(text: str, width: int, most: int | None = None) -> list[str]:
+    return textwrap.wrap(text, width, max_lines=most, placeholder=" …", break_on_hyphens=False)
+
+
+def _table(table: Table) -> list[RenderableType]:
+    """Return a table of data behind an empty line, and what a reader has to know of it."""
+    columns = [(heading, [_text(cell) for cell in cells]) for heading, cells in table.cells()]
+    return [Text(), _Fitting(table.title, columns), *_dim(table.notes)] if columns else []
+
+
+def _dim(lines: Sequence[str]) -> list[RenderableType]:
+    return [Text(line, style="dim") for line in lines]
+
+
+def results_table(rows: Sequence[Row], rounds: Sequence[Rounds], declared: Callable[[Row], Sequence[Column]]) -> RenderableType:
+    """Return the table of cases; ``rounds[i]`` is what the rounds of ``rows[i]`` gave, ``declared`` the columns of its values.
+
+    Devices that ran the same work stand one below the other. A column with nothing to show is left out; where the screen is too
+    narrow for the others, so are some of them, and a line below the table says which.
+    """
+    several = wording.several_runs(rows, "case")
+    entries = _together(rows, rounds)
+    spreads = [sentences.spread(row, each) for row, each in entries]
+    kinds = {kind for kind, _ in spreads if kind}
+    interval = kinds.pop() if len(kinds) == 1 else wording.INTERVAL
+    ordered = [row for row, _ in entries]
+    places = [wording.place(row, "case", several) for row in ordered]
+    columns: _Columns = [
+        ("case", [_case_cell(row) for row in ordered]),
+        ("device", [_text(place) for place in places] if len(set(places)) > 1 else []),
+        ("time", [_time_cell(row) for row in ordered]),
+        (interval, [_text(span if kind == interval else f"{kind} {span}") for kind, span in spreads]),
+        ("rounds", [_text(row["time.rounds"] or "") for row in ordered] if sentences.common_rounds(rows) is None else []),
+        ("items/s", [_shown(row["rate.items_per_s"], lambda rate: units.item_rate(rate).removesuffix("/s")) for row in ordered]),
+        ("FLOP/s", [_shown(row["rate.flops_per_s"], lambda rate: units.flop_rate(rate).removesuffix("FLOP/s")) for row in ordered]),
+        ("peak", [_text(sentences.share_of_peak(row)) for row in ordered]),
+        ("memory", [_shown(row["memory.peak_bytes"] or row["memory.host_peak_bytes"], units.byte_count) for row in ordered]),
+        ("copies", [_shown(row["transfer.share"], units.percent) for row in ordered]),
+        ("notes", [_text(", ".join([*sentences.notes(row), *values_text.notes(declared(row), row)])) for row in ordered]),
+    ]
+    return _Fitting(None, [(title, cells) for title, cells in columns if title == "case" or any(cell.plain for cell in cells)])
+
+
+def legend(rows: Sequence[Row], rounds: Sequence[Rounds]) -> list[RenderableType]:
+    """Return a line for each mark that the table of these rows has: what it means and what to do."""
+    return [Text(f"{mark}: {sentence}", style="dim") for mark, sentence in sentences.marks(rows, rounds).items()]
+
+
+@dataclass(frozen=True)
+class _Fitting:
+    """A table that drops columns on a narrow screen, the least missed first, rather than squeeze the case into a few letters."""
+
+    title: str | None
+    columns: _Columns
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        shown, dropped = self.columns, []
+        numbers = [title for title, _ in reversed(self.columns) if title not in _WORDS]
+        for title in (*_LEAST_MISSED, *numbers):
+            if _least_width(shown, title in _LEAST_MISSED) > options.max_width and title in dict(shown):
+                shown = [column for column in shown if column[0] != title]
+                dropped.append(title)
+        yield _drawn(self.title, shown)
+        if dropped:
+            yield Text(f"not shown at this width: {', '.join(reversed(dropped))}; widen the terminal, or use --format csv\n", style="dim")
+
+
+def _least_width(columns: _Columns, whole: bool) -> int:
+    """Return the screen columns that all of them take where the case has no more than it needs to be read; if not whole, texts fold."""
+    texts = [[Text(title), *([] if title in _WORDS and not whole else cells)] for title, cells in columns[1:]]
+    widths = [max(text.cell_len for text in each) for each in texts]
+    return _CASE_WIDTH + sum(width + 2 for width in widths)
+
+
+_CASE_WIDTH = 24
+_LEAST_MISSED = (
+    *(
+        "of",
+        "error of base",
+        "peak",
+        "copies",
+        "in theory",
+        "smallest",
+        "memory",
+        "FLOP/s",
+        "of a step",
+        "scaling",
+        "items/s",
+        "items/s, projected",
+    ),
+    *(wording.INTERVAL, "bubble", "waits"),
+)
+"""The first is the first to go; where that is not enough, so are other numbers, from the right."""
+
+
+def _devices(rows: Sequence[Row]) -> list[RenderableType]:
+    return [Text(line, style="dim") for line in sentences.devices(rows)]
+
+
+def _drawn(title: str | None, columns: _Columns) -> RichTable:
+    table = RichTable(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for name, _ in columns:
+        # Words fold where the screen is narrow, a number never: half of one is another number.
+        words = name in _WORDS
+        table.add_column(_text(name), justify="left" if words else "right", overflow="fold" if words else "ellipsis", no_wrap=not words)
+    for cells in zip(*(cells for _, cells in columns), strict=True):
+        table.add_row(*cells)
+    return table
+
+
+_WORDS = (
+    "case",
+    "work",
+    "device",
+    "base",
+    "other",
+    "at",
+    "name",
+    "reached by",
+    "of",
+    "notes",
+    "scaling",
+    "verdict",
+    "staleness",
+)
+
+
+def _together(rows: Sequence[Row], rounds: Sequence[Rounds]) -> list[tuple[Row, Rounds]]:
+    """Return the rows with those of the same work next to each other, in the order in which each work came first."""
+    groups: dict[str, list[tuple[Row, Rounds]]] = {}
+    for row, each in zip(rows, rounds, strict=True):
+        groups.setdefault(wording.key(row), []).append((row, each))
+    return [entry for group in groups.values() for entry in group]
+
+
+def _case_cell(row: Row) -> Text:
+    cell = _text(wording.short(wording.key(row)))
+    if row["case.status"] not in ("ok", None):
+        cell.append(f"\n{units.one_line(ending(row)[1])}", style="yellow")
+    elif row["flag.implausible"]:
+        cell.append(f"\n{units.one_line(str(row['flag.implausible_reason']))}", style="yellow")
+    return cell
+
+
+def _time_cell(row: Row) -> Text:
+    if row["case.status"] in ("ok", None):  # None: planned, and not measured yet
+        return _shown(row["time.median_s"], units.seconds)
+    return Text(str(row["case.status"]), style="red" if Status(str(row["case.status"])).is_failure else "yellow")
+
+
+def _shown(value: ParamValue | None, text: Callable[[float], str]) -> Text:
+    return Text("" if value is None else text(wording.number(value)))
+
+
+def _text(value: ParamValue) -> Text:
+    return Text(units.one_line(str(value)))

@@ -1,0 +1,137 @@
+"""``dlbench calibrate``: measure the same on several occasions, and keep how far this machine's times differ between them."""
+
+import json
+import os
+import select
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dlbench.cli import session as sessions
+from dlbench.cli.options import CALIBRATIONS, Duration, PlanOptions, format_option, planning_options
+from dlbench.cli.planning import load_suites, plan_suites
+from dlbench.core.errors import ExitCode, OutputError, UsageError
+from dlbench.core.model import Status
+from dlbench.core.store import load
+from dlbench.core.units import clock_time
+from dlbench.harness.process.interrupt import Interruption
+from dlbench.harness.ranks.cluster import refuse_several
+from dlbench.harness.side import Side
+
+if TYPE_CHECKING:
+    from dlbench.analysis.compare.calibration import Calibration
+
+_PAUSE_S = 600.0
+_ADVISED = 5
+"""Occasions. Student's t for 95 % is 12.7 with two of them, 2.8 with five and 2.3 with ten: from five on, more change little."""
+
+
+@click.command("calibrate")
+@planning_options
+@click.option("--occasions", type=click.IntRange(1, 100), default=1, show_default=True, help="Occasions to measure now, one after another.")
+@click.option("--pause", type=Duration(), help="Time between them, such as 30m or 6h (default: 10m).")
+@format_option
+def command(planning: PlanOptions, occasions: int, pause: float | None, form: str) -> ExitCode:
+    """Measure this machine's noise between occasions, which compare then allows for.
+
+    Each call measures the suites (default: quick) once more, as dlbench run does, into results/calibration, and estimates the noise
+    from all occasions there that had the same software. Call it at different hours and on different days: five occasions at least.
+
+    \b
+      dlbench calibrate
+      dlbench calibrate --occasions 6 --pause 2h
+      dlbench calibrate mine.toml -k matmul
+    """
+    refuse_several("dlbench calibrate", os.environ)
+    if pause is not None and occasions == 1:
+        raise UsageError("--pause is the time between occasions; give --occasions with it")
+    for path in _runs():
+        load(path)  # a damaged file is better known before measuring than after
+
+    with Interruption() as interruption:
+        for number in range(occasions):
+            if number:
+                click.echo(f"waiting {clock_time(pause or _PAUSE_S)} for the next occasion", err=True)
+                if select.select([interruption], [], [], pause or _PAUSE_S)[0]:
+                    break
+            click.echo(f"occasion {number + 1} of {occasions}", err=True)
+            latest = _measure(planning, interruption)
+            if latest.fault or interruption.requested:
+                break
+    failed = _conclude(latest.path, form)
+    if latest.fault:
+        raise latest.fault
+    if interruption.requested:
+        return ExitCode(128 + interruption.requested)
+    return ExitCode.CASES_FAILED if failed else ExitCode.OK
+
+
+def _runs() -> list[Path]:
+    return sorted(CALIBRATIONS.glob("*.jsonl"))
+
+
+def _measure(planning: PlanOptions, interruption: Interruption) -> sessions.Recording:
+    """Measure one occasion as a run of its own."""
+    suites, settings = load_suites(planning), sessions.settings_for()
+    with sessions.open_side(Side(plugins=planning.plugins), suites, settings, interruption) as opened:
+        plan = plan_suites(suites, opened.hello, planning)
+        path = CALIBRATIONS / sessions.default_name(plan.suites)
+        session = sessions.start(plan, opened.tasks(plan), replace(settings, policy=plan.policy), path)
+        with sessions.Recording(session, interruption) as recording:
+            recording.measure(session, {None: opened.host})
+        return recording
+
+
+def _conclude(latest: Path, form: str) -> bool:
+    """Estimate the noise from the occasions that are like the latest, write and keep it; return whether a case of the latest failed."""
+    from dlbench.analysis.compare import calibration
+    from dlbench.analysis.export import tabular
+    from dlbench.analysis.read.table import collect
+    from dlbench.analysis.report import compare_terminal
+
+    every = collect(_runs())
+    here = every.environments[latest.stem]
+    like = [name for name, each in every.environments.items() if "side" not in each and _keys(each) == _keys(here)]
+    results = every.of_run(*like)
+    found = calibration.estimate(here["machine_key"], results)
+    frame = calibration.as_table(results, found)
+    if form == "table":
+        click.echo("\n".join(compare_terminal.noise(frame)))
+    else:
+        click.echo(tabular.render(frame, form), nl=False)
+    for note in (*every.notes, *_notes(len(every.environments) - len(like), len(every.environments), found)):
+        click.echo(f"note: {note}", err=True)
+    if found:
+        path = CALIBRATIONS / f"{here['machine_key']}.json"
+        _save(path, found)
+        click.echo(f"saved in {path}, for dlbench compare", err=True)
+    of_latest = results.of_run(latest.stem).frame
+    return any(Status(status).is_failure for status in of_latest["case.status"])
+
+
+def _keys(environment: Mapping[str, Any]) -> tuple[Any, Any]:
+    return environment.get("machine_key"), environment.get("stack_key")
+
+
+def _notes(left_out: int, every: int, found: "Calibration | None") -> list[str]:
+    notes = []
+    if left_out:
+        notes.append(f"left out, as of another machine or other software: {left_out} of {every} files in {CALIBRATIONS}")
+    if found is None:
+        notes.append("no case was measured on two occasions yet, so their noise is not known; call dlbench calibrate again at another time")
+    elif found.pooled.occasions < _ADVISED:
+        notes.append(f"{found.pooled.occasions} occasions are few, and compare allows for that; {_ADVISED} or more tell much better")
+    return notes
+
+
+def _save(path: Path, found: "Calibration") -> None:
+    """Replace the file as a whole, so that nobody reads half of one. Raises OutputError where it can't be written."""
+    part = path.with_suffix(".part")
+    try:
+        part.write_text(json.dumps(found.to_json(), allow_nan=False, indent=1) + "\n")
+        part.replace(path)
+    except OSError as error:
+        raise OutputError.of(path, error) from error

@@ -1,0 +1,144 @@
+"""``dlbench compare``: a verdict for every case of two result files, or of one, and an exit code for CI."""
+
+import gc
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dlbench.cli.options import CALIBRATIONS, OutputOptions, output_options, threshold_options
+from dlbench.cli.output import conclude
+from dlbench.core.errors import ExitCode, UsageError
+from dlbench.core.thresholds import Settings
+
+if TYPE_CHECKING:
+    from dlbench.analysis.compare.verdict import Comparison
+    from dlbench.analysis.read.table import Map, Results
+
+_LARGE = 1 << 26  # bytes; below, starting processes costs more than it saves
+
+
+@click.command("compare")
+@click.argument("base", type=click.Path(path_type=Path))
+@click.argument("new", metavar="[NEW|FOLDER]...", nargs=-1, type=click.Path(path_type=Path))
+@threshold_options(
+    "10% of time, with --by 3%, and 5% of memory",
+    "End with 4 if some case could not show such a change (default: the suite's; else 25%, which only --strict insists on).",
+)
+@click.option("--by", metavar="COLUMN", help="Compare rows within BASE that differ in it: device, dtype, mode, batch, param.layout, …")
+@click.option(
+    "--calibration",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help=f"This machine's noise between occasions (default: {CALIBRATIONS}/MACHINE.json, if dlbench calibrate has made it).",
+)
+@click.option("--across-machines", is_flag=True, help="Report on files of different machines; slower does not fail then.")
+@output_options
+def command(
+    base: Path,
+    new: tuple[Path, ...],
+    given: Settings,
+    by: str | None,
+    calibration: Path | None,
+    across_machines: bool,
+    output: OutputOptions,
+) -> ExitCode:
+    """A verdict for every case of BASE and NEW: slower, faster, same, or more than the data can tell.
+
+    Each NEW, and each file of a FOLDER, is compared with BASE on its own. A round is one value, the test is exact, and it is corrected
+    for the number of cases; docs/compare.md has the rule. Ends with 3 if anything is slower, 5 if a case failed or is missing, and 4 if no
+    case could have shown a change of 25 %, or one could not show what --must-see, the suite or --strict wants to be seen.
+
+    \b
+      dlbench compare before.jsonl after.jsonl
+      dlbench compare before.jsonl after.jsonl --threshold 5% --strict --junit verdicts.xml
+      dlbench compare run.jsonl --by dtype
+    """
+    _refuse_contradictions(base, new, by, calibration, across_machines)
+    # Here and not at the top: reading imports more than help may take.
+    from dlbench.analysis.outliers import fleet_notes
+    from dlbench.analysis.read.table import collect, files_in
+
+    files = files_in((base, *new))
+    with _side_by_side(files) as each:
+        results = collect(files, each)
+    if by:
+        comparisons, notes = _within_a_file(results, by, given)
+    else:
+        comparisons, notes = _across_files(results, given, calibration, across_machines, output.strict)
+        notes += fleet_notes(results) if any(path.is_dir() for path in new) else []
+    return conclude(comparisons, [*results.notes, *notes], output)
+
+
+def _refuse_contradictions(base: Path, new: Sequence[Path], by: str | None, calibration: Path | None, across_machines: bool) -> None:
+    """Raise UsageError for options that exclude each other, and where there is nothing to compare."""
+    if by and new:
+        raise UsageError("--by compares the rows of one file; give BASE alone with it")
+    if by and across_machines:
+        raise UsageError("--across-machines is for several files; leave it out with --by")
+    if by and calibration:
+        raise UsageError("--calibration is for files of several occasions; leave it out with --by")
+    if across_machines and calibration:
+        raise UsageError("--calibration is the noise of one machine; leave it out with --across-machines")
+    if base.is_dir():
+        raise UsageError(f"{base} is a folder, and BASE is one file; for which of its files stand out: dlbench show {base}")
+    if not by and not new:
+        raise UsageError("there is nothing to compare BASE with; give a NEW file, or --by COLUMN")
+
+
+def _within_a_file(results: "Results", by: str, given: Settings) -> tuple[list["Comparison"], list[str]]:
+    """Return the verdicts of rows that differ in a column, or of the sides of an A/B, and what there is to say beside them."""
+    from dlbench.analysis.compare.ab import are_sides, compare_sides
+    from dlbench.analysis.compare.pairs import compare_by
+    from dlbench.analysis.compare.provenance import side_notes
+
+    if by.removeprefix("case.") == "run" and are_sides(results):
+        return [compare_sides(results, given=given)], side_notes(results)
+    return [compare_by(results, by, given=given)], []
+
+
+def _across_files(
+    results: "Results", given: Settings, calibration: Path | None, across_machines: bool, strict: bool
+) -> tuple[list["Comparison"], list[str]]:
+    """Return the verdicts of each file against the first, and what there is to say of where they come from."""
+    from dlbench.analysis.compare import provenance
+    from dlbench.analysis.compare.ab import any_sides
+    from dlbench.analysis.compare.pairs import compare
+    from dlbench.analysis.report.compare_terminal import occasions
+
+    if any_sides(results):
+        raise UsageError("a file that dlbench ab wrote holds both sides of its comparison; give it alone, with --by run")
+    first, *others = results.environments
+    different, notes = provenance.compare_machines(results, first, others, across_machines)
+    notes += [*provenance.version_notes(results, first, others), *provenance.threshold_notes(results, first, others)]
+    noise, path = provenance.find_calibration(results, first, CALIBRATIONS, calibration) if different != {*others} else (None, None)
+    base = results.of_run(first)
+    comparisons = [
+        compare(base, results.of_run(name), across_machines=apart, given=given, calibration=None if apart else noise, insist=strict)
+        for name in others
+        for apart in (name in different,)
+    ]
+    return comparisons, [*notes, occasions(noise, path)]
+
+
+@contextmanager
+def _side_by_side(paths: Sequence[Path]) -> Iterator["Map"]:
+    """Return a map that reads large files each in a process of its own, where a process is quickly made, and else the plain one."""
+    sizes = [path.stat().st_size for path in paths if path.is_file()]
+    if len(sizes) < 2 or sum(sizes) < _LARGE or sys.platform != "linux":
+        yield map
+        return
+    gc.disable()  # nothing of a file is garbage until the command ends, and looking for it takes a fifth of the time
+    with ProcessPoolExecutor(min(len(sizes), os.cpu_count() or 1), get_context("fork"), _begin_reading) as pool:
+        yield pool.map
+
+
+def _begin_reading() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer

@@ -1,0 +1,135 @@
+"""``dlbench doctor``: is this machine fit to measure on now, and what to change."""
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from dlbench.cli import session as sessions
+from dlbench.cli.options import PlanOptions, device_option, format_option
+from dlbench.cli.planning import Plan, load_suites, plan_suites
+from dlbench.core.errors import ExitCode, UsageError
+from dlbench.core.finding import Finding, Fitness
+from dlbench.core.store import load
+from dlbench.harness.probe.preflight import examine
+from dlbench.harness.process.interrupt import Interruption
+from dlbench.harness.ranks.cluster import refuse_several
+from dlbench.harness.runner import Settings
+from dlbench.harness.side import Side, Task
+
+SUITE = "noise"
+ROUNDS = 10
+"""A side: with fewer, pairs of rounds could show nothing of so many cases."""
+
+
+@click.command("doctor")
+@device_option
+@click.option(
+    "--rounds", type=click.IntRange(1, 1000), help="Rounds: fresh processes for each of the two sides (default: 10; of --selftest 14)."
+)
+@click.option(
+    "--plugin", "plugins", multiple=True, metavar="MODULE", help="Module or .py file with a kind of device of your own. Repeatable."
+)
+@click.option("--selftest", is_flag=True, help="Measure dlbench's own error rates on this machine's CPU instead, in about six minutes.")
+@format_option
+def command(device_words: tuple[str, ...], rounds: int | None, plugins: tuple[str, ...], selftest: bool, form: str) -> ExitCode:
+    """Say whether this machine is fit to measure on now, and what to change.
+
+    Looks at memory, governor, quota, and each accelerator's temperature, clocks and other processes. Then it measures the same small
+    cases on two sides, in turn, for about three quarters of a minute: how small a change could be seen here, and is one seen where there
+    is none?
+    Changes no setting. Ends with 4 if the machine is unfit: what is measured now could not decide.
+
+    With --selftest it measures programs whose truth is known instead: is identical code called slower, and is what is really slower
+    seen? Ends with 4 if a limit is not kept.
+
+    \b
+      dlbench doctor
+      dlbench doctor --selftest
+      dlbench doctor --device cuda:0 --format json
+    """
+    refuse_several("dlbench doctor", os.environ)
+    if selftest and (device_words or plugins):
+        raise UsageError("--selftest measures programs of its own on the CPU; give it without --device and --plugin")
+    suite, device_words = ("self", ("cpu",)) if selftest else (SUITE, device_words)
+    planning = PlanOptions((suite,), device_words=device_words, plugins=plugins)
+    # In an A/A one process a round and side: what counts is that each has a new one.
+    suites, settings = load_suites(planning), sessions.settings_for(isolation=None if selftest else "none")
+    with ExitStack() as stack:
+        interruption = stack.enter_context(Interruption())
+        opened = stack.enter_context(sessions.open_side(Side(plugins=plugins), suites, settings, interruption))
+        plan = plan_suites(suites, opened.hello, planning)
+        path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "measured.jsonl"
+        findings = [] if selftest else examine(plan.devices)
+        session = (_selftest if selftest else _twice)(plan, opened, settings, rounds, path)
+        with sessions.Recording(session, interruption) as recording:
+            recording.measure(session, {session.tasks[0].side.name: opened.host})
+        if interruption.requested:
+            click.echo("interrupted; nothing was judged", err=True)
+            return ExitCode(128 + interruption.requested)
+        findings += _judge_dlbench(path) if selftest else _judge_machine(path, settings.threads)
+    if recording.fault:
+        report(findings, form)
+        raise recording.fault
+    return report(findings, form, "self-test passed", "self-test not passed") if selftest else report(findings, form)
+
+
+def _twice(plan: Plan, opened: sessions.OpenSide, settings: Settings, rounds: int | None, path: Path) -> sessions.Session:
+    """Return the A/A: every case on two sides that are the same."""
+    rounds = rounds or ROUNDS
+    policy = sessions.policy_for(plan, {"rounds": rounds, "max_rounds": rounds})
+    sides = [replace(opened.side, name=name).on(plan.devices) for name in ("a", "b")]
+    tasks = [Task(case, side) for case in plan.cases for side in sides if case.device in side.devices]
+    return sessions.start(plan, tasks, replace(settings, policy=policy), path, sides={"a": {}, "b": {}})
+
+
+def _selftest(plan: Plan, opened: sessions.OpenSide, settings: Settings, rounds: int | None, path: Path) -> sessions.Session:
+    """Return the session of the self-test, isolated as any run is by default."""
+    from dlbench.harness.plan import known_cases as selftest
+
+    policy = replace(selftest.POLICY, rounds=rounds, max_rounds=rounds, budget_s=None) if rounds else selftest.POLICY
+    side = opened.side.on(plan.devices)
+    tasks = [Task(case, side) for case in selftest.cases(plan.signatures)]
+    return sessions.start(plan, tasks, replace(settings, policy=policy), path)
+
+
+def _judge_dlbench(path: Path) -> list[Finding]:
+    """Say what the file of a self-test tells of dlbench's own rule."""
+    from dlbench.analysis.doctor.selftest import judge_selftest
+
+    return judge_selftest(load(path).measurements)
+
+
+def _judge_machine(path: Path, threads: int) -> list[Finding]:
+    """Say what the file of an A/A tells of the machine."""
+    from dlbench.analysis.doctor.aa_check import judge_rounds, judge_same_code, judge_throttling
+    from dlbench.analysis.read.table import collect
+
+    run, results = load(path), collect((path,))
+    same_code = judge_same_code(*(results.of_run(side) for side in results.environments))
+    return [*judge_rounds(run.states, threads), *judge_throttling(run.measurements, run.discarded), *same_code]
+
+
+def report(findings: Sequence[Finding], form: str, fit: str = "fit to measure on now", unfit: str = "unfit to measure on now") -> ExitCode:
+    """Write findings to stdout, the worst first, and what they come to; return the exit code that says so."""
+    from dlbench.analysis.export import tabular
+    from dlbench.analysis.report import doctor_text
+
+    order = list(Fitness)
+    ordered = sorted(findings, key=lambda each: order.index(each.fitness))
+    bad = sum(each.fitness is Fitness.UNFIT for each in ordered)
+    code = ExitCode.UNDECIDABLE if bad else ExitCode.OK
+    conclusion = f"{unfit}, {bad} of {len(ordered)} findings stand in the way" if bad else fit
+    if form == "table":
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        click.echo("\n".join([*doctor_text.lines(ordered, width), ""]))
+    else:
+        click.echo(tabular.render(doctor_text.as_table(ordered), form), nl=False)
+    click.echo(f"{conclusion}; exit {code.value}", err=form != "table")
+    return code

@@ -1,0 +1,30 @@
+"""``dlbench list``: the built-in suites; with names, the cases that they plan and a guess of the time."""
+
+import click
+
+from dlbench.cli.listing import write_plan, write_suites
+from dlbench.cli.options import PlanOptions, planning_options
+from dlbench.cli.output import FORMATS
+from dlbench.cli.planning import load_suites, plan_suites
+from dlbench.core.errors import UsageError
+from dlbench.harness.plan.cases import workload_names
+
+
+@click.command()
+@planning_options
+@click.option("--format", "form", type=click.Choice(FORMATS), default="table", help="What to write to stdout.")
+def command(planning: PlanOptions, form: str) -> None:
+    """Show the built-in suites; with names, the cases that they plan and an estimate of the time.
+
+    SUITE is the name of a built-in suite, or a path that ends in .toml. Off a terminal the cases are one id a line; their number
+    and the estimate go to stderr.
+    """
+    if not planning.names:
+        if planning != PlanOptions():
+            raise UsageError("-k, --set, --device and --plugin need a SUITE, such as dlbench list quick -k resnet18")
+        write_suites(form)
+        return
+    from dlbench.harness.runner import ask_hello  # not at the top: without a SUITE no process starts, and --help needs none
+
+    suites = load_suites(planning)
+    write_plan(plan_suites(suites, ask_hello(planning.plugins, workload_names(suites)), planning), form)

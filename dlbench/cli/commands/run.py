@@ -1,0 +1,172 @@
+"""``dlbench run``: plan, measure round after round into one file, and print who wins."""
+
+import os
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dlbench.cli import session as sessions
+from dlbench.cli.listing import write_plan
+from dlbench.cli.options import (
+    MeasureOptions,
+    PlanOptions,
+    format_option,
+    measuring_options,
+    must_see_option,
+    parse_thresholds,
+    planning_options,
+)
+from dlbench.cli.output import write_results
+from dlbench.cli.planning import Plan, load_suites, plan_suites, require_sight
+from dlbench.core.errors import ExitCode, UsageError
+from dlbench.core.model import Status
+from dlbench.core.rank_test import TESTS_A_CASE, rounds_for_gate
+from dlbench.core.store import load
+from dlbench.core.thresholds import ACROSS_RUNS
+from dlbench.core.thresholds import Settings as GivenThresholds
+from dlbench.harness.process.interrupt import Interruption
+from dlbench.harness.process.worker_process import Host
+from dlbench.harness.ranks.cluster import Offer, Place, gathered, serve
+from dlbench.harness.runner import Settings
+from dlbench.harness.side import Side
+
+if TYPE_CHECKING:
+    from dlbench.analysis.compare.verdict import Comparison
+    from dlbench.analysis.read.table import Results
+
+
+@click.command("run")
+@planning_options
+@measuring_options(
+    rounds="Fresh processes to measure each case in (default: the suite's, 7).",
+    budget="Time for the whole run, such as 90s or 10m; what is left buys more rounds.",
+)
+@click.option("--gate", is_flag=True, help="Make a baseline: ten rounds or more, enough for a later comparison to call a case slower.")
+@must_see_option("With --gate: end with 4 if, compared with a run like this one, a case could not show such a change (default: 25%).")
+@click.option("--resume", type=click.Path(path_type=Path), metavar="FILE", help="Go on with a run as it was planned, or to more --rounds.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be measured, and an estimate of the time.")
+@format_option
+def command(
+    planning: PlanOptions,
+    measuring: MeasureOptions,
+    gate: bool,
+    must_see: str | None,
+    resume: Path | None,
+    dry_run: bool,
+    form: str,
+) -> ExitCode:
+    """Measure: run suites and print who wins.
+
+    SUITE is the name of a built-in suite (default: quick), or a path that ends in .toml. Every result is on the disk before the
+    next case starts. The first Ctrl-C ends the current case and prints how to go on; a second ends at once.
+
+    \b
+      dlbench run
+      dlbench run cnn -k "resnet and not bf16" --device cuda
+      dlbench run matmul --set dtype=fp32,bf16 --rounds 10 -o mine.jsonl
+      dlbench run --resume results/quick-20260131-120000.jsonl
+    """
+    place = Place.of_torchrun(os.environ)
+    _refuse_contradictions(planning, measuring, gate, must_see, dry_run, resume, place)
+    given = parse_thresholds((), must_see) if gate else None
+    unfinished = load(resume) if resume else None
+    with ExitStack() as stack:
+        interruption = stack.enter_context(Interruption())
+        if place and place.number:
+            return _take_part(place, planning, measuring, interruption)
+        machines = stack.enter_context(gathered(place)) if place else ()
+        if unfinished:
+            suites, settings, side = sessions.as_recorded(unfinished, measuring.policy)
+        else:
+            suites, settings = load_suites(planning), sessions.settings_for(measuring.seed, measuring.isolation)
+            side = Side(plugins=planning.plugins, machines=machines)
+        opened = stack.enter_context(sessions.open_side(side, suites, settings, interruption))
+        if unfinished:
+            session = sessions.resume(unfinished, suites, opened, settings)
+        else:
+            plan = plan_suites(suites, opened.hello, planning)
+            if given is not None:
+                require_sight(plan.suites, ACROSS_RUNS, given)
+            if dry_run:
+                write_plan(plan, form)
+                return ExitCode.OK
+            session = _new_session(plan, opened, settings, measuring, given)
+        return _measure(session, opened.host, interruption, form)
+
+
+def _refuse_contradictions(
+    planning: PlanOptions,
+    measuring: MeasureOptions,
+    gate: bool,
+    must_see: str | None,
+    dry_run: bool,
+    resume: Path | None,
+    place: Place | None,
+) -> None:
+    """Raise UsageError for options that exclude each other."""
+    if gate and (measuring.rounds or measuring.budget):
+        raise UsageError("--gate chooses the rounds itself; give it without --rounds and --budget")
+    if must_see is not None and not gate:
+        raise UsageError("--must-see says what a baseline has to be able to show; give it with --gate")
+    others = (planning != PlanOptions(), measuring.output, gate, measuring.seed is not None, measuring.isolation, dry_run)
+    if resume and any(others):
+        raise UsageError(
+            "--resume goes on with what the file planned; beside it only --rounds, --budget, --timeout and --format can be given"
+        )
+    if resume and place:
+        raise UsageError("--resume goes on with a run on one machine; give it without torchrun")
+
+
+def _take_part(place: Place, planning: PlanOptions, measuring: MeasureOptions, interruption: Interruption) -> ExitCode:
+    """Start ranks here for the first of several machines, which plans, measures and writes."""
+    from dlbench.harness.probe import devices, fingerprint
+
+    settings = sessions.settings_for(measuring.seed, measuring.isolation)
+    with sessions.open_side(Side(plugins=planning.plugins), (), settings, interruption) as opened:
+        chosen = devices.usable(devices.select(devices.describe(opened.hello), planning.device_words))
+        click.echo(f"machine {place.number} of {place.count - 1} beside the first, {place.host}, which writes the results", err=True)
+        names = {device.id: device.name for device in chosen}
+        serve(place, Offer(names, settings.threads, fingerprint.fingerprint(opened.hello, chosen)), interruption)
+    return ExitCode(128 + interruption.requested) if interruption.requested else ExitCode.OK
+
+
+def _new_session(
+    plan: Plan, opened: sessions.OpenSide, settings: Settings, measuring: MeasureOptions, gate: GivenThresholds | None
+) -> sessions.Session:
+    """Return the session of a run; a baseline gets the rounds that a gate needs."""
+    tasks = opened.tasks(plan)
+    policy = sessions.policy_for(plan, measuring.policy, None if gate is None else rounds_for_gate(TESTS_A_CASE * len(tasks)))
+    return sessions.start(plan, tasks, replace(settings, policy=policy), measuring.output, machines=opened.side.machines, gate=gate)
+
+
+def _measure(session: sessions.Session, host: Host, interruption: Interruption, form: str) -> ExitCode:
+    """Run the rounds, write the results, and say which code to exit with."""
+    from dlbench.analysis.read.table import collect
+
+    with sessions.Recording(session, interruption) as recording:
+        recording.measure(session, {None: host})
+    results = collect((recording.path,))
+    write_results(results, None, form, answers=True)
+    click.echo(f"saved in {recording.path}", err=True)
+    if recording.fault:
+        click.echo(f"what was skipped can be measured with: dlbench run --resume {recording.path}", err=True)
+        raise recording.fault
+    if interruption.requested:
+        click.echo(f"interrupted; go on with: dlbench run --resume {recording.path}", err=True)
+        return ExitCode(128 + interruption.requested)
+    blind = _as_baseline(results, session.gate) if session.gate is not None else None
+    if blind and blind.undecidable:
+        click.echo(f"note: compared with a run like this one, {blind.undecidable}", err=True)
+        click.echo(f"note: more rounds go to the same file with: dlbench run --resume {recording.path} --rounds N", err=True)
+    failed = any(Status(status).is_failure for status in results.frame["case.status"])
+    return ExitCode.CASES_FAILED if failed else ExitCode.UNDECIDABLE if blind and blind.undecidable else ExitCode.OK
+
+
+def _as_baseline(results: "Results", gate: GivenThresholds) -> "Comparison":
+    """Compare a run with itself: what of it could not have shown, in a run like it, the change that must be seen?"""
+    from dlbench.analysis.compare.pairs import compare
+
+    return compare(results, results, given=gate, insist=True)

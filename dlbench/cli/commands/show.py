@@ -1,0 +1,53 @@
+"""``dlbench show``: result files as tables again, or their rows paired."""
+
+from pathlib import Path
+
+import click
+
+from dlbench.cli.output import FORMATS, write_answers, write_results
+from dlbench.core.errors import UsageError
+
+
+@click.command("show")
+@click.argument("files", metavar="FILE|FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--by", metavar="COLUMN", help="Pair the rows that differ in it: device, dtype, mode, run, batch, threads, param.layout, …")
+@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True, help="What to write to stdout.")
+@click.option("--answers", is_flag=True, help="Begin with what the files say to each of nine questions; alone with --format md or json.")
+@click.option("--details", is_flag=True, help="End with projections, what was trained for a time, and bandwidths of collectives.")
+def command(files: tuple[Path, ...], by: str | None, form: str, answers: bool, details: bool) -> None:
+    """Print the tables of result files again, or pair their rows.
+
+    With a CPU and an accelerator among the rows, the table also says how many times as fast that is: on the same
+    case, and each at its own best batch, precision and layout. Ratios come with intervals, never with a verdict.
+    With cases of several ranks it says what more devices bring; --by ranks says that alone, with a projection. Of a folder of
+    result files it also says which stand out among those of the same kind of machine.
+
+    \b
+      dlbench show run.jsonl --answers
+      dlbench show cpu.jsonl gpu.jsonl --by device
+      dlbench show results/fleet
+      dlbench show run.jsonl --by dtype --format csv
+    """
+    if by and (answers or details):
+        raise UsageError("--by shows pairs alone; leave out --answers and --details, or --by")
+    if answers and form == "csv":
+        raise UsageError("--answers are sentences and several tables, which csv can't hold; give --format md or json")
+    if details and form != "table":
+        raise UsageError(f"--details are tables for people, and --format {form} is every column already; leave one of them out")
+
+    # Here and not at the top: pandas takes longer to import than help may take.
+    from dlbench.analysis.compare.ab import are_sides
+    from dlbench.analysis.compare.provenance import side_notes
+    from dlbench.analysis.outliers import fleet_notes
+    from dlbench.analysis.read.table import collect
+
+    results = collect(files)
+    if answers and form != "table":
+        write_answers(results, form)
+    else:
+        write_results(results, by, form, answers=answers, details=details)
+    notes = [*results.notes, *(side_notes(results) if are_sides(results) else ())]
+    if any(path.is_dir() for path in files):
+        notes += fleet_notes(results)
+    for note in notes:
+        click.echo(f"note: {note}", err=True)

@@ -1,0 +1,1 @@
+"""Rows: what the measurements of a case come to."""

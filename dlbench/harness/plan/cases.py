@@ -1,0 +1,268 @@
+"""From suites and the signatures of workloads to cases. Every mistake of the user that is left surfaces here, before anything runs."""
+
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dlbench.core.errors import SuiteError, UsageError, nearest
+from dlbench.core.model import ACCELERATOR, DEVICE_KINDS, Case, Parameter, ParamValue, Policy, Signature, value_text
+from dlbench.harness.plan.suite import Bench, Suite, axis_values
+
+MAX_CASES = 2_000_000
+"""More would take weeks to measure; a suite that plans more is a mistake."""
+
+_SETUP_S = 0.3
+"""Of one case in one round, for `estimate`: a fork, and building a model."""
+_WARMUP_S = 0.2
+"""Least warm-up on a CPU, where the policy leaves it open."""
+
+Signatures = Mapping[str, Signature]
+
+
+def workload_names(suites: Sequence[Suite]) -> tuple[str, ...]:
+    """Return each workload that the suites name, once."""
+    return tuple(dict.fromkeys(bench.workload for suite in suites for bench in suite.benches))
+
+
+def overridden(suites: Sequence[Suite], settings: Sequence[str], signatures: Signatures) -> tuple[Suite, ...]:
+    """Replace, or add, axes by ``axis=v1,v2`` settings in every bench whose workload has that parameter.
+
+    Raises UsageError for a setting that cannot be read, that no bench's workload has, or whose value is not valid there.
+    """
+    wanted = _settings(settings)
+    valid = {parameter.name for _, _, signature in _benches(suites, signatures) for parameter in signature.parameters}
+    for axis in wanted:
+        if axis not in valid:
+            raise UsageError(f"--set {axis}: no workload of {_names(suites)} has such a parameter{nearest(axis, sorted(valid))}")
+
+    def with_settings(bench: Bench) -> Bench:
+        axes = dict(bench.axes)
+        for axis, texts in wanted.items():
+            if parameter := signatures[bench.workload].parameter(axis):
+                where = f"--set {axis}={','.join(texts)} ({bench.workload})"
+                axes[axis] = tuple(_checked(parameter, value, where) for value in axis_values(map(parameter.parse, texts), where))
+        return replace(bench, axes=axes)
+
+    return tuple(replace(suite, benches=tuple(map(with_settings, suite.benches))) for suite in suites)
+
+
+def check(suites: Sequence[Suite], signatures: Signatures, kinds: Sequence[str] = DEVICE_KINDS) -> None:
+    """Hold every bench against the signature of its workload, and its devices against the kinds that there are, a plugin's included.
+
+    Raises SuiteError, with place and nearest valid name, for an unknown workload, parameter or kind of device, a parameter's value that is
+    not valid, and a parameter that has neither default nor axis.
+    """
+    for suite in suites:
+        _check_devices(suite.devices, kinds, suite.origin)
+    for where, bench, signature in _benches(suites, signatures):
+        _check_devices(bench.devices, kinds, where)
+        for axis, values in bench.axes.items():
+            parameter = signature.parameter(axis)
+            if parameter is None:
+                valid = [each.name for each in signature.parameters]
+                raise SuiteError(f"{where}: no parameter is called '{axis}'{nearest(axis, valid)}")
+            for value in values:
+                _checked(parameter, value, where)
+        for parameter in signature.parameters:
+            if parameter.required and parameter.name not in bench.axes:
+                raise SuiteError(f"{where}: '{parameter.name}' has no default; add axes.{parameter.name}, {parameter.wanted()}")
+
+
+def _check_devices(names: Sequence[str], kinds: Sequence[str], where: str) -> None:
+    for name in names:
+        kind, _, index = name.partition(":")
+        if name != ACCELERATOR and (kind not in kinds or (name != kind and (kind == "cpu" or not re.fullmatch("[0-9]+", index)))):
+            raise SuiteError(f"{where}, devices: no device is called '{name}'{nearest(name, [*kinds, ACCELERATOR])}")
+
+
+def count(suites: Sequence[Suite], devices: Sequence[str], *, include_absent: bool = True) -> int:
+    """Return how many cases there are at most, by multiplication: one that two benches share counts twice."""
+    return sum(
+        len(_resolved(suite, bench, devices, include_absent)) * math.prod(map(len, bench.axes.values()))
+        for suite in suites
+        for bench in suite.benches
+    )
+
+
+def plan(
+    suites: Sequence[Suite],
+    signatures: Signatures,
+    devices: Sequence[str],
+    *,
+    only: Callable[[str], bool] | None = None,
+    include_absent: bool = True,
+) -> Iterator[Case]:
+    """Yield the cases of suites that `check` accepted, in order, none of them twice and none of them kept.
+
+    ``devices`` are the ids that take part; a suite's own ``devices`` choose among them. One that it names and that is not there
+    still has its cases, for the runner to skip with a reason, unless ``include_absent`` is false because the user chose the devices.
+    ``accelerator`` names none: where there is no other device than the CPU it has no cases.
+    ``only`` says of a case's id whether to plan it.
+
+    Raises SuiteError at once for more than ``MAX_CASES``; UsageError, at the end, where there was no case.
+    """
+    total = count(suites, devices, include_absent=include_absent)
+    if total > MAX_CASES:
+        raise SuiteError(
+            f"{_names(suites)} would plan {total:,} cases, and {MAX_CASES:,} is the limit; shorten an axis, for example with --set"
+        )
+    return _cases(suites, signatures, devices, only, include_absent)
+
+
+def policy_of(suites: Sequence[Suite], signatures: Signatures, devices: Sequence[str]) -> Policy:
+    """Return the policy that all the suites agree on; where they differ, the default one holds for the whole run.
+
+    A suite's budget is that of one device; the returned one is that of all that the suites' benches are measured on.
+    """
+    policies = {suite.policy for suite in suites}
+    policy = policies.pop() if len(policies) == 1 else Policy()
+    if policy.budget_s is None:
+        return policy
+    measured = {device for suite in suites for bench in suite.benches for device in _devices_of(suite, bench, signatures, devices, False)}
+    return replace(policy, budget_s=policy.budget_s * max(1, len(measured)))
+
+
+def estimate(policy: Policy, cases: int) -> float:
+    """Guess the seconds that so many cases will take, from the policy alone.
+
+    Each case costs set-up, warm-up and timed blocks in each round, 1.5 s with the default policy. Steps that take longer than the policy
+    foresees cost more, and cases that agree early less. A budget cuts later rounds, never the first.
+    """
+    warmup_s = _WARMUP_S if policy.warmup_s is None else policy.warmup_s
+    round_s = cases * min(_SETUP_S + warmup_s + policy.round_s, policy.timeout_s)
+    all_rounds_s = policy.rounds * round_s
+    return all_rounds_s if policy.budget_s is None else min(all_rounds_s, max(policy.budget_s, round_s))
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """The cases of one bench, not spelled out."""
+
+    suite: str
+    signature: Signature
+    axes: Mapping[str, tuple[ParamValue, ...]]
+    devices: tuple[str, ...]
+    shown: Mapping[str, frozenset[str | None]]
+    """What each parameter of the workload can be, as case ids show it; None where it is left open."""
+
+    @classmethod
+    def of(cls, suite: str, signature: Signature, axes: Mapping[str, tuple[ParamValue, ...]], devices: tuple[str, ...]) -> "_Grid":
+        # Checking once more makes an integer a float where the parameter is a number.
+        checked = {
+            name: tuple(_checked(parameter, value, name) for value in values)
+            for name, values in axes.items()
+            if (parameter := signature.parameter(name))
+        }
+        shown = {each.name: frozenset(map(_shown, checked.get(each.name, (each.default,)))) for each in signature.parameters}
+        return cls(suite, signature, checked, devices, shown)
+
+    def cases(self) -> Iterator[Case]:
+        for device in self.devices:
+            for values in itertools.product(*self.axes.values()):
+                yield Case.of(self.suite, self.signature, dict(zip(self.axes, values, strict=True)), device)
+
+    def overlaps(self, other: "_Grid") -> bool:
+        return self.signature == other.signature and all(not self.shown[name].isdisjoint(other.shown[name]) for name in self.shown)
+
+    def holds(self, case: Case) -> bool:
+        """Whether a case of an overlapping grid is one of these, too."""
+        return case.device in self.devices and all(_shown(case.params.get(name)) in values for name, values in self.shown.items())
+
+
+def _cases(
+    suites: Sequence[Suite],
+    signatures: Signatures,
+    devices: Sequence[str],
+    only: Callable[[str], bool] | None,
+    include_absent: bool,
+) -> Iterator[Case]:
+    earlier: list[_Grid] = []
+    planned = False
+    for suite in suites:
+        for bench in suite.benches:
+            where = _devices_of(suite, bench, signatures, devices, include_absent)
+            grid = _Grid.of(suite.name, signatures[bench.workload], bench.axes, where)
+            # Asking the few grids that can share a case instead of remembering every id: a million ids would take 150 MB.
+            rivals = [each for each in earlier if each.overlaps(grid)]
+            for case in grid.cases():
+                if (only is None or only(case.id)) and not any(rival.holds(case) for rival in rivals):
+                    planned = True
+                    yield case
+            earlier.append(grid)
+    if not planned and only:
+        raise UsageError(f"{_names(suites)} plans no case that -k selects; loosen it (dlbench list without -k shows the ids)")
+    if not planned:
+        nothing = f"{_names(suites)} plans no case on {', '.join(devices)}, as it names other devices"
+        raise UsageError(f"{nothing}; leave --device out, or measure where they are")
+
+
+def _settings(settings: Sequence[str]) -> dict[str, list[str]]:
+    wanted: dict[str, list[str]] = {}
+    for setting in settings:
+        axis, equals, values = setting.partition("=")
+        if not axis or not equals or not values:
+            raise UsageError(f"--set {setting}: write axis=value or axis=value,value")
+        if axis in wanted:
+            raise UsageError(f"--set {setting}: {axis} is set already; write --set {axis}={','.join(wanted[axis])},{values}")
+        wanted[axis] = values.split(",")
+    return wanted
+
+
+def _benches(suites: Sequence[Suite], signatures: Signatures) -> Iterator[tuple[str, Bench, Signature]]:
+    """Yield every bench with its place and its workload's signature. Raises SuiteError where there is no such workload."""
+    for suite in suites:
+        for number, bench in enumerate(suite.benches, 1):
+            if bench.workload not in signatures:
+                near = nearest(bench.workload, sorted(signatures))
+                raise SuiteError(f"{suite.origin}, bench {number}: no workload is called '{bench.workload}'{near}")
+            yield suite.place(number), bench, signatures[bench.workload]
+
+
+def _checked(parameter: Parameter, value: ParamValue, where: str) -> ParamValue:
+    try:
+        checked = parameter.check(value)
+    except ValueError as error:
+        if parameter.choices and isinstance(value, str):
+            near = nearest(value, list(parameter.choices))
+            raise SuiteError(f"{where}: no {parameter.name} is called '{value}'{near}") from error
+        raise SuiteError(f"{where}: {parameter.name} must be {error}") from error
+    return value if checked is None else checked
+
+
+def _devices_of(suite: Suite, bench: Bench, signatures: Signatures, present: Sequence[str], include_absent: bool) -> tuple[str, ...]:
+    """Return the ids of the devices in a bench's cases."""
+    found = _resolved(suite, bench, present, include_absent)
+    return _first_of_each_kind(found) if signatures[bench.workload].parameter("ranks") else found
+
+
+def _resolved(suite: Suite, bench: Bench, present: Sequence[str], include_absent: bool) -> tuple[str, ...]:
+    """Return the ids of the devices that a bench's own list, or its suite's, means, in that order; all of them where there is none."""
+    wanted = bench.devices or suite.devices
+    if not wanted:
+        return tuple(present)
+    found: dict[str, None] = {}
+    for word in wanted:
+        meant = [device for device in present if _means(word, device)]
+        found.update(dict.fromkeys(meant or ([word] if include_absent and word != ACCELERATOR else [])))
+    return tuple(found)
+
+
+def _means(word: str, device: str) -> bool:
+    """Whether a word of a suite's ``devices`` means this device."""
+    kind = device.partition(":")[0]
+    return word in (device, kind) or (word == ACCELERATOR and kind != "cpu")
+
+
+def _first_of_each_kind(devices: Sequence[str]) -> tuple[str, ...]:
+    """Return the devices that stand for all of their kind in the cases of several ranks, which compute on as many as they have ranks."""
+    return tuple({device.partition(":")[0]: device for device in reversed(devices)}.values())[::-1]
+
+
+def _shown(value: ParamValue | None) -> str | None:
+    return None if value is None else value_text(value)
+
+
+def _names(suites: Sequence[Suite]) -> str:
+    return " ".join(suite.name for suite in suites)

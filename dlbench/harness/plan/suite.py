@@ -1,0 +1,268 @@
+"""What a suite says: found by name or path, read from TOML, checked as far as its text alone can be."""
+
+import math
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Self
+
+import dlbench
+from dlbench.core.errors import SuiteError, nearest
+from dlbench.core.model import ParamValue, Policy, value_text
+from dlbench.core.thresholds import Settings, check
+
+MAX_BYTES = 1 << 20
+"""A suite is written by hand; a bigger file is something else."""
+
+MAX_POWER = 40
+"""2**40 bytes is a tebibyte: no size in a suite is meant beyond it."""
+
+_PACKAGE = Path(dlbench.__file__).resolve().parent
+_COUNTS = ("rounds", "max_rounds", "min_blocks", "max_blocks", "tries")
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """One workload and the values that each of its named parameters takes; the last axis varies fastest."""
+
+    workload: str
+    axes: Mapping[str, tuple[ParamValue, ...]]
+    devices: tuple[str, ...] = ()
+    """Device ids or kinds; empty: those of the suite."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """Benches that are planned and run together, under one policy."""
+
+    name: str
+    about: str
+    benches: tuple[Bench, ...]
+    devices: tuple[str, ...] = ()
+    """Device ids or kinds; empty: every device."""
+    policy: Policy = field(default_factory=Policy)
+    thresholds: Settings = field(default_factory=dict)
+    """From where on a change matters when results of this suite are compared; kept as written."""
+    origin: str = field(default="", compare=False)
+    """The file as the user knows it, for error messages only: a path can hold a user's name, so it stays out of `to_json`."""
+
+    def place(self, number: int) -> str:
+        """Say where bench ``number`` (from 1) stands: ``sweep.toml, bench 2 (matmul)``."""
+        return f"{self.origin}, bench {number} ({self.benches[number - 1].workload})"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data: the tables of the TOML file, and the name."""
+        policy = {key: value for key, value in asdict(self.policy).items() if value is not None}
+        benches = [_without_empty({"workload": b.workload, "axes": dict(b.axes), "devices": b.devices}) for b in self.benches]
+        head = {"name": self.name, "about": self.about, "devices": list(self.devices), "policy": policy}
+        return _without_empty({**head, "thresholds": dict(self.thresholds), "bench": benches})
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Inverse of `to_json`, also after a round through JSON text. Raises SuiteError for data that is no suite."""
+        name = data.get("name")
+        if not isinstance(name, str):
+            raise SuiteError("a suite in the result file's header has no name; the file was edited or damaged")
+        return cls(**_contents({key: value for key, value in data.items() if key != "name"}, f"suite {name}"), name=name)
+
+
+def builtin_names() -> list[str]:
+    """Return the names of the suites that come with dlbench."""
+    return sorted(path.stem for path in _builtin_folder().glob("*.toml"))
+
+
+def load(argument: str) -> Suite:
+    """Return the built-in suite of that name, or read the file if the argument ends in ``.toml``.
+
+    Raises SuiteError for an unknown name and for whatever is wrong in the file.
+    """
+    if argument.endswith(".toml"):
+        return parse(_read(Path(argument), argument), argument)
+    names = builtin_names()
+    if argument not in names:
+        raise SuiteError(f"no suite is called '{argument}'{nearest(argument, names)} (a suite of your own is a path that ends in .toml)")
+    path = _builtin_folder() / f"{argument}.toml"
+    return parse(_read(path, path.name), path.name)
+
+
+def load_all(arguments: Sequence[str]) -> tuple[Suite, ...]:
+    """Load each suite once. Raises SuiteError, also where two of them have the same name: rows could not be told apart."""
+    suites: dict[str, Suite] = {}
+    for argument in dict.fromkeys(arguments):
+        suite = load(argument)
+        if suite.name in suites:
+            raise SuiteError(f"{suites[suite.name].origin} and {suite.origin} are both called '{suite.name}'; rename one of them")
+        suites[suite.name] = suite
+    return tuple(suites.values())
+
+
+def parse(text: str, origin: str) -> Suite:
+    """Read a suite from TOML; ``origin`` names the file in errors, and its stem names the suite.
+
+    Raises SuiteError with file, place and the nearest valid name.
+    """
+    try:
+        data = tomllib.loads(text)
+    except RecursionError as error:
+        raise SuiteError(f"{origin}: not valid TOML: nested too deeply") from error
+    except ValueError as error:  # TOMLDecodeError, and an integer of too many digits
+        last = text.count("\n") + (not text.endswith("\n"))
+        message = str(error).replace("(at end of document)", f"(at line {last}, the end of the file)")
+        raise SuiteError(f"{origin}: not valid TOML: {message}") from error
+    return Suite(**_contents(data, origin), name=Path(origin).stem)
+
+
+def axis_values(values: Iterable[object], where: str) -> tuple[ParamValue, ...]:
+    """Return the values of one axis if they are of a kind that a parameter can have, and no two the same.
+
+    Raises SuiteError that begins with ``where``.
+    """
+    checked: dict[str, ParamValue] = {}
+    for each in values:
+        value = _value(each, where)
+        # Two numbers that a case id shows alike would make two cases of one id.
+        if (text := value_text(value)) in checked:
+            raise SuiteError(f"{where}: {text} stands there twice; write each value once")
+        checked[text] = value
+    if not checked:
+        raise SuiteError(f"{where}: the list is empty; give it a value, or leave the axis out")
+    return tuple(checked.values())
+
+
+def _builtin_folder() -> Path:
+    # Inside the package first: that is the wheel, where a folder beside the package would be a stranger's.
+    inside = _PACKAGE / "suites"
+    return inside if inside.is_dir() else _PACKAGE.parent / "suites"
+
+
+def _read(path: Path, origin: str) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise SuiteError(f"cannot read {origin}: {error.strerror or error}") from error
+    if len(content) > MAX_BYTES:
+        raise SuiteError(f"{origin} is larger than {MAX_BYTES:,} bytes, and no suite is; give another file, or split it up")
+    try:
+        return content.decode("utf-8-sig")  # an editor's byte-order mark is no mistake of the user
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise SuiteError(f"{origin}, line {line}: not UTF-8, as TOML has to be; save the file as UTF-8") from error
+
+
+def _contents(data: Mapping[str, Any], origin: str) -> dict[str, Any]:
+    """Check the tables of a suite and return the arguments of `Suite`, all but its name."""
+    _check_keys(data, ("about", "devices", "policy", "thresholds", "include", "bench"), origin)
+    about, benches = data.get("about", ""), data.get("bench", [])
+    included = _included(data.get("include", []), origin)
+    if not isinstance(about, str):
+        raise SuiteError(f"{origin}, about: must be text, not {about!r}")
+    if not isinstance(benches, list) or not all(isinstance(bench, dict) for bench in benches):
+        raise SuiteError(f"{origin}, bench: must be tables, each under its own [[bench]]")
+    if not benches and not included:
+        raise SuiteError(f"{origin}: has no bench; add a [[bench]] with a workload and its axes")
+    every = (*(_bench(bench, f"{origin}, bench {number}") for number, bench in enumerate(benches, 1)), *included)
+    return {
+        "about": " ".join(about.split()),
+        "benches": every,
+        "devices": _devices(data, origin),
+        "policy": _policy(data.get("policy", {}), f"{origin}, policy"),
+        "thresholds": _thresholds(data.get("thresholds", {}), [bench.workload for bench in every], f"{origin}, thresholds"),
+        "origin": origin,
+    }
+
+
+def _included(names: object, origin: str) -> tuple[Bench, ...]:
+    """Return the benches of the built-in suites named, with their own devices; policy, thresholds and question stay behind."""
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise SuiteError(f'{origin}, include: must be a list of built-in suites, such as ["matmul", "conv"]')
+    if unknown := [name for name in names if name not in builtin_names()]:
+        raise SuiteError(f"{origin}, include: no suite is called '{unknown[0]}'{nearest(unknown[0], builtin_names())}")
+    return tuple(replace(bench, devices=bench.devices or suite.devices) for suite in load_all(names) for bench in suite.benches)
+
+
+def _bench(data: Mapping[str, Any], where: str) -> Bench:
+    _check_keys(data, ("workload", "axes", "devices"), where)
+    workload, axes = data.get("workload"), data.get("axes", {})
+    if not isinstance(workload, str):
+        raise SuiteError(f'{where}: needs a workload, such as workload = "matmul"{"" if workload is None else f", not {workload!r}"}')
+    if not isinstance(axes, dict):
+        raise SuiteError(f"{where}, axes: must be a table, such as axes.n = [64, 128], not {axes!r}")
+    where = f"{where} ({workload})"
+    return Bench(workload, {name: _axis(value, f"{where}, axis {name}") for name, value in axes.items()}, _devices(data, where))
+
+
+def _axis(value: object, where: str) -> tuple[ParamValue, ...]:
+    if isinstance(value, dict):
+        return _powers_of_two(value, where)
+    return axis_values(value if isinstance(value, list | tuple) else [value], where)
+
+
+def _powers_of_two(data: Mapping[str, Any], where: str) -> tuple[ParamValue, ...]:
+    _check_keys(data, ("pow2",), where)
+    match data:
+        case {"pow2": [int(low), int(high)]} if type(low) is type(high) is int and 0 <= low <= high <= MAX_POWER:
+            return tuple(2**exponent for exponent in range(low, high + 1))
+    raise SuiteError(
+        f"{where}: pow2 must be two exponents from 0 to {MAX_POWER}, the smaller first, such as [6, 13], not {data.get('pow2')!r}"
+    )
+
+
+def _value(value: object, where: str) -> ParamValue:
+    if isinstance(value, str) and value and value.isprintable() and "," not in value:
+        return value
+    if isinstance(value, bool) or (isinstance(value, int) and -(2**63) <= value < 2**63):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    # Text without commas and line breaks keeps case ids unambiguous, one a line.
+    raise SuiteError(f"{where}: a value must be an integer of 64 bits, a finite number, text without commas, true or false, not {value!r}")
+
+
+def _devices(data: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    names = data.get("devices")
+    if names is None:
+        return ()
+    if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
+        raise SuiteError(f'{where}, devices: must be a list such as ["cpu", "cuda"], or left out for every device, not {names!r}')
+    return tuple(dict.fromkeys(names))  # which kinds there are is for a measuring process to say, as plugins bring some
+
+
+def _policy(data: object, where: str) -> Policy:
+    if not isinstance(data, dict):
+        raise SuiteError(f"{where}: must be a table, [policy], not {data!r}")
+    _check_keys(data, tuple(each.name for each in fields(Policy)), where)
+    for key, value in data.items():
+        if key in _COUNTS and (type(value) is not int or value < 1):
+            raise SuiteError(f"{where}: {key} must be a positive integer, not {value!r}")
+        if key not in _COUNTS and (type(value) not in (int, float) or not 0 < value < math.inf):
+            raise SuiteError(f"{where}: {key} must be a positive number{' of seconds' if key.endswith('_s') else ''}, not {value!r}")
+    policy = Policy(**data)
+    for low, high in (("rounds", "max_rounds"), ("min_blocks", "max_blocks")):
+        if getattr(policy, low) > getattr(policy, high):
+            raise SuiteError(f"{where}: {low} = {getattr(policy, low)} is more than {high} = {getattr(policy, high)}; set both")
+    return policy
+
+
+def _thresholds(data: object, workloads: Sequence[str], where: str) -> Settings:
+    if not isinstance(data, dict):
+        raise SuiteError(f"{where}: must be a table, [thresholds], not {data!r}")
+    for name, value in data.items():
+        if isinstance(value, dict) and name not in workloads:
+            raise SuiteError(f"{where}: no bench here has the workload '{name}'{nearest(name, sorted(set(workloads)))}")
+    try:
+        check(data)
+    except ValueError as error:
+        raise SuiteError(f"{where}: {error}") from error
+    return data
+
+
+def _check_keys(data: Mapping[str, Any], valid: tuple[str, ...], where: str) -> None:
+    for key in data:
+        if key not in valid:
+            raise SuiteError(f"{where}: no key is called '{key}'{nearest(key, list(valid))}")
+
+
+def _without_empty(data: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in data.items() if value not in ("", (), [], {})}

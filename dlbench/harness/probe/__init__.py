@@ -1,0 +1,1 @@
+"""What the machine says of itself, asked by the parent."""

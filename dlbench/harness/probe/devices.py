@@ -1,0 +1,247 @@
+"""What is in this machine: the CPU and every accelerator, each unknown with the reason why.
+
+What torch knows comes from the measuring process's hello; the rest from the operating system and NVML.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from dlbench.core.errors import DeviceAbsent, UsageError, nearest
+from dlbench.core.model import DEVICE_KINDS
+from dlbench.harness.probe import cgroup, nvml, processor
+
+_NOT_NVIDIA = "NVML reads NVIDIA devices only"
+_UNUSABLE = "it can't be used"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cpu:
+    """All processors of the machine together: torch's device ``cpu``."""
+
+    id: str = "cpu"
+    kind: Literal["cpu"] = "cpu"
+    name: str | None = None
+    sockets: int | None = None
+    physical_cores: int | None = None
+    """In the machine, whoever may use them."""
+    threads: int | None = None
+    """Logical CPUs in the machine."""
+    isa: str | None = None
+    """Instruction set that torch's kernels use: ``AVX512``."""
+    l1d_bytes: int | None = None
+    """All data caches of the first level together; likewise below."""
+    l2_bytes: int | None = None
+    l3_bytes: int | None = None
+    numa_nodes: int | None = None
+    memory_bytes: int | None = None
+    cgroup_quota_cores: float | None = None
+    """Cores' worth of time that a container or batch system grants; None if nothing limits it."""
+    affinity: int | None = None
+    """Logical CPUs that this process may run on."""
+    affinity_cores: int | None = None
+    """Physical cores that those belong to."""
+    reasons: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    def usable_threads(self) -> int:
+        """Return how many threads to compute with: the least of affinity, quota and physical cores, at least 1.
+
+        A quota is rounded down: one thread beyond it would be stopped in every period, with all others waiting for it.
+        """
+        quota = None if self.cgroup_quota_cores is None else int(self.cgroup_quota_cores)
+        limits = (self.affinity, self.affinity_cores, self.physical_cores, quota)
+        known = [limit for limit in limits if limit is not None] or [self.threads or 1]
+        return max(1, min(known))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data in base units."""
+        data = asdict(self)
+        reasons = data.pop("reasons")
+        return {**data, "usable_threads": self.usable_threads(), "reasons": reasons}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accelerator:
+    """A GPU, or whatever else torch computes on."""
+
+    id: str
+    """As torch calls it: ``cuda:0``."""
+    kind: str
+    name: str | None = None
+    vendor: str | None = None
+    uuid: str | None = field(default=None, repr=False)
+    """Serves for matching only, and leaves the process as a hash."""
+    pci_bus_id: str | None = None
+    memory_bytes: int | None = None
+    compute_capability: str | None = None
+    multiprocessors: int | None = None
+    l2_bytes: int | None = None
+    driver_version: str | None = None
+    pcie_generation: int | None = None
+    """Now: an idle link may have slowed down."""
+    pcie_generation_max: int | None = None
+    """The most that device and slot can do together."""
+    pcie_width: int | None = None
+    pcie_width_max: int | None = None
+    nvlink_links: int | None = None
+    """Active links."""
+    power_limit_w: float | None = None
+    """Enforced now, whoever set it."""
+    power_limit_default_w: float | None = None
+    clock_sm_hz: float | None = None
+    clock_sm_max_hz: float | None = None
+    clock_memory_hz: float | None = None
+    clock_memory_max_hz: float | None = None
+    ecc: bool | None = None
+    mig: bool | None = None
+    persistence: bool | None = None
+    temperature_c: int | None = None
+    compute_mode: str | None = None
+    """``default``; ``exclusive_process``, in which one process at a time may use it; or ``prohibited``."""
+    unusable: str | None = None
+    """The sentence why it can't be computed on; None if it can."""
+    reasons: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def uuid_hash(self) -> str | None:
+        """Sixteen hex digits that tell one card from another, however its UUID was spelled, and say no more."""
+        return hashlib.sha256(nvml.uuid_names(self.uuid)[0].encode()).hexdigest()[:16] if self.uuid else None
+
+    @property
+    def is_nvidia(self) -> bool:
+        """Whether NVML can know it: ROCm calls its devices ``cuda`` too."""
+        return self.kind == "cuda" and self.vendor != "amd"
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether it can't be used, nor be found in any other way."""
+        return bool(self.unusable) and self.uuid is None and self.pci_bus_id is None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data in base units, the UUID as its hash; ``unusable`` only where it is."""
+        data = {"uuid_hash": self.uuid_hash, **asdict(self)}
+        del data["uuid"]
+        unusable = data.pop("unusable")
+        return {"id": self.id, "kind": self.kind, "name": self.name, **({"unusable": unusable} if unusable else {}), **data}
+
+
+Device = Cpu | Accelerator
+
+
+def usable(devices: Sequence[Device]) -> tuple[Device, ...]:
+    """Return those that can be computed on."""
+    return tuple(device for device in devices if isinstance(device, Cpu) or not device.unusable)
+
+
+def unusable(devices: Sequence[Device]) -> dict[str, str]:
+    """Return the others: id to the sentence why."""
+    return {device.id: device.unusable for device in devices if isinstance(device, Accelerator) and device.unusable}
+
+
+def take_one_process(devices: Sequence[Device]) -> bool:
+    """Whether one of them is in exclusive mode, in which it refuses a second process."""
+    return any(isinstance(device, Accelerator) and device.compute_mode == "exclusive_process" for device in devices)
+
+
+def describe(hello: Mapping[str, Any], *, root: Path = Path("/"), pynvml: nvml.Pynvml = None) -> tuple[Device, ...]:
+    """Describe every device that the measuring process named, in its order.
+
+    A field that nobody tells is None and has a sentence in ``reasons``; a machine without GPU, driver or NVML is normal.
+    """
+    isa = (hello.get("parallel") or {}).get("isa")
+    named = [_as_torch_tells(device) for device in hello["devices"] if device["kind"] != "cpu"]
+    told = read_accelerators(named, nvml.FACTS, pynvml=pynvml)
+    accelerators = {each.id: _completed(each, told[each.id]) for each in named}
+    return tuple(accelerators.get(device["id"]) or describe_cpu(isa, root=root) for device in hello["devices"])
+
+
+def describe_cpu(isa: str | None = None, *, root: Path = Path("/")) -> Cpu:
+    """Describe the processors; only ``isa`` has to come from torch."""
+    allowed = processor.affinity()
+    cores = processor.cores(root)
+    caches = processor.cache_bytes(root)
+    facts: dict[str, Any] = {
+        "name": processor.model_name(root),
+        "sockets": processor.socket_count(root),
+        "physical_cores": processor.core_count(root),
+        "threads": processor.thread_count(root),
+        "isa": isa,
+        "l1d_bytes": caches.get("l1d"),
+        "l2_bytes": caches.get("l2"),
+        "l3_bytes": caches.get("l3"),
+        "numa_nodes": processor.numa_node_count(root),
+        "memory_bytes": processor.memory_bytes(root),
+        "cgroup_quota_cores": cgroup.cpu_quota_cores(root),
+        "affinity": len(allowed) if allowed else None,
+        "affinity_cores": sum(not core.isdisjoint(allowed) for core in cores) or None if allowed else None,
+    }
+    return Cpu(**facts, reasons={name: _CPU_REASONS[name] for name, value in facts.items() if value is None})
+
+
+def read_accelerators(
+    accelerators: Sequence[Accelerator], wanted: Sequence[str], *, pynvml: nvml.Pynvml = None
+) -> dict[str, nvml.Readings]:
+    """Ask NVML for the ``wanted`` fields of each, by id; those of other makers have a reason for every field."""
+    addresses = {each.id: nvml.Address(each.uuid, each.pci_bus_id) for each in accelerators if each.is_nvidia and not each.is_unknown}
+    told = nvml.read_devices(addresses, wanted, pynvml)
+    why = {each.id: _UNUSABLE if each.is_unknown else _NOT_NVIDIA for each in accelerators}
+    return {each.id: told.get(each.id) or nvml.Readings(reasons=dict.fromkeys(wanted, why[each.id])) for each in accelerators}
+
+
+def select(devices: Sequence[Device], wanted: Sequence[str]) -> tuple[Device, ...]:
+    """Return the devices that the user asked for, in the machine's order: ids, kinds (all of that kind) or ``all``; none asked is all.
+
+    Raises DeviceAbsent for a device that could be and is not, and where all that a word names can't be computed on; UsageError for a word
+    that names no device.
+    """
+    broken = unusable(devices)
+    present = [device.id for device in devices]
+    kinds = sorted({*DEVICE_KINDS, *(device.kind for device in devices)})
+    chosen: set[str] = set()
+    for word in wanted or ("all",):
+        found = {device.id for device in devices if word in (device.id, device.kind, "all")}
+        if not found and re.sub(r":\d+$", "", word) in kinds:
+            raise DeviceAbsent(f"there is no device '{word}' here; this machine has: {', '.join(present)}")
+        if not found:
+            raise UsageError(f"'{word}' is no device{nearest(word, list(dict.fromkeys([*present, *kinds, 'all'])))}")
+        if found <= broken.keys():
+            raise DeviceAbsent("; ".join(f"{device} can't be used: {broken[device]}" for device in sorted(found)))
+        chosen |= found
+    return tuple(device for device in devices if device.id in chosen)
+
+
+_CPU_REASONS = {
+    "name": "the operating system does not name it",
+    "sockets": "neither /sys nor /proc/cpuinfo tells",
+    "physical_cores": "neither /sys, /proc/cpuinfo nor psutil tells",
+    "threads": "the operating system does not tell",
+    "isa": "torch does not tell",
+    "l1d_bytes": "/sys/devices/system/cpu shows no such cache",
+    "l2_bytes": "/sys/devices/system/cpu shows no such cache",
+    "l3_bytes": "/sys/devices/system/cpu shows no such cache",
+    "numa_nodes": "/sys/devices/system/node shows none",
+    "cgroup_quota_cores": "no quota is set",
+    "affinity": "the operating system does not tell",
+    "affinity_cores": "neither /sys nor /proc/cpuinfo tells which logical CPUs share a core",
+}
+
+
+def _as_torch_tells(device: Mapping[str, Any]) -> Accelerator:
+    facts = {name: device.get(name) for name in _FROM_TORCH}
+    unusable = device.get("unusable")
+    why = _UNUSABLE if unusable else "torch does not tell"
+    reasons = {name: why for name, value in facts.items() if value is None}
+    if "uuid" in reasons:
+        reasons["uuid_hash"] = reasons.pop("uuid")
+    return Accelerator(id=device["id"], kind=device["kind"], **facts, unusable=unusable, reasons=reasons)
+
+
+_FROM_TORCH = ("name", "vendor", "uuid", "pci_bus_id", "memory_bytes", "compute_capability", "multiprocessors", "l2_bytes")
+
+
+def _completed(accelerator: Accelerator, told: nvml.Readings) -> Accelerator:
+    values: dict[str, Any] = dict(told.values)
+    return replace(accelerator, **values, reasons={**accelerator.reasons, **told.reasons})

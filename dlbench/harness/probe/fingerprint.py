@@ -1,0 +1,220 @@
+"""Where numbers were measured, in four blocks, and whether two such places may be compared at all.
+
+*identity* (the machine) and *stack* (the software) are hashed; *state* (clocks, temperature, load) and *provenance* (who
+asked, when) never are. No host name, user, address, path or serial enters any of them, and of a UUID only its hash.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+import dlbench
+from dlbench.harness.probe import cgroup, nvml, processor
+from dlbench.harness.probe.devices import Accelerator, Cpu, Device, read_accelerators, usable
+
+_ENVIRON = re.compile(
+    "(OMP|KMP|GOMP|MKL|OPENBLAS|CUDA|CUBLAS|CUDNN|NCCL|HIP|ROCR|HSA|PYTORCH|TORCH|TORCHINDUCTOR|TORCHDYNAMO)_[A-Z0-9_]+|NVIDIA_TF32_OVERRIDE"
+)
+"""Variables that change how torch computes."""
+_PRIVATE_NAME = re.compile("TOKEN|SECRET|PASSWORD|KEY|HOSTID|HOSTNAME")
+_PRIVATE_VALUE = re.compile(
+    r"""[/\\~@]                   # a path, or somebody somewhere
+      | \d{1,3}(\.\d{1,3}){3}    # an IPv4 address
+      | :: | ([0-9a-f]{1,4}:){5}  # an IPv6 or MAC address
+      | (GPU|MIG)-[0-9a-f]        # a UUID, or the beginning of one, as CUDA_VISIBLE_DEVICES takes it
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+def fingerprint(
+    hello: Mapping[str, Any],
+    devices: Sequence[Device],
+    *,
+    argv: Sequence[str] | None = None,
+    environ: Mapping[str, str] = os.environ,
+    root: Path = Path("/"),
+    pynvml: nvml.Pynvml = None,
+) -> dict[str, Any]:
+    """Return the four blocks, with ``machine_key`` and ``stack_key``, hashes of the first two.
+
+    ``hello`` is what the measuring process said, and ``devices`` what `devices.describe` made of it.
+    """
+    devices = usable(devices)  # on the others nothing is measured
+    identity = _identity(devices, root)
+    stack = _stack(hello, devices, environ)
+    return {
+        "machine_key": _key(identity),
+        "stack_key": _key(stack),
+        "identity": identity,
+        "stack": stack,
+        "state": read_state(devices, root=root, pynvml=pynvml),
+        "provenance": _provenance(devices, sys.argv if argv is None else argv),
+    }
+
+
+def read_state(devices: Sequence[Device], *, root: Path = Path("/"), pynvml: nvml.Pynvml = None) -> dict[str, Any]:
+    """Return what may differ from one minute to the next: load, clocks, temperature, throttling, other processes. Read before and after."""
+    accelerators = [device for device in usable(devices) if isinstance(device, Accelerator)]
+    readings = read_accelerators(accelerators, nvml.STATE, pynvml=pynvml)
+    own = _own_processes() if accelerators else frozenset()
+    return {
+        "cpu": _cpu_state(devices, root),
+        "accelerators": {device_id: _accelerator_state(told, own) for device_id, told in readings.items()},
+    }
+
+
+def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return variables as they may stand in a file: folders cut off, and of one whose name sounds secret only that it is there."""
+    return {name: "…" if _PRIVATE_NAME.search(name) else _without_folders(value) for name, value in environ.items()}
+
+
+def _identity(devices: Sequence[Device], root: Path) -> dict[str, Any]:
+    return {
+        "architecture": platform.machine(),
+        "os": platform.system(),
+        "virtual": processor.is_virtual(root),
+        "cpu": next((_cpu_identity(device) for device in devices if isinstance(device, Cpu)), None),
+        "accelerators": [_accelerator_identity(device) for device in devices if isinstance(device, Accelerator)],
+    }
+
+
+def _cpu_identity(cpu: Cpu) -> dict[str, Any]:
+    return {
+        "name": cpu.name,
+        "sockets": cpu.sockets,
+        "physical_cores": cpu.physical_cores,
+        "threads": cpu.threads,
+        "isa": cpu.isa,
+        "numa_nodes": cpu.numa_nodes,
+        "memory_gib": _gib(cpu.memory_bytes),
+    }
+
+
+def _accelerator_identity(accelerator: Accelerator) -> dict[str, Any]:
+    # Not the UUID's hash: two cards of one model in a pool of runners may be compared, and `provenance` tells which it was.
+    return {
+        "kind": accelerator.kind,
+        "name": accelerator.name,
+        "compute_capability": accelerator.compute_capability,
+        "multiprocessors": accelerator.multiprocessors,
+        "memory_gib": _gib(accelerator.memory_bytes),
+        "pcie_generation_max": accelerator.pcie_generation_max,
+        "pcie_width_max": accelerator.pcie_width_max,
+        "nvlink_links": accelerator.nvlink_links,
+        "mig": accelerator.mig,
+    }
+
+
+def _gib(count: int | None) -> int | None:
+    # Whole GiB, because a kernel keeps a little more or less of the memory to itself at each start.
+    return None if count is None else round(count / 2**30)
+
+
+def _stack(hello: Mapping[str, Any], devices: Sequence[Device], environ: Mapping[str, str]) -> dict[str, Any]:
+    parallel = hello.get("parallel") or {}
+    drivers = {device.driver_version for device in devices if isinstance(device, Accelerator) and device.driver_version}
+    return {
+        "versions": dict(hello.get("versions") or {}),
+        "driver": ", ".join(sorted(drivers)) or None,
+        "kernel": platform.release(),
+        "threads": parallel.get("threads"),
+        "blas": parallel.get("blas"),
+        "math": dict(hello.get("math") or {}),
+        "environ": {name: value for name, value in sorted(environ.items()) if _may_be_told(name, value)},
+    }
+
+
+def _may_be_told(name: str, value: str) -> bool:
+    return bool(_ENVIRON.fullmatch(name)) and not _PRIVATE_NAME.search(name) and not _PRIVATE_VALUE.search(value)
+
+
+def _cpu_state(devices: Sequence[Device], root: Path) -> dict[str, Any]:
+    cpu = next((device for device in devices if isinstance(device, Cpu)), None)
+    return {
+        "load_1min": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,  # absent on Windows
+        "memory_available_bytes": processor.available_memory_bytes(root),
+        "clock_hz": processor.clock_hz(root),
+        "governor": ", ".join(processor.governors(root)) or None,
+        "boost": processor.boost(root),
+        "affinity": cpu.affinity if cpu else None,
+        "measured_on": len(processor.cpus_to_measure_on(root) or ()) or None,
+        "cgroup_quota_cores": cpu.cgroup_quota_cores if cpu else None,
+        "cgroup_throttling": cgroup.cpu_throttling(root),
+    }
+
+
+def _accelerator_state(told: nvml.Readings, own: frozenset[int]) -> dict[str, Any]:
+    state, reasons = dict(told.values), dict(told.reasons)
+    # How many others there are is worth knowing; which they are is nobody's business.
+    for users, others in (("process_ids", "other_processes"), ("graphics_process_ids", "graphics_processes")):
+        ids = state.pop(users, None)
+        if not isinstance(ids, list):
+            reasons[others] = reasons.pop(users)
+        elif len(own) > 1 and not all(psutil.pid_exists(int(each)) for each in ids):
+            # In a container the driver may give the host's ids, and one of those may be a child of ours.
+            reasons[others] = "the driver gives process ids of another namespace, and measuring processes are at work"
+        else:
+            state[others] = len(set(ids) - own)
+    return {**state, "reasons": reasons}
+
+
+def _own_processes() -> frozenset[int]:
+    me = psutil.Process()
+    return frozenset({me.pid, *(child.pid for child in me.children(recursive=True))})
+
+
+def _provenance(devices: Sequence[Device], argv: Sequence[str]) -> dict[str, Any]:
+    return {
+        "dlbench": dlbench.__version__,
+        "git": _checkout(Path(dlbench.__file__).parent.parent),
+        "argv": [_without_folders(argument) for argument in argv],
+        "cards": {device.id: device.uuid_hash for device in devices if isinstance(device, Accelerator) and device.uuid_hash},
+        "utc": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _without_folders(argument: str) -> str:
+    """Reduce each path in an argument to its last component; an option before it stays: ``--output=/a/b.jsonl``, ``-o/a/b.jsonl``.
+
+    Of ``NAME=VALUE`` with a name that sounds secret, as an A/B takes variables of the environment, the value goes as well.
+    """
+    variable = re.fullmatch(r"(?:--[ab]-env=)?([A-Za-z_]\w*)=.*", argument, re.DOTALL)
+    if variable and _PRIVATE_NAME.search(variable[1]):
+        return f"{argument[: variable.end(1)]}=…"
+    return re.sub(r"(^-[A-Za-z](?=[/\\~.]))?[^=,]*[/\\]", r"\1", argument)
+
+
+def _checkout(folder: Path) -> dict[str, Any] | None:
+    """Return the commit that dlbench itself runs from, and whether it was changed since; None if it was installed, or git does not say."""
+    git = shutil.which("git")
+    if git is None or not (folder / ".git").exists():
+        return None
+
+    def ask(*words: str) -> str | None:
+        try:
+            answer = subprocess.run([git, "-C", str(folder), *words], capture_output=True, text=True, check=True, timeout=5)
+        except (OSError, subprocess.SubprocessError):  # a checkout of another user, a broken or a very slow one: not worth a run
+            return None
+        return answer.stdout.strip()
+
+    sha = ask("rev-parse", "HEAD")
+    changed = ask("--no-optional-locks", "status", "--porcelain", "--untracked-files=no") if sha else None
+    return {"sha": sha, "dirty": None if changed is None else bool(changed)} if sha else None
+
+
+def _key(block: Mapping[str, Any]) -> str:
+    """Hash canonical JSON to sixteen hex digits."""
+    canonical = json.dumps(block, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]

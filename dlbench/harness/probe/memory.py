@@ -1,0 +1,53 @@
+"""Memory that is left to this process, processes that ended for want of it, and CPU time of the machine. Standard library only."""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlbench.harness.probe.cgroup import memory_left, read_text
+
+TICK_S = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01  # absent on Windows, as is /proc
+"""In which /proc/stat counts."""
+
+
+def memory_field(path: Path, field: str) -> int | None:
+    """Return a field of a file such as /proc/meminfo, which has them in kB, in bytes; None where it is missing."""
+    match = re.search(rf"^{field}:\s*(\d+) kB$", read_text(path) or "", re.MULTILINE)
+    return int(match[1]) * 1024 if match else None
+
+
+def available_memory(root: Path = Path("/")) -> int | None:
+    """Return the bytes this process could still take without swapping: the machine's, or its control groups' where that is less."""
+    limits = memory_field(root / "proc/meminfo", "MemAvailable"), memory_left(root)
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def oom_kills(root: Path = Path("/")) -> int:
+    """Return how many processes the kernel has ended for want of memory since it started; 0 where it does not count."""
+    match = re.search(r"^oom_kill (\d+)$", read_text(root / "proc/vmstat") or "", re.MULTILINE)
+    return int(match[1]) if match else 0
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTime:
+    """Seconds of one CPU, or of some together, since the machine started."""
+
+    busy_s: float
+    """Of every process of the machine."""
+    stolen_s: float
+    """That a hypervisor gave to others."""
+
+
+def cpu_times(root: Path = Path("/")) -> dict[int, CpuTime]:
+    """Return how each CPU spent its time so far; empty where /proc/stat does not count (docs.kernel.org: filesystems/proc, 1.7)."""
+    rows = re.findall(r"^cpu(\d+) +(\d+(?: \d+){7,})", read_text(root / "proc/stat") or "", re.MULTILINE)
+    counts = {int(cpu): list(map(int, row.split())) for cpu, row in rows}
+    if not any(map(sum, counts.values())):  # a sandbox may show zeros
+        return {}
+    return {cpu: _cpu_time(*row) for cpu, row in counts.items()}
+
+
+def _cpu_time(user: int, nice: int, system: int, idle: int, iowait: int, irq: int, softirq: int, steal: int, *_: int) -> CpuTime:
+    # Time of guests is in user and nice already; waiting for a disk is idle.
+    return CpuTime((user + nice + system + irq + softirq) * TICK_S, steal * TICK_S)

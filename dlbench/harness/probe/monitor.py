@@ -1,0 +1,177 @@
+"""The machine around what is measured, seen from the parent: what held a case back, and what else went on in a round."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS, RoundState, Throttling
+from dlbench.harness.probe import cgroup, nvml, processor
+from dlbench.harness.probe.devices import Accelerator, Device, usable
+from dlbench.harness.probe.fingerprint import read_state
+from dlbench.harness.probe.memory import CpuTime
+
+_SHORTEST_S = 1.0  # the kernel counts CPU time in ticks of 10 ms, so of a shorter round it says too little
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What has held a device back so far, in seconds; None where nothing counts it."""
+
+    at_s: float
+    thermal_s: Mapping[str, float] = field(default_factory=dict)
+    """By counter: a processor has one for each core and package."""
+    power_cap_s: float | None = None
+    quota_s: float | None = None
+    reasons: tuple[str, ...] | None = None
+    """Of `SLOWDOWNS` and `POWER_CAPS`, those that hold now."""
+
+
+class Watch:
+    """Looks around cases and rounds. Use as a context manager: NVML is opened once, as that takes longer than a short case."""
+
+    def __init__(
+        self,
+        devices: Sequence[Device],
+        threads: int,
+        *,
+        root: Path = Path("/"),
+        pynvml: nvml.Pynvml = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._devices = devices
+        self._threads = threads
+        self._root = root
+        self._pynvml = pynvml
+        self._now = now
+        self._open = ExitStack()
+        self._nvml: nvml.Nvml | None = None
+        self._handles: dict[str, nvml.Handle] = {}
+
+    def __enter__(self) -> Self:
+        accelerators = [device for device in usable(self._devices) if isinstance(device, Accelerator) and device.is_nvidia]
+        if not accelerators:
+            return self
+        # Where NVML or a device of it is not to be had, the header's environment says why.
+        with suppress(nvml.NvmlUnavailable):
+            self._nvml = self._open.enter_context(nvml.session(self._pynvml))
+            for each in accelerators:
+                with suppress(nvml.NvmlUnavailable):
+                    self._handles[each.id] = self._nvml.find(nvml.Address(each.uuid, each.pci_bus_id))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def counters(self, device: str) -> Counters:
+        """Return what has held the device back so far."""
+        now_s, quota = self._now(), cgroup.cpu_throttling(self._root)
+        quota_s = quota["throttled_s"] if quota else None
+        if device == "cpu":
+            return Counters(now_s, processor.thermal_throttle_s(self._root), quota_s=quota_s)
+        if self._nvml is None or device not in self._handles:
+            return Counters(now_s, quota_s=quota_s)
+        told: Mapping[str, Any] = self._nvml.read(self._handles[device], nvml.SLOWDOWN).values
+        thermal_s = {"gpu": told["thermal_violation_s"]} if "thermal_violation_s" in told else {}
+        reasons = told.get("throttle_reasons")
+        return Counters(
+            now_s,
+            thermal_s,
+            told.get("power_violation_s"),
+            quota_s,
+            None if reasons is None else tuple(each for each in reasons if each in SLOWDOWNS | POWER_CAPS),
+        )
+
+    def throttling(self, device: str, before: Counters, tries: int, lost: Throttling | None = None) -> Throttling | None:
+        """Return what held a case on the device back since ``before``; None where nothing tells of anything.
+
+        ``lost`` is what the case's own process saw of its CPUs.
+        """
+        after = self.counters(device)
+        seconds = max(after.at_s - before.at_s, 1e-9)
+        hot_s = [after.thermal_s[name] - before.thermal_s[name] for name in after.thermal_s.keys() & before.thermal_s.keys()]
+        found = replace(
+            lost or Throttling(),
+            thermal=_share(max(hot_s, default=None), seconds),
+            # The kernel adds up over CPUs, and the case's threads are what it can have stopped.
+            quota=_share(_gained(before.quota_s, after.quota_s), seconds * self._threads),
+            power_cap=_share(_gained(before.power_cap_s, after.power_cap_s), seconds),
+            reasons=after.reasons,
+            tries=tries,
+        )
+        return found if replace(found, tries=1) != Throttling() else None
+
+    def round(self, number: int, save: Callable[[RoundState], None]) -> "RoundWatch":
+        """Return a context for one round, whose state it saves at the end; its processes have to start and end inside."""
+        return RoundWatch(number, save, self._state, lambda: _Used.now(self._root, self._now()))
+
+    def _state(self) -> dict[str, Any]:
+        """Return the state without what is unknown, whose reasons the header has."""
+        state = read_state(self._devices, root=self._root, pynvml=self._pynvml)
+        accelerators = {device: _known({**each, "reasons": None}) for device, each in state["accelerators"].items()}
+        return _known({"cpu": _known(state["cpu"]), "accelerators": accelerators or None})
+
+
+class RoundWatch:
+    """One round: the state before it, right after its last case, and what others used meanwhile."""
+
+    def __init__(
+        self, number: int, save: Callable[[RoundState], None], state: Callable[[], dict[str, Any]], used: Callable[[], "_Used"]
+    ) -> None:
+        self._number = number
+        self._save = save
+        self._state = state
+        self._used = used
+        self._after: dict[str, Any] | None = None
+
+    def __enter__(self) -> Self:
+        self._before = self._state()
+        self._begun = self._used()
+        return self
+
+    def cases_ended(self) -> None:
+        """Read the state now, while the measuring processes still hold their devices at the clocks that they ran at."""
+        self._after = self._state()
+
+    def __exit__(self, *_: object) -> None:
+        # The processes are gone by now, so all that they took counts as ours.
+        ended = self._used()
+        seconds = ended.at_s - self._begun.at_s
+        others, stolen = ended.since(self._begun) if seconds >= _SHORTEST_S else (None, None)
+        self._save(RoundState(self._number, seconds, others, stolen, self._before, self._after or self._state()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Used:
+    """CPU seconds used so far."""
+
+    at_s: float
+    cpu: CpuTime | None
+    own_s: float
+
+    @classmethod
+    def now(cls, root: Path, at_s: float) -> Self:
+        return cls(at_s, processor.cpu_time(root), processor.own_cpu_s())
+
+    def since(self, begun: Self) -> tuple[float | None, float | None]:
+        """Return the mean number of CPUs that other processes kept busy, and that a hypervisor took away."""
+        if self.cpu is None or begun.cpu is None:
+            return None, None
+        seconds = self.at_s - begun.at_s
+        others_s = self.cpu.busy_s - begun.cpu.busy_s - (self.own_s - begun.own_s)
+        return max(0.0, others_s) / seconds, max(0.0, self.cpu.stolen_s - begun.cpu.stolen_s) / seconds
+
+
+def _gained(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else after - before
+
+
+def _share(seconds: float | None, of_s: float) -> float | None:
+    # Counters of the driver and the clock here are not read at the same instant.
+    return None if seconds is None else min(1.0, max(0.0, seconds) / of_s)
+
+
+def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,210 @@
+"""Processors and memory of this machine, as the operating system tells them: /proc and /sys on Linux, psutil elsewhere.
+
+Each function takes the root of the file system, so that a made-up tree can stand in for a machine, and answers None
+where nothing tells.
+"""
+
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from dlbench.harness.probe.cgroup import read_text
+from dlbench.harness.probe.memory import CpuTime, available_memory, cpu_times, memory_field
+
+_ARM_CORES = {  # (implementer, part) of the main ID register, from Arm's technical reference manuals: Linux gives no name there
+    ("0x41", "0xd0c"): "Arm Neoverse N1",
+    ("0x41", "0xd40"): "Arm Neoverse V1",
+    ("0x41", "0xd49"): "Arm Neoverse N2",
+    ("0x41", "0xd4f"): "Arm Neoverse V2",
+}
+_PLACING = ("OMP_PLACES", "OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
+"""Variables by which a user tells OpenMP where to run its threads."""
+_SIZE = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+
+
+def parse_cpu_list(text: str) -> frozenset[int]:
+    """Read the kernel's ``0-3,8`` as {0, 1, 2, 3, 8}."""
+    spans = re.findall(r"(\d+)(?:-(\d+))?", text)
+    return frozenset(cpu for first, last in spans for cpu in range(int(first), int(last or first) + 1))
+
+
+def parse_size(text: str) -> int | None:
+    """Read the kernel's ``48K`` or ``32M`` as bytes."""
+    match = re.fullmatch(r"(\d+)([KMG]?)", text)
+    return int(match[1]) * _SIZE[match[2]] if match else None
+
+
+def model_name(root: Path = Path("/")) -> str | None:
+    """Return what its maker calls the CPU."""
+    for block in _cpuinfo(root)[:1]:
+        for key in ("model name", "cpu model", "cpu", "Model"):  # x86, MIPS, POWER, some Arm boards
+            if (name := block.get(key)) and name != "unknown":  # as a sandbox's kernel may say
+                return name
+        implementer, part = block.get("CPU implementer"), block.get("CPU part")
+        if implementer and part:
+            return _ARM_CORES.get((implementer, part), f"Arm core, implementer {implementer}, part {part}")
+    if sys.platform == "darwin":
+        asked = subprocess.run(["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"], capture_output=True, text=True, check=False)
+        return asked.stdout.strip() or None
+    if sys.platform == "win32":
+        return platform.processor() or None
+    return None
+
+
+def socket_count(root: Path = Path("/")) -> int | None:
+    """Return the number of processor packages."""
+    packages = {read_text(cpu / "topology/physical_package_id") for cpu in _cpu_folders(root)} - {None, "-1"}
+    packages = packages or {block["physical id"] for block in _cpuinfo(root) if "physical id" in block}
+    return len(packages) or None
+
+
+def thread_count(root: Path = Path("/")) -> int | None:
+    """Return the number of logical CPUs that are online."""
+    online = read_text(root / "sys/devices/system/cpu/online")
+    return len(parse_cpu_list(online)) if online else len(_cpuinfo(root)) or os.cpu_count()
+
+
+def cores(root: Path = Path("/")) -> frozenset[frozenset[int]]:
+    """Return each physical core as the set of its logical CPUs; empty where the topology is not told."""
+    files = ("topology/core_cpus_list", "topology/thread_siblings_list")  # the second is the name before Linux 5.1
+    lists = (read_text(cpu / files[0]) or read_text(cpu / files[1]) for cpu in _cpu_folders(root))
+    if known := frozenset(parse_cpu_list(each) for each in lists if each):
+        return known
+    # Some sandboxes show no /sys.
+    siblings: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for block in _cpuinfo(root):
+        if {"physical id", "core id"} <= block.keys() and block.get("processor", "").isdecimal():
+            siblings[block["physical id"], block["core id"]].add(int(block["processor"]))
+    return frozenset(map(frozenset, siblings.values()))
+
+
+def core_count(root: Path = Path("/")) -> int | None:
+    """Return the number of physical cores in the machine, whoever may use them."""
+    return len(cores(root)) or psutil.cpu_count(logical=False)
+
+
+def affinity() -> frozenset[int] | None:
+    """Return the logical CPUs that this process may run on: what taskset, a cpuset or a batch system left it."""
+    if hasattr(os, "sched_getaffinity"):
+        return frozenset(os.sched_getaffinity(0))
+    ask = getattr(psutil.Process(), "cpu_affinity", None)  # absent on macOS
+    return frozenset(ask()) if ask else None
+
+
+def cpus_to_measure_on(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> frozenset[int] | None:
+    """Return one logical CPU of each physical core that this process may use, so that no two threads of a product share a core.
+
+    None where nothing has to be kept apart, where the topology is not told, or where the user has placed the threads already. Not
+    fewer for a quota: several containers would then crowd on the same first cores.
+    """
+    allowed = affinity()
+    if allowed is None or not hasattr(os, "sched_setaffinity") or any(name in environ for name in _PLACING):
+        return None
+    chosen = frozenset(min(core & allowed) for core in cores(root) if core & allowed)
+    return chosen if chosen and chosen < allowed else None
+
+
+def cache_bytes(root: Path = Path("/")) -> dict[str, int]:
+    """Return the bytes of all caches of a level together, each shared cache counted once: ``{"l1d": …, "l2": …, "l3": …}``."""
+    sizes: dict[tuple[str, str], int] = {}
+    for cpu in _cpu_folders(root):
+        for cache in sorted(cpu.glob("cache/index[0-9]*")):
+            level, kind, size = (read_text(cache / name) for name in ("level", "type", "size"))
+            if level and size and kind != "Instruction" and (count := parse_size(size)) is not None:
+                shared_by = read_text(cache / "shared_cpu_list") or cpu.name
+                sizes["l1d" if level == "1" else f"l{level}", shared_by] = count
+    totals: dict[str, int] = defaultdict(int)
+    for (name, _), count in sizes.items():
+        totals[name] += count
+    return dict(totals)
+
+
+def numa_node_count(root: Path = Path("/")) -> int | None:
+    """Return the number of memory nodes that have processors; memory-only nodes (CXL, a GPU's own) do not count."""
+    nodes = (root / "sys/devices/system/node").glob("node[0-9]*")
+    return sum(read_text(node / "cpulist") is not None for node in nodes) or None
+
+
+def memory_bytes(root: Path = Path("/")) -> int:
+    """Return the machine's memory."""
+    return memory_field(root / "proc/meminfo", "MemTotal") or psutil.virtual_memory().total
+
+
+def available_memory_bytes(root: Path = Path("/")) -> int:
+    """Return what this process could still take without swapping."""
+    left = available_memory(root)
+    return psutil.virtual_memory().available if left is None else left
+
+
+def is_virtual(root: Path = Path("/")) -> bool | None:
+    """Whether a hypervisor stands below the operating system; only x86 processors tell."""
+    flags = [block["flags"].split() for block in _cpuinfo(root)[:1] if "flags" in block]
+    return "hypervisor" in flags[0] if flags else None
+
+
+def clock_hz(root: Path = Path("/")) -> float | None:
+    """Return the mean clock of the processors now."""
+    clocks = [float(mhz) * 1e6 for block in _cpuinfo(root) if re.fullmatch(r"\d+(\.\d+)?", mhz := block.get("cpu MHz", ""))]
+    return sum(clocks) / len(clocks) if clocks else None
+
+
+def governors(root: Path = Path("/")) -> tuple[str, ...]:
+    """Return the frequency governors in force, most often one; empty where the frequency is not ours to govern."""
+    return tuple(sorted({text for cpu in _cpu_folders(root) if (text := read_text(cpu / "cpufreq/scaling_governor"))}))
+
+
+def boost(root: Path = Path("/")) -> bool | None:
+    """Whether the processors may run above their nominal clock."""
+    folder = root / "sys/devices/system/cpu"
+    if no_turbo := read_text(folder / "intel_pstate/no_turbo"):
+        return no_turbo == "0"
+    allowed = read_text(folder / "cpufreq/boost")
+    return allowed == "1" if allowed else None
+
+
+def cpu_time(root: Path = Path("/")) -> CpuTime | None:
+    """Return how the CPUs that this process may run on spent their time so far, all together; None where the system does not count it."""
+    allowed = affinity()
+    spent = [each for cpu, each in cpu_times(root).items() if allowed is None or cpu in allowed]
+    return CpuTime(sum(each.busy_s for each in spent), sum(each.stolen_s for each in spent)) if spent else None
+
+
+def own_cpu_s() -> float:
+    """Return the CPU seconds that this process took, with its children: those that have ended and those that still run."""
+    me = os.times()
+    running = 0.0
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):  # it ended just now, or is not ours to look at
+            times = child.cpu_times()
+            running += times.user + times.system + times.children_user + times.children_system
+    return me.user + me.system + me.children_user + me.children_system + running
+
+
+def thermal_throttle_s(root: Path = Path("/")) -> dict[str, float]:
+    """Return for how long each core and package was throttled for heat so far, by the name of its counter; empty where none counts.
+
+    Only Intel's processors have these (docs.kernel.org: ABI/testing/sysfs-devices-system-cpu), and a virtual machine never.
+    """
+    counters = (root / "sys/devices/system/cpu").glob("cpu[0-9]*/thermal_throttle/*_throttle_total_time_ms")
+    told = {f"{path.parent.parent.name}/{path.name}": read_text(path) for path in counters}
+    return {name: int(text) / 1e3 for name, text in told.items() if text and text.isdecimal()}
+
+
+def _cpu_folders(root: Path) -> Iterator[Path]:
+    return (root / "sys/devices/system/cpu").glob("cpu[0-9]*")
+
+
+def _cpuinfo(root: Path) -> list[dict[str, str]]:
+    """Return one block of keys and values for each logical CPU."""
+    blocks = re.split(r"\n\s*\n", read_text(root / "proc/cpuinfo") or "")
+    pairs = ([line.partition(":") for line in block.splitlines()] for block in blocks)
+    parsed = ({key.strip(): value.strip() for key, _, value in lines} for lines in pairs)
+    return [block for block in parsed if "processor" in block]

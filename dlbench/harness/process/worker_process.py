@@ -1,0 +1,274 @@
+"""A measuring process as its parent sees it: started, asked, waited for with a deadline, and taken down."""
+
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import dlbench
+from dlbench.core.errors import Interrupted, WorkerError
+from dlbench.harness.probe import processor
+from dlbench.harness.process.interrupt import Interruption
+from dlbench.harness.process.wire import ForeignLine, HelloRequest, Reader, Reply, Request, send
+
+_START = """
+import sys
+if sys.version_info < (3, 11):
+    sys.exit("too old: Python %d.%d" % tuple(sys.version_info[:2]))
+if not {imports_from_folder!r}:
+    sys.path[:] = [path for path in sys.path if path]
+import importlib.util
+spec = importlib.util.spec_from_file_location("dlbench", {package!r})
+sys.modules["dlbench"] = package = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(package)
+"""
+_WORKER = """
+from dlbench.harness.worker.main import main
+main()
+"""
+_LEAST_TORCH = (2, 6)
+START_S = 120.0
+"""Patience for importing torch and meeting the devices, on a cold disk too; no case is under way then."""
+_GRACE_S = 10.0
+"""For a process to tell of the end of its fork."""
+_TRACEBACK = ("File ", "Current thread", "Thread ", "Stack ", "Extension modules", "<no Python frame>")
+
+
+Mode = Literal["fork", "stay"]
+"""Whether the process forks for every request or does them itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """The Python that a measuring process runs in, which needs torch and nothing else, and where and with what it is started."""
+
+    python: str = sys.executable
+    environ: Mapping[str, str] = field(default_factory=dict)
+    """On top of this process's own environment."""
+    folder: Path | None = None
+    """Where it runs; None: where this process runs."""
+    imports_from_folder: bool = True
+    """Whether what lies there is imported before what is installed."""
+
+    def environment(self) -> dict[str, str]:
+        """Return all variables that it is started with, but for those of dlbench's own."""
+        return {**os.environ, **self.environ}
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How one request ended."""
+
+    how: Literal["replied", "died", "deadline", "interrupted"]
+    reply: Reply | None = None
+    sentence: str = ""
+    """Of what a process died, with the last of what it said; at the deadline, where its ranks were."""
+    who: str = "its process"
+    """Which died."""
+
+
+class Host:
+    """One measuring process. Use as a context manager: leaving it ends the process and all it started."""
+
+    def __init__(self, mode: Mode, threads: int, seed: int, interruption: Interruption, interpreter: Interpreter = Interpreter()) -> None:
+        self.mode = mode
+        self.interpreter = interpreter
+        self.usable = True
+        self._interruption = interruption
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115  # end() closes it
+        self._case_pid: int | None = None
+        self._said_before = 0
+        request_read, self._requests = os.pipe()
+        reply_read, reply_write = os.pipe()
+        self._replies = Reader(reply_read)
+        lifeline_read, self._lifeline = os.pipe()
+        handed = (request_read, reply_write, lifeline_read)
+        environ = {**interpreter.environment(), **own_variables(threads, seed)}
+        try:
+            self._process = start(interpreter, _WORKER, [mode, *map(str, handed)], environ, self._said, handed)
+        except WorkerError:
+            self._close_pipes()
+            self._said.close()
+            raise
+        finally:
+            for descriptor in handed:
+                os.close(descriptor)
+
+    def __enter__(self) -> "Host":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def ask(self, request: Request, deadline_s: float = START_S) -> Ending:
+        """Send one request and wait for its end: a reply, the death of its process, the deadline, or Ctrl-C.
+
+        After anything but a reply the process that did the request is gone, with its group.
+        """
+        self._said_before = os.fstat(self._said.fileno()).st_size
+        try:
+            send(self._requests, request.to_json())
+            return self._answer(deadline_s)
+        except (BrokenPipeError, EOFError):
+            return self._died(self._cause(self._process.wait()))
+        except ForeignLine as error:
+            return self._died(str(error))
+        except TimeoutError:
+            if not self._survives_its_case():
+                self.end()
+            return Ending("deadline")
+        except Interrupted:
+            self.end()
+            return Ending("interrupted")
+
+    def end(self) -> None:
+        """Kill the process and its group and free what belongs to it; a second time does nothing."""
+        self.usable = False
+        if self._requests < 0:
+            return
+        self._close_pipes()
+        if self._case_pid:
+            kill_group(self._case_pid)
+        kill_group(self._process.pid)
+        self._process.wait()
+        self._said.close()
+
+    def _answer(self, deadline_s: float) -> Ending:
+        # The request waits while this process still imports torch; its own clock starts when it begins.
+        deadline = time.monotonic() + START_S
+        reply: Reply | None = None
+        while "exit" not in (message := self._replies.read(deadline, self._interruption.fileno())):
+            if "pid" in message:
+                self._case_pid = message["pid"]
+                deadline = time.monotonic() + deadline_s
+            else:
+                reply = Reply.from_json(message["reply"])
+        self._case_pid = None
+        return Ending("replied", reply) if reply else Ending("died", sentence=self._cause(message["exit"]))
+
+    def _survives_its_case(self) -> bool:
+        """Kill the fork that a request is done by; return whether the process itself lives on, which then tells of that end."""
+        if self.mode == "stay" or self._case_pid is None:
+            return False
+        kill_group(self._case_pid)
+        self._case_pid = None
+        grace = time.monotonic() + _GRACE_S
+        with suppress(EOFError, ForeignLine, TimeoutError, Interrupted):
+            while "exit" not in self._replies.read(grace, self._interruption.fileno()):
+                pass
+            return True
+        return False
+
+    def _died(self, sentence: str) -> Ending:
+        self.end()
+        return Ending("died", sentence=sentence)
+
+    def _close_pipes(self) -> None:
+        for descriptor in (self._requests, self._replies.fileno(), self._lifeline):
+            os.close(descriptor)
+        self._requests = -1
+
+    def _cause(self, code: int) -> str:
+        # pread, because the process shares this file's offset and goes on writing there.
+        return fate(code, os.pread(self._said.fileno(), 1 << 16, self._said_before).decode(errors="replace"))
+
+
+def greet(host: Host, plugins: Sequence[str], workloads: Sequence[str], threads: int, not_from: Path | None = None) -> dict[str, Any]:
+    """Ask a new process what there is, with no module imported from ``not_from``.
+
+    Raises WorkerError, in its own words, if it can't say, or if it lacks what measuring needs.
+    """
+    folder = str(not_from) if not_from else None
+    ending = host.ask(HelloRequest(threads=threads, plugins=tuple(plugins), workloads=tuple(workloads), not_from=folder))
+    name = Path(host.interpreter.python).name
+    if ending.reply and ending.reply.hello:
+        torch = str(ending.reply.hello["versions"]["torch"])
+        if (found := re.match(r"(\d+)\.(\d+)", torch)) and tuple(map(int, found.groups())) < _LEAST_TORCH:
+            raise WorkerError(f"{name} has torch {torch}; dlbench needs torch 2.6 or later")
+        return ending.reply.hello
+    if ending.how == "interrupted":
+        raise Interrupted
+    if ending.reply:
+        raise WorkerError(ending.reply.error)
+    if ending.how == "died" and "No module named 'torch'" in ending.sentence:
+        raise WorkerError(f"torch is not installed for {name}; dlbench measures the torch you have: install torch 2.6 or later")
+    if ending.how == "died" and (old := re.search(r"too old: (Python [\d.]+)", ending.sentence)):
+        raise WorkerError(f"{name} is {old[1]}; the measuring process needs Python 3.11 or later")
+    said = ending.sentence or (f"did not answer within {START_S:g} s" if ending.how == "deadline" else ending.how)
+    raise WorkerError(f"the measuring process could not start: it {said}")
+
+
+def own_variables(threads: int, seed: int) -> dict[str, str]:
+    """Return what dlbench itself puts into the environment of a measuring process.
+
+    Each round gets its own hash seed and its own size of the environment, which shifts the stack: layout luck is averaged out.
+    Mytkowicz and others, Producing Wrong Data Without Doing Anything Obviously Wrong, ASPLOS 2009.
+    """
+    chance = random.Random(seed)
+    return {
+        "PYTHONHASHSEED": str(chance.randrange(2**32)),
+        "DLBENCH_PADDING": "x" * chance.randrange(4096),
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        # Asking for devices must not initialise CUDA in a process that will fork.
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+    }
+
+
+def start_code(rest: str, interpreter: Interpreter) -> str:
+    """Return Python for an interpreter that finds this dlbench and nothing beside it, wherever it lies, and then does the rest.
+
+    Its folder may hold the packages of another interpreter, torch among them.
+    """
+    return _START.format(package=str(Path(dlbench.__file__).resolve()), imports_from_folder=interpreter.imports_from_folder) + rest
+
+
+def start(
+    interpreter: Interpreter, code: str, arguments: Sequence[str], environ: Mapping[str, str], said: IO[bytes], handed: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
+    """Start a process for measuring, on the CPUs to measure on: `start_code` of the code, with descriptors handed on, printing to a file.
+
+    Raises WorkerError where it can't be started.
+    """
+    try:
+        process = subprocess.Popen(
+            [interpreter.python, "-c", start_code(code, interpreter), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            pass_fds=handed,
+            start_new_session=True,  # Ctrl-C at the terminal reaches only the parent, which decides
+            cwd=interpreter.folder,
+            env=environ,
+        )
+    except OSError as error:
+        raise WorkerError(f"cannot start {interpreter.python}: {error.strerror or error}; give the path of a Python") from error
+    if cpus := processor.cpus_to_measure_on():
+        with suppress(OSError):  # it is gone already, which the first request will tell
+            os.sched_setaffinity(process.pid, cpus)  # before it has any thread that would not inherit it
+    return process
+
+
+def fate(code: int, said: str) -> str:
+    """Put an exit code into words, with the last line that the process wrote."""
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code} and no result"
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    # The traceback that faulthandler prints names files of this machine; its heading is what helps.
+    last = next((line[:300] for line in reversed(lines) if not line.startswith(_TRACEBACK)), "")
+    return f"{how}; it said: {last}" if last else how
+
+
+def kill_group(pid: int) -> None:
+    """Kill a process with its group, if they are still there."""
+    for kill in (os.killpg, os.kill):  # a child that had no time to make its own group is ended by itself
+        with suppress(ProcessLookupError, PermissionError):
+            kill(pid, signal.SIGKILL)

@@ -1,0 +1,126 @@
+"""torchrun on this machine: started with an order, and ended with all that it started."""
+
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlbench.core.errors import WorkerError
+from dlbench.harness.process.worker_process import Interpreter, fate, kill_group, own_variables, start, start_code
+
+_REPORT_S = 5.0
+"""For torchrun to notice that ranks are gone, and to say how they went."""
+_DUMP_S = 1.0
+"""For ranks that are out of time to write down where they are."""
+
+_AGENT = """
+from dlbench.harness.worker.lifecycle import die_with_parent
+die_with_parent([])
+from torch.distributed.run import main
+main(sys.argv[1:])
+"""
+_RANK = """
+from dlbench.harness.worker.rank_main import main
+main()
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Which ranks to start on one machine: plain data, which goes from machine to machine."""
+
+    count: int
+    first: int
+    """The number of the first of them."""
+    size: int
+    """How many there are on all machines."""
+    address: str
+    """Where they call back: a path, or ``host:port``."""
+    store: str
+    """What the ranks of several machines share; empty for torchrun's own. See `Member.of_torchrun`."""
+    threads: int
+    seed: int
+    """Of the layout of their memory."""
+
+
+class Agent:
+    """torchrun with its ranks. ``folder`` takes what each of them prints."""
+
+    def __init__(self, order: Order, interpreter: Interpreter, folder: Path) -> None:
+        self._folder = folder
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115  # end() closes it
+        # torchrun takes a port that is free. It looks after its ranks once a second, which should not show in what they measure.
+        options = ["--standalone", f"--nproc-per-node={order.count}", "--max-restarts=0", "--monitor-interval=1"]
+        # Else torchrun makes a folder of its own and leaves it behind.
+        self._logs = tempfile.TemporaryDirectory(prefix="dlbench-")
+        where = [order.address, str(folder), f"{order.first}", f"{order.size}", order.store]
+        rank = [interpreter.python, "-c", start_code(_RANK, interpreter), *where]
+        # Where torchrun started dlbench itself, on several machines: how its ranks end is not for that one's report.
+        variables = {name: value for name, value in interpreter.environment().items() if not name.startswith("TORCHELASTIC_")}
+        arguments = [*options, f"--log-dir={self._logs.name}", "--no-python", *rank]
+        environ = {**variables, **own_variables(order.threads, order.seed)}
+        try:
+            self._process = start(interpreter, _AGENT, arguments, environ, self._said)
+        except WorkerError:
+            self._free()
+            raise
+
+    def exit_code(self) -> int | None:
+        """Return how it ended; None while it runs."""
+        return self._process.poll()
+
+    def fate_of(self, rank: int, pid: int, since: int = 0) -> str:
+        """Say how a rank ended, once all are gone: with the last it printed behind ``since`` bytes."""
+        self._wait()
+        found = re.search(rf"exitcode\s*: (-?\d+) \(pid: {pid}\)", self.text())
+        return fate(int(found[1]), printed(self._folder, rank, since)) if found else "died"
+
+    def _wait(self) -> None:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=_REPORT_S)
+
+    def text(self) -> str:
+        """Return what it has said."""
+        return os.pread(self._said.fileno(), 1 << 20, 0).decode(errors="replace")
+
+    def end(self) -> None:
+        """End it and its ranks."""
+        # Not SIGKILL at once: what torchrun has waited for counts as used by dlbench, and not by somebody else.
+        self._process.terminate()
+        self._wait()
+        kill_group(self._process.pid)
+        self._process.wait()
+        self._free()
+
+    def _free(self) -> None:
+        self._said.close()
+        self._logs.cleanup()
+
+
+def printed(folder: Path, rank: int, since: int = 0) -> str:
+    """Return what a rank has printed behind so many bytes."""
+    try:
+        return (folder / str(rank)).read_bytes()[since:].decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
+def places(folder: Path, pids: Mapping[int, int]) -> dict[int, str]:
+    """Have ranks of this machine write down where they are; return the function that each is in, by its number, of those that could."""
+    before = {rank: len(printed(folder, rank)) for rank in pids}
+    for pid in pids.values():
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGUSR1)
+    deadline = time.monotonic() + _DUMP_S
+    found: dict[int, str] = {}
+    while len(found) < len(pids) and time.monotonic() < deadline:
+        time.sleep(0.02)
+        dumps = {rank: re.search(r"^  File .* in (\w+)$", printed(folder, rank, since), re.MULTILINE) for rank, since in before.items()}
+        found = {rank: dump[1] for rank, dump in dumps.items() if dump}
+    return found

@@ -1,0 +1,1 @@
+"""The measuring process; needs torch and the standard library only."""

@@ -1,0 +1,143 @@
+"""The interface of a kind of device: what is there, how to wait for it, its memory, its copies, its precisions; and the known kinds."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import torch
+
+from dlbench.core.errors import UsageError
+from dlbench.core.model import Memory
+from dlbench.core.precision import PRECISIONS
+from dlbench.harness.worker.device_time import EventTimer
+from dlbench.harness.worker.failures import why_not_started
+
+
+class Backend(ABC):
+    """One kind of device. Subclasses override what differs; a plugin may `register` a kind of its own."""
+
+    kind: ClassVar[str]
+    is_host: ClassVar[bool] = False
+    """Whether its memory is the host's, so that there is nothing to copy."""
+    block_s: ClassVar[float] = 0.02
+    """Least length of a timed block: a synchronisation of 10 to 40 µs is then below 0.2 %."""
+    warmup_s: ClassVar[float] = 0.5
+    warmup_calls: ClassVar[int] = 10
+
+    collectives: ClassVar[str | None] = None
+    """What several of them, each in a process of its own, talk through: a backend of torch.distributed; None where there is none."""
+
+    @abstractmethod
+    def count(self) -> int:
+        """Return how many there are."""
+
+    @abstractmethod
+    def describe(self, index: int) -> dict[str, Any]:
+        """Return what torch knows of one of them, as plain data."""
+
+    def start(self, index: int) -> None:
+        """Compute a little there. Raises what torch raises where that can't be, or DeviceAbsent with the sentence for the user."""
+        torch.zeros(1, device=self.device(index)).add_(1)
+        self.synchronize(self.device(index))
+
+    def device(self, index: int) -> torch.device:
+        """Return the torch device to put tensors on."""
+        return torch.device(self.kind, index)
+
+    def activate(self, device: torch.device) -> None:  # noqa: B027  # not every kind has a current device
+        """Make it the current device."""
+
+    def synchronize(self, device: torch.device) -> None:  # noqa: B027  # a CPU has nothing to wait for
+        """Wait until it has done what it was given."""
+
+    def unsupported(self, device: torch.device, dtype: str) -> str | None:
+        """Return why it can't compute in this precision; None if it can, or if only trying will tell."""
+        precision = PRECISIONS.get(dtype)
+        return precision.missing_on.get(self.kind) if precision else None
+
+    def reset_peak(self, device: torch.device) -> None:  # noqa: B027  # not every kind counts
+        """Start counting the memory peak afresh, with nothing cached."""
+
+    def peak(self, device: torch.device) -> Memory:
+        """Return the device's peaks since the reset; None where torch does not count them."""
+        return Memory()
+
+    def event_timer(self, device: torch.device) -> EventTimer | None:
+        """Return the device's own clock; None where there is none, or dlbench can't read it."""
+        return None
+
+    def to_device(self, tensors: Sequence[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
+        """Copy there as plain user code does: from pageable memory, blocking."""
+        return [tensor.to(device) for tensor in tensors]
+
+    def to_host(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Copy to pageable host memory, blocking: fresh memory each time, as in plain user code."""
+        return [tensor.cpu() for tensor in tensors]
+
+    def pin(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
+        """Return copies of host tensors in page-locked memory; None where dlbench can't lock any for this kind.
+
+        Raises RuntimeError where the system does not grant as much.
+        """
+        return None
+
+    def pinned_to_device(self, pinned: Sequence[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
+        """Start copying there from page-locked memory."""
+        return [tensor.to(device, non_blocking=True) for tensor in pinned]
+
+    def to_pinned(self, tensors: Sequence[torch.Tensor], pinned: Sequence[torch.Tensor]) -> None:
+        """Start copying into page-locked memory."""
+        for tensor, target in zip(tensors, pinned, strict=True):
+            target.copy_(tensor.detach(), non_blocking=True)
+
+
+BACKENDS: dict[str, Backend] = {}
+"""The kinds of device that are known, the CPU first."""
+
+
+def register(backend: Backend) -> None:
+    """Add a kind of device, or put another backend in the place of one that is there."""
+    BACKENDS[backend.kind] = backend
+
+
+def find(device_id: str) -> tuple[Backend, torch.device]:
+    """Return the backend and the torch device of an id such as ``cpu`` or ``cuda:1``. Raises UsageError if it is absent."""
+    kind, _, index = device_id.partition(":")
+    backend = BACKENDS.get(kind)
+    if backend is None or int(index or 0) >= backend.count():
+        raise UsageError(f"there is no device '{device_id}' here")
+    return backend, backend.device(int(index or 0))
+
+
+def describe_devices() -> Iterator[dict[str, Any]]:
+    """Yield every device of this machine, the CPU first; one that can't be computed on with the sentence why as ``unusable``.
+
+    Starts the accelerators, so call it in a process of its own.
+    """
+    for kind, backend in BACKENDS.items():
+        count, broken = 1, None
+        try:
+            count = backend.count()
+        except Exception as error:  # noqa: BLE001  # whatever a driver raises: the other devices are there all the same
+            broken = error
+        for index in range(count):
+            about: dict[str, Any] = {"id": kind if backend.is_host else f"{kind}:{index}", "kind": kind}
+            try:
+                if broken:
+                    raise broken
+                about |= backend.describe(index)
+                backend.start(index)
+            except Exception as error:  # noqa: BLE001  # likewise
+                about["unusable"] = why_not_started(error)
+            yield about
+
+
+def tensors_in(value: object) -> list[torch.Tensor]:
+    """Return the tensors in what a call returned: a tensor, or tuples, lists and dicts of them."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, (tuple, list)):
+        return [tensor for part in value for tensor in tensors_in(part)]
+    return []

@@ -1,0 +1,152 @@
+"""NVIDIA devices through CUDA, and AMD devices through ROCm."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from dlbench.core.errors import DeviceAbsent
+from dlbench.core.model import Memory
+from dlbench.core.precision import PRECISIONS
+from dlbench.harness.worker.backends.base import Backend, register
+from dlbench.harness.worker.device_time import EventTimer
+
+
+class Cuda(Backend):
+    """NVIDIA through CUDA, and AMD through ROCm, which torch calls cuda too."""
+
+    kind = "cuda"
+    collectives = "nccl"
+
+    def count(self) -> int:
+        """Return how many are visible, before CUDA has started by its driver's count. Raises RuntimeError where CUDA itself is broken."""
+        cuda: Any = torch.cuda
+        count = int(cuda.device_count())
+        if not count and (torch.version.cuda or torch.version.hip):
+            try:
+                cuda.init()
+            except RuntimeError as error:
+                if not any(word in str(error) for word in self._ABSENT):
+                    raise
+        return count
+
+    _ABSENT = ("Found no NVIDIA driver", "GPUs are available")
+    """In the errors of a machine without such a device, which is nothing to tell of."""
+
+    def describe(self, index: int) -> dict[str, Any]:
+        """Return name, memory, multiprocessors and what identifies the card to its driver."""
+        known: Any = torch.cuda.get_device_properties(index)
+        uuid = getattr(known, "uuid", None)
+        domain, bus, slot = (getattr(known, f"pci_{part}_id", None) for part in ("domain", "bus", "device"))
+        return {
+            "name": known.name,
+            "vendor": "amd" if torch.version.hip else "nvidia",
+            "uuid": str(uuid) if uuid is not None else None,
+            "pci_bus_id": f"{domain:04x}:{bus:02x}:{slot:02x}.0" if None not in (domain, bus, slot) else None,
+            "memory_bytes": known.total_memory,
+            "compute_capability": getattr(known, "gcnArchName", "") if torch.version.hip else f"{known.major}.{known.minor}",
+            "multiprocessors": known.multi_processor_count,
+            "l2_bytes": getattr(known, "L2_cache_size", None),
+        }
+
+    def start(self, index: int) -> None:
+        """Compare what torch was built for first: that an operation finds no kernel tells less."""
+        known: Any = torch.cuda.get_device_properties(index)
+        arch = str(known.gcnArchName) if torch.version.hip else f"sm_{known.major}{known.minor}"
+        built_for = torch.cuda.get_arch_list()
+        if not has_kernels(arch, built_for):
+            raise DeviceAbsent(f"this torch has no kernels for {arch}, only for {', '.join(built_for)}; install one that was built for it")
+        super().start(index)
+
+    def activate(self, device: torch.device) -> None:
+        """Make it the current device and build its context, whose host memory is not the first case's."""
+        torch.cuda.set_device(device)
+        torch.empty(1, device=device)
+
+    def synchronize(self, device: torch.device) -> None:
+        """Wait for all its streams."""
+        torch.cuda.synchronize(device)
+
+    def unsupported(self, device: torch.device, dtype: str) -> str | None:
+        """Compare what the precision needs with the compute capability, or of AMD with the architecture."""
+        precision = PRECISIONS.get(dtype)
+        if precision is None:
+            return None
+        if torch.version.hip:
+            arch = str(getattr(torch.cuda.get_device_properties(device), "gcnArchName", ""))
+            return None if arch.startswith(precision.amd_family) else f"{arch} has no {precision.arithmetic.upper()}"
+        least, own = precision.compute_capability, torch.cuda.get_device_capability(device)
+        if own >= least:
+            return None
+        return f"{precision.arithmetic} needs compute capability {least[0]}.{least[1]}; this device has {own[0]}.{own[1]}"
+
+    def reset_peak(self, device: torch.device) -> None:
+        """Empty the caches first, so that all of it is this case's alone: cuBLAS keeps a workspace for good (32 MiB on Hopper)."""
+        for name in ("_cuda_clearCublasWorkspaces", "_host_emptyCache"):  # private, and not in every torch
+            getattr(torch._C, name, lambda: None)()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+
+    def peak(self, device: torch.device) -> Memory:
+        """Return the allocator's peaks."""
+        return Memory(torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device))
+
+    def event_timer(self, device: torch.device) -> EventTimer | None:
+        """Return CUDA's events, with a kernel that spins as the delay; None in a torch that lacks that kernel."""
+        return _CudaEvents() if hasattr(torch.cuda, "_sleep") else None
+
+    def pin(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
+        """Return page-locked copies."""
+        return [tensor.detach().pin_memory() for tensor in tensors]
+
+
+def has_kernels(arch: str, built_for: Sequence[str]) -> bool:
+    """Whether code built for these architectures runs on a device: ``sm_86``, or ``gfx90a:sramecc+:xnack-`` of AMD. True if in doubt.
+
+    CUDA C++ programming guide, binary and PTX compatibility: ``sm_80`` runs on 8.0 and later minor versions, ``compute_80`` is compiled
+    for any later device; with an ``a`` both are for that version alone, with an ``f`` for later minor versions.
+    """
+    if not arch.startswith("sm_"):
+        wanted = arch.partition(":")[0]
+        return not built_for or any(each.partition(":")[0] == wanted or "generic" in each for each in built_for)
+    device = int(arch.removeprefix("sm_"))
+    parts = [re.fullmatch(r"(sm|compute)_(\d+)([af]?)", each) for each in built_for]
+    return not parts or any(part is None or _runs(part[1], int(part[2]), part[3], device) for part in parts)
+
+
+def _runs(code: str, version: int, only: str, device: int) -> bool:
+    if only == "a":
+        return version == device
+    same_major = version // 10 == device // 10
+    return version <= device and (same_major or (code == "compute" and not only))
+
+
+class _CudaEvents:
+    """An `EventTimer` on the current stream. The spinning kernel counts cycles, so its pace is measured first."""
+
+    _CYCLES = 1_000_000
+
+    def __init__(self) -> None:
+        self._cuda: Any = torch.cuda
+        self._spin = self._cuda._sleep  # private, but the one delay that ends by itself and moves no memory
+        self._spin(self._CYCLES)  # the first launch loads the kernel
+        start = self.mark()
+        self._spin(self._CYCLES)
+        end = self.mark()
+        self._cuda.synchronize()
+        self._cycles_per_s = self._CYCLES / self.seconds(start, end)
+
+    def delay(self, seconds: float) -> None:
+        self._spin(round(seconds * self._cycles_per_s))
+
+    def mark(self) -> Any:
+        event = self._cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def seconds(self, start: Any, end: Any) -> float:
+        return float(start.elapsed_time(end)) / 1e3
+
+
+register(Cuda())

@@ -1,0 +1,49 @@
+"""Intel GPUs."""
+
+from typing import Any
+
+import torch
+
+from dlbench.core.model import Memory
+from dlbench.harness.worker.backends.base import Backend, register
+
+
+class Xpu(Backend):
+    """Intel GPUs."""
+
+    kind = "xpu"
+    collectives = "xccl"
+
+    def count(self) -> int:
+        """Return how many are visible."""
+        return torch.xpu.device_count() if torch.xpu.is_available() else 0
+
+    def describe(self, index: int) -> dict[str, Any]:
+        """Return name, memory and multiprocessors (Intel's execution units)."""
+        known: Any = torch.xpu.get_device_properties(index)
+        return {
+            "name": known.name,
+            "vendor": "intel",
+            "memory_bytes": known.total_memory,
+            "multiprocessors": getattr(known, "max_compute_units", None),
+        }
+
+    def activate(self, device: torch.device) -> None:
+        """Make it the current device."""
+        torch.xpu.set_device(device)
+
+    def synchronize(self, device: torch.device) -> None:
+        """Wait for it."""
+        torch.xpu.synchronize(device)
+
+    def reset_peak(self, device: torch.device) -> None:
+        """Empty the cache first, so that reserved memory is this case's alone."""
+        torch.xpu.empty_cache()
+        torch.xpu.reset_peak_memory_stats(device)
+
+    def peak(self, device: torch.device) -> Memory:
+        """Return the allocator's peaks."""
+        return Memory(torch.xpu.max_memory_allocated(device), torch.xpu.max_memory_reserved(device))
+
+
+register(Xpu())

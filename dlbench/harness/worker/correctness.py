@@ -1,0 +1,304 @@
+"""Checks of one call's output once all timing is over: does it follow the inputs, and is it near fp64 on the CPU?
+
+Of a case that can't be checked nothing is said but why. docs/measuring.md gives the protocol.
+"""
+
+import math
+import timeit
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from dlbench.core.model import Measurement, ParamValue, SpotCheck, Status, Work
+from dlbench.core.precision import PRECISIONS
+from dlbench.harness.probe.memory import available_memory
+from dlbench.harness.worker.backends.base import Backend, find, tensors_in
+from dlbench.harness.worker.registry import Workload
+from dlbench.harness.worker.tolerance import tolerance_of
+
+BUDGET_S = 1.0
+"""What each of the two checks may take, by estimate."""
+MOST_TOLERANCE = 0.9
+"""An output of zeros has an error of 1, one of other numbers about 1.4; a tolerance beyond that would let anything pass."""
+
+
+class Unchecked(Exception):
+    """A check that can't be made; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A case that can be set up again, here and on the CPU."""
+
+    workload: Workload
+    params: Mapping[str, ParamValue]
+    seed: int
+    backend: Backend
+    device: torch.device
+    setup_s: float
+    """How long setting it up took."""
+
+    @property
+    def dtype(self) -> str:
+        """Its precision; empty where it has none."""
+        return str(self.params.get("dtype", ""))
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is in fp64 on the CPU."""
+        return self.dtype == "fp64" and self.backend.is_host
+
+    def in_fp64(self) -> "Subject":
+        """Return the same on the CPU, in fp64 and not compiled."""
+        backend, device = find("cpu")
+        mode = {"mode": "eager"} if "mode" in self.params else {}
+        return replace(self, params={**self.params, "dtype": "fp64", **mode}, backend=backend, device=device)
+
+
+def spot_checked(result: Measurement, work: Work, subject: Subject, left_s: float) -> Measurement:
+    """Return the measurement with what its output tells, and as failed where rounding can't explain how far it is from fp64 on the CPU.
+
+    The last use of this Work: other numbers stay in its inputs. ``left_s`` is the time until the case's deadline.
+    """
+    empty_call_s = _empty_call_s()
+    follows_input, no_inputs = _attempt(lambda: _follows_input(result, work, subject, left_s))
+    compared, no_fp64 = _attempt(lambda: _compare(result, subject, left_s))
+    subject.backend.synchronize(subject.device)  # a device that a check has broken says so here
+    error, tolerance = compared or (None, None)
+    finite = error is not None and math.isfinite(error)
+    reasons = [f"{what}: {reason}" for what, reason in (("inputs", no_inputs), ("fp64", no_fp64)) if reason]
+    checked = replace(
+        result,
+        check=SpotCheck(follows_input, error if finite else None, tolerance, empty_call_s),
+        nulls={**result.nulls, **({"check": "; ".join(reasons)} if reasons else {})},
+    )
+    if error is None or error <= tolerance:
+        return checked
+    off = f"is {error:.2g} away from fp64 on the CPU, where rounding explains {tolerance:.2g}" if finite else "is not finite"
+    reason = f"its output {off}; it computes something else than it says, or not in {subject.dtype}"
+    return replace(checked, status=Status.FAILED, reason=reason)
+
+
+def _attempt(check: Callable[[], Any]) -> tuple[Any, str | None]:
+    try:
+        return check(), None
+    except Unchecked as reason:
+        return None, str(reason)
+    except Exception as error:  # noqa: BLE001  # what was measured stands, whatever a workload makes of being called once more
+        return None, f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
+
+
+def _empty_call_s() -> float:
+    """Return the least that an empty call takes, of a few blocks of a thousand."""
+    return min(timeit.repeat(lambda: None, number=1000, repeat=5)) / 1000
+
+
+def _follows_input(result: Measurement, work: Work, subject: Subject, left_s: float) -> bool:
+    _refuse_ranks(subject)
+    if not work.inputs:
+        raise Unchecked("the workload names none")
+    _refuse_longer(2 * _slowest_s(result), left_s)
+    before = _output(work, subject.seed)
+    # The same seed again: what differs is the inputs' doing and not that of dropout.
+    after = _output(work, subject.seed, lambda: _refill(work.inputs))
+    return not (len(before) == len(after) and all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(before, after, strict=True)))
+
+
+def _output(work: Work, seed: int, change: Callable[[], object] = lambda: None) -> list[Tensor]:
+    """Return copies of the floating-point numbers that a call gives, as others (a class, a count) may well stay the same."""
+    if work.before:
+        work.before()
+    change()
+    torch.manual_seed(seed)
+    found = [tensor.detach().clone() for tensor in tensors_in(work.call()) if tensor.is_floating_point()]  # type: ignore[misc]  # has a call
+    if not found:
+        raise Unchecked("its call returns no floating-point numbers")
+    return found
+
+
+def _refill(inputs: Sequence[Tensor]) -> None:
+    """Put other numbers between their least and greatest into the inputs, which a class or a probability must not leave."""
+    refilled = False
+    for tensor in inputs:
+        values = tensor.detach()
+        if values.numel() < 2 or values.dtype is torch.bool or values.is_complex():
+            continue
+        low, high = (end.item() for end in values.aminmax())
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            continue
+        if values.is_floating_point():
+            values.uniform_(low, high)
+        else:
+            values.random_(int(low), int(high) + 1)
+        refilled = True
+    if not refilled:
+        raise Unchecked("each holds one value only, so there is no range to draw others from")
+
+
+class _Distance(NamedTuple):
+    """Of an output tensor from the reference, both relative and in the 2-norm."""
+
+    error: float
+    """Infinite where a number is not finite."""
+    tolerance: float
+
+
+def _compare(result: Measurement, subject: Subject, left_s: float) -> _Distance:
+    """Return how far the output is from fp64 on the CPU. Raises Unchecked where they would say nothing."""
+    _refuse(result, subject)
+    _refuse_cost(result, subject, left_s)
+    case = _first_call(subject)
+    reference = _first_call(subject.in_fp64())
+    precision = PRECISIONS[subject.dtype]
+    _refuse_unlike(case, reference, 4 * precision.roundoff)
+    flops = result.flops or 0.0
+    worst = _worst(case, reference, subject.dtype, flops)
+    if worst.tolerance > MOST_TOLERANCE:
+        raise Unchecked("so many roundings in this precision may change the output altogether")
+    if math.isinf(worst.error) and precision.narrow_range:
+        raise Unchecked(f"its numbers leave the range of {precision.arithmetic}")
+    # Before a case fails for its numbers, they have to be the same each time.
+    if worst.error > worst.tolerance and _worst(_first_call(subject.in_fp64()), reference, subject.dtype, flops).error > worst.tolerance:
+        raise Unchecked("its numbers change from one set-up to the next")
+    return worst
+
+
+def _refuse_ranks(subject: Subject) -> None:
+    """Raise Unchecked for what several processes do together: a call that the others don't make too would wait for ever."""
+    if "ranks" in subject.params:
+        raise Unchecked("its ranks can only call together")
+
+
+def _refuse(result: Measurement, subject: Subject) -> None:
+    _refuse_ranks(subject)
+    parameter = subject.workload.signature.parameter("dtype")
+    if parameter is None or "fp64" not in parameter.choices or subject.dtype not in PRECISIONS:
+        raise Unchecked("the workload has none")
+    if subject.is_reference:
+        raise Unchecked("the case is in fp64 on the CPU itself")
+    if not result.flops:
+        raise Unchecked("it states no operations, from which to tell how long that would take")
+
+
+def _refuse_cost(result: Measurement, subject: Subject, left_s: float) -> None:
+    call_s = _slowest_s(result)
+    if subject.params.get("mode", "eager") != "eager" and result.samples:
+        call_s = result.samples.first_call_s or 0.0  # it compiles again
+    # Twice the bytes, so twice the time to set up; convolutions reach a third of what products do in fp64.
+    _refuse_longer(3 * subject.setup_s + call_s + 3 * (result.flops or 0.0) / _fp64_flops_per_s(), left_s)
+    peak = max(result.memory.peak_bytes or 0, result.memory.host_peak_bytes or 0)
+    needed = peak * (1 + 8 // PRECISIONS[subject.dtype].bytes)
+    left = available_memory()
+    if left is not None and needed > left:
+        raise Unchecked("it would take more memory than is left")
+
+
+def _refuse_longer(needed_s: float, left_s: float) -> None:
+    """Raise Unchecked where a check would take too long for what it is, or come near the deadline."""
+    if needed_s > min(BUDGET_S, left_s / 10):
+        raise Unchecked(f"it would take about {needed_s:.2g} s, and {BUDGET_S:g} s at most are spent on it")
+
+
+def _slowest_s(result: Measurement) -> float:
+    return max(result.samples.block_s) if result.samples else 0.0
+
+
+def _fp64_flops_per_s() -> float:
+    """Measure a product on this CPU, briefly: 256 cubed twice."""
+    n = 256
+    a = torch.rand(n, n, dtype=torch.float64)
+    return 2 * n**3 / max(min(timeit.repeat(lambda: torch.mm(a, a), number=1, repeat=3)), 1e-9)
+
+
+class _Tally(TorchFunctionMode):
+    """Counts what torch computes: results, their numbers, and whether any is narrower than fp64."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.results = 0
+        self.numbers = 0
+        self.narrower = False
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run one torch function and count what it gives."""
+        value = func(*args, **(kwargs or {}))
+        for tensor in tensors_in(value):
+            if tensor.is_floating_point():
+                self.results += 1
+                self.numbers += tensor.numel()
+                # A number on the side, such as an optimizer's count of steps, is in fp32 everywhere.
+                self.narrower |= tensor.dtype is not torch.float64 and tensor.dim() > 0
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class _FirstCall:
+    """What went into the first call after a set-up and came out, as far as it is floating-point: on the host, in fp64."""
+
+    inputs: list[Tensor]
+    output: list[Tensor]
+    state: Tensor
+    """Of torch's generator on the CPU when the set-up was done."""
+    drew: bool
+    """Whether the call moved it."""
+    tally: _Tally
+
+
+def _first_call(subject: Subject) -> _FirstCall:
+    torch.manual_seed(subject.seed)
+    work = subject.workload.set_up(subject.device, subject.params)
+    state = torch.get_rng_state()
+    inputs = _on_host(subject, work.inputs)
+    if work.before:
+        work.before()
+    tally = _Tally()
+    # Only where it is wanted: a compiled call would be compiled once more because of it.
+    with tally if subject.is_reference else nullcontext():
+        output = work.call() if work.call else None
+    drew = not torch.equal(state, torch.get_rng_state())
+    return _FirstCall(inputs, _on_host(subject, tensors_in(output)), state, drew, tally)
+
+
+def _on_host(subject: Subject, tensors: Sequence[Tensor]) -> list[Tensor]:
+    floats = [tensor.detach() for tensor in tensors if tensor.is_floating_point()]
+    return [tensor.to(torch.float64, copy=True) for tensor in subject.backend.to_host(floats)]
+
+
+def _refuse_unlike(case: _FirstCall, reference: _FirstCall, relative: float) -> None:
+    """Raise Unchecked where the two don't compute the same thing by design; ``relative`` is how near the inputs have to be."""
+    if not torch.equal(case.state, reference.state) or not _near(case.inputs, reference.inputs, relative):
+        raise Unchecked("there it draws other numbers; draw them on the CPU in fp32, as workloads.precision.operands does")
+    if reference.drew:
+        raise Unchecked("its call draws random numbers, which are others on each device")
+    if reference.tally.narrower:
+        raise Unchecked("there it computes in a narrower type too")
+    if not case.output or [each.shape for each in case.output] != [each.shape for each in reference.output]:
+        raise Unchecked("its call returns no floating-point numbers, or others there")
+    if not reference.tally.results:
+        raise Unchecked("there its call computes nothing")
+    if not all(each.isfinite().all() and each.any() for each in reference.output):
+        raise Unchecked("there its output is all zeros, or not finite")
+
+
+def _worst(case: _FirstCall, reference: _FirstCall, dtype: str, flops: float) -> _Distance:
+    """Return the output tensor whose error is largest for what rounding explains of it."""
+    tally = reference.tally
+    found = []
+    for output, right in zip(case.output, reference.output, strict=True):
+        error = ((output - right).norm() / right.norm()).item()
+        tolerance = tolerance_of(dtype, tally.results, tally.numbers, right.numel(), flops)
+        found.append(_Distance(error if math.isfinite(error) else math.inf, tolerance))
+    return max(found, key=lambda each: each.error / each.tolerance)
+
+
+def _near(these: Sequence[Tensor], those: Sequence[Tensor], relative: float) -> bool:
+    if [each.shape for each in these] != [each.shape for each in those]:
+        return False
+    return all((a - b).abs().max() <= relative * b.abs().max() for a, b in zip(these, those, strict=True) if b.numel())

@@ -1,0 +1,279 @@
+"""The measuring process: answers requests on a pipe, as `dlbench.harness.process.wire` has them. torch and the standard library only.
+
+In mode ``fork`` every request is done by a fork of this process, which has torch imported and nothing else: it must never run a
+tensor operation, because after one parallel product here every child hangs (OpenMP's threads do not survive a fork).
+In mode ``stay`` this process does them itself, one after the other, until a device fault leaves it unfit; a hello that comes first is
+done by a fork all the same.
+"""
+
+import faulthandler
+import gc
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import torch
+
+from dlbench.core.errors import DlbenchError
+from dlbench.core.model import Clock, Measurement, Memory, Status, Transfer, Work
+from dlbench.core.records import signature_to_json
+from dlbench.harness.process.wire import HelloRequest, MeasureRequest, Message, Reader, Reply, Request, send
+from dlbench.harness.worker import lifecycle, registry
+from dlbench.harness.worker.backends.base import BACKENDS, Backend, describe_devices, find, tensors_in
+from dlbench.harness.worker.backends.math_flags import math_flags, set_math
+from dlbench.harness.worker.backends.torch_build import parallelism, versions
+from dlbench.harness.worker.clock import DeviceClock
+from dlbench.harness.worker.correctness import Subject, spot_checked
+from dlbench.harness.worker.device_time import Unread, take_device_time
+from dlbench.harness.worker.failures import verdict_on
+from dlbench.harness.worker.measure import NotPinned, Pace, TooSlow, take_pinned_transfer, take_samples, take_transfer
+from dlbench.harness.worker.ranks import BLOCK_S, Member, RanksClock, in_any_rank
+from dlbench.harness.worker.reported import reported, undeclared
+from dlbench.harness.worker.usage import HostMemory, LostTime, read_status, return_freed_memory
+
+_SEVERAL = "each of several ranks has a device of its own"
+_BESIDE_EACH_OTHER = "threads of several ranks wait for each other's, too"
+
+
+def main() -> None:
+    """Serve until the requests end. Arguments: mode (fork or stay), then request, reply and lifeline descriptors."""
+    mode, requests, replies, lifeline = sys.argv[1], *map(int, sys.argv[2:5])
+    faulthandler.enable()
+    case_groups: list[int] = []
+    lifecycle.die_with_parent(case_groups)
+    if mode == "stay":
+        lifecycle.watch_lifeline(lifeline)
+        lifecycle.prefer_for_oom_kill()
+        serve(requests, replies, lambda request: _fork_and_wait(request, replies, lifeline, case_groups))
+        return
+    registry.load_builtins()
+    # The first optimizer imports this: 1.1 s that every training case would pay again.
+    import torch._dynamo  # noqa: F401  # imported for its effect
+
+    # A collection in a child would otherwise copy every page of what was imported: 0.1 s a case.
+    gc.collect()
+    gc.freeze()
+    for message in Reader(requests):
+        _fork_and_wait(Request.from_json(message), replies, lifeline, case_groups)
+
+
+def serve(requests: int, replies: int, greet: Callable[[HelloRequest], None] | None = None, member: Member | None = None) -> None:
+    """Do requests in this process, one after the other, until they end or a device fault leaves it unfit.
+
+    ``greet`` answers a hello elsewhere, as long as nothing was measured here: a fork that meets the accelerators gives all of them back,
+    where a context of this process would take memory on each, and in exclusive mode the device itself. ``member``: as one of several
+    ranks, each of which is given the same requests.
+    """
+    registry.load_builtins()
+    for message in Reader(requests):
+        request = Request.from_json(message)
+        if isinstance(request, HelloRequest) and greet and sys.platform == "linux":
+            greet(request)
+            continue
+        greet = None
+        fit = _answer(request, replies, member)
+        if fit and isinstance(request, MeasureRequest):
+            _free(_device_id(request, member))
+        send(replies, {"exit": 0})
+        if not fit:
+            os._exit(0)  # the exit handlers of a faulted device may hang
+
+
+def _device_id(request: MeasureRequest, member: Member | None) -> str:
+    """Return the id of the device to compute on: of several ranks each has its own."""
+    return request.case.device if member is None else request.devices[member.rank]
+
+
+def _fork_and_wait(request: HelloRequest | MeasureRequest, replies: int, lifeline: int, case_groups: list[int]) -> None:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setpgid(0, 0)
+            lifecycle.die_with_parent([])
+            lifecycle.watch_lifeline(lifeline)
+            lifecycle.prefer_for_oom_kill()
+            _answer(request, replies)
+        finally:
+            os._exit(0)  # without the exit handlers and buffers of the process it is a copy of
+    case_groups[:] = [pid]
+    _, status = os.waitpid(pid, 0)
+    with suppress(ProcessLookupError, PermissionError):  # what the case itself started goes with it
+        os.killpg(pid, signal.SIGKILL)
+    case_groups.clear()
+    send(replies, {"exit": os.waitstatus_to_exitcode(status)})
+
+
+def _answer(request: HelloRequest | MeasureRequest, replies: int, member: Member | None = None) -> bool:
+    """Do one request. Return whether this process is fit for another."""
+    send(replies, {"pid": os.getpid()})
+    try:
+        for plugin in request.plugins:
+            registry.load_plugin(plugin)
+        reply = Reply(hello=hello(request)) if isinstance(request, HelloRequest) else measure(request, member)
+        registry.refuse_imports_from(request.not_from)
+    except DlbenchError as error:
+        reply = Reply(error=str(error))
+    send(replies, {"reply": reply.to_json()})
+    return not reply.fault
+
+
+def _free(device_id: str) -> None:
+    """Give back what the last case held: it is not the next one's, and in an A/B the other side's process needs the device's memory."""
+    gc.collect()
+    return_freed_memory()
+    with suppress(DlbenchError, RuntimeError):  # the device was not there, or is not any more, and the next case says so
+        backend, device = find(device_id)
+        backend.reset_peak(device)
+
+
+def hello(request: HelloRequest) -> Message:
+    """Say what this machine and this torch are, and which workloads there are (the installed ones only if named)."""
+    for name in request.workloads:
+        with suppress(DlbenchError):  # an unknown name is the suite's to report, with the place
+            registry.get(name)
+    torch.set_num_threads(request.threads)
+    set_math("fp32")
+    return {
+        "versions": versions(),
+        "parallel": parallelism(),
+        "math": math_flags(),
+        "kinds": list(BACKENDS),
+        "devices": list(describe_devices()),
+        "signatures": [signature_to_json(workload.signature) for workload in registry.all_workloads().values()],
+    }
+
+
+def measure(request: MeasureRequest, member: Member | None = None) -> Reply:
+    """Measure one case in one round; whatever goes wrong becomes its status."""
+    begun = Measurement(
+        case=request.case,
+        round=request.round,
+        status=Status.FAILED,
+        device_name=request.device_name,
+        threads=request.threads,
+        started=datetime.now(UTC).isoformat(timespec="milliseconds"),
+    )
+    try:
+        return Reply(measurement=_measure_case(begun, request, member))
+    except TooSlow as error:
+        reason = f"{error} of {request.policy.timeout_s:g} s; raise --timeout"
+        return Reply(measurement=replace(begun, status=Status.TIMEOUT, reason=reason))
+    except Exception as error:  # noqa: BLE001  # any error of a workload or of torch is a row with a sentence
+        ended = verdict_on(error, torch.__version__)
+        return Reply(measurement=replace(begun, status=ended.status, reason=ended.reason), fault=ended.fault)
+
+
+def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | None) -> Measurement:
+    case, policy = request.case, request.policy
+    dtype = str(case.params.get("dtype", "fp32"))
+    backend, device = find(_device_id(request, member))
+    if reason := backend.unsupported(device, dtype):
+        return replace(begun, status=Status.UNSUPPORTED, reason=reason)
+    torch.set_num_threads(request.threads)
+    set_math(dtype)
+    backend.activate(device)
+    clock: Clock = DeviceClock(lambda: backend.synchronize(device))
+    pace = Pace(backend.block_s, backend.warmup_s, backend.warmup_calls)
+    if member:
+        member.join(backend.collectives, device)
+        clock = RanksClock(lambda: backend.synchronize(device))
+        pace = replace(pace, block_s=max(BLOCK_S, pace.block_s))
+    host_memory = HostMemory()
+    if backend.is_host and request.memory_bytes:
+        lifecycle.limit_memory(request.memory_bytes, read_status("VmData") or 0)
+    backend.reset_peak(device)
+    deadline = clock.now() + policy.timeout_s
+    torch.manual_seed(request.seed)
+    workload, begun_s = registry.get(case.workload), clock.now()
+    work = workload.set_up(device, case.params)
+    setup_s = clock.now() - begun_s
+    lost_time = LostTime()
+    if work.observe:
+        result = replace(begun, values=reported(work.observe(clock)))
+    else:
+        result = replace(begun, samples=take_samples(work, clock, pace, policy, deadline))
+    lost, unknown = lost_time.shares() if member is None else (None, dict.fromkeys(("waiting", "stolen"), _BESIDE_EACH_OTHER))
+    result = replace(result, throttling=lost, nulls=unknown)
+    if result.samples and member is None:
+        result = _with_device_time(result, work, backend, device, clock, deadline)
+    memory = replace(backend.peak(device), host_peak_bytes=host_memory.peak_bytes())
+    result = replace(
+        result,
+        status=Status.OK,
+        memory=memory,
+        items=work.items,
+        flops=work.flops,
+        least_flops=work.least_flops,
+        bytes=work.bytes,
+        math=math_flags(),
+        nulls={**result.nulls, **_memory_nulls(memory, backend)},
+    )
+    if member:
+        result = replace(result, nulls={**result.nulls, "device_s": _SEVERAL})
+    result = _with_transfer(result, work, backend, device, clock, deadline)
+    answers = member is None or member.rank == 0  # a case's values are those of rank 0
+    if answers and (wrong := undeclared(result.values, workload.signature.values, case.params)):
+        return replace(result, status=Status.FAILED, reason=wrong)
+    if result.round or work.call is None:
+        return result
+    subject = Subject(workload, case.params, request.seed, backend, device, setup_s)
+    return spot_checked(result, work, subject, deadline - clock.now())
+
+
+def _with_device_time(
+    result: Measurement, work: Work, backend: Backend, device: torch.device, clock: Clock, deadline: float
+) -> Measurement:
+    assert result.samples is not None  # noqa: S101  # the caller has just taken them
+    timer = backend.event_timer(device)
+    if timer is None:
+        reason = "a CPU has no clock but the host's" if backend.is_host else f"dlbench reads no events of {backend.kind} devices"
+    else:
+        try:
+            device_s = take_device_time(work, result.samples, timer, clock, deadline)
+        except Unread as error:
+            reason = str(error)
+        else:
+            return replace(result, samples=replace(result.samples, device_s=device_s))
+    return replace(result, nulls={**result.nulls, "device_s": reason})
+
+
+def _with_transfer(result: Measurement, work: Work, backend: Backend, device: torch.device, clock: Clock, deadline: float) -> Measurement:
+    transfer, reason = _copies(result, work, backend, device, clock, deadline)
+    return replace(result, transfer=transfer, nulls={**result.nulls, **({"transfer": reason} if reason else {})})
+
+
+def _copies(
+    result: Measurement, work: Work, backend: Backend, device: torch.device, clock: Clock, deadline: float
+) -> tuple[Transfer | None, str | None]:
+    """Return the copies' times, and why some or all are unknown."""
+    if backend.is_host:
+        return None, "inputs and output are in host memory already"
+    if work.call is None or result.samples is None:
+        return None, "one experiment has no inputs of a call"
+    if clock.now() + max(result.samples.block_s) > deadline:
+        return None, "one more call, for its output, would end behind the deadline; raise --timeout"
+    if work.before:
+        work.before()
+    outputs = tensors_in(work.call())
+    if not in_any_rank(bool(work.inputs or outputs)):
+        return None, "there is neither an input nor an output to copy"
+    transfer = take_transfer(work.inputs, outputs, backend, device, clock)
+    if "ranks" in result.case.params:
+        return transfer, f"pinned: {_SEVERAL}"
+    try:
+        return take_pinned_transfer(transfer, work.inputs, outputs, backend, device, clock), None
+    except NotPinned as error:
+        return transfer, f"pinned: {error}"
+
+
+def _memory_nulls(memory: Memory, backend: Backend) -> dict[str, str]:
+    reasons = []
+    if memory.peak_bytes is None:
+        reasons.append("a CPU has no memory of its own" if backend.is_host else f"torch does not count peaks on {backend.kind}")
+    if memory.host_peak_bytes is None:
+        reasons.append("this system has no /proc to read the host's peak from")
+    return {"memory": "; ".join(reasons)} if reasons else {}

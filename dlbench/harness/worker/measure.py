@@ -1,0 +1,189 @@
+"""One case in one round: warm up, calibrate, time the blocks, time the copies, read the peaks.
+
+The harness owns the clock; a workload never sees it (an ``observe`` is handed one).
+"""
+
+import gc
+import math
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import repeat
+from typing import Any
+
+from dlbench.core.model import Clock, Policy, Samples, Transfer, Work
+from dlbench.core.units import byte_count
+from dlbench.harness.probe.memory import available_memory
+from dlbench.harness.worker.backends.base import Backend
+from dlbench.harness.worker.stopping import EnoughBlocks, Steadiness
+
+SLOW_CALL_S = 0.1
+"""A call whose second and third time take longer is warm after two; blocks of one call, and their least number, carry the round."""
+MOST_CALLS = 10**6
+"""In a block: what an empty call needs on an accelerator, and an end where a clock stands still."""
+COPIES = 5
+"""Timed copies each way; their median counts."""
+_LOCKED_SHARE = 4
+"""Of the memory that the host has left, the part that may be page-locked; torch rounds up to a power of two, and others need the rest."""
+
+
+class TooSlow(Exception):
+    """The case can't end before its deadline; the text says by how much."""
+
+
+class NotPinned(Exception):
+    """There is no page-locked memory for the copies; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What a device needs for its clock to be trusted: least length of a block, and least warm-up."""
+
+    block_s: float
+    warmup_s: float
+    warmup_calls: int
+
+
+def take_samples(work: Work, clock: Clock, pace: Pace, policy: Policy, deadline: float = math.inf) -> Samples:
+    """Time ``work.call``. The deadline is on the clock's own scale.
+
+    Raises TooSlow as soon as it is plain that the blocks would end behind the deadline.
+    """
+    call = work.call
+    assert call is not None, "an observe is not timed"  # noqa: S101  # Work's own rule; the caller has chosen the branch
+    block = _block_timer(call, work.before, clock)
+    gc.collect()
+    with _collector_off():
+        begun = clock.now()
+        first_call_s = block(1)
+        call_s, calls = block(1), 2
+        if call_s > SLOW_CALL_S:
+            # A cold disk or a compiler may be in the second as well, so a third decides. Where it is as slow it is the first timed one.
+            warmup_s = clock.now() - begun
+            _refuse_behind(deadline, clock.now() + call_s, call_s, policy)
+            third_call_s = block(1)
+            call_s, calls = min(call_s, third_call_s), 3
+            if call_s > SLOW_CALL_S:
+                more = policy.min_blocks - 1
+                _refuse_behind(deadline, clock.now() + call_s * more, call_s, policy)
+                return Samples(1, (third_call_s, *(block(1) for _ in range(more))), first_call_s, warmup_s, steady=None)
+        least_s = pace.block_s if work.before is None else 0.0
+        last_s, steady = _warm_up(block, call_s, calls, least_s, pace, policy, clock)
+        warmup_s = clock.now() - begun
+        calls = _calls_for(last_s, least_s)
+        first_block_s = block(calls)
+        # The warm-up's last blocks were short or disturbed: the first real one says so.
+        while first_block_s * calls < least_s / 2 and calls < MOST_CALLS:
+            calls = _calls_for(first_block_s, least_s)
+            first_block_s = block(calls)
+        enough = EnoughBlocks(policy, calls)
+        blocks = [first_block_s]
+        enough.add(first_block_s)
+        while not enough.done():
+            blocks.append(block(calls))
+            enough.add(blocks[-1])
+    return Samples(calls, tuple(blocks), first_call_s, warmup_s, steady)
+
+
+def _refuse_behind(deadline: float, end: float, call_s: float, policy: Policy) -> None:
+    if end > deadline:
+        raise TooSlow(f"one call takes {call_s:.3g} s, so {policy.min_blocks} timed ones would end behind the deadline")
+
+
+def _warm_up(
+    block: Callable[[int], float], seconds: float, calls: int, least_s: float, pace: Pace, policy: Policy, clock: Clock
+) -> tuple[float, bool]:
+    """Run blocks until time and calls suffice and they are steady. Return the last window's median and whether it was.
+
+    ``calls`` is how many there were before, the last of which took ``seconds``.
+    """
+    begun, steadiness = clock.now(), Steadiness()
+    wanted_s = pace.warmup_s if policy.warmup_s is None else policy.warmup_s
+    recent = [seconds]
+    while True:
+        count = _calls_for(statistics.median(recent), least_s)
+        recent = [*recent[-4:], block(count)]
+        calls += count
+        steadiness.add(recent[-1])
+        spent_s = clock.now() - begun
+        if spent_s >= max(policy.max_warmup_s, wanted_s):
+            return statistics.median(recent), steadiness.done()
+        if spent_s >= wanted_s and calls >= pace.warmup_calls and steadiness.done():
+            return statistics.median(recent), True
+
+
+def _calls_for(seconds: float, least_s: float) -> int:
+    return min(MOST_CALLS, max(1, math.ceil(least_s / max(seconds, 1e-9))))
+
+
+def _block_timer(call: Callable[[], Any], before: Callable[[], object] | None, clock: Clock) -> Callable[[int], float]:
+    """Return a function that times a block of calls and gives its seconds a call."""
+
+    def timed(calls: int) -> float:
+        if before is not None:
+            before()
+        start = clock.now()
+        for _ in repeat(None, calls):
+            call()
+        return (clock.now() - start) / calls
+
+    return timed
+
+
+@contextmanager
+def _collector_off() -> Iterator[None]:
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def take_transfer(inputs: Sequence[Any], outputs: Sequence[Any], backend: Backend, device: Any, clock: Clock) -> Transfer:
+    """Time the copies that plain user code would make for one call: its inputs there, its output back."""
+    on_host = backend.to_host(inputs)
+    return Transfer(
+        h2d_bytes=_bytes(inputs),
+        h2d_s=_median_time(lambda: backend.to_device(on_host, device), clock),
+        d2h_bytes=_bytes(outputs),
+        d2h_s=_median_time(lambda: backend.to_host(outputs), clock),
+    )
+
+
+def take_pinned_transfer(
+    transfer: Transfer, inputs: Sequence[Any], outputs: Sequence[Any], backend: Backend, device: Any, clock: Clock
+) -> Transfer:
+    """Time the same copies from and to page-locked memory. Raises NotPinned where it can't be had."""
+    needed, left = transfer.h2d_bytes + transfer.d2h_bytes, available_memory()
+    if left is not None and needed > left / _LOCKED_SHARE:
+        raise NotPinned(f"{byte_count(needed)} of page-locked memory would be too much of the {byte_count(left)} that the host has left")
+    on_host = [*backend.to_host(inputs), *backend.to_host(outputs)]
+    try:
+        pinned = backend.pin(on_host)
+    except RuntimeError as error:  # torch's own kinds of it differ between versions
+        raise NotPinned(f"no page-locked memory: {str(error).strip().partition(chr(10))[0][:200]}") from error
+    if pinned is None:
+        raise NotPinned(f"dlbench locks no host memory for {backend.kind} devices")
+    sources, targets = pinned[: len(inputs)], pinned[len(inputs) :]
+    return replace(
+        transfer,
+        pinned_h2d_s=_median_time(lambda: backend.pinned_to_device(sources, device), clock),
+        pinned_d2h_s=_median_time(lambda: backend.to_pinned(outputs, targets), clock),
+    )
+
+
+def _bytes(tensors: Sequence[Any]) -> int:
+    return sum(tensor.nbytes for tensor in tensors)
+
+
+def _median_time(action: Callable[[], object], clock: Clock) -> float:
+    action()  # the first allocates
+    times = []
+    for _ in range(COPIES):
+        start = clock.now()
+        action()
+        times.append(clock.now() - start)
+    return statistics.median(times)

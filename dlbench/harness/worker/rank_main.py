@@ -1,0 +1,52 @@
+"""The measuring process of one rank, as torchrun starts it.
+
+It calls its parent first and imports torch after, so that it can be ended from the beginning. Its requests come over that
+connection and its answers go there, as those of any measuring process do.
+"""
+
+import faulthandler
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from dlbench.harness.process.wire import send
+from dlbench.harness.worker import lifecycle
+
+
+def main() -> None:
+    """Serve until the parent has no more requests.
+
+    Arguments: the parent's address (a path, or host and port); the folder for what is printed; the number of this
+    machine's first rank; how many ranks there are in all; and the store that those of several machines share, empty for torchrun's own.
+    """
+    address, folder, first, size, store = sys.argv[1:6]
+    rank = int(first) + int(os.environ["RANK"])
+    if os.getpgrp() != os.getpid():
+        os.setpgid(0, 0)  # newer versions of torchrun do so themselves
+    lifecycle.die_with_parent([])
+    connection = call_parent(address)
+    send(connection.fileno(), {"rank": rank, "pid": os.getpid()})
+    requests, hand_on = os.pipe()
+    lifecycle.watch_lifeline(connection.fileno(), hand_on)
+    lifecycle.prefer_for_oom_kill()
+    said = os.open(Path(folder) / str(rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for stream in (1, 2):
+        os.dup2(said, stream)
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=False)  # the parent asks so where a rank is that runs out of time
+    from dlbench.harness.worker import main as worker
+    from dlbench.harness.worker.ranks import Member
+
+    worker.serve(requests, connection.fileno(), member=Member.of_torchrun(rank, int(size), store))
+
+
+def call_parent(address: str) -> socket.socket:
+    """Connect to a path, or to ``host:port``. Raises OSError where nobody listens."""
+    if "/" in address:
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(address)
+        return connection
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host, int(port)))

@@ -1,0 +1,106 @@
+"""Memory that a measuring process took, and CPU time that it lost: it waited for a CPU, or a hypervisor had taken one.
+
+Standard library only, and asked between set-up and first call, so few files are read.
+"""
+
+import ctypes
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from dlbench.core.conditions import Throttling
+from dlbench.harness.probe.memory import TICK_S, cpu_times, memory_field
+
+SHORTEST_S = 0.1
+"""A single turn that another thread gets lasts some milliseconds: of a shorter time it would be more than 5 %."""
+
+
+class HostMemory:
+    """Peak growth of this process since a starting point, from the kernel's own high-water mark.
+
+    ``ru_maxrss`` would not do: it survives fork and exec and so tells of the parent.
+    """
+
+    def __init__(self) -> None:
+        # Writing 5 resets VmHWM to the present; without it a worker of many cases would report the largest before.
+        with suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")
+        self._start = read_status("VmRSS")
+
+    def peak_bytes(self) -> int | None:
+        """Return VmHWM now less VmRSS at the start, in bytes; None where there is no /proc."""
+        peak = read_status("VmHWM")
+        return max(0, peak - self._start) if peak is not None and self._start is not None else None
+
+
+def return_freed_memory() -> None:
+    """Have the C library (glibc; no other does) give back to the kernel what was freed: else a case takes it unseen by `HostMemory`."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def read_status(field: str) -> int | None:
+    """Return a kB field of /proc/self/status in bytes; None where it is missing."""
+    return memory_field(Path("/proc/self/status"), field)
+
+
+class LostTime:
+    """Counts from when it is made, for the threads of this process and the CPUs that it may run on.
+
+    Threads wait for each other at the end of every product, so the one that waited longest and the CPU that was taken longest count: a
+    mean over sixty-four would hide what stops them all.
+    """
+
+    def __init__(self, root: Path = Path("/"), now: Callable[[], float] = time.perf_counter) -> None:
+        self._root = root
+        self._now = now
+        self._waited_s, self._stolen_s = _waited_s(root), _stolen_s(root)
+        self._begun_s = now()
+
+    def shares(self) -> tuple[Throttling, dict[str, str]]:
+        """Return ``waiting`` and ``stolen`` so far as shares of the time, and for each that is None why."""
+        seconds = max(self._now() - self._begun_s, 1e-9)
+        waited_s, stolen_s = _most(self._waited_s, _waited_s(self._root)), _most(self._stolen_s, _stolen_s(self._root))
+        nulls = {}
+        if waited_s is None:
+            nulls["waiting"] = "the system does not count how long threads wait for a CPU"
+        elif seconds < SHORTEST_S:
+            waited_s, nulls["waiting"] = None, f"it was timed for less than {SHORTEST_S:g} s, of which a single wait would be too much"
+        if stolen_s is None:
+            nulls["stolen"] = "the system does not count what a hypervisor takes"
+        else:
+            stolen_s -= TICK_S  # that many ticks at least have passed between two readings of a count of whole ones
+        return Throttling(waiting=_share(waited_s, seconds), stolen=_share(stolen_s, seconds)), nulls
+
+
+def _most(before: Mapping[str, float], after: Mapping[str, float]) -> float | None:
+    """Return the largest gain, None where nothing is counted; a thread that was not there before began with nothing."""
+    return max((value - before.get(name, 0.0) for name, value in after.items()), default=None)
+
+
+def _share(seconds: float | None, of_s: float) -> float | None:
+    # Rounded, as a hundred thousand rounds in a file are then mostly the same few.
+    return None if seconds is None else round(min(1.0, max(0.0, seconds) / of_s), 4)
+
+
+def _waited_s(root: Path) -> dict[str, float]:
+    """Return for how long each thread of this process has waited in a run queue so far; empty where the kernel does not count it.
+
+    The fields are nanoseconds on a CPU, nanoseconds in a run queue, and turns on a CPU (docs.kernel.org: scheduler/sched-stats).
+    """
+    counts, folder = {}, str(root / "proc/self/task")
+    with suppress(OSError):  # not Linux, or hidden by a sandbox
+        for thread in os.listdir(folder):  # noqa: PTH208  # pathlib takes five times as long, between set-up and first call
+            with suppress(OSError, ValueError), open(f"{folder}/{thread}/schedstat", "rb", 0) as file:  # noqa: PTH123  # likewise
+                _, waited_ns, turns = map(int, file.read().split())
+                counts[thread] = (waited_ns / 1e9, turns)
+    # A kernel that does not count shows zeros, also for the thread that reads them.
+    return {thread: waited_s for thread, (waited_s, _) in counts.items()} if any(turns for _, turns in counts.values()) else {}
+
+
+def _stolen_s(root: Path) -> dict[str, float]:
+    """Return for how long each CPU that this process may run on was taken so far; empty where the kernel does not count it."""
+    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else frozenset[int]()
+    return {str(cpu): spent.stolen_s for cpu, spent in cpu_times(root).items() if cpu in allowed}

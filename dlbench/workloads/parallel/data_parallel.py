@@ -1,0 +1,156 @@
+"""One classifier trained on several devices at once, each with its share of the batch.
+
+Forms whose step is timed: ``ddp`` (gradients averaged while backward still runs, https://arxiv.org/abs/2006.15704), ``fsdp`` (weights,
+gradients and optimizer states sharded, too: ZeRO stage 3, https://arxiv.org/abs/1910.02054) and ``replicas`` (nothing is
+synchronised: what several devices do at most). Forms that train for a time and say what came of it have modules of their own.
+"""
+
+from collections.abc import Callable
+from typing import Annotated, Literal, get_args
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from dlbench.core.declarations import Parallel
+from dlbench.core.model import Work
+from dlbench.harness.worker.registry import Dtype, Duration, Least, Size, workload
+from dlbench.models import ModelName
+from dlbench.models.flops import FASTER_CONVOLUTION, train_flops
+from dlbench.workloads.cnn import IMAGE, OPTIMIZERS, TRAINING, build_on, draw_images, draw_labels, training_step
+from dlbench.workloads.parallel import data_parallel_async, data_parallel_hogwild, data_parallel_tower
+from dlbench.workloads.parallel.data_parallel_learning import OUTCOME, STALENESS, Experiment, Learner
+from dlbench.workloads.parallel.data_parallel_tower import STEPS
+
+Timed = Literal["ddp", "fsdp", "replicas"]
+Trained = Literal["tower", "async", "hogwild"]
+Form = Literal["ddp", "fsdp", "tower", "async", "hogwild", "replicas"]
+Sent = Literal["full", "bf16", "fp16"]
+"""What gradients travel as: torch has hooks for these."""
+Percent = Annotated[int, Least(0)]
+Rate = Annotated[float, Least(0)]
+
+SECONDS = 5.0
+"""An experiment trains for, by default: a hundred steps at 20 a second."""
+LEARNING_RATE = 0.01
+"""Of an experiment by default; with momentum 0.9, VGG's own (https://arxiv.org/abs/1409.1556, section 3.1)."""
+START = 1
+"""Seed of every experiment instead of the case's, which differs between forms: their losses are set side by side, so they start alike."""
+
+
+@workload(
+    tags=("cnn", "training", "ranks"),
+    values=(*OUTCOME, *STEPS, STALENESS),
+    parallel=Parallel(
+        step=TRAINING,
+        spread=("form", "scaling", "synchronise", "bucket_mb", "gradients", "seconds", "learning_rate", "straggler"),
+        synchronise="synchronise",
+        independent=("replicas",),
+        all_reduce=("ddp",),
+    ),
+)
+def data_parallel(
+    device: torch.device,
+    *,
+    form: Form,
+    model: ModelName,
+    batch: Size,
+    ranks: Size,
+    scaling: Literal["weak", "strong"] = "weak",
+    dtype: Dtype = "fp32",
+    bucket_mb: Size | None = None,
+    gradients: Sent = "full",
+    synchronise: bool = True,
+    seconds: Duration | None = None,
+    learning_rate: Rate | None = None,
+    straggler: Percent = 0,
+) -> Work:
+    """Train an image classifier on `ranks` devices; `batch` is each one's with weak scaling, and all of them's with strong scaling."""
+    if form != "ddp" and (bucket_mb is not None or gradients != "full" or not synchronise):
+        raise ValueError(f"bucket_mb, gradients and synchronise belong to form ddp; leave them out for {form}")
+    if form in get_args(Timed) and (seconds is not None or learning_rate is not None or straggler):
+        trained = ", ".join(get_args(Trained))
+        raise ValueError(f"seconds, learning_rate and straggler belong to the forms {trained}; leave them out for {form}")
+    share = _share(batch, ranks, scaling)
+    if form in get_args(Trained):
+        torch.manual_seed(START)
+    network = build_on(device, model, dtype)  # the same in every rank, for all have the same seed
+    items = share * ranks
+    flops = items * train_flops(network, IMAGE)
+    torch.manual_seed(torch.initial_seed() + dist.get_rank())  # from here on each rank draws numbers of its own
+    images, labels = draw_images(device, share, dtype), draw_labels(device, share)
+    network.train()
+    match form:
+        case "ddp" | "fsdp" | "replicas":
+            step = _timed_step(form, network, images, labels, dtype, bucket_mb, gradients, synchronise)
+            return Work(call=step, inputs=(images, labels), items=items, flops=flops, least_flops=flops / FASTER_CONVOLUTION)
+        case "tower":
+            trained_by = data_parallel_tower.tower
+        case "async":
+            trained_by = data_parallel_async.asynchronous
+        case "hogwild":
+            trained_by = data_parallel_hogwild.hogwild
+    experiment = Experiment(seconds or SECONDS, learning_rate or LEARNING_RATE)
+    # The last rank is the slow one, as the first has the weights to look after.
+    learner = Learner(network, images, labels, dtype, straggler if dist.get_rank() == ranks - 1 else 0)
+    return Work(observe=trained_by(learner, experiment), items=items, flops=flops)
+
+
+def _share(batch: int, ranks: int, scaling: str) -> int:
+    """Return how many images each rank trains on in a step."""
+    if scaling == "weak":
+        return batch
+    if batch < ranks:
+        raise ValueError(f"a batch of {batch} is smaller than the {ranks} ranks that share it; take {ranks} at least")
+    if batch % ranks:
+        raise ValueError(f"a batch of {batch} does not split evenly among {ranks} ranks; take a multiple of {ranks}")
+    return batch // ranks
+
+
+def _timed_step(
+    form: Timed,
+    network: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    dtype: Dtype,
+    bucket_mb: int | None,
+    gradients: Sent,
+    synchronise: bool,
+) -> Callable[[], Tensor]:
+    if form == "fsdp":
+        _shard(network, images.device)
+    parallel = _replicate(network, images.device, bucket_mb, gradients) if form == "ddp" else network
+    step = training_step(parallel, OPTIMIZERS["sgd"](parallel.parameters()), images, labels, dtype)
+    if synchronise or not isinstance(parallel, DistributedDataParallel):
+        return step
+
+    def unsynchronised() -> Tensor:
+        with parallel.no_sync():
+            return step()
+
+    return unsynchronised
+
+
+def _replicate(network: nn.Module, device: torch.device, bucket_mb: int | None, gradients: Sent) -> DistributedDataParallel:
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook, fp16_compress_hook
+
+    parallel = DistributedDataParallel(network, device_ids=None if device.index is None else [device.index], bucket_cap_mb=bucket_mb)
+    if gradients != "full":
+        try:
+            parallel.register_comm_hook(None, bf16_compress_hook if gradients == "bf16" else fp16_compress_hook)
+        except TypeError as error:  # so torch says that these ranks can't send it
+            raise NotImplementedError(f"gradients={gradients}: {error}") from error
+    return parallel
+
+
+def _shard(network: nn.Module, device: torch.device) -> None:
+    """Shard in place: each stage of the network on its own, so that the next one's weights arrive while one computes, then the rest."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    for stage in network.children():
+        if list(stage.children()):
+            fully_shard(stage, mesh=mesh)
+    fully_shard(network, mesh=mesh)

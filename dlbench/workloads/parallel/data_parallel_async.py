@@ -1,0 +1,105 @@
+"""Asynchronous stochastic gradient descent: a parameter server applies each rank's gradients as they come, and nobody waits.
+
+As in DistBelief's Downpour SGD (Dean et al. 2012, "Large scale distributed deep networks", section 4.1), with one server and a push
+and a pull at every step. The server is a thread of rank 0, whose own replica asks it without a message.
+"""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from dlbench.core.model import Clock, Reported
+from dlbench.harness.worker.ranks import control_group
+from dlbench.workloads.parallel.data_parallel_learning import STALENESS, Experiment, Learner, Observe, histogram, outcome
+
+
+def asynchronous(learner: Learner, experiment: Experiment) -> Observe:
+    """Return the experiment: the weights on rank 0's CPU, and gradients and weights as point-to-point messages between CPUs."""
+
+    def observe(clock: Clock) -> dict[str, Reported]:
+        learner.backward(learner.forward())  # the first is slower: not what a step takes
+        before = learner.mean_loss()
+        server = ParameterServer(learner.weights.cpu().clone(), experiment) if dist.get_rank() == 0 else None
+        clock.now()  # all begin together
+        if server:
+            _serve(server, learner, time.perf_counter() + experiment.seconds)
+        else:
+            _work(learner)
+        weights = server.weights if server else learner.weights.cpu()
+        dist.broadcast(weights, src=0, group=control_group())
+        learner.weights.copy_(weights)
+        after = learner.mean_loss()
+        if not server:
+            return {}  # the values of a case are those of rank 0
+        updates = len(server.staleness)
+        told = outcome(before, after, updates, updates * len(learner.labels), experiment.seconds)
+        return told | {STALENESS.name: histogram(server.staleness)}
+
+    return observe
+
+
+class ParameterServer:
+    """The weights, one vector on the CPU, and what was done to them."""
+
+    def __init__(self, weights: Tensor, experiment: Experiment) -> None:
+        self.weights = weights
+        self.staleness: list[int] = []
+        """Of each update, in order: how many others came between its rank's last weights and this push."""
+        self._parameter = nn.Parameter(weights)  # the same memory
+        self._optimizer = experiment.optimizer(self._parameter)
+        self._handed_out: dict[int, int] = {}
+        self._lock = threading.Lock()
+
+    def exchange(self, rank: int, gradients: Tensor, weights: Tensor) -> None:
+        """Update by a rank's gradients, a vector on the CPU, and write the new weights into a vector on any device."""
+        with self._lock:
+            self.staleness.append(len(self.staleness) - self._handed_out.get(rank, 0))
+            self._parameter.grad = gradients
+            self._optimizer.step()
+            self._handed_out[rank] = len(self.staleness)
+            weights.copy_(self.weights)
+
+
+def _serve(server: ParameterServer, learner: Learner, end_s: float) -> None:
+    """Answer the other ranks, and compute beside that, until the host's clock is at ``end_s``."""
+    with ThreadPoolExecutor(1) as executor:
+        answered = executor.submit(_answer, server, end_s)
+        while True:
+            learner.backward(learner.forward())
+            gradients = learner.gradients.cpu()
+            if time.perf_counter() >= end_s:
+                break
+            server.exchange(0, gradients, learner.weights)
+        answered.result()
+
+
+def _answer(server: ParameterServer, end_s: float) -> None:
+    """Take the gradients of whichever rank sends next, and send new weights back; at the end tell each to stop."""
+    inbox, outbox = torch.empty_like(server.weights), torch.empty_like(server.weights)
+    waiting = dist.get_world_size() - 1
+    while waiting:
+        rank = dist.recv(inbox, group=control_group())
+        go_on = time.perf_counter() < end_s
+        dist.send(torch.tensor(go_on), dst=rank, group=control_group())
+        if go_on:
+            server.exchange(rank, inbox, outbox)
+            dist.send(outbox, dst=rank, group=control_group())
+        else:
+            waiting -= 1
+
+
+def _work(learner: Learner) -> None:
+    """Send gradients and receive weights until told to stop."""
+    weights, go_on = learner.weights.cpu().clone(), torch.tensor(True)
+    while True:
+        learner.backward(learner.forward())
+        dist.send(learner.gradients.cpu(), dst=0, group=control_group())
+        dist.recv(go_on, src=0, group=control_group())
+        if not go_on:
+            return
+        dist.recv(weights, src=0, group=control_group())
+        learner.weights.copy_(weights)

@@ -1,0 +1,126 @@
+"""What the forms of data parallelism share that train for a time: a rank's replica of the network, and what is said of the outcome."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812  # what everybody calls it
+
+from dlbench.core.declarations import Value
+from dlbench.core.model import Clock, Reported
+from dlbench.core.schema import Unit
+from dlbench.harness.worker.ranks import control_group
+from dlbench.harness.worker.registry import Dtype
+from dlbench.workloads.cnn import OPTIMIZERS
+from dlbench.workloads.precision import autocast, scales_gradients
+
+Observe = Callable[[Clock], Mapping[str, Reported]]
+
+TRAINED = {"form": ("tower", "async", "hogwild")}
+"""The forms that train for a time."""
+OUTCOME = (
+    Value("loss_before", Unit.NUMBER, None, "loss of the whole batch before training", when=TRAINED),
+    Value("loss", Unit.NUMBER, "lower", "loss of the whole batch after it", when=TRAINED),
+    Value("updates", Unit.COUNT, None, "updates of the weights", when=TRAINED),
+    Value("updates_per_s", Unit.PER_S, "higher", "updates of the weights a second", when=TRAINED),
+    Value("items_per_s", Unit.ITEMS_PER_S, "higher", "images that all ranks trained on a second", when=TRAINED),
+)
+_BINS = {0: "0", 1: "1", 2: "2-3", 4: "4-7", 8: "8-15", 16: "16+"}
+"""Of the histogram, by their least staleness."""
+STALENESS = Value(
+    "staleness",
+    Unit.COUNT,
+    None,
+    "updates by how many others changed the weights between their being read and this change",
+    series=True,
+    points=tuple(_BINS.values()),
+    when={"form": ("async", "hogwild")},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """How an experiment trains."""
+
+    seconds: float
+    """The same for every form, so that losses can be compared; what is not done by then does not count."""
+    learning_rate: float
+
+    def optimizer(self, weights: Tensor) -> torch.optim.Optimizer:
+        """Return what updates weights on the CPU, in place."""
+        return OPTIMIZERS["sgd"]([weights], lr=self.learning_rate)
+
+
+class Learner:
+    """A rank's replica of the network and its share of the batch.
+
+    All weights are one vector, and all gradients another, which the network's parameters are views of: messages carry vectors.
+    """
+
+    def __init__(self, network: nn.Module, images: Tensor, labels: Tensor, dtype: Dtype, straggler: int = 0) -> None:
+        """Take over the network; ``straggler`` is by how many percent this rank is slower than it could be.
+
+        Raises NotImplementedError for a precision whose gradients would need scaling that takes turns with the update.
+        """
+        if scales_gradients(dtype):
+            raise NotImplementedError(f"{dtype} scales gradients in turn with the update, and here they are apart; take amp_bf16")
+        parameters = list(network.parameters())
+        self.weights = torch.cat([each.detach().flatten() for each in parameters])
+        self.gradients = torch.zeros_like(self.weights)
+        begin = 0
+        for each in parameters:
+            end = begin + each.numel()
+            each.data = self.weights[begin:end].view_as(each)
+            each.grad = self.gradients[begin:end].view_as(each)
+            begin = end
+        self.images, self.labels = images, labels
+        self.wait_for_device = torch.get_device_module(images.device).synchronize
+        self._forward = autocast(images.device, dtype, lambda: F.cross_entropy(network(self.images), self.labels))
+        self._straggler = straggler
+        self._begun_s = 0.0
+
+    def forward(self) -> Tensor:
+        """Return the loss of the share, to go backward from."""
+        self._begun_s = time.perf_counter()
+        return self._forward()
+
+    def backward(self, loss: Tensor) -> None:
+        """Fill the gradients; a straggler then sleeps, for it stands for a slower device and not for a busy host."""
+        self.gradients.zero_()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        if self._straggler:
+            self.wait_for_device()
+            time.sleep((time.perf_counter() - self._begun_s) * self._straggler / 100)
+
+    def mean_loss(self) -> float:
+        """Return the loss of the whole batch, each rank's share under its own weights; every rank has to ask."""
+        with torch.no_grad():
+            loss = self._forward().cpu().double()  # not every device has fp64
+        dist.all_reduce(loss, group=control_group())
+        return loss.item() / dist.get_world_size()
+
+
+def outcome(before: float, after: float, updates: int, images: int, seconds: float) -> dict[str, Reported]:
+    """Return the values that every experiment has: losses, and updates and images a second.
+
+    Raises ValueError where there was no update.
+    """
+    if not updates:
+        raise ValueError(f"no gradient was ready within {seconds:g} s; give more seconds")
+    return {
+        "loss_before": before,
+        "loss": after,
+        "updates": updates,
+        "updates_per_s": updates / seconds,
+        "items_per_s": images / seconds,
+    }
+
+
+def histogram(staleness: Iterable[int]) -> list[int]:
+    """Count updates by staleness, which of an update is how many others changed the weights between its reading them and its own change."""
+    counts = Counter(max(least for least in _BINS if least <= each) for each in staleness)
+    return [counts[least] for least in _BINS]

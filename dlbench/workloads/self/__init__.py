@@ -1,0 +1,1 @@
+"""Workloads of known truth, which measure dlbench itself."""

@@ -1,0 +1,202 @@
+"""The noise between occasions: estimated, kept, and allowed for."""
+
+import json
+import math
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import made_up
+import pytest
+
+from dlbench.analysis.compare.calibration import Calibration, Drift, Noise, estimate, load
+from dlbench.analysis.compare.judge import Verdict, rank_tests
+from dlbench.analysis.compare.pairs import compare
+from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
+from dlbench.analysis.read.table import Results, by_case
+from dlbench.core.errors import ResultFileError
+from dlbench.core.model import Measurement, Status
+from dlbench.core.rows.summary import Rounds, per_round, summarise
+
+TEN = (1.00, 1.01, 0.99, 1.02, 0.98, 1.005, 0.995, 1.015, 0.985, 1.001)
+ONE, TWO = made_up.case("matmul", n=1), made_up.case("matmul", n=2)
+
+
+def runs(*measurements: Sequence[Measurement]) -> Results:
+    cases = [(f"run{number}", each) for number, some in enumerate(measurements) for each in by_case(some)]
+    environments = {
+        f"run{number}": {"provenance": {"utc": f"2026-01-{number + 1:02}T12:00:00+00:00"}} for number in range(len(measurements))
+    }
+    rows = [summarise(each) | {"case.run": name} for name, each in cases]
+    return Results(tuple(rows), tuple(per_round(each) for _, each in cases), (), environments)
+
+
+def timed(factor: float, case: made_up.Case = ONE, rounds: Sequence[float] = TEN) -> list[Measurement]:
+    return made_up.rounds_of(case, made_up.flat([factor * each for each in rounds]))
+
+
+def test_the_noise_of_constant_rounds_is_that_of_their_logarithms() -> None:
+    found = estimate("m", runs(timed(1, rounds=[1.0]), timed(math.exp(0.02), rounds=[1.0]), timed(math.exp(0.04), rounds=[1.0])))
+    assert found is not None
+    assert found.cases == {ONE.id: Noise(3, pytest.approx(0.02), pytest.approx(0.02))}
+    assert found.pooled == Noise(3, pytest.approx(0.02), pytest.approx(0.02))
+    assert (found.machine_key, found.first[:10], found.last[:10]) == ("m", "2026-01-01", "2026-01-03")
+
+
+def test_occasions_alike_have_no_noise_and_cases_are_pooled() -> None:
+    found = estimate("m", runs([*timed(1), *timed(1, TWO)], [*timed(1), *timed(1.2, TWO)]))
+    assert found is not None
+    own = math.log(1.2) / math.sqrt(2)
+    assert found.cases[ONE.id].median == 0
+    assert found.cases[TWO.id].median == pytest.approx(own, rel=0.01)
+    assert found.pooled.median == pytest.approx(own / math.sqrt(2), rel=0.01)
+
+
+def test_one_occasion_tells_nothing() -> None:
+    assert estimate("m", runs(timed(1))) is None
+    assert estimate("m", runs(timed(1), timed(1, TWO))) is None
+    assert estimate("m", runs(timed(1), [made_up.ended(ONE, Status.OOM, "too large")])) is None
+    assert estimate("m", runs(timed(0), timed(0))) is None
+
+
+NOISE = Calibration("m", "", "", Noise(5, 0.03, 0.01), {ONE.id: Noise(4, 0.05, 0.005)})
+
+
+def test_a_case_drifts_as_all_do_and_more_where_it_was_seen_to() -> None:
+    assert NOISE.drifts(ONE.id) == {"median": Drift(0.05 * math.sqrt(2), 4), "p10": Drift(0.01 * math.sqrt(2), 4)}
+    assert NOISE.drifts(TWO.id) == {"median": Drift(0.03 * math.sqrt(2), 4), "p10": Drift(0.01 * math.sqrt(2), 4)}
+
+
+def test_a_calibration_survives_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "m.json"
+    path.write_text(json.dumps(NOISE.to_json()))
+    assert load(path) == NOISE
+
+
+GOOD: dict[str, Any] = NOISE.to_json()
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("", "m.json is no calibration, or was cut or damaged: it is not JSON; make it again: dlbench calibrate"),
+        (json.dumps(GOOD)[:-9], "m.json is no calibration, or was cut or damaged: it is not JSON; make it again: dlbench calibrate"),
+        ("[]", "m.json is no calibration; give a file that dlbench calibrate wrote"),
+        ('{"kind": "header", "schema": 1}', "m.json is no calibration; give a file that dlbench calibrate wrote"),
+        (json.dumps({**GOOD, "schema": 2}), "m.json has schema 2 and this dlbench reads up to 1; update dlbench"),
+        (
+            json.dumps({**GOOD, "pooled": {"occasions": 1, "median": 0.1, "p10": 0.1}}),
+            "m.json is not a valid calibration (occasions must be a whole number of at least 2, not 1); make it again: dlbench calibrate",
+        ),
+        (
+            json.dumps({**GOOD, "pooled": {"occasions": 3, "median": -0.1, "p10": 0.1}}),
+            "m.json is not a valid calibration (median must be a number of at least 0, not -0.1); make it again: dlbench calibrate",
+        ),
+        (
+            json.dumps({**GOOD, "pooled": {"occasions": 3, "median": float("nan"), "p10": 0.1}}),
+            "m.json is not a valid calibration (median must be a number of at least 0, not nan); make it again: dlbench calibrate",
+        ),
+        (
+            json.dumps({name: value for name, value in GOOD.items() if name != "pooled"}),
+            "m.json is not a valid calibration (no 'pooled'); make it again: dlbench calibrate",
+        ),
+        (
+            json.dumps({**GOOD, "machine_key": 3}),
+            "m.json is not a valid calibration (machine_key, first, last must be text); make it again: dlbench calibrate",
+        ),
+    ],
+)
+def test_a_file_that_is_no_calibration_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, sentence: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("m.json").write_text(content)
+    with pytest.raises(ResultFileError) as caught:
+        load(Path("m.json"))
+    assert str(caught.value) == sentence
+
+
+def of_all(sd: float, occasions: int = 5) -> Calibration:
+    return Calibration("m", "", "", Noise(occasions, sd, sd), {})
+
+
+def against(factor: float, calibration: Calibration | None) -> CaseVerdict:
+    base, new = (runs(timed(each)) for each in (1, factor))
+    comparison: Comparison = compare(base, new, calibration=calibration)
+    return comparison.cases[0]
+
+
+def test_a_verdict_needs_more_than_what_occasions_do() -> None:
+    assert against(1.2, None).verdict is Verdict.SLOWER
+    assert against(1.2, of_all(0.01)).verdict is Verdict.SLOWER
+    assert against(1.2, of_all(0.05)).verdict is Verdict.INCONCLUSIVE
+    assert against(3.0, of_all(0.05)).verdict is Verdict.SLOWER
+    assert against(0.3, of_all(0.05)).verdict is Verdict.FASTER
+    assert against(1.0, of_all(0.01)).verdict is Verdict.SAME
+    assert against(1.0, of_all(0.05)).verdict is Verdict.INCONCLUSIVE
+
+
+def test_few_occasions_ask_for_a_larger_change() -> None:
+    p = [against(1.2, of_all(0.02, occasions)).changes["median"].p for occasions in (2, 3, 5, 10, 30)]
+    assert p == sorted(p, reverse=True)
+    assert p[0] > 0.05 > p[2]
+
+
+def test_a_drift_widens_both_intervals_and_never_lowers_p() -> None:
+    rounds = [Rounds(median_s=tuple(factor * each for each in TEN)) for factor in (1.0, 1.1)]
+    plain, none, wide = (rank_tests(*rounds, {"median": drift} if drift else {})["median"] for drift in (None, Drift(0, 4), Drift(0.1, 4)))
+    assert plain.interval
+    assert none.interval
+    assert wide.interval
+    assert (none.interval.low, none.interval.high) == (pytest.approx(plain.interval.low), pytest.approx(plain.interval.high))
+    assert wide.interval.low < plain.interval.low < plain.interval.high < wide.interval.high
+    by = Drift(0.1, 4).half_width(plain.interval.confidence)
+    assert wide.interval.high - wide.shift == pytest.approx(math.hypot(plain.interval.high - plain.shift, by))
+    assert wide.shift == plain.shift
+    assert plain.p <= none.p <= wide.p
+
+
+def test_where_occasions_alone_exceed_the_threshold_more_rounds_are_not_advised() -> None:
+    case = against(1.0, of_all(0.05))
+    assert case.rounds_needed is None
+    assert case.note.endswith("; occasions alone may differ by more than the threshold: measure both sides in turn, with dlbench ab")
+    assert case.detectable is not None
+    assert case.detectable == pytest.approx(0.288, abs=0.001)
+
+
+def occasion(chance: random.Random, drift: float, case_drift: float, cases: int = 6) -> list[Measurement]:
+    """A suite on one occasion: all cases drift together and each by itself, and rounds differ by 3 %, now and then by much more."""
+    together = chance.gauss(0, drift)
+    measurements: list[Measurement] = []
+    for number in range(cases):
+        centre = math.exp(together + chance.gauss(0, case_drift))
+        rounds = [centre * chance.lognormvariate(0, 0.03) * (1.3 if chance.random() < 0.05 else 1) for _ in range(10)]
+        measurements += made_up.rounds_of(made_up.case("matmul", n=number), made_up.flat(rounds))
+    return measurements
+
+
+def test_equal_programs_on_two_occasions_are_called_different_no_more_often_than_stated() -> None:
+    chance = random.Random(2028)
+    flagged = {True: 0, False: 0}
+    for _ in range(40):
+        every = [occasion(chance, 0.06, 0.04) for _ in range(7)]
+        noise = estimate("m", runs(*every[:5]))
+        base, new = runs(every[5]), runs(every[6])
+        for calibrated in flagged:
+            found = compare(base, new, calibration=noise if calibrated else None)
+            flagged[calibrated] += any(case.verdict in (Verdict.SLOWER, Verdict.FASTER) for case in found.cases)
+    assert flagged[True] <= 2
+    assert flagged[False] >= 10  # a threshold of 10 % alone does not hold such a machine
+
+
+def test_a_change_beyond_the_drift_is_found() -> None:
+    chance = random.Random(2029)
+    noise = estimate("m", runs(*(occasion(chance, 0.01, 0.01) for _ in range(8))))
+    slower = [
+        [made_up.scaled(each, 1.4 if each.case.id.startswith("matmul[n=2]") else 1) for each in occasion(chance, 0.01, 0.01)]
+        for _ in range(10)
+    ]
+    for each in slower:
+        found = compare(runs(occasion(chance, 0.01, 0.01)), runs(each), calibration=noise)
+        assert [case.case for case in found.cases if case.verdict is Verdict.SLOWER] == ["matmul[n=2]@cpu"]

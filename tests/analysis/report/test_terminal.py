@@ -1,0 +1,334 @@
+from pathlib import Path
+
+import made_up
+import pytest
+from rich.console import Console, RenderableType
+
+from dlbench.analysis import wording
+from dlbench.analysis.answers import speedup
+from dlbench.analysis.ratios import best, pair
+from dlbench.analysis.read.table import Results, collect
+from dlbench.analysis.report import sentences, values_text
+from dlbench.analysis.report.terminal import overview, paired, results_table
+from dlbench.core.model import Measurement, Status, Transfer
+from dlbench.core.rows.summary import per_round, summarise
+
+
+def results_of(path: Path, *runs: list[Measurement]) -> Results:
+    return collect([made_up.write(path / f"run{number}.jsonl", run) for number, run in enumerate(runs)])
+
+
+def printed(renderable: RenderableType, width: int = 300) -> str:
+    console = Console(width=width, force_terminal=False)
+    with console.capture() as capture:
+        console.print(renderable)
+    return capture.get()
+
+
+def cells(text: str, start: str) -> list[str]:
+    """The cells of the first line that begins so; two spaces part them."""
+    line = next(line.strip() for line in text.splitlines() if line.strip().startswith(start))
+    return [cell.strip() for cell in line.split("  ") if cell.strip()]
+
+
+def test_the_answer_stands_first_in_one_sentence(tmp_path: Path) -> None:
+    text = printed(overview(results_of(tmp_path, made_up.both_kinds(0.4, 0.01))))
+    assert text.splitlines()[0] == (
+        "NVIDIA H200 runs train_step[model=resnet18,batch=64,dtype=fp32] 50.0 × (48.5…51.5) as fast as the CPU (AMD EPYC 7B13, 2 threads), "
+        "in the middle of 4 cases from 40.0 × to 100 ×; and at each one's best batch, precision and layout 100 × (97.1…103)."
+    )
+    assert text.splitlines()[1] == "8 cases: 8 ok; 7 rounds."
+
+
+def test_one_pair_of_few_rounds_says_so(tmp_path: Path) -> None:
+    results = results_of(tmp_path, made_up.both_kinds(rounds=3)[:6])
+    assert speedup.headlines(pair(results, "device"), best(results)) == [
+        "NVIDIA H200 runs train_step[model=resnet18,batch=8,dtype=fp32] 40.0 × (too few rounds for an interval) as fast as the CPU "
+        "(AMD EPYC 7B13, 2 threads); and at each one's best batch, precision and layout 40.0 × (too few rounds for an interval)."
+    ]
+
+
+def test_each_row_has_what_a_person_wants(tmp_path: Path) -> None:
+    text = printed(overview(results_of(tmp_path, made_up.both_kinds())))
+    assert cells(text, "case") == ["case", "device", "time", "95 % interval", "items/s", "FLOP/s", "peak", "memory", "copies", "notes"]
+    rows = [line.split("  ") for line in text.splitlines() if line.strip().startswith("train_step resnet18 batch=8 fp32")]
+    cpu, gpu = ([cell.strip() for cell in row if cell.strip()] for row in rows[:2])
+    assert cpu == ["train_step resnet18 batch=8 fp32", "cpu", "400 ms", "388…412 ms", "20.0", "20.0 G", "3.00 MiB", "noisy"]
+    assert gpu == [
+        "train_step resnet18 batch=8 fp32",
+        "cuda:0",
+        "10.0 ms",
+        "9.70…10.3 ms",
+        "800",
+        "800 G",
+        "1.2 %",
+        "5.00 MiB",
+        "97.4 %",
+        "noisy",
+    ]
+    assert "noisy: the interval is wider than the target; add --rounds, or quieten the machine" in text
+    assert "copies: copying inputs there" in text
+    assert (
+        "peak: share of the published peak of arithmetic, or of memory where it says so. "
+        "arithmetic: 67.0 TFLOP/s, dense fp32 on the ordinary cores of NVIDIA H200; "
+        "arithmetic: 989 TFLOP/s, dense bf16 on the matrix units of NVIDIA H200"
+    ) in text
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "told"),
+    [
+        pytest.param({"pcie_generation_max": 4, "pcie_width_max": 16}, " at up to 28.0 GB/s, 88.9 % of the PCIe link", id="with a link"),
+        pytest.param({}, " at up to 28.0 GB/s", id="without"),
+    ],
+)
+def test_copies_say_what_they_are_and_how_fast_pinned_ones_were(tmp_path: Path, accelerator: dict[str, int], told: str) -> None:
+    transfers = [Transfer(size, 0.1, 8, 0.1, 0.001, 0.1) for size in (7_000_000, 28_000_000, 14_000_000)]
+    measurements = [
+        made_up.rounds_of(made_up.case("matmul", "cuda:0", n=n), [[0.5]], transfer=transfer)[0] for n, transfer in enumerate(transfers)
+    ]
+    text = printed(overview(collect([made_up.write(tmp_path / "run.jsonl", measurements, accelerator=accelerator)])))
+    line = next(line for line in text.splitlines() if line.startswith("copies: "))
+    assert line == (
+        "copies: copying inputs there and the output back, from and to pageable memory as plain code does around each call: its share of "
+        f"the whole; from page-locked memory inputs go there{told}"
+    )
+
+
+def test_both_tables_of_ratios_follow_and_each_side_states_its_choice(tmp_path: Path) -> None:
+    same, own_best = (
+        printed(overview(results_of(tmp_path, made_up.both_kinds())))
+        .split("The same case on both sides")[1]
+        .split("Each side at its own best")
+    )
+    assert cells(same, "train_step resnet18 batch=64 bf16") == [
+        "train_step resnet18 batch=64 bf16",
+        "1.60 s",
+        "16.0 ms",
+        "100 ×",
+        "97.1…103",
+    ]
+    assert cells(own_best, "work") == ["work", "cpu", "at", "cuda:0", "at", "ratio", "95 % interval"]
+    assert cells(own_best, "train_step") == [
+        "train_step resnet18", "40.0 /s", "batch=64 fp32", "4.00 k/s", "batch=64 bf16", "100 ×", "97.1…103",
+    ]  # fmt: skip
+
+
+def test_a_cpu_alone_gets_no_answer_and_no_empty_columns(tmp_path: Path) -> None:
+    text = printed(overview(results_of(tmp_path, [each for each in made_up.both_kinds() if each.case.device == "cpu"])))
+    assert text.splitlines()[:2] == ["4 cases: 4 ok; 7 rounds.", "cpu: AMD EPYC 7B13, 2 threads"]
+    assert cells(text, "case") == ["case", "time", "95 % interval", "items/s", "FLOP/s", "memory", "notes"]
+    assert "ratio" not in text
+
+
+def test_a_case_that_is_not_ok_shows_its_status_and_its_sentence(tmp_path: Path) -> None:
+    case = made_up.case("train_step", model="vgg19", dtype="fp16")
+    text = printed(overview(results_of(tmp_path, [made_up.ended(case, Status.TIMEOUT, "not done within 60 s; raise --timeout")])))
+    assert "1 case: 1 timeout." in text
+    assert cells(text, "train_step") == ["train_step vgg19 fp16", "timeout"]
+    assert "\n not done within 60 s; raise --timeout" in text
+
+
+def test_many_that_could_not_be_measured_for_one_reason_are_a_line_and_no_rows(tmp_path: Path) -> None:
+    few = [made_up.ended(made_up.case("matmul", n=n), Status.UNSUPPORTED, "no TF32") for n in range(3)]
+    many = [made_up.ended(made_up.case("collective", ranks=n), Status.UNSUPPORTED, "4 [b]cores[/b]") for n in range(4)]
+    failed = [made_up.ended(made_up.case("matmul", k=n), Status.FAILED, "it broke") for n in range(4)]
+    text = printed(overview(results_of(tmp_path, [*few, *many, *failed])))
+    assert [text.count(reason) for reason in ("no TF32", "4 [b]cores[/b]", "it broke")] == [3, 1, 4]
+    assert "\n4 cases unsupported, such as collective ranks=0: 4 [b]cores[/b]" in text
+    assert "11 cases: 7 unsupported, 4 failed." in text
+
+
+@pytest.mark.parametrize(
+    ("rounds", "kind", "span"),
+    [
+        ([[0.2], [0.1], [0.4]], "min–max", "100…400 ms"),
+        ([[0.1, 0.1, 0.1]], "p10–p90", "100…100 ms"),
+        ([[9e-4], [2e-3]], "min–max", "900 µs…2.00 ms"),
+    ],
+)
+def test_below_six_rounds_the_spread_says_what_it_is(tmp_path: Path, rounds: list[list[float]], kind: str, span: str) -> None:
+    text = printed(overview(results_of(tmp_path, made_up.rounds_of(made_up.case(n=1), rounds))))
+    assert "95 % interval" not in text.split(f"{kind}:")[0]
+    assert kind in cells(text, "case")
+    assert span in cells(text, "train_step")
+    assert f"{kind}: spread" in text
+
+
+def test_where_rounds_differ_each_row_says_how_many_and_which_spread(tmp_path: Path) -> None:
+    seven = made_up.rounds_of(made_up.case(n=1), made_up.flat(made_up.SEVEN))
+    text = printed(overview(results_of(tmp_path, [*seven, *made_up.rounds_of(made_up.case(n=2), [[0.1], [0.2]])])))
+    assert cells(text, "case")[2:4] == ["95 % interval", "rounds"]
+    assert cells(text, "train_step n=1")[2:4] == ["970 ms…1.03 s", "7"]
+    assert cells(text, "train_step n=2")[2:4] == ["min–max 100…200 ms", "2"]
+
+
+def test_text_from_files_is_neither_markup_nor_control(tmp_path: Path) -> None:
+    case = made_up.case("train_step", model="[red]x[/red]\x1b[2J")
+    text = printed(overview(results_of(tmp_path, [made_up.ended(case, Status.FAILED, "[bold]bad[/nothing] \x1b[31mnews\u202e\r")])))
+    assert "[bold]bad[/nothing] [31mnews" in text
+    assert "[red]x[/red][2J" in text
+    assert not {"\x1b", "\r", "\u202e"} & set(text)
+
+
+@pytest.mark.parametrize("width", [110, 120, 140])
+def test_a_narrow_screen_folds_between_words_and_cuts_no_number(tmp_path: Path, width: int) -> None:
+    shown = overview(results_of(tmp_path, made_up.both_kinds()))
+    narrow = printed(shown, width)
+    assert max(map(len, narrow.splitlines())) <= width
+    words = {word for word in printed(shown).split() if "──" not in word}
+    assert words <= set(narrow.split())
+
+
+def test_a_screen_of_80_columns_shows_fewer_columns_and_says_so(tmp_path: Path) -> None:
+    text = printed(overview(results_of(tmp_path, made_up.both_kinds())), 80)
+    assert max(map(len, text.splitlines())) <= 80
+    assert cells(text, "case  ") == ["case", "device", "time", "95 % interval", "items/s", "FLOP/s", "notes"]
+    assert "not shown at this width: memory, copies, peak; widen the terminal, or use --format csv" in " ".join(text.split())
+    assert {"9.70…10.3", "400", "4.00"} <= set(text.split())
+
+
+def test_two_files_are_told_apart(tmp_path: Path) -> None:
+    cpu_run = [made_up.renamed(each, "Intel Xeon 8480", 56) for each in made_up.both_kinds() if each.case.device == "cpu"]
+    gpu_run = [each for each in made_up.both_kinds() if each.case.device != "cpu"]
+    results = results_of(tmp_path, cpu_run, gpu_run)
+    text = printed(paired(results, pair(results, "device")))
+    assert text.startswith("NVIDIA H200 in run1 runs train_step[model=resnet18,batch=64,dtype=fp32] 50.0 × ")
+    assert "as fast as the CPU (Intel Xeon 8480, 56 threads) in run0" in text
+    assert "cpu in run0: Intel Xeon 8480, 56 threads" in text
+    assert cells(text, "case")[:3] == ["case", "cpu in run0", "cuda:0 in run1"]
+
+
+def test_by_precision_each_device_stands_on_its_own(tmp_path: Path) -> None:
+    results = results_of(tmp_path, made_up.both_kinds())
+    text = printed(paired(results, pair(results, "dtype")))
+    assert cells(text, "case") == ["case", "device", "fp32", "bf16", "ratio", "95 % interval"]
+    assert cells(text, "train_step resnet18 batch=8") == ["train_step resnet18 batch=8", "cpu", "400 ms", "400 ms", "1.00 ×", "0.971…1.03"]
+
+
+def test_nothing_to_pair_is_said(tmp_path: Path) -> None:
+    results = results_of(tmp_path, made_up.rounds_of(made_up.case(n=1), [[1.0]]))
+    assert "No two ok rows differ in that column alone." in printed(paired(results, pair(results, "device")))
+
+
+def test_a_table_can_be_shown_while_the_run_goes_on() -> None:
+    measurements = made_up.rounds_of(made_up.case(n=1), [[1.0]])
+    assert cells(printed(results_table([summarise(measurements)], [per_round(measurements)], lambda row: ())), "train_step") == [
+        "train_step n=1", "1.00 s", "1.00…1.00 s", "8.00", "1.00 G", "3.00 MiB",
+    ]  # fmt: skip
+
+
+def test_values_of_an_observation_are_notes(tmp_path: Path) -> None:
+    observed = made_up.with_values(made_up.without_rounds(made_up.rounds_of(made_up.case(n=1), [[1.0]])[0]), accuracy=0.9312)
+    results = results_of(tmp_path, [observed])
+    assert values_text.notes(results.declared(results.rows[0]), results.rows[0]) == ["accuracy 0.931"]
+    assert cells(printed(overview(results)), "train_step")[-1] == "accuracy 0.931"
+
+
+def test_unpaired_rows_are_counted_and_named_by_reason(tmp_path: Path) -> None:
+    pairs = pair(results_of(tmp_path, [each for each in made_up.both_kinds() if each.case.device == "cpu"][:14]), "device")
+    assert sentences.unpaired(pairs.unpaired) == [
+        "2 not paired, nothing to pair it with at another case.device: train_step[model=resnet18,batch=8,dtype=fp32]@cpu (run0), "
+        "train_step[model=resnet18,batch=8,dtype=bf16]@cpu (run0)"
+    ]
+
+
+def test_an_implausible_row_says_why_below_its_case_and_stands_in_no_ratio(tmp_path: Path) -> None:
+    measurements = [
+        *made_up.rounds_of(made_up.case("matmul", n=8, dtype="fp32"), made_up.flat(made_up.SEVEN)),
+        *made_up.rounds_of(made_up.case("matmul", "cuda:0", n=8, dtype="fp32"), made_up.flat(made_up.SEVEN), flops=670e12),
+    ]
+    results = results_of(tmp_path, measurements)
+    text = printed(overview(results))
+    assert text.splitlines()[0] == "2 cases: 2 ok; 7 rounds."
+    assert "it reaches 10.0 times the published peak of arithmetic (67.0 TFLOP/s, dense fp32 on the ordinary cores of NVIDIA H200);" in text
+    assert "implausible: it can't have done what it says in that time, so no ratio counts it; the reason is below the case" in text
+    (unpaired, alone) = pair(results, "device").unpaired
+    assert unpaired.reason.startswith("implausible: it reaches 10.0 times")
+    assert alone.case == "matmul[n=8,dtype=fp32]@cpu"
+    assert best(results).frame.empty
+
+
+def test_a_share_of_memory_says_so(tmp_path: Path) -> None:
+    a_case = made_up.case("stream", "cuda:0", bytes=1)
+    text = printed(overview(results_of(tmp_path, made_up.rounds_of(a_case, made_up.flat(made_up.SEVEN), flops=None, bytes=1.2e12))))
+    assert "25.0 % of memory" in text
+    assert "memory: 4.80 TB/s, the bandwidth of NVIDIA H200" in text
+
+
+def launch_bound(*shares: float, cache: str = "hot") -> list[Measurement]:
+    """Products on both devices, ten times as fast on the accelerator, which works in a share of that time only."""
+    found: list[Measurement] = []
+    for number, share in enumerate(shares):
+        params = {"n": number + 1, "dtype": "fp32", **({"cache": cache} if cache != "hot" else {})}
+        found += made_up.rounds_of(made_up.case("matmul", **params), made_up.flat([1.0] * 7))
+        on_gpu = made_up.rounds_of(made_up.case("matmul", "cuda:0", **params), made_up.flat([0.1 / (number + 1)] * 7))
+        found += [made_up.timed_on_device(each, share) for each in on_gpu]
+    return found
+
+
+def test_a_device_that_waits_for_launches_is_marked_and_told_in_the_answer(tmp_path: Path) -> None:
+    text = printed(overview(results_of(tmp_path, launch_bound(0.5, 0.66, 0.68))))
+    assert text.splitlines()[0] == (
+        "NVIDIA H200 runs matmul[n=2,dtype=fp32] 20.0 × (20.0…20.0) as fast as the CPU (AMD EPYC 7B13, 2 threads), "
+        "in the middle of 3 cases from 10.0 × to 30.0 ×, and there it waits for launches, as in 2 of 3 cases; "
+        "and at each one's best batch, precision and layout 20.0 × (20.0…20.0)."
+    )
+    marks = [line.split()[-1] for line in text.splitlines() if line.strip().startswith("matmul") and "cuda:0" in line]
+    assert [mark == "launch-bound" for mark in marks] == [True, True, False]
+    assert (
+        "launch-bound: the device waits for Python and its launches, a third of the time or more; "
+        "a larger batch, compiling or CUDA graphs would help\n"
+    ) in text
+
+
+def test_one_case_that_waits_for_launches_is_not_counted(tmp_path: Path) -> None:
+    (answer, *_) = printed(overview(results_of(tmp_path, launch_bound(0.5)))).splitlines()
+    assert "as the CPU (AMD EPYC 7B13, 2 threads), and there it waits for launches; and at each one's best" in answer
+
+
+@pytest.mark.parametrize(
+    "measurements",
+    [
+        pytest.param(launch_bound(0.9, 0.9, 0.5), id="not in the middle"),
+        pytest.param(launch_bound(0.5, cache="cold"), id="a cold call is timed alone"),
+        pytest.param(made_up.both_kinds(), id="no device time"),
+    ],
+)
+def test_the_answer_blames_launches_only_where_they_are_to_blame(tmp_path: Path, measurements: list[Measurement]) -> None:
+    assert "launches" not in printed(overview(results_of(tmp_path, measurements))).splitlines()[0]
+
+
+def test_the_choice_of_a_side_names_a_layout_but_the_usual_one() -> None:
+    row = {"other.batch": 64, "other.dtype": "bf16", "other.layout": "channels_last", "base.batch": 8, "base.dtype": "fp32"}
+    assert [wording.choice({**row, "base.layout": layout}, "base") for layout in (None, "nchw")] == ["batch=8 fp32"] * 2
+    assert wording.choice(row, "other") == "batch=64 bf16 channels_last"
+
+
+def test_pairs_of_cold_and_hot_calls_say_which_time_it_is(tmp_path: Path) -> None:
+    runs = [
+        made_up.timed_on_device(each, 0.5) if device == "cuda:0" else each
+        for device in ("cpu", "cuda:0")
+        for cache, seconds in (("hot", 1.0), ("cold", 2.0))
+        for each in made_up.rounds_of(made_up.case("matmul", device, n=256, cache=cache), made_up.flat([seconds] * 7))
+    ]
+    results = results_of(tmp_path, runs)
+    text = printed(paired(results, pair(results, "cache")))
+    assert cells(text, "case ") == ["case", "device", "which time", "cold", "hot", "ratio", "95 % interval"]
+    assert cells(text, "matmul n=256  cpu") == ["matmul n=256", "cpu", "wall", "2.00 s", "1.00 s", "2.00 ×", "2.00…2.00"]
+    assert cells(text, "matmul n=256  cuda") == ["matmul n=256", "cuda:0", "device", "1.00 s", "500 ms", "2.00 ×", "2.00…2.00"]
+    assert "device: by the device's own events; the wall time of a cold call" in text
+    assert "which time" not in printed(paired(results, pair(results, "device")))
+
+
+def test_many_reasons_of_flags_are_told_by_the_most_common_ones():
+    def flagged(*reasons):
+        return [{"flag.reason": reason} for reason in reasons]
+
+    assert sentences.reasons(flagged("a", None, "b", "b", "c", "d")) == ["1 case: a", "2 cases: b", "1 case: c", "1 case: d"]
+    assert sentences.reasons(flagged("a", "b", "c", "c", "d", "e")) == [
+        "2 cases: c",
+        "1 case: a",
+        "1 case: b",
+        "2 cases more, each with a reason of its own: flag.reason of --format json",
+    ]

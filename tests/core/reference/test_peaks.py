@@ -1,0 +1,124 @@
+"""The table of published peaks: found by a driver's name, and never by a guess."""
+
+import tomllib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlbench.core.precision import PRECISIONS
+from dlbench.core.reference import peaks
+from dlbench.core.reference.peaks import arithmetic_share, link_bytes_per_s, memory_share, peak_of
+
+TABLE = tomllib.loads(peaks._TABLE.read_text())["device"]
+
+
+@pytest.mark.parametrize(
+    ("name", "fp32", "bandwidth"),
+    [
+        ("NVIDIA H200", 67e12, 4.8e12),
+        ("NVIDIA H100 80GB HBM3", 67e12, 3.35e12),
+        ("NVIDIA H100 PCIe", 51e12, 2.0e12),
+        ("A100-SXM4-40GB", 19.5e12, 1.555e12),
+        ("NVIDIA A100-SXM4-80GB", 19.5e12, 2.039e12),
+        ("NVIDIA A100 80GB PCIe", 19.5e12, 1.935e12),
+        ("NVIDIA GeForce GTX TITAN X", 6.6e12, 0.337e12),
+        ("GeForce GTX TITAN X", 6.6e12, 0.337e12),
+        ("TITAN X (Pascal)", 11e12, 0.48e12),
+        ("NVIDIA GeForce RTX 4090", 82.6e12, 1.008e12),
+        ("Tesla T4", 8.1e12, 0.32e12),
+        ("NVIDIA T4", 8.1e12, 0.32e12),
+        ("AMD Instinct MI300X", 163.4e12, 5.3e12),
+    ],
+)
+def test_a_device_is_found_as_drivers_old_and_new_call_it(name, fp32, bandwidth):
+    device = peak_of(name)
+    assert device is not None
+    assert (device.flops_per_s["fp32"], device.bytes_per_s) == (fp32, bandwidth)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        None,
+        "",
+        "NVIDIA",
+        "NVIDIA H100",
+        "NVIDIA H100 NVL",
+        "NVIDIA H200 NVL",
+        "NVIDIA GH200 480GB",
+        "NVIDIA A100-SXM4-40GB MIG 1g.5gb",
+        "NVIDIA GeForce RTX 4090 Laptop GPU",
+        "NVIDIA GeForce RTX 4090 D",
+        "NVIDIA TITAN Xp",
+        "NVIDIA TITAN X",
+        "AMD EPYC 7B13",
+        "Apple M3 GPU",
+    ],
+)
+def test_another_device_is_not_taken_for_one_of_them(name):
+    assert peak_of(name) is None
+
+
+@given(st.text(max_size=40))
+def test_any_name_has_an_answer(name):
+    assert peak_of(name) is None or peak_of(name).name
+
+
+def test_every_device_of_the_table_is_found_under_each_name_and_has_a_source():
+    for device in TABLE:
+        assert device["source"]
+        assert set(device["matrix"]) <= set(device["flops"]) <= {each.arithmetic for each in PRECISIONS.values()}
+        for name in device["names"]:
+            assert peak_of(name).flops_per_s == device["flops"]
+    assert len({peaks._words(name) for device in TABLE for name in device["names"]}) == sum(len(device["names"]) for device in TABLE)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fraction", "figure"),
+    [
+        ("fp64", 0.5, "67.0 TFLOP/s, dense fp64 on the matrix units of NVIDIA H200"),
+        ("fp32", 0.5, "67.0 TFLOP/s, dense fp32 on the ordinary cores of NVIDIA H200"),
+        ("tf32", 33.5 / 494.5, "494 TFLOP/s, dense tf32 on the matrix units of NVIDIA H200"),
+        ("bf16", 33.5 / 989, "989 TFLOP/s, dense bf16 on the matrix units of NVIDIA H200"),
+        ("amp_bf16", 33.5 / 989, "989 TFLOP/s, dense bf16 on the matrix units of NVIDIA H200"),
+        ("amp_fp16", 33.5 / 989, "989 TFLOP/s, dense fp16 on the matrix units of NVIDIA H200"),
+    ],
+)
+def test_a_precision_is_set_against_the_unit_that_computes_it(dtype, fraction, figure):
+    share = arithmetic_share(peak_of("NVIDIA H200"), dtype, 33.5e12)
+    assert (share.fraction, share.of, share.figure) == (pytest.approx(fraction), "arithmetic", figure)
+
+
+def test_a_precision_without_a_figure_has_no_share():
+    assert arithmetic_share(peak_of("NVIDIA L40S"), "fp64", 1e12) is None
+    assert arithmetic_share(peak_of("Tesla V100-SXM2-16GB"), "tf32", 1e12) is None
+    assert arithmetic_share(peak_of("NVIDIA H200"), "", 1e12) is None
+
+
+def test_only_what_no_cache_holds_is_set_against_the_memory():
+    device = peak_of("NVIDIA H200")
+    assert memory_share(device, 8 * 62914560 - 1, 1e12) is None
+    share = memory_share(device, 8 * 62914560, 1.2e12)
+    assert (share.fraction, str(share)) == (pytest.approx(0.25), "memory: 4.80 TB/s, the bandwidth of NVIDIA H200")
+
+
+@pytest.mark.parametrize(
+    ("generation", "lanes", "bytes_per_s"),
+    [
+        (1, 1, 250e6),
+        (2, 16, 8e9),
+        (3, 16, 15.754e9),
+        (4, 16, 31.508e9),
+        (5, 8, 31.508e9),
+        (5, 16, 63.015e9),
+        (6, 16, 121e9),
+    ],
+)
+def test_a_link_carries_its_transfers_less_the_encoding(generation, lanes, bytes_per_s):
+    assert link_bytes_per_s(generation, lanes) == pytest.approx(bytes_per_s, rel=1e-4)
+
+
+@pytest.mark.parametrize(("generation", "lanes"), [(0, 16), (7, 16), (5, 0), (5, -16), (5, 33)])
+def test_a_link_that_there_is_not_carries_nothing_that_is_known(generation, lanes):
+    assert link_bytes_per_s(generation, lanes) is None

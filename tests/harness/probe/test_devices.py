@@ -1,0 +1,236 @@
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pynvml as real
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from machine_fake import two_sockets, write
+from nvml_fake import H200, Card, FakeNvml
+
+from dlbench.core.errors import DeviceAbsent, ExitCode, UsageError
+from dlbench.harness.probe import nvml
+from dlbench.harness.probe.devices import Accelerator, Cpu, Device, describe, describe_cpu, select, unusable, usable
+
+FIRST, SECOND = "aaaaaaaa-0000-0000-0000-000000000000", "bbbbbbbb-0000-0000-0000-000000000000"
+
+
+def gpu(index: int, uuid: str, **more: Any) -> dict[str, Any]:
+    return {
+        "id": f"cuda:{index}",
+        "kind": "cuda",
+        "name": "NVIDIA H200",
+        "vendor": "nvidia",
+        "uuid": uuid,
+        "memory_bytes": 150 * 10**9,
+        **more,
+    }
+
+
+def hello(*devices: dict[str, Any]) -> dict[str, Any]:
+    return {"parallel": {"threads": 2, "isa": "AVX512"}, "devices": [{"id": "cpu", "kind": "cpu", "name": None}, *devices]}
+
+
+@pytest.fixture
+def eight_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+
+
+@pytest.mark.usefixtures("eight_allowed")
+def test_the_cpu(tmp_path: Path) -> None:
+    cgroup = {
+        "proc/self/cgroup": "0::/",
+        "proc/self/mountinfo": "31 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw",
+        "sys/fs/cgroup/cpu.max": "350000 100000",
+    }
+    (cpu,) = describe(hello(), root=write(two_sockets(tmp_path), cgroup))
+    assert cpu == Cpu(
+        name="Made-up Processor 9000",
+        sockets=2,
+        physical_cores=4,
+        threads=8,
+        isa="AVX512",
+        l1d_bytes=4 * 48 * 1024,
+        l2_bytes=8 * 2**20,
+        l3_bytes=64 * 2**20,
+        numa_nodes=2,
+        memory_bytes=16 * 2**30,
+        cgroup_quota_cores=3.5,
+        affinity=8,
+        affinity_cores=4,
+    )
+    assert cpu.usable_threads() == 3
+
+
+def test_a_bare_sandbox_tells_little_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil, "cpu_count", lambda logical: None)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    cpu = describe_cpu(root=tmp_path)
+    assert cpu.reasons == {
+        "name": "the operating system does not name it",
+        "sockets": "neither /sys nor /proc/cpuinfo tells",
+        "physical_cores": "neither /sys, /proc/cpuinfo nor psutil tells",
+        "isa": "torch does not tell",
+        "l1d_bytes": "/sys/devices/system/cpu shows no such cache",
+        "l2_bytes": "/sys/devices/system/cpu shows no such cache",
+        "l3_bytes": "/sys/devices/system/cpu shows no such cache",
+        "numa_nodes": "/sys/devices/system/node shows none",
+        "cgroup_quota_cores": "no quota is set",
+        "affinity_cores": "neither /sys nor /proc/cpuinfo tells which logical CPUs share a core",
+    }
+    assert cpu.usable_threads() == 2
+
+
+def test_two_threads_of_one_core_are_one_core_to_compute_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 5}, raising=False)
+    cpu = describe_cpu(root=two_sockets(tmp_path))
+    assert (cpu.affinity, cpu.affinity_cores, cpu.usable_threads()) == (2, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("limits", "threads"),
+    [
+        ({"affinity": 16, "physical_cores": 8, "cgroup_quota_cores": 2.9}, 2),
+        ({"affinity": 16, "physical_cores": 8, "cgroup_quota_cores": 0.5}, 1),
+        ({"affinity": 3, "physical_cores": 8}, 3),
+        ({"affinity": 16, "physical_cores": 8}, 8),
+        ({"affinity": 16, "threads": 16}, 16),
+        ({"threads": 4}, 4),
+        ({}, 1),
+    ],
+)
+def test_usable_threads(limits: dict[str, Any], threads: int) -> None:
+    assert Cpu(**limits).usable_threads() == threads
+
+
+def test_devices_are_matched_by_uuid_in_whatever_order_the_driver_has_them() -> None:
+    # As with CUDA_VISIBLE_DEVICES=1,0: what torch calls cuda:0 is the driver's second card.
+    fake = FakeNvml(
+        Card(f"GPU-{SECOND}", "0000:01:00.0", {**H200, "nvmlDeviceGetEnforcedPowerLimit": 300_000}),
+        Card(f"GPU-{FIRST}", "0000:02:00.0", {**H200, "nvmlDeviceGetEnforcedPowerLimit": 700_000}),
+    )
+    _, first, second = describe(hello(gpu(0, FIRST), gpu(1, SECOND)), pynvml=fake)
+    assert isinstance(first, Accelerator)
+    assert isinstance(second, Accelerator)
+    assert (first.id, first.power_limit_w) == ("cuda:0", 700.0)
+    assert (second.id, second.power_limit_w) == ("cuda:1", 300.0)
+    assert first.driver_version == "580.65.06"
+    assert first.reasons == dict.fromkeys(["pci_bus_id", "compute_capability", "multiprocessors", "l2_bytes"], "torch does not tell")
+
+
+def test_a_gpu_without_nvml_keeps_what_torch_told() -> None:
+    fake = FakeNvml(init_error=real.NVML_ERROR_DRIVER_NOT_LOADED)
+    _, device = describe(hello(gpu(0, FIRST)), pynvml=fake)
+    assert isinstance(device, Accelerator)
+    assert device.name == "NVIDIA H200"
+    assert {device.reasons[name] for name in nvml.FACTS} == {"the NVIDIA driver is not loaded"}
+    assert all(getattr(device, name) is None for name in nvml.FACTS)
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        {"id": "cuda:0", "kind": "cuda", "vendor": "amd"},
+        {"id": "mps:0", "kind": "mps"},
+        {"id": "xpu:0", "kind": "xpu"},
+        {"id": "odd:0", "kind": "odd"},
+    ],
+)
+def test_other_makers_devices_never_open_nvml(device: dict[str, Any]) -> None:
+    _, found = describe(hello(device), pynvml=FakeNvml(init_error=real.NVML_ERROR_UNKNOWN))
+    assert {found.reasons[name] for name in nvml.FACTS} == {"NVML reads NVIDIA devices only"}
+    assert found.reasons["name"] == "torch does not tell"
+
+
+def test_json_says_every_field_or_why_not_and_holds_no_uuid() -> None:
+    devices = describe(hello(gpu(0, FIRST), {"id": "mps:0", "kind": "mps"}), pynvml=FakeNvml(Card(f"GPU-{FIRST}", "", H200)))
+    for device in devices:
+        data = json.loads(json.dumps(device.to_json(), allow_nan=False))
+        assert {name for name, value in data.items() if value is None} == set(data["reasons"])
+    assert FIRST not in json.dumps([device.to_json() for device in devices]) + repr(devices)
+
+
+def test_a_card_has_one_hash_however_its_uuid_is_spelled() -> None:
+    spellings = (FIRST, f"GPU-{FIRST}", FIRST.upper().replace("-", ""))
+    assert len({Accelerator(id="cuda:0", kind="cuda", uuid=uuid).uuid_hash for uuid in spellings}) == 1
+    assert Accelerator(id="cuda:0", kind="cuda", uuid=FIRST).uuid_hash != Accelerator(id="cuda:0", kind="cuda", uuid=SECOND).uuid_hash
+
+
+DEVICES: tuple[Device, ...] = (
+    Cpu(),
+    Accelerator(id="cuda:0", kind="cuda"),
+    Accelerator(id="cuda:1", kind="cuda"),
+    Accelerator(id="odd:0", kind="odd"),
+)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "ids"),
+    [
+        ([], ["cpu", "cuda:0", "cuda:1", "odd:0"]),
+        (["all"], ["cpu", "cuda:0", "cuda:1", "odd:0"]),
+        (["cuda"], ["cuda:0", "cuda:1"]),
+        (["cuda:1", "cpu", "cuda:1"], ["cpu", "cuda:1"]),
+        (["odd"], ["odd:0"]),
+    ],
+)
+def test_select(wanted: list[str], ids: list[str]) -> None:
+    assert [device.id for device in select(DEVICES, wanted)] == ids
+
+
+def test_a_device_that_cannot_be_used_is_there_with_its_reason() -> None:
+    _, lost, known = devices = describe(
+        hello({"id": "cuda:0", "kind": "cuda", "unusable": "it is lost"}, gpu(1, FIRST, unusable="no kernels")),
+        pynvml=FakeNvml(Card(f"GPU-{FIRST}", "", H200)),
+    )
+    assert set(lost.reasons.values()) == {"it can't be used"}
+    assert isinstance(known, Accelerator)
+    assert (known.unusable, known.power_limit_w) == ("no kernels", 650.0)
+    assert [each.to_json()["unusable"] for each in (lost, known)] == ["it is lost", "no kernels"]
+    assert usable(devices) == devices[:1]
+    assert unusable(devices) == {"cuda:0": "it is lost", "cuda:1": "no kernels"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "ids", "refusal"),
+    [
+        ([], ["cpu", "cuda:0", "cuda:1"], None),
+        (["cuda"], ["cuda:0", "cuda:1"], None),
+        (["cuda:0"], [], "cuda:0 can't be used: it is lost"),
+        (["cpu", "cuda:0"], [], "cuda:0 can't be used: it is lost"),
+    ],
+)
+def test_select_among_devices_of_which_one_cannot_be_used(wanted: list[str], ids: list[str], refusal: str | None) -> None:
+    devices = (Cpu(), Accelerator(id="cuda:0", kind="cuda", unusable="it is lost"), Accelerator(id="cuda:1", kind="cuda"))
+    if refusal is None:
+        assert [device.id for device in select(devices, wanted)] == ids
+    else:
+        with pytest.raises(DeviceAbsent) as caught:
+            select(devices, wanted)
+        assert str(caught.value) == refusal
+
+
+@pytest.mark.parametrize("word", ["cuda:2", "mps", "xpu:0", "odd:7"])
+def test_a_device_that_could_be_but_is_not(word: str) -> None:
+    with pytest.raises(DeviceAbsent) as caught:
+        select(DEVICES, ["cpu", word])
+    assert str(caught.value) == f"there is no device '{word}' here; this machine has: cpu, cuda:0, cuda:1, odd:0"
+    assert caught.value.exit_code == ExitCode.DEVICE_ABSENT
+
+
+def test_a_word_that_names_no_device() -> None:
+    with pytest.raises(UsageError, match=r"^'cdua:1' is no device; did you mean 'cuda:1'\?$"):
+        select(DEVICES, ["cdua:1"])
+    with pytest.raises(UsageError, match=r"^'gpu-of-mine' is no device; valid: cpu, cuda:0, cuda:1, odd:0, cuda, mps, odd, xpu, all$"):
+        select(DEVICES, ["gpu-of-mine"])
+
+
+@given(st.lists(st.text()))
+def test_any_words_select_devices_of_the_machine_or_are_refused(words: list[str]) -> None:
+    try:
+        assert set(select(DEVICES, words)) <= set(DEVICES)
+    except (DeviceAbsent, UsageError) as error:
+        assert any(repr(word)[1:-1] in repr(str(error)) for word in words)  # either outcome is right

@@ -1,0 +1,274 @@
+import getpass
+import json
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pynvml as real
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from machine_fake import two_sockets, write
+from nvml_fake import H200, Card, FakeNvml
+
+from dlbench.core.provenance import differences
+from dlbench.harness.probe import fingerprint
+from dlbench.harness.probe.devices import describe
+
+UUID = "8d2a59f1-6c1f-4c4b-9a55-0123456789ab"
+HELLO: dict[str, Any] = {
+    "versions": {"python": "3.11.7", "torch": "2.13.0+cu128", "torch_git": "abc", "cuda": "12.8", "hip": None},
+    "parallel": {"threads": 4, "blas": "mkl", "isa": "AVX512"},
+    "math": {"fp32_matmul": "ieee", "cudnn_benchmark": False},
+    "devices": [
+        {"id": "cpu", "kind": "cpu", "name": None},
+        {
+            "id": "cuda:0",
+            "kind": "cuda",
+            "name": "NVIDIA H200",
+            "vendor": "nvidia",
+            "uuid": UUID,
+            "memory_bytes": 150 * 2**30 + 5,
+            "compute_capability": "9.0",
+            "multiprocessors": 132,
+        },
+    ],
+}
+
+
+def taken(
+    root: Path, hello: dict[str, Any] = HELLO, *, answers: Mapping[str, Any] = H200, driver: str = "580.65.06", **more: Any
+) -> dict[str, Any]:
+    fake = FakeNvml(Card(f"GPU-{UUID}", "0000:3b:00.0", dict(answers)), driver=driver)
+    devices = describe(hello, root=root, pynvml=fake)
+    return fingerprint.fingerprint(hello, devices, **{"root": root, "pynvml": fake, "argv": ["dlbench"], "environ": {}, **more})
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    return two_sockets(tmp_path)
+
+
+def test_the_blocks(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.setattr("platform.system", lambda: "Linux")
+    monkeypatch.setattr("platform.release", lambda: "6.8.0")
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.5, 0.6, 0.7))
+    found = taken(root)
+    assert found["identity"] == {
+        "architecture": "x86_64",
+        "os": "Linux",
+        "virtual": False,
+        "cpu": {
+            "name": "Made-up Processor 9000",
+            "sockets": 2,
+            "physical_cores": 4,
+            "threads": 8,
+            "isa": "AVX512",
+            "numa_nodes": 2,
+            "memory_gib": 16,
+        },
+        "accelerators": [
+            {
+                "kind": "cuda",
+                "name": "NVIDIA H200",
+                "compute_capability": "9.0",
+                "multiprocessors": 132,
+                "memory_gib": 150,
+                "pcie_generation_max": 5,
+                "pcie_width_max": 16,
+                "nvlink_links": 18,
+                "mig": False,
+            }
+        ],
+    }
+    assert found["stack"] == {
+        "versions": HELLO["versions"],
+        "driver": "580.65.06",
+        "kernel": "6.8.0",
+        "threads": 4,
+        "blas": "mkl",
+        "math": HELLO["math"],
+        "environ": {},
+    }
+    assert found["state"] == {
+        "cpu": {
+            "load_1min": 0.5,
+            "memory_available_bytes": 8 * 2**30,
+            "clock_hz": 2003.5e6,
+            "governor": "performance, powersave",
+            "boost": True,
+            "affinity": 8,
+            "measured_on": 4,
+            "cgroup_quota_cores": None,
+            "cgroup_throttling": None,
+        },
+        "accelerators": {
+            "cuda:0": {
+                "pcie_generation": 1,
+                "pcie_width": 8,
+                "power_limit_w": 650.0,
+                "power_w": 120.5,
+                "clock_sm_hz": 345e6,
+                "clock_memory_hz": 3201e6,
+                "ecc": True,
+                "persistence": True,
+                "temperature_c": 34,
+                "throttle_reasons": ["sw_power_cap", "sw_thermal_slowdown"],
+                "other_processes": 1,
+                "graphics_processes": 1,
+                "reasons": {},
+            }
+        },
+    }
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+def test_state_never_changes_the_keys(root: Path) -> None:
+    before = taken(root)
+    busy = {
+        **H200,
+        "nvmlDeviceGetTemperature": {real.NVML_TEMPERATURE_GPU: 88},
+        "nvmlDeviceGetClockInfo": {real.NVML_CLOCK_SM: 1200, real.NVML_CLOCK_MEM: 3201},
+        "nvmlDeviceGetCurrPcieLinkGeneration": 5,
+        "nvmlDeviceGetEnforcedPowerLimit": 400_000,
+        "nvmlDeviceGetComputeRunningProcesses": [],
+    }
+    write(
+        root,
+        {
+            "proc/meminfo": "MemTotal:       16777000 kB\nMemAvailable: 1 kB",
+            "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "ondemand",
+        },
+    )
+    after = taken(root, answers=busy, argv=["dlbench", "run", "again"])
+    assert after["state"] != before["state"]
+    assert (after["machine_key"], after["stack_key"]) == (before["machine_key"], before["stack_key"])
+    assert differences(before, after) == []
+
+
+def test_a_driver_or_a_torch_is_another_stack_on_the_same_machine(root: Path) -> None:
+    before = taken(root)
+    newer = {**HELLO, "versions": {**HELLO["versions"], "torch": "2.14.0+cu128", "nccl": "2.27"}}
+    for after, named in (
+        (taken(root, driver="590.1"), ["stack.driver: '580.65.06' against '590.1'"]),
+        (
+            taken(root, newer),
+            ["stack.versions.torch: '2.13.0+cu128' against '2.14.0+cu128'", "stack.versions.nccl: nothing against '2.27'"],
+        ),
+        (taken(root, environ={"OMP_NUM_THREADS": "2"}), ["stack.environ.OMP_NUM_THREADS: nothing against '2'"]),
+    ):
+        assert after["stack_key"] != before["stack_key"]
+        assert after["machine_key"] == before["machine_key"]
+        assert differences(before, after) == named
+
+
+def test_another_card_is_another_machine(root: Path) -> None:
+    before = taken(root)
+    h100 = {**HELLO, "devices": [HELLO["devices"][0], {**HELLO["devices"][1], "name": "NVIDIA H100"}]}
+    after = taken(root, h100, answers={**H200, "nvmlDeviceGetMigMode": [1, 1]})
+    assert after["machine_key"] != before["machine_key"]
+    assert differences(before, after) == [
+        "identity.accelerators[0].name: 'NVIDIA H200' against 'NVIDIA H100'",
+        "identity.accelerators[0].mig: False against True",
+    ]
+
+
+def test_our_own_processes_are_no_others(root: Path) -> None:
+    running = [SimpleNamespace(pid=os.getpid()), SimpleNamespace(pid=2**22 + 1)]  # the second is above the kernel's largest id
+    found = taken(root, answers={**H200, "nvmlDeviceGetComputeRunningProcesses": running, "nvmlDeviceGetGraphicsRunningProcesses": []})
+    assert found["state"]["accelerators"]["cuda:0"]["other_processes"] == 1
+
+
+def test_what_the_driver_does_not_tell_of_the_state_has_its_reason(root: Path) -> None:
+    state = taken(root, answers={})["state"]["accelerators"]["cuda:0"]
+    assert state["reasons"]["other_processes"] == "this device does not tell it through NVML"
+    assert state["reasons"]["graphics_processes"] == "this device does not tell it through NVML"
+    assert not {"process_ids", "graphics_process_ids"} & state["reasons"].keys()
+
+
+def test_environment_variables_that_change_how_torch_computes(root: Path) -> None:
+    kept = {
+        "OMP_NUM_THREADS": "4",
+        "KMP_AFFINITY": "granularity=fine,compact,1,0",
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:2:16:8",
+        "CUDA_VISIBLE_DEVICES": "1,0",
+        "PYTORCH_CUDA_ALLOC_CONF": "garbage_collection_threshold:0.8,max_split_size_mb:512",
+        "NVIDIA_TF32_OVERRIDE": "0",
+        "NCCL_P2P_LEVEL": "NVL",
+    }
+    left_out = {
+        "CUDA_HOME": "/usr/local/cuda",
+        "TORCH_HOME": "C:\\Users\\somebody",
+        "CUDA_CACHE_PATH": "~/cache",
+        "NCCL_COMM_ID": "10.1.2.3:5000",
+        "NCCL_DEBUG_FILE": "fe80::1",
+        "NCCL_HOSTID": "node17",
+        "TORCH_HUB_TOKEN": "abc",
+        "CUDA_VISIBLE_DEVICES_WANTED": "GPU-8d2a59f1",
+        "HOME": "4",
+        "MY_OMP_NUM_THREADS": "4",
+    }
+    assert taken(root, environ=left_out | kept)["stack"]["environ"] == kept
+
+
+@pytest.mark.parametrize(
+    ("argument", "told"),
+    [
+        ("run", "run"),
+        ("/home/somebody/.venv/bin/dlbench", "dlbench"),
+        ("--output=/home/somebody/a.jsonl", "--output=a.jsonl"),
+        ("-o/home/somebody/a.jsonl", "-oa.jsonl"),
+        ("-o../somebody/a.jsonl", "-oa.jsonl"),
+        ("/home/some body/a b.jsonl", "a b.jsonl"),
+        ("C:\\Users\\somebody\\a.jsonl", "a.jsonl"),
+        ("n=64,128", "n=64,128"),
+        ("--seed=-3", "--seed=-3"),
+    ],
+)
+def test_paths_in_the_command_line_lose_their_folders(root: Path, argument: str, told: str) -> None:
+    assert taken(root, argv=[argument])["provenance"]["argv"] == [told]
+
+
+@given(st.lists(st.from_regex(r"[a-z]{1,8}", fullmatch=True), min_size=1), st.sampled_from(["", "--output=", "-o"]))
+def test_no_folder_of_an_absolute_path_is_told(folders: list[str], option: str) -> None:
+    argv = [option + "/" + "/".join(f"secret{folder}" for folder in folders) + "/file.jsonl"]
+    assert fingerprint.fingerprint({}, (), argv=argv, environ={})["provenance"]["argv"] == [f"{option}file.jsonl"]
+
+
+def test_nothing_private_is_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "private-host")
+    monkeypatch.setattr("platform.node", lambda: "private-host")
+    monkeypatch.setattr(getpass, "getuser", lambda: "private-user")
+    environ = {"USER": "private-user", "HOSTNAME": "private-host", "HOME": "/home/private-user", "CUDA_HOME": "/home/private-user/cuda"}
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    told = json.dumps(taken(root, environ=os.environ, argv=["/home/private-user/bin/dlbench", "run", "-o", "/home/private-user/x.jsonl"]))
+    for private in ("private-host", "private-user", UUID, str(Path.home()), str(Path.cwd())):
+        assert private not in told
+
+
+def test_provenance(root: Path) -> None:
+    provenance = taken(root)["provenance"]
+    assert set(provenance) == {"dlbench", "git", "argv", "cards", "utc"}
+    assert list(provenance["cards"]) == ["cuda:0"]
+    assert provenance["utc"].endswith("+00:00")
+
+
+def test_the_commit_of_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = {"rev-parse": "0123abc\n", "--no-optional-locks": " M dlbench/core/units.py\n"}
+    monkeypatch.setattr("shutil.which", lambda _: "git")
+    monkeypatch.setattr("subprocess.run", lambda words, **_: SimpleNamespace(stdout=answers[words[3]]))
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "dlbench").mkdir()
+    monkeypatch.setattr("dlbench.__file__", str(tmp_path / "dlbench" / "__init__.py"))
+    assert fingerprint.fingerprint({}, (), argv=[], environ={})["provenance"]["git"] == {"sha": "0123abc", "dirty": True}
+
+
+def test_the_order_of_a_dictionary_does_not_change_a_key(root: Path) -> None:
+    turned = {**HELLO, "versions": dict(reversed(HELLO["versions"].items()))}
+    assert taken(root, turned)["stack_key"] == taken(root)["stack_key"]

@@ -1,0 +1,120 @@
+from collections.abc import Iterable
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from machine_fake import two_sockets, write
+
+from dlbench.harness.probe import processor
+
+INTEL_BLOCK = "processor\t: {}\nmodel name\t: unknown\nphysical id\t: 0\ncore id\t: {}\nflags\t: fpu hypervisor avx2"
+
+
+def test_a_machine_of_two_sockets_with_two_threads_a_core(tmp_path: Path) -> None:
+    root = two_sockets(tmp_path)
+    assert processor.model_name(root) == "Made-up Processor 9000"
+    assert processor.socket_count(root) == 2
+    assert processor.thread_count(root) == 8
+    assert processor.core_count(root) == 4
+    assert processor.cores(root) == {frozenset({core, core + 4}) for core in range(4)}
+    assert processor.cache_bytes(root) == {"l1d": 4 * 48 * 1024, "l2": 4 * 2 * 2**20, "l3": 2 * 32 * 2**20}
+    assert processor.numa_node_count(root) == 2
+    assert processor.memory_bytes(root) == 16 * 2**30
+    assert processor.available_memory_bytes(root) == 8 * 2**30
+    assert processor.clock_hz(root) == 2003.5e6
+    assert processor.governors(root) == ("performance", "powersave")
+    assert processor.boost(root) is True
+    assert processor.is_virtual(root) is False
+
+
+@pytest.mark.parametrize(
+    ("allowed", "environ", "chosen"),
+    [
+        (range(8), {}, {0, 1, 2, 3}),  # one of each core's two
+        ((1, 4, 5, 6), {}, {1, 4, 6}),
+        ((0, 1, 6, 7), {}, None),  # no two of them share a core
+        (range(8), {"OMP_PLACES": "cores"}, None),
+        (range(8), {"KMP_AFFINITY": "compact"}, None),
+    ],
+)
+def test_measuring_runs_on_one_logical_cpu_of_each_core(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: Iterable[int], environ: dict[str, str], chosen: set[int] | None
+) -> None:
+    monkeypatch.setattr(processor, "affinity", lambda: frozenset(allowed))
+    assert processor.cpus_to_measure_on(two_sockets(tmp_path), environ) == chosen
+
+
+def test_where_the_cores_are_unknown_measuring_runs_anywhere(tmp_path: Path) -> None:
+    assert processor.cpus_to_measure_on(tmp_path, {}) is None
+
+
+def test_before_linux_5_1_the_cores_are_told_under_another_name(tmp_path: Path) -> None:
+    root = write(tmp_path, {f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list": "0-1" for cpu in (0, 1)})
+    assert processor.core_count(root) == 1
+
+
+def test_a_sandbox_without_sys_has_its_cores_from_cpuinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil, "cpu_count", lambda logical: None)
+    root = write(tmp_path, {"proc/cpuinfo": "\n\n".join(INTEL_BLOCK.format(cpu, cpu // 2) for cpu in range(4))})
+    assert processor.core_count(root) == 2
+    assert processor.socket_count(root) == 1
+    assert processor.thread_count(root) == 4
+    assert processor.model_name(root) is None  # "unknown" is no name
+    assert processor.is_virtual(root) is True
+    assert processor.cache_bytes(root) == {}
+    assert processor.numa_node_count(root) is None
+
+
+def test_where_nothing_tells_the_cores_they_are_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil, "cpu_count", lambda logical: None)
+    assert processor.core_count(tmp_path) is None
+    assert processor.socket_count(tmp_path) is None
+
+
+def test_a_virtual_arm_board_hides_its_package(tmp_path: Path) -> None:
+    root = write(tmp_path, {"sys/devices/system/cpu/cpu0/topology/physical_package_id": "-1"})
+    assert processor.socket_count(root) is None
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "name"),
+    [
+        ("processor : 0\nCPU implementer : 0x41\nCPU part : 0xd4f", "Arm Neoverse V2"),
+        ("processor : 0\nCPU implementer : 0x61\nCPU part : 0x022", "Arm core, implementer 0x61, part 0x022"),
+        ("processor : 0\ncpu : POWER9, altivec supported", "POWER9, altivec supported"),
+    ],
+)
+def test_names_on_other_architectures(tmp_path: Path, cpuinfo: str, name: str) -> None:
+    assert processor.model_name(write(tmp_path, {"proc/cpuinfo": cpuinfo})) == name
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "allowed"), [("intel_pstate/no_turbo", "1", False), ("cpufreq/boost", "1", True), ("x", "1", None)]
+)
+def test_boost(tmp_path: Path, file: str, text: str, allowed: bool | None) -> None:
+    assert processor.boost(write(tmp_path, {f"sys/devices/system/cpu/{file}": text})) is allowed
+
+
+@given(st.sets(st.integers(0, 300)))
+def test_cpu_lists_read_back_what_the_kernel_would_write(cpus: set[int]) -> None:
+    spans: list[list[int]] = []
+    for cpu in sorted(cpus):
+        if spans and spans[-1][-1] == cpu - 1:
+            spans[-1].append(cpu)
+        else:
+            spans.append([cpu])
+    text = ",".join(str(span[0]) if len(span) == 1 else f"{span[0]}-{span[-1]}" for span in spans)
+    assert processor.parse_cpu_list(text) == cpus
+
+
+@given(st.integers(0, 10**9), st.sampled_from([("", 1), ("K", 2**10), ("M", 2**20), ("G", 2**30)]))
+def test_sizes(count: int, unit: tuple[str, int]) -> None:
+    assert processor.parse_size(f"{count}{unit[0]}") == count * unit[1]
+
+
+@given(st.text())
+def test_no_text_in_sys_breaks_the_parsers(text: str) -> None:
+    processor.parse_cpu_list(text.replace("-", ""))  # spans are the kernel's own, and are not made up to fill the memory
+    processor.parse_size(text)

@@ -1,0 +1,103 @@
+"""What dlbench asks of torch for a CUDA device, with made-up parts of torch where this machine has none."""
+
+import pytest
+import torch
+
+from dlbench.harness.worker.backends.cuda import Cuda
+
+DEVICE = torch.device("cuda", 0)
+MIB = 1 << 20
+
+
+class Allocator:
+    """torch's allocator of device memory as far as its peaks go, and a cuBLAS that keeps a workspace from its first product on."""
+
+    WORKSPACE = 32 * MIB
+
+    def __init__(self):
+        self.allocated = self.reserved = self.peak = self.workspace = 0
+        self.locked = 5 * MIB
+
+    def take(self, size):
+        self.allocated += size
+        self.reserved = max(self.reserved, self.allocated)
+        self.peak = max(self.peak, self.allocated)
+
+    def product(self, size):
+        if not self.workspace:
+            self.workspace = self.WORKSPACE
+            self.take(self.workspace)
+        self.convolution(size)
+
+    def convolution(self, size):
+        self.take(size)
+        self.allocated -= size
+
+    def clear_workspaces(self):
+        self.allocated -= self.workspace
+        self.workspace = 0
+
+    def unlock(self):
+        self.locked = 0
+
+    def empty_cache(self):
+        self.reserved = self.allocated
+
+    def reset_peak_memory_stats(self, device):
+        self.peak = self.allocated
+
+
+@pytest.fixture
+def allocator(monkeypatch):
+    made = Allocator()
+    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", made.clear_workspaces, raising=False)
+    monkeypatch.setattr(torch._C, "_host_emptyCache", made.unlock, raising=False)
+    monkeypatch.setattr(torch.cuda, "empty_cache", made.empty_cache)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", made.reset_peak_memory_stats)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: made.peak)
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: made.reserved)
+    return made
+
+
+def test_a_case_does_not_hold_the_workspace_that_an_earlier_one_left(allocator):
+    backend = Cuda()
+    allocator.product(100 * MIB)
+    backend.reset_peak(DEVICE)
+    allocator.convolution(5 * MIB)
+    peak = backend.peak(DEVICE)
+    assert (peak.peak_bytes, peak.reserved_bytes) == (5 * MIB, 5 * MIB)
+    backend.reset_peak(DEVICE)
+    allocator.product(5 * MIB)
+    assert backend.peak(DEVICE).peak_bytes == 37 * MIB  # its own counts
+
+
+def test_a_torch_that_cannot_clear_workspaces_still_empties_its_cache(allocator, monkeypatch):
+    monkeypatch.delattr(torch._C, "_cuda_clearCublasWorkspaces")
+    monkeypatch.delattr(torch._C, "_host_emptyCache")
+    allocator.convolution(100 * MIB)
+    Cuda().reset_peak(DEVICE)
+    assert Cuda().peak(DEVICE).reserved_bytes == 0
+
+
+def test_page_locked_memory_of_a_case_is_given_back(allocator):
+    Cuda().reset_peak(DEVICE)
+    assert allocator.locked == 0
+
+
+def test_page_locked_copies_keep_numbers_and_layout_and_do_not_block(monkeypatch):
+    locked, blocked = [], []
+    pin_memory, copy, to = lambda tensor: locked.append(tensor) or tensor.clone(), torch.Tensor.copy_, torch.Tensor.to
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin_memory)
+    image = torch.rand(2, 3, 4, 5, requires_grad=True).contiguous(memory_format=torch.channels_last)
+    (pinned,) = Cuda().pin([image])
+    assert len(locked) == 1
+    assert torch.equal(pinned, image)
+    assert pinned.is_contiguous(memory_format=torch.channels_last)
+    monkeypatch.setattr(torch.Tensor, "to", lambda *args, non_blocking=False: blocked.append(not non_blocking) or to(*args))
+    monkeypatch.setattr(torch.Tensor, "copy_", lambda *args, non_blocking=False: blocked.append(not non_blocking) or copy(*args))
+    (there,) = Cuda().pinned_to_device([pinned], torch.device("cpu"))
+    assert torch.equal(there, image)
+    Cuda().to_pinned([image * 2], [pinned])
+    assert torch.equal(pinned, image * 2)
+    assert not pinned.requires_grad
+    assert blocked == [False, False]

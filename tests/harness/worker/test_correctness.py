@@ -1,0 +1,77 @@
+"""The tolerance against real roundings, and what a check may cost. What it finds is in tests/cli/test_run_spot_checks.py."""
+
+import math
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+
+from dlbench.core.model import Case, Measurement, Memory, Samples, Status
+from dlbench.harness.worker import registry
+from dlbench.harness.worker.backends.base import find
+from dlbench.harness.worker.correctness import BUDGET_S, Subject, spot_checked
+from dlbench.harness.worker.tolerance import tolerance_of
+from dlbench.workloads.precision import storage
+
+registry.load_builtins()
+BACKEND, CPU = find("cpu")
+PARAMS = {"n": 64, "dtype": "fp32", "batch": 1}
+SUBJECT = Subject(registry.get("matmul"), PARAMS, seed=1, backend=BACKEND, device=CPU, setup_s=0.0)
+TIMED = Measurement(Case("matmul[n=64]@cpu", "mine", "matmul", PARAMS, "cpu"), 0, Status.OK, samples=Samples(1, (1e-6,), 1e-6, 0.1, True))
+
+
+def checked(measurement, subject=SUBJECT, left_s=60.0):
+    """What becomes of a measurement of a real product of 64 x 64."""
+    torch.manual_seed(1)
+    work = subject.workload.set_up(CPU, PARAMS)
+    return spot_checked(replace(measurement, flops=work.flops), work, subject, left_s)
+
+
+def test_a_real_product_passes():
+    found = checked(TIMED)
+    assert (found.status, found.check.follows_input, found.nulls) == (Status.OK, True, {})
+    assert 0 < found.check.error < found.check.tolerance
+
+
+@pytest.mark.parametrize(
+    ("measurement", "subject", "left_s", "reasons"),
+    [
+        (replace(TIMED, samples=Samples(1, (0.6,), 0.6, 1.0, True)), SUBJECT, 60.0, "inputs: {long}"),
+        (TIMED, replace(SUBJECT, setup_s=0.4), 60.0, "fp64: {long}"),
+        (TIMED, SUBJECT, 1e-6, "inputs: {long}; fp64: {long}"),
+        (TIMED, replace(SUBJECT, params={**PARAMS, "mode": "compile"}), 60.0, "fp64: TypeError: .*"),
+        (TIMED, replace(SUBJECT, params={**PARAMS, "ranks": 2}), 60.0, "inputs: its ranks can only call together; fp64: its ranks .*"),
+        (replace(TIMED, memory=Memory(host_peak_bytes=1 << 60)), SUBJECT, 60.0, "fp64: it would take more memory than is left"),
+    ],
+)
+def test_a_check_that_costs_too_much_or_would_wait_for_others_is_not_made(measurement, subject, left_s, reasons):
+    found = checked(measurement, subject, left_s)
+    assert found.status is Status.OK
+    long = rf"it would take about \S+ s, and {BUDGET_S:g} s at most are spent on it"
+    expected = reasons.replace("{long}", long)
+    assert re.fullmatch(expected, found.nulls["check"])
+
+
+def test_the_tolerance_is_that_of_the_formula():
+    # A product of 1024 x 1024: one result of 2^20 numbers, each a sum of 1024.
+    numbers, flops = 1 << 20, 2 * 1024**3
+    assert tolerance_of("fp32", 1, numbers, numbers, flops) == pytest.approx(10 * math.hypot(33, 32) * 2**-24)
+    assert tolerance_of("bf16", 1, numbers, numbers, flops) == pytest.approx(10 * (32 * 2**-24 + 2**-8), rel=1e-6)
+    # Four results of 2^18 numbers, the last of which is one number.
+    assert tolerance_of("fp64", 4, numbers, 1, flops) == pytest.approx(10 * math.hypot(2 * 33, 2**14) * 2**-53)
+
+
+@pytest.mark.parametrize("n", [16, 512])
+def test_rounding_stays_well_within_the_tolerance_and_fp32_is_told_from_tf32(n):
+    torch.manual_seed(n)
+    a, b = torch.randn(n, n, dtype=torch.float64), torch.randn(n, n, dtype=torch.float64)
+
+    def error(operands, sums):
+        product = a.to(operands).to(sums) @ b.to(operands).to(sums)
+        return (product.to(torch.float64) - a @ b).norm() / (a @ b).norm()
+
+    for dtype in ("fp32", "bf16", "fp16"):
+        assert error(storage(dtype), storage(dtype)) < tolerance_of(dtype, 1, n * n, n * n, 2 * n**3) / 3
+    # TF32 keeps as many digits of an operand as fp16.
+    assert error(torch.float16, torch.float32) > 10 * tolerance_of("fp32", 1, n * n, n * n, 2 * n**3)

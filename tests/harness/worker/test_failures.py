@@ -1,0 +1,101 @@
+import pytest
+
+from dlbench.core.errors import DeviceAbsent
+from dlbench.harness.worker.failures import verdict_on, why_not_started
+
+BOILERPLATE = """
+CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect.
+For debugging consider passing CUDA_LAUNCH_BLOCKING=1
+Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions."""
+
+
+class OutOfMemoryError(RuntimeError):
+    """As torch calls its own."""
+
+
+# Messages as torch 2.6 to 2.13 and the libraries below it write them.
+ENDINGS = [
+    (OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB."), "oom", False),
+    (RuntimeError(f"CUDA error: out of memory{BOILERPLATE}"), "oom", False),
+    (RuntimeError("MPS backend out of memory (MPS allocated: 17.66 GB)"), "oom", False),
+    (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), "oom", False),
+    (RuntimeError("CUDA error: HIPBLAS_STATUS_ALLOC_FAILED when calling `hipblasCreate(handle)`"), "oom", False),
+    (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), "oom", False),
+    (RuntimeError("cusolver error: CUSOLVER_STATUS_ALLOC_FAILED, when calling `cusolverDnCreate(handle)`"), "oom", False),
+    (RuntimeError("cuFFT error: CUFFT_ALLOC_FAILED"), "oom", False),
+    (RuntimeError("Unable to find a valid cuDNN algorithm to run convolution"), "oom", False),
+    (RuntimeError("[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried …"), "oom", False),
+    (RuntimeError("std::bad_alloc"), "oom", False),
+    (MemoryError(), "oom", False),
+    (RuntimeError("GET was unable to find an engine to execute this computation"), "unsupported", False),
+    (RuntimeError("CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling `cublasLtMatmulAlgoGetHeuristic(…)`"), "unsupported", False),
+    (RuntimeError("CUDA error: CUBLAS_STATUS_ARCH_MISMATCH when calling `cublasGemmEx(…)`"), "unsupported", False),
+    (
+        RuntimeError("cuDNN error: CUDNN_STATUS_NOT_SUPPORTED. This error may appear if you passed in a non-contiguous input."),
+        "unsupported",
+        False,
+    ),
+    (RuntimeError(f"CUDA error: no kernel image is available for execution on the device{BOILERPLATE}"), "unsupported", False),
+    (RuntimeError(f"CUDA error: operation not supported{BOILERPLATE}"), "unsupported", False),
+    (RuntimeError("\"addmm_impl_cpu_\" not implemented for 'Half'"), "unsupported", False),
+    (NotImplementedError("Could not run 'aten::_foo' with arguments from the 'MPS' backend."), "unsupported", False),
+    (RuntimeError("CUDA error: CUBLAS_STATUS_INVALID_VALUE when calling `cublasSgemm(…)`"), "failed", False),
+    (RuntimeError("NCCL error in: …, unhandled cuda error (run with NCCL_DEBUG=INFO for details)"), "failed", False),
+    (ValueError("the numbers do not add up"), "failed", False),
+    (RuntimeError(f"CUDA error: an illegal memory access was encountered{BOILERPLATE}"), "crashed", True),
+    (RuntimeError(f"CUDA error: device-side assert triggered{BOILERPLATE}"), "crashed", True),
+    (RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm(…)`"), "crashed", True),
+    (RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"), "crashed", True),
+    (RuntimeError("HIP error: invalid device function"), "crashed", True),
+    (RuntimeError("No CUDA GPUs are available"), "crashed", True),
+]
+
+
+@pytest.mark.parametrize(("error", "status", "fault"), ENDINGS, ids=[str(error).partition("\n")[0][:60] for error, *_ in ENDINGS])
+def test_what_a_message_says_of_a_case_and_of_its_device(error: Exception, status: str, fault: bool) -> None:
+    verdict = verdict_on(error, "2.11.0")
+    assert (verdict.status, verdict.fault) == (status, fault)
+    assert "\n" not in verdict.reason
+    assert (str(error).partition("\n")[0] or "MemoryError") in verdict.reason
+
+
+def test_what_a_torch_lacks_names_that_torch() -> None:
+    assert verdict_on(NotImplementedError("no such thing"), "2.11.0").reason == "no such thing (torch 2.11.0)"
+
+
+STARTS = [
+    (
+        RuntimeError("The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver by downloading …"),
+        "its driver is too old for this torch, as it goes up to CUDA 11.4; update it, or install a torch for that",
+    ),
+    (
+        RuntimeError("No CUDA GPUs are available"),
+        "its driver counts it and CUDA does not: in MIG mode without an instance, lost, or kept from this container; see nvidia-smi",
+    ),
+    (
+        RuntimeError(f"CUDA error: CUDA-capable device(s) is/are busy or unavailable{BOILERPLATE}"),
+        "another process has it to itself, or its compute mode prohibits computing; see nvidia-smi -q -d COMPUTE",
+    ),
+    (
+        RuntimeError(
+            "Unexpected error from cudaGetDeviceCount(). … Error 803: system has unsupported display driver / cuda driver combination"
+        ),
+        "the NVIDIA libraries and the loaded driver are of different versions: reboot, or match them",
+    ),
+    (RuntimeError(f"CUDA error: out of memory{BOILERPLATE}"), "other processes have taken all of its memory; see nvidia-smi"),
+    (
+        RuntimeError(f"CUDA error: no kernel image is available for execution on the device{BOILERPLATE}"),
+        "this torch has no kernels for it; install one that was built for it",
+    ),
+    (
+        RuntimeError(f"CUDA error: uncorrectable ECC error encountered{BOILERPLATE}"),
+        "it does not start (RuntimeError: CUDA error: uncorrectable ECC error encountered); see what its driver says",
+    ),
+    (AssertionError(), "it does not start (AssertionError: AssertionError); see what its driver says"),
+    (DeviceAbsent("as I say"), "as I say"),
+]
+
+
+@pytest.mark.parametrize(("error", "sentence"), STARTS, ids=[str(error).partition("\n")[0][:60] for error, _ in STARTS])
+def test_why_a_device_does_not_start(error: Exception, sentence: str) -> None:
+    assert why_not_started(error) == sentence

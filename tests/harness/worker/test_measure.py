@@ -1,0 +1,244 @@
+"""The harness against a clock that only moves when a call says so: every number is exact."""
+
+import gc
+
+import pytest
+
+from dlbench.core.model import Policy, Transfer, Work
+from dlbench.harness.worker import measure
+from dlbench.harness.worker.measure import NotPinned, Pace, TooSlow, take_pinned_transfer, take_samples, take_transfer
+from dlbench.testing import ManualClock
+
+PACE = Pace(block_s=0.002, warmup_s=0.2, warmup_calls=2)
+
+
+def calls_taking(clock, *seconds):
+    """A call that takes the given times, one after the other, and then the last for ever; it counts itself."""
+
+    def call():
+        clock.advance(seconds[min(call.count, len(seconds) - 1)])
+        call.count += 1
+
+    call.count = 0
+    return call
+
+
+def test_a_steady_fast_call_is_timed_in_blocks_of_the_least_length():
+    clock = ManualClock()
+    samples = take_samples(Work(call=calls_taking(clock, 0.5, 2**-16)), clock, PACE, Policy())
+    assert samples.first_call_s == 0.5
+    assert samples.calls == 132  # 2 ms / 15.26 µs, rounded up
+    # Ten equal blocks have an interval of no width: the round is precise enough.
+    assert samples.block_s == (2**-16,) * 10
+    assert samples.steady
+    # One warm-up block is of one call too many or too few at most: 0.2 s in blocks of 2 ms.
+    assert samples.warmup_s - samples.first_call_s == pytest.approx(0.2, abs=0.0021)
+
+
+def test_lazy_initialisation_in_the_first_call_does_not_set_the_block_length():
+    clock = ManualClock()
+    samples = take_samples(Work(call=calls_taking(clock, 3.0, 0.002, 2**-20)), clock, PACE, Policy())
+    assert samples.calls == 2098  # 2 ms / 0.9537 µs, rounded up
+
+
+def test_a_slow_call_gets_two_calls_of_warm_up_and_three_blocks_of_one():
+    clock = ManualClock()
+    call = calls_taking(clock, 0.9, 0.4)
+    samples = take_samples(Work(call=call), clock, PACE, Policy())
+    assert samples.first_call_s == 0.9
+    assert samples.calls == 1
+    assert samples.block_s == pytest.approx((0.4, 0.4, 0.4))
+    assert samples.warmup_s == pytest.approx(1.3)
+    assert samples.steady is None  # two calls tell nothing of that
+    assert call.count == 5
+
+
+def test_the_third_call_of_a_slow_one_is_its_first_block():
+    clock = ManualClock()
+    samples = take_samples(Work(call=calls_taking(clock, 0.9, 0.5, 0.4, 0.3, 0.2)), clock, PACE, Policy())
+    assert samples.block_s == pytest.approx((0.4, 0.3, 0.2))
+    assert samples.warmup_s == pytest.approx(1.4)
+
+
+def test_a_slow_second_call_alone_does_not_make_a_call_slow():
+    clock = ManualClock()
+    call = calls_taking(clock, 3.0, 15.0, 2**-10)
+    samples = take_samples(Work(call=call), clock, PACE, Policy(), deadline=60.0)
+    assert (samples.first_call_s, samples.calls, samples.steady) == (3.0, 3, True)  # 2 ms / 0.98 ms, rounded up
+    assert samples.block_s == (2**-10,) * 10
+    # Both slow calls and all that follow until the times are steady: 0.2 s in blocks of 2.9 ms.
+    assert samples.warmup_s - 18.0 == pytest.approx(0.2, abs=0.004)
+
+
+def test_a_slow_third_call_alone_does_not_either():
+    clock = ManualClock()
+    samples = take_samples(Work(call=calls_taking(clock, 3.0, 2**-10, 0.5, 2**-10)), clock, PACE, Policy())
+    assert (samples.calls, samples.block_s) == (3, (2**-10,) * 10)
+
+
+def test_calls_made_to_look_whether_a_call_is_slow_count_as_warm_up():
+    clock = ManualClock()
+    call = calls_taking(clock, 0.09, 0.5, 0.09)
+    take_samples(Work(call=call), clock, Pace(0.02, 0.0, 13), Policy(round_s=0.27))
+    assert call.count == 3 + 10 + 3  # ten steady blocks make it thirteen, and then the three timed ones
+
+
+@pytest.mark.parametrize(
+    ("call_s", "calls"), [pytest.param(15.0, 3, id="three would end later"), pytest.param(25.0, 2, id="one would end later")]
+)
+def test_a_call_that_cannot_be_done_by_the_deadline_says_so_and_does_not_wait(call_s, calls):
+    clock = ManualClock()
+    call = calls_taking(clock, call_s)
+    with pytest.raises(TooSlow, match=rf"one call takes {call_s:.3g} s, so 3 timed ones would end behind the deadline"):
+        take_samples(Work(call=call), clock, PACE, Policy(), deadline=60.0)
+    assert call.count == calls
+
+
+def test_a_call_that_never_settles_is_measured_and_flagged():
+    clock = ManualClock()
+    times = [1e-3 * 1.01**i for i in range(400)]
+    samples = take_samples(Work(call=calls_taking(clock, *times)), clock, PACE, Policy(max_warmup_s=0.5))
+    assert not samples.steady
+    assert samples.warmup_s == pytest.approx(0.5, abs=0.05)
+    assert len(samples.block_s) >= 3
+
+
+def test_noise_gets_blocks_until_the_time_is_spent():
+    clock = ManualClock()
+    times = [0.01, 0.03] * 500
+    samples = take_samples(Work(call=calls_taking(clock, *times)), clock, PACE, Policy(round_s=0.3, max_warmup_s=0.3))
+    assert samples.calls == 1
+    assert sum(samples.block_s) == pytest.approx(0.3, abs=0.03)
+
+
+def test_noise_never_gets_more_than_the_most_blocks():
+    clock = ManualClock()
+    times = [0.01, 0.03] * 500
+    samples = take_samples(Work(call=calls_taking(clock, *times)), clock, PACE, Policy(round_s=1e9, max_blocks=25, max_warmup_s=0.3))
+    assert len(samples.block_s) == 25
+
+
+def test_before_runs_untimed_ahead_of_every_single_call():
+    clock = ManualClock()
+    call = calls_taking(clock, 0.001)
+    before = calls_taking(clock, 0.05)
+    samples = take_samples(Work(call=call, before=before), clock, PACE, Policy())
+    assert samples.calls == 1
+    assert samples.block_s == pytest.approx([0.001] * 10)
+    assert before.count == call.count
+
+
+def test_an_accelerator_gets_longer_blocks_and_ten_calls_of_warm_up():
+    clock = ManualClock()
+    call = calls_taking(clock, 0.09)
+    samples = take_samples(Work(call=call), clock, Pace(0.02, 0.5, 10), Policy(round_s=0.27))
+    assert samples.calls == 1
+    assert len(samples.block_s) == 3
+    assert call.count == 13 + 2  # two first calls, ten steady warm-up blocks, three timed
+
+
+def test_the_garbage_collector_is_off_while_timing_and_back_on_afterwards():
+    clock = ManualClock()
+    seen = set()
+
+    def call():
+        seen.add(gc.isenabled())
+        clock.advance(0.2)
+
+    take_samples(Work(call=call), clock, PACE, Policy())
+    assert seen == {False}
+    assert gc.isenabled()
+
+
+class _Tensor:
+    def __init__(self, nbytes):
+        self.nbytes = nbytes
+
+
+class Copying:
+    """A backend whose copies take what is written down for them: an untimed one, and then five."""
+
+    kind = "pretend"
+
+    def __init__(self, clock, pin=lambda tensors: tensors):
+        self.clock = clock
+        self.pin = pin
+        self.copied = []
+        self.seconds = {
+            "to_device": [9.0, 0.5, 0.1, 0.2, 0.3, 0.4],
+            "to_host": [0.0, 9.0, 9.0, 0.02],  # ahead of all, the inputs are brought back
+            "pinned_to_device": [9.0, 0.05, 0.01, 0.02, 0.03, 0.04],
+            "to_pinned": [9.0, 9.0, 0.002],
+        }
+
+    def copy(self, what, tensors):
+        times = self.seconds[what]
+        self.clock.advance(times.pop(0) if len(times) > 1 else times[0])
+        self.copied.append((what, [tensor.nbytes for tensor in tensors]))
+        return tensors
+
+    def to_device(self, tensors, device):
+        return self.copy("to_device", tensors)
+
+    def to_host(self, tensors):
+        return self.copy("to_host", tensors)
+
+    def pinned_to_device(self, pinned, device):
+        return self.copy("pinned_to_device", pinned)
+
+    def to_pinned(self, tensors, pinned):
+        assert [tensor.nbytes for tensor in tensors] == [tensor.nbytes for tensor in pinned]
+        self.copy("to_pinned", pinned)
+
+
+INPUTS, OUTPUTS = [_Tensor(100), _Tensor(20)], [_Tensor(8)]
+
+
+def test_copies_are_timed_both_ways_and_their_medians_kept():
+    clock = ManualClock()
+    transfer = take_transfer(INPUTS, OUTPUTS, Copying(clock), None, clock)
+    assert (transfer.h2d_bytes, transfer.d2h_bytes) == (120, 8)
+    assert transfer.h2d_s == pytest.approx(0.3)
+    assert transfer.d2h_s == pytest.approx(0.02)
+    assert (transfer.pinned_h2d_s, transfer.pinned_d2h_s) == (None, None)
+
+
+PAGEABLE = Transfer(120, 0.3, 8, 0.02)
+
+
+def test_pinned_copies_are_timed_likewise_and_memory_is_locked_once():
+    clock, pins = ManualClock(), []
+    backend = Copying(clock, lambda tensors: pins.append(tensors) or tensors)
+    transfer = take_pinned_transfer(PAGEABLE, INPUTS, OUTPUTS, backend, None, clock)
+    assert transfer.pinned_h2d_s == pytest.approx(0.03)
+    assert transfer.pinned_d2h_s == pytest.approx(0.002)
+    assert (transfer.h2d_s, transfer.d2h_s) == (0.3, 0.02)
+    assert pins == [INPUTS + OUTPUTS]
+    timed = backend.copied[2:]  # after what to lock was brought to the host
+    assert timed == [("pinned_to_device", [100, 20])] * 6 + [("to_pinned", [8])] * 6
+
+
+def refused(tensors):
+    raise RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported later")
+
+
+@pytest.mark.parametrize(
+    ("left", "pin", "sentence"),
+    [
+        pytest.param(1000, lambda tensors: None, "dlbench locks no host memory for pretend devices", id="no such memory"),
+        pytest.param(1000, refused, "no page-locked memory: CUDA error: out of memory", id="refused"),
+        pytest.param(511, list, "128 B of page-locked memory would be too much of the 511 B that the host has left", id="too much"),
+    ],
+)
+def test_where_no_memory_can_be_locked_a_sentence_says_why(monkeypatch, left, pin, sentence):
+    monkeypatch.setattr(measure, "available_memory", lambda: left)
+    with pytest.raises(NotPinned) as error:
+        take_pinned_transfer(PAGEABLE, INPUTS, OUTPUTS, Copying(ManualClock(), pin), None, ManualClock())
+    assert str(error.value) == sentence
+
+
+def test_a_quarter_of_what_the_host_has_left_may_be_locked_and_unknown_is_enough(monkeypatch):
+    for left in (512, None):
+        monkeypatch.setattr(measure, "available_memory", lambda left=left: left)
+        clock = ManualClock()
+        assert take_pinned_transfer(PAGEABLE, INPUTS, OUTPUTS, Copying(clock), None, clock).pinned_h2d_s == pytest.approx(0.03)

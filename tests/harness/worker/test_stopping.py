@@ -1,0 +1,91 @@
+"""Stopping rules are fed lists of floats; they know no clock."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlbench.core.model import Policy
+from dlbench.core.stats import median_interval
+from dlbench.harness.worker.stopping import EnoughBlocks, EnoughRounds, Steadiness
+
+
+def feed(rule, values):
+    """Return after how many values the rule is done; None if it never is."""
+    for count, value in enumerate(values, 1):
+        rule.add(value)
+        if rule.done():
+            return count
+    return None
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1.0] * 20, 10),
+        ([1.0] * 9, None),
+        ([2.0] * 5 + [1.0] * 10, 13),  # a step down: steady once both medians are behind it
+        ([1.0 + 0.001 * i for i in range(50)], None),  # within 2 %, but a trend
+        ([1.05**i for i in range(50)], None),
+    ],
+)
+def test_steadiness(values, expected):
+    assert feed(Steadiness(), values) == expected
+
+
+def test_a_round_ends_when_ten_blocks_agree():
+    assert feed(EnoughBlocks(Policy(), calls=1), [0.001] * 99) == 10
+
+
+def test_a_round_ends_after_one_second_of_noise():
+    assert feed(EnoughBlocks(Policy(), calls=10), [0.005, 0.015] * 99) == 10
+    assert feed(EnoughBlocks(Policy(), calls=1), [0.5, 0.7] * 99) == 3
+
+
+def test_a_round_ends_at_the_most_blocks():
+    assert feed(EnoughBlocks(Policy(), calls=1), [0.001, 0.002] * 99) == 50
+
+
+@given(st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=80), st.integers(1, 1000))
+def test_a_round_has_between_the_least_and_the_most_blocks(values, calls):
+    count = feed(EnoughBlocks(Policy(), calls), values)
+    assert (count is None and len(values) < 50) or 3 <= count <= 50
+
+
+def test_without_a_budget_every_case_gets_the_same_rounds():
+    assert feed(EnoughRounds(Policy(rounds=7)), [1.0, 2.0] * 20) == 7
+
+
+def test_a_budget_buys_more_rounds_only_where_the_interval_is_wide():
+    assert feed(EnoughRounds(Policy(rounds=7, budget_s=60)), [1.0] * 40) == 7
+    assert feed(EnoughRounds(Policy(rounds=7, budget_s=60, max_rounds=20)), [1.0, 2.0] * 40) == 20
+    assert feed(EnoughRounds(Policy(rounds=7, budget_s=60)), [1.0, 1.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]) == 9
+
+
+def test_an_experiment_gets_its_rounds_and_no_more():
+    assert feed(EnoughRounds(Policy(rounds=7, budget_s=60)), [None] * 20) == 7
+
+
+def simulated_run(noise, sd, policy):
+    """Round medians around one, as many as the rule takes."""
+    rule, medians = EnoughRounds(policy), []
+    while not rule.done():
+        medians.append(noise.lognormvariate(0, sd))
+        rule.add(medians[-1])
+    return medians
+
+
+@pytest.mark.parametrize(
+    ("policy", "covered"),
+    [
+        pytest.param(Policy(), 0.984, id="seven rounds"),
+        pytest.param(Policy(rounds=20), 0.959, id="twenty rounds"),
+        pytest.param(Policy(budget_s=60), 0.94, id="a budget"),
+    ],
+)
+def test_stopping_on_precision_costs_a_percent_of_coverage(policy, covered):
+    """Where rounds differ by 3.5 %, the worst for it; docs/measuring.md tells the share."""
+    noise, runs = random.Random(1), 4000
+    intervals = [median_interval(simulated_run(noise, 0.035, policy)) for _ in range(runs)]
+    assert sum(each.low <= 1 <= each.high for each in intervals) / runs == pytest.approx(covered, abs=0.005)

@@ -1,0 +1,102 @@
+"""CPU time that a measuring process lost, on made-up machines."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from machine_fake import write
+
+from dlbench.core.conditions import Throttling
+from dlbench.harness.worker.usage import SHORTEST_S, LostTime
+
+NS = 10**9
+NOT_WAITED = "the system does not count how long threads wait for a CPU"
+NOT_STOLEN = "the system does not count what a hypervisor takes"
+
+
+def threads(**waited_ns: int) -> dict[str, str]:
+    """/proc of a process with these threads, each of which has had turns."""
+    return {f"proc/self/task/{name[1:]}/schedstat": f"123456789 {waited} 42" for name, waited in waited_ns.items()}
+
+
+def stat(*stolen_ticks: int) -> dict[str, str]:
+    """/proc/stat of a CPU for each of these counts of stolen ticks."""
+    rows = "\n".join(f"cpu{number} 50 0 9 1000 5 0 0 {stolen} 0 0" for number, stolen in enumerate(stolen_ticks))
+    return {"proc/stat": f"cpu  1 0 0 1 0 0 0 {sum(stolen_ticks)} 0 0\n{rows}\nintr 1"}
+
+
+def lost(root: Path, before: dict[str, str], after: dict[str, str], seconds: float) -> tuple[Throttling, dict[str, str]]:
+    """Return the shares between two states of a machine that are so far apart."""
+    now_s = iter((5.0, 5.0 + seconds))
+    lost_time = LostTime(write(root, before), lambda: next(now_s))
+    write(root, after)
+    return lost_time.shares()
+
+
+@pytest.fixture(autouse=True)
+def _two_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    monkeypatch.setattr("dlbench.harness.probe.memory.TICK_S", 0.01)
+    monkeypatch.setattr("dlbench.harness.worker.usage.TICK_S", 0.01)
+
+
+def test_the_thread_that_waited_most_and_the_cpu_that_was_taken_most_count(tmp_path: Path) -> None:
+    before = threads(_7=5 * NS, _8=0) | stat(100, 200, 300)
+    # A third thread came and waited for 0.3 s, and the CPU that was taken most is not ours.
+    after = threads(_7=5 * NS + NS // 10, _8=NS // 5, _9=3 * NS // 10) | stat(100, 221, 999)
+    assert lost(tmp_path, before, after, 2.0) == (Throttling(waiting=0.15, stolen=0.1), {})
+
+
+def test_what_a_count_of_whole_ticks_leaves_open_is_not_taken_for_stolen(tmp_path: Path) -> None:
+    found, nulls = lost(tmp_path, threads(_7=0) | stat(0, 0), threads(_7=0) | stat(1, 0), 0.2)
+    assert (found, found.disturbed, nulls) == (Throttling(waiting=0.0, stolen=0.0), False, {})
+
+
+def test_a_thread_that_has_ended_is_no_error(tmp_path: Path) -> None:
+    write(tmp_path, threads(_7=0, _8=NS) | stat(0))
+    now_s = iter((0.0, 1.0))
+    lost_time = LostTime(tmp_path, lambda: next(now_s))
+    (tmp_path / "proc/self/task/8/schedstat").unlink()
+    write(tmp_path, threads(_7=NS // 4))
+    assert lost_time.shares()[0].waiting == 0.25
+
+
+@pytest.mark.parametrize(
+    "schedstat",
+    [
+        pytest.param({}, id="no such file"),
+        pytest.param({"proc/self/task/7/schedstat": "0 0 0"}, id="zeros"),
+        pytest.param({"proc/self/task/7/schedstat": "not counted"}, id="words"),
+    ],
+)
+def test_a_system_that_does_not_count_is_null_with_a_reason(tmp_path: Path, schedstat: dict[str, str]) -> None:
+    found, nulls = lost(tmp_path, schedstat, {}, 9.0)
+    assert (found, found.lost, found.disturbed) == (Throttling(), None, None)
+    assert nulls == {"waiting": NOT_WAITED, "stolen": NOT_STOLEN}
+
+
+def test_each_is_told_without_the_other(tmp_path: Path) -> None:
+    assert lost(tmp_path / "a", threads(_7=0), threads(_7=NS), 2.0) == (Throttling(waiting=0.5), {"stolen": NOT_STOLEN})
+    assert lost(tmp_path / "b", stat(0, 0), stat(0, 101), 2.0) == (Throttling(stolen=0.5), {"waiting": NOT_WAITED})
+
+
+def test_of_a_moment_a_single_wait_would_be_too_much(tmp_path: Path) -> None:
+    found, nulls = lost(tmp_path, threads(_7=0) | stat(0), threads(_7=NS // 100) | stat(0), SHORTEST_S / 2)
+    assert (found, found.disturbed) == (Throttling(stolen=0.0), False)
+    assert nulls == {"waiting": "it was timed for less than 0.1 s, of which a single wait would be too much"}
+
+
+counts = st.lists(st.integers(0, 2**63), min_size=1, max_size=3)
+
+
+@given(counts, counts, st.floats(0, 1e6))
+def test_a_share_is_a_share_whatever_is_counted(
+    tmp_path_factory: pytest.TempPathFactory, waited: list[int], stolen: list[int], seconds: float
+) -> None:
+    root = tmp_path_factory.mktemp("machine")
+    before, after = (threads(_7=waited[at]) | stat(stolen[at]) for at in (0, -1))
+    found, nulls = lost(root, before, after, seconds)
+    assert all(share is None or 0 <= share <= 1 for share in (found.waiting, found.stolen))
+    assert nulls.keys() == {name for name in ("waiting", "stolen") if getattr(found, name) is None}

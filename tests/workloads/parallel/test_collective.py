@@ -1,0 +1,94 @@
+"""Collectives in two gloo processes: what they give, what they state, and what they refuse."""
+
+import json
+from typing import get_args
+
+import pytest
+import two_ranks
+
+from dlbench.testing import set_up
+from dlbench.workloads.parallel.collective import Op
+
+OPS = get_args(Op)
+START = f"""
+import json
+from dlbench.testing import set_up
+from dlbench.workloads import collective as module
+
+prepared, made = module._prepared, []
+module._prepared = lambda *given: made.append(prepared(*given)) or made[-1]
+OPS = {OPS}
+"""
+
+
+def test_every_collective_runs_in_each_precision_and_states_its_size(tmp_path):
+    script = """
+said = {}
+for dtype in ("fp64", "fp32", "bf16", "fp16"):
+    for op in OPS:
+        work = set_up("collective", op=op, bytes=4096, ranks=2, dtype=dtype)
+        work.call()
+        said[op + " " + dtype] = [work.bytes, work.items, made[-1].given.nbytes, made[-1].got.nbytes]
+print(json.dumps(said))
+"""
+    first, second = map(json.loads, two_ranks.run_ranks(START + script, tmp_path))
+    halves = {"all_gather": [2048, 4096], "reduce_scatter": [4096, 2048]}
+    expected = {f"{op} {dtype}": [4096, 1, *halves.get(op, [4096, 4096])] for op in OPS for dtype in ("fp64", "fp32", "bf16", "fp16")}
+    assert first == second == expected
+
+
+def test_what_a_collective_gives_is_checked_and_a_wrong_one_is_named(tmp_path):
+    script = """
+def broken(*given):
+    ready = prepared(*given)
+    return ready._replace(run=lambda: (ready.run(), ready.got.add_(1)))
+
+module._prepared, said = broken, []
+for op in OPS:
+    try:
+        set_up("collective", op=op, bytes=64, ranks=2)
+    except ValueError as error:
+        said.append(str(error))
+print(json.dumps(said))
+"""
+    first, second = map(json.loads, two_ranks.run_ranks(START + script, tmp_path))
+    first_values = {
+        "all_reduce": (4, 4),
+        "all_gather": (2, 2),
+        "reduce_scatter": (3, 5),
+        "all_to_all": (2, 3),
+        "broadcast": (2, 2),
+        "reduce": (4, None),  # what the other rank has then is nobody's business
+        "send_recv": (3, 2),
+    }
+    for rank, said in ((0, first), (1, second)):
+        values = {op: each[rank] for op, each in first_values.items()}
+        assert said == [f"{op} gave rank {rank} a wrong result, such as {values[op]}" for op in OPS if values[op] is not None]
+
+
+def test_repeated_sums_stay_finite(tmp_path):
+    script = """
+for dtype, calls in (("fp32", 1000), ("fp16", 100)):
+    work = set_up("collective", op="all_reduce", bytes=64, ranks=2, dtype=dtype)
+    for _ in range(calls):
+        work.call()
+        assert made[-1].got.isfinite().all() and made[-1].got.any()
+"""
+    assert two_ranks.run_ranks(START + script, tmp_path) == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("params", "sentence"),
+    [
+        ({"op": "all_reduce", "bytes": 10}, "10 bytes do not divide into fp32; give a multiple of 4"),
+        ({"op": "all_gather", "bytes": 12}, "12 bytes do not divide into 2 shares of fp32; give a multiple of 8"),
+    ],
+)
+def test_what_cannot_be_split_is_refused_before_anybody_talks(params, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        set_up("collective", **{"ranks": 2, **params})
+
+
+def test_one_rank_has_nobody_to_send_to():
+    with pytest.raises(NotImplementedError, match=r"^one rank has nobody to send to; give ranks = 2 or more$"):
+        set_up("collective", op="send_recv", bytes=16, ranks=1)

@@ -1,0 +1,179 @@
+"""Data parallelism: the same mathematics as one process with the whole batch, or the very own kind of each form."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from two_ranks import run_ranks
+
+from dlbench.workloads.parallel.data_parallel import data_parallel
+
+CPU = torch.device("cpu")
+BATCH = 3
+RANKS = 2
+
+# Every rank writes one JSON object a form: how far its weights are from a reference, and what the form is asked about.
+TRAIN = """
+import json
+from torch.nn.parallel import DistributedDataParallel
+from small_classifier import Frozen, learn_visibly, replace_models, train_alone, weights_of
+from dlbench.workloads import cnn, data_parallel
+
+CPU, BATCH, STEPS = torch.device("cpu"), 3, 5
+built = replace_models(Frozen)
+learn_visibly()
+wrapped = []
+
+class Spied(DistributedDataParallel):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        wrapped.append(self)
+
+data_parallel.DistributedDataParallel = Spied
+
+def whole(part):
+    parts = [torch.empty_like(part) for _ in range(size)]
+    dist.all_gather(parts, part)
+    return torch.cat(parts)
+
+class Ticks:
+    '''A second passes with every reading.'''
+    seconds = 0
+    def now(self):
+        self.seconds += 1
+        return self.seconds
+
+def trained(form, batch=BATCH, dtype="fp64", **options):
+    '''Train by STEPS steps; return the work and its weights.'''
+    torch.manual_seed(data_parallel.START)
+    del wrapped[:]
+    work = data_parallel.data_parallel(CPU, form=form, model="resnet18", batch=batch, ranks=size, dtype=dtype, **options)
+    if work.call:
+        for _ in range(STEPS):
+            loss = work.call()
+        return work, weights_of(built[-1])
+    values = work.observe(Ticks())
+    assert values["updates"] == STEPS
+    return work, weights_of(built[-1])
+
+def alone(images, labels):
+    torch.manual_seed(data_parallel.START)
+    network = cnn.build_on(CPU, "resnet18", "fp64")
+    network.train()
+    before = weights_of(network)
+    after = train_alone(network, images, labels, STEPS)
+    assert (after - before).abs().max() > 0.01
+    return after
+
+def difference(a, b):
+    return (a - b).abs().max().item()
+
+said = {}
+work, ddp = trained("ddp")
+images, labels = work.inputs
+together, own = alone(whole(images), whole(labels)), alone(images, labels)
+said["ddp"] = {"off": difference(ddp, together), "items": work.items, "flops": work.flops, "call": work.call().shape}
+said["own"] = {"off": difference(own, together)}
+work, fsdp = trained("fsdp")
+local = sum(p.to_local().numel() for p in built[-1].parameters())
+said["fsdp"] = {"off": difference(fsdp, together), "items": work.items, "flops": work.flops, "local": local, "whole": len(fsdp)}
+work, tower = trained("tower", seconds=5.0, learning_rate=0.05)
+said["tower"] = {"off": difference(tower, together), "items": work.items, "flops": work.flops}
+work, strong = trained("ddp", batch=BATCH * size, scaling="strong")
+said["strong"] = {"off": difference(strong, together), "items": work.items, "flops": work.flops}
+said["replicas"] = {"off": difference(trained("replicas")[1], own)}
+said["unsynchronised"] = {"off": difference(trained("ddp", synchronise=False)[1], own)}
+said["bucket"] = {"off": difference(trained("ddp", bucket_mb=2)[1], together), "bytes": wrapped[0].bucket_bytes_cap}
+narrow = trained("ddp", gradients="fp16")[1]
+said["fp16"] = {"off": difference(narrow, together), "exact": all(bool((p.grad == p.grad.half()).all()) for p in built[-1].parameters())}
+try:
+    trained("ddp", gradients="bf16")
+except NotImplementedError as error:
+    said["bf16"] = str(error)
+print(json.dumps(said))
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each of two ranks found after five steps."""
+    return [json.loads(out) for out in run_ranks(TRAIN, tmp_path_factory.mktemp("trained"), RANKS)]
+
+
+@pytest.mark.parametrize("form", ["ddp", "fsdp", "tower", "strong", "bucket"])
+def test_five_steps_on_parts_are_five_steps_on_the_whole_batch(trained: list[dict[str, Any]], form: str) -> None:
+    assert all(rank[form]["off"] < 1e-6 for rank in trained)
+    assert all(rank["own"]["off"] > 1e-3 for rank in trained)  # what a rank alone would have learnt is something else
+
+
+@pytest.mark.parametrize("form", ["replicas", "unsynchronised"])
+def test_what_is_not_synchronised_learns_from_its_own_share(trained: list[dict[str, Any]], form: str) -> None:
+    assert all(rank[form]["off"] < 1e-12 for rank in trained)
+
+
+def test_counts_are_those_of_all_ranks(trained: list[dict[str, Any]]) -> None:
+    # The small classifier: 4 x 7 x 7 outputs of 3 x 32 x 32 multiply-adds each, without the gradient of the image, and a 196 x 1000 layer.
+    image = 2 * 2 * (4 * 7 * 7) * (3 * 32 * 32) + 3 * 2 * 196 * 1000
+    for form in ("ddp", "fsdp", "tower", "strong"):
+        for rank in trained:
+            assert (rank[form]["items"], rank[form]["flops"]) == (RANKS * BATCH, RANKS * BATCH * image)
+
+
+def test_fsdp_leaves_each_rank_a_part_of_the_weights(trained: list[dict[str, Any]]) -> None:
+    assert sum(rank["fsdp"]["local"] for rank in trained) == trained[0]["fsdp"]["whole"]
+    assert all(rank["fsdp"]["local"] < 0.6 * rank["fsdp"]["whole"] for rank in trained)
+
+
+def test_a_step_gives_a_loss(trained: list[dict[str, Any]]) -> None:
+    assert all(rank["ddp"]["call"] == [] for rank in trained)
+
+
+def test_options_of_ddp_reach_it(trained: list[dict[str, Any]]) -> None:
+    for rank in trained:
+        assert rank["bucket"]["bytes"] == 2 << 20
+        assert rank["fp16"]["exact"]
+        assert 0 < rank["fp16"]["off"] < 1e-2
+        assert rank["bf16"].startswith("gradients=bf16: ")  # gloo sends none
+
+
+@pytest.mark.parametrize(
+    ("params", "sentence"),
+    [
+        ({"batch": 2, "scaling": "strong"}, "a batch of 2 is smaller than the 4 ranks that share it; take 4 at least"),
+        ({"batch": 6, "scaling": "strong"}, "a batch of 6 does not split evenly among 4 ranks; take a multiple of 4"),
+        ({"form": "fsdp", "bucket_mb": 1}, "bucket_mb, gradients and synchronise belong to form ddp; leave them out for fsdp"),
+        ({"form": "async", "synchronise": False}, "bucket_mb, gradients and synchronise belong to form ddp; leave them out for async"),
+        (
+            {"form": "ddp", "straggler": 50},
+            "seconds, learning_rate and straggler belong to the forms tower, async, hogwild; leave them out for ddp",
+        ),
+    ],
+)
+def test_a_mistake_is_a_sentence_before_any_rank_talks(params: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=f"^{sentence}$"):
+        data_parallel(CPU, **{"form": "ddp", "model": "alexnet", "batch": 8, "ranks": 4, **params})
+
+
+def test_one_rank_is_the_base_of_every_form(tmp_path: Path) -> None:
+    script = """
+from small_classifier import replace_models
+from dlbench.harness.worker.ranks import RanksClock
+from dlbench.workloads.parallel.data_parallel import data_parallel
+replace_models()
+for form in ("ddp", "fsdp", "replicas"):
+    for scaling in ("weak", "strong"):
+        work = data_parallel(torch.device("cpu"), form=form, model="vgg11", batch=4, ranks=1, scaling=scaling)
+        assert (work.items, *map(len, work.inputs)) == (4, 4, 4), form
+        assert torch.isfinite(work.call())
+for form in ("tower", "async", "hogwild"):
+    work = data_parallel(torch.device("cpu"), form=form, model="vgg11", batch=4, ranks=1, seconds=0.2)
+    values = work.observe(RanksClock(lambda: None))
+    assert work.items == 4
+    assert 0 <= values["loss"] < values["loss_before"]
+    assert sum(values.get("staleness", [values["updates"]])) == values["updates"] > 0, values
+    assert values.get("staleness", [values["updates"]])[0] == values["updates"], values
+print("done")
+"""
+    assert run_ranks(script, tmp_path, 1) == ["done\n"]

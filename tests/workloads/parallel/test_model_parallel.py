@@ -1,0 +1,245 @@
+"""Every form of model parallelism is the training of one network on one device, and what can't be cut is a sentence."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from two_ranks import run_ranks
+
+from dlbench.workloads.parallel import model_parallel as module
+from dlbench.workloads.parallel.model_parallel import model_parallel
+
+CPU = torch.device("cpu")
+BATCH = 4
+WIDTH = 64
+
+TRAIN = f"""
+import json
+from torch import nn
+from small_classifier import Frozen, learn_visibly, train_alone
+from dlbench.harness.worker.ranks import control_group
+from dlbench.models import MODELS
+from dlbench.models.mlp import mlp
+from dlbench.models.resnet import BasicBlock
+from dlbench.workloads import cnn, model_parallel
+
+STEPS = 5
+model_parallel.WIDTH = {WIDTH}
+
+def small():
+    front = nn.Sequential(nn.Conv2d(3, 4, kernel_size=32, stride=32), nn.BatchNorm2d(4), nn.ReLU(inplace=True))
+    return Frozen(front, BasicBlock(4, 8, stride=2), BasicBlock(8, 8, stride=1), nn.Flatten(), nn.Dropout(), nn.Linear(8 * 4 * 4, 1000))
+
+MODELS["resnet18"] = small
+learn_visibly()
+sgd, trained = cnn.OPTIMIZERS["sgd"], []
+
+def remember(parameters):
+    trained[:] = parameters
+    return sgd(trained)
+
+cnn.OPTIMIZERS["sgd"] = remember
+
+def everyones(thing):
+    things = [None] * size
+    dist.all_gather_object(things, thing, group=control_group())
+    return things
+
+def whole(form):
+    own = torch.cat([(p.full_tensor() if form == "tensor" else p).detach().flatten() for p in trained])
+    return own if form == "tensor" else torch.cat(everyones(own))
+
+def run(form, model, microbatches):
+    torch.manual_seed(3)
+    work = model_parallel.model_parallel(
+        torch.device("cpu"), form=form, model=model, batch={BATCH}, ranks=size, dtype="fp64", microbatches=microbatches
+    )
+    before, local = whole(form), sum((p.to_local() if form == "tensor" else p).numel() for p in trained)
+    for _ in range(STEPS):
+        loss = work.call()
+    after = whole(form)
+    samples, labels = everyones(work.inputs)[0][0], everyones(work.inputs)[-1][-1]
+    network = (mlp({WIDTH}) if model == "mlp" else small()).double()
+    network.train()
+    nn.utils.vector_to_parameters(before.clone(), network.parameters())
+    alone = train_alone(network, samples, labels, STEPS)
+    moved = (alone - before).abs()
+    return {{
+        "off": (after - alone).abs().max().item(),
+        "moved": moved.max().item(),
+        "local": local,
+        "whole": len(after),
+        "items": work.items,
+        "flops": work.flops,
+        "inputs": [list(each.shape) for each in work.inputs],
+        "loss": None if loss is None else [loss.item(), loss.requires_grad],
+        "gradients": all(p.grad is not None for p in trained),
+    }}
+"""
+
+BOTH = """
+said = {}
+for form, microbatches in (("layers", 1), ("gpipe", 1), ("gpipe", 4), ("1f1b", 2), ("1f1b", 4)):
+    said[f"{form} resnet18 {microbatches}"] = run(form, "resnet18", microbatches)
+for form, microbatches in (("layers", 1), ("gpipe", 2), ("1f1b", 2), ("tensor", 1)):
+    said[f"{form} mlp {microbatches}"] = run(form, "mlp", microbatches)
+# Each case of a launch has groups of its own: nothing of the last one's may be left.
+Member(rank, size, dist.FileStore(file + "again", size)).join("gloo", torch.device("cpu"))
+said["tensor mlp again"] = run("tensor", "mlp", 1)
+said["gpipe mlp again"] = run("gpipe", "mlp", 2)
+print(json.dumps(said))
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each of two ranks found after five steps."""
+    return [json.loads(out) for out in run_ranks(TRAIN + BOTH, tmp_path_factory.mktemp("trained"))]
+
+
+def test_five_steps_in_parts_are_five_steps_of_the_whole_network(trained: list[dict[str, Any]]) -> None:
+    assert len(trained[0]) == 11
+    for rank in trained:
+        for case, found in rank.items():
+            assert found["off"] < 1e-6, case
+            assert found["moved"] > 1e-3, case
+            assert found["gradients"], case
+
+
+def test_each_rank_has_its_part_of_the_parameters(trained: list[dict[str, Any]]) -> None:
+    for case in trained[0]:
+        local = [rank[case]["local"] for rank in trained]
+        whole = trained[0][case]["whole"]
+        if case.startswith("tensor"):  # of the second layers each rank has the whole bias
+            assert local == [(whole + 8 * WIDTH) // 2] * 2
+        else:
+            assert sum(local) == whole
+            assert min(local) > 0
+
+
+def test_counts_are_those_of_all_ranks(trained: list[dict[str, Any]]) -> None:
+    # 8 blocks of two 64 x 256 matrices, the first without a gradient of the samples.
+    perceptron = 2 * 64 * 256 * (3 * 16 - 1)
+    for rank in trained:
+        for case, found in rank.items():
+            assert found["items"] == BATCH
+            if "mlp" in case:
+                assert found["flops"] == BATCH * perceptron
+        assert len({found["flops"] for case, found in rank.items() if "resnet18" in case}) == 1
+
+
+def test_samples_are_on_the_first_rank_and_labels_and_loss_on_the_last(trained: list[dict[str, Any]]) -> None:
+    first, last = trained
+    for case in first:
+        samples, labels = [BATCH, WIDTH] if "mlp" in case else [BATCH, 3, 224, 224], [BATCH]
+        if case.startswith("tensor"):
+            assert first[case]["inputs"] == last[case]["inputs"] == [samples, labels]
+            assert first[case]["loss"] == last[case]["loss"]
+        else:
+            assert (first[case]["inputs"], last[case]["inputs"]) == ([samples], [labels])
+            assert first[case]["loss"] is None
+        assert last[case]["loss"][1] is False
+
+
+def test_one_rank_is_the_base_of_every_form_and_every_precision_computes(tmp_path: Path) -> None:
+    script = f"""
+from typing import get_args
+from dlbench.harness.worker.registry import Dtype
+from dlbench.workloads import model_parallel
+model_parallel.WIDTH = {WIDTH}
+for form in ("layers", "gpipe", "1f1b", "tensor"):
+    for dtype in get_args(Dtype):
+        if dtype == "amp_fp16":
+            continue
+        microbatches = 2 if form in ("gpipe", "1f1b") else 1
+        work = model_parallel.model_parallel(
+            torch.device("cpu"), form=form, model="mlp", batch=4, ranks=1, dtype=dtype, microbatches=microbatches
+        )
+        assert (work.items, *map(len, work.inputs)) == (4, 4, 4)
+        assert torch.isfinite(work.call()), (form, dtype)
+print("done")
+"""
+    assert run_ranks(script, tmp_path, 1) == ["done\n"]
+
+
+def test_what_fits_on_no_single_device_fits_on_two(tmp_path: Path) -> None:
+    # Each process may take as much as the device that is pretended to be there, and a little more for what is no parameter.
+    script = """
+import resource
+from dlbench.workloads import model_parallel
+
+DEVICE, OTHER = 256 << 20, 96 << 20
+model_parallel.device_memory = lambda device: DEVICE
+model_parallel.WIDTH = 64
+
+def train(form, percent=None):
+    work = model_parallel.model_parallel(torch.device("cpu"), form=form, model="mlp", batch=2, ranks=size, memory_percent=percent)
+    for _ in range(2):
+        work.call()
+
+FORMS = ("layers", "tensor")[:size]
+for form in FORMS:
+    train(form)  # a small one, for all that is only imported when needed
+for form in FORMS:
+    with open("/proc/self/status") as status:
+        used = next(int(line.split()[1]) << 10 for line in status if line.startswith("VmData"))
+    resource.setrlimit(resource.RLIMIT_DATA, (used + DEVICE + OTHER, resource.RLIM_INFINITY))
+    try:
+        train(form, 150)
+        print(form, "fits")
+    except RuntimeError as error:
+        print(form, "is out of memory" if "DefaultCPUAllocator" in str(error) else error)
+"""
+    (one := tmp_path / "one").mkdir()
+    (two := tmp_path / "two").mkdir()
+    assert run_ranks(script, one, 1) == ["layers is out of memory\n"]
+    assert run_ranks(script, two, 2) == ["layers fits\ntensor fits\n"] * 2
+
+
+def test_a_model_larger_than_a_device_is_sized_by_parameter_gradient_and_momentum(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "device_memory", lambda device: 3 << 30)
+    # 1.5 x 3 GiB over 3 x 4 bytes are 403 million parameters: 8 blocks of 2 x 4 x width^2 with a width of 2509 or more.
+    assert module._width(CPU, "mlp", "fp32", 150) == 2560
+    assert module._width(CPU, "mlp", "bf16", 150) == 3584
+
+
+def test_ranks_on_a_cpu_share_its_memory() -> None:
+    with pytest.raises(
+        NotImplementedError, match=r"^ranks on a CPU share its memory, so what is too large for one is too large for all of them$"
+    ):
+        parallel(model="mlp", memory_percent=150)
+
+
+def parallel(**params: Any) -> None:
+    model_parallel(CPU, **{"form": "layers", "model": "alexnet", "batch": 8, "ranks": 2, **params})
+
+
+@pytest.mark.parametrize(
+    ("params", "sentence"),
+    [
+        ({"ranks": 9}, "the network has 8 layers, too few for 9 ranks; take 8 at most"),
+        ({"form": "gpipe", "microbatches": 3}, "a batch of 8 does not split evenly into 3 microbatches; take a multiple of 3"),
+        ({"form": "gpipe", "microbatches": 16}, "a batch of 8 does not split evenly into 16 microbatches; take a multiple of 16"),
+        ({"form": "1f1b"}, "1 microbatches can't keep 2 ranks busy in turn, as 1f1b does; take 2 at least"),
+        ({"microbatches": 2}, "microbatches belong to the forms gpipe and 1f1b; leave them out for layers"),
+        (
+            {"form": "tensor", "model": "mlp", "microbatches": 2},
+            "microbatches belong to the forms gpipe and 1f1b; leave them out for tensor",
+        ),
+        ({"form": "tensor"}, "tensor splits linear layers, and most of alexnet is convolutions; take the model mlp"),
+        ({"form": "tensor", "model": "mlp", "ranks": 3}, "4096 outputs of a layer do not split evenly among 3 ranks"),
+        ({"memory_percent": 150}, "memory_percent sizes the model mlp; leave it out for alexnet"),
+    ],
+)
+def test_a_mistake_is_a_sentence_before_any_rank_talks(params: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=f"^{sentence}$"):
+        parallel(**params)
+
+
+def test_gradients_that_would_need_scaling_are_refused() -> None:
+    with pytest.raises(
+        NotImplementedError, match=r"^amp_fp16 needs one scale for all gradients, and here each rank has some of its own; take amp_bf16$"
+    ):
+        parallel(dtype="amp_fp16")
