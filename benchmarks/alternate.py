@@ -23,7 +23,7 @@ from dlbench.harness.probe.monitor import Watch
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.worker_process import Host, greet
 from dlbench.harness.runner import Observer, Settings, run_rounds
-from dlbench.harness.side import Side, Task
+from dlbench.harness.schedule import Side, Task
 
 ROOT = Path(__file__).parent.parent
 Result = TypeVar("Result")

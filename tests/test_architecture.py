@@ -22,7 +22,7 @@ ROOMS = {
     "harness.worker": "lifecycle usage clock stopping registry reported failures device_time backends.base backends.math_flags backends.torch_build "
     "backends.cpu backends.cuda backends.mps backends.xpu backends.__init__ ranks measure tolerance correctness main rank_main",
     "harness.ranks": "torchrun placement cluster rank_group",
-    "harness": "side turns retirement pool runner",
+    "harness": "schedule pool runner",
     "analysis.read": "pyperf clock_speed superlinear trend header notes declared table",
     "analysis": "ratios wording outliers",
     "analysis.scaling": "speedup projection",

@@ -25,7 +25,7 @@ from dlbench.harness.process import checkout
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.worker_process import Interpreter, own_variables
 from dlbench.harness.runner import Settings
-from dlbench.harness.side import Side
+from dlbench.harness.schedule import Side
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.worker_process import Host, greet
 from dlbench.harness.ranks.cluster import Machine
 from dlbench.harness.runner import Settings, run_rounds
-from dlbench.harness.side import Side, Task
+from dlbench.harness.schedule import Side, Task
 
 
 def settings_for(seed: int | None = None, isolation: Isolation | None = None) -> Settings:

@@ -10,7 +10,7 @@ from dlbench.harness.process.wire import Request
 from dlbench.harness.process.worker_process import Ending, Host, Mode
 from dlbench.harness.ranks.placement import kind_of, lay_out
 from dlbench.harness.ranks.rank_group import Launch
-from dlbench.harness.side import Side
+from dlbench.harness.schedule import Side
 
 Isolation = Literal["fork", "spawn", "none"]
 

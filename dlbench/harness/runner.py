@@ -20,9 +20,7 @@ from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.wire import MeasureRequest
 from dlbench.harness.process.worker_process import Ending, Host, greet
 from dlbench.harness.ranks.placement import Layout, kind_of, lay_out
-from dlbench.harness.retirement import Retirement
-from dlbench.harness.side import Task
-from dlbench.harness.turns import Turn, Turns
+from dlbench.harness.schedule import Retirement, Task, Turn, Turns
 from dlbench.harness.worker.stopping import EnoughRounds
 
 

@@ -12,7 +12,7 @@ from dlbench.cli.commands import ab
 from dlbench.cli.session import Session
 from dlbench.core.model import Policy
 from dlbench.harness.runner import Settings
-from dlbench.harness.side import Side, Task
+from dlbench.harness.schedule import Side, Task
 
 CASES = [made_up.case("matmul", n=n) for n in (1, 2)]
 TASKS = tuple(Task(case, Side({"cpu": None}, name=side)) for case in CASES for side in "ab")

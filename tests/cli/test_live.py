@@ -17,7 +17,7 @@ import pytest
 from dlbench.cli.live import PlainLines, Progress
 from dlbench.core.conditions import Throttling
 from dlbench.core.model import Policy
-from dlbench.harness.side import Side, Task
+from dlbench.harness.schedule import Side, Task
 
 LOST = Throttling(waiting=0.5)
 UP = "\x1b[1A\x1b[2K"

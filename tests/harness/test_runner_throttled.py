@@ -11,8 +11,7 @@ from dlbench.harness.probe.devices import describe_cpu
 from dlbench.harness.probe.monitor import Watch
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.runner import Observer, Settings, run_rounds
-from dlbench.harness.side import Side, Task
-from dlbench.harness.turns import PAUSES_S
+from dlbench.harness.schedule import PAUSES_S, Side, Task
 
 HASTY = Policy(rounds=1, round_s=0.01, warmup_s=0.01, max_warmup_s=0.05)
 

@@ -6,8 +6,7 @@ import pytest
 
 from dlbench.core.conditions import Throttling
 from dlbench.core.model import Case
-from dlbench.harness.side import Side, Task
-from dlbench.harness.turns import PAUSES_S, Turns
+from dlbench.harness.schedule import PAUSES_S, Side, Task, Turns
 
 HOT, COOL, DISTURBED = Throttling(thermal=0.5), Throttling(thermal=0.0), Throttling(thermal=0.0, waiting=0.051)
 

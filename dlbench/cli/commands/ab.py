@@ -30,7 +30,7 @@ from dlbench.core.thresholds import Settings as GivenThresholds
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.ranks.cluster import refuse_several
 from dlbench.harness.runner import Settings
-from dlbench.harness.side import Task
+from dlbench.harness.schedule import Task
 
 if TYPE_CHECKING:
     from dlbench.analysis.compare.verdict import Comparison

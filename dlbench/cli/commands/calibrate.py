@@ -19,7 +19,7 @@ from dlbench.core.store import load
 from dlbench.core.units import clock_time
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.ranks.cluster import refuse_several
-from dlbench.harness.side import Side
+from dlbench.harness.schedule import Side
 
 if TYPE_CHECKING:
     from dlbench.analysis.compare.calibration import Calibration

@@ -21,7 +21,7 @@ from dlbench.harness.probe.preflight import examine
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.ranks.cluster import refuse_several
 from dlbench.harness.runner import Settings
-from dlbench.harness.side import Side, Task
+from dlbench.harness.schedule import Side, Task
 
 SUITE = "noise"
 ROUNDS = 10

@@ -31,7 +31,7 @@ from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.worker_process import Host
 from dlbench.harness.ranks.cluster import Offer, Place, gathered, serve
 from dlbench.harness.runner import Settings
-from dlbench.harness.side import Side
+from dlbench.harness.schedule import Side
 
 if TYPE_CHECKING:
     from dlbench.analysis.compare.verdict import Comparison

@@ -19,7 +19,7 @@ from dlbench.cli.main import dlbench
 from dlbench.core.errors import DlbenchError
 from dlbench.core.model import Measurement, Status
 from dlbench.harness.runner import in_random_order
-from dlbench.harness.side import Side, Task
+from dlbench.harness.schedule import Side, Task
 
 TEN = (1.00, 1.01, 0.99, 1.02, 0.98, 1.005, 0.995, 1.015, 0.985, 1.001)
 ONE, TWO = made_up.case("matmul", n=1), made_up.case("matmul", n=2)
