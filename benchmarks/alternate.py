@@ -21,8 +21,8 @@ from dlbench.core.store import ResultWriter
 from dlbench.harness.probe.devices import describe_cpu
 from dlbench.harness.probe.monitor import Watch
 from dlbench.harness.process.interrupt import Interruption
-from dlbench.harness.process.worker_process import Host, greet
-from dlbench.harness.runner import Observer, Settings, run_rounds
+from dlbench.harness.process.worker_process import WorkerProcess, handshake
+from dlbench.harness.runner import Observer, RunSettings, run_rounds
 from dlbench.harness.schedule import Side, Task
 
 ROOT = Path(__file__).parent.parent
@@ -130,14 +130,14 @@ def run_cases(
     That is the seconds from choosing the case until its line is on the disk. Raises SystemExit where a case does not end well.
     """
     threads = usable_threads()
-    settings, side = Settings(policy, seed=0, isolation="fork", threads=threads), Side({"cpu": "CPU"}, tuple(plugins))
+    settings, side = RunSettings(policy, seed=0, isolation="fork", threads=threads), Side({"cpu": "CPU"}, tuple(plugins))
     timed = _Timed()
-    with tempfile.TemporaryDirectory() as folder, Interruption() as interruption, Host("stay", threads, 0, interruption) as host:
-        signatures = {each["name"]: signature_from_json(each) for each in greet(host, plugins, (), threads)["signatures"]}
+    with tempfile.TemporaryDirectory() as folder, Interruption() as interruption, WorkerProcess("stay", threads, 0, interruption) as host:
+        signatures = {each["name"]: signature_from_json(each) for each in handshake(host, plugins, (), threads)["signatures"]}
         planned = [Task(Case.of("benchmarks", signatures[name], params, "cpu"), side) for name, params in cases]
         writer = ResultWriter.create(Path(folder) / "run.jsonl", {})
         with Watch([describe_cpu()], threads) as watch:
-            run_rounds(planned, settings, interruption, writer.append, timed, watch, first_hosts={None: host})
+            run_rounds(planned, settings, interruption, writer.append, timed, watch, first_workers={None: host})
         writer.close()
     for measurement, _ in timed.results:
         if measurement.samples is None:

@@ -10,7 +10,7 @@ def bare() -> None:
 
 
 @bare.command()
-def greet() -> None:
+def handshake() -> None:
     """Say hello."""
     Console().print("hello")
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.recordings import BACK_TO_BACK, IN_TURNS, Layout, Side
+from benchmarks.recordings import BACK_TO_BACK, IN_TURNS, Placement, Side
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.core.stats import quantile
 
@@ -33,7 +33,7 @@ class Peer:
     """In a line, with where it is written down."""
     processes: int
     """On each side."""
-    layout: Layout
+    layout: Placement
     decide: Callable[[Side, Side], Called]
     blocks: int = 10
     """Fewest blocks of a process that give its samples."""

@@ -133,7 +133,7 @@ def _began(measurement: Measurement) -> datetime:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Placement:
     """When the two sides of a comparison were measured."""
 
     name: str
@@ -177,7 +177,7 @@ def _in_turns(k: int, chance: random.Random) -> tuple[list[int], list[int]]:
     return list(range(0, 2 * k, 2)), list(range(1, 2 * k, 2))
 
 
-INTERLEAVED = Layout("interleaved at random", _interleave)
-IN_TURNS = Layout("in turns", _in_turns)
-BACK_TO_BACK = Layout("back to back", _back_to_back)
-MINUTES_APART = Layout(f"{APART // timedelta(minutes=1)} minutes apart", _back_to_back, APART)
+INTERLEAVED = Placement("interleaved at random", _interleave)
+IN_TURNS = Placement("in turns", _in_turns)
+BACK_TO_BACK = Placement("back to back", _back_to_back)
+MINUTES_APART = Placement(f"{APART // timedelta(minutes=1)} minutes apart", _back_to_back, APART)

@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks import recordings
 from benchmarks.peers import PEERS, PORTED, Called, Peer
-from benchmarks.recordings import BACK_TO_BACK, INTERLEAVED, MINUTES_APART, TAIL, UNCHANGED, Layout, Recording, Side
+from benchmarks.recordings import BACK_TO_BACK, INTERLEAVED, MINUTES_APART, TAIL, UNCHANGED, Placement, Recording, Side
 from dlbench.analysis.compare.judge import LEVEL, RankTest, Verdict, rank_tests
 from dlbench.analysis.doctor.selftest import verdicts
 from dlbench.core.errors import DlbenchError, ExitCode
@@ -40,13 +40,13 @@ class Decider:
     name: str
     rule: str
     processes: int
-    layout: Layout
+    layout: Placement
     test: Callable[[Side, Side], Any]
     conclude: Callable[[Sequence[Any]], list[Called]]
     blocks: int = 1
 
 
-def _of_dlbench(name: str, rounds: int, layout: Layout, threshold: float, paired: bool = False) -> Decider:
+def _of_dlbench(name: str, rounds: int, layout: Placement, threshold: float, paired: bool = False) -> Decider:
     def conclude(cases: Sequence[Mapping[str, RankTest]]) -> list[Called]:
         return [verdict if verdict in (Verdict.SLOWER, Verdict.FASTER) else None for verdict in verdicts(cases, threshold)]
 
@@ -132,7 +132,7 @@ def _at(side: Side, rounds: Sequence[int]) -> Side:
     return [side[number] for number in rounds]
 
 
-def cover(layout: Layout, recording: Recording, tally: Tally, chance: random.Random) -> None:
+def cover(layout: Placement, recording: Recording, tally: Tally, chance: random.Random) -> None:
     """Count how often the 95 % interval of the change of identical programs holds zero, by statistic."""
     for separate, base, new in layout.windows(recording, COVERAGE_ROUNDS, chance):
         tally.add("windows", separate)

@@ -19,8 +19,8 @@ ROOMS = {
     "harness.plan": "suite selection cases known_cases",
     "harness.probe": "cgroup memory processor nvml devices fingerprint monitor preflight",
     "harness.process": "interrupt wire checkout worker_process",
-    "harness.worker": "lifecycle usage clock stopping registry reported failures device_time backends.base backends.math_flags backends.torch_build "
-    "backends.cpu backends.cuda backends.mps backends.xpu backends.__init__ ranks measure tolerance correctness main rank_main",
+    "harness.worker": "lifecycle usage clock stopping registry reported failures device_time "
+    "backends.base backends.math_flags backends.torch_build backends.cpu backends.cuda backends.mps backends.xpu backends.__init__ ranks measure tolerance correctness main rank_main",
     "harness.ranks": "torchrun placement cluster rank_group",
     "harness": "schedule pool runner",
     "analysis.read": "pyperf clock_speed superlinear trend header notes declared table",
@@ -29,8 +29,8 @@ ROOMS = {
     "analysis.compare": "calibration judge power by_threshold verdict_text verdict pairs ab provenance",
     "analysis.answers": "base pairs unanswered speedup batch precision devices health __init__",
     "analysis.report": "sentences scaling_text values_text terminal compare_terminal doctor_text",
-    "analysis.export": "tabular header cases pyperf pytest_benchmark google_benchmark bencher github_action_benchmark formats compare_export "
-    "answers_export junit github",
+    "analysis.export": "tabular header cases pyperf pytest_benchmark google_benchmark bencher github_action_benchmark formats "
+    "compare_export answers_export junit github",
     "analysis.doctor": "aa_check selftest",
 }
 ORDER = [f"dlbench.{room}.{name}".removesuffix(".__init__") for room, names in ROOMS.items() for name in names.split()]

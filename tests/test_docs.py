@@ -28,8 +28,8 @@ from dlbench.harness.plan import suite
 from dlbench.harness.plan.selection import compile_expression
 from dlbench.harness.runner import ask_hello
 from dlbench.harness.worker import measure, registry, stopping
-from dlbench.harness.worker.backends.cpu import Cpu
-from dlbench.harness.worker.backends.cuda import Cuda
+from dlbench.harness.worker.backends.cpu import CpuBackend
+from dlbench.harness.worker.backends.cuda import CudaBackend
 
 ROOT = front_door.ROOT
 PAGES = {str(path.relative_to(ROOT)): path.read_text() for path in (*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md")))}
@@ -266,12 +266,12 @@ def test_the_coverage_of_intervals_is_exact():
     "phrase",
     [
         f"If it takes more than {measure.SLOW_CALL_S} s",
-        f"at least {Cpu.warmup_s} s and {Cpu.warmup_calls} calls on a CPU",
-        f"{Cuda.warmup_s} s and {Cuda.warmup_calls} calls on an accelerator",
+        f"at least {CpuBackend.warmup_s} s and {CpuBackend.warmup_calls} calls on a CPU",
+        f"{CudaBackend.warmup_s} s and {CudaBackend.warmup_calls} calls on an accelerator",
         f"medians within {stopping.STEADY_SHIFT * 100:g} % of each other",
         f"is below {stopping.STEADY_TREND}",
         f"After {Policy().max_warmup_s:g} s the case is measured all the same",
-        f"at least {Cpu.block_s * 1e3:g} ms on a CPU and {Cuda.block_s * 1e3:g} ms on an accelerator",
+        f"at least {CpuBackend.block_s * 1e3:g} ms on a CPU and {CudaBackend.block_s * 1e3:g} ms on an accelerator",
         f"and {measure.MOST_CALLS:,} at most",
         f"At least {Policy().min_blocks} and at most {Policy().max_blocks}. From {stopping.PRECISE_FROM} on",
         f"is within ±{stopping.PRECISE * 100:g} %",

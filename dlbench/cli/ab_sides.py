@@ -24,7 +24,7 @@ from dlbench.harness.plan.suite import Suite
 from dlbench.harness.process import checkout
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.worker_process import Interpreter, own_variables
-from dlbench.harness.runner import Settings
+from dlbench.harness.runner import RunSettings
 from dlbench.harness.schedule import Side
 
 
@@ -111,7 +111,7 @@ class ABSide:
 
 @contextmanager
 def open_ab_side(
-    options: SideOptions, plugins: Sequence[str], suites: Sequence[Suite], settings: Settings, interruption: Interruption
+    options: SideOptions, plugins: Sequence[str], suites: Sequence[Suite], settings: RunSettings, interruption: Interruption
 ) -> Iterator[ABSide]:
     """Put the code of a side in place and open its measuring process, as `open_side` does; an error names the side."""
     with ExitStack() as stack:

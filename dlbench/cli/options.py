@@ -46,7 +46,7 @@ def gathered(name: str, make: Callable[..., Any], *options: Decorator) -> Decora
     return decorate
 
 
-class Duration(_OfSeconds):
+class DurationType(_OfSeconds):
     """``90s``, ``1.5m`` and the like, as seconds."""
 
     name = "duration"
@@ -116,8 +116,8 @@ def measuring_options(rounds: str, budget: str) -> Decorator:
         MeasureOptions,
         click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Result file; never overwritten."),
         click.option("--rounds", type=click.IntRange(1, 1000), help=rounds),
-        click.option("--budget", type=Duration(), help=budget),
-        click.option("--timeout", type=Duration(), help="Deadline of one case in one round (default: the suite's, 60s)."),
+        click.option("--budget", type=DurationType(), help=budget),
+        click.option("--timeout", type=DurationType(), help="Deadline of one case in one round (default: the suite's, 60s)."),
         click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Of the inputs and the order (default: a new one, recorded)."),
         click.option("--isolation", type=click.Choice(get_args(Isolation)), help=isolation),
     )

@@ -18,25 +18,25 @@ from dlbench.core.model import Measurement, Policy, Signature
 from dlbench.core.provenance import differences
 from dlbench.core.records import signature_from_json
 from dlbench.core.store import ResultWriter, RunFile
-from dlbench.core.thresholds import Settings as GivenThresholds
+from dlbench.core.thresholds import ThresholdSettings
 from dlbench.harness.plan.cases import check, plan, workload_names
 from dlbench.harness.plan.selection import compile_expression
 from dlbench.harness.plan.suite import Suite
-from dlbench.harness.pool import Isolation, default_isolation, greeting_mode, layout_seed
+from dlbench.harness.pool import Isolation, default_isolation, handshake_mode, layout_seed
 from dlbench.harness.probe import devices as machine
 from dlbench.harness.probe import fingerprint
 from dlbench.harness.probe.monitor import Watch
 from dlbench.harness.process.interrupt import Interruption
-from dlbench.harness.process.worker_process import Host, greet
-from dlbench.harness.ranks.cluster import Machine
-from dlbench.harness.runner import Settings, run_rounds
+from dlbench.harness.process.worker_process import WorkerProcess, handshake
+from dlbench.harness.ranks.cluster import RemoteNode
+from dlbench.harness.runner import RunSettings, run_rounds
 from dlbench.harness.schedule import Side, Task
 
 
-def settings_for(seed: int | None = None, isolation: Isolation | None = None) -> Settings:
+def settings_for(seed: int | None = None, isolation: Isolation | None = None) -> RunSettings:
     """Return how to measure on this machine, by the default policy until a plan has its own; without a seed one is drawn."""
     threads = machine.describe_cpu().usable_threads()
-    return Settings(Policy(), secrets.randbits(32) if seed is None else seed, isolation or default_isolation(), threads)
+    return RunSettings(Policy(), secrets.randbits(32) if seed is None else seed, isolation or default_isolation(), threads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class OpenSide:
 
     side: Side
     """Without its devices: which of them take part is for a plan to say."""
-    host: Host
+    host: WorkerProcess
     hello: Mapping[str, Any]
 
     def tasks(self, plan: Plan) -> list[Task]:
@@ -55,14 +55,14 @@ class OpenSide:
 
 
 @contextmanager
-def open_side(side: Side, suites: Sequence[Suite], settings: Settings, interruption: Interruption) -> Iterator[OpenSide]:
+def open_side(side: Side, suites: Sequence[Suite], settings: RunSettings, interruption: Interruption) -> Iterator[OpenSide]:
     """Start a measuring process and ask it what there is, the workloads of these suites among it; end it afterwards.
 
     Raises WorkerError, in the process's words, where it can't say.
     """
     layout = layout_seed(settings.seed, 0, side.name)
-    with Host(greeting_mode(settings.isolation), settings.threads, layout, interruption, side.interpreter) as host:
-        yield OpenSide(side, host, greet(host, side.plugins, workload_names(suites), settings.threads, side.not_from))
+    with WorkerProcess(handshake_mode(settings.isolation), settings.threads, layout, interruption, side.interpreter) as host:
+        yield OpenSide(side, host, handshake(host, side.plugins, workload_names(suites), settings.threads, side.not_from))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +70,14 @@ class Session:
     """What is left to do, and where it goes."""
 
     tasks: tuple[Task, ...]
-    settings: Settings
+    settings: RunSettings
     devices: tuple[machine.Device, ...]
     open_writer: Callable[[], ResultWriter]
     done: tuple[Measurement, ...] = ()
     first_round: int = 0
     values: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     """What each workload declares that it reports, for the screen."""
-    gate: GivenThresholds | None = None
+    gate: ThresholdSettings | None = None
     """Of a run that is meant as a baseline: what the command line says that every case has to be able to show."""
 
 
@@ -116,7 +116,7 @@ class Recording:
             self.fault = error
         return isinstance(error, DeviceFault)
 
-    def measure(self, session: Session, first_hosts: Mapping[str | None, Host]) -> None:
+    def measure(self, session: Session, first_workers: Mapping[str | None, WorkerProcess]) -> None:
         """Run the rounds of the session, or of another one that goes on in the same file; ``first_hosts`` are as in `run_rounds`."""
         from dlbench.cli.live import screen  # not at the top, so that --help stays quick
 
@@ -129,7 +129,7 @@ class Recording:
                 observer,
                 watch,
                 session.done,
-                first_hosts,
+                first_workers,
                 session.first_round,
             )
         self.rounds = max(self.rounds, outcome.rounds)
@@ -154,12 +154,12 @@ def policy_for(plan: Plan, changes: Mapping[str, Any], gate_rounds: int | None =
 def start(
     plan: Plan,
     tasks: Sequence[Task],
-    settings: Settings,
+    settings: RunSettings,
     output: Path | None = None,
     *,
     sides: Mapping[str, Any] | None = None,
-    machines: Sequence[Machine] = (),
-    gate: GivenThresholds | None = None,
+    machines: Sequence[RemoteNode] = (),
+    gate: ThresholdSettings | None = None,
 ) -> Session:
     """Make the session of a new run.
 
@@ -197,7 +197,7 @@ def default_name(suites: Sequence[Suite]) -> str:
     return f"{'-'.join(suite.name for suite in suites)}-{datetime.now(UTC):%Y%m%d-%H%M%S}.jsonl"
 
 
-def as_recorded(run: RunFile, changes: Mapping[str, Any]) -> tuple[tuple[Suite, ...], Settings, Side]:
+def as_recorded(run: RunFile, changes: Mapping[str, Any]) -> tuple[tuple[Suite, ...], RunSettings, Side]:
     """Return what an interrupted run measures, how and where: as its header says, the policy changed where the user set a field.
 
     Raises UsageError for an A/B and for a run on several machines.
@@ -216,7 +216,7 @@ def as_recorded(run: RunFile, changes: Mapping[str, Any]) -> tuple[tuple[Suite, 
         return suites, settings, Side(plugins=tuple(header["plugins"]))
 
 
-def resume(run: RunFile, suites: Sequence[Suite], opened: OpenSide, settings: Settings) -> Session:
+def resume(run: RunFile, suites: Sequence[Suite], opened: OpenSide, settings: RunSettings) -> Session:
     """Make the session of an interrupted run from its file: the same cases, on the same machine.
 
     Raises UsageError where this machine or its software differs from what the file was measured with.

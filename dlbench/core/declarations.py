@@ -43,7 +43,7 @@ class Parallel:
     """How a workload with a parameter ``ranks`` uses several devices. Forms are values of its parameter ``form``."""
 
     collective: str | None = None
-    """The parameter that names an operation of `core.reference.collectives`, where the workload is that operation: its rates are bandwidths."""
+    """The parameter that names its operation, one of `core.reference.collectives`: its rates are bandwidths."""
     step: str | None = None
     """A name for what it does: workloads of one name do the same on one device, whatever ``spread`` is."""
     spread: tuple[str, ...] = ()

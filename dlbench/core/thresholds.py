@@ -12,7 +12,7 @@ METRICS = ("time", "throughput", "memory", "value")
 MUST_SEE = "must_see"
 _NAMES = (*METRICS, MUST_SEE)
 
-Settings = Mapping[str, Any]
+ThresholdSettings = Mapping[str, Any]
 """What a suite says, as its TOML has it: metrics, and a table of metrics for each workload that has its own. `check` says what is valid."""
 
 
@@ -27,7 +27,7 @@ class Thresholds:
     must_see: float | None = None
     """A change of time that could have been called, or the comparison decides nothing; None where nobody asks for it."""
 
-    def with_metrics(self, settings: Settings) -> Self:
+    def with_metrics(self, settings: ThresholdSettings) -> Self:
         """Return these with the metrics that are set in place of their own; tables of single workloads are passed over.
 
         Throughput is time turned over: if it may fall by the fraction q, the time of the same work may grow by q / (1 - q).
@@ -45,7 +45,7 @@ class Thresholds:
                 f"a change of {percent(self.must_see)} can't be called, as it is below the threshold of {least}; give {least} or more"
             )
 
-    def of_workload(self, workload: str, settings: Settings) -> Self:
+    def of_workload(self, workload: str, settings: ThresholdSettings) -> Self:
         """Return what holds for a workload: what is set for it, else what is set for all, else these."""
         own = settings.get(workload)
         return self.with_metrics(settings).with_metrics(own if isinstance(own, Mapping) else {})
@@ -86,7 +86,7 @@ def _sight(text: str) -> float:
         raise ValueError(f"'{text}' is no change that could be seen; write for example 25% or 0.25") from error
 
 
-def check(settings: Settings) -> None:
+def check(settings: ThresholdSettings) -> None:
     """Raise ValueError, with a sentence, where suites may not say this. Which workloads there are is not known here."""
     _check_metrics({name: value for name, value in settings.items() if not isinstance(value, Mapping)})
     for workload, own in settings.items():
@@ -97,7 +97,7 @@ def check(settings: Settings) -> None:
                 raise ValueError(f"{workload}: {error}") from error
 
 
-def _check_metrics(settings: Settings) -> None:
+def _check_metrics(settings: ThresholdSettings) -> None:
     values = {metric: fraction(metric, value) for metric, value in settings.items()}
     Thresholds(values.get("time", 0.0), must_see=values.get(MUST_SEE)).require_sight()
     if "time" in settings and "throughput" in settings:

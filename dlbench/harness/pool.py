@@ -7,9 +7,9 @@ from typing import Literal, Protocol
 from dlbench.core.model import Case
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.wire import Request
-from dlbench.harness.process.worker_process import Ending, Host, Mode
-from dlbench.harness.ranks.placement import kind_of, lay_out
-from dlbench.harness.ranks.rank_group import Launch
+from dlbench.harness.process.worker_process import Ending, Mode, WorkerProcess
+from dlbench.harness.ranks.placement import kind_of, place_ranks
+from dlbench.harness.ranks.rank_group import RankGroup
 from dlbench.harness.schedule import Side
 
 Isolation = Literal["fork", "spawn", "none"]
@@ -20,7 +20,7 @@ def default_isolation() -> Isolation:
     return "fork" if sys.platform == "linux" else "spawn"
 
 
-def greeting_mode(isolation: Isolation) -> Mode:
+def handshake_mode(isolation: Isolation) -> Mode:
     """Return the mode of the process that is asked what there is, so that the first round has a use for it."""
     return "fork" if isolation == "fork" else "stay"
 
@@ -38,7 +38,7 @@ def lane_of(case: Case, isolation: Isolation) -> str:
 
 
 class _Processes(Protocol):
-    """A `Host` or a `Launch`."""
+    """A `WorkerProcess` or a `RankGroup`."""
 
     usable: bool
 
@@ -47,7 +47,7 @@ class _Processes(Protocol):
     def end(self) -> None: ...
 
 
-class Hosts:
+class WorkerPool:
     """The measuring processes of one round: made when first needed, replaced when spent, gone at the end."""
 
     def __init__(self, isolation: Isolation, seed: int, threads: int, interruption: Interruption, number: int) -> None:
@@ -58,7 +58,7 @@ class Hosts:
         self._number = number
         self._hosts: dict[tuple[str | None, str], _Processes] = {}
 
-    def adopt(self, side: str | None, host: Host) -> None:
+    def adopt(self, side: str | None, host: WorkerProcess) -> None:
         """Take over the process that said what there is: the first round need not start another of its mode."""
         self._hosts[side, "cpu" if host.mode == "fork" else "accelerator"] = host
 
@@ -91,9 +91,9 @@ class Hosts:
         if case.ranks is not None:
             # Another size's ranks would wait beside these, and hold memory that these need.
             for (_, other), host in self._hosts.items():
-                if other != lane and isinstance(host, Launch):
+                if other != lane and isinstance(host, RankGroup):
                     host.end()
-            where = lay_out(case, side.rooms(self._threads))
-            return Launch(where.counts, where.threads, layout, self._interruption, side.interpreter, side.machines)
+            where = place_ranks(case, side.rooms(self._threads))
+            return RankGroup(where.counts, where.threads, layout, self._interruption, side.interpreter, side.machines)
         mode: Mode = "fork" if lane == "cpu" and self._isolation == "fork" else "stay"
-        return Host(mode, self._threads, layout, self._interruption, side.interpreter)
+        return WorkerProcess(mode, self._threads, layout, self._interruption, side.interpreter)

@@ -13,19 +13,19 @@ from typing import Any
 
 from dlbench.core.model import Measurement, Policy, Series, Status
 from dlbench.core.records import measurement_to_json
-from dlbench.harness.pool import Hosts, Isolation, lane_of
+from dlbench.harness.pool import Isolation, WorkerPool, lane_of
 from dlbench.harness.probe.memory import available_memory, oom_kills
 from dlbench.harness.probe.monitor import Watch
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.wire import MeasureRequest
-from dlbench.harness.process.worker_process import Ending, Host, greet
-from dlbench.harness.ranks.placement import Layout, kind_of, lay_out
-from dlbench.harness.schedule import Retirement, Task, Turn, Turns
+from dlbench.harness.process.worker_process import Ending, WorkerProcess, handshake
+from dlbench.harness.ranks.placement import Placement, kind_of, place_ranks
+from dlbench.harness.schedule import Attempt, Retirement, Retries, Task
 from dlbench.harness.worker.stopping import EnoughRounds
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class RunSettings:
     """What a run needs to know beside what there is to measure."""
 
     policy: Policy
@@ -62,13 +62,13 @@ class Observer:
 
 def run_rounds(
     tasks: Sequence[Task],
-    settings: Settings,
+    settings: RunSettings,
     interruption: Interruption,
     save: Callable[[dict[str, Any]], None],
     observer: Observer,
     watch: Watch,
     done: Sequence[Measurement] = (),
-    first_hosts: Mapping[str | None, Host] = MappingProxyType({}),
+    first_workers: Mapping[str | None, WorkerProcess] = MappingProxyType({}),
     first_round: int = 0,
     pause: Callable[[float], object] | None = None,
 ) -> Outcome:
@@ -83,7 +83,15 @@ def run_rounds(
     """
     progress = _Progress(tasks, settings, done)
     run = _Run(
-        settings, interruption, save, observer, watch, progress, dict(first_hosts), pause or interruption.wait, Turns(settings.policy.tries)
+        settings,
+        interruption,
+        save,
+        observer,
+        watch,
+        progress,
+        dict(first_workers),
+        pause or interruption.wait,
+        Retries(settings.policy.tries),
     )
     most = settings.policy.max_rounds if settings.policy.budget_s else settings.policy.rounds
     for number in range(first_round, first_round + most):
@@ -100,15 +108,15 @@ def run_rounds(
 class _Run:
     """What all rounds share, and how one goes."""
 
-    settings: Settings
+    settings: RunSettings
     interruption: Interruption
     save: Callable[[dict[str, Any]], None]
     observer: Observer
     watch: Watch
     progress: "_Progress"
-    first_hosts: dict[str | None, Host]
+    first_workers: dict[str | None, WorkerProcess]
     pause: Callable[[float], object]
-    turns: Turns
+    turns: Retries
     started: float = field(default_factory=time.monotonic)
     retirement: Retirement = field(default_factory=Retirement)
 
@@ -135,16 +143,16 @@ class _Run:
         return True
 
     @contextmanager
-    def _hosts(self, number: int) -> Iterator[Hosts]:
-        hosts = Hosts(self.settings.isolation, self.settings.seed, self.settings.threads, self.interruption, number)
-        while self.first_hosts:
-            hosts.adopt(*self.first_hosts.popitem())
+    def _hosts(self, number: int) -> Iterator[WorkerPool]:
+        hosts = WorkerPool(self.settings.isolation, self.settings.seed, self.settings.threads, self.interruption, number)
+        while self.first_workers:
+            hosts.adopt(*self.first_workers.popitem())
         try:
             yield hosts
         finally:
             hosts.end()
 
-    def _measure_turn(self, turn: Turn, number: int, hosts: Hosts) -> list[Measurement]:
+    def _measure_turn(self, turn: Attempt, number: int, hosts: WorkerPool) -> list[Measurement]:
         """Measure a case on each of its sides, or until an interruption."""
         measured: list[Measurement] = []
         for task in turn.tasks:
@@ -165,13 +173,13 @@ class _Run:
             measured.append(measurement)
         return measured
 
-    def _why_skipped(self, task: Task, turn: Turn, number: int) -> str | None:
+    def _why_skipped(self, task: Task, turn: Attempt, number: int) -> str | None:
         if number == 0 and turn.tries == 1 and self.left_s() < 0:
             return f"the budget of {self.settings.policy.budget_s:g} s was spent before its turn; give a larger --budget"
-        where = lay_out(task.case, task.side.rooms(self.settings.threads))
+        where = place_ranks(task.case, task.side.rooms(self.settings.threads))
         return self.retirement.why_skipped(task, where.devices[: where.counts[0]])
 
-    def _another_turn(self, turn: Turn, measured: Sequence[Measurement]) -> bool:
+    def _another_turn(self, turn: Attempt, measured: Sequence[Measurement]) -> bool:
         # One that did not go well would only end the same way, and its other side has nothing to be compared with.
         if any(each.status is not Status.OK for each in measured):
             return False
@@ -189,7 +197,7 @@ class _Run:
             self.observer.case_ended(measurement)
 
 
-def _in_turn(tasks: Sequence[Task], settings: Settings, number: int) -> list[Task]:
+def _in_turn(tasks: Sequence[Task], settings: RunSettings, number: int) -> list[Task]:
     """Return a round's cases in random order, those that share a launch of ranks next to each other and behind all others."""
     shuffled = in_random_order(tasks, random.Random(f"{settings.seed}/{number}"))
     turn: dict[str, int] = {}
@@ -212,7 +220,7 @@ def in_random_order(tasks: Sequence[Task], chance: random.Random) -> list[Task]:
 class _Progress:
     """Which tasks still want a round."""
 
-    def __init__(self, tasks: Sequence[Task], settings: Settings, done: Sequence[Measurement]) -> None:
+    def __init__(self, tasks: Sequence[Task], settings: RunSettings, done: Sequence[Measurement]) -> None:
         self._tasks = tasks
         self._enough = {task.series: EnoughRounds(settings.policy) for task in tasks}
         self._ended: set[Series] = set()
@@ -251,10 +259,10 @@ class _Progress:
         return task.series not in self._ended and not self._enough[task.series].done()
 
 
-def _measure(task: Task, number: int, settings: Settings, hosts: Hosts) -> tuple[Measurement, bool] | None:
+def _measure(task: Task, number: int, settings: RunSettings, hosts: WorkerPool) -> tuple[Measurement, bool] | None:
     """Have a task measured in one round; None when interrupted. The flag tells of a device fault."""
     case, side = task
-    where = lay_out(case, side.rooms(settings.threads))
+    where = place_ranks(case, side.rooms(settings.threads))
     row = Measurement(case, number, Status.SKIPPED, side=side.name, device_name=where.device_name, threads=where.threads)
     if out_of_reach := _out_of_reach(task, where):
         status, reason = out_of_reach
@@ -271,7 +279,7 @@ def _measure(task: Task, number: int, settings: Settings, hosts: Hosts) -> tuple
     return replace(measurement, side=side.name), reply.fault
 
 
-def _out_of_reach(task: Task, where: Layout) -> tuple[Status, str] | None:
+def _out_of_reach(task: Task, where: Placement) -> tuple[Status, str] | None:
     """Say why a case can't be measured on its side, where its devices are not there to compute on."""
     case, side = task
     if case.device in side.unusable:
@@ -285,7 +293,7 @@ def _out_of_reach(task: Task, where: Layout) -> tuple[Status, str] | None:
     return None
 
 
-def _request(task: Task, number: int, settings: Settings, where: Layout) -> MeasureRequest:
+def _request(task: Task, number: int, settings: RunSettings, where: Placement) -> MeasureRequest:
     case, side = task
     available = available_memory() if settings.isolation != "none" else None
     return MeasureRequest(
@@ -318,5 +326,5 @@ def ask_hello(plugins: Sequence[str] = (), workloads: Sequence[str] = ()) -> dic
     Raises WorkerError, in that process's words, where torch or a plugin does not import.
     """
     threads = 1
-    with Interruption() as interruption, Host("stay", threads, 0, interruption) as host:
-        return greet(host, plugins, workloads, threads)
+    with Interruption() as interruption, WorkerProcess("stay", threads, 0, interruption) as host:
+        return handshake(host, plugins, workloads, threads)

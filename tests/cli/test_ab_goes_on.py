@@ -11,12 +11,12 @@ from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.cli.commands import ab
 from dlbench.cli.session import Session
 from dlbench.core.model import Policy
-from dlbench.harness.runner import Settings
+from dlbench.harness.runner import RunSettings
 from dlbench.harness.schedule import Side, Task
 
 CASES = [made_up.case("matmul", n=n) for n in (1, 2)]
 TASKS = tuple(Task(case, Side({"cpu": None}, name=side)) for case in CASES for side in "ab")
-SESSION = Session(TASKS, Settings(Policy(), 1, "none", 2), (), lambda: None)
+SESSION = Session(TASKS, RunSettings(Policy(), 1, "none", 2), (), lambda: None)
 TESTED = Change(Verdict.INCONCLUSIVE, 0.1, -0.4, 0.6, 0.95, 0.5, 1.0)
 
 
@@ -28,7 +28,7 @@ class Recording:
     def __init__(self):
         self.rounds, self.seconds, self.asked = 14, 140.0, []
 
-    def measure(self, session, first_hosts):
+    def measure(self, session, first_workers):
         policy = session.settings.policy
         self.asked.append(([(task.side.name, task.case.id) for task in session.tasks], policy.rounds, session.first_round, policy.budget_s))
         self.rounds += policy.rounds

@@ -10,7 +10,7 @@ from dlbench.core.model import Case, Measurement, Policy
 from dlbench.harness.probe.devices import describe_cpu
 from dlbench.harness.probe.monitor import Watch
 from dlbench.harness.process.interrupt import Interruption
-from dlbench.harness.runner import Observer, Settings, run_rounds
+from dlbench.harness.runner import Observer, RunSettings, run_rounds
 from dlbench.harness.schedule import PAUSES_S, Side, Task
 
 HASTY = Policy(rounds=1, round_s=0.01, warmup_s=0.01, max_warmup_s=0.05)
@@ -45,7 +45,7 @@ def tasks(count, sides=(None,)):
 def run(held_back, planned, pause=None, observer=None):
     """Run them for one round; return the lines, without the round's own, and who was put off."""
     saved, observer = [], observer or Postponed()
-    settings = Settings(HASTY, 1, "none", 1)
+    settings = RunSettings(HASTY, 1, "none", 1)
     with Interruption() as interruption, Scripted(held_back) as watch:
         run_rounds(planned, settings, interruption, saved.append, observer, watch, pause=pause)
     assert saved.pop()["kind"] == "round"

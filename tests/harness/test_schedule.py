@@ -6,7 +6,7 @@ import pytest
 
 from dlbench.core.conditions import Throttling
 from dlbench.core.model import Case
-from dlbench.harness.schedule import PAUSES_S, Side, Task, Turns
+from dlbench.harness.schedule import PAUSES_S, Retries, Side, Task
 
 HOT, COOL, DISTURBED = Throttling(thermal=0.5), Throttling(thermal=0.0), Throttling(thermal=0.0, waiting=0.051)
 
@@ -29,7 +29,7 @@ def test_a_throttled_case_comes_again_at_the_end_after_growing_pauses():
     first, second = PAUSES_S
     assert second > first > 0
     cases = [case("a"), case("b"), case("c")]
-    assert played(Turns(3), cases, {("a", 1), ("a", 2), ("b", 1)}) == [
+    assert played(Retries(3), cases, {("a", 1), ("a", 2), ("b", 1)}) == [
         ("a", 1, 0.0),
         ("b", 1, 0.0),
         ("c", 1, 0.0),
@@ -40,7 +40,7 @@ def test_a_throttled_case_comes_again_at_the_end_after_growing_pauses():
 
 
 def test_nothing_that_tells_nothing_comes_again():
-    turns = Turns(3)
+    turns = Retries(3)
     (turn,) = turns.of_round([case("a")])
     assert not turns.again(turn, [None], math.inf)
     assert not turns.again(turn, [Throttling()], math.inf)
@@ -49,19 +49,19 @@ def test_nothing_that_tells_nothing_comes_again():
 
 def test_a_disturbed_case_comes_again_as_often_without_a_pause():
     hit = {("a", 1), ("a", 2), ("a", 3), ("b", 1)}
-    assert played(Turns(3), [case("a"), case("b")], hit, how=DISTURBED) == [
+    assert played(Retries(3), [case("a"), case("b")], hit, how=DISTURBED) == [
         (name, tries, 0.0) for name, tries in zip("ababa", (1, 1, 2, 2, 3), strict=True)
     ]
-    assert len(played(Turns(3), [case("a")], {("a", 1)}, left_s=-0.1, how=DISTURBED)) == 1
+    assert len(played(Retries(3), [case("a")], {("a", 1)}, left_s=-0.1, how=DISTURBED)) == 1
 
 
 @pytest.mark.parametrize(("most", "pauses"), [(1, [0.0]), (2, [0.0, *PAUSES_S[:1]]), (5, [0.0, *PAUSES_S, PAUSES_S[-1], PAUSES_S[-1]])])
 def test_a_policy_says_how_many_tries_there_are(most, pauses):
-    assert [pause_s for _, _, pause_s in played(Turns(most), [case("a")], {("a", tries) for tries in range(9)})] == pauses
+    assert [pause_s for _, _, pause_s in played(Retries(most), [case("a")], {("a", tries) for tries in range(9)})] == pauses
 
 
 def test_the_sides_of_a_case_come_again_together_whichever_was_held_back():
-    turns = Turns(3)
+    turns = Retries(3)
     tasks = [case(name, side=side) for name in "ab" for side in ("x", "y")]
     seen = []
     for turn in turns.of_round(tasks):
@@ -71,12 +71,12 @@ def test_the_sides_of_a_case_come_again_together_whichever_was_held_back():
 
 
 def test_a_pause_that_does_not_fit_is_not_made():
-    assert len(played(Turns(3), [case("a")], {("a", 1)}, left_s=PAUSES_S[0] / 2)) == 1
-    assert len(played(Turns(3), [case("a")], {("a", 1), ("a", 2)}, left_s=PAUSES_S[0])) == 2
+    assert len(played(Retries(3), [case("a")], {("a", 1)}, left_s=PAUSES_S[0] / 2)) == 1
+    assert len(played(Retries(3), [case("a")], {("a", 1), ("a", 2)}, left_s=PAUSES_S[0])) == 2
 
 
 def test_a_device_that_no_pause_helps_is_left_alone_until_a_case_is_not_throttled():
-    turns, cases = Turns(3), [case(name) for name in "abcd"]
+    turns, cases = Retries(3), [case(name) for name in "abcd"]
     hot = {(name, tries) for name in "abcd" for tries in (1, 2, 3)}
     assert len(played(turns, cases[:3], hot)) == 9
     assert len(played(turns, cases, hot)) == 4
@@ -86,7 +86,7 @@ def test_a_device_that_no_pause_helps_is_left_alone_until_a_case_is_not_throttle
 
 
 def test_sides_of_which_no_further_turn_helped_either_are_left_alone():
-    turns = Turns(3)
+    turns = Retries(3)
     tasks = [case(name, side=side) for name in "abcd" for side in ("x", "y")]
 
     def tries():

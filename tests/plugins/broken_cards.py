@@ -9,7 +9,7 @@ import torch
 
 from dlbench import Work, workload
 from dlbench.harness.worker.backends.base import register
-from dlbench.harness.worker.backends.cuda import Cuda
+from dlbench.harness.worker.backends.cuda import CudaBackend
 
 CARDS = os.environ["CARDS"].split()
 TELLS = "\nCUDA kernel errors might be asynchronously reported at some other API call.\nCompile with `TORCH_USE_CUDA_DSA`."
@@ -65,7 +65,7 @@ torch.cuda.get_arch_list = lambda: ["sm_80", "sm_90", "compute_90"]
 torch.version.cuda = "13.0"
 
 
-class Cards(Cuda):
+class Cards(CudaBackend):
     """CUDA but for what it computes on."""
 
     warmup_s = 0.01
@@ -87,7 +87,7 @@ class Cards(Cuda):
         pass
 
     def peak(self, device):
-        return super(Cuda, self).peak(device)
+        return super(CudaBackend, self).peak(device)
 
     def event_timer(self, device):
         return None

@@ -9,7 +9,7 @@ from dlbench.analysis.compare.power import Unseen
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import CONFIRMING
-from dlbench.core.thresholds import WITHIN_A_RUN, Settings
+from dlbench.core.thresholds import WITHIN_A_RUN, ThresholdSettings
 
 FLAGGED = (Verdict.SLOWER, Verdict.FASTER)
 """What is measured again: a change that somebody will act on, in either direction."""
@@ -28,7 +28,7 @@ def any_sides(results: Results) -> bool:
     return any("side" in environment for environment in results.environments.values())
 
 
-def compare_sides(results: Results, given: Settings = MappingProxyType({})) -> Comparison:
+def compare_sides(results: Results, given: ThresholdSettings = MappingProxyType({})) -> Comparison:
     """Compare side b of an A/B with side a, case by case, as two files are compared; ``given`` are thresholds as there.
 
     Rounds are also compared pair by pair, as both sides of a case were measured next to each other, and every case has to be able to
@@ -41,7 +41,7 @@ def compare_sides(results: Results, given: Settings = MappingProxyType({})) -> C
     return _confirmed(first, _compared(results, *again, given)) if set(again) <= results.environments.keys() else first
 
 
-def _compared(results: Results, base: str, new: str, given: Settings) -> Comparison:
+def _compared(results: Results, base: str, new: str, given: ThresholdSettings) -> Comparison:
     return compare(results.of_run(base), results.of_run(new), WITHIN_A_RUN, free=_FREE, given=given, paired=True, insist=True)
 
 

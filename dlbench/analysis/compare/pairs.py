@@ -15,7 +15,7 @@ from dlbench.analysis.read.table import Results
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Status
 from dlbench.core.rows.summary import Row, ending
-from dlbench.core.thresholds import ACROSS_RUNS, MUST_SEE, WITHIN_A_RUN, Settings, Thresholds
+from dlbench.core.thresholds import ACROSS_RUNS, MUST_SEE, WITHIN_A_RUN, Thresholds, ThresholdSettings
 
 
 def compare(
@@ -25,7 +25,7 @@ def compare(
     across_machines: bool = False,
     free: Collection[str] = (),
     *,
-    given: Settings = MappingProxyType({}),
+    given: ThresholdSettings = MappingProxyType({}),
     calibration: Calibration | None = None,
     paired: bool = False,
     insist: bool = False,
@@ -70,7 +70,9 @@ def compare(
     return comparison(title, pairs, settled, sight, paired, across_machines, unlike=apart_in_kind)
 
 
-def compare_by(results: Results, by: str, thresholds: Thresholds = WITHIN_A_RUN, *, given: Settings = MappingProxyType({})) -> Comparison:
+def compare_by(
+    results: Results, by: str, thresholds: Thresholds = WITHIN_A_RUN, *, given: ThresholdSettings = MappingProxyType({})
+) -> Comparison:
     """Compare the rows of a file that differ in one column, as `findings.pair` pairs them; thresholds are as in `compare`.
 
     A change has to be seen where ``given`` says so, and not for a suite's sake. Raises UsageError for an unknown column, and as `compare`.
@@ -105,7 +107,7 @@ def _protocol(side: Results) -> Row:
     return next(iter(side.protocols.values()), {})
 
 
-def _thresholds(base: Results, entry: Entry, thresholds: Thresholds, given: Settings, sight_given: bool = False) -> Thresholds:
+def _thresholds(base: Results, entry: Entry, thresholds: Thresholds, given: ThresholdSettings, sight_given: bool = False) -> Thresholds:
     """Return what holds for a case, of base's suite: a new file must not loosen the gate that it has to pass.
 
     ``sight_given``: what must be seen counts where it is given, and not where the suite says so.

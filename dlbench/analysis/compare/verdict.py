@@ -35,7 +35,7 @@ from dlbench.analysis.ratios import Entry, Unpaired
 from dlbench.core import thresholds
 from dlbench.core.conditions import OVERRUN
 from dlbench.core.rows.summary import Rounds, Row
-from dlbench.core.thresholds import Settings, Thresholds
+from dlbench.core.thresholds import Thresholds, ThresholdSettings
 from dlbench.core.units import byte_count
 
 # Times that were still moving, that the device cut itself, or that can't be true, show nothing about the program.
@@ -120,7 +120,7 @@ class Sight(NamedTuple):
     """Whether the comparison decides nothing where it was not."""
 
     @classmethod
-    def of(cls, given: Settings, usual: float | None, insist: bool = False) -> Self:
+    def of(cls, given: ThresholdSettings, usual: float | None, insist: bool = False) -> Self:
         """Return what the user gave, which then has to be, or the usual."""
         if thresholds.MUST_SEE in given:
             return cls(thresholds.fraction(thresholds.MUST_SEE, given[thresholds.MUST_SEE]), True)

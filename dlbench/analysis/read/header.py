@@ -7,7 +7,7 @@ from dlbench.core.model import CONFIRMING, Measurement
 from dlbench.core.reference.peaks import link_bytes_per_s
 from dlbench.core.rows.summary import Row
 from dlbench.core.store import RunFile
-from dlbench.core.thresholds import Settings
+from dlbench.core.thresholds import ThresholdSettings
 
 
 def run_name(file: str, side: str | None) -> str:
@@ -57,7 +57,7 @@ def link(row: Row, device: Mapping[str, Any]) -> Row:
     return {"transfer.reason": why if reason is None else f"{reason}; {why}"}
 
 
-def thresholds(run: RunFile) -> dict[str, Settings]:
+def thresholds(run: RunFile) -> dict[str, ThresholdSettings]:
     """Return the thresholds of each suite that sets any."""
     suites = [suite for suite in run.header.get("suites", ()) if isinstance(suite, dict)]
     return {str(suite.get("name")): suite["thresholds"] for suite in suites if suite.get("thresholds")}

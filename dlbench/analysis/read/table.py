@@ -23,7 +23,7 @@ from dlbench.core.model import Case, Measurement, ParamValue, Policy
 from dlbench.core.rows.summary import Rounds, Row, with_rounds
 from dlbench.core.schema import BY_NAME, Column, Unit
 from dlbench.core.store import RunFile
-from dlbench.core.thresholds import Settings
+from dlbench.core.thresholds import ThresholdSettings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,7 +46,7 @@ class Results:
     """A sentence for each thing that a file lacks, and what to do about it."""
     environments: Mapping[str, Mapping[str, Any]]
     """Of each ``case.run`` the header's ``environment``, with what it says of a side; empty where a file does not say."""
-    thresholds: Mapping[str, Mapping[str, Settings]] = field(default_factory=dict)
+    thresholds: Mapping[str, Mapping[str, ThresholdSettings]] = field(default_factory=dict)
     """Of each ``case.run``, for each suite that sets any, its thresholds."""
     clocks: Mapping[str, Clocks] = field(default_factory=dict)
     """At which clocks each ``case.run`` was measured; not known of the sides of an A/B, whose rounds alternate."""
@@ -166,7 +166,7 @@ class _File(NamedTuple):
     rounds: list[Rounds]
     notes: list[str]
     environments: Mapping[str, Mapping[str, Any]]
-    thresholds: Mapping[str, Settings]
+    thresholds: Mapping[str, ThresholdSettings]
     clocks: Clocks
     circumstances: list[str]
     protocol: Row

@@ -25,11 +25,10 @@ from dlbench.cli.planning import Plan, load_suites, require_sight
 from dlbench.core.errors import DeviceFault, ExitCode
 from dlbench.core.model import CONFIRMING
 from dlbench.core.rank_test import PAIRED_SHARES, rounds_for_gate
-from dlbench.core.thresholds import WITHIN_A_RUN
-from dlbench.core.thresholds import Settings as GivenThresholds
+from dlbench.core.thresholds import WITHIN_A_RUN, ThresholdSettings
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.ranks.cluster import refuse_several
-from dlbench.harness.runner import Settings
+from dlbench.harness.runner import RunSettings
 from dlbench.harness.schedule import Task
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ def command(
     sides: tuple[SideOptions, SideOptions],
     confirm: bool,
     measuring: MeasureOptions,
-    given: GivenThresholds,
+    given: ThresholdSettings,
     output: OutputOptions,
 ) -> ExitCode:
     """Measure two sides in turn on this machine: interpreters, environments, or states of your code; then judge b against a.
@@ -92,7 +91,7 @@ def command(
         return _end(recording.path, recording.fault, interruption, given, output)
 
 
-def _session(sides: Sequence[ABSide], plans: Sequence[Plan], settings: Settings, measuring: MeasureOptions) -> sessions.Session:
+def _session(sides: Sequence[ABSide], plans: Sequence[Plan], settings: RunSettings, measuring: MeasureOptions) -> sessions.Session:
     """Return the session of both sides; side a's suites say how to measure."""
     tasks = [task for side, plan in zip(sides, plans, strict=True) for task in side.opened.tasks(plan)]
     policy = sessions.policy_for(plans[0], measuring.policy, _gate_rounds(len({task.case.id for task in tasks})))
@@ -105,7 +104,7 @@ def _gate_rounds(cases: int) -> int:
 
 
 def _measure_until_seen(
-    recording: sessions.Recording, session: sessions.Session, budget_s: float | None, given: GivenThresholds, interruption: Interruption
+    recording: sessions.Recording, session: sessions.Session, budget_s: float | None, given: ThresholdSettings, interruption: Interruption
 ) -> None:
     """Measure cases that can't show yet what must be seen in more rounds, while the budget lasts.
 
@@ -133,7 +132,7 @@ def _measure_until_seen(
         recording.measure(_further(session, recording, tasks, rounds, left_s), {})
 
 
-def _measure_again(recording: sessions.Recording, session: sessions.Session, rounds: int | None, given: GivenThresholds) -> None:
+def _measure_again(recording: sessions.Recording, session: sessions.Session, rounds: int | None, given: ThresholdSettings) -> None:
     """Measure the cases that were called slower or faster in as many fresh rounds as these few need, or as the user said."""
     from dlbench.analysis.compare.ab import FLAGGED
 
@@ -154,7 +153,7 @@ def _further(
     return replace(session, tasks=tuple(tasks), settings=replace(session.settings, policy=policy), first_round=recording.rounds)
 
 
-def _judged(path: Path, given: GivenThresholds) -> tuple["Comparison", list[str]]:
+def _judged(path: Path, given: ThresholdSettings) -> tuple["Comparison", list[str]]:
     """Return the verdicts of the file, and what there is to say beside them."""
     from dlbench.analysis.compare.ab import compare_sides
     from dlbench.analysis.compare.provenance import side_notes
@@ -164,7 +163,7 @@ def _judged(path: Path, given: GivenThresholds) -> tuple["Comparison", list[str]
     return compare_sides(results, given), [*results.notes, *side_notes(results)]
 
 
-def _end(path: Path, fault: DeviceFault | None, interruption: Interruption, given: GivenThresholds, output: OutputOptions) -> ExitCode:
+def _end(path: Path, fault: DeviceFault | None, interruption: Interruption, given: ThresholdSettings, output: OutputOptions) -> ExitCode:
     """Write the verdicts; where not all rounds came to their end, only what was measured, as a test that was cut short is none."""
     from dlbench.analysis.read.table import collect
 

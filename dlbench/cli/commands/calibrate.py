@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlbench.cli import session as sessions
-from dlbench.cli.options import CALIBRATIONS, Duration, PlanOptions, format_option, planning_options
+from dlbench.cli.options import CALIBRATIONS, DurationType, PlanOptions, format_option, planning_options
 from dlbench.cli.planning import load_suites, plan_suites
 from dlbench.core.errors import ExitCode, OutputError, UsageError
 from dlbench.core.model import Status
@@ -32,7 +32,7 @@ _ADVISED = 5
 @click.command("calibrate")
 @planning_options
 @click.option("--occasions", type=click.IntRange(1, 100), default=1, show_default=True, help="Occasions to measure now, one after another.")
-@click.option("--pause", type=Duration(), help="Time between them, such as 30m or 6h (default: 10m).")
+@click.option("--pause", type=DurationType(), help="Time between them, such as 30m or 6h (default: 10m).")
 @format_option
 def command(planning: PlanOptions, occasions: int, pause: float | None, form: str) -> ExitCode:
     """Measure this machine's noise between occasions, which compare then allows for.

@@ -16,7 +16,7 @@ import click
 from dlbench.cli.options import CALIBRATIONS, OutputOptions, output_options, threshold_options
 from dlbench.cli.output import conclude
 from dlbench.core.errors import ExitCode, UsageError
-from dlbench.core.thresholds import Settings
+from dlbench.core.thresholds import ThresholdSettings
 
 if TYPE_CHECKING:
     from dlbench.analysis.compare.verdict import Comparison
@@ -44,7 +44,7 @@ _LARGE = 1 << 26  # bytes; below, starting processes costs more than it saves
 def command(
     base: Path,
     new: tuple[Path, ...],
-    given: Settings,
+    given: ThresholdSettings,
     by: str | None,
     calibration: Path | None,
     across_machines: bool,
@@ -93,7 +93,7 @@ def _refuse_contradictions(base: Path, new: Sequence[Path], by: str | None, cali
         raise UsageError("there is nothing to compare BASE with; give a NEW file, or --by COLUMN")
 
 
-def _within_a_file(results: "Results", by: str, given: Settings) -> tuple[list["Comparison"], list[str]]:
+def _within_a_file(results: "Results", by: str, given: ThresholdSettings) -> tuple[list["Comparison"], list[str]]:
     """Return the verdicts of rows that differ in a column, or of the sides of an A/B, and what there is to say beside them."""
     from dlbench.analysis.compare.ab import are_sides, compare_sides
     from dlbench.analysis.compare.pairs import compare_by
@@ -105,7 +105,7 @@ def _within_a_file(results: "Results", by: str, given: Settings) -> tuple[list["
 
 
 def _across_files(
-    results: "Results", given: Settings, calibration: Path | None, across_machines: bool, strict: bool
+    results: "Results", given: ThresholdSettings, calibration: Path | None, across_machines: bool, strict: bool
 ) -> tuple[list["Comparison"], list[str]]:
     """Return the verdicts of each file against the first, and what there is to say of where they come from."""
     from dlbench.analysis.compare import provenance

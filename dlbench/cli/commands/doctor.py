@@ -20,7 +20,7 @@ from dlbench.core.store import load
 from dlbench.harness.probe.preflight import examine
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.ranks.cluster import refuse_several
-from dlbench.harness.runner import Settings
+from dlbench.harness.runner import RunSettings
 from dlbench.harness.schedule import Side, Task
 
 SUITE = "noise"
@@ -80,7 +80,7 @@ def command(device_words: tuple[str, ...], rounds: int | None, plugins: tuple[st
     return report(findings, form, "self-test passed", "self-test not passed") if selftest else report(findings, form)
 
 
-def _twice(plan: Plan, opened: sessions.OpenSide, settings: Settings, rounds: int | None, path: Path) -> sessions.Session:
+def _twice(plan: Plan, opened: sessions.OpenSide, settings: RunSettings, rounds: int | None, path: Path) -> sessions.Session:
     """Return the A/A: every case on two sides that are the same."""
     rounds = rounds or ROUNDS
     policy = sessions.policy_for(plan, {"rounds": rounds, "max_rounds": rounds})
@@ -89,7 +89,7 @@ def _twice(plan: Plan, opened: sessions.OpenSide, settings: Settings, rounds: in
     return sessions.start(plan, tasks, replace(settings, policy=policy), path, sides={"a": {}, "b": {}})
 
 
-def _selftest(plan: Plan, opened: sessions.OpenSide, settings: Settings, rounds: int | None, path: Path) -> sessions.Session:
+def _selftest(plan: Plan, opened: sessions.OpenSide, settings: RunSettings, rounds: int | None, path: Path) -> sessions.Session:
     """Return the session of the self-test, isolated as any run is by default."""
     from dlbench.harness.plan import known_cases as selftest
 

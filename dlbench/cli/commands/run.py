@@ -25,12 +25,11 @@ from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.model import Status
 from dlbench.core.rank_test import TESTS_A_CASE, rounds_for_gate
 from dlbench.core.store import load
-from dlbench.core.thresholds import ACROSS_RUNS
-from dlbench.core.thresholds import Settings as GivenThresholds
+from dlbench.core.thresholds import ACROSS_RUNS, ThresholdSettings
 from dlbench.harness.process.interrupt import Interruption
-from dlbench.harness.process.worker_process import Host
-from dlbench.harness.ranks.cluster import Offer, Place, gathered, serve
-from dlbench.harness.runner import Settings
+from dlbench.harness.process.worker_process import WorkerProcess
+from dlbench.harness.ranks.cluster import Node, NodeInfo, gathered, serve
+from dlbench.harness.runner import RunSettings
 from dlbench.harness.schedule import Side
 
 if TYPE_CHECKING:
@@ -69,15 +68,15 @@ def command(
       dlbench run matmul --set dtype=fp32,bf16 --rounds 10 -o mine.jsonl
       dlbench run --resume results/quick-20260131-120000.jsonl
     """
-    place = Place.of_torchrun(os.environ)
-    _refuse_contradictions(planning, measuring, gate, must_see, dry_run, resume, place)
+    node = Node.of_torchrun(os.environ)
+    _refuse_contradictions(planning, measuring, gate, must_see, dry_run, resume, node)
     given = parse_thresholds((), must_see) if gate else None
     unfinished = load(resume) if resume else None
     with ExitStack() as stack:
         interruption = stack.enter_context(Interruption())
-        if place and place.number:
-            return _take_part(place, planning, measuring, interruption)
-        machines = stack.enter_context(gathered(place)) if place else ()
+        if node and node.number:
+            return _take_part(node, planning, measuring, interruption)
+        machines = stack.enter_context(gathered(node)) if node else ()
         if unfinished:
             suites, settings, side = sessions.as_recorded(unfinished, measuring.policy)
         else:
@@ -104,7 +103,7 @@ def _refuse_contradictions(
     must_see: str | None,
     dry_run: bool,
     resume: Path | None,
-    place: Place | None,
+    node: Node | None,
 ) -> None:
     """Raise UsageError for options that exclude each other."""
     if gate and (measuring.rounds or measuring.budget):
@@ -116,25 +115,25 @@ def _refuse_contradictions(
         raise UsageError(
             "--resume goes on with what the file planned; beside it only --rounds, --budget, --timeout and --format can be given"
         )
-    if resume and place:
+    if resume and node:
         raise UsageError("--resume goes on with a run on one machine; give it without torchrun")
 
 
-def _take_part(place: Place, planning: PlanOptions, measuring: MeasureOptions, interruption: Interruption) -> ExitCode:
+def _take_part(node: Node, planning: PlanOptions, measuring: MeasureOptions, interruption: Interruption) -> ExitCode:
     """Start ranks here for the first of several machines, which plans, measures and writes."""
     from dlbench.harness.probe import devices, fingerprint
 
     settings = sessions.settings_for(measuring.seed, measuring.isolation)
     with sessions.open_side(Side(plugins=planning.plugins), (), settings, interruption) as opened:
         chosen = devices.usable(devices.select(devices.describe(opened.hello), planning.device_words))
-        click.echo(f"machine {place.number} of {place.count - 1} beside the first, {place.host}, which writes the results", err=True)
+        click.echo(f"machine {node.number} of {node.count - 1} beside the first, {node.host}, which writes the results", err=True)
         names = {device.id: device.name for device in chosen}
-        serve(place, Offer(names, settings.threads, fingerprint.fingerprint(opened.hello, chosen)), interruption)
+        serve(node, NodeInfo(names, settings.threads, fingerprint.fingerprint(opened.hello, chosen)), interruption)
     return ExitCode(128 + interruption.requested) if interruption.requested else ExitCode.OK
 
 
 def _new_session(
-    plan: Plan, opened: sessions.OpenSide, settings: Settings, measuring: MeasureOptions, gate: GivenThresholds | None
+    plan: Plan, opened: sessions.OpenSide, settings: RunSettings, measuring: MeasureOptions, gate: ThresholdSettings | None
 ) -> sessions.Session:
     """Return the session of a run; a baseline gets the rounds that a gate needs."""
     tasks = opened.tasks(plan)
@@ -142,7 +141,7 @@ def _new_session(
     return sessions.start(plan, tasks, replace(settings, policy=policy), measuring.output, machines=opened.side.machines, gate=gate)
 
 
-def _measure(session: sessions.Session, host: Host, interruption: Interruption, form: str) -> ExitCode:
+def _measure(session: sessions.Session, host: WorkerProcess, interruption: Interruption, form: str) -> ExitCode:
     """Run the rounds, write the results, and say which code to exit with."""
     from dlbench.analysis.read.table import collect
 
@@ -165,7 +164,7 @@ def _measure(session: sessions.Session, host: Host, interruption: Interruption, 
     return ExitCode.CASES_FAILED if failed else ExitCode.UNDECIDABLE if blind and blind.undecidable else ExitCode.OK
 
 
-def _as_baseline(results: "Results", gate: GivenThresholds) -> "Comparison":
+def _as_baseline(results: "Results", gate: ThresholdSettings) -> "Comparison":
     """Compare a run with itself: what of it could not have shown, in a run like it, the change that must be seen?"""
     from dlbench.analysis.compare.pairs import compare
 

@@ -21,7 +21,7 @@ Row = dict[str, ParamValue | None]
 
 # Worse the further right. A skipped case got no chance, so a round that had one says more, whichever came first.
 _ENDINGS = (Status.SKIPPED, Status.OK, Status.UNSUPPORTED, Status.OOM, Status.TIMEOUT, Status.CRASHED, Status.FAILED)
-_GRAVITY = {status: gravity for gravity, status in enumerate(_ENDINGS)}
+_SEVERITY = {status: gravity for gravity, status in enumerate(_ENDINGS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ def _timed(ok: Iterable[Measurement]) -> list[_Timed]:
 
 def _identity(measurements: Sequence[Measurement]) -> Row:
     case = measurements[-1].case
-    graves = [_GRAVITY[each.status] for each in measurements]
+    graves = [_SEVERITY[each.status] for each in measurements]
     ending = measurements[len(graves) - 1 - graves[::-1].index(max(graves))]
     math = _last(each.math or None for each in measurements) or {}
     return {

@@ -10,7 +10,7 @@ from typing import Any, Self
 import dlbench
 from dlbench.core.errors import SuiteError, nearest
 from dlbench.core.model import ParamValue, Policy, value_text
-from dlbench.core.thresholds import Settings, check
+from dlbench.core.thresholds import ThresholdSettings, check
 
 MAX_BYTES = 1 << 20
 """A suite is written by hand; a bigger file is something else."""
@@ -42,7 +42,7 @@ class Suite:
     devices: tuple[str, ...] = ()
     """Device ids or kinds; empty: every device."""
     policy: Policy = field(default_factory=Policy)
-    thresholds: Settings = field(default_factory=dict)
+    thresholds: ThresholdSettings = field(default_factory=dict)
     """From where on a change matters when results of this suite are compared; kept as written."""
     origin: str = field(default="", compare=False)
     """The file as the user knows it, for error messages only: a path can hold a user's name, so it stays out of `to_json`."""
@@ -245,7 +245,7 @@ def _policy(data: object, where: str) -> Policy:
     return policy
 
 
-def _thresholds(data: object, workloads: Sequence[str], where: str) -> Settings:
+def _thresholds(data: object, workloads: Sequence[str], where: str) -> ThresholdSettings:
     if not isinstance(data, dict):
         raise SuiteError(f"{where}: must be a table, [thresholds], not {data!r}")
     for name, value in data.items():

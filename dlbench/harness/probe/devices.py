@@ -19,7 +19,7 @@ _UNUSABLE = "it can't be used"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cpu:
+class Processor:
     """All processors of the machine together: torch's device ``cpu``."""
 
     id: str = "cpu"
@@ -128,12 +128,12 @@ class Accelerator:
         return {"id": self.id, "kind": self.kind, "name": self.name, **({"unusable": unusable} if unusable else {}), **data}
 
 
-Device = Cpu | Accelerator
+Device = Processor | Accelerator
 
 
 def usable(devices: Sequence[Device]) -> tuple[Device, ...]:
     """Return those that can be computed on."""
-    return tuple(device for device in devices if isinstance(device, Cpu) or not device.unusable)
+    return tuple(device for device in devices if isinstance(device, Processor) or not device.unusable)
 
 
 def unusable(devices: Sequence[Device]) -> dict[str, str]:
@@ -158,7 +158,7 @@ def describe(hello: Mapping[str, Any], *, root: Path = Path("/"), pynvml: nvml.P
     return tuple(accelerators.get(device["id"]) or describe_cpu(isa, root=root) for device in hello["devices"])
 
 
-def describe_cpu(isa: str | None = None, *, root: Path = Path("/")) -> Cpu:
+def describe_cpu(isa: str | None = None, *, root: Path = Path("/")) -> Processor:
     """Describe the processors; only ``isa`` has to come from torch."""
     allowed = processor.affinity()
     cores = processor.cores(root)
@@ -178,7 +178,7 @@ def describe_cpu(isa: str | None = None, *, root: Path = Path("/")) -> Cpu:
         "affinity": len(allowed) if allowed else None,
         "affinity_cores": sum(not core.isdisjoint(allowed) for core in cores) or None if allowed else None,
     }
-    return Cpu(**facts, reasons={name: _CPU_REASONS[name] for name, value in facts.items() if value is None})
+    return Processor(**facts, reasons={name: _CPU_REASONS[name] for name, value in facts.items() if value is None})
 
 
 def read_accelerators(

@@ -21,7 +21,7 @@ import psutil
 
 import dlbench
 from dlbench.harness.probe import cgroup, nvml, processor
-from dlbench.harness.probe.devices import Accelerator, Cpu, Device, read_accelerators, usable
+from dlbench.harness.probe.devices import Accelerator, Device, Processor, read_accelerators, usable
 
 _ENVIRON = re.compile(
     "(OMP|KMP|GOMP|MKL|OPENBLAS|CUDA|CUBLAS|CUDNN|NCCL|HIP|ROCR|HSA|PYTORCH|TORCH|TORCHINDUCTOR|TORCHDYNAMO)_[A-Z0-9_]+|NVIDIA_TF32_OVERRIDE"
@@ -85,12 +85,12 @@ def _identity(devices: Sequence[Device], root: Path) -> dict[str, Any]:
         "architecture": platform.machine(),
         "os": platform.system(),
         "virtual": processor.is_virtual(root),
-        "cpu": next((_cpu_identity(device) for device in devices if isinstance(device, Cpu)), None),
+        "cpu": next((_cpu_identity(device) for device in devices if isinstance(device, Processor)), None),
         "accelerators": [_accelerator_identity(device) for device in devices if isinstance(device, Accelerator)],
     }
 
 
-def _cpu_identity(cpu: Cpu) -> dict[str, Any]:
+def _cpu_identity(cpu: Processor) -> dict[str, Any]:
     return {
         "name": cpu.name,
         "sockets": cpu.sockets,
@@ -141,7 +141,7 @@ def _may_be_told(name: str, value: str) -> bool:
 
 
 def _cpu_state(devices: Sequence[Device], root: Path) -> dict[str, Any]:
-    cpu = next((device for device in devices if isinstance(device, Cpu)), None)
+    cpu = next((device for device in devices if isinstance(device, Processor)), None)
     return {
         "load_1min": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,  # absent on Windows
         "memory_available_bytes": processor.available_memory_bytes(root),

@@ -8,7 +8,7 @@ from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS
 from dlbench.core.finding import Finding, Fitness
 from dlbench.core.units import byte_count
 from dlbench.harness.probe import nvml, processor
-from dlbench.harness.probe.devices import Accelerator, Cpu, Device, read_accelerators, unusable, usable
+from dlbench.harness.probe.devices import Accelerator, Device, Processor, read_accelerators, unusable, usable
 from dlbench.harness.probe.fingerprint import read_state
 
 _LEAST_MEMORY = 2 << 30
@@ -22,7 +22,7 @@ def examine(devices: Sequence[Device], *, root: Path = Path("/"), pynvml: nvml.P
     state = read_state(devices, root=root, pynvml=pynvml)
     findings: list[Finding] = []
     for device in devices:
-        if isinstance(device, Cpu):
+        if isinstance(device, Processor):
             findings += _examine_cpu(device, state["cpu"], root)
     findings += [_broken(*each) for each in unusable(devices).items()]
     accelerators = [device for device in usable(devices) if isinstance(device, Accelerator)]
@@ -36,7 +36,7 @@ def _broken(device: str, reason: str) -> Finding:
     return Finding("start", device, Fitness.UNFIT, f"can't be used: {reason}", "mend that, or look at the others alone: --device cpu")
 
 
-def _examine_cpu(cpu: Cpu, state: Mapping[str, Any], root: Path) -> Iterator[Finding]:
+def _examine_cpu(cpu: Processor, state: Mapping[str, Any], root: Path) -> Iterator[Finding]:
     yield _memory(state["memory_available_bytes"])
     yield _governor(state["governor"])
     yield _boost(state["boost"])
@@ -69,7 +69,7 @@ def _boost(boost: bool | None) -> Finding:
     return Finding("boost", "cpu", Fitness.NOTE, found, "leave it, and compare sides that were measured in turn: dlbench compare --by")
 
 
-def _quota(cpu: Cpu) -> Finding:
+def _quota(cpu: Processor) -> Finding:
     quota = cpu.cgroup_quota_cores
     if quota is None:
         return Finding("quota", "cpu", Fitness.FIT, "nothing limits the CPU time")

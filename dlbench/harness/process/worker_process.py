@@ -76,7 +76,7 @@ class Ending:
     """Which died."""
 
 
-class Host:
+class WorkerProcess:
     """One measuring process. Use as a context manager: leaving it ends the process and all it started."""
 
     def __init__(self, mode: Mode, threads: int, seed: int, interruption: Interruption, interpreter: Interpreter = Interpreter()) -> None:
@@ -103,7 +103,7 @@ class Host:
             for descriptor in handed:
                 os.close(descriptor)
 
-    def __enter__(self) -> "Host":
+    def __enter__(self) -> "WorkerProcess":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -179,10 +179,12 @@ class Host:
 
     def _cause(self, code: int) -> str:
         # pread, because the process shares this file's offset and goes on writing there.
-        return fate(code, os.pread(self._said.fileno(), 1 << 16, self._said_before).decode(errors="replace"))
+        return exit_description(code, os.pread(self._said.fileno(), 1 << 16, self._said_before).decode(errors="replace"))
 
 
-def greet(host: Host, plugins: Sequence[str], workloads: Sequence[str], threads: int, not_from: Path | None = None) -> dict[str, Any]:
+def handshake(
+    host: WorkerProcess, plugins: Sequence[str], workloads: Sequence[str], threads: int, not_from: Path | None = None
+) -> dict[str, Any]:
     """Ask a new process what there is, with no module imported from ``not_from``.
 
     Raises WorkerError, in its own words, if it can't say, or if it lacks what measuring needs.
@@ -258,7 +260,7 @@ def start(
     return process
 
 
-def fate(code: int, said: str) -> str:
+def exit_description(code: int, said: str) -> str:
     """Put an exit code into words, with the last line that the process wrote."""
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code} and no result"
     lines = [line.strip() for line in said.splitlines() if line.strip()]

@@ -15,8 +15,8 @@ from dlbench.core.errors import DeviceFault, Interrupted, UsageError, WorkerErro
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.wire import ForeignLine, Message, Reader, send
 from dlbench.harness.process.worker_process import START_S, Interpreter
-from dlbench.harness.ranks.placement import Room
-from dlbench.harness.ranks.torchrun import Agent, Order, places
+from dlbench.harness.ranks.placement import NodeCapacity
+from dlbench.harness.ranks.torchrun import RankSpec, Torchrun, places
 from dlbench.harness.worker.rank_main import call_parent
 
 _PATIENCE_S = 60.0
@@ -34,7 +34,7 @@ print(store.get("dlbench").decode())
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Node:
     """Which of several machines this is, as torchrun says."""
 
     number: int
@@ -45,7 +45,7 @@ class Place:
     """Of torchrun's store there."""
 
     @classmethod
-    def of_torchrun(cls, environ: Mapping[str, str]) -> "Place | None":
+    def of_torchrun(cls, environ: Mapping[str, str]) -> "Node | None":
         """Read torchrun's variables; None where it started no more than this process. Raises UsageError for several on one machine."""
         if "TORCHELASTIC_RUN_ID" not in environ or environ.get("WORLD_SIZE") == "1":
             return None
@@ -56,12 +56,12 @@ class Place:
 
 def refuse_several(command: str, environ: Mapping[str, str]) -> None:
     """Raise UsageError where torchrun started ``command``, which measures on one machine, on several."""
-    if Place.of_torchrun(environ):
+    if Node.of_torchrun(environ):
         raise UsageError(f"{command} measures on one machine; start it without torchrun, or have dlbench run measure on several")
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class NodeInfo:
     """What a machine brings along."""
 
     devices: Mapping[str, str | None]
@@ -71,32 +71,32 @@ class Offer:
     """For the result file."""
 
 
-class Machine:
+class RemoteNode:
     """Another machine, as the first one sees it: what it offers, and a dlbench there that starts ranks when told to."""
 
-    def __init__(self, connection: socket.socket, place: Place) -> None:
+    def __init__(self, connection: socket.socket, node: Node) -> None:
         self._connection = connection
         self._answers = Reader(connection.fileno())
-        offer = self._answers.read(time.monotonic() + _PATIENCE_S)
-        self.number: int = offer["number"]
-        self.room = Room(offer["devices"], offer["cores"])
-        self.environment: Mapping[str, Any] = offer["environment"]
-        self.head = place.host
+        info = self._answers.read(time.monotonic() + _PATIENCE_S)
+        self.number: int = info["number"]
+        self.room = NodeCapacity(info["devices"], info["cores"])
+        self.environment: Mapping[str, Any] = info["environment"]
+        self.head = node.host
         """Where ranks call back."""
-        self.store = f"{place.host}:{place.port}"
+        self.store = f"{node.host}:{node.port}"
         """What ranks of several machines share."""
 
-    def start(self, order: Order) -> None:
+    def start(self, order: RankSpec) -> None:
         """Have ranks started there. Raises DeviceFault if the machine is gone."""
         self._tell({"op": "start", "order": asdict(order)})
 
-    def fate_of(self, rank: int, pid: int) -> str:
+    def exit_description_of(self, rank: int, pid: int) -> str:
         """Ask how a rank that has died there ended. Raises DeviceFault likewise."""
         return str(self._ask({"op": "fate", "rank": rank, "pid": pid}).get("fate", "died"))
 
     def places(self, pids: Mapping[int, int]) -> dict[int, str]:
         """Ask in which function each rank there is, given its process: see `agent.places`. Raises DeviceFault likewise."""
-        return {int(rank): str(place) for rank, place in self._ask({"op": "places", "pids": pids}).get("places", {}).items()}
+        return {int(rank): str(node) for rank, node in self._ask({"op": "places", "pids": pids}).get("places", {}).items()}
 
     def end(self) -> None:
         """Have its ranks ended; if it is gone, they are."""
@@ -122,18 +122,18 @@ class Machine:
 
 
 @contextmanager
-def gathered(place: Place) -> Iterator[tuple[Machine, ...]]:
+def gathered(node: Node) -> Iterator[tuple[RemoteNode, ...]]:
     """Wait, on the first machine, for all the others, and let them go at the end. Raises WorkerError for one that does not come."""
-    machines: list[Machine] = []
-    with socket.create_server(("", 0), backlog=place.count) as listener:
+    machines: list[RemoteNode] = []
+    with socket.create_server(("", 0), backlog=node.count) as listener:
         listener.settimeout(_PATIENCE_S)
-        _ask_store(place, f"{place.host}:{listener.getsockname()[1]}")
+        _ask_store(node, f"{node.host}:{listener.getsockname()[1]}")
         try:
-            while len(machines) < place.count - 1:
+            while len(machines) < node.count - 1:
                 with suppress(EOFError, ForeignLine, KeyError):  # something else has called
-                    machines.append(Machine(listener.accept()[0], place))
+                    machines.append(RemoteNode(listener.accept()[0], node))
         except TimeoutError as error:
-            raise WorkerError(f"only {len(machines) + 1} of {place.count} machines came within {_PATIENCE_S:g} s") from error
+            raise WorkerError(f"only {len(machines) + 1} of {node.count} machines came within {_PATIENCE_S:g} s") from error
     try:
         yield tuple(sorted(machines, key=lambda machine: machine.number))
     finally:
@@ -141,22 +141,22 @@ def gathered(place: Place) -> Iterator[tuple[Machine, ...]]:
             machine.close()
 
 
-def serve(place: Place, offer: Offer, interruption: Interruption) -> None:
+def serve(node: Node, info: NodeInfo, interruption: Interruption) -> None:
     """Start and end ranks here as the first machine says, until it lets go. Raises WorkerError where it can't be reached."""
-    address = _ask_store(place)
+    address = _ask_store(node)
     try:
         connection = call_parent(address)
     except OSError as error:
         raise WorkerError(
             f"the first machine does not answer at {address}: {error.strerror or error}; open its ports to this one"
         ) from error
-    send(connection.fileno(), {"number": place.number, **asdict(offer)})
-    agent: Agent | None = None
+    send(connection.fileno(), {"number": node.number, **asdict(info)})
+    agent: Torchrun | None = None
     with connection, tempfile.TemporaryDirectory(prefix="dlbench-") as folder:
         for message in _orders(connection, interruption):
             match message:
                 case {"op": "fate", "rank": rank, "pid": pid}:
-                    send(connection.fileno(), {"fate": agent.fate_of(rank, pid) if agent else "died"})
+                    send(connection.fileno(), {"fate": agent.exit_description_of(rank, pid) if agent else "died"})
                 case {"op": "places", "pids": pids}:
                     found = places(Path(folder), {int(rank): pid for rank, pid in pids.items()})
                     send(connection.fileno(), {"places": found})
@@ -164,7 +164,7 @@ def serve(place: Place, offer: Offer, interruption: Interruption) -> None:
                     if agent:
                         agent.end()
                     order = message.get("order")
-                    agent = order and Agent(Order(**order), Interpreter(), Path(folder))
+                    agent = order and Torchrun(RankSpec(**order), Interpreter(), Path(folder))
         if agent:
             agent.end()
 
@@ -177,16 +177,16 @@ def _orders(connection: socket.socket, interruption: Interruption) -> Iterator[M
             yield messages.read(wake=interruption.fileno())
 
 
-def _ask_store(place: Place, *address: str) -> str:
+def _ask_store(node: Node, *address: str) -> str:
     """Return where the first machine listens, from torchrun's store; with an address, put it there. Raises WorkerError if there is none."""
     # In a process of its own: this one never imports torch.
-    command: Sequence[str] = [sys.executable, "-c", _STORE, place.host, str(place.port), str(_PATIENCE_S), *address]
+    command: Sequence[str] = [sys.executable, "-c", _STORE, node.host, str(node.port), str(_PATIENCE_S), *address]
     try:
-        socket.create_connection((place.host, place.port), timeout=_PATIENCE_S).close()
+        socket.create_connection((node.host, node.port), timeout=_PATIENCE_S).close()
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=START_S).stdout.strip()
     except (OSError, subprocess.SubprocessError) as error:
         said = error.strerror if isinstance(error, OSError) and error.strerror else "it said nothing of the first machine"
         raise WorkerError(
-            f"torchrun's rendezvous at {place.host}:{place.port} can't be used ({said}); "
+            f"torchrun's rendezvous at {node.host}:{node.port} can't be used ({said}); "
             "start the same command on every machine, with an --rdzv-endpoint that all of them reach"
         ) from error

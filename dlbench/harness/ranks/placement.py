@@ -8,7 +8,7 @@ from dlbench.core.model import Case
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class NodeCapacity:
     """What a machine offers."""
 
     devices: Mapping[str, str | None]
@@ -18,7 +18,7 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Placement:
     """Where the ranks of a case are, the first machine's before the second's. Of a case in one process likewise, with one rank."""
 
     counts: tuple[int, ...]
@@ -36,11 +36,11 @@ def kind_of(device: str) -> str:
     return device.partition(":")[0]
 
 
-def lay_out(case: Case, rooms: Sequence[Room]) -> Layout:
+def place_ranks(case: Case, rooms: Sequence[NodeCapacity]) -> Placement:
     """Fill the machines one after the other, each until it has no device left, or on a CPU no core."""
     if case.ranks is None:
         here = rooms[0]
-        return Layout((1,), (case.device,), here.devices.get(case.device), here.cores)
+        return Placement((1,), (case.device,), here.devices.get(case.device), here.cores)
     counts: list[int] = []
     devices: list[list[str]] = []
     for room in rooms:
@@ -50,4 +50,4 @@ def lay_out(case: Case, rooms: Sequence[Room]) -> Layout:
     used = [(room, count) for room, count in zip(rooms, counts, strict=True) if count]
     names = dict.fromkeys(name for room, own in zip(rooms, devices, strict=True) for each in own if (name := room.devices.get(each)))
     threads = min((max(1, room.cores // count) for room, count in used), default=1)
-    return Layout(tuple(counts), tuple(chain(*devices)), " + ".join(names) or None, threads)
+    return Placement(tuple(counts), tuple(chain(*devices)), " + ".join(names) or None, threads)

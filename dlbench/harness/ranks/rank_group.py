@@ -15,9 +15,9 @@ from dlbench.core.errors import Interrupted, WorkerError
 from dlbench.core.model import Status
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.wire import ForeignLine, Reader, Reply, Request, send, wait
-from dlbench.harness.process.worker_process import START_S, Ending, Interpreter, fate, kill_group
-from dlbench.harness.ranks.cluster import Machine
-from dlbench.harness.ranks.torchrun import Agent, Order, places, printed
+from dlbench.harness.process.worker_process import START_S, Ending, Interpreter, exit_description, kill_group
+from dlbench.harness.ranks.cluster import RemoteNode
+from dlbench.harness.ranks.torchrun import RankSpec, Torchrun, places, printed
 
 _GRACE_S = 1.0
 """For the other ranks to answer once one has failed: they may say more, or wait for it for ever."""
@@ -58,8 +58,8 @@ class _Rank(Reader):
         self._connection.close()
 
 
-class Launch:
-    """All ranks of one size, started together by torchrun. Use like a `Host`: ``ask``, ``usable`` and ``end``.
+class RankGroup:
+    """All ranks of one size, started together by torchrun. Use like a `WorkerProcess`: ``ask``, ``usable`` and ``end``.
 
     torchrun hands on no descriptors, so each rank calls back: at a socket in a folder of this launch, or, where ``machines`` other than
     this one have ranks of it, at a port that is free.
@@ -72,7 +72,7 @@ class Launch:
         seed: int,
         interruption: Interruption,
         interpreter: Interpreter,
-        machines: Sequence[Machine] = (),
+        machines: Sequence[RemoteNode] = (),
     ) -> None:
         self.usable = True
         self._here, self._size = counts[0], sum(counts)
@@ -85,8 +85,8 @@ class Launch:
         store = f"{machines[0].store}/{uuid.uuid4().hex}" if self._others else ""
         try:
             self._listener, address = self._listen()
-            order = Order(self._here, 0, self._size, address, store, threads, seed)
-            self._agent = Agent(order, interpreter, Path(self._folder.name))
+            order = RankSpec(self._here, 0, self._size, address, store, threads, seed)
+            self._agent = Torchrun(order, interpreter, Path(self._folder.name))
         except BaseException:
             self._folder.cleanup()
             raise
@@ -133,7 +133,7 @@ class Launch:
             if self._machine_of(rank) is None:
                 kill_group(rank.pid)
 
-    def _machine_of(self, rank: _Rank) -> Machine | None:
+    def _machine_of(self, rank: _Rank) -> RemoteNode | None:
         """Return the other machine that a rank is on; None for this one."""
         return next((machine for first, machine in reversed(self._others) if first <= rank.number), None)
 
@@ -164,7 +164,7 @@ class Launch:
                 rank = _Rank(self._listener.accept()[0], Path(self._folder.name))
                 self._ranks += [rank] if rank.introduce(wake) else []
             elif (code := self._agent.exit_code()) is not None:
-                return Ending("died", sentence=fate(code, self._agent.text()), who="torchrun")
+                return Ending("died", sentence=exit_description(code, self._agent.text()), who="torchrun")
             elif time.monotonic() > deadline:
                 return Ending("died", sentence=f"did not start {self._size} ranks within {START_S:g} s", who="torchrun")
         self._ranks.sort(key=lambda rank: rank.number)
@@ -204,9 +204,9 @@ class Launch:
         """Say how a rank ended, which torchrun knows on its machine and tells once all of them are gone."""
         self._kill()
         if machine := self._machine_of(rank):
-            sentence = machine.fate_of(rank.number, rank.pid)
+            sentence = machine.exit_description_of(rank.number, rank.pid)
         else:
-            sentence = self._agent.fate_of(rank.number, rank.pid, rank.said_before)
+            sentence = self._agent.exit_description_of(rank.number, rank.pid, rank.said_before)
         return Ending("died", sentence=sentence, who=f"rank {rank.number}")
 
     def _whereabouts(self) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlbench.core.errors import WorkerError
-from dlbench.harness.process.worker_process import Interpreter, fate, kill_group, own_variables, start, start_code
+from dlbench.harness.process.worker_process import Interpreter, exit_description, kill_group, own_variables, start, start_code
 
 _REPORT_S = 5.0
 """For torchrun to notice that ranks are gone, and to say how they went."""
@@ -32,7 +32,7 @@ main()
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RankSpec:
     """Which ranks to start on one machine: plain data, which goes from machine to machine."""
 
     count: int
@@ -49,10 +49,10 @@ class Order:
     """Of the layout of their memory."""
 
 
-class Agent:
+class Torchrun:
     """torchrun with its ranks. ``folder`` takes what each of them prints."""
 
-    def __init__(self, order: Order, interpreter: Interpreter, folder: Path) -> None:
+    def __init__(self, order: RankSpec, interpreter: Interpreter, folder: Path) -> None:
         self._folder = folder
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  # end() closes it
         # torchrun takes a port that is free. It looks after its ranks once a second, which should not show in what they measure.
@@ -75,11 +75,11 @@ class Agent:
         """Return how it ended; None while it runs."""
         return self._process.poll()
 
-    def fate_of(self, rank: int, pid: int, since: int = 0) -> str:
+    def exit_description_of(self, rank: int, pid: int, since: int = 0) -> str:
         """Say how a rank ended, once all are gone: with the last it printed behind ``since`` bytes."""
         self._wait()
         found = re.search(rf"exitcode\s*: (-?\d+) \(pid: {pid}\)", self.text())
-        return fate(int(found[1]), printed(self._folder, rank, since)) if found else "died"
+        return exit_description(int(found[1]), printed(self._folder, rank, since)) if found else "died"
 
     def _wait(self) -> None:
         with suppress(subprocess.TimeoutExpired):

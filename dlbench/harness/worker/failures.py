@@ -71,7 +71,7 @@ MEANINGS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Failure:
     """How a case ended, in one line, and whether its device is at fault."""
 
     status: Status
@@ -79,15 +79,15 @@ class Verdict:
     fault: bool
 
 
-def verdict_on(error: Exception, torch_version: str) -> Verdict:
+def failure_of(error: Exception, torch_version: str) -> Failure:
     """Tell out of memory, unsupported and a fault of the device from a failure."""
     text, said = _first_line(error), str(error).lower()
     meaning = next((each for each in MEANINGS if any(word in said for word in each.words)), Meaning(Status.FAILED, ()))
     if isinstance(error, MemoryError) or meaning.status is Status.OOM:
-        return Verdict(Status.OOM, f"out of memory: {text}", fault=False)
+        return Failure(Status.OOM, f"out of memory: {text}", fault=False)
     if isinstance(error, NotImplementedError) or meaning.status is Status.UNSUPPORTED:
-        return Verdict(Status.UNSUPPORTED, f"{text} (torch {torch_version})", fault=False)
-    return Verdict(meaning.status, f"{type(error).__name__}: {text}", meaning.fault)
+        return Failure(Status.UNSUPPORTED, f"{text} (torch {torch_version})", fault=False)
+    return Failure(meaning.status, f"{type(error).__name__}: {text}", meaning.fault)
 
 
 _STARTS = (

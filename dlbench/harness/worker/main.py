@@ -29,7 +29,7 @@ from dlbench.harness.worker.backends.torch_build import parallelism, versions
 from dlbench.harness.worker.clock import DeviceClock
 from dlbench.harness.worker.correctness import Subject, spot_checked
 from dlbench.harness.worker.device_time import Unread, take_device_time
-from dlbench.harness.worker.failures import verdict_on
+from dlbench.harness.worker.failures import failure_of
 from dlbench.harness.worker.measure import NotPinned, Pace, TooSlow, take_pinned_transfer, take_samples, take_transfer
 from dlbench.harness.worker.ranks import BLOCK_S, Member, RanksClock, in_any_rank
 from dlbench.harness.worker.reported import reported, undeclared
@@ -61,7 +61,7 @@ def main() -> None:
         _fork_and_wait(Request.from_json(message), replies, lifeline, case_groups)
 
 
-def serve(requests: int, replies: int, greet: Callable[[HelloRequest], None] | None = None, member: Member | None = None) -> None:
+def serve(requests: int, replies: int, handshake: Callable[[HelloRequest], None] | None = None, member: Member | None = None) -> None:
     """Do requests in this process, one after the other, until they end or a device fault leaves it unfit.
 
     ``greet`` answers a hello elsewhere, as long as nothing was measured here: a fork that meets the accelerators gives all of them back,
@@ -71,10 +71,10 @@ def serve(requests: int, replies: int, greet: Callable[[HelloRequest], None] | N
     registry.load_builtins()
     for message in Reader(requests):
         request = Request.from_json(message)
-        if isinstance(request, HelloRequest) and greet and sys.platform == "linux":
-            greet(request)
+        if isinstance(request, HelloRequest) and handshake and sys.platform == "linux":
+            handshake(request)
             continue
-        greet = None
+        handshake = None
         fit = _answer(request, replies, member)
         if fit and isinstance(request, MeasureRequest):
             _free(_device_id(request, member))
@@ -163,7 +163,7 @@ def measure(request: MeasureRequest, member: Member | None = None) -> Reply:
         reason = f"{error} of {request.policy.timeout_s:g} s; raise --timeout"
         return Reply(measurement=replace(begun, status=Status.TIMEOUT, reason=reason))
     except Exception as error:  # noqa: BLE001  # any error of a workload or of torch is a row with a sentence
-        ended = verdict_on(error, torch.__version__)
+        ended = failure_of(error, torch.__version__)
         return Reply(measurement=replace(begun, status=ended.status, reason=ended.reason), fault=ended.fault)
 
 

@@ -13,7 +13,7 @@ from nvml_fake import H200, Card, FakeNvml
 
 from dlbench.core.errors import DeviceAbsent, ExitCode, UsageError
 from dlbench.harness.probe import nvml
-from dlbench.harness.probe.devices import Accelerator, Cpu, Device, describe, describe_cpu, select, unusable, usable
+from dlbench.harness.probe.devices import Accelerator, Device, Processor, describe, describe_cpu, select, unusable, usable
 
 FIRST, SECOND = "aaaaaaaa-0000-0000-0000-000000000000", "bbbbbbbb-0000-0000-0000-000000000000"
 
@@ -47,7 +47,7 @@ def test_the_cpu(tmp_path: Path) -> None:
         "sys/fs/cgroup/cpu.max": "350000 100000",
     }
     (cpu,) = describe(hello(), root=write(two_sockets(tmp_path), cgroup))
-    assert cpu == Cpu(
+    assert cpu == Processor(
         name="Made-up Processor 9000",
         sockets=2,
         physical_cores=4,
@@ -103,7 +103,7 @@ def test_two_threads_of_one_core_are_one_core_to_compute_on(tmp_path: Path, monk
     ],
 )
 def test_usable_threads(limits: dict[str, Any], threads: int) -> None:
-    assert Cpu(**limits).usable_threads() == threads
+    assert Processor(**limits).usable_threads() == threads
 
 
 def test_devices_are_matched_by_uuid_in_whatever_order_the_driver_has_them() -> None:
@@ -160,7 +160,7 @@ def test_a_card_has_one_hash_however_its_uuid_is_spelled() -> None:
 
 
 DEVICES: tuple[Device, ...] = (
-    Cpu(),
+    Processor(),
     Accelerator(id="cuda:0", kind="cuda"),
     Accelerator(id="cuda:1", kind="cuda"),
     Accelerator(id="odd:0", kind="odd"),
@@ -204,7 +204,7 @@ def test_a_device_that_cannot_be_used_is_there_with_its_reason() -> None:
     ],
 )
 def test_select_among_devices_of_which_one_cannot_be_used(wanted: list[str], ids: list[str], refusal: str | None) -> None:
-    devices = (Cpu(), Accelerator(id="cuda:0", kind="cuda", unusable="it is lost"), Accelerator(id="cuda:1", kind="cuda"))
+    devices = (Processor(), Accelerator(id="cuda:0", kind="cuda", unusable="it is lost"), Accelerator(id="cuda:1", kind="cuda"))
     if refusal is None:
         assert [device.id for device in select(devices, wanted)] == ids
     else:

@@ -12,7 +12,7 @@ from machine_fake import write
 from nvml_fake import H200, Card, FakeNvml, NVMLError
 
 from dlbench.core.conditions import RoundState, Throttling
-from dlbench.harness.probe.devices import Accelerator, Cpu
+from dlbench.harness.probe.devices import Accelerator, Processor
 from dlbench.harness.probe.monitor import Watch
 
 UUID = "8d2a59f1-6c1f-4c4b-9a55-0123456789ab"
@@ -56,14 +56,14 @@ def _two_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_machine_that_counts_nothing_tells_nothing(tmp_path: Path) -> None:
-    with Watch([Cpu()], 2, root=tmp_path) as watch:
+    with Watch([Processor()], 2, root=tmp_path) as watch:
         assert watch.throttling("cpu", watch.counters("cpu"), 1) is None
 
 
 def test_a_quota_counts_against_the_time_of_all_threads(tmp_path: Path) -> None:
     clock = Clock()
     write(tmp_path, quota(1_000_000))
-    with Watch([Cpu()], 2, root=tmp_path, now=clock) as watch:
+    with Watch([Processor()], 2, root=tmp_path, now=clock) as watch:
         before = watch.counters("cpu")
         clock.now_s += 5
         write(tmp_path, quota(1_400_000))
@@ -74,7 +74,7 @@ def test_a_quota_counts_against_the_time_of_all_threads(tmp_path: Path) -> None:
 
 def test_what_the_process_saw_of_its_cpus_is_told_with_what_its_parent_saw(tmp_path: Path) -> None:
     clock, lost = Clock(), Throttling(waiting=0.25, stolen=0.0)
-    with Watch([Cpu()], 2, root=tmp_path, now=clock) as watch:
+    with Watch([Processor()], 2, root=tmp_path, now=clock) as watch:
         assert watch.throttling("cpu", watch.counters("cpu"), 3, lost) == Throttling(waiting=0.25, stolen=0.0, tries=3)
         assert watch.throttling("cpu", watch.counters("cpu"), 1, Throttling()) is None
         write(tmp_path, quota(0))
@@ -87,7 +87,7 @@ def test_what_the_process_saw_of_its_cpus_is_told_with_what_its_parent_saw(tmp_p
 def test_the_hottest_core_counts(tmp_path: Path) -> None:
     clock = Clock()
     write(tmp_path, {THROTTLE.format(0, "core"): "500", THROTTLE.format(1, "core"): "0", THROTTLE.format(1, "package"): "40"})
-    with Watch([Cpu()], 2, root=tmp_path, now=clock) as watch:
+    with Watch([Processor()], 2, root=tmp_path, now=clock) as watch:
         before = watch.counters("cpu")
         clock.now_s += 2
         write(tmp_path, {THROTTLE.format(0, "core"): "510", THROTTLE.format(1, "package"): "240"})
@@ -99,7 +99,7 @@ def test_the_hottest_core_counts(tmp_path: Path) -> None:
 def test_a_card_is_asked_in_one_session_for_its_violations_and_reasons(tmp_path: Path) -> None:
     clock, card = Clock(), Card(f"GPU-{UUID}", "0000:3b:00.0", answers(10**9, 0))
     fake = FakeNvml(card)
-    with Watch([Cpu(), CARD], 2, root=tmp_path, pynvml=fake, now=clock) as watch:
+    with Watch([Processor(), CARD], 2, root=tmp_path, pynvml=fake, now=clock) as watch:
         assert fake.open == 1
         before = watch.counters("cuda:0")
         clock.now_s += 10
@@ -144,7 +144,7 @@ def test_a_round_tells_what_others_used(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("dlbench.harness.probe.processor.own_cpu_s", lambda: next(own_s))
     write(tmp_path, {**stat(0, 0), "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "powersave"})
     card = Card(f"GPU-{UUID}", "0000:3b:00.0", answers(0, 0))
-    with Watch([Cpu(), CARD], 2, root=tmp_path, pynvml=FakeNvml(card), now=clock) as watch, watch.round(3, saved.append) as around:
+    with Watch([Processor(), CARD], 2, root=tmp_path, pynvml=FakeNvml(card), now=clock) as watch, watch.round(3, saved.append) as around:
         clock.now_s += 4
         card.answers = {**card.answers, "nvmlDeviceGetTemperature": {real.NVML_TEMPERATURE_GPU: 71}}
         around.cases_ended()
@@ -164,7 +164,7 @@ def test_a_round_tells_what_others_used(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_short_round_and_a_sandbox_tell_nothing_of_others(tmp_path: Path) -> None:
     clock, saved = Clock(), list[RoundState]()
     write(tmp_path, stat(0, 0))
-    with Watch([Cpu()], 2, root=tmp_path, now=clock) as watch:
+    with Watch([Processor()], 2, root=tmp_path, now=clock) as watch:
         with watch.round(0, saved.append):
             clock.now_s += 0.5
         write(tmp_path, {"proc/stat": "cpu 0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0"})

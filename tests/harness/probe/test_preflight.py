@@ -10,7 +10,7 @@ from machine_fake import two_sockets, write
 from nvml_fake import H200, Card, FakeNvml
 
 from dlbench.core.finding import Fitness
-from dlbench.harness.probe.devices import Accelerator, Cpu, describe_cpu
+from dlbench.harness.probe.devices import Accelerator, Processor, describe_cpu
 from dlbench.harness.probe.preflight import examine
 
 UUID = "8d2a59f1-6c1f-4c4b-9a55-0123456789ab"
@@ -33,7 +33,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return two_sockets(tmp_path)
 
 
-def of_cpu(root: Path, cpu: Cpu | None = None) -> dict[str, tuple[Fitness, str, str]]:
+def of_cpu(root: Path, cpu: Processor | None = None) -> dict[str, tuple[Fitness, str, str]]:
     findings = examine([cpu or describe_cpu(root=root)], root=root)
     assert {each.device for each in findings} == {"cpu"}
     return {each.check: (each.fitness, each.found, each.advice) for each in findings}
@@ -102,7 +102,7 @@ def test_memory_is_what_a_nested_control_group_leaves(root: Path) -> None:
 
 @pytest.mark.parametrize(("quota", "fitness"), [(0.5, Fitness.UNFIT), (2.5, Fitness.NOTE), (2.0, Fitness.FIT)])
 def test_a_quota(root: Path, quota: float, fitness: Fitness) -> None:
-    found = of_cpu(root, Cpu(threads=8, cgroup_quota_cores=quota))["quota"]
+    found = of_cpu(root, Processor(threads=8, cgroup_quota_cores=quota))["quota"]
     assert found[:2] == (fitness, f"{quota:g} CPUs' time; dlbench computes with {max(1, int(quota))} threads")
 
 

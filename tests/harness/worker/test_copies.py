@@ -6,7 +6,7 @@ import torch
 from dlbench.core.model import Case, Measurement, Samples, Status, Work
 from dlbench.harness.worker import main
 from dlbench.harness.worker.backends.base import Backend
-from dlbench.harness.worker.backends.cpu import Cpu
+from dlbench.harness.worker.backends.cpu import CpuBackend
 from dlbench.testing import ManualClock
 
 CPU = torch.device("cpu")
@@ -71,6 +71,6 @@ def test_a_call_for_its_output_is_made_only_if_it_ends_before_the_deadline(deadl
 
 
 def test_on_a_cpu_there_is_nothing_to_copy():
-    result, calls = copied(Cpu())
+    result, calls = copied(CpuBackend())
     assert (result.transfer, calls) == (None, 0)
     assert result.nulls["transfer"] == "inputs and output are in host memory already"

@@ -1,7 +1,7 @@
 import pytest
 
 from dlbench.core.errors import DeviceAbsent
-from dlbench.harness.worker.failures import verdict_on, why_not_started
+from dlbench.harness.worker.failures import failure_of, why_not_started
 
 BOILERPLATE = """
 CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect.
@@ -53,14 +53,14 @@ ENDINGS = [
 
 @pytest.mark.parametrize(("error", "status", "fault"), ENDINGS, ids=[str(error).partition("\n")[0][:60] for error, *_ in ENDINGS])
 def test_what_a_message_says_of_a_case_and_of_its_device(error: Exception, status: str, fault: bool) -> None:
-    verdict = verdict_on(error, "2.11.0")
+    verdict = failure_of(error, "2.11.0")
     assert (verdict.status, verdict.fault) == (status, fault)
     assert "\n" not in verdict.reason
     assert (str(error).partition("\n")[0] or "MemoryError") in verdict.reason
 
 
 def test_what_a_torch_lacks_names_that_torch() -> None:
-    assert verdict_on(NotImplementedError("no such thing"), "2.11.0").reason == "no such thing (torch 2.11.0)"
+    assert failure_of(NotImplementedError("no such thing"), "2.11.0").reason == "no such thing (torch 2.11.0)"
 
 
 STARTS = [

@@ -7,7 +7,7 @@ import torch
 from dlbench.harness.worker.backends.base import Backend, register
 
 
-class Cpu(Backend):
+class CpuBackend(Backend):
     """The host processor."""
 
     kind = "cpu"
@@ -33,4 +33,4 @@ class Cpu(Backend):
         return torch.device("cpu")
 
 
-register(Cpu())
+register(CpuBackend())

@@ -13,7 +13,7 @@ from dlbench.harness.worker.backends.base import Backend, register
 from dlbench.harness.worker.device_time import EventTimer
 
 
-class Cuda(Backend):
+class CudaBackend(Backend):
     """NVIDIA through CUDA, and AMD through ROCm, which torch calls cuda too."""
 
     kind = "cuda"
@@ -149,4 +149,4 @@ class _CudaEvents:
         return float(start.elapsed_time(end)) / 1e3
 
 
-register(Cuda())
+register(CudaBackend())

@@ -8,7 +8,7 @@ import torch
 from dlbench.harness.worker.backends.base import Backend, register
 
 
-class Mps(Backend):
+class MpsBackend(Backend):
     """The GPU of Apple silicon."""
 
     kind = "mps"
@@ -30,4 +30,4 @@ class Mps(Backend):
         torch.mps.synchronize()
 
 
-register(Mps())
+register(MpsBackend())

@@ -8,7 +8,7 @@ from dlbench.core.model import Memory
 from dlbench.harness.worker.backends.base import Backend, register
 
 
-class Xpu(Backend):
+class XpuBackend(Backend):
     """Intel GPUs."""
 
     kind = "xpu"
@@ -46,4 +46,4 @@ class Xpu(Backend):
         return Memory(torch.xpu.max_memory_allocated(device), torch.xpu.max_memory_reserved(device))
 
 
-register(Xpu())
+register(XpuBackend())

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dlbench.harness.worker.backends.cuda import Cuda
+from dlbench.harness.worker.backends.cuda import CudaBackend
 
 DEVICE = torch.device("cuda", 0)
 MIB = 1 << 20
@@ -60,7 +60,7 @@ def allocator(monkeypatch):
 
 
 def test_a_case_does_not_hold_the_workspace_that_an_earlier_one_left(allocator):
-    backend = Cuda()
+    backend = CudaBackend()
     allocator.product(100 * MIB)
     backend.reset_peak(DEVICE)
     allocator.convolution(5 * MIB)
@@ -75,12 +75,12 @@ def test_a_torch_that_cannot_clear_workspaces_still_empties_its_cache(allocator,
     monkeypatch.delattr(torch._C, "_cuda_clearCublasWorkspaces")
     monkeypatch.delattr(torch._C, "_host_emptyCache")
     allocator.convolution(100 * MIB)
-    Cuda().reset_peak(DEVICE)
-    assert Cuda().peak(DEVICE).reserved_bytes == 0
+    CudaBackend().reset_peak(DEVICE)
+    assert CudaBackend().peak(DEVICE).reserved_bytes == 0
 
 
 def test_page_locked_memory_of_a_case_is_given_back(allocator):
-    Cuda().reset_peak(DEVICE)
+    CudaBackend().reset_peak(DEVICE)
     assert allocator.locked == 0
 
 
@@ -89,15 +89,15 @@ def test_page_locked_copies_keep_numbers_and_layout_and_do_not_block(monkeypatch
     pin_memory, copy, to = lambda tensor: locked.append(tensor) or tensor.clone(), torch.Tensor.copy_, torch.Tensor.to
     monkeypatch.setattr(torch.Tensor, "pin_memory", pin_memory)
     image = torch.rand(2, 3, 4, 5, requires_grad=True).contiguous(memory_format=torch.channels_last)
-    (pinned,) = Cuda().pin([image])
+    (pinned,) = CudaBackend().pin([image])
     assert len(locked) == 1
     assert torch.equal(pinned, image)
     assert pinned.is_contiguous(memory_format=torch.channels_last)
     monkeypatch.setattr(torch.Tensor, "to", lambda *args, non_blocking=False: blocked.append(not non_blocking) or to(*args))
     monkeypatch.setattr(torch.Tensor, "copy_", lambda *args, non_blocking=False: blocked.append(not non_blocking) or copy(*args))
-    (there,) = Cuda().pinned_to_device([pinned], torch.device("cpu"))
+    (there,) = CudaBackend().pinned_to_device([pinned], torch.device("cpu"))
     assert torch.equal(there, image)
-    Cuda().to_pinned([image * 2], [pinned])
+    CudaBackend().to_pinned([image * 2], [pinned])
     assert torch.equal(pinned, image * 2)
     assert not pinned.requires_grad
     assert blocked == [False, False]
