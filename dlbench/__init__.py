@@ -1,34 +1,72 @@
 """dlbench: measure what a deep-learning machine really delivers, CPU beside GPU.
 
-From Python: ``dlbench.read(path)`` gives a result file as a tidy pandas table; ``dlbench.workload`` and ``dlbench.Work``
-are what a workload of one's own is written with.
+From Python: ``dlbench.read(path)`` gives a result file as a tidy pandas table. All else here is for authors of workloads and of kinds of
+device: docs/workloads.md shows it at work.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Parallel", "Unit", "Value", "Work", "__version__", "read", "workload"]
+__all__ = [
+    "PRECISIONS",
+    "Backend",
+    "Cache",
+    "Clock",
+    "Dtype",
+    "Duration",
+    "Layout",
+    "Least",
+    "Memory",
+    "Parallel",
+    "Reported",
+    "Size",
+    "Unit",
+    "UsageError",
+    "Value",
+    "Work",
+    "__version__",
+    "autocast",
+    "before_call",
+    "control_group",
+    "operands",
+    "read",
+    "register_backend",
+    "workload",
+]
 
 if TYPE_CHECKING:
     from dlbench.analysis.read.table import read
     from dlbench.core.declarations import Parallel, Value
-    from dlbench.core.model import Work
+    from dlbench.core.errors import UsageError
+    from dlbench.core.model import Clock, Memory, Reported, Work
+    from dlbench.core.precision import PRECISIONS, Dtype
     from dlbench.core.schema import Unit
-    from dlbench.harness.worker.registry import workload
+    from dlbench.harness.worker.backends.base import Backend, register_backend
+    from dlbench.harness.worker.ranks import control_group
+    from dlbench.harness.worker.registry import Cache, Duration, Layout, Least, Size, workload
+    from dlbench.workloads.cache import before_call
+    from dlbench.workloads.precision import autocast, operands
 
 _HOMES = {
-    "Parallel": "dlbench.core.declarations",
-    "Unit": "dlbench.core.schema",
-    "Value": "dlbench.core.declarations",
-    "Work": "dlbench.core.model",
-    "read": "dlbench.analysis.read.table",
-    "workload": "dlbench.harness.worker.registry",
+    "dlbench.analysis.read.table": "read",
+    "dlbench.core.declarations": "Parallel Value",
+    "dlbench.core.errors": "UsageError",
+    "dlbench.core.model": "Clock Memory Reported Work",
+    "dlbench.core.precision": "Dtype PRECISIONS",
+    "dlbench.core.schema": "Unit",
+    "dlbench.harness.worker.backends.base": "Backend register_backend",
+    "dlbench.harness.worker.ranks": "control_group",
+    "dlbench.harness.worker.registry": "Cache Duration Layout Least Size workload",
+    "dlbench.workloads.cache": "before_call",
+    "dlbench.workloads.precision": "autocast operands",
 }
+"""Of each module the names that stand here."""
 
 
 def __getattr__(name: str) -> Any:
-    # Lazy, so that `dlbench --help` and the measuring process never pay for pandas.
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+    # Lazy, so that `dlbench --help` never pays for torch or pandas, nor the measuring process for pandas.
+    for home, names in _HOMES.items():
+        if name in names.split():
+            return getattr(import_module(home), name)
     raise AttributeError(f"module 'dlbench' has no attribute '{name}'")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from dlbench.harness.worker.registry import Cache
+from dlbench import Cache
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 """Where Linux tells the sizes, as ``32768K``."""

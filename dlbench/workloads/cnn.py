@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
-from dlbench.core.model import Work
-from dlbench.harness.worker.registry import Dtype, Layout, Size, workload
+from dlbench import Dtype, Layout, Size, Work, workload
 from dlbench.models import ModelName, build
 from dlbench.models.flops import FASTER_CONVOLUTION, forward_flops, train_flops
 from dlbench.workloads.precision import autocast, operands, scales_gradients, storage

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
-from dlbench.core.model import Work
-from dlbench.harness.worker.registry import Cache, Dtype, Layout, Least, Size, workload
+from dlbench import Cache, Dtype, Layout, Least, Size, Work, workload
 from dlbench.models.flops import FASTER_CONVOLUTION
 from dlbench.workloads.cache import before_call
 from dlbench.workloads.precision import autocast, operands, output

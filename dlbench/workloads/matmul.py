@@ -2,8 +2,7 @@
 
 import torch
 
-from dlbench.core.model import Work
-from dlbench.harness.worker.registry import Cache, Dtype, Size, workload
+from dlbench import Cache, Dtype, Size, Work, workload
 from dlbench.workloads.cache import before_call
 from dlbench.workloads.precision import autocast, operands, output
 

@@ -7,7 +7,7 @@ from typing import ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
-from dlbench.core.precision import PRECISIONS, Dtype
+from dlbench import PRECISIONS, Dtype
 from dlbench.models import BLOCK, repeat_block
 
 Arguments = ParamSpec("Arguments")

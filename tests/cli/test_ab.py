@@ -162,7 +162,9 @@ def test_both_sides_share_a_device_and_each_has_a_process_there(tmp_path):
 
 def test_a_device_that_one_side_lacks_is_no_silent_pass(tmp_path):
     text = Path(PRETEND).read_text().replace('kind = "pretend"', 'kind = "xpu"')  # a kind that a suite may name
-    (tmp_path / "pretend.py").write_text(text.replace("register(Pretend())", 'if "BARE" not in os.environ:\n    register(Pretend())'))
+    (tmp_path / "pretend.py").write_text(
+        text.replace("register_backend(Pretend())", 'if "BARE" not in os.environ:\n    register_backend(Pretend())')
+    )
     suite = front_door.suite(tmp_path, 'workload = "which_process"', head='devices = ["cpu", "xpu:0"]' + front_door.HASTY)
     arguments = ("ab", suite, "--plugin", "pretend.py", "--b-env", "BARE=1", "--rounds", "1", "--isolation", "none", "-o", "o.jsonl")
     done = dlbench(*arguments, cwd=tmp_path)

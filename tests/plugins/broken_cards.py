@@ -7,8 +7,7 @@ from types import SimpleNamespace
 
 import torch
 
-from dlbench import Work, workload
-from dlbench.harness.worker.backends.base import register
+from dlbench import Work, register_backend, workload
 from dlbench.harness.worker.backends.cuda import CudaBackend
 
 CARDS = os.environ["CARDS"].split()
@@ -105,7 +104,7 @@ def exclusive():
     torch.cuda.made_up_lock = lock  # not in this module, which every request loads anew
 
 
-register(Cards())
+register_backend(Cards())
 
 
 @workload()

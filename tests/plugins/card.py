@@ -6,9 +6,8 @@ from typing import Literal
 
 import torch
 
-from dlbench import Unit, Value, Work, workload
+from dlbench import Dtype, Unit, Value, Work, workload
 from dlbench.harness.worker import registry
-from dlbench.harness.worker.registry import Dtype
 
 PARAMS = {
     "matmul": {"n": 512},

@@ -4,9 +4,8 @@ import random
 
 import torch
 
-from dlbench import Work, workload
-from dlbench.harness.worker.registry import Dtype
-from dlbench.workloads.precision import operands, storage
+from dlbench import Dtype, Work, operands, workload
+from dlbench.workloads.precision import storage
 
 N = 64
 

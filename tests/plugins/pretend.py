@@ -9,9 +9,7 @@ from pathlib import Path
 
 import torch
 
-from dlbench import Unit, Value, Work, workload
-from dlbench.core.model import Memory
-from dlbench.harness.worker.backends.base import Backend, register
+from dlbench import Backend, Memory, Unit, Value, Work, register_backend, workload
 
 
 class Pretend(Backend):
@@ -70,7 +68,7 @@ class ConstantTimer:
         return self.apart_s
 
 
-register(Pretend())
+register_backend(Pretend())
 
 
 @workload()

@@ -8,9 +8,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from dlbench import Unit, Value, Work, workload
-from dlbench.harness.worker.ranks import control_group
-from dlbench.harness.worker.registry import Size
+from dlbench import Size, Unit, Value, Work, control_group, workload
 
 _KEPT = []
 

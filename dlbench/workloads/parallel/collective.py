@@ -12,9 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from dlbench.core.declarations import Parallel
-from dlbench.core.model import Work
-from dlbench.harness.worker.registry import Dtype, Size, workload
+from dlbench import Dtype, Parallel, Size, Work, workload
 from dlbench.workloads.precision import storage
 
 Op = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv"]

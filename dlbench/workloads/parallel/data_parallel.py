@@ -13,9 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from dlbench.core.declarations import Parallel
-from dlbench.core.model import Work
-from dlbench.harness.worker.registry import Dtype, Duration, Least, Size, workload
+from dlbench import Dtype, Duration, Least, Parallel, Size, Work, workload
 from dlbench.models import ModelName
 from dlbench.models.flops import FASTER_CONVOLUTION, train_flops
 from dlbench.workloads.cnn import IMAGE, OPTIMIZERS, TRAINING, build_on, draw_images, draw_labels, training_step

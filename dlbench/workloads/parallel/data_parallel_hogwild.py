@@ -12,8 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from dlbench.core.model import Clock, Reported
-from dlbench.harness.worker.ranks import control_group
+from dlbench import Clock, Reported, control_group
 from dlbench.workloads.parallel.data_parallel_learning import STALENESS, Experiment, Learner, Observe, histogram, outcome
 
 

@@ -10,11 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
-from dlbench.core.declarations import Value
-from dlbench.core.model import Clock, Reported
-from dlbench.core.schema import Unit
-from dlbench.harness.worker.ranks import control_group
-from dlbench.harness.worker.registry import Dtype
+from dlbench import Clock, Dtype, Reported, Unit, Value, control_group
 from dlbench.workloads.cnn import OPTIMIZERS
 from dlbench.workloads.precision import autocast, scales_gradients
 

@@ -7,10 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dlbench.core.declarations import Value
-from dlbench.core.model import Clock, Reported
-from dlbench.core.schema import Unit
-from dlbench.harness.worker.ranks import control_group
+from dlbench import Clock, Reported, Unit, Value, control_group
 from dlbench.workloads.parallel.data_parallel_learning import Experiment, Learner, Observe, outcome
 
 STEPS = tuple(

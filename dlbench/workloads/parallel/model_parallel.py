@@ -13,9 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
-from dlbench.core.declarations import Parallel
-from dlbench.core.model import Work
-from dlbench.harness.worker.registry import Dtype, Size, workload
+from dlbench import Dtype, Parallel, Size, Work, workload
 from dlbench.models import MODELS, ModelName, initialise
 from dlbench.models.flops import FASTER_CONVOLUTION, train_flops
 from dlbench.models.mlp import EXPANSION, WIDTH, mlp, width_for

@@ -4,8 +4,7 @@ from time import perf_counter_ns
 
 import torch
 
-from dlbench.core.model import Work
-from dlbench.harness.worker.registry import Duration, workload
+from dlbench import Duration, Work, workload
 
 
 @workload(tags=("self",))

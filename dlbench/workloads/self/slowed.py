@@ -11,8 +11,7 @@ from typing import Annotated, Literal
 import torch
 from torch import nn
 
-from dlbench.core.model import Work
-from dlbench.harness.worker.registry import Least, workload
+from dlbench import Least, Work, workload
 
 Program = Literal["matmul", "add", "softmax", "conv", "linear", "mlp_step"]
 Percent = Annotated[int, Least(0)]

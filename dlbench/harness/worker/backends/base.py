@@ -14,7 +14,7 @@ from dlbench.harness.worker.failures import why_not_started
 
 
 class Backend(ABC):
-    """One kind of device. Subclasses override what differs; a plugin may `register` a kind of its own."""
+    """One kind of device. Subclasses override what differs; a plugin may `register_backend` a kind of its own."""
 
     kind: ClassVar[str]
     is_host: ClassVar[bool] = False
@@ -95,7 +95,7 @@ BACKENDS: dict[str, Backend] = {}
 """The kinds of device that are known, the CPU first."""
 
 
-def register(backend: Backend) -> None:
+def register_backend(backend: Backend) -> None:
     """Add a kind of device, or put another backend in the place of one that is there."""
     BACKENDS[backend.kind] = backend
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from dlbench.harness.worker.backends.base import Backend, register
+from dlbench.harness.worker.backends.base import Backend, register_backend
 
 
 class CpuBackend(Backend):
@@ -33,4 +33,4 @@ class CpuBackend(Backend):
         return torch.device("cpu")
 
 
-register(CpuBackend())
+register_backend(CpuBackend())

@@ -9,7 +9,7 @@ import torch
 from dlbench.core.errors import DeviceAbsent
 from dlbench.core.model import Memory
 from dlbench.core.precision import PRECISIONS
-from dlbench.harness.worker.backends.base import Backend, register
+from dlbench.harness.worker.backends.base import Backend, register_backend
 from dlbench.harness.worker.device_time import EventTimer
 
 
@@ -149,4 +149,4 @@ class _CudaEvents:
         return float(start.elapsed_time(end)) / 1e3
 
 
-register(CudaBackend())
+register_backend(CudaBackend())

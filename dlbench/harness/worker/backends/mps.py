@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from dlbench.harness.worker.backends.base import Backend, register
+from dlbench.harness.worker.backends.base import Backend, register_backend
 
 
 class MpsBackend(Backend):
@@ -30,4 +30,4 @@ class MpsBackend(Backend):
         torch.mps.synchronize()
 
 
-register(MpsBackend())
+register_backend(MpsBackend())

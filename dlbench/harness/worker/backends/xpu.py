@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from dlbench.core.model import Memory
-from dlbench.harness.worker.backends.base import Backend, register
+from dlbench.harness.worker.backends.base import Backend, register_backend
 
 
 class XpuBackend(Backend):
@@ -46,4 +46,4 @@ class XpuBackend(Backend):
         return Memory(torch.xpu.max_memory_allocated(device), torch.xpu.max_memory_reserved(device))
 
 
-register(XpuBackend())
+register_backend(XpuBackend())
