@@ -147,7 +147,7 @@ def test_one_rank_is_the_base_of_every_form_and_every_precision_computes(tmp_pat
     script = f"""
 from typing import get_args
 from dlbench.harness.worker.registry import Dtype
-from dlbench.workloads import model_parallel
+from dlbench.workloads.parallel import model_parallel
 model_parallel.WIDTH = {WIDTH}
 for form in ("layers", "gpipe", "1f1b", "tensor"):
     for dtype in get_args(Dtype):
@@ -168,7 +168,7 @@ def test_what_fits_on_no_single_device_fits_on_two(tmp_path: Path) -> None:
     # Each process may take as much as the device that is pretended to be there, and a little more for what is no parameter.
     script = """
 import resource
-from dlbench.workloads import model_parallel
+from dlbench.workloads.parallel import model_parallel
 
 DEVICE, OTHER = 256 << 20, 96 << 20
 model_parallel.device_memory = lambda device: DEVICE
