@@ -284,13 +284,21 @@ def test_the_numbers_of_the_protocol_are_those_of_the_program(phrase):
     assert phrase in " ".join(PAGES["docs/measuring.md"].split())
 
 
-def test_the_modules_and_doors_are_those_of_the_architecture():
-    modules = [f"dlbench.{name}" for name, _ in table("docs/design.md", "module", "reason to exist")]
-    assert modules == test_architecture.ORDER
+def test_the_rooms_and_doors_are_those_of_the_architecture():
+    rooms = {room: modules for room, modules, _ in table("docs/design.md", "room", "modules, lowest first", "what lives there")}
+    listed = {room: ", ".join(name for name in names.split() if "__init__" not in name) for room, names in test_architecture.ROOMS.items()}
+    assert {room: rooms.get(room) for room in listed} == listed
     doors = {
         library: tuple(f"dlbench.{place}" for place in where.split(", ")) for library, where in table("docs/design.md", "library", "where")
     }
     assert doors == test_architecture.DOORS
+
+
+def test_one_case_is_followed_through_25_files_at_most():
+    path = PAGES["docs/design.md"].partition("## One case, from suite to table")[2].partition("```")[0]
+    files = re.findall(r"`([a-z_/]+\.py)`", path)
+    assert len(files) == len(set(files)) == int(re.search(r"(\d+) files", path)[1]) <= 25
+    assert [file for file in files if not (ROOT / "dlbench" / file).is_file()] == []
 
 
 def test_no_file_tells_where_it_was_made():
