@@ -7,13 +7,17 @@ FLOORS = $(VENV)-floors
 QUICK_HALF = tests/core tests/analysis tests/harness $(addprefix tests/cli/test_,list.py show.py devices_command.py missing_packages.py)
 TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
 
-.PHONY: run test floors check gpu clean
+.PHONY: run test test-quick floors check gpu clean
 
 run: $(INSTALLED)
 	$(BIN)/dlbench run
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal  # most tests wait for processes; more workers than two would crowd small machines
+
+# For the edit loop: without the tests that run whole suites in real processes.
+test-quick: $(INSTALLED)
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(filter-out %missing_packages.py,$(QUICK_HALF)) tests/models tests/suites tests/test_architecture.py
 
 # Every dependency at the oldest version that pyproject.toml allows, but torch, unless told: make floors TORCH=2.6.0
 floors:
