@@ -6,7 +6,7 @@ a threshold below which a change does not matter. docs/compare.md gives the reas
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -212,6 +212,16 @@ def judge(test: RankTest, p_holm: float, threshold: float) -> Change:
     return Change(verdict, fraction(test.shift), low, high, confidence, test.p, p_holm, base_s, new_s)
 
 
+def judge_family(cases: Sequence[Mapping[str, RankTest]], thresholds: Iterable[float]) -> list[dict[str, Change]]:
+    """Judge all tests of a comparison, with Holm's correction for their number; ``thresholds`` has one for each case."""
+    tests = [test for case in cases for test in case.values()]
+    p_values = iter(holm([test.p for test in tests], [test.weight for test in tests]))
+    return [
+        {name: judge(test, next(p_values), threshold) for name, test in case.items()}
+        for case, threshold in zip(cases, thresholds, strict=True)
+    ]
+
+
 def together(changes: Mapping[str, Change]) -> Verdict:
     """Return the verdict of several tests: one is enough for slower or faster, and opposite ones decide nothing.
 
@@ -226,6 +236,16 @@ def together(changes: Mapping[str, Change]) -> Verdict:
     return Verdict.SAME if same == {statistic_of(name, changes) for name in changes} else Verdict.INCONCLUSIVE
 
 
+def disagreement(changes: Mapping[str, Change]) -> str:
+    """Say which tests call a case slower or faster, where others do not."""
+    called = {name: each.verdict for name, each in changes.items() if each.verdict in (Verdict.SLOWER, Verdict.FASTER)}
+    if len(set(called.values())) > 1:
+        return ", ".join(f"{verdict} by its {statistic_name(name)}" for name, verdict in called.items())
+    if not called or "median" in called:
+        return ""
+    return f"by its {statistic_name(next(iter(called)))}; by its median {changes['median'].verdict}"
+
+
 def statistic_name(name: str) -> str:
     """Return how a reader knows a test: ``median``, ``pairs of rounds``."""
     return "pairs of rounds" if name == PAIRED else name
@@ -234,11 +254,6 @@ def statistic_name(name: str) -> str:
 def statistic_of(name: str, tests: Mapping[str, object]) -> str:
     """Return what a test looks at: the pairs are those of the p10, where there is one."""
     return name if name != PAIRED else "p10" if "p10" in tests else "median"
-
-
-def corrected(tests: Sequence[RankTest]) -> list[float]:
-    """Return the p of all tests of a comparison, by Holm's correction for being many."""
-    return holm([test.p for test in tests], [test.weight for test in tests])
 
 
 def fraction(shift: float) -> float:

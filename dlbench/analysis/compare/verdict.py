@@ -5,32 +5,18 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
-from dlbench.analysis.compare.by_threshold import MemoryChange, ValueChange, Worth, by_values, grown, memory_change, value_change, valued
+from dlbench.analysis.compare import power
+from dlbench.analysis.compare.by_threshold import (
+    MemoryChange,
+    ValueChange,
+    memory_change,
+    significant_growth,
+    significant_values,
+    verdict_by_values,
+)
 from dlbench.analysis.compare.calibration import Drift
-from dlbench.analysis.compare.judge import (
-    Change,
-    RankTest,
-    Verdict,
-    corrected,
-    judge,
-    rank_tests,
-    together,
-)
-from dlbench.analysis.compare.power import (
-    SIDES,
-    Blind,
-    Unseen,
-    blindness,
-    detectable,
-    disturbances,
-    least_rounds,
-    powerless,
-    prospects,
-    rounds_needed,
-    rounds_to_see,
-    unseen,
-)
-from dlbench.analysis.compare.verdict_text import opposite, spoiled, stands_on
+from dlbench.analysis.compare.judge import Change, RankTest, Verdict, disagreement, judge_family, rank_tests, together
+from dlbench.analysis.compare.power import SIDES, Blind, Unseen
 from dlbench.analysis.ratios import Entry, Unpaired
 from dlbench.core import thresholds
 from dlbench.core.conditions import OVERRUN
@@ -143,8 +129,7 @@ class Pair(NamedTuple):
     clocks: str | None = None
     """How the clocks of its device differ between the sides, if they do."""
     drifts: Mapping[str, Drift] = MappingProxyType({})
-    values: tuple[Worth, ...] = ()
-    """What is declared of the values that both sides report."""
+    values: tuple[ValueChange, ...] = ()
 
     @property
     def sides(self) -> tuple[Entry, Entry]:
@@ -164,11 +149,11 @@ def comparison(
 ) -> Comparison:
     """Test the pairs together, as one family, and put all cases in order; ``unlike`` were measured on both sides, in another way."""
     tests = [{} if _untimed(pair) else rank_tests(pair.base.rounds, pair.new.rounds, pair.drifts, paired) for pair in pairs]
-    changes = _judged(pairs, tests)
+    changes = judge_family(tests, [pair.thresholds.time for pair in pairs])
     family = sum(test.weight for each in tests for test in each.values())
     clean = _without_spoiled(pairs, tests, changes, paired)
-    memories = grown([memory_change(pair.base, pair.new, pair.thresholds.memory) for pair in pairs])
-    values = valued([[value_change(each, pair.base, pair.new, pair.thresholds) for each in pair.values] for pair in pairs])
+    memories = significant_growth([memory_change(pair.base, pair.new, pair.thresholds.memory) for pair in pairs])
+    values = significant_values([pair.values for pair in pairs])
     cases, blind, able = [*settled], [*unlike], len(unlike)
     timed = zip(pairs, tests, changes, clean, strict=True)
     for each, memory, of_values in zip(timed, memories, values, strict=True):
@@ -180,19 +165,11 @@ def comparison(
     return Comparison(
         title,
         tuple(cases),
-        powerless(tests, [each.p for of_values in values for each in of_values if each.p is not None]),
-        unseen(blind, able),
+        power.powerless(tests, [each.p for of_values in values for each in of_values if each.p is not None]),
+        power.unseen(blind, able),
         report_only,
         unpaired,
     )
-
-
-def _judged(pairs: Sequence[Pair], tests: Sequence[Mapping[str, RankTest]]) -> list[dict[str, Change]]:
-    p_values = iter(corrected([test for each in tests for test in each.values()]))
-    return [
-        {name: judge(test, next(p_values), pair.thresholds.time) for name, test in each.items()}
-        for pair, each in zip(pairs, tests, strict=True)
-    ]
 
 
 def _without_spoiled(
@@ -209,7 +186,7 @@ def _without_spoiled(
         rank_tests(_unspoiled(pair.base), _unspoiled(pair.new), pair.drifts, paired) if spoiled else each
         for pair, each, spoiled in zip(pairs, tests, few, strict=True)
     ]
-    judged = zip(few, changes, _judged(pairs, left), strict=True)
+    judged = zip(few, changes, judge_family(left, [pair.thresholds.time for pair in pairs]), strict=True)
     return [spoiled and together(before) is together(after) for spoiled, before, after in judged]
 
 
@@ -224,6 +201,16 @@ def _often_spoiled(entry: Entry) -> bool:
 
 def _unspoiled(entry: Entry) -> Rounds:
     return entry.rounds.times_at([at for at, spoiled in enumerate(entry.rounds.spoiled) if not spoiled])
+
+
+def _spoiled_rounds(sides: Sequence[Entry]) -> str:
+    """Say how many rounds were unsteady, throttled or disturbed, where that changes nothing."""
+    counts = [
+        f"{sum(spoiled)} of {len(spoiled)} rounds in {side} {'was' if sum(spoiled) == 1 else 'were'} unsteady, throttled or disturbed"
+        for side, each in zip(SIDES, sides, strict=True)
+        if any(spoiled := each.rounds.spoiled)
+    ]
+    return f"{' and '.join(counts)}, and without the verdict is the same"
 
 
 def attention(case: CaseVerdict) -> tuple[int, float]:
@@ -246,27 +233,27 @@ def _case_verdict(
     threshold, sides = pair.thresholds.time, pair.sides
     must_see, asked = sight.of_case(pair.thresholds)
     untimed = _untimed(pair)
-    verdict, notes = Verdict.INCONCLUSIVE, ["" if by_values(values) else untimed or ""]
+    verdict, notes = Verdict.INCONCLUSIVE, ["" if verdict_by_values(values) else untimed or ""]
     least = rounds = blind = to_see = None
     if changes:
-        least = detectable(tests, family, threshold)
+        least = power.detectable(tests, family, threshold)
         missed = must_see if must_see and (least is None or least > must_see) else None
-        to_see = rounds_to_see(tests, least_rounds(tests, family), family, missed) if missed else None
-        verdict, notes = together(changes), [opposite(changes), stands_on(changes), spoiled(sides) if clean else ""]
+        to_see = power.rounds_to_see(tests, power.least_rounds(tests, family), family, missed) if missed else None
+        verdict, notes = together(changes), [disagreement(changes), _spoiled_rounds(sides) if clean else ""]
         if barred := _barred(pair, clean):
             notes = [f"{barred}; the times alone would say {verdict}: {_remedy(pair)}"]
             verdict = Verdict.INCONCLUSIVE
-            why = "; ".join(filter(None, (barred, disturbances(sides))))
+            why = "; ".join(filter(None, (barred, power.disturbances(sides))))
             blind = Blind(pair.case, must_see, why, _remedy(pair)) if must_see else None
         elif verdict is Verdict.INCONCLUSIVE:
-            rounds = rounds_needed(tests, least_rounds(tests, family), threshold)
-            notes.append(prospects(tests, least, rounds, threshold))
-            blind = blindness(pair.case, least, to_see, missed, sides) if missed else None
+            rounds = power.rounds_needed(tests, power.least_rounds(tests, family), threshold)
+            notes.append(power.prospects(tests, least, rounds, threshold))
+            blind = power.blindness(pair.case, least, to_see, missed, sides) if missed else None
         if verdict is not Verdict.SAME:
-            notes.append(disturbances(sides))
+            notes.append(power.disturbances(sides))
     elif must_see and all(each.rounds.median_s for each in sides):
         blind = Blind(pair.case, must_see, str(untimed), "give it more to do")
-    elif of_values := by_values(values):
+    elif of_values := verdict_by_values(values):
         verdict = of_values
     regressed = ["time"] if verdict is Verdict.SLOWER and changes else []
     if memory and memory.grew:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import combinations
 from typing import NamedTuple
 
-from dlbench.analysis.compare.judge import LEVEL, RankTest, Verdict, corrected, judge, rank_tests, statistic_name, together
+from dlbench.analysis.compare.judge import LEVEL, RankTest, Verdict, judge_family, rank_tests, statistic_name, together
 from dlbench.analysis.compare.power import MOST_ROUNDS, rounds_to_see
 from dlbench.core.finding import Finding, Fitness
 from dlbench.core.model import Case, Measurement, Status
@@ -30,8 +30,7 @@ NORMAL = statistics.NormalDist()
 
 def verdicts(cases: Sequence[Mapping[str, RankTest]], threshold: float) -> list[Verdict]:
     """Judge the tests of all cases of a suite together, as `compare` does."""
-    p_values = iter(corrected([test for case in cases for test in case.values()]))
-    return [together({name: judge(test, next(p_values), threshold) for name, test in case.items()}) for case in cases]
+    return [together(changes) for changes in judge_family(cases, [threshold] * len(cases))]
 
 
 def judge_selftest(measurements: Sequence[Measurement]) -> list[Finding]:
