@@ -1,4 +1,4 @@
-"""What a short A/A says of a machine: the same cases on two sides that were measured in turn, and what went on meanwhile."""
+"""Findings of a short A/A: the same cases on two sides that were measured in turn, and what disturbed them."""
 
 import math
 import statistics
@@ -132,16 +132,11 @@ def _throttling(device: str, kept: Sequence[Throttling], again: Sequence[Throttl
         count = f"{len(again)} measurement was" if len(again) == 1 else f"{len(again)} measurements were"
         found = f"{count} held back and made again: {again[-1].causes()}"
         return Finding("throttling", device, Fitness.NOTE, found, advice)
-    if counted := _counted(kept):
-        return Finding("throttling", device, Fitness.FIT, f"none while measuring, by {' or '.join(counted)}; nothing else is counted here")
-    return Finding("throttling", device, Fitness.UNKNOWN, "nothing here counts it", "watch temperature and clock yourself")
-
-
-def _counted(kept: Sequence[Throttling]) -> list[str]:
-    """Name what would have told of throttling."""
-    told = {
+    counts = {
         "heat": any(each.thermal is not None for each in kept),
         "the driver's reasons": any(each.reasons is not None for each in kept),
         "the CPU quota": any(each.quota is not None for each in kept),
     }
-    return [name for name, holds in told.items() if holds]
+    if counted := [name for name, available in counts.items() if available]:
+        return Finding("throttling", device, Fitness.FIT, f"none while measuring, by {' or '.join(counted)}; nothing else is counted here")
+    return Finding("throttling", device, Fitness.UNKNOWN, "nothing here counts it", "watch temperature and clock yourself")

@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import NamedTuple
 
@@ -99,11 +99,12 @@ def _suite(measured: Sequence[tuple[Case, Rounds]]) -> _Suite:
     return suite
 
 
+@dataclass(slots=True)
 class _Share:
     """How often something happened."""
 
-    def __init__(self) -> None:
-        self.seen = self.of = 0
+    seen: int = 0
+    of: int = 0
 
     def add(self, happened: bool) -> None:
         self.seen += happened
@@ -133,7 +134,7 @@ def _error_rates(suite: _Suite) -> Iterator[Finding]:
     covered: dict[str, _Share] = {}
     needed: list[int] = []
     for base, new in combinations(range(min(map(len, suite.copies.values()))), 2):
-        tests = {program: _tests(sides[base], sides[new]) for program, sides in suite.copies.items()}
+        tests = {program: rank_tests(sides[base], sides[new], paired=True) for program, sides in suite.copies.items()}
         called = verdicts(list(tests.values()), THRESHOLD)
         failed.add(Verdict.SLOWER in called)
         for verdict, case in zip(called, tests.values(), strict=True):
@@ -143,7 +144,7 @@ def _error_rates(suite: _Suite) -> Iterator[Finding]:
         if new == base + 1:  # so that each copy but the last is once the base of what is really slower
             for share, variants in ((seen, suite.slower), (tail, suite.tail)):
                 for program, variant in variants.items():
-                    changed = _tests(suite.copies[program][base], variant)
+                    changed = rank_tests(suite.copies[program][base], variant, paired=True)
                     share.add(_is_seen(tests, program, changed))
                     if share is seen:
                         needed.append(_rounds_that_would_do(changed, least, family))
@@ -164,17 +165,11 @@ def _error_rates(suite: _Suite) -> Iterator[Finding]:
     yield Finding("slow tail", "cpu", Fitness.NOTE, found, values=tail.values)
 
 
-def _tests(base: Rounds, new: Rounds) -> dict[str, RankTest]:
-    return rank_tests(base, new, paired=True)
-
-
 def _power(seen: _Share, rounds: int) -> Finding:
     """Hold the share of real slowdowns that are seen against its limit; where it falls short, say how many rounds would do."""
     found = f"{percent(SLOWDOWN)} more time is called slower in {seen} of comparisons"
     finding = _finding("real slowdown", seen.value >= POWER, found, f"at least {percent(POWER)}", {**seen.values, "rounds": rounds})
-    if finding.fitness is Fitness.FIT:
-        return finding
-    if rounds > MOST_ROUNDS:
+    if finding.fitness is Fitness.FIT or rounds > MOST_ROUNDS:
         return finding
     advice = f"{rounds} rounds a side would probably see it, so give dlbench ab --rounds {rounds}; to try: --selftest --rounds {rounds}"
     return replace(finding, advice=advice)
