@@ -97,13 +97,13 @@ def _values(base: Results, new: Results, one: Entry, other: Entry, limits: Thres
 
 
 def _thresholds(base: Results, entry: Entry, thresholds: Thresholds, given: ThresholdSettings, sight_given: bool = False) -> Thresholds:
-    """Return what holds for a case, of base's suite: a new file must not loosen the gate that it has to pass.
+    """Return the thresholds of a case, of base's suite, so that a new file can't loosen its own gate.
 
-    ``sight_given``: what must be seen counts where it is given, and not where the suite says so.
+    ``sight_given``: the change that must be seen is that of ``given`` alone, not of the suite.
     """
     suites = base.thresholds.get(str(entry.row["case.run"]), {})
-    said = thresholds.of_workload(str(entry.row["case.workload"]), suites.get(str(entry.row["case.suite"]), {}))
-    found = (replace(said, must_see=None) if sight_given else said).with_metrics(given)
+    of_suite = thresholds.of_workload(str(entry.row["case.workload"]), suites.get(str(entry.row["case.suite"]), {}))
+    found = (replace(of_suite, must_see=None) if sight_given else of_suite).with_metrics(given)
     if MUST_SEE in given:
         try:
             found.require_sight()
@@ -113,7 +113,7 @@ def _thresholds(base: Results, entry: Entry, thresholds: Thresholds, given: Thre
 
 
 def _settled(case: str, base: Entry | None, new: Entry | None, columns: Iterable[str]) -> CaseVerdict | None:
-    """Return the verdict of a case that no test has to decide, or cannot."""
+    """Return the verdict of a case that no test has to decide, or can."""
     if new is None:
         if base is None or _status(base) is Status.OK:
             return CaseVerdict(case, Verdict.MISSING, "not in the new file", base=base.row if base else None)
@@ -146,7 +146,7 @@ def _ending(entry: Entry) -> str:
 
 
 def _differences(base: Row, new: Row, columns: Iterable[str]) -> list[str]:
-    """Name what differs of a case's identity; what one side does not tell is no difference.
+    """Return the differences of a case's identity; what one side does not record is none.
 
     So a parameter that a workload gained later leaves comparisons with old files as they are.
     """

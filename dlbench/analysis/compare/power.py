@@ -1,4 +1,4 @@
-"""Statistical power of a comparison: the smallest change that it could have called, and the sentence where that is too large."""
+"""Statistical power of a comparison: the smallest change that it could have called, and the sentences where that is too large."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ class Blind(NamedTuple):
     rounds: int | None = None
     """A side, that would probably do; None where no more rounds would."""
     asked: bool = False
-    """Whether somebody wants it to be seen."""
+    """Whether somebody set it."""
 
 
 def least_rounds(tests: Mapping[str, RankTest], family: float) -> int:
@@ -67,8 +67,8 @@ def rounds_needed(tests: Mapping[str, RankTest], enough: int, threshold: float) 
 
     An interval narrows with the square root of the rounds: k' = k (w / v)², w being half the width of the 90 % interval that the rounds
     give and v what it has to be: log(1 + threshold), less the drift between occasions, as squares. ``enough`` are the rounds that let so
-    many tests fail at all. More rounds do nothing where as many are there already, as the change lies at the threshold then, and where
-    the drift alone is beyond the threshold.
+    many tests fail at all. More rounds would not where there are as many already, as the change lies at the threshold then, and where the
+    drift alone is beyond the threshold.
     """
     rounds = _rounds(tests)
     factors: dict[str, float] = {}
@@ -137,15 +137,15 @@ def blindness(case: str, least: float | None, rounds: int | None, must_see: floa
 
 
 def disturbances(sides: Sequence[Entry]) -> str:
-    """Say of each side what others took of the machine meanwhile; an empty text where nothing did."""
+    """Say which other processes disturbed each side; empty where none did."""
     base, new = (str(each.row["flag.reason"]) if each.row["flag.disturbed"] else "" for each in sides)
     if base == new:
         return base
-    return "; ".join(f"in {side} {said}" for side, said in zip(SIDES, (base, new), strict=True) if said)
+    return "; ".join(f"in {side} {reason}" for side, reason in zip(SIDES, (base, new), strict=True) if reason)
 
 
 def unseen(blind: Sequence[Blind], tested: int) -> Unseen | None:
-    """Put what could not be seen into a sentence; None where all could. ``tested``: the cases that have times on both sides."""
+    """Sum up the cases in which it could not be seen; None where there are none. ``tested``: the cases that have times on both sides."""
     if not blind:
         return None
     changes = " or ".join(dict.fromkeys(percent(each.change) for each in blind))

@@ -1,4 +1,4 @@
-"""Verdicts of pairs of rows that are tested together, as one family, and what stands in a verdict's way."""
+"""Verdicts of pairs of rows that are tested together, as one family, and reasons why a case is undecided."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ _FEW = 0.2
 
 @dataclass(frozen=True, slots=True)
 class CaseVerdict:
-    """What became of one case, and why."""
+    """Verdict of one case, and why."""
 
     case: str
     verdict: Verdict
@@ -51,12 +51,11 @@ class CaseVerdict:
     rounds_needed: int | None = None
     """Of an inconclusive case the rounds a side that would probably decide it."""
     thresholds: Thresholds | None = None
-    """From where on a change of it matters; None where nothing was compared."""
+    """Its smallest relevant changes; None where nothing was compared."""
     unseen: str | None = None
     """Why a change that must be seen could not have been called; None where it could, or none has to."""
     rounds_to_see: int | None = None
-    """The rounds a side in which it probably could be, whatever the verdict is; None where it is known as well as that, or no number of
-    rounds would do."""
+    """The rounds a side in which it probably could be, whatever the verdict is; None where it could already, or never."""
 
     @property
     def statistic(self) -> str:
@@ -93,12 +92,12 @@ class Comparison:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What could not have been called, and why, whether or not anything hangs on it."""
+        """What could not have been called, and why, whether or not the exit code depends on it."""
         return (self.powerless,) if self.powerless else (self.unseen.sentence,) if self.unseen else ()
 
 
 class Sight(NamedTuple):
-    """What must be seen in cases for which no suite says it."""
+    """The change that must be seen in cases for which no suite sets one."""
 
     change: float | None
     """None: nothing."""
@@ -120,7 +119,7 @@ class Sight(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Two rows to be held against each other."""
+    """Two rows to compare."""
 
     case: str
     base: Entry
@@ -176,10 +175,7 @@ def _without_spoiled(
     pairs: Sequence[Pair], tests: Sequence[Mapping[str, RankTest]], changes: Sequence[Mapping[str, Change]], paired: bool
 ) -> list[bool]:
     """Return of each case whether its few unsteady or throttled rounds change nothing: without them the verdict would be the same."""
-    few = [
-        bool(each) and any(map(_few_spoiled, pair.sides)) and not any(map(_often_spoiled, pair.sides))
-        for pair, each in zip(pairs, tests, strict=True)
-    ]
+    few = [bool(each) and 0 < max(map(_spoiled_share, pair.sides)) <= _FEW for pair, each in zip(pairs, tests, strict=True)]
     if not any(few):
         return few
     left = [
@@ -190,13 +186,9 @@ def _without_spoiled(
     return [spoiled and together(before) is together(after) for spoiled, before, after in judged]
 
 
-def _few_spoiled(entry: Entry) -> bool:
-    return any(entry.rounds.spoiled) and not _often_spoiled(entry)
-
-
-def _often_spoiled(entry: Entry) -> bool:
+def _spoiled_share(entry: Entry) -> float:
     spoiled = entry.rounds.spoiled
-    return sum(spoiled) > _FEW * len(spoiled)
+    return sum(spoiled) / len(spoiled) if spoiled else 0.0
 
 
 def _unspoiled(entry: Entry) -> Rounds:
@@ -294,17 +286,17 @@ def _untimed(pair: Pair) -> str | None:
 
 
 def _barred(pair: Pair, clean: bool) -> str | None:
-    """Name what forbids a verdict, if anything does: ``unsteady in the new file``. ``clean``: its few spoiled rounds change nothing."""
+    """Return what rules out a verdict, if anything: ``unsteady in the new file``. ``clean``: its few spoiled rounds change nothing."""
     marks = [
         f"{mark} in {side}"
         for flag, mark in _BARRING.items()
         for side, entry in zip(SIDES, pair.sides, strict=True)
-        if entry.row[flag] and not (clean and flag != "flag.implausible" and _few_spoiled(entry))
+        if entry.row[flag] and not (clean and flag != "flag.implausible" and any(entry.rounds.spoiled))
     ]
     marks += [
         f"CPUs taken in {side}"
         for side, entry in zip(SIDES, pair.sides, strict=True)
-        if float(entry.row["time.lost_share"] or 0) > OVERRUN and not (clean and _few_spoiled(entry))
+        if float(entry.row["time.lost_share"] or 0) > OVERRUN and not (clean and any(entry.rounds.spoiled))
     ]
     return ", ".join(filter(None, (*marks, pair.clocks))) or None
 

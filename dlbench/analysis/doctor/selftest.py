@@ -1,4 +1,4 @@
-"""Error rates of dlbench's own rule on this machine, from programs whose truth is known, held against limits."""
+"""Self-test: error rates of dlbench's verdicts on this machine, from programs of known cost, held against limits."""
 
 import math
 import statistics
@@ -34,7 +34,7 @@ def verdicts(cases: Sequence[Mapping[str, RankTest]], threshold: float) -> list[
 
 
 def judge_selftest(measurements: Sequence[Measurement]) -> list[Finding]:
-    """Return what a self-test found, from all its measurements, some; `harness.plan.known_cases` says which cases those are."""
+    """Return the findings of a self-test from all its measurements; `harness.plan.known_cases` has the cases."""
     cases: dict[str, list[Measurement]] = {}
     for each in measurements:
         cases.setdefault(each.case.id, []).append(each)
@@ -79,7 +79,7 @@ class _Suite(NamedTuple):
 
     @property
     def rounds(self) -> int:
-        """That every program has."""
+        """The rounds that every program has at least."""
         sides = [*self.slower.values(), *self.tail.values(), *(side for sides in self.copies.values() for side in sides)]
         return min((len(side.median_s) for side in sides), default=0)
 
