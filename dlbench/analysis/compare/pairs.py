@@ -1,6 +1,6 @@
 """Comparison of two result files, or of the rows of one: a verdict for every case."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -55,9 +55,7 @@ def compare(
     for case in dict.fromkeys([*bases, *news]):
         one, other = bases.get(case), news.get(case)
         limits = _thresholds(base, one, thresholds, given, across_machines) if one else thresholds
-        verdict = _settled(case, one, other, columns)
-        if verdict is None and one and other and unlike:
-            verdict = CaseVerdict(case, Verdict.INCOMPARABLE, "; ".join([*unlike, "measure both alike"]), base=one.row, new=other.row)
+        verdict = _settled(case, one, other, columns, unlike)
         if verdict:
             settled.append(verdict)
             change, asked = sight.of_case(limits)
@@ -112,8 +110,8 @@ def _thresholds(base: Results, entry: Entry, thresholds: Thresholds, given: Thre
     return found
 
 
-def _settled(case: str, base: Entry | None, new: Entry | None, columns: Iterable[str]) -> CaseVerdict | None:
-    """Return the verdict of a case that no test has to decide, or can."""
+def _settled(case: str, base: Entry | None, new: Entry | None, columns: Iterable[str], unlike: Sequence[str]) -> CaseVerdict | None:
+    """Return the verdict of a case that no test has to decide, or can; ``unlike``: how the sides were measured differently."""
     if new is None:
         if base is None or _status(base) is Status.OK:
             return CaseVerdict(case, Verdict.MISSING, "not in the new file", base=base.row if base else None)
@@ -132,6 +130,8 @@ def _settled(case: str, base: Entry | None, new: Entry | None, columns: Iterable
         verdict, note = Verdict.SAME, f"on both sides {_ending(new)}"
     elif was is not Status.OK:
         verdict, note = Verdict.INCOMPARABLE, f"case.status: {was} against {status}; in the base {_ending(base)}"
+    elif unlike:
+        verdict, note = Verdict.INCOMPARABLE, "; ".join([*unlike, "measure both alike"])
     else:
         return None
     return CaseVerdict(case, verdict, note, base=base.row, new=new.row)

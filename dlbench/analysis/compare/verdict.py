@@ -161,14 +161,8 @@ def comparison(
         blind += [hidden] if hidden else []
         able += bool(case.changes or hidden)
     cases.sort(key=attention)
-    return Comparison(
-        title,
-        tuple(cases),
-        power.powerless(tests, [each.p for of_values in values for each in of_values if each.p is not None]),
-        power.unseen(blind, able),
-        report_only,
-        unpaired,
-    )
+    powerless = power.powerless(tests, [each.p for of_values in values for each in of_values if each.p is not None])
+    return Comparison(title, tuple(cases), powerless, power.unseen(blind, able), report_only, unpaired)
 
 
 def _without_spoiled(

@@ -24,15 +24,11 @@ _ROUNDS = (7, 10)
 
 def judge_rounds(states: Sequence[RoundState], threads: int) -> list[Finding]:
     """Say what others used of the CPUs while rounds were measured."""
+    load, stolen = [each.other_cpus for each in states], [each.stolen_cpus for each in states]
+    elsewhere = "measure at another time, or on a machine that is not shared"
     return [
-        _used("load", "other processes", [each.other_cpus for each in states], threads, "stop them; top shows which"),
-        _used(
-            "stolen time",
-            "the hypervisor's other guests",
-            [each.stolen_cpus for each in states],
-            threads,
-            "measure at another time, or on a machine that is not shared",
-        ),
+        _used("load", "other processes", load, threads, "stop them; top shows which"),
+        _used("stolen time", "the hypervisor's other guests", stolen, threads, elsewhere),
     ]
 
 
@@ -95,16 +91,9 @@ def _same_code(case: CaseVerdict, least: Mapping[str, float], rounds: int) -> Fi
 
 
 def _finding(case: CaseVerdict, fitness: Fitness, found: str, advice: str = "", values: dict[str, float] | None = None) -> Finding:
-    row = case.new or case.base or {}
-    return Finding(
-        "same code",
-        str(row.get("case.device", "")),
-        fitness,
-        f"{short(case.case.rpartition('@')[0])}: {found}",
-        advice,
-        values or {},
-        case.case,
-    )
+    device = str((case.new or case.base or {}).get("case.device", ""))
+    sentence = f"{short(case.case.rpartition('@')[0])}: {found}"
+    return Finding("same code", device, fitness, sentence, advice, values or {}, case.case)
 
 
 def _used(check: str, who: str, cpus: Sequence[float | None], threads: int, advice: str) -> Finding:

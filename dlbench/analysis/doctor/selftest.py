@@ -54,14 +54,9 @@ def _finding(check: str, passed: bool, found: str, limit: str, values: Mapping[s
     return Finding(check, "cpu", Fitness.FIT if passed else Fitness.UNFIT, sentence, advice, values, case)
 
 
-def _is_program(case: Case) -> bool:
-    """Whether a case of the self-test runs a small program; the others are calls of known cost."""
-    return "program" in case.params
-
-
 def _known_costs(measured: Iterable[tuple[Case, Rounds]]) -> Iterator[Finding]:
     for case, rounds in measured:
-        if _is_program(case) or not rounds.median_s:
+        if "program" in case.params or not rounds.median_s:
             continue
         read_s, true_s = statistics.median(rounds.median_s), float(case.params.get("seconds", 0))
         allowed_s = 0.01 * true_s + 0.5e-6 if true_s else NOOP_S
@@ -87,7 +82,7 @@ class _Suite(NamedTuple):
 def _suite(measured: Sequence[tuple[Case, Rounds]]) -> _Suite:
     suite = _Suite({}, {}, {})
     for case, rounds in measured:
-        if not _is_program(case):
+        if "program" not in case.params:
             continue
         program = str(case.params["program"])
         if case.params["tail"]:
