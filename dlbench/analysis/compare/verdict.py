@@ -129,6 +129,7 @@ class Pair(NamedTuple):
     """How the clocks of its device differ between the sides, if they do."""
     drifts: Mapping[str, Drift] = MappingProxyType({})
     values: tuple[ValueChange, ...] = ()
+    """Of each value that both sides report."""
 
     @property
     def sides(self) -> tuple[Entry, Entry]:
@@ -218,8 +219,8 @@ def _case_verdict(
     """Return the verdict of a pair, and why a change that must be seen could not have been called, if so."""
     threshold, sides = pair.thresholds.time, pair.sides
     must_see, asked = sight.of_case(pair.thresholds)
-    untimed = _untimed(pair)
-    verdict, notes = Verdict.INCONCLUSIVE, ["" if verdict_by_values(values) else untimed or ""]
+    untimed, of_values = _untimed(pair), verdict_by_values(values)
+    verdict, notes = Verdict.INCONCLUSIVE, ["" if of_values else untimed or ""]
     least = rounds = blind = to_see = None
     if changes:
         least = power.detectable(tests, family, threshold)
@@ -235,11 +236,10 @@ def _case_verdict(
             rounds = power.rounds_needed(tests, power.least_rounds(tests, family), threshold)
             notes.append(power.prospects(tests, least, rounds, threshold))
             blind = power.blindness(pair.case, least, to_see, missed, sides) if missed else None
-        if verdict is not Verdict.SAME:
-            notes.append(power.disturbances(sides))
+        notes.append("" if verdict is Verdict.SAME else power.disturbances(sides))
     elif must_see and all(each.rounds.median_s for each in sides):
         blind = Blind(pair.case, must_see, str(untimed), "give it more to do")
-    elif of_values := verdict_by_values(values):
+    elif of_values:
         verdict = of_values
     regressed = ["time"] if verdict is Verdict.SLOWER and changes else []
     if memory and memory.grew:
@@ -247,11 +247,10 @@ def _case_verdict(
         regressed.append("memory")
     notes += [str(each) for each in values if each.matters or not changes]
     regressed += [each.column.name for each in values if each.verdict is Verdict.SLOWER]
-    verdict = Verdict.SLOWER if regressed else verdict
     return (
         CaseVerdict(
             pair.case,
-            verdict,
+            Verdict.SLOWER if regressed else verdict,
             "; ".join(filter(None, notes)),
             tuple(regressed),
             pair.base.row,
