@@ -506,7 +506,7 @@ def test_a_machine_whose_key_is_a_path_has_no_calibration(folder: Folder) -> Non
         (
             ("--threshold", "energy=5%"),
             "--threshold energy=5%: nothing measures energy yet, so a threshold of it would decide nothing; "
-            "valid: time, throughput, memory",
+            "valid: time, throughput, memory, value",
         ),
         (("--threshold", "throughput=100%"), "--threshold throughput=100%: throughput can't fall by 100.0 %; write for example 5% or 0.05"),
         (

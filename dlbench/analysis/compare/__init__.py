@@ -1,1 +1,1 @@
-"""Verdicts on two sides."""
+"""Comparisons: verdicts on two sides of every case."""

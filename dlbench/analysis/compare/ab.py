@@ -1,4 +1,4 @@
-"""The two sides of an A/B against each other, and what measuring again makes of what the first rounds said."""
+"""Comparison of the two sides of an A/B, and of the cases that were measured again to confirm a change."""
 
 from dataclasses import replace
 from types import MappingProxyType
@@ -14,7 +14,7 @@ from dlbench.core.thresholds import WITHIN_A_RUN, ThresholdSettings
 FLAGGED = (Verdict.SLOWER, Verdict.FASTER)
 """What is measured again: a change that somebody will act on, in either direction."""
 
-# An interpreter or an environment may set these: then they are part of what is compared, and their effect shall be seen.
+# An interpreter or an environment may set these: then they are part of what is compared.
 _FREE = ("case.math", "case.threads", "case.device_name")
 
 
@@ -53,8 +53,12 @@ def _confirmed(first: Comparison, fresh: Comparison) -> Comparison:
     anew = {case.case: case for case in fresh.cases}
     cases = [_decided(case, anew[case.case], fresh.powerless) if case.case in anew else case for case in first.cases]
     hidden = [each for each in (first.unseen, None if fresh.powerless else fresh.unseen) if each]
-    unseen = Unseen.of_several(hidden) if hidden else None
-    return replace(first, cases=tuple(sorted(cases, key=attention)), unseen=unseen)
+    unseen = Unseen(
+        tuple(case for each in hidden for case in each.cases),
+        "; also, ".join(each.sentence for each in hidden),
+        any(each.decisive for each in hidden),
+    )
+    return replace(first, cases=tuple(sorted(cases, key=attention)), unseen=unseen if hidden else None)
 
 
 def _decided(was: CaseVerdict, now: CaseVerdict, powerless: str | None) -> CaseVerdict:

@@ -1,9 +1,8 @@
-"""Changes that a threshold decides, and not a test of times: those of peak memory and of declared values."""
+"""Changes of peak memory and of declared values, which a threshold decides and not a test of times."""
 
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from dlbench.analysis.compare.judge import LEVEL, Verdict
 from dlbench.analysis.ratios import Entry
@@ -12,9 +11,10 @@ from dlbench.core.model import ParamValue
 from dlbench.core.rank_test import smallest_p
 from dlbench.core.schema import Column
 from dlbench.core.stats import holm
-from dlbench.core.thresholds import Thresholds
 
 _HOST_FLOOR = 1 << 20  # bytes; what a process takes for itself varies by some pages
+WORDS = {Verdict.SLOWER: "worse", Verdict.FASTER: "better"}
+"""Verdicts of values, as a reader calls them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,11 @@ class MemoryChange:
 
 
 def memory_change(base: Entry, new: Entry, threshold: float) -> MemoryChange | None:
-    """Compare peak memory; None where the sides do not tell the same kind.
+    """Compare peak memory; None where the sides do not report the same kind.
 
     An accelerator's allocator gives the same peak each time, so the threshold alone decides. On the host the growth of one program
     varies by half and more between rounds (docs/compare.md), so there every round of new must lie beyond the threshold over every
-    round of base, and by a MiB; whether that is no accident is for all cases together to say, by ``p``.
+    round of base, and by a MiB; `significant_growth` says whether that may be chance.
     """
     peak, new_peak = (each.row["memory.peak_bytes"] for each in (base, new))
     if peak is not None and new_peak is not None:
@@ -54,39 +54,10 @@ def memory_change(base: Entry, new: Entry, threshold: float) -> MemoryChange | N
     return MemoryChange(statistics.median(before), statistics.median(after), grew, p)
 
 
-def grown(memories: Sequence[MemoryChange | None]) -> list[MemoryChange | None]:
-    """Hold what grew on the host against chance, over all cases together; of an accelerator the threshold has decided."""
+def significant_growth(memories: Sequence[MemoryChange | None]) -> list[MemoryChange | None]:
+    """Take back growth on the host that may be chance, over all cases together; of an accelerator the threshold has decided."""
     p_values = iter(holm([each.p for each in memories if each and each.p is not None]))
-    return [each if each is None or each.p is None else replace(each, grew=bool(next(p_values) < LEVEL and each.grew)) for each in memories]
-
-
-class Worth(NamedTuple):
-    """What both sides declare of a value."""
-
-    column: Column
-    unlike: str = ""
-    """Why it can't be judged, where they declare it differently."""
-
-
-def worths(base: Sequence[Column], new: Sequence[Column]) -> tuple[Worth, ...]:
-    """Pair what the sides declare of each value that both report."""
-    others = {each.name: each for each in new}
-    return tuple(_worth(each, others[each.name]) for each in base if each.name in others)
-
-
-def _worth(base: Column, new: Column) -> Worth:
-    if not (base.declared and new.declared):
-        return Worth(base if base.declared else new)
-    differ = [
-        f"{what} {one or 'none'} against {other or 'none'}"
-        for what, one, other in (
-            ("unit", base.unit.value, new.unit.value),
-            ("direction", base.better, new.better),
-            ("kind", "series" if base.series else "scalar", "series" if new.series else "scalar"),
-        )
-        if one != other
-    ]
-    return Worth(new, f"not judged, as it is declared with {' and '.join(differ)}" if differ else "")
+    return [replace(each, grew=False) if each and each.p is not None and next(p_values) >= LEVEL else each for each in memories]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,31 +84,38 @@ class ValueChange:
 
     @property
     def matters(self) -> bool:
-        """Whether it is told of a case that has times as well."""
-        return bool(self.unlike) or self.verdict in _WORDS
+        """Whether to show it of a case that has times as well."""
+        return bool(self.unlike) or self.verdict in WORDS
 
     def __str__(self) -> str:
         sides = " to ".join(dict.fromkeys(cell(each, self.column) for each in (self.base, self.new)))
         change = f" ({self.change * 100:+.1f} %)" if self.change else ""
-        word = f" {_WORDS[self.verdict]}" if self.verdict in _WORDS else ""
+        word = f" {WORDS[self.verdict]}" if self.verdict in WORDS else ""
         return f"{value_name(self.column)}{word}: {sides}{change}{f', {self.unlike}' if self.unlike else ''}"
 
 
-_WORDS = {Verdict.SLOWER: "worse", Verdict.FASTER: "better"}
+def value_changes(
+    base_columns: Sequence[Column], new_columns: Sequence[Column], base: Entry, new: Entry, threshold: float
+) -> tuple[ValueChange, ...]:
+    """Compare each value that both sides report; the columns say how each side declares them."""
+    others = {each.name: each for each in new_columns}
+    shared = [(each, others[each.name]) for each in base_columns if each.name in others]
+    return tuple(_value_change(*columns, base, new, threshold) for columns in shared)
 
 
-def value_change(worth: Worth, base: Entry, new: Entry, limits: Thresholds) -> ValueChange:
-    """Set a value beside that of the other side, and judge it where it has a direction.
+def _value_change(base_column: Column, new_column: Column, base: Entry, new: Entry, threshold: float) -> ValueChange:
+    """Judge a value where it has a direction and both sides declare it alike; else only show it.
 
     It is worse, or better, where every round of new lies beyond the threshold over every round of base, and the same where all rounds of
-    both lie within it; whether the former is no accident is for all values together to say, by ``p``.
+    both lie within it; `significant_values` says whether the former may be chance.
     """
-    column, name = worth.column, value_name(worth.column)
-    shown = ValueChange(column, base.row[column.name], new.row[column.name], unlike=worth.unlike)
-    before, after = base.rounds.values.get(name), new.rounds.values.get(name)
-    if worth.unlike or column.series or column.better is None or not before or not after:
+    column = base_column if base_column.declared and not new_column.declared else new_column
+    unlike = _unlike(base_column, new_column) if base_column.declared and new_column.declared else ""
+    shown = ValueChange(column, base.row[column.name], new.row[column.name], unlike=unlike)
+    before, after = (each.rounds.values.get(value_name(column)) for each in (base, new))
+    if unlike or column.series or column.better is None or not before or not after:
         return shown
-    margin = limits.value * abs(statistics.median(before))
+    margin = threshold * abs(statistics.median(before))
     rose, fell = min(after) - max(before) > margin, min(before) - max(after) > margin
     verdict = Verdict.SAME if max(*before, *after) - min(*before, *after) <= margin else Verdict.INCONCLUSIVE
     if rose or fell:
@@ -145,18 +123,29 @@ def value_change(worth: Worth, base: Entry, new: Entry, limits: Thresholds) -> V
     return replace(shown, verdict=verdict, p=smallest_p(len(before), len(after)))
 
 
-def valued(changes: Sequence[Sequence[ValueChange]]) -> list[list[ValueChange]]:
-    """Hold what is worse or better against chance, over all values of all cases together, apart from the tests of times."""
-    called = [[each.p if each.verdict in _WORDS else 1.0 for each in of_case if each.p is not None] for of_case in changes]
-    p_values = iter(holm([p for of_case in called for p in of_case if p is not None]))
-    return [[each if each.p is None else _held(each, next(p_values)) for each in of_case] for of_case in changes]
+def _unlike(base: Column, new: Column) -> str:
+    """Say in what two declarations differ."""
+    declared = [(each.unit.value, each.better, "series" if each.series else "scalar") for each in (base, new)]
+    sides = zip(("unit", "direction", "kind"), *declared, strict=True)
+    differ = [f"{what} {one or 'none'} against {other or 'none'}" for what, one, other in sides if one != other]
+    return f"not judged, as it is declared with {' and '.join(differ)}" if differ else ""
 
 
-def _held(change: ValueChange, p: float) -> ValueChange:
-    return replace(change, verdict=Verdict.INCONCLUSIVE) if change.verdict in _WORDS and p >= LEVEL else change
+def significant_values(changes: Sequence[Sequence[ValueChange]]) -> list[list[ValueChange]]:
+    """Make undecided what is worse or better by chance perhaps, over all values of all cases together, apart from the tests of times."""
+    p_values = iter(holm([each.p if each.verdict in WORDS else 1.0 for values in changes for each in values if each.p is not None]))
+    return [
+        [
+            replace(each, verdict=Verdict.INCONCLUSIVE)
+            if each.p is not None and next(p_values) >= LEVEL and each.verdict in WORDS
+            else each
+            for each in values
+        ]
+        for values in changes
+    ]
 
 
-def by_values(changes: Sequence[ValueChange]) -> Verdict | None:
+def verdict_by_values(changes: Sequence[ValueChange]) -> Verdict | None:
     """Return the verdict of a case that has no times; None where no value of it is judged."""
     verdicts = [each.verdict for each in changes if each.verdict]
     return min(verdicts, key=[Verdict.SLOWER, Verdict.FASTER, Verdict.INCONCLUSIVE, Verdict.SAME].index, default=None)

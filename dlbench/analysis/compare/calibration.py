@@ -1,4 +1,4 @@
-"""What occasions alone do to times: estimated from runs of one program on several occasions, and kept in a file for `compare`."""
+"""Calibration: variation of identical code from one occasion to another, estimated from several runs and kept in a file for `compare`."""
 
 import json
 import math
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 STATISTICS = ("median", "p10")
 FEWEST = 2
-"""Occasions that tell anything of how occasions differ."""
+"""Occasions that an estimate takes."""
 
 COLUMNS: dict[str, Column] = {
     column.name: column
@@ -37,7 +37,7 @@ COLUMNS: dict[str, Column] = {
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """By how much two occasions differ of themselves, on natural logarithms: 0.03 is about 3 %."""
+    """Variation of identical code between two occasions, on natural logarithms: 0.03 is about 3 %."""
 
     sd: float
     """Standard deviation of the difference: that of one occasion times the square root of 2."""
@@ -51,7 +51,7 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """How one occasion differs from another, beyond what the rounds of an occasion differ: standard deviations on natural logarithms."""
+    """Variation between occasions beyond that of the rounds of one: standard deviations on natural logarithms."""
 
     occasions: int
     median: float
@@ -60,7 +60,7 @@ class Noise:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """This noise of one machine, of all cases together and of each."""
+    """Noise of one machine, of all cases together and of each."""
 
     machine_key: str
     first: str
@@ -72,15 +72,12 @@ class Calibration:
     def drifts(self, case: str) -> dict[str, Drift]:
         """Return what to allow for in each statistic of a case.
 
-        It is the pooled noise, and the case's own where that is larger: a few occasions miss much of what a case may do. Its degrees of
-        freedom are never fewer than those of the pooled noise, beside which a case that was seen on fewer occasions is no surprise.
+        It is the larger of the pooled noise and the case's own, as a few occasions miss much of what a case may do; and so with the
+        degrees of freedom.
         """
-        found = {}
         own = self.cases.get(case, self.pooled)
-        occasions = max(own.occasions, self.pooled.occasions)
-        for name in STATISTICS:
-            found[name] = Drift(math.sqrt(2) * max(getattr(own, name), getattr(self.pooled, name)), occasions - 1)
-        return found
+        freedom = max(own.occasions, self.pooled.occasions) - 1
+        return {name: Drift(math.sqrt(2) * max(getattr(own, name), getattr(self.pooled, name)), freedom) for name in STATISTICS}
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for the file."""
@@ -137,11 +134,18 @@ def estimate(machine_key: str, results: Results) -> Calibration | None:
     if not often:
         return None
     variances = {
-        case: {name: variance_between([_logarithms(each, name) for each in occasions]) for name in STATISTICS}
+        case: {
+            name: variance_between([[math.log(seconds) for seconds in getattr(each.rounds, f"{name}_s")] for each in occasions])
+            for name in STATISTICS
+        }
         for case, occasions in often.items()
     }
     pooled = {name: statistics.fmean(each[name] for each in variances.values()) for name in STATISTICS}
-    times = sorted(filter(None, (_when(environment) for environment in results.environments.values())))
+    times = sorted(
+        when
+        for environment in results.environments.values()
+        if isinstance(when := (environment.get("provenance") or {}).get("utc"), str) and when
+    )
     return Calibration(
         machine_key,
         first=times[0] if times else "",
@@ -170,7 +174,7 @@ def as_table(results: Results, calibration: Calibration | None) -> "pd.DataFrame
 
 
 def _occasions(results: Results) -> dict[str, list[Entry]]:
-    """Return what each occasion gave of each case, where it went well and its times are above zero."""
+    """Return the entries of each case, one an occasion, where it was ok and its times are above zero."""
     found: dict[str, list[Entry]] = {}
     for entry in entries(results):
         if entry.row["case.status"] == "ok" and min(entry.rounds.p10_s, default=0.0) > 0:
@@ -178,14 +182,5 @@ def _occasions(results: Results) -> dict[str, list[Entry]]:
     return found
 
 
-def _logarithms(entry: Entry, statistic: str) -> list[float]:
-    return [math.log(seconds) for seconds in getattr(entry.rounds, f"{statistic}_s")]
-
-
 def _of_variances(occasions: int, variances: Mapping[str, float]) -> Noise:
     return Noise(occasions, **{name: math.sqrt(max(0.0, variance)) for name, variance in variances.items()})
-
-
-def _when(environment: Mapping[str, Any]) -> str:
-    when = (environment.get("provenance") or {}).get("utc")
-    return when if isinstance(when, str) else ""

@@ -1,4 +1,4 @@
-"""One case on two sides: slower, faster, the same, or more than the data can tell.
+"""Judgement of one case on two sides: slower, faster, the same, or inconclusive.
 
 One value a round, for two statistics of its blocks: an exact rank test on their logarithms, a correction for being many, and
 a threshold below which a change does not matter. docs/compare.md gives the reasons.
@@ -6,7 +6,7 @@ a threshold below which a change does not matter. docs/compare.md gives the reas
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -41,7 +41,7 @@ _NORMAL = statistics.NormalDist()
 
 
 class Verdict(StrEnum):
-    """What became of a case, what needs attention first."""
+    """Verdicts on a case, in order of attention."""
 
     SLOWER = "slower"
     FAILED = "failed"
@@ -69,8 +69,8 @@ class RankTest:
     p: float
     """Exact and two-sided, of this test alone: Mann-Whitney's, or of pairs Wilcoxon's; with a drift at least that of `_drift_p`."""
     drift: Drift | None = None
-    """What two occasions differ by of themselves; p and both intervals allow for it. None where the sides were measured in turn, or
-    where nobody knows."""
+    """Variation of identical code between occasions; p and both intervals allow for it. None where the sides were measured in turn, or
+    it is unknown."""
     paired: bool = False
     """Whether the n-th values of both sides were measured next to each other, and are compared with each other."""
     weight: float = 1.0
@@ -101,7 +101,7 @@ def _intervals(
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What the test of one statistic says; fractions of base: 0.1 is 10 % more time."""
+    """Result of the test of one statistic; fractions of base: 0.1 is 10 % more time."""
 
     verdict: Verdict
     change: float
@@ -117,7 +117,7 @@ class Change:
 
 
 def rank_tests(base: Rounds, new: Rounds, drifts: Mapping[str, Drift] = MappingProxyType({}), paired: bool = False) -> dict[str, RankTest]:
-    """Test the median and the p10 of the rounds; all times must be above zero. ``drifts`` of either widen what it says.
+    """Test the median and the p10 of the rounds; all times must be above zero. ``drifts`` widen the intervals of either.
 
     The p10 is that of as many blocks on either side, as that of more blocks lies lower (docs/compare.md has figures); where some round
     has fewer than ten, the median is tested alone. ``paired``: the sides were measured in turn, so the p10, or without it the median, is
@@ -146,7 +146,7 @@ def _p10s(rounds: Rounds, blocks: int) -> Sequence[float]:
 
 
 def _pairs(base: Sequence[int], new: Sequence[int]) -> list[tuple[int, int]]:
-    """Return where the rounds stand that both sides have."""
+    """Return the indices of the rounds that both sides have."""
     places = {number: at for at, number in enumerate(base)}
     return [(places[number], at) for at, number in enumerate(new) if number in places]
 
@@ -169,7 +169,7 @@ def _rank_test(
 
 
 def _drift_p(shift: float, interval: Interval | None, freedom: int, drift: Drift) -> float:
-    """Return how often two occasions, measured in so many rounds, would lie at least so far apart of themselves.
+    """Return the chance that identical code, measured in so many rounds on two occasions, differs by at least that shift.
 
     Student's t of the shift over the root of both variances, that of the drift and that which the rounds leave to the shift, with
     the degrees of freedom of Satterthwaite (An Approximate Distribution of Estimates of Variance Components, Biometrics Bulletin 2, 1946).
@@ -197,7 +197,7 @@ def _widened(interval: Interval | None, shift: float, drift: Drift) -> Interval 
 
 
 def judge(test: RankTest, p_holm: float, threshold: float) -> Change:
-    """Say what one statistic shows: slower or faster if the change is significant and beyond the threshold, the same if surely within."""
+    """Judge one statistic: slower or faster if the change is significant and beyond the threshold, the same if surely within."""
     margin = math.log1p(threshold)
     if p_holm < LEVEL and abs(test.shift) > margin:
         verdict = Verdict.SLOWER if test.shift > 0 else Verdict.FASTER
@@ -210,6 +210,16 @@ def judge(test: RankTest, p_holm: float, threshold: float) -> Change:
     )
     base_s, new_s = (math.exp(statistics.median(side)) for side in (test.base, test.new))
     return Change(verdict, fraction(test.shift), low, high, confidence, test.p, p_holm, base_s, new_s)
+
+
+def judge_family(cases: Sequence[Mapping[str, RankTest]], thresholds: Iterable[float]) -> list[dict[str, Change]]:
+    """Judge all tests of a comparison, with Holm's correction for their number; ``thresholds`` has one for each case."""
+    tests = [test for case in cases for test in case.values()]
+    p_values = iter(holm([test.p for test in tests], [test.weight for test in tests]))
+    return [
+        {name: judge(test, next(p_values), threshold) for name, test in case.items()}
+        for case, threshold in zip(cases, thresholds, strict=True)
+    ]
 
 
 def together(changes: Mapping[str, Change]) -> Verdict:
@@ -226,19 +236,24 @@ def together(changes: Mapping[str, Change]) -> Verdict:
     return Verdict.SAME if same == {statistic_of(name, changes) for name in changes} else Verdict.INCONCLUSIVE
 
 
+def disagreement(changes: Mapping[str, Change]) -> str:
+    """Say which tests call a case slower or faster, where others do not."""
+    called = {name: each.verdict for name, each in changes.items() if each.verdict in (Verdict.SLOWER, Verdict.FASTER)}
+    if len(set(called.values())) > 1:
+        return ", ".join(f"{verdict} by its {statistic_name(name)}" for name, verdict in called.items())
+    if not called or "median" in called:
+        return ""
+    return f"by its {statistic_name(next(iter(called)))}; by its median {changes['median'].verdict}"
+
+
 def statistic_name(name: str) -> str:
-    """Return how a reader knows a test: ``median``, ``pairs of rounds``."""
+    """Return the name of a test for people: ``median``, ``pairs of rounds``."""
     return "pairs of rounds" if name == PAIRED else name
 
 
 def statistic_of(name: str, tests: Mapping[str, object]) -> str:
-    """Return what a test looks at: the pairs are those of the p10, where there is one."""
+    """Return the statistic of a test: the pairs are those of the p10, where there is one."""
     return name if name != PAIRED else "p10" if "p10" in tests else "median"
-
-
-def corrected(tests: Sequence[RankTest]) -> list[float]:
-    """Return the p of all tests of a comparison, by Holm's correction for being many."""
-    return holm([test.p for test in tests], [test.weight for test in tests])
 
 
 def fraction(shift: float) -> float:

@@ -1,16 +1,16 @@
-"""Results against results, or the rows of a file against each other: a verdict for every case, and whether any could have been bad."""
+"""Comparison of two result files, or of the rows of one: a verdict for every case."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from dlbench.analysis.compare.by_threshold import Worth, worths
+from dlbench.analysis.compare.by_threshold import ValueChange, value_changes
 from dlbench.analysis.compare.calibration import Calibration
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.power import MUST_SEE_BY_DEFAULT, Blind
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, Pair, Sight, comparison
 from dlbench.analysis.ratios import WORK, Entry, couple, entries
-from dlbench.analysis.read.clock_speed import Clocks, clock_difference
+from dlbench.analysis.read.clock_speed import clock_difference
 from dlbench.analysis.read.table import Results
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Status
@@ -34,9 +34,9 @@ def compare(
 
     ``thresholds`` hold where the suite that base was run with sets none, and ``given`` in place of either. ``across_machines``: the
     sides are known to be of different machines; the device's name and its threads may then differ. ``free``: columns of the identity
-    that may differ because they are part of what is compared. ``calibration``: what occasions
-    alone do on this machine, which every verdict then allows for. ``paired``: both sides were measured in turn, round by round.
-    ``insist``: every case has to be able to show the change that must be seen, whether anybody set one or not.
+    that may differ because they are part of what is compared. ``calibration``: this machine's variation from one occasion to another,
+    which every verdict then allows for. ``paired``: both sides were measured in turn, round by round. ``insist``: every case has to be
+    able to show the change that must be seen, whether anybody set one or not.
 
     Raises UsageError where a change that must be seen is below the threshold of a case.
     """
@@ -45,49 +45,42 @@ def compare(
     if not across_machines:
         columns += ["case.device_name", "case.threads"]
     columns = [name for name in columns if name not in free]
-    protocols = _protocol(base), _protocol(new)
-    unlike = _differences(*protocols, [name for name in protocols[0] if name in protocols[1]])
+    clocks, new_clocks = (next(iter(side.clocks.values()), {}) for side in (base, new))
+    protocol, new_protocol = (next(iter(side.protocols.values()), {}) for side in (base, new))
+    unlike = _differences(protocol, new_protocol, [name for name in protocol if name in new_protocol])
     sight = Sight.of(given, None if across_machines else MUST_SEE_BY_DEFAULT, insist)
     pairs: list[Pair] = []
     settled: list[CaseVerdict] = []
-    apart_in_kind: list[Blind] = []
+    incomparable: list[Blind] = []
     for case in dict.fromkeys([*bases, *news]):
         one, other = bases.get(case), news.get(case)
         limits = _thresholds(base, one, thresholds, given, across_machines) if one else thresholds
-        verdict = _settled(case, one, other, columns)
-        if verdict is None and one and other and unlike:
-            verdict = CaseVerdict(case, Verdict.INCOMPARABLE, "; ".join([*unlike, "measure both alike"]), base=one.row, new=other.row)
+        verdict = _settled(case, one, other, columns, unlike)
         if verdict:
             settled.append(verdict)
             change, asked = sight.of_case(limits)
             if change and verdict.verdict is Verdict.INCOMPARABLE and one and other and _status(one) is _status(other) is Status.OK:
-                apart_in_kind.append(Blind(case, change, f"incomparable, {verdict.note}", asked=asked))
+                incomparable.append(Blind(case, change, f"incomparable, {verdict.note}", asked=asked))
         elif one and other:
-            apart = None if across_machines else clock_difference(_clocks(base), _clocks(new), str(one.row["case.device"]))
+            apart = None if across_machines else clock_difference(clocks, new_clocks, str(one.row["case.device"]))
             drifts = calibration.drifts(case) if calibration else {}
-            pairs.append(Pair(case, one, other, limits, apart, drifts, _worths(base, new, one, other)))
+            pairs.append(Pair(case, one, other, limits, apart, drifts, _values(base, new, one, other, limits)))
     title = f"{', '.join(new.environments)} against {', '.join(base.environments)}"
-    return comparison(title, pairs, settled, sight, paired, across_machines, unlike=apart_in_kind)
+    return comparison(title, pairs, settled, sight, paired, across_machines, unlike=incomparable)
 
 
 def compare_by(
     results: Results, by: str, thresholds: Thresholds = WITHIN_A_RUN, *, given: ThresholdSettings = MappingProxyType({})
 ) -> Comparison:
-    """Compare the rows of a file that differ in one column, as `findings.pair` pairs them; thresholds are as in `compare`.
+    """Compare the rows of a file that differ in one column, as `ratios.pair` pairs them; thresholds are as in `compare`.
 
     A change has to be seen where ``given`` says so, and not for a suite's sake. Raises UsageError for an unknown column, and as `compare`.
     """
     found = couple(results, by)
-    pairs = [
-        Pair(
-            str(new.row["case.id"]),
-            base,
-            new,
-            _thresholds(results, base, thresholds, given, True),
-            values=_worths(results, results, base, new),
-        )
-        for base, new in found.couples
-    ]
+    pairs = []
+    for base, new in found.couples:
+        limits = _thresholds(results, base, thresholds, given, True)
+        pairs.append(Pair(str(new.row["case.id"]), base, new, limits, values=_values(results, results, base, new, limits)))
     failed = {str(each.row["case.id"]): each for each in entries(results) if _status(each).is_failure}
     settled = [CaseVerdict(case, Verdict.FAILED, _ending(each), new=each.row) for case, each in failed.items()]
     unpaired = tuple(each for each in found.unpaired if each.case not in failed)
@@ -95,26 +88,20 @@ def compare_by(
     return comparison(title, pairs, settled, Sight.of(given, None), unpaired=unpaired)
 
 
-def _worths(base: Results, new: Results, one: Entry, other: Entry) -> tuple[Worth, ...]:
-    return worths(base.declared(one.row), new.declared(other.row)) if base.has_values and new.has_values else ()
-
-
-def _clocks(side: Results) -> Clocks:
-    return next(iter(side.clocks.values()), {})
-
-
-def _protocol(side: Results) -> Row:
-    return next(iter(side.protocols.values()), {})
+def _values(base: Results, new: Results, one: Entry, other: Entry, limits: Thresholds) -> tuple[ValueChange, ...]:
+    if not (base.has_values and new.has_values):
+        return ()
+    return value_changes(base.declared(one.row), new.declared(other.row), one, other, limits.value)
 
 
 def _thresholds(base: Results, entry: Entry, thresholds: Thresholds, given: ThresholdSettings, sight_given: bool = False) -> Thresholds:
-    """Return what holds for a case, of base's suite: a new file must not loosen the gate that it has to pass.
+    """Return the thresholds of a case, of base's suite, so that a new file can't loosen its own gate.
 
-    ``sight_given``: what must be seen counts where it is given, and not where the suite says so.
+    ``sight_given``: the change that must be seen is that of ``given`` alone, not of the suite.
     """
     suites = base.thresholds.get(str(entry.row["case.run"]), {})
-    said = thresholds.of_workload(str(entry.row["case.workload"]), suites.get(str(entry.row["case.suite"]), {}))
-    found = (replace(said, must_see=None) if sight_given else said).with_metrics(given)
+    of_suite = thresholds.of_workload(str(entry.row["case.workload"]), suites.get(str(entry.row["case.suite"]), {}))
+    found = (replace(of_suite, must_see=None) if sight_given else of_suite).with_metrics(given)
     if MUST_SEE in given:
         try:
             found.require_sight()
@@ -123,8 +110,8 @@ def _thresholds(base: Results, entry: Entry, thresholds: Thresholds, given: Thre
     return found
 
 
-def _settled(case: str, base: Entry | None, new: Entry | None, columns: Iterable[str]) -> CaseVerdict | None:
-    """Return the verdict of a case that no test has to decide, or cannot."""
+def _settled(case: str, base: Entry | None, new: Entry | None, columns: Iterable[str], unlike: Sequence[str]) -> CaseVerdict | None:
+    """Return the verdict of a case that no test has to decide, or can; ``unlike``: how the sides were measured differently."""
     if new is None:
         if base is None or _status(base) is Status.OK:
             return CaseVerdict(case, Verdict.MISSING, "not in the new file", base=base.row if base else None)
@@ -143,6 +130,8 @@ def _settled(case: str, base: Entry | None, new: Entry | None, columns: Iterable
         verdict, note = Verdict.SAME, f"on both sides {_ending(new)}"
     elif was is not Status.OK:
         verdict, note = Verdict.INCOMPARABLE, f"case.status: {was} against {status}; in the base {_ending(base)}"
+    elif unlike:
+        verdict, note = Verdict.INCOMPARABLE, "; ".join([*unlike, "measure both alike"])
     else:
         return None
     return CaseVerdict(case, verdict, note, base=base.row, new=new.row)
@@ -157,7 +146,7 @@ def _ending(entry: Entry) -> str:
 
 
 def _differences(base: Row, new: Row, columns: Iterable[str]) -> list[str]:
-    """Name what differs of a case's identity; what one side does not tell is no difference.
+    """Return the differences of a case's identity; what one side does not record is none.
 
     So a parameter that a workload gained later leaves comparisons with old files as they are.
     """

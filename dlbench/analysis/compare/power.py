@@ -1,9 +1,9 @@
-"""Statistical power of a comparison: the smallest change that it could have called, and the sentence where that is too large."""
+"""Statistical power of a comparison: the smallest change that it could have called, and the sentences where that is too large."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from dlbench.analysis.compare.calibration import Drift
 from dlbench.analysis.compare.judge import EQUIVALENCE, LEVEL, RankTest, fraction, statistic_of
@@ -31,15 +31,6 @@ class Unseen:
     decisive: bool
     """Whether the comparison is undecidable because of them."""
 
-    @classmethod
-    def of_several(cls, parts: "Sequence[Unseen]") -> Self:
-        """Return what several say together."""
-        return cls(
-            tuple(case for each in parts for case in each.cases),
-            "; also, ".join(each.sentence for each in parts),
-            any(each.decisive for each in parts),
-        )
-
 
 class Blind(NamedTuple):
     """One case in which a change that must be seen could not have been called."""
@@ -53,7 +44,7 @@ class Blind(NamedTuple):
     rounds: int | None = None
     """A side, that would probably do; None where no more rounds would."""
     asked: bool = False
-    """Whether somebody wants it to be seen."""
+    """Whether somebody set it."""
 
 
 def least_rounds(tests: Mapping[str, RankTest], family: float) -> int:
@@ -76,20 +67,18 @@ def rounds_needed(tests: Mapping[str, RankTest], enough: int, threshold: float) 
 
     An interval narrows with the square root of the rounds: k' = k (w / v)², w being half the width of the 90 % interval that the rounds
     give and v what it has to be: log(1 + threshold), less the drift between occasions, as squares. ``enough`` are the rounds that let so
-    many tests fail at all. More rounds do nothing where as many are there already, as the change lies at the threshold then, and where
-    the drift alone is beyond the threshold.
+    many tests fail at all. More rounds would not where there are as many already, as the change lies at the threshold then, and where the
+    drift alone is beyond the threshold.
     """
     rounds = _rounds(tests)
     factors: dict[str, float] = {}
     for name, test in tests.items():
         if test.equivalence:
-            factor = _rounds_factor(test.equivalence.half_width, math.log1p(threshold), test.drift, test.equivalence.confidence)
-            if factor is None:
-                return None
+            factor = _rounds_factor(test.equivalence.half_width, threshold, test.drift, test.equivalence.confidence)
             statistic = statistic_of(name, tests)
             factors[statistic] = min(factor, factors.get(statistic, math.inf))
-    needed = max(enough, math.ceil(rounds * max(factors.values(), default=0.0)))
-    return needed if needed > rounds else None
+    needed = max(enough, rounds * max(factors.values(), default=0.0))
+    return math.ceil(needed) if rounds < needed < math.inf else None
 
 
 def rounds_to_see(tests: Mapping[str, RankTest], enough: int, family: float, change: float) -> int | None:
@@ -101,26 +90,20 @@ def rounds_to_see(tests: Mapping[str, RankTest], enough: int, family: float, cha
     for test in tests.values():
         confidence = 1 - LEVEL * test.weight / family
         if (reach := test.reach(confidence)) is not None:
-            factors.append(_rounds_factor(reach, math.log1p(change), test.drift, confidence))
-    known = [factor for factor in factors if factor is not None]
-    if factors and not known:
-        return None
-    return max(enough, math.ceil(_rounds(tests) * min(known, default=0.0)))
+            factors.append(_rounds_factor(reach, change, test.drift, confidence))
+    needed = max(enough, _rounds(tests) * min(factors, default=0.0))
+    return math.ceil(needed) if needed < math.inf else None
 
 
 def _rounds(tests: Mapping[str, RankTest]) -> int:
     return min(min(len(test.base), len(test.new)) for test in tests.values())
 
 
-def _rounds_factor(reach: float, margin: float, drift: Drift | None, confidence: float) -> float | None:
-    """Return how many times the rounds it takes until an interval reaches no further than the margin; None where the drift alone does."""
+def _rounds_factor(reach: float, change: float, drift: Drift | None, confidence: float) -> float:
+    """Return how many times the rounds it takes until an interval reaches no further than the change; infinite where the drift does."""
+    margin = math.log1p(change)
     of_drift = drift.half_width(confidence) if drift else 0.0
-    return None if of_drift >= margin else (reach**2 - of_drift**2) / (margin**2 - of_drift**2)
-
-
-def drifts_too_far(tests: Mapping[str, RankTest], threshold: float) -> bool:
-    """Whether two occasions alone may differ by more than the threshold, so that no number of rounds could show that nothing changed."""
-    return any(test.drift and test.drift.half_width(EQUIVALENCE) >= math.log1p(threshold) for test in tests.values())
+    return math.inf if of_drift >= margin else (reach**2 - of_drift**2) / (margin**2 - of_drift**2)
 
 
 def prospects(tests: Mapping[str, RankTest], least: float | None, rounds: int | None, threshold: float) -> str:
@@ -129,7 +112,7 @@ def prospects(tests: Mapping[str, RankTest], least: float | None, rounds: int | 
     ``least`` and ``rounds`` are what `detectable` and `rounds_needed` give.
     """
     seen = "no change could have been called" if least is None else f"a change of {relative_change(least, sign='-')} could have been called"
-    if drifts_too_far(tests, threshold):
+    if any(test.drift and test.drift.half_width(EQUIVALENCE) >= math.log1p(threshold) for test in tests.values()):
         return f"{seen}; occasions alone may differ by more than the threshold: measure both sides in turn, with dlbench ab"
     if rounds is None:
         return f"{seen}; it lies at the threshold"
@@ -154,15 +137,15 @@ def blindness(case: str, least: float | None, rounds: int | None, must_see: floa
 
 
 def disturbances(sides: Sequence[Entry]) -> str:
-    """Say of each side what others took of the machine meanwhile; an empty text where nothing did."""
+    """Say which other processes disturbed each side; empty where none did."""
     base, new = (str(each.row["flag.reason"]) if each.row["flag.disturbed"] else "" for each in sides)
     if base == new:
         return base
-    return "; ".join(f"in {side} {said}" for side, said in zip(SIDES, (base, new), strict=True) if said)
+    return "; ".join(f"in {side} {reason}" for side, reason in zip(SIDES, (base, new), strict=True) if reason)
 
 
 def unseen(blind: Sequence[Blind], tested: int) -> Unseen | None:
-    """Put what could not be seen into a sentence; None where all could. ``tested``: the cases that have times on both sides."""
+    """Sum up the cases in which it could not be seen; None where there are none. ``tested``: the cases that have times on both sides."""
     if not blind:
         return None
     changes = " or ".join(dict.fromkeys(percent(each.change) for each in blind))
@@ -170,22 +153,17 @@ def unseen(blind: Sequence[Blind], tested: int) -> Unseen | None:
     if len(blind) > _NAMED:
         named.append(f"and {len(blind) - _NAMED:,} more")
     of = f"{len(blind):,} of {tested:,} case{'' if tested == 1 else 's'}"
-    remedies = dict.fromkeys(each.remedy for each in blind if each.remedy)
-    rounds = max((each.rounds for each in blind if each.rounds), default=None)
-    advice = "; ".join([*remedies, *_more_rounds(rounds)])
-    sentence = f"a change of {changes} could not have been called in {of}: {', '.join(named)}; {advice}"
+    remedies = [*dict.fromkeys(each.remedy for each in blind if each.remedy)]
+    rounds = max((each.rounds for each in blind if each.rounds), default=0)
+    if rounds > MOST_ROUNDS:
+        remedies.append(f"not even {MOST_ROUNDS:,} rounds a side would do: measure on a quieter machine")
+    elif rounds:
+        remedies.append(f"{rounds:,} rounds a side would probably do: --rounds {rounds}")
+    sentence = f"a change of {changes} could not have been called in {of}: {', '.join(named)}; {'; '.join(remedies)}"
     decisive = any(each.asked for each in blind) or len(blind) >= tested
     if not decisive:
         sentence += f"; with --must-see {100 * blind[0].change:.3g}% that would end with 4"
     return Unseen(tuple(each.case for each in blind), sentence, decisive)
-
-
-def _more_rounds(rounds: int | None) -> list[str]:
-    if rounds is None:
-        return []
-    if rounds > MOST_ROUNDS:
-        return [f"not even {MOST_ROUNDS:,} rounds a side would do: measure on a quieter machine"]
-    return [f"{rounds:,} rounds a side would probably do: --rounds {rounds}"]
 
 
 def powerless(able: Sequence[Mapping[str, RankTest]], of_values: Sequence[float] = ()) -> str | None:
@@ -195,13 +173,14 @@ def powerless(able: Sequence[Mapping[str, RankTest]], of_values: Sequence[float]
     counts where no case has times.
     """
     every = [test for tests in able for test in tests.values()]
-    if not every and of_values:
-        rounds = rounds_for_gate(len(of_values), LEVEL, least=1)
-        few = f"too few rounds: of {len(of_values)} values none could have been called worse"
-        return None if min(holm(of_values)) < LEVEL else f"{few}; {rounds} rounds a side would do: --rounds {rounds}"
-    if not every:
+    if not every and not of_values:
         return "no case has times that can be compared, so nothing could have been called slower"
-    if min(holm([test.least_p for test in every], [test.weight for test in every])) < LEVEL:
+    if min(holm([test.least_p for test in every], [test.weight for test in every]) if every else holm(of_values)) < LEVEL:
         return None
-    rounds = rounds_for_gate(sum(test.weight for test in every), paired=any(test.paired for test in every))
-    return f"too few rounds: in {len(every)} tests none could have been called slower; {rounds} rounds a side would do: --rounds {rounds}"
+    if every:
+        rounds = rounds_for_gate(sum(test.weight for test in every), paired=any(test.paired for test in every))
+        none = f"in {len(every)} tests none could have been called slower"
+    else:
+        rounds = rounds_for_gate(len(of_values), LEVEL, least=1)
+        none = f"of {len(of_values)} values none could have been called worse"
+    return f"too few rounds: {none}; {rounds} rounds a side would do: --rounds {rounds}"

@@ -1,36 +1,22 @@
-"""Verdicts of pairs of rows that are tested together, as one family, and what stands in a verdict's way."""
+"""Verdicts of pairs of rows that are tested together, as one family, and reasons why a case is undecided."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
-from dlbench.analysis.compare.by_threshold import MemoryChange, ValueChange, Worth, by_values, grown, memory_change, value_change, valued
+from dlbench.analysis.compare import power
+from dlbench.analysis.compare.by_threshold import (
+    MemoryChange,
+    ValueChange,
+    memory_change,
+    significant_growth,
+    significant_values,
+    verdict_by_values,
+)
 from dlbench.analysis.compare.calibration import Drift
-from dlbench.analysis.compare.judge import (
-    Change,
-    RankTest,
-    Verdict,
-    corrected,
-    judge,
-    rank_tests,
-    together,
-)
-from dlbench.analysis.compare.power import (
-    SIDES,
-    Blind,
-    Unseen,
-    blindness,
-    detectable,
-    disturbances,
-    least_rounds,
-    powerless,
-    prospects,
-    rounds_needed,
-    rounds_to_see,
-    unseen,
-)
-from dlbench.analysis.compare.verdict_text import opposite, spoiled, stands_on
+from dlbench.analysis.compare.judge import Change, RankTest, Verdict, disagreement, judge_family, rank_tests, together
+from dlbench.analysis.compare.power import SIDES, Blind, Unseen
 from dlbench.analysis.ratios import Entry, Unpaired
 from dlbench.core import thresholds
 from dlbench.core.conditions import OVERRUN
@@ -46,7 +32,7 @@ _FEW = 0.2
 
 @dataclass(frozen=True, slots=True)
 class CaseVerdict:
-    """What became of one case, and why."""
+    """Verdict of one case, and why."""
 
     case: str
     verdict: Verdict
@@ -65,12 +51,11 @@ class CaseVerdict:
     rounds_needed: int | None = None
     """Of an inconclusive case the rounds a side that would probably decide it."""
     thresholds: Thresholds | None = None
-    """From where on a change of it matters; None where nothing was compared."""
+    """Its smallest relevant changes; None where nothing was compared."""
     unseen: str | None = None
     """Why a change that must be seen could not have been called; None where it could, or none has to."""
     rounds_to_see: int | None = None
-    """The rounds a side in which it probably could be, whatever the verdict is; None where it is known as well as that, or no number of
-    rounds would do."""
+    """The rounds a side in which it probably could be, whatever the verdict is; None where it could already, or never."""
 
     @property
     def statistic(self) -> str:
@@ -107,12 +92,12 @@ class Comparison:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What could not have been called, and why, whether or not anything hangs on it."""
+        """What could not have been called, and why, whether or not the exit code depends on it."""
         return (self.powerless,) if self.powerless else (self.unseen.sentence,) if self.unseen else ()
 
 
 class Sight(NamedTuple):
-    """What must be seen in cases for which no suite says it."""
+    """The change that must be seen in cases for which no suite sets one."""
 
     change: float | None
     """None: nothing."""
@@ -134,7 +119,7 @@ class Sight(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Two rows to be held against each other."""
+    """Two rows to compare."""
 
     case: str
     base: Entry
@@ -143,8 +128,8 @@ class Pair(NamedTuple):
     clocks: str | None = None
     """How the clocks of its device differ between the sides, if they do."""
     drifts: Mapping[str, Drift] = MappingProxyType({})
-    values: tuple[Worth, ...] = ()
-    """What is declared of the values that both sides report."""
+    values: tuple[ValueChange, ...] = ()
+    """Of each value that both sides report."""
 
     @property
     def sides(self) -> tuple[Entry, Entry]:
@@ -164,11 +149,11 @@ def comparison(
 ) -> Comparison:
     """Test the pairs together, as one family, and put all cases in order; ``unlike`` were measured on both sides, in another way."""
     tests = [{} if _untimed(pair) else rank_tests(pair.base.rounds, pair.new.rounds, pair.drifts, paired) for pair in pairs]
-    changes = _judged(pairs, tests)
+    changes = judge_family(tests, [pair.thresholds.time for pair in pairs])
     family = sum(test.weight for each in tests for test in each.values())
     clean = _without_spoiled(pairs, tests, changes, paired)
-    memories = grown([memory_change(pair.base, pair.new, pair.thresholds.memory) for pair in pairs])
-    values = valued([[value_change(each, pair.base, pair.new, pair.thresholds) for each in pair.values] for pair in pairs])
+    memories = significant_growth([memory_change(pair.base, pair.new, pair.thresholds.memory) for pair in pairs])
+    values = significant_values([pair.values for pair in pairs])
     cases, blind, able = [*settled], [*unlike], len(unlike)
     timed = zip(pairs, tests, changes, clean, strict=True)
     for each, memory, of_values in zip(timed, memories, values, strict=True):
@@ -177,53 +162,42 @@ def comparison(
         blind += [hidden] if hidden else []
         able += bool(case.changes or hidden)
     cases.sort(key=attention)
-    return Comparison(
-        title,
-        tuple(cases),
-        powerless(tests, [each.p for of_values in values for each in of_values if each.p is not None]),
-        unseen(blind, able),
-        report_only,
-        unpaired,
-    )
-
-
-def _judged(pairs: Sequence[Pair], tests: Sequence[Mapping[str, RankTest]]) -> list[dict[str, Change]]:
-    p_values = iter(corrected([test for each in tests for test in each.values()]))
-    return [
-        {name: judge(test, next(p_values), pair.thresholds.time) for name, test in each.items()}
-        for pair, each in zip(pairs, tests, strict=True)
-    ]
+    powerless = power.powerless(tests, [each.p for of_values in values for each in of_values if each.p is not None])
+    return Comparison(title, tuple(cases), powerless, power.unseen(blind, able), report_only, unpaired)
 
 
 def _without_spoiled(
     pairs: Sequence[Pair], tests: Sequence[Mapping[str, RankTest]], changes: Sequence[Mapping[str, Change]], paired: bool
 ) -> list[bool]:
     """Return of each case whether its few unsteady or throttled rounds change nothing: without them the verdict would be the same."""
-    few = [
-        bool(each) and any(map(_few_spoiled, pair.sides)) and not any(map(_often_spoiled, pair.sides))
-        for pair, each in zip(pairs, tests, strict=True)
-    ]
+    few = [bool(each) and 0 < max(map(_spoiled_share, pair.sides)) <= _FEW for pair, each in zip(pairs, tests, strict=True)]
     if not any(few):
         return few
     left = [
         rank_tests(_unspoiled(pair.base), _unspoiled(pair.new), pair.drifts, paired) if spoiled else each
         for pair, each, spoiled in zip(pairs, tests, few, strict=True)
     ]
-    judged = zip(few, changes, _judged(pairs, left), strict=True)
+    judged = zip(few, changes, judge_family(left, [pair.thresholds.time for pair in pairs]), strict=True)
     return [spoiled and together(before) is together(after) for spoiled, before, after in judged]
 
 
-def _few_spoiled(entry: Entry) -> bool:
-    return any(entry.rounds.spoiled) and not _often_spoiled(entry)
-
-
-def _often_spoiled(entry: Entry) -> bool:
+def _spoiled_share(entry: Entry) -> float:
     spoiled = entry.rounds.spoiled
-    return sum(spoiled) > _FEW * len(spoiled)
+    return sum(spoiled) / len(spoiled) if spoiled else 0.0
 
 
 def _unspoiled(entry: Entry) -> Rounds:
     return entry.rounds.times_at([at for at, spoiled in enumerate(entry.rounds.spoiled) if not spoiled])
+
+
+def _spoiled_rounds(sides: Sequence[Entry]) -> str:
+    """Say how many rounds were unsteady, throttled or disturbed, where that changes nothing."""
+    counts = [
+        f"{sum(spoiled)} of {len(spoiled)} rounds in {side} {'was' if sum(spoiled) == 1 else 'were'} unsteady, throttled or disturbed"
+        for side, each in zip(SIDES, sides, strict=True)
+        if any(spoiled := each.rounds.spoiled)
+    ]
+    return f"{' and '.join(counts)}, and without the verdict is the same"
 
 
 def attention(case: CaseVerdict) -> tuple[int, float]:
@@ -245,28 +219,27 @@ def _case_verdict(
     """Return the verdict of a pair, and why a change that must be seen could not have been called, if so."""
     threshold, sides = pair.thresholds.time, pair.sides
     must_see, asked = sight.of_case(pair.thresholds)
-    untimed = _untimed(pair)
-    verdict, notes = Verdict.INCONCLUSIVE, ["" if by_values(values) else untimed or ""]
+    untimed, of_values = _untimed(pair), verdict_by_values(values)
+    verdict, notes = Verdict.INCONCLUSIVE, ["" if of_values else untimed or ""]
     least = rounds = blind = to_see = None
     if changes:
-        least = detectable(tests, family, threshold)
+        least = power.detectable(tests, family, threshold)
         missed = must_see if must_see and (least is None or least > must_see) else None
-        to_see = rounds_to_see(tests, least_rounds(tests, family), family, missed) if missed else None
-        verdict, notes = together(changes), [opposite(changes), stands_on(changes), spoiled(sides) if clean else ""]
+        to_see = power.rounds_to_see(tests, power.least_rounds(tests, family), family, missed) if missed else None
+        verdict, notes = together(changes), [disagreement(changes), _spoiled_rounds(sides) if clean else ""]
         if barred := _barred(pair, clean):
             notes = [f"{barred}; the times alone would say {verdict}: {_remedy(pair)}"]
             verdict = Verdict.INCONCLUSIVE
-            why = "; ".join(filter(None, (barred, disturbances(sides))))
+            why = "; ".join(filter(None, (barred, power.disturbances(sides))))
             blind = Blind(pair.case, must_see, why, _remedy(pair)) if must_see else None
         elif verdict is Verdict.INCONCLUSIVE:
-            rounds = rounds_needed(tests, least_rounds(tests, family), threshold)
-            notes.append(prospects(tests, least, rounds, threshold))
-            blind = blindness(pair.case, least, to_see, missed, sides) if missed else None
-        if verdict is not Verdict.SAME:
-            notes.append(disturbances(sides))
+            rounds = power.rounds_needed(tests, power.least_rounds(tests, family), threshold)
+            notes.append(power.prospects(tests, least, rounds, threshold))
+            blind = power.blindness(pair.case, least, to_see, missed, sides) if missed else None
+        notes.append("" if verdict is Verdict.SAME else power.disturbances(sides))
     elif must_see and all(each.rounds.median_s for each in sides):
         blind = Blind(pair.case, must_see, str(untimed), "give it more to do")
-    elif of_values := by_values(values):
+    elif of_values:
         verdict = of_values
     regressed = ["time"] if verdict is Verdict.SLOWER and changes else []
     if memory and memory.grew:
@@ -274,11 +247,10 @@ def _case_verdict(
         regressed.append("memory")
     notes += [str(each) for each in values if each.matters or not changes]
     regressed += [each.column.name for each in values if each.verdict is Verdict.SLOWER]
-    verdict = Verdict.SLOWER if regressed else verdict
     return (
         CaseVerdict(
             pair.case,
-            verdict,
+            Verdict.SLOWER if regressed else verdict,
             "; ".join(filter(None, notes)),
             tuple(regressed),
             pair.base.row,
@@ -307,17 +279,17 @@ def _untimed(pair: Pair) -> str | None:
 
 
 def _barred(pair: Pair, clean: bool) -> str | None:
-    """Name what forbids a verdict, if anything does: ``unsteady in the new file``. ``clean``: its few spoiled rounds change nothing."""
+    """Return what rules out a verdict, if anything: ``unsteady in the new file``. ``clean``: its few spoiled rounds change nothing."""
     marks = [
         f"{mark} in {side}"
         for flag, mark in _BARRING.items()
         for side, entry in zip(SIDES, pair.sides, strict=True)
-        if entry.row[flag] and not (clean and flag != "flag.implausible" and _few_spoiled(entry))
+        if entry.row[flag] and not (clean and flag != "flag.implausible" and any(entry.rounds.spoiled))
     ]
     marks += [
         f"CPUs taken in {side}"
         for side, entry in zip(SIDES, pair.sides, strict=True)
-        if float(entry.row["time.lost_share"] or 0) > OVERRUN and not (clean and _few_spoiled(entry))
+        if float(entry.row["time.lost_share"] or 0) > OVERRUN and not (clean and any(entry.rounds.spoiled))
     ]
     return ", ".join(filter(None, (*marks, pair.clocks))) or None
 

@@ -1,4 +1,4 @@
-"""What a short A/A says of a machine: the same cases on two sides that were measured in turn, and what went on meanwhile."""
+"""Findings of a short A/A: the same cases on two sides that were measured in turn, and what disturbed them."""
 
 import math
 import statistics
@@ -24,15 +24,11 @@ _ROUNDS = (7, 10)
 
 def judge_rounds(states: Sequence[RoundState], threads: int) -> list[Finding]:
     """Say what others used of the CPUs while rounds were measured."""
+    load, stolen = [each.other_cpus for each in states], [each.stolen_cpus for each in states]
+    elsewhere = "measure at another time, or on a machine that is not shared"
     return [
-        _used("load", "other processes", [each.other_cpus for each in states], threads, "stop them; top shows which"),
-        _used(
-            "stolen time",
-            "the hypervisor's other guests",
-            [each.stolen_cpus for each in states],
-            threads,
-            "measure at another time, or on a machine that is not shared",
-        ),
+        _used("load", "other processes", load, threads, "stop them; top shows which"),
+        _used("stolen time", "the hypervisor's other guests", stolen, threads, elsewhere),
     ]
 
 
@@ -95,16 +91,9 @@ def _same_code(case: CaseVerdict, least: Mapping[str, float], rounds: int) -> Fi
 
 
 def _finding(case: CaseVerdict, fitness: Fitness, found: str, advice: str = "", values: dict[str, float] | None = None) -> Finding:
-    row = case.new or case.base or {}
-    return Finding(
-        "same code",
-        str(row.get("case.device", "")),
-        fitness,
-        f"{short(case.case.rpartition('@')[0])}: {found}",
-        advice,
-        values or {},
-        case.case,
-    )
+    device = str((case.new or case.base or {}).get("case.device", ""))
+    sentence = f"{short(case.case.rpartition('@')[0])}: {found}"
+    return Finding("same code", device, fitness, sentence, advice, values or {}, case.case)
 
 
 def _used(check: str, who: str, cpus: Sequence[float | None], threads: int, advice: str) -> Finding:
@@ -132,16 +121,11 @@ def _throttling(device: str, kept: Sequence[Throttling], again: Sequence[Throttl
         count = f"{len(again)} measurement was" if len(again) == 1 else f"{len(again)} measurements were"
         found = f"{count} held back and made again: {again[-1].causes()}"
         return Finding("throttling", device, Fitness.NOTE, found, advice)
-    if counted := _counted(kept):
-        return Finding("throttling", device, Fitness.FIT, f"none while measuring, by {' or '.join(counted)}; nothing else is counted here")
-    return Finding("throttling", device, Fitness.UNKNOWN, "nothing here counts it", "watch temperature and clock yourself")
-
-
-def _counted(kept: Sequence[Throttling]) -> list[str]:
-    """Name what would have told of throttling."""
-    told = {
+    counts = {
         "heat": any(each.thermal is not None for each in kept),
         "the driver's reasons": any(each.reasons is not None for each in kept),
         "the CPU quota": any(each.quota is not None for each in kept),
     }
-    return [name for name, holds in told.items() if holds]
+    if counted := [name for name, available in counts.items() if available]:
+        return Finding("throttling", device, Fitness.FIT, f"none while measuring, by {' or '.join(counted)}; nothing else is counted here")
+    return Finding("throttling", device, Fitness.UNKNOWN, "nothing here counts it", "watch temperature and clock yourself")

@@ -1,13 +1,13 @@
-"""Error rates of dlbench's own rule on this machine, from programs whose truth is known, held against limits."""
+"""Self-test: error rates of dlbench's verdicts on this machine, from programs of known cost, held against limits."""
 
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import NamedTuple
 
-from dlbench.analysis.compare.judge import LEVEL, RankTest, Verdict, corrected, judge, rank_tests, statistic_name, together
+from dlbench.analysis.compare.judge import LEVEL, RankTest, Verdict, judge_family, rank_tests, statistic_name, together
 from dlbench.analysis.compare.power import MOST_ROUNDS, rounds_to_see
 from dlbench.core.finding import Finding, Fitness
 from dlbench.core.model import Case, Measurement, Status
@@ -30,12 +30,11 @@ NORMAL = statistics.NormalDist()
 
 def verdicts(cases: Sequence[Mapping[str, RankTest]], threshold: float) -> list[Verdict]:
     """Judge the tests of all cases of a suite together, as `compare` does."""
-    p_values = iter(corrected([test for case in cases for test in case.values()]))
-    return [together({name: judge(test, next(p_values), threshold) for name, test in case.items()}) for case in cases]
+    return [together(changes) for changes in judge_family(cases, [threshold] * len(cases))]
 
 
 def judge_selftest(measurements: Sequence[Measurement]) -> list[Finding]:
-    """Return what a self-test found, from all its measurements, some; `harness.plan.known_cases` says which cases those are."""
+    """Return the findings of a self-test from all its measurements; `harness.plan.known_cases` has the cases."""
     cases: dict[str, list[Measurement]] = {}
     for each in measurements:
         cases.setdefault(each.case.id, []).append(each)
@@ -55,14 +54,9 @@ def _finding(check: str, passed: bool, found: str, limit: str, values: Mapping[s
     return Finding(check, "cpu", Fitness.FIT if passed else Fitness.UNFIT, sentence, advice, values, case)
 
 
-def _is_program(case: Case) -> bool:
-    """Whether a case of the self-test runs a small program; the others are calls of known cost."""
-    return "program" in case.params
-
-
 def _known_costs(measured: Iterable[tuple[Case, Rounds]]) -> Iterator[Finding]:
     for case, rounds in measured:
-        if _is_program(case) or not rounds.median_s:
+        if "program" in case.params or not rounds.median_s:
             continue
         read_s, true_s = statistics.median(rounds.median_s), float(case.params.get("seconds", 0))
         allowed_s = 0.01 * true_s + 0.5e-6 if true_s else NOOP_S
@@ -80,7 +74,7 @@ class _Suite(NamedTuple):
 
     @property
     def rounds(self) -> int:
-        """That every program has."""
+        """The rounds that every program has at least."""
         sides = [*self.slower.values(), *self.tail.values(), *(side for sides in self.copies.values() for side in sides)]
         return min((len(side.median_s) for side in sides), default=0)
 
@@ -88,7 +82,7 @@ class _Suite(NamedTuple):
 def _suite(measured: Sequence[tuple[Case, Rounds]]) -> _Suite:
     suite = _Suite({}, {}, {})
     for case, rounds in measured:
-        if not _is_program(case):
+        if "program" not in case.params:
             continue
         program = str(case.params["program"])
         if case.params["tail"]:
@@ -100,11 +94,12 @@ def _suite(measured: Sequence[tuple[Case, Rounds]]) -> _Suite:
     return suite
 
 
+@dataclass(slots=True)
 class _Share:
     """How often something happened."""
 
-    def __init__(self) -> None:
-        self.seen = self.of = 0
+    seen: int = 0
+    of: int = 0
 
     def add(self, happened: bool) -> None:
         self.seen += happened
@@ -134,7 +129,7 @@ def _error_rates(suite: _Suite) -> Iterator[Finding]:
     covered: dict[str, _Share] = {}
     needed: list[int] = []
     for base, new in combinations(range(min(map(len, suite.copies.values()))), 2):
-        tests = {program: _tests(sides[base], sides[new]) for program, sides in suite.copies.items()}
+        tests = {program: rank_tests(sides[base], sides[new], paired=True) for program, sides in suite.copies.items()}
         called = verdicts(list(tests.values()), THRESHOLD)
         failed.add(Verdict.SLOWER in called)
         for verdict, case in zip(called, tests.values(), strict=True):
@@ -144,7 +139,7 @@ def _error_rates(suite: _Suite) -> Iterator[Finding]:
         if new == base + 1:  # so that each copy but the last is once the base of what is really slower
             for share, variants in ((seen, suite.slower), (tail, suite.tail)):
                 for program, variant in variants.items():
-                    changed = _tests(suite.copies[program][base], variant)
+                    changed = rank_tests(suite.copies[program][base], variant, paired=True)
                     share.add(_is_seen(tests, program, changed))
                     if share is seen:
                         needed.append(_rounds_that_would_do(changed, least, family))
@@ -165,17 +160,11 @@ def _error_rates(suite: _Suite) -> Iterator[Finding]:
     yield Finding("slow tail", "cpu", Fitness.NOTE, found, values=tail.values)
 
 
-def _tests(base: Rounds, new: Rounds) -> dict[str, RankTest]:
-    return rank_tests(base, new, paired=True)
-
-
 def _power(seen: _Share, rounds: int) -> Finding:
     """Hold the share of real slowdowns that are seen against its limit; where it falls short, say how many rounds would do."""
     found = f"{percent(SLOWDOWN)} more time is called slower in {seen} of comparisons"
     finding = _finding("real slowdown", seen.value >= POWER, found, f"at least {percent(POWER)}", {**seen.values, "rounds": rounds})
-    if finding.fitness is Fitness.FIT:
-        return finding
-    if rounds > MOST_ROUNDS:
+    if finding.fitness is Fitness.FIT or rounds > MOST_ROUNDS:
         return finding
     advice = f"{rounds} rounds a side would probably see it, so give dlbench ab --rounds {rounds}; to try: --selftest --rounds {rounds}"
     return replace(finding, advice=advice)

@@ -1,13 +1,13 @@
-"""Cases that other tools can take, and the sentences why not the others.
+"""Cases and header of a result file as other tools take them, and the sentences why cases are left out.
 
 Other tools get finite numbers only, and times above zero. Where one takes one value a repetition, it gets the median of a round, because
 rounds vary as another run would and the blocks of one process do not.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from dlbench.analysis.read.table import by_case
 from dlbench.analysis.wording import number
@@ -18,10 +18,12 @@ from dlbench.core.store import RunFile
 from dlbench.core.units import one_line
 
 NS_PER_S, MS_PER_S = 1e9, 1e3
+IDENTITY = ("environment", "identity")
+VERSIONS = ("environment", "stack", "versions")
+STATE = ("environment", "state", "cpu")
+WHEN = ("environment", "provenance", "utc")
 _SHORTEST_S, _LONGEST_S = 1e-15, 1e9
 """From a femtosecond to thirty years, a time and its inverse are finite in every unit."""
-
-
 Metric = tuple[float, Sequence[float]]
 """A value of the whole case, and one of each round."""
 
@@ -64,38 +66,27 @@ def bounds(rounds: Sequence[float]) -> tuple[float, float, str] | None:
     return (min(rounds), max(rounds), "spread of the rounds") if len(rounds) > 1 else None
 
 
-@dataclass(frozen=True, slots=True)
-class Untimed:
-    """A case that no other tool can take, and why."""
-
-    case: str
-    reason: str
-
-
-def split(run: RunFile) -> tuple[list[Timed], list[Untimed]]:
-    """Return the cases of a file that are ok and have times, in the order of the table, and all others.
+def split(run: RunFile) -> tuple[list[Timed], dict[str, list[str]]]:
+    """Return the cases of a file that are ok and have times, in the order of the table, and by reason the names of all others.
 
     A side stands in front of the id, as other tools know a benchmark by its name alone: ``b: matmul[n=8,dtype=fp32]@cpu``.
     """
     timed: list[Timed] = []
-    untimed: list[Untimed] = []
+    untimed: dict[str, list[str]] = {}
     for series in by_case(run.measurements):
         measurements = [replace(each, case=replace(each.case, id=str(each.series))) for each in series]
         ok = tuple(each for each in measurements if each.status is Status.OK and each.samples)
         row = summarise(measurements)
         if trouble := _trouble(row, ok):
-            untimed.append(Untimed(measurements[0].case.id, trouble))
+            untimed.setdefault(trouble, []).append(measurements[0].case.id)
         else:
             timed.append(Timed(row, per_round(ok), ok))
     return timed, untimed
 
 
-def left_out(untimed: Sequence[Untimed], cases: int) -> list[str]:
+def left_out(untimed: Mapping[str, Sequence[str]], cases: int) -> list[str]:
     """Return a sentence for each reason, with the cases that it keeps out; ``cases`` is how many the file has in all."""
-    reasons: dict[str, list[str]] = {}
-    for each in untimed:
-        reasons.setdefault(each.reason, []).append(each.case)
-    return [one_line(f"{len(names)} of {cases} cases not exported, {reason}: {', '.join(names)}") for reason, names in reasons.items()]
+    return [one_line(f"{len(names)} of {cases} cases not exported, {reason}: {', '.join(names)}") for reason, names in untimed.items()]
 
 
 def _trouble(row: Row, ok: Sequence[Measurement]) -> str | None:
@@ -107,3 +98,29 @@ def _trouble(row: Row, ok: Sequence[Measurement]) -> str | None:
     if not all(_SHORTEST_S < seconds < _LONGEST_S for each in ok if each.samples for seconds in each.samples.block_s):
         return "a block reads as zero, or as longer than anybody waits"
     return None
+
+
+def _header_value(run: RunFile, *path: str) -> Any:
+    """Return what the header holds at a path, None where there is nothing: it may be another tool's, or edited."""
+    value: Any = run.header
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def text_of(run: RunFile, *path: str) -> str | None:
+    """Return the text there as one line; None where there is none."""
+    value = _header_value(run, *path)
+    return (one_line(value) or None) if isinstance(value, str) else None
+
+
+def number_of(run: RunFile, *path: str) -> float | None:
+    """Return the finite number there; None where there is none."""
+    value = _header_value(run, *path)
+    return value if type(value) in (int, float) and abs(value) < math.inf else None
+
+
+def known(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out nulls, and numbers that JSON has no word for; texts become one line."""
+    finite = {name: value for name, value in values.items() if not isinstance(value, float) or math.isfinite(value)}
+    return {one_line(name): one_line(value) if isinstance(value, str) else value for name, value in finite.items() if value is not None}

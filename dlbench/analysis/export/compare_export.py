@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import pandas as pd
 
 from dlbench import __version__
-from dlbench.analysis.compare.by_threshold import ValueChange
+from dlbench.analysis.compare.by_threshold import WORDS, ValueChange
 from dlbench.analysis.compare.judge import PAIRED, Change, Verdict
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.read.table import as_frame, records
@@ -49,19 +50,15 @@ COLUMNS: dict[str, Column] = {
             )
         ),
         *(
-            Column(f"{statistic}.{name}", unit, f"{statistic}: {meaning}")
-            for statistic in ("median", "p10")
-            for name, unit, meaning in (
-                *_CHANGE,
-                ("p", Unit.FRACTION, "exact two-sided Mann-Whitney, ties broken towards no difference"),
-                ("p_holm", Unit.FRACTION, "that after Holm's correction for all tests of the comparison"),
+            Column(f"{test}.{name}", unit, f"{compared}: {meaning}")
+            for test, compared, p in (
+                ("median", "median", "Mann-Whitney"),
+                ("p10", "p10", "Mann-Whitney"),
+                (PAIRED, "pair by pair of the rounds of an A/B, their p10, or without one their median", "Wilcoxon signed rank"),
             )
-        ),
-        *(
-            Column(f"{PAIRED}.{name}", unit, f"pair by pair of the rounds of an A/B, their p10, or without one their median: {meaning}")
             for name, unit, meaning in (
                 *_CHANGE,
-                ("p", Unit.FRACTION, "exact two-sided Wilcoxon signed rank, ties broken towards no difference"),
+                ("p", Unit.FRACTION, f"exact two-sided {p}, ties broken towards no difference"),
                 ("p_holm", Unit.FRACTION, "that after Holm's correction for all tests of the comparison"),
             )
         ),
@@ -96,8 +93,7 @@ def _row(case: CaseVerdict) -> Row:
 
 
 def _value(change: ValueChange) -> Row:
-    words = {None: None, Verdict.SLOWER: "worse", Verdict.FASTER: "better"}
-    verdict = words.get(change.verdict, change.verdict and change.verdict.value)
+    verdict = change.verdict and WORDS.get(change.verdict, change.verdict.value)
     return {"base": change.base, "new": change.new, "change": change.change, "verdict": verdict}
 
 
@@ -132,18 +128,13 @@ def verdict(comparisons: Sequence[Comparison], code: ExitCode, notes: Sequence[s
                 "title": one_line(comparison.title),
                 "report_only": comparison.report_only,
                 "powerless": comparison.powerless,
-                "unseen": _unseen(comparison),
+                "unseen": asdict(comparison.unseen) if comparison.unseen else None,
                 "counts": _counts(comparison.cases),
                 "cases": records(as_table([comparison])),
             }
             for comparison in comparisons
         ],
     }
-
-
-def _unseen(comparison: Comparison) -> dict[str, Any] | None:
-    found = comparison.unseen
-    return {"cases": list(found.cases), "sentence": found.sentence, "decisive": found.decisive} if found else None
 
 
 def _counts(cases: Iterable[CaseVerdict]) -> dict[str, int]:

@@ -8,8 +8,8 @@ from dlbench.core.store import RunFile
 from dlbench.core.units import one_line
 
 
-def documents(_: RunFile, cases: Sequence[Timed]) -> dict[str, list[dict[str, Any]]]:
-    """Return the entries of each direction.
+def document(_: RunFile, cases: Sequence[Timed]) -> dict[str, list[dict[str, Any]]]:
+    """Return the entries of each direction, which make a file each.
 
     Times are milliseconds whatever their size, so that a case that grows past a second keeps its unit. The throughput is that
     of items, or of operations where a workload has no items; a case with neither has none.

@@ -1,10 +1,9 @@
-"""What google-benchmark prints with ``--benchmark_format=json``: a round's median is a repetition, in nanoseconds."""
+"""Output of google-benchmark with ``--benchmark_format=json``: a round's median is a repetition, in nanoseconds."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from dlbench.analysis.export.cases import NS_PER_S, Timed
-from dlbench.analysis.export.header import IDENTITY, STATE, WHEN, known, number_of, text_of
+from dlbench.analysis.export.cases import IDENTITY, NS_PER_S, STATE, WHEN, Timed, known, number_of, text_of
 from dlbench.core.store import RunFile
 
 

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from dlbench.analysis.export.cases import Timed
-from dlbench.analysis.export.header import IDENTITY, VERSIONS, known, text_of
+from dlbench.analysis.export.cases import IDENTITY, VERSIONS, Timed, known, text_of
 from dlbench.analysis.read import pyperf
 from dlbench.core.store import RunFile
 

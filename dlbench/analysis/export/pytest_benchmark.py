@@ -1,12 +1,11 @@
-"""What ``pytest --benchmark-json`` writes, here as its version 5.3.1: a round's median is a round, in seconds."""
+"""File of ``pytest --benchmark-json``, as its version 5.3.1 writes it: a round's median is a round, in seconds."""
 
 import math
 import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from dlbench.analysis.export.cases import Timed
-from dlbench.analysis.export.header import IDENTITY, VERSIONS, WHEN, known, text_of
+from dlbench.analysis.export.cases import IDENTITY, VERSIONS, WHEN, Timed, known, text_of
 from dlbench.core.stats import quantile
 from dlbench.core.store import RunFile
 

@@ -48,20 +48,16 @@ def parquet(frame: "pd.DataFrame") -> bytes:
 def _csv(columns: Sequence[str], rows: Iterable[Row]) -> Iterator[str]:
     import csv
 
-    line = _LastLine()
-    writer = csv.writer(line, lineterminator="\n")
+    writer = csv.writer(_Echo(), lineterminator="\n")
     for cells in chain([columns], (row.values() for row in rows)):
-        writer.writerow([_inert(cell) if isinstance(cell, str) else _cell(cell) for cell in cells])
-        yield line.text
+        yield writer.writerow([_inert(cell) if isinstance(cell, str) else _cell(cell) for cell in cells])
 
 
-class _LastLine:
-    """A file for `csv.writer` that keeps only the line last written."""
+class _Echo:
+    """A file for `csv.writer`, whose ``writerow`` returns what ``write`` does."""
 
-    text = ""
-
-    def write(self, text: str) -> None:
-        self.text = text
+    def write(self, text: str) -> str:
+        return text
 
 
 def _json(_: Sequence[str], rows: Iterable[Row]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from dlbench.analysis.export.formats import FORMATS
+from dlbench.analysis.export.formats import FORMATS, export
 from dlbench.core.errors import OutputError, UsageError
 from dlbench.core.store import make_folder_of
 
@@ -32,10 +32,9 @@ def command(file: Path, form: str, output: Path | None) -> None:
       dlbench export run.jsonl --to pyperf -o run.json
       dlbench export run.jsonl --to github-action-benchmark -o run
     """
-    made = FORMATS[form]
-    if output is None and made.needs_name:
-        raise UsageError(f"{form} {made.needs_name}, so it needs a name: add -o OUT")
-    parts, notes = made.export(form, file)
+    if output is None and (reason := FORMATS[form]):
+        raise UsageError(f"{form} {reason}, so it needs a name: add -o OUT")
+    parts, notes = export(file, form)
     contents: dict[Path | None, bytes] = {}
     for part, content in parts.items():
         path = _path(output, part)
