@@ -24,7 +24,7 @@ ROOMS = {
     "backends.mps backends.xpu backends.__init__ ranks measure tolerance correctness main rank_main",
     "harness.ranks": "torchrun placement cluster rank_group",
     "harness": "schedule pool runner",
-    "analysis.read": "pyperf clock_speed superlinear trend header notes declared table",
+    "analysis.read": "pyperf clock_speed superlinear trend header declared table",
     "analysis": "ratios wording outliers",
     "analysis.scaling": "speedup projection",
     "analysis.compare": "calibration judge power by_threshold verdict_text verdict pairs ab provenance",

@@ -60,7 +60,7 @@ def _of_cases(file: Path, documents: "Callable[[RunFile, Sequence[Timed]], Mappi
 
     from dlbench.analysis.export import cases
     from dlbench.analysis.read import table
-    from dlbench.analysis.read.notes import incomplete
+    from dlbench.analysis.read.header import incomplete
 
     run = table.load(file)
     timed, untimed = cases.split(run)
