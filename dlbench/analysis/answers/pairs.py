@@ -1,10 +1,11 @@
 """Tables of paired rows: how many times as fast one side is, or how many times its throughput."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from dlbench.analysis.answers.base import PLACE, RATIO, Columns, Table
 from dlbench.analysis.ratios import PAIR_COLUMNS, Pairs
-from dlbench.analysis.read.table import Results, records
+from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import choice, place, several_runs, value_name
 from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column, Unit
@@ -17,7 +18,7 @@ def same_case(pairs: Pairs, results: Results, *more: Column) -> Table:
 
     Behind that stand ``more`` columns of the tidy table, and the numbers that workloads declare, of both sides.
     """
-    rows = records(pairs.frame)
+    rows = [{**row} for row in pairs.rows]
     beside = {each.name: each for each in (*more, *_numbers(results, rows))}
     cells = {(row["case.run"], row["case.id"]): row for row in results.rows}
     by = str(rows[0]["pair.by"]) if rows else ""
@@ -43,7 +44,7 @@ def same_case(pairs: Pairs, results: Results, *more: Column) -> Table:
 
 def own_best(pairs: Pairs) -> Table:
     """Return the table of throughputs, each side at a batch, precision and layout of its own."""
-    rows = records(pairs.frame)
+    rows = [{**row} for row in pairs.rows]
     several = several_runs(rows, "base", "other")
     columns: Columns = (("work", PAIR_COLUMNS["pair.work"]),)
     for side in ("base", "other"):
@@ -57,19 +58,19 @@ def own_best(pairs: Pairs) -> Table:
     return Table("Each side at its own best batch, precision and layout: how many times the throughput", columns + RATIO, tuple(rows))
 
 
-def both_sides(results: Results, pairs: list[Row]) -> list[Row]:
+def both_sides(results: Results, pairs: Sequence[Row]) -> list[Row]:
     """Return the rows of the tidy table that stand on either side of pairs, each once."""
     sides = {(row[f"{side}.run"], row[f"{side}.id"]) for row in pairs for side in ("base", "other")}
     return [row for row in results.rows if (row["case.run"], row["case.id"]) in sides]
 
 
-def _numbers(results: Results, pairs: list[Row]) -> list[Column]:
+def _numbers(results: Results, pairs: Sequence[Row]) -> list[Column]:
     """Return the values that workloads of these pairs declare, but for series."""
     columns = [column for row in both_sides(results, pairs) for column in results.declared(row) if not column.series]
     return list(dict.fromkeys(columns))
 
 
-def _side(rows: list[Row], side: str, value: tuple[str, Column]) -> Columns:
+def _side(rows: Sequence[Row], side: str, value: tuple[str, Column]) -> Columns:
     """Return one column headed by the side's label where all rows share it, else the labels in a column of their own."""
     labels = {str(row[f"{side}.label"]) for row in rows}
     if len(labels) == 1:

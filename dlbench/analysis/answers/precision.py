@@ -3,7 +3,7 @@
 from dlbench.analysis.answers.base import Answer, Missing, Question, answered, by_place
 from dlbench.analysis.answers.pairs import both_sides, same_case
 from dlbench.analysis.ratios import pair
-from dlbench.analysis.read.table import Results, records
+from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import among, cell, middle, number, ratio, short
 from dlbench.core.model import ParamValue
 from dlbench.core.rows.summary import Row
@@ -17,7 +17,7 @@ QUESTION = Question("precision", "Which precision; how much faster is it, and ho
 def answer(results: Results) -> Answer | Missing:
     """Return the fastest precision of each device beside fp32, in the case in the middle, and how far off its results are."""
     pairs = pair(results, "dtype")
-    if pairs.frame.empty:
+    if not pairs.rows:
         return Missing(QUESTION, "no two rows differ in their precision alone", "dlbench run precision")
     table = same_case(pairs, results, _ERROR)
     weaknesses = ["whether training still converges in it was not measured"]
@@ -25,7 +25,7 @@ def answer(results: Results) -> Answer | Missing:
         weaknesses.insert(0, "how far off its results are was not checked")
     declared = [column for heading, column in table.columns if column.name.startswith("other.value.")]
     sentences = [_sentence(where, found, declared) for where, found in by_place(table.rows, "other").items()]
-    return answered(QUESTION, sentences, both_sides(results, records(pairs.frame)), weaknesses, table)
+    return answered(QUESTION, sentences, both_sides(results, pairs.rows), weaknesses, table)
 
 
 def _sentence(where: str, rows: list[Row], declared: list[Column]) -> str:

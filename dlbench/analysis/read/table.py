@@ -210,10 +210,10 @@ def _filled(rows: Iterable[Row], names: Iterable[str]) -> list[Row]:
 
 
 def _writable(row: Row) -> Row:
-    """Return the row with names and texts that have an encoding: JSON may hold half of a surrogate pair, which has none."""
+    """Return the row with names and texts that have an encoding, see `as_text`."""
     if "".join([*row, *[value for value in row.values() if isinstance(value, str)]]).isascii():
         return row
-    return {_text(name): _text(value) if isinstance(value, str) else value for name, value in row.items()}
+    return {as_text(name): as_text(value) if isinstance(value, str) else value for name, value in row.items()}
 
 
 def records(frame: "pd.DataFrame") -> list[Row]:
@@ -259,7 +259,7 @@ def _series(values: list[Any], unit: Unit | None) -> "pd.Series[Any]":
 
     dtype = _DTYPES.get(unit, "float64") if unit else _dtype_of(values)
     if dtype == "string":
-        values = [None if value is None else _text(value) for value in values]
+        values = [None if value is None else as_text(value) for value in values]
     return pd.Series(values, dtype=dtype)
 
 
@@ -274,7 +274,8 @@ def _dtype_of(values: Iterable[ParamValue | None]) -> str:
     return "float64" if kinds in ({float}, {int, float}) else "string"
 
 
-def _text(value: ParamValue) -> str:
+def as_text(value: ParamValue) -> str:
+    """Return a value as a cell of text, with an encoding: JSON may hold half of a surrogate pair, which has none."""
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return text if text.isascii() else text.encode(errors="replace").decode()
 

@@ -50,9 +50,9 @@ def more_devices(results: Results) -> RenderableType:
 
 def paired(results: Results, pairs: Pairs) -> RenderableType:
     """Return what pairing the rows by one column says; by device, also each device at its own best."""
-    if pairs.frame.empty:
+    if not pairs.rows:
         return Group(*_devices(results.rows), Text("No two ok rows differ in that column alone."))
-    found = speedup.answer(results) if pairs.frame["pair.by"].iloc[0] == "case.device" else None
+    found = speedup.answer(results) if pairs.rows[0]["pair.by"] == "case.device" else None
     answer, tables = (found.sentences, found.tables) if isinstance(found, Answer) else ((), (same_case(pairs, results),))
     lines = [Text(line, style="bold") for line in answer]
     return Group(*lines, *_devices(results.rows), *(part for table in tables for part in _table(table)))
