@@ -29,7 +29,7 @@ ROOMS = {
     "analysis.scaling": "speedup projection",
     "analysis.compare": "calibration judge power by_threshold verdict_text verdict pairs ab provenance",
     "analysis.answers": "base pairs unanswered speedup batch precision devices health __init__",
-    "analysis.report": "sentences scaling_text values_text terminal compare_terminal doctor_text",
+    "analysis.report": "sentences detail_tables terminal compare_terminal doctor_text",
     "analysis.export": "tabular header cases pyperf pytest_benchmark google_benchmark bencher github_action_benchmark formats "
     "compare_export answers_export junit github",
     "analysis.doctor": "aa_check selftest",

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dlbench.analysis.ratios import PAIR_COLUMNS
+from dlbench.analysis.ratios import PAIR_COLUMNS, grouped
 from dlbench.analysis.wording import INTERVAL, cell, place, several_runs
 from dlbench.core import units
 from dlbench.core.rows.summary import Row
@@ -87,7 +87,5 @@ def placed(rows: Sequence[Row], prefix: str) -> tuple[Row, ...]:
 
 def by_place(rows: Iterable[Row], prefix: str) -> dict[str, list[Row]]:
     """Return the rows by where they, or that side of pairs, ran; accelerators first."""
-    places: dict[str, list[Row]] = {}
-    for row in sorted(placed(list(rows), prefix), key=lambda row: row[f"{prefix}.device"] == "cpu"):
-        places.setdefault(str(row["place"]), []).append(row)
-    return places
+    accelerators_first = sorted(placed(list(rows), prefix), key=lambda row: row[f"{prefix}.device"] == "cpu")
+    return grouped(accelerators_first, lambda row: str(row["place"]))

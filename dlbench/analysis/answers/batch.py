@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from dlbench.analysis.answers.base import PLACE, RATIO, Answer, Missing, Question, Table, answered, by_place
-from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, entries, identifying, label, speed_ratio
+from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, entries, grouped, identifying, label, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import among, middle, number, ratio, short
 from dlbench.core.model import Status
@@ -28,12 +28,10 @@ _COLUMNS = (
 
 def answer(results: Results) -> Answer | Missing:
     """Return the batch that is enough in the work in the middle of each device, and what the smallest gives beside it."""
-    groups: dict[tuple[object, ...], list[Entry]] = {}
     free = ("param.batch", "case.device_name", "case.threads", "case.math")  # which nobody knows of what ran out of memory
     columns = [name for name in identifying(results.columns) if name not in free]
-    for entry in entries(results):
-        if _batch(entry) and entry.row.get("param.ranks") in (None, 1):
-            groups.setdefault(tuple(entry.row[name] for name in columns), []).append(entry)
+    fit = [each for each in entries(results) if _batch(each) and each.row.get("param.ranks") in (None, 1)]
+    groups = grouped(fit, lambda each: tuple(each.row[name] for name in columns))
     sweeps = [(group, found) for group in groups.values() if len(found := _measured(group)) > 1]
     if not sweeps:
         return Missing(QUESTION, "no work was measured at several batch sizes", "dlbench run batch")
@@ -65,7 +63,6 @@ def _row(group: Iterable[Entry], measured: Sequence[Entry]) -> Row:
         "pair.case": label(smallest.row, ("batch",)),
         "batch.enough": _batch(enough),
         "batch.smallest": _batch(smallest),
-        **dict.fromkeys(column.name for _, column in RATIO),
         **speed_ratio(smallest.rounds.items_per_s, enough.rounds.items_per_s),
         "batch.fits": _batch(measured[-1]),
         "batch.too_large": min([_batch(each) for each in group if each.row["case.status"] == Status.OOM], default=None),

@@ -25,7 +25,6 @@ _MEANINGS = {
     "bubble": "idle part of a pipeline's step, from steps with other numbers of microbatches; in theory (p - 1) / (m + p - 1)",
 }
 _VERDICTS = {"scales": "scale", "helps": "help", "slows": "slow down", "undecided": "are undecided"}
-_VERDICTS = {"scales": "scale", "helps": "help", "slows": "slow down", "undecided": "are undecided"}
 WHAT: Columns = (
     ("case", COLUMNS["scaling.work"]),
     PLACE,

@@ -2,10 +2,9 @@
 
 from dlbench.analysis.answers.base import Answer, Missing, Question, answered, by_place
 from dlbench.analysis.answers.pairs import both_sides, same_case
-from dlbench.analysis.ratios import pair
+from dlbench.analysis.ratios import grouped, pair
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import among, cell, middle, number, ratio, short
-from dlbench.core.model import ParamValue
 from dlbench.core.rows.summary import Row
 from dlbench.core.schema import BY_NAME, Column
 from dlbench.core.units import fraction
@@ -29,10 +28,7 @@ def answer(results: Results) -> Answer | Missing:
 
 
 def _sentence(where: str, rows: list[Row], declared: list[Column]) -> str:
-    by_precision: dict[ParamValue | None, list[Row]] = {}
-    for row in rows:
-        by_precision.setdefault(row["other.value"], []).append(row)
-    pairs = max(by_precision.values(), key=lambda pairs: number(middle(pairs)["ratio.speedup"]))
+    pairs = max(grouped(rows, lambda row: row["other.value"]).values(), key=lambda pairs: number(middle(pairs)["ratio.speedup"]))
     row = middle(pairs)
     base, other = row["base.value"], row["other.value"]
     told = [f"On {where} the fastest beside {base} is {other}: {short(row['pair.case'])} runs {ratio(row)} as fast{among(pairs)}"]

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from dlbench.analysis import wording
-from dlbench.analysis.ratios import Unpaired, launch_bound
+from dlbench.analysis.ratios import Unpaired, grouped, launch_bound
 from dlbench.core import units
 from dlbench.core.model import ParamValue, Status
 from dlbench.core.rows.summary import Rounds, Row, ending
@@ -93,10 +93,7 @@ def many_alike(rows: Sequence[Row]) -> dict[tuple[str, str], str]:
 
     Only where there was nothing to measure, and not where something went wrong.
     """
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        if row["case.status"] in (Status.UNSUPPORTED, Status.SKIPPED):
-            groups.setdefault(ending(row), []).append(row)
+    groups = grouped((row for row in rows if row["case.status"] in (Status.UNSUPPORTED, Status.SKIPPED)), ending)
     return {
         (status, reason): units.one_line(f"{len(alike)} cases {status}, such as {wording.short(wording.key(alike[0]))}: {reason}")
         for (status, reason), alike in groups.items()
@@ -117,10 +114,10 @@ def reasons(rows: Sequence[Row]) -> list[str]:
 
 def unpaired(rows: Iterable[Unpaired]) -> list[str]:
     """Return a line for each reason, with the rows that stand in no pair because of it."""
-    reasons: dict[str, list[str]] = {}
-    for each in rows:
-        reasons.setdefault(each.reason, []).append(f"{each.case} ({each.run})")
-    return [units.one_line(f"{len(cases)} not paired, {reason}: {', '.join(cases)}") for reason, cases in reasons.items()]
+    return [
+        units.one_line(f"{len(alike)} not paired, {reason}: {', '.join(f'{each.case} ({each.run})' for each in alike)}")
+        for reason, alike in grouped(rows, lambda each: each.reason).items()
+    ]
 
 
 def spread(row: Row, rounds: Rounds) -> tuple[str, str]:

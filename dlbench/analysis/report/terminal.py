@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -14,9 +15,9 @@ from dlbench.analysis.answers import answers as every_answer
 from dlbench.analysis.answers import devices, speedup
 from dlbench.analysis.answers.base import Answer, Missing, Table
 from dlbench.analysis.answers.pairs import same_case
-from dlbench.analysis.ratios import Pairs
+from dlbench.analysis.ratios import Pairs, grouped
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.report import scaling_text, sentences, values_text
+from dlbench.analysis.report import detail_tables, sentences
 from dlbench.analysis.scaling.projection import projected
 from dlbench.core import units
 from dlbench.core.model import ParamValue, Status
@@ -37,25 +38,27 @@ def overview(results: Results, *, answers: bool = False, details: bool = False) 
     found = every_answer(results) if answers else (speedup.answer(results), devices.answer(results))
     known = [each for each in found if isinstance(each, Answer)]
     head = [_Answers(found)] if answers else [Text(line, style="bold") for each in known for line in each.sentences]
-    tables = [part for each in known for table in each.tables for part in _table(table)]
-    return Group(*head, *_cases(results), *tables, *(_details(results) if details else ()))
+    tables = [table for each in known for table in each.tables]
+    if details:
+        tables += [detail_tables.projection(projected(results)), *detail_tables.values(results), detail_tables.bandwidths(results)]
+    return Group(*head, *_cases(results), *(part for table in tables for part in _table(table)))
 
 
 def more_devices(results: Results) -> RenderableType:
     """Return what more devices bring in sentences, the table behind it, and what it would be on more of them than were measured."""
     found, rows = devices.answer(results), projected(results)
     answer = [Text(line, style="bold") for line in found.sentences] if isinstance(found, Answer) else []
-    return Group(*answer, *_table(devices.table(rows)), *_table(scaling_text.projection(rows)))
+    return Group(*answer, *_table(devices.table(rows)), *_table(detail_tables.projection(rows)))
 
 
 def paired(results: Results, pairs: Pairs) -> RenderableType:
     """Return what pairing the rows by one column says; by device, also each device at its own best."""
     if not pairs.rows:
-        return Group(*_devices(results.rows), Text("No two ok rows differ in that column alone."))
+        return Group(*_dim(sentences.devices(results.rows)), Text("No two ok rows differ in that column alone."))
     found = speedup.answer(results) if pairs.rows[0]["pair.by"] == "case.device" else None
     answer, tables = (found.sentences, found.tables) if isinstance(found, Answer) else ((), (same_case(pairs, results),))
     lines = [Text(line, style="bold") for line in answer]
-    return Group(*lines, *_devices(results.rows), *(part for table in tables for part in _table(table)))
+    return Group(*lines, *_dim(sentences.devices(results.rows)), *(part for table in tables for part in _table(table)))
 
 
 def _cases(results: Results) -> list[RenderableType]:
@@ -64,19 +67,15 @@ def _cases(results: Results) -> list[RenderableType]:
     many = sentences.many_alike(rows)
     entries = [(row, each) for row, each in zip(rows, results.rounds, strict=True) if ending(row) not in many]
     shown, rounds = [row for row, _ in entries], [each for _, each in entries]
-    table = [
-        results_table(shown, rounds, results.declared),
-        *[Text(line, style="yellow") for line in many.values()],
-        *legend(shown, rounds),
-    ]
     told = [units.one_line(line) for line in (*sentences.reasons(rows), *results.circumstances)]
-    return [Text(sentences.count(rows)), *_devices(rows), *table, *_dim(told)]
-
-
-def _details(results: Results) -> list[RenderableType]:
-    """Return what nobody needs to see by default: projections, what was trained for a time, and bandwidths."""
-    tables = (scaling_text.projection(projected(results)), *values_text.tables(results), scaling_text.bandwidths(results))
-    return [part for table in tables for part in _table(table)]
+    return [
+        Text(sentences.count(rows)),
+        *_dim(sentences.devices(rows)),
+        results_table(shown, rounds, results.declared),
+        *(Text(line, style="yellow") for line in many.values()),
+        *_dim([f"{mark}: {sentence}" for mark, sentence in sentences.marks(shown, rounds).items()]),
+        *_dim(told),
+    ]
 
 
 @dataclass(frozen=True)
@@ -134,7 +133,7 @@ def results_table(rows: Sequence[Row], rounds: Sequence[Rounds], declared: Calla
     narrow for the others, so are some of them, and a line below the table says which.
     """
     several = wording.several_runs(rows, "case")
-    entries = _together(rows, rounds)
+    entries = list(chain.from_iterable(grouped(zip(rows, rounds, strict=True), lambda entry: wording.key(entry[0])).values()))
     spreads = [sentences.spread(row, each) for row, each in entries]
     kinds = {kind for kind, _ in spreads if kind}
     interval = kinds.pop() if len(kinds) == 1 else wording.INTERVAL
@@ -151,14 +150,9 @@ def results_table(rows: Sequence[Row], rounds: Sequence[Rounds], declared: Calla
         ("peak", [_text(sentences.share_of_peak(row)) for row in ordered]),
         ("memory", [_shown(row["memory.peak_bytes"] or row["memory.host_peak_bytes"], units.byte_count) for row in ordered]),
         ("copies", [_shown(row["transfer.share"], units.percent) for row in ordered]),
-        ("notes", [_text(", ".join([*sentences.notes(row), *values_text.notes(declared(row), row)])) for row in ordered]),
+        ("notes", [_text(", ".join([*sentences.notes(row), *detail_tables.value_notes(declared(row), row)])) for row in ordered]),
     ]
     return _Fitting(None, [(title, cells) for title, cells in columns if title == "case" or any(cell.plain for cell in cells)])
-
-
-def legend(rows: Sequence[Row], rounds: Sequence[Rounds]) -> list[RenderableType]:
-    """Return a line for each mark that the table of these rows has: what it means and what to do."""
-    return [Text(f"{mark}: {sentence}", style="dim") for mark, sentence in sentences.marks(rows, rounds).items()]
 
 
 @dataclass(frozen=True)
@@ -188,28 +182,9 @@ def _least_width(columns: _Columns, whole: bool) -> int:
 
 
 _CASE_WIDTH = 24
-_LEAST_MISSED = (
-    *(
-        "of",
-        "error of base",
-        "peak",
-        "copies",
-        "in theory",
-        "smallest",
-        "memory",
-        "FLOP/s",
-        "of a step",
-        "scaling",
-        "items/s",
-        "items/s, projected",
-    ),
-    *(wording.INTERVAL, "bubble", "waits"),
-)
+_LEAST_MISSED: tuple[str, ...] = ("of", "error of base", "peak", "copies", "in theory", "smallest", "memory", "FLOP/s", "of a step")
+_LEAST_MISSED += ("scaling", "items/s", "items/s, projected", wording.INTERVAL, "bubble", "waits")
 """The first is the first to go; where that is not enough, so are other numbers, from the right."""
-
-
-def _devices(rows: Sequence[Row]) -> list[RenderableType]:
-    return [Text(line, style="dim") for line in sentences.devices(rows)]
 
 
 def _drawn(title: str | None, columns: _Columns) -> RichTable:
@@ -223,29 +198,7 @@ def _drawn(title: str | None, columns: _Columns) -> RichTable:
     return table
 
 
-_WORDS = (
-    "case",
-    "work",
-    "device",
-    "base",
-    "other",
-    "at",
-    "name",
-    "reached by",
-    "of",
-    "notes",
-    "scaling",
-    "verdict",
-    "staleness",
-)
-
-
-def _together(rows: Sequence[Row], rounds: Sequence[Rounds]) -> list[tuple[Row, Rounds]]:
-    """Return the rows with those of the same work next to each other, in the order in which each work came first."""
-    groups: dict[str, list[tuple[Row, Rounds]]] = {}
-    for row, each in zip(rows, rounds, strict=True):
-        groups.setdefault(wording.key(row), []).append((row, each))
-    return [entry for group in groups.values() for entry in group]
+_WORDS = ("case", "work", "device", "base", "other", "at", "name", "reached by", "of", "notes", "scaling", "verdict", "staleness")
 
 
 def _case_cell(row: Row) -> Text:

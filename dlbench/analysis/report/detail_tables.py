@@ -1,12 +1,13 @@
-"""Tables of several devices that are shown where they are asked for: projections, and bandwidths of collectives."""
+"""Tables shown on request: projections, bandwidths of collectives, and the values of workloads that report many."""
 
 from collections.abc import Sequence
 
 from dlbench.analysis.answers.base import PLACE, Columns, Table, placed
 from dlbench.analysis.answers.devices import WHAT
+from dlbench.analysis.ratios import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.scaling.speedup import COLUMNS
-from dlbench.analysis.wording import number, plural
+from dlbench.analysis.wording import cell, key, number, plural, value_name
 from dlbench.core import units
 from dlbench.core.model import ParamValue
 from dlbench.core.rows.summary import Row
@@ -29,14 +30,24 @@ _PROJECTED: Columns = (
 )
 _WHERE = ("param.ranks", "param.bytes", "case.dtype", "case.device", "case.run")
 """What tells a line of the table of collectives from another."""
+_FEW = 3
+"""Values that stand in the notes of a case; where there are more, all stand in a table of their own."""
 
 
 def projection(rows: Sequence[Row]) -> Table:
-    """Return the table of what was projected, with what was measured where it was; no rows where there is nothing."""
+    """Return the table of what was projected, with what it assumes and how far off it was; no rows where nothing was."""
     known = [row for row in rows if row["scaling.projected_s"] is not None]
-    return Table(
-        "Projection, not measured: a data-parallel step on more devices", _PROJECTED, placed(known, "scaling"), _assumptions(known)
-    )
+    notes = [_ASSUMPTIONS] if known else []
+    if any(row["scaling.projected_copies_s"] is not None for row in known):
+        notes.append(_COPIES)
+    errors = [abs(number(row["scaling.projection_error"])) for row in known if row["scaling.projection_error"] is not None]
+    if errors:
+        steps = plural(len(errors), "measured step")
+        notes.append(f"Checked on {steps} of more ranks than it stands on: off by {units.percent(max(errors))} at most.")
+    elif known:
+        notes.append("No step of more ranks than it stands on was measured, so how far it is off is not known.")
+    title = "Projection, not measured: a data-parallel step on more devices"
+    return Table(title, _PROJECTED, placed(known, "scaling"), tuple(notes))
 
 
 def bandwidths(results: Results) -> Table:
@@ -59,13 +70,22 @@ def bandwidths(results: Results) -> Table:
     return Table("Collectives: bus bandwidth by size", columns, placed(list(lines.values()), "case"))
 
 
-def _assumptions(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Return what the projection takes for granted, and how far off it was; nothing where there is none."""
-    if not rows:
-        return ()
-    told = (_ASSUMPTIONS, *([_COPIES] if any(row["scaling.projected_copies_s"] is not None for row in rows) else []))
-    errors = [abs(number(row["scaling.projection_error"])) for row in rows if row["scaling.projection_error"] is not None]
-    if not errors:
-        return *told, "No step of more ranks than it stands on was measured, so how far it is off is not known."
-    steps = plural(len(errors), "measured step")
-    return *told, f"Checked on {steps} of more ranks than it stands on: off by {units.percent(max(errors))} at most."
+def value_notes(columns: Sequence[Column], row: Row) -> list[str]:
+    """Return for example ``p99_s 12.3 ms``, of the values that its workload declares first, and how many there are besides."""
+    more = [f"{len(columns) - _FEW} more with --details"] if len(columns) > _FEW else []
+    return [f"{value_name(each)} {cell(row[each.name], each)}" for each in columns[:_FEW]] + more
+
+
+def values(results: Results) -> list[Table]:
+    """Return a table of the values of each workload that reports many, one for each set of them."""
+    many = [row for row in results.rows if len(results.declared(row)) > _FEW]
+    groups = grouped(many, lambda row: (str(row["case.workload"]), results.declared(row)))
+    return [
+        Table(
+            f"Values of {workload}",
+            (("case", BY_NAME["case.id"]), PLACE, *((value_name(each), each) for each in columns)),
+            placed([{**row, "case.id": key(row)} for row in rows], "case"),
+            tuple(units.one_line(f"{value_name(each)}: {each.meaning}") for each in columns),
+        )
+        for (workload, columns), rows in groups.items()
+    ]
