@@ -1,4 +1,4 @@
-"""What the rows say together: ratios between rows that differ in one column, and each device at its own best."""
+"""Ratios between rows that differ in one column, and of each device at its own best."""
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence

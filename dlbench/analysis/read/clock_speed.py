@@ -1,4 +1,4 @@
-"""At which clocks a file was measured, and whether two files were measured at the same."""
+"""Clocks of the devices while a file was measured, and whether two files were measured at the same."""
 
 import statistics
 from collections.abc import Mapping, Sequence

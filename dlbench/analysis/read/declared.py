@@ -13,13 +13,11 @@ from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.store import RunFile
 
-_BEFORE = Path(__file__).with_name("undeclared.toml")
-_PREFIX = "value."
-
 
 @cache
 def _of_old() -> Mapping[str, Declaration]:
-    return {workload: from_json(told)[0] for workload, told in tomllib.loads(_BEFORE.read_text(encoding="utf-8")).items()}
+    text = Path(__file__).with_name("undeclared.toml").read_text(encoding="utf-8")
+    return {workload: from_json(told)[0] for workload, told in tomllib.loads(text).items()}
 
 
 def declarations(
@@ -49,7 +47,7 @@ def columns(values: Sequence[Value], row: Row) -> tuple[Column, ...]:
     params |= {"dtype": row["case.dtype"], "mode": row["case.mode"]}
     said = [value.column for value in values if value.applies(params)]
     known = {column.name for column in said}
-    others = [name for name, value in row.items() if name.startswith(_PREFIX) and value is not None and name not in known]
+    others = [name for name, value in row.items() if name.startswith("value.") and value is not None and name not in known]
     plain = [Column(name, Unit.NUMBER, "nothing is declared of it", series=isinstance(row[name], str), declared=False) for name in others]
     return tuple(column for column in (*said, *plain) if row.get(column.name) is not None)
 

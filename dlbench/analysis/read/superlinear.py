@@ -42,16 +42,15 @@ def _alike(rows: Sequence[Row], rounds: Sequence[Rounds], size: str) -> list[lis
         value = row.get(size)
         # An edited file may hold any number.
         if row["case.status"] == "ok" and isinstance(value, int) and 0 < value < 2**63 and min(rounds[index].items_per_s, default=0) > 0:
-            others = sorted(name for name in row if name.startswith("param.") and name != size)
-            alike = [*_ALIKE, *others]
+            alike = [*_ALIKE, *sorted(name for name in row if name.startswith("param.") and name != size)]
             if size == "param.ranks":
                 alike.remove(_SHARED_BY_RANKS)
             groups[tuple((name, row[name]) for name in alike)].append(index)
-    return [sorted(group, key=lambda index: _number(rows[index][size])) for group in groups.values()]
+    return [sorted(group, key=lambda index: float(rows[index][size] or 0)) for group in groups.values()]
 
 
 def _super_linear(size: str, smaller: Row, larger: Row, before: Rounds, after: Rounds) -> str | None:
-    less, more = _number(smaller[size]), _number(larger[size])
+    less, more = float(smaller[size] or 0), float(larger[size] or 0)
     least = math.log(more / less * _MARGINS[size])
     rates, larger_rates = ([math.log(rate) for rate in each.items_per_s] for each in (before, after))
     if max(larger_rates) - min(rates) <= least:  # most are; the exact interval is not worth its time then
@@ -67,7 +66,3 @@ def _super_linear(size: str, smaller: Row, larger: Row, before: Rounds, after: R
 def _doubted(row: Row, sentences: Sequence[str]) -> Row:
     known = [str(row["flag.implausible_reason"])] if row["flag.implausible_reason"] else []
     return {**row, "flag.implausible": True, "flag.implausible_reason": together([*known, *sentences])}
-
-
-def _number(value: ParamValue | None) -> float:
-    return float(value or 0)

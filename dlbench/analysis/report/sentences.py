@@ -1,4 +1,4 @@
-"""What rows and ratios say in words: sentences, and the texts of cells. Every number goes through `core.units`."""
+"""Sentences on rows and ratios, and the texts of cells. Every number goes through `core.units`."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""What more devices bring: throughput, speed-up and efficiency of cases of several ranks against one, and what holds them up."""
+"""Speed-up of several devices over one: throughput, efficiency, and the communication and idle time that limit them."""
 
 import statistics
 from collections.abc import Collection, Mapping, Sequence
@@ -203,12 +203,12 @@ def _gain(entry: Step, base: Step | None, models: Sequence[str]) -> Row:
     return {
         "scaling.base": base.row["case.id"],
         "scaling.speedup": ratio["ratio.speedup"],
-        "scaling.speedup_low": ratio.get("ratio.ci_low"),
-        "scaling.speedup_high": ratio.get("ratio.ci_high"),
-        "scaling.confidence": ratio.get("ratio.confidence"),
+        "scaling.speedup_low": ratio["ratio.ci_low"],
+        "scaling.speedup_high": ratio["ratio.ci_high"],
+        "scaling.confidence": ratio["ratio.confidence"],
         "scaling.resources": resources,
         "scaling.efficiency": float(ratio["ratio.speedup"] or 0) / resources,
-        "scaling.reason": ratio.get("ratio.reason") if entry.ranks > 1 else None,
+        "scaling.reason": ratio["ratio.reason"] if entry.ranks > 1 else None,
     }
 
 
