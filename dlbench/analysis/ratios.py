@@ -182,7 +182,8 @@ def best(results: Results) -> Pairs:
     rows: list[Row] = []
     unpaired: list[Unpaired] = []
     for group in grouped(entries(results), lambda each: tuple(each.row[name] for name in identity)).values():
-        fit = [each for each in group if each.row["case.status"] == "ok" and not each.row["flag.implausible"] and not _several(each)]
+        ok = [each for each in group if each.row["case.status"] == "ok" and not each.row["flag.implausible"]]
+        fit = [each for each in ok if each.row.get("param.ranks") in (None, 1)]
         rate = _common_rate(fit)
         if rate is None:
             unpaired += [_unpaired(each, "no throughput to choose the best by") for each in fit]
@@ -231,14 +232,13 @@ def _column(columns: Iterable[str], by: str) -> str:
 
 
 def _base_value(entries: Sequence[Entry], column: str, base: str | None) -> ParamValue | None:
-    values = list(dict.fromkeys(each.row[column] for each in entries))
-    if base is not None:
-        for value in values:
-            if str(value) == base:
-                return value
-        raise UsageError(f"no row has {column} = '{base}'{nearest(base, [str(value) for value in values])}")
-    usual = _USUAL_BASE.get(column)
-    return usual if usual in values else next(iter(values), None)
+    values = {str(each.row[column]): each.row[column] for each in entries}
+    if base is None:
+        usual = _USUAL_BASE.get(column)
+        return usual if usual in values else next(iter(values.values()), None)
+    if base not in values:
+        raise UsageError(f"no row has {column} = '{base}'{nearest(base, list(values))}")
+    return values[base]
 
 
 def _trouble(entry: Entry, column: str) -> str | None:
@@ -249,14 +249,9 @@ def _trouble(entry: Entry, column: str) -> str | None:
         return "it reports values, not times"
     if min(entry.rounds.median_s) <= 0:
         return "its time reads as zero"
-    if column == "case.device" and _several(entry):
+    if column == "case.device" and entry.row.get("param.ranks") not in (None, 1):
         return "it has several devices, and ranks on a CPU share one; see --by ranks"
     return f"implausible: {entry.row['flag.implausible_reason']}" if entry.row["flag.implausible"] else None
-
-
-def _several(entry: Entry) -> bool:
-    """Whether a case has more than one rank."""
-    return entry.row.get("param.ranks") not in (None, 1)
 
 
 def _unpaired(entry: Entry, reason: str) -> Unpaired:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dlbench.analysis.answers.base import PLACE, RATIO, Answer, Missing, Question, Table, answered, by_place
 from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, entries, grouped, identifying, label, speed_ratio
 from dlbench.analysis.read.table import Results
+from dlbench.analysis.scaling.speedup import counted
 from dlbench.analysis.wording import among, middle, number, ratio, short
 from dlbench.core.model import Status
 from dlbench.core.rows.summary import Row
@@ -30,7 +31,7 @@ def answer(results: Results) -> Answer | Missing:
     """Return the batch that is enough in the work in the middle of each device, and what the smallest gives beside it."""
     free = ("param.batch", "case.device_name", "case.threads", "case.math")  # which nobody knows of what ran out of memory
     columns = [name for name in identifying(results.columns) if name not in free]
-    fit = [each for each in entries(results) if _batch(each) and each.row.get("param.ranks") in (None, 1)]
+    fit = [each for each in entries(results) if counted(each.row, "batch") and each.row.get("param.ranks") in (None, 1)]
     groups = grouped(fit, lambda each: tuple(each.row[name] for name in columns))
     sweeps = [(group, found) for group in groups.values() if len(found := _measured(group)) > 1]
     if not sweeps:
@@ -42,16 +43,10 @@ def answer(results: Results) -> Answer | Missing:
     return answered(QUESTION, sentences, on, (), Table("Throughput by batch size", _COLUMNS, tuple(rows)))
 
 
-def _batch(entry: Entry) -> int:
-    """Return the batch of a row, zero where it has none; an edited file may hold any value."""
-    value = entry.row.get("param.batch")
-    return value if type(value) is int and value > 0 else 0
-
-
 def _measured(group: Iterable[Entry]) -> list[Entry]:
     """Return what went well and has a throughput, a row a batch, the smallest first."""
     fit = [each for each in group if each.row["case.status"] == Status.OK and not each.row["flag.implausible"]]
-    timed = {_batch(each): each for each in fit if min(each.rounds.items_per_s, default=0) > 0}
+    timed = {counted(each.row, "batch"): each for each in fit if min(each.rounds.items_per_s, default=0) > 0}
     return [timed[batch] for batch in sorted(timed)]
 
 
@@ -61,11 +56,11 @@ def _row(group: Iterable[Entry], measured: Sequence[Entry]) -> Row:
     return {
         **{name: enough.row[name] for name in ("case.run", "case.device", "rate.items_per_s")},
         "pair.case": label(smallest.row, ("batch",)),
-        "batch.enough": _batch(enough),
-        "batch.smallest": _batch(smallest),
+        "batch.enough": counted(enough.row, "batch"),
+        "batch.smallest": counted(smallest.row, "batch"),
         **speed_ratio(smallest.rounds.items_per_s, enough.rounds.items_per_s),
-        "batch.fits": _batch(measured[-1]),
-        "batch.too_large": min([_batch(each) for each in group if each.row["case.status"] == Status.OOM], default=None),
+        "batch.fits": counted(measured[-1].row, "batch"),
+        "batch.too_large": min([counted(each.row, "batch") for each in group if each.row["case.status"] == Status.OOM], default=None),
     }
 
 

@@ -73,19 +73,17 @@ def answer(results: Results) -> Answer | Missing:
 
 def table(rows: Sequence[Row]) -> Table:
     """Return the table of rows of `speedup.scaling`, without cases that had nothing to measure, and without projections."""
-    shown = [row for row in rows if row["scaling.case"] and row["scaling.verdict"] not in ("unsupported", "skipped")]
-    tidy = placed([{**row, "scaling.exposed_share": _share(row)} for row in shown], "scaling")
+    shown = [{**row} for row in rows if row["scaling.case"] and row["scaling.verdict"] not in ("unsupported", "skipped")]
+    for row in shown:
+        known = row["scaling.exposed_s"] is not None and row["scaling.step_s"]
+        row["scaling.exposed_share"] = number(row["scaling.exposed_s"]) / number(row["scaling.step_s"]) if known else None
+    tidy = placed(shown, "scaling")
     there = [heading for heading, column in _SHOWN if any(row[column.name] is not None for row in tidy)]
     meanings = [f"{heading}: {_MEANINGS[heading]}" for heading in there if heading in _MEANINGS]
     on_cpu = [_ON_CPU] if any(row["scaling.device"] == "cpu" for row in rows) else []
     counts = Counter(str(row["scaling.reason"]) for row in rows if row["scaling.case"] and row["scaling.reason"])
     reasons = [units.one_line(f"{plural(count, 'case')}: {reason}") for reason, count in counts.items()]
     return Table("More devices: what all do together, against one", _SHOWN, tidy, (*meanings, *on_cpu, *reasons))
-
-
-def _share(row: Row) -> float | None:
-    exposed, step = row["scaling.exposed_s"], row["scaling.step_s"]
-    return number(exposed) / number(step) if exposed is not None and step else None
 
 
 def _headline(rows: Sequence[Row], several: bool) -> str:

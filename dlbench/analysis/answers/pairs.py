@@ -19,7 +19,8 @@ def same_case(pairs: Pairs, results: Results, *more: Column) -> Table:
     Behind that stand ``more`` columns of the tidy table, and the numbers that workloads declare, of both sides.
     """
     rows = [{**row} for row in pairs.rows]
-    beside = {each.name: each for each in (*more, *_numbers(results, rows))}
+    declared = [column for row in both_sides(results, rows) for column in results.declared(row) if not column.series]
+    beside = {each.name: each for each in (*more, *declared)}
     cells = {(row["case.run"], row["case.id"]): row for row in results.rows}
     by = str(rows[0]["pair.by"]) if rows else ""
     several, on_devices = several_runs(rows, "base", "other"), by == "case.device"
@@ -62,12 +63,6 @@ def both_sides(results: Results, pairs: Sequence[Row]) -> list[Row]:
     """Return the rows of the tidy table that stand on either side of pairs, each once."""
     sides = {(row[f"{side}.run"], row[f"{side}.id"]) for row in pairs for side in ("base", "other")}
     return [row for row in results.rows if (row["case.run"], row["case.id"]) in sides]
-
-
-def _numbers(results: Results, pairs: Sequence[Row]) -> list[Column]:
-    """Return the values that workloads of these pairs declare, but for series."""
-    columns = [column for row in both_sides(results, pairs) for column in results.declared(row) if not column.series]
-    return list(dict.fromkeys(columns))
 
 
 def _side(rows: Sequence[Row], side: str, value: tuple[str, Column]) -> Columns:

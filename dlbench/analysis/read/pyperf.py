@@ -94,7 +94,9 @@ def _rounds(benchmark: Any, shared: Any) -> list[Measurement]:
         if not values:
             continue
         # As in pyperf, what stands nearer to the run holds.
-        metadata = {key: value for held in (shared, benchmark.get("metadata"), run.get("metadata")) for key, value in _metadata(held)}
+        metadata: _Object = {}
+        for held in (shared, benchmark.get("metadata"), run.get("metadata")):
+            metadata |= _object({} if held is None else held, "metadata")
         rounds.append(_measurement(len(rounds), values, metadata))
         if rounds[-1].case != rounds[0].case:
             raise ValueError("its runs have different names; the file was edited or is not pyperf's")
@@ -136,10 +138,6 @@ def _object(value: Any, what: str) -> _Object:
     if not isinstance(value, dict):
         raise ValueError(f"{what} must be an object; the file was edited or is not pyperf's")
     return value
-
-
-def _metadata(held: Any) -> Iterable[tuple[str, Any]]:
-    return _object({} if held is None else held, "metadata").items()
 
 
 def _text(value: Any) -> str:

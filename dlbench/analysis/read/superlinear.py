@@ -32,7 +32,11 @@ def flag_super_linear(rows: Sequence[Row], rounds: Sequence[Rounds]) -> list[Row
             for smaller, larger in pairwise(group):
                 if sentence := _super_linear(size, rows[smaller], rows[larger], rounds[smaller], rounds[larger]):
                     found[larger].append(sentence)
-    return [_doubted(row, found[index]) if index in found else row for index, row in enumerate(rows)]
+    flagged = list(rows)
+    for index, sentences in found.items():
+        known = [str(reason)] if (reason := rows[index]["flag.implausible_reason"]) else []
+        flagged[index] = {**rows[index], "flag.implausible": True, "flag.implausible_reason": together([*known, *sentences])}
+    return flagged
 
 
 def _alike(rows: Sequence[Row], rounds: Sequence[Rounds], size: str) -> list[list[int]]:
@@ -61,8 +65,3 @@ def _super_linear(size: str, smaller: Row, larger: Row, before: Rounds, after: R
     name = size.partition(".")[2]
     grew = f"{units.three_digits(math.exp(shift))} times the throughput of {name} {less:g} at {more / less:.3g} times the {name}"
     return f"{grew}; see that the larger one does all its work"
-
-
-def _doubted(row: Row, sentences: Sequence[str]) -> Row:
-    known = [str(row["flag.implausible_reason"])] if row["flag.implausible_reason"] else []
-    return {**row, "flag.implausible": True, "flag.implausible_reason": together([*known, *sentences])}

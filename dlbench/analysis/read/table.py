@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from dlbench.analysis.read import declared, header, pyperf
 from dlbench.analysis.read.clock_speed import Clocks, read_clocks
@@ -109,12 +109,8 @@ def read(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> "pd.Data
     return results.frame
 
 
-class Map(Protocol):
-    """`map`, or that of a pool of processes."""
-
-    def __call__(self, function: Callable[[Path, str], Results], paths: Iterable[Path], names: Iterable[str], /) -> Iterable[Results]:
-        """Call the function with each path and name, and return the results in that order."""
-        ...
+Map = Callable[[Callable[[Path, str], Results], Iterable[Path], Iterable[str]], Iterable[Results]]
+"""`map`, or that of a pool of processes: calls a function with each path and name, and returns the results in that order."""
 
 
 def files_in(paths: Sequence[Path]) -> list[Path]:
@@ -218,8 +214,9 @@ def _writable(row: Row) -> Row:
 
 def records(frame: "pd.DataFrame") -> list[Row]:
     """Return the rows as plain Python values, every kind of null as None."""
-    plain = {name: _plain(frame[name]) for name in frame.columns}
-    return [dict(zip(plain, values, strict=True)) for values in zip(*plain.values(), strict=True)]
+    columns = [zip(frame[name].tolist(), frame[name].isna().tolist(), strict=True) for name in frame.columns]
+    plain = ([None if null else value for value, null in column] for column in columns)
+    return [dict(zip(frame.columns, values, strict=True)) for values in zip(*plain, strict=True)]
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
@@ -278,7 +275,3 @@ def as_text(value: ParamValue) -> str:
     """Return a value as a cell of text, with an encoding: JSON may hold half of a surrogate pair, which has none."""
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return text if text.isascii() else text.encode(errors="replace").decode()
-
-
-def _plain(series: "pd.Series[Any]") -> list[ParamValue | None]:
-    return [None if null else value for value, null in zip(series.tolist(), series.isna().tolist(), strict=True)]

@@ -28,8 +28,6 @@ _PROJECTED: Columns = (
     ("step, measured", COLUMNS["scaling.step_s"]),
     ("error", COLUMNS["scaling.projection_error"]),
 )
-_WHERE = ("param.ranks", "param.bytes", "case.dtype", "case.device", "case.run")
-"""What tells a line of the table of collectives from another."""
 _FEW = 3
 """Values that stand in the notes of a case; where there are more, all stand in a table of their own."""
 
@@ -57,9 +55,10 @@ def bandwidths(results: Results) -> Table:
         return str(row[f"param.{results.parallel(row).collective}"])
 
     known = [row for row in results.rows if row["rate.bus_bytes_per_s"] is not None and type(row.get("param.bytes")) is int]
+    same_line = ("param.ranks", "param.bytes", "case.dtype", "case.device", "case.run")
     lines: dict[tuple[ParamValue | None, ...], Row] = {}
     for row in sorted(known, key=lambda row: [number(row[f"param.{name}"]) for name in ("ranks", "bytes")]):
-        lines.setdefault(tuple(row[name] for name in _WHERE), {**row})[operation(row)] = row["rate.bus_bytes_per_s"]
+        lines.setdefault(tuple(row[name] for name in same_line), {**row})[operation(row)] = row["rate.bus_bytes_per_s"]
     columns: Columns = (
         ("case", Column("param.bytes", Unit.BYTES, "size of the message")),
         PLACE,

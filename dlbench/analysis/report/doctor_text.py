@@ -2,7 +2,6 @@
 
 import textwrap
 from collections.abc import Sequence
-from itertools import chain, repeat
 
 import pandas as pd
 
@@ -50,10 +49,9 @@ def lines(findings: Sequence[Finding], width: int | None = None) -> list[str]:
     folded = []
     for head, each in zip(heads, findings, strict=True):
         first = layout.format(*head)
-        room = max(_LEAST, (width or 0) - len(first))
         sentence = one_line(f"{each.found}; {each.advice}" if each.advice else each.found)
-        told = textwrap.wrap(sentence, room) if width else [sentence]
-        folded += [start + line for start, line in zip(chain([first], repeat(" " * len(first))), told, strict=False)]
+        columns = max(len(first) + _LEAST, width) if width else len(first) + len(sentence)
+        folded += textwrap.wrap(sentence, columns, initial_indent=first, subsequent_indent=" " * len(first))
     return folded
 
 

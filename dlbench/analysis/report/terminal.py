@@ -169,7 +169,15 @@ class _Fitting:
             if _least_width(shown, title in _LEAST_MISSED) > options.max_width and title in dict(shown):
                 shown = [column for column in shown if column[0] != title]
                 dropped.append(title)
-        yield _drawn(self.title, shown)
+        table = RichTable(title=self.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+        table.collapse_padding = True
+        for name, _ in shown:
+            # Words fold where the screen is narrow, a number never: half of one is another number.
+            words = name in _WORDS
+            table.add_column(_text(name), justify="left" if words else "right", overflow="fold" if words else "ellipsis", no_wrap=not words)
+        for cells in zip(*(cells for _, cells in shown), strict=True):
+            table.add_row(*cells)
+        yield table
         if dropped:
             yield Text(f"not shown at this width: {', '.join(reversed(dropped))}; widen the terminal, or use --format csv\n", style="dim")
 
@@ -185,17 +193,6 @@ _CASE_WIDTH = 24
 _LEAST_MISSED: tuple[str, ...] = ("of", "error of base", "peak", "copies", "in theory", "smallest", "memory", "FLOP/s", "of a step")
 _LEAST_MISSED += ("scaling", "items/s", "items/s, projected", wording.INTERVAL, "bubble", "waits")
 """The first is the first to go; where that is not enough, so are other numbers, from the right."""
-
-
-def _drawn(title: str | None, columns: _Columns) -> RichTable:
-    table = RichTable(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for name, _ in columns:
-        # Words fold where the screen is narrow, a number never: half of one is another number.
-        words = name in _WORDS
-        table.add_column(_text(name), justify="left" if words else "right", overflow="fold" if words else "ellipsis", no_wrap=not words)
-    for cells in zip(*(cells for _, cells in columns), strict=True):
-        table.add_row(*cells)
-    return table
 
 
 _WORDS = ("case", "work", "device", "base", "other", "at", "name", "reached by", "of", "notes", "scaling", "verdict", "staleness")

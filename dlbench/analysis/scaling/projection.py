@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import takewhile
-from typing import NamedTuple
 
 from dlbench.analysis.ratios import grouped
 from dlbench.analysis.read.table import Results
@@ -16,33 +14,23 @@ from dlbench.core.stats import theil_sen
 
 VERDICT = "projection"
 """What stands in place of a verdict in a row that nobody measured."""
-_FARTHEST = 1024
-"""Devices up to which it goes: nobody would believe more from the few that were measured."""
+_BEYOND = tuple(2**power for power in range(1, 11))
+"""Devices that it goes to: nobody would believe more from the few that were measured."""
 _BUCKET = 25 << 20
 """Bytes of gradients that DistributedDataParallel sends at once, unless told otherwise (its bucket_cap_mb)."""
 
 
-class Ring(NamedTuple):
-    """What an all-reduce takes, from a line through its times against its sizes: a latency and seconds a byte.
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A step, from what was measured on the fewest devices that talk to each other.
 
-    For other numbers of ranks both change as on a ring (Patarasuk and Yuan, see `core.reference.collectives`).
+    An all-reduce takes what a line through its times against its sizes says: a latency and seconds a byte. For other numbers of ranks both
+    change as on a ring (Patarasuk and Yuan, see `core.reference.collectives`).
     """
 
     ranks: int
     latency_s: float
     byte_s: float
-
-    def seconds(self, ranks: int, size: int, messages: int) -> float:
-        """Return the time of ``size`` bytes in so many messages, among so many ranks."""
-        steps, crossings = (cost("all_reduce", ranks) / cost("all_reduce", self.ranks) for cost in (ring_steps, bus_factor))
-        return messages * self.latency_s * steps + size * self.byte_s * crossings
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """A step, from what was measured on the fewest devices that talk to each other."""
-
-    ring: Ring
     computing_s: float
     """The step there without the communication that it waits for."""
     exposed_s: float
@@ -62,14 +50,19 @@ class Model:
 
     def items(self, ranks: int) -> float:
         """Return the items of each of so many devices."""
-        return self.batch * self.ring.ranks / ranks if self.strong else self.batch
+        return self.batch * self.ranks / ranks if self.strong else self.batch
+
+    def all_reduce_s(self, ranks: int) -> float:
+        """Return the seconds in which so many ranks exchange all gradients."""
+        steps, crossings = (cost("all_reduce", ranks) / cost("all_reduce", self.ranks) for cost in (ring_steps, bus_factor))
+        return self.messages * self.latency_s * steps + self.size * self.byte_s * crossings
 
     def projected(self, ranks: int) -> Row:
         """Return the seconds of a step on so many devices, and of copying each its items."""
         share = self.items(ranks) / self.batch
         part = self.fixed + (1 - self.fixed) * share
-        hidden = self.ring.seconds(self.ring.ranks, self.size, self.messages) - self.exposed_s
-        waiting_s = max(0.0, self.ring.seconds(ranks, self.size, self.messages) - part * hidden)
+        hidden = self.all_reduce_s(self.ranks) - self.exposed_s
+        waiting_s = max(0.0, self.all_reduce_s(ranks) - part * hidden)
         copies_s = None if self.copying_s is None else self.copying_s * share
         return {"scaling.projected_s": part * self.computing_s + waiting_s, "scaling.projected_copies_s": copies_s}
 
@@ -89,7 +82,8 @@ def projected(results: Results) -> list[Row]:
     groups = grouped(checkable, lambda row: tuple(row[f"scaling.{name}"] for name in ("work", "kind", "device", "run")))
     more: list[Row] = []
     for group in groups.values():
-        anchor = next(filter(_is_anchor, group), None)
+        talking = [row for row in group if number(row["scaling.ranks"]) >= 2 and row["scaling.exposed_s"] is not None]
+        anchor = next((row for row in talking if row["scaling.verdict"] != "implausible"), None)
         if anchor and (model := _model(anchor, measured[_key(anchor)], results)):
             more += _project(model, anchor, group)
     checked = {_key(row): row for row in more if row["scaling.case"]}
@@ -100,13 +94,9 @@ def _key(row: Row) -> tuple[str, str]:
     return str(row["scaling.run"]), str(row["scaling.case"])
 
 
-def _is_anchor(row: Row) -> bool:
-    return number(row["scaling.ranks"]) >= 2 and row["scaling.exposed_s"] is not None and row["scaling.verdict"] != "implausible"
-
-
 def _project(model: Model, anchor: Row, group: Sequence[Row]) -> list[Row]:
     """Return the measured rows that check the model, and those of powers of two beyond them."""
-    fewest, most = model.ring.ranks, max(int(number(row["scaling.ranks"])) for row in group)
+    fewest, most = model.ranks, max(int(number(row["scaling.ranks"])) for row in group)
     found = []
     for row in group:
         if (ranks := int(number(row["scaling.ranks"]))) > fewest:
@@ -115,8 +105,8 @@ def _project(model: Model, anchor: Row, group: Sequence[Row]) -> list[Row]:
                 {**row, **says, "scaling.projection_error": number(says["scaling.projected_s"]) / number(row["scaling.step_s"]) - 1}
             )
     kept = ("run", "work", "form", "kind", "device", "device_name", "cores_per_rank")
-    for ranks in takewhile(lambda ranks: ranks <= _FARTHEST and model.items(ranks) >= 1, (2**power for power in range(1, 64))):
-        if ranks > most:
+    for ranks in _BEYOND:
+        if ranks > most and model.items(ranks) >= 1:
             says = model.projected(ranks)
             found.append(
                 {
@@ -146,11 +136,11 @@ def _model(anchor: Row, case: Row, results: Results) -> Model | None:
     bucket = case.get("param.bucket_mb")
     messages = -(-size // (bucket << 20 if type(bucket) is int and bucket > 0 else _BUCKET))
     copying_s = None if case["transfer.h2d_s"] is None else number(case["transfer.h2d_s"])
-    return None if fixed is None else Model(ring, computing_s, exposed_s, batch, size, messages, strong, fixed, copying_s)
+    return None if fixed is None else Model(ranks, *ring, computing_s, exposed_s, batch, size, messages, strong, fixed, copying_s)
 
 
-def _ring(case: Row, ranks: int, results: Results) -> Ring | None:
-    """Fit the all-reduces of so many ranks on the same device."""
+def _ring(case: Row, ranks: int, results: Results) -> tuple[float, float] | None:
+    """Return latency and seconds a byte of the all-reduces of so many ranks on the same device, by a line through them."""
     points = [
         (number(row["param.bytes"]), number(row["time.median_s"]))
         for row in results.rows
@@ -162,7 +152,7 @@ def _ring(case: Row, ranks: int, results: Results) -> Ring | None:
         and type(row.get("param.bytes")) is int
     ]
     line = theil_sen([size for size, _ in points], [seconds for _, seconds in points])
-    return Ring(ranks, max(0.0, line[0]), line[1]) if line and line[1] > 0 else None
+    return (max(0.0, line[0]), line[1]) if line and line[1] > 0 else None
 
 
 def _fixed_part(case: Row, batch: float, computing_s: float, results: Results) -> float | None:
