@@ -60,8 +60,8 @@ def sentences(found: Sequence[Kind]) -> list[str]:
     """Return which kinds there are, if several, and which files stand out, or that none does, or could."""
     lines = []
     if len(found) > 1:
-        told = "; ".join(f"{plural(len(kind.runs), 'file')} with {kind.name} ({', '.join(kind.runs)})" for kind in found)
-        lines.append(f"{told}: each kind is judged by itself")
+        names = "; ".join(f"{plural(len(kind.runs), 'file')} with {kind.name} ({', '.join(kind.runs)})" for kind in found)
+        lines.append(f"{names}: each kind is judged by itself")
     for kind in found:
         if not kind.judged:
             lines.append(
@@ -81,8 +81,8 @@ def fleet_notes(results: Results) -> list[str]:
         keys = {run: tuple(results.environments[run].get(key) for key in ("machine_key", "stack_key")) for run in kind.runs}
         usual = max(kind.runs, key=lambda run: list(keys.values()).count(keys[run]))
         for run in kind.runs:
-            if told := differences(results.environments[usual], results.environments[run]):
-                notes.append(one_line(f"{run} is not as {usual} and {'most' if len(kind.runs) > 2 else 'its kind'}: {'; '.join(told)}"))
+            if apart := differences(results.environments[usual], results.environments[run]):
+                notes.append(one_line(f"{run} is not as {usual} and {'most' if len(kind.runs) > 2 else 'its kind'}: {'; '.join(apart)}"))
     return notes
 
 

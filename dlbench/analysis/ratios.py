@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from dlbench.analysis.read.table import Results, as_frame, as_text
 from dlbench.core.errors import UsageError, nearest
@@ -184,10 +184,11 @@ def best(results: Results) -> Pairs:
     for group in grouped(entries(results), lambda each: tuple(each.row[name] for name in identity)).values():
         ok = [each for each in group if each.row["case.status"] == "ok" and not each.row["flag.implausible"]]
         fit = [each for each in ok if each.row.get("param.ranks") in (None, 1)]
-        rate = _common_rate(fit)
-        if rate is None:
+        common = [name for name in ("items_per_s", "flops_per_s") if all(min(getattr(each.rounds, name), default=0) > 0 for each in fit)]
+        if not common:
             unpaired += [_unpaired(each, "no throughput to choose the best by") for each in fit]
             continue
+        rate = common[0]
         devices = grouped(fit, lambda each: tuple(each.row[name] for name in _ONE_DEVICE))
         champions = [max(device, key=lambda each: float(each.row[f"rate.{rate}"] or 0)) for device in devices.values()]
         cpus = [each for each in champions if each.row["case.device"] == "cpu"]
@@ -264,14 +265,6 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     for each in items:
         groups.setdefault(key(each), []).append(each)
     return groups
-
-
-def _common_rate(entries: Sequence[Entry]) -> Literal["items_per_s", "flops_per_s"] | None:
-    """Return the throughput that all of them have, in every round."""
-    for rate in ("items_per_s", "flops_per_s"):
-        if entries and all(min(getattr(each.rounds, rate), default=0) > 0 for each in entries):
-            return rate
-    return None
 
 
 def speed_ratio(base: Sequence[float], other: Sequence[float]) -> Row:

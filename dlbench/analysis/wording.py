@@ -33,7 +33,7 @@ def cell(value: ParamValue | None, column: Column) -> str:
     if column.points and len(points) == len(column.points):
         whole = sum(points) if column.unit is Unit.COUNT else 0  # counts are shown as shares of them all
         texts = [units.percent(each / whole) if whole else schema.text(each, column.unit) for each in points]
-        return ", ".join(f"{name}: {told}" for name, told, each in zip(column.points, texts, points, strict=True) if each)
+        return ", ".join(f"{name}: {text}" for name, text, each in zip(column.points, texts, points, strict=True) if each)
     ends = dict.fromkeys(schema.text(each, column.unit) for each in (*points[:1], *points[-1:]))
     return f"{' … '.join(ends)} ({plural(len(points), 'point')})"
 
@@ -63,7 +63,7 @@ def key(row: Row) -> str:
     return str(row["case.id"]).rpartition("@")[0]
 
 
-def place(row: Row, prefix: str, with_run: bool) -> str:
+def device_label(row: Row, prefix: str, with_run: bool) -> str:
     """Return where a row, or the side ``prefix`` of a pair, was measured: ``cuda:0``, or ``cuda:0 in gpu``."""
     device = str(row[f"{prefix}.device"])
     return f"{device} in {row[f'{prefix}.run']}" if with_run else device

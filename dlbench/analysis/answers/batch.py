@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from dlbench.analysis.answers.base import PLACE, RATIO, Answer, Missing, Question, Table, answered, by_place
+from dlbench.analysis.answers.base import DEVICE, RATIO, Answer, Missing, Question, Table, answered, by_device
 from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, entries, grouped, identifying, label, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.scaling.speedup import counted
@@ -17,7 +17,7 @@ ENOUGH = 0.95
 """Share of the best throughput from which on a larger batch is not worth its memory and its latency."""
 _COLUMNS = (
     ("work", PAIR_COLUMNS["pair.case"]),
-    PLACE,
+    DEVICE,
     ("batch", Column("batch.enough", Unit.COUNT, f"the smallest batch with {ENOUGH:.0%} of the best throughput")),
     ("items/s", BY_NAME["rate.items_per_s"]),
     ("smallest", Column("batch.smallest", Unit.COUNT, "the smallest batch measured, whose throughput the ratio is over")),
@@ -36,9 +36,9 @@ def answer(results: Results) -> Answer | Missing:
     sweeps = [(group, found) for group in groups.values() if len(found := _measured(group)) > 1]
     if not sweeps:
         return Missing(QUESTION, "no work was measured at several batch sizes", "dlbench run batch")
-    places = by_place([_row(group, found) for group, found in sweeps], "case")
-    rows = [row for found in places.values() for row in found]
-    sentences = [_sentence(where, found) for where, found in places.items()]
+    devices = by_device([_row(group, found) for group, found in sweeps], "case")
+    rows = [row for found in devices.values() for row in found]
+    sentences = [_sentence(where, found) for where, found in devices.items()]
     on = [entry.row for _, found in sweeps for entry in found]
     return answered(QUESTION, sentences, on, (), Table("Throughput by batch size", _COLUMNS, tuple(rows)))
 
@@ -66,8 +66,8 @@ def _row(group: Iterable[Entry], measured: Sequence[Entry]) -> Row:
 
 def _sentence(where: str, rows: Sequence[Row]) -> str:
     row = middle(rows)
-    told = f"On {where} batch={row['batch.enough']} is enough for {short(row['pair.case'])}: {item_rate(number(row['rate.items_per_s']))}"
+    text = f"On {where} batch={row['batch.enough']} is enough for {short(row['pair.case'])}: {item_rate(number(row['rate.items_per_s']))}"
     smaller = f", {ratio(row)} the throughput of batch={row['batch.smallest']}"
-    told += ", the smallest measured" if row["batch.enough"] == row["batch.smallest"] else smaller
+    text += ", the smallest measured" if row["batch.enough"] == row["batch.smallest"] else smaller
     end = f"batch={row['batch.too_large']} runs out of memory" if row["batch.too_large"] else f"all up to batch={row['batch.fits']} fit"
-    return f"{told}{among(rows)}; {end}."
+    return f"{text}{among(rows)}; {end}."

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from dlbench.analysis.answers.base import PLACE, Answer, Columns, Missing, Question, Table, answered, placed
+from dlbench.analysis.answers.base import DEVICE, Answer, Columns, Missing, Question, Table, answered, with_device
 from dlbench.analysis.ratios import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.scaling.speedup import COLUMNS, scaling
@@ -26,7 +26,7 @@ _MEANINGS = {
 _VERDICTS = {"scales": "scale", "helps": "help", "slows": "slow down", "undecided": "are undecided"}
 WHAT: Columns = (
     ("case", COLUMNS["scaling.work"]),
-    PLACE,
+    DEVICE,
     ("scaling", COLUMNS["scaling.kind"]),
     ("ranks", COLUMNS["scaling.ranks"]),
     ("cores each", COLUMNS["scaling.cores_per_rank"]),
@@ -55,17 +55,17 @@ def answer(results: Results) -> Answer | Missing:
     cases = {(row["case.run"], row["case.id"]): row for row in results.rows}
     alone = {key for key, row in cases.items() if row.get("param.form") in results.parallel(row).independent}
     gains = [row for row in rows if row["scaling.speedup"] is not None and row["scaling.verdict"] not in ("base", "implausible")]
-    told = [row for row in gains if (row["scaling.run"], row["scaling.case"]) not in alone]
-    if not told:
+    gained = [row for row in gains if (row["scaling.run"], row["scaling.case"]) not in alone]
+    if not gained:
         return Missing(QUESTION, "no case of several ranks went well beside the same work of one rank", "dlbench run scaling")
-    groups = list(grouped(told, lambda row: tuple(row[f"scaling.{name}"] for name in ("work", "kind", "device", "run"))).values())
+    groups = list(grouped(gained, lambda row: tuple(row[f"scaling.{name}"] for name in ("work", "kind", "device", "run"))).values())
     best = max(groups, key=lambda group: (group[0]["scaling.device"] != "cpu", max(number(row["scaling.speedup"]) for row in group)))
-    sentences = [_headline(best, several_runs(told, "scaling"))]
+    sentences = [_headline(best, several_runs(gained, "scaling"))]
     if len(groups) > 1:
-        counts = Counter(_VERDICTS[str(row["scaling.verdict"])] for row in told)
+        counts = Counter(_VERDICTS[str(row["scaling.verdict"])] for row in gained)
         verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
-        sentences = [f"{sentences[0][:-1]}, the most of {len(groups)} ways.", f"Of {len(told)} cases of several ranks {verdicts}."]
-    ids = {(row["scaling.run"], row[f"scaling.{name}"]) for row in told for name in ("case", "base")}
+        sentences = [f"{sentences[0][:-1]}, the most of {len(groups)} ways.", f"Of {len(gained)} cases of several ranks {verdicts}."]
+    ids = {(row["scaling.run"], row[f"scaling.{name}"]) for row in gained for name in ("case", "base")}
     on = [row for key, row in cases.items() if key in ids]
     on_cpu = ["ranks on a CPU share its cores, which says nothing of accelerators"] if best[0]["scaling.device"] == "cpu" else []
     return answered(QUESTION, sentences, on, on_cpu, table(rows))
@@ -77,7 +77,7 @@ def table(rows: Sequence[Row]) -> Table:
     for row in shown:
         known = row["scaling.exposed_s"] is not None and row["scaling.step_s"]
         row["scaling.exposed_share"] = number(row["scaling.exposed_s"]) / number(row["scaling.step_s"]) if known else None
-    tidy = placed(shown, "scaling")
+    tidy = with_device(shown, "scaling")
     there = [heading for heading, column in _SHOWN if any(row[column.name] is not None for row in tidy)]
     meanings = [f"{heading}: {_MEANINGS[heading]}" for heading in there if heading in _MEANINGS]
     on_cpu = [_ON_CPU] if any(row["scaling.device"] == "cpu" for row in rows) else []

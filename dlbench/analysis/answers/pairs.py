@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dlbench.analysis.answers.base import PLACE, RATIO, Columns, Table
+from dlbench.analysis.answers.base import DEVICE, RATIO, Columns, Table
 from dlbench.analysis.ratios import PAIR_COLUMNS, Pairs
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import choice, place, several_runs, value_name
+from dlbench.analysis.wording import choice, device_label, several_runs, value_name
 from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column, Unit
 
@@ -25,13 +25,13 @@ def same_case(pairs: Pairs, results: Results, *more: Column) -> Table:
     by = str(rows[0]["pair.by"]) if rows else ""
     several, on_devices = several_runs(rows, "base", "other"), by == "case.device"
     for row in rows:
-        row["place"] = place(row, "other", several and by != "case.run")
+        row["place"] = device_label(row, "other", several and by != "case.run")
         for side in ("base", "other"):
-            row[f"{side}.label"] = place(row, side, several) if on_devices else str(row[f"{side}.value"])
+            row[f"{side}.label"] = device_label(row, side, several) if on_devices else str(row[f"{side}.value"])
             row |= {f"{side}.{name}": cells[row[f"{side}.run"], row[f"{side}.id"]].get(name) for name in beside}
             row[f"{side}.time_s"] = row[f"{side}.{'device' if row['pair.time'] == 'device' else 'median'}_s"]
     which = any(row["pair.time"] == "device" for row in rows)
-    columns: Columns = (("case", PAIR_COLUMNS["pair.case"]), *(() if on_devices else (PLACE,)))
+    columns: Columns = (("case", PAIR_COLUMNS["pair.case"]), *(() if on_devices else (DEVICE,)))
     columns += (("which time", PAIR_COLUMNS["pair.time"]),) if which else ()
     for side in ("base", "other"):
         columns += _side(rows, side, ("time", Column(f"{side}.time_s", Unit.SECONDS, f"{side}: one call")))
@@ -50,7 +50,7 @@ def own_best(pairs: Pairs) -> Table:
     columns: Columns = (("work", PAIR_COLUMNS["pair.work"]),)
     for side in ("base", "other"):
         for row in rows:
-            row[f"{side}.label"], row[f"{side}.choice"] = place(row, side, several), choice(row, side)
+            row[f"{side}.label"], row[f"{side}.choice"] = device_label(row, side, several), choice(row, side)
         without = [row[f"{side}.items_per_s"] is None for row in rows]  # their workloads count operations only
         columns += _side(rows, side, ("throughput", PAIR_COLUMNS[f"{side}.{'flops' if all(without) else 'items'}_per_s"]))
         if any(without) and not all(without):

@@ -1,6 +1,6 @@
 """Precision: how much faster each is, and how far off its results are."""
 
-from dlbench.analysis.answers.base import Answer, Missing, Question, answered, by_place
+from dlbench.analysis.answers.base import Answer, Missing, Question, answered, by_device
 from dlbench.analysis.answers.pairs import both_sides, same_case
 from dlbench.analysis.ratios import grouped, pair
 from dlbench.analysis.read.table import Results
@@ -23,7 +23,7 @@ def answer(results: Results) -> Answer | Missing:
     if all(row[f"{side}.{_ERROR.name}"] is None for row in table.rows for side in ("base", "other")):
         weaknesses.insert(0, "how far off its results are was not checked")
     declared = [column for heading, column in table.columns if column.name.startswith("other.value.")]
-    sentences = [_sentence(where, found, declared) for where, found in by_place(table.rows, "other").items()]
+    sentences = [_sentence(where, found, declared) for where, found in by_device(table.rows, "other").items()]
     return answered(QUESTION, sentences, both_sides(results, pairs.rows), weaknesses, table)
 
 
@@ -31,14 +31,14 @@ def _sentence(where: str, rows: list[Row], declared: list[Column]) -> str:
     pairs = max(grouped(rows, lambda row: row["other.value"]).values(), key=lambda pairs: number(middle(pairs)["ratio.speedup"]))
     row = middle(pairs)
     base, other = row["base.value"], row["other.value"]
-    told = [f"On {where} the fastest beside {base} is {other}: {short(row['pair.case'])} runs {ratio(row)} as fast{among(pairs)}"]
+    parts = [f"On {where} the fastest beside {base} is {other}: {short(row['pair.case'])} runs {ratio(row)} as fast{among(pairs)}"]
     off = []
     for side in ("other", "base"):
         errors = [number(error) for pair in pairs if (error := pair[f"{side}.{_ERROR.name}"]) is not None]
         off += [f"{fraction(max(errors))} in {row[f'{side}.value']}"] if errors else []
-    told += [f"results are off by up to {' and '.join(off)}"] if off else []
+    parts += [f"results are off by up to {' and '.join(off)}"] if off else []
     for column in declared:
         mine, its = row[column.name], row[column.name.replace("other", "base", 1)]
         if mine is not None and its is not None:
-            told.append(f"{column.name.removeprefix('other.value.')} {cell(mine, column)} in {other} and {cell(its, column)} in {base}")
-    return f"{'; '.join(told)}."
+            parts.append(f"{column.name.removeprefix('other.value.')} {cell(mine, column)} in {other} and {cell(its, column)} in {base}")
+    return f"{'; '.join(parts)}."

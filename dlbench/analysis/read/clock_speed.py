@@ -31,9 +31,9 @@ def read_clocks(run: RunFile) -> Clocks:
             continue
         accelerators = state.get("accelerators")
         devices = {"cpu": state.get("cpu"), **(accelerators if isinstance(accelerators, Mapping) else {})}
-        for device, told in devices.items():
+        for device, reading in devices.items():
             for name in _OF_CPU if device == "cpu" else _OF_ACCELERATOR:
-                hz = told.get(name) if isinstance(told, Mapping) else None
+                hz = reading.get(name) if isinstance(reading, Mapping) else None
                 if type(hz) in (int, float) and 0 < hz < float("inf"):  # type: ignore[operator]  # a number by then
                     clocks.setdefault(device, {}).setdefault(name, []).append(hz)  # type: ignore[arg-type]  # likewise
     return clocks

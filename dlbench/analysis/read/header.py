@@ -24,7 +24,7 @@ def of_sides(run: RunFile, cases: Sequence[Sequence[Measurement]]) -> dict[str |
 
 def environments(run: RunFile, name: str, sides: Mapping[str | None, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """Return where each ``case.run`` of a file was measured."""
-    return {run_name(name, side): {**(run.header.get("environment") or {}), **told} for side, told in sides.items()}
+    return {run_name(name, side): {**(run.header.get("environment") or {}), **of_side} for side, of_side in sides.items()}
 
 
 _TIMING = ("round_s", "min_blocks", "max_blocks", "warmup_s", "max_warmup_s")
@@ -34,8 +34,8 @@ _TIMING = ("round_s", "min_blocks", "max_blocks", "warmup_s", "max_warmup_s")
 def protocol(run: RunFile) -> Row:
     """Return how a file was measured, as far as its header says: isolation, and of the policy what a time depends on."""
     policy, isolation = run.header.get("policy") or {}, run.header.get("isolation")
-    said: Row = {f"policy.{name}": "default" if policy[name] is None else str(policy[name]) for name in _TIMING if name in policy}
-    return {**said, **({"isolation": isolation} if isinstance(isolation, str) else {})}
+    timing: Row = {f"policy.{name}": "default" if policy[name] is None else str(policy[name]) for name in _TIMING if name in policy}
+    return {**timing, **({"isolation": isolation} if isinstance(isolation, str) else {})}
 
 
 def link(row: Row, device: Mapping[str, Any]) -> Row:
@@ -47,8 +47,8 @@ def link(row: Row, device: Mapping[str, Any]) -> Row:
     if isinstance(generation, int) and isinstance(lanes, int) and (most := link_bytes_per_s(generation, lanes)):
         return {"transfer.link_bytes_per_s": most, "transfer.link_fraction": float(pinned) / most}
     reasons = device.get("reasons")
-    told = reasons.get("pcie_generation_max") if isinstance(reasons, dict) else None
-    why = f"link: {told or 'the file tells of no PCIe link of this device that dlbench knows'}"
+    missing = reasons.get("pcie_generation_max") if isinstance(reasons, dict) else None
+    why = f"link: {missing or 'the file tells of no PCIe link of this device that dlbench knows'}"
     return {"transfer.reason": why if reason is None else f"{reason}; {why}"}
 
 
@@ -74,20 +74,20 @@ def incomplete(run: RunFile, cases: int) -> list[str]:
 
 def circumstances(run: RunFile, name: str) -> list[str]:
     """Return a sentence for each thing that was in the way of all cases of a file, and what to do about it."""
-    said = []
+    notes = []
     governors = {governor for each in run.states if (governor := each.before.get("cpu", {}).get("governor"))}
     if slow := sorted(governors - {"performance"}):
-        said.append(
+        notes.append(
             f"{name}: the CPU's frequency governor was {' and '.join(slow)}, under which the clock follows the load; "
             "have performance set (as root: cpupower frequency-set -g performance) and measure again"
         )
     if run.discarded:
         cases = len({each.case.id for each in run.discarded})
         of = "of one case" if cases == 1 else f"of {cases} cases"
-        said.append(
+        notes.append(
             f"{name}: {_held_back(run.discarded)} made again, {of}; the file keeps what was discarded, and no number here counts it"
         )
-    return said
+    return notes
 
 
 def _held_back(discarded: Sequence[Measurement]) -> str:
@@ -95,9 +95,9 @@ def _held_back(discarded: Sequence[Measurement]) -> str:
     throttled = sum(bool(each.throttling and each.throttling.throttled) for each in discarded)
     held_back = sum(bool(each.throttling and each.throttling.held_back) for each in discarded)
     counts = {"throttled": throttled, "disturbed": held_back - throttled}
-    said = [f"{count} {how}" for how, count in counts.items() if count]
-    if said:
-        said[-1] += f" measurement{'' if held_back == 1 else 's'}"
+    parts = [f"{count} {how}" for how, count in counts.items() if count]
+    if parts:
+        parts[-1] += f" measurement{'' if held_back == 1 else 's'}"
     if beside := len(discarded) - held_back:
-        said.append(f"{beside} of the other side")
-    return f"{' and '.join(said)} {'was' if len(discarded) == 1 else 'were'}"
+        parts.append(f"{beside} of the other side")
+    return f"{' and '.join(parts)} {'was' if len(discarded) == 1 else 'were'}"

@@ -152,8 +152,8 @@ def _described(measurement: Measurement) -> _Object:
     """Return the metadata of a case; pyperf takes no empty text and no line break."""
     case = measurement.case
     texts = {"name": case.id, "device": case.device, "device_name": measurement.device_name, "dtype": case.params.get("dtype")}
-    described: _Object = {name: text for name, value in texts.items() if (text := _text(value))}
-    return described if measurement.threads is None else {**described, "threads": measurement.threads}
+    threads = {} if measurement.threads is None else {"threads": measurement.threads}
+    return {**{name: text for name, value in texts.items() if (text := _text(value))}, **threads}
 
 
 def _run(measurement: Measurement) -> _Object:

@@ -30,8 +30,8 @@ def trends(run: RunFile, name: str, cases: Sequence[Sequence[Measurement]], roun
         if measurements[0].side in (None, "a"):
             numbers = [one.round for one in measurements if one.status is Status.OK and one.samples]
             times.setdefault(measurements[0].case.device, []).append(dict(zip(numbers, each.median_s, strict=True)))
-    said = {device: sentence for device, of_device in times.items() if (sentence := shared_change(of_device))}
-    return [f"{name}{f' on {device}' if len(times) > 1 else ''}: {sentence}" for device, sentence in said.items()]
+    changes = {device: sentence for device, of_device in times.items() if (sentence := shared_change(of_device))}
+    return [f"{name}{f' on {device}' if len(times) > 1 else ''}: {sentence}" for device, sentence in changes.items()]
 
 
 def shared_change(times: Sequence[Mapping[int, float]]) -> str | None:
@@ -48,8 +48,8 @@ def shared_change(times: Sequence[Mapping[int, float]]) -> str | None:
     ordered = [sorted(case) for case in cases]
     middles = [quantile(each, 0.5) for each in ordered]
     levels = [statistics.median([case[j] - middle for case, middle in zip(cases, middles, strict=True)]) for j in range(len(numbers))]
-    said = _trend(levels) or _apart(numbers, levels, cases, ordered)
-    return said and f"{said[0]}, in the median of {len(cases)} cases; {said[1]}"
+    change = _trend(levels) or _apart(numbers, levels, cases, ordered)
+    return change and f"{change[0]}, in the median of {len(cases)} cases; {change[1]}"
 
 
 def _trend(levels: Sequence[float]) -> tuple[str, str] | None:

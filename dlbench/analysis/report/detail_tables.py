@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from dlbench.analysis.answers.base import PLACE, Columns, Table, placed
+from dlbench.analysis.answers.base import DEVICE, Columns, Table, with_device
 from dlbench.analysis.answers.devices import WHAT
 from dlbench.analysis.ratios import grouped
 from dlbench.analysis.read.table import Results
@@ -45,7 +45,7 @@ def projection(rows: Sequence[Row]) -> Table:
     elif known:
         notes.append("No step of more ranks than it stands on was measured, so how far it is off is not known.")
     title = "Projection, not measured: a data-parallel step on more devices"
-    return Table(title, _PROJECTED, placed(known, "scaling"), tuple(notes))
+    return Table(title, _PROJECTED, with_device(known, "scaling"), tuple(notes))
 
 
 def bandwidths(results: Results) -> Table:
@@ -61,12 +61,12 @@ def bandwidths(results: Results) -> Table:
         lines.setdefault(tuple(row[name] for name in same_line), {**row})[operation(row)] = row["rate.bus_bytes_per_s"]
     columns: Columns = (
         ("case", Column("param.bytes", Unit.BYTES, "size of the message")),
-        PLACE,
+        DEVICE,
         ("dtype", BY_NAME["case.dtype"]),
         ("ranks", Column("param.ranks", Unit.COUNT, "ranks that take part")),
     )
     columns += tuple((name, Column(name, Unit.BYTES_PER_S, "bus bandwidth", "higher")) for name in dict.fromkeys(map(operation, known)))
-    return Table("Collectives: bus bandwidth by size", columns, placed(list(lines.values()), "case"))
+    return Table("Collectives: bus bandwidth by size", columns, with_device(list(lines.values()), "case"))
 
 
 def value_notes(columns: Sequence[Column], row: Row) -> list[str]:
@@ -82,8 +82,8 @@ def values(results: Results) -> list[Table]:
     return [
         Table(
             f"Values of {workload}",
-            (("case", BY_NAME["case.id"]), PLACE, *((value_name(each), each) for each in columns)),
-            placed([{**row, "case.id": key(row)} for row in rows], "case"),
+            (("case", BY_NAME["case.id"]), DEVICE, *((value_name(each), each) for each in columns)),
+            with_device([{**row, "case.id": key(row)} for row in rows], "case"),
             tuple(units.one_line(f"{value_name(each)}: {each.meaning}") for each in columns),
         )
         for (workload, columns), rows in groups.items()

@@ -48,20 +48,20 @@ _COPIES = (
 def count(rows: Sequence[Row]) -> str:
     """Return for example ``14 cases: 12 ok, 1 oom, 1 timeout; 7 rounds.``."""
     ended = Counter(row["case.status"] for row in rows)
-    told = ", ".join(f"{ended[status.value]} {status.value}" for status in Status if ended[status.value])
-    if not told:
+    outcomes = ", ".join(f"{ended[status.value]} {status.value}" for status in Status if ended[status.value])
+    if not outcomes:
         return "No cases."
     common = common_rounds(rows)
     rounds = "" if common is None else f"; {wording.plural(common, 'round')}"
-    return f"{wording.plural(len(rows), 'case')}: {told}{rounds}."
+    return f"{wording.plural(len(rows), 'case')}: {outcomes}{rounds}."
 
 
 def devices(rows: Sequence[Row]) -> list[str]:
     """Return for example ``cpu: AMD EPYC 7B13, 2 threads``, a line for each device and file."""
     several = wording.several_runs(rows, "case")
     most_threads_last = sorted(rows, key=lambda row: wording.number(row["case.threads"] or 0))  # ranks on a CPU have a share of them each
-    named = {wording.place(row, "case", several): row for row in most_threads_last if row["case.device_name"]}
-    return [units.one_line(f"{place}: {wording.described(row, 'case')}") for place, row in named.items()]
+    named = {wording.device_label(row, "case", several): row for row in most_threads_last if row["case.device_name"]}
+    return [units.one_line(f"{label}: {wording.described(row, 'case')}") for label, row in named.items()]
 
 
 def marks(rows: Sequence[Row], rounds: Sequence[Rounds]) -> dict[str, str]:
@@ -105,9 +105,9 @@ def reasons(rows: Sequence[Row]) -> list[str]:
     """Return what the flags of rows stand on, a line for each: ``12 cases: other processes took up to 0.8 CPUs' time in 2 of 7 rounds``."""
     counts = Counter(str(reason) for row in rows if (reason := row["flag.reason"]))
     # On a busy machine each case has lost a share of its own, and as many lines as the table has would hide it.
-    told = dict(counts.most_common(_REASONS)) if len(counts) > _REASONS + 1 else counts
-    lines = [units.one_line(f"{wording.plural(count, 'case')}: {reason}") for reason, count in told.items()]
-    if more := counts.total() - sum(told.values()):
+    shown = dict(counts.most_common(_REASONS)) if len(counts) > _REASONS + 1 else counts
+    lines = [units.one_line(f"{wording.plural(count, 'case')}: {reason}") for reason, count in shown.items()]
+    if more := counts.total() - sum(shown.values()):
         lines.append(f"{wording.plural(more, 'case')} more, each with a reason of its own: flag.reason of --format json")
     return lines
 

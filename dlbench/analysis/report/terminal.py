@@ -67,14 +67,14 @@ def _cases(results: Results) -> list[RenderableType]:
     many = sentences.many_alike(rows)
     entries = [(row, each) for row, each in zip(rows, results.rounds, strict=True) if ending(row) not in many]
     shown, rounds = [row for row, _ in entries], [each for _, each in entries]
-    told = [units.one_line(line) for line in (*sentences.reasons(rows), *results.circumstances)]
+    notes = [units.one_line(line) for line in (*sentences.reasons(rows), *results.circumstances)]
     return [
         Text(sentences.count(rows)),
         *_dim(sentences.devices(rows)),
         results_table(shown, rounds, results.declared),
         *(Text(line, style="yellow") for line in many.values()),
         *_dim([f"{mark}: {sentence}" for mark, sentence in sentences.marks(shown, rounds).items()]),
-        *_dim(told),
+        *_dim(notes),
     ]
 
 
@@ -138,10 +138,10 @@ def results_table(rows: Sequence[Row], rounds: Sequence[Rounds], declared: Calla
     kinds = {kind for kind, _ in spreads if kind}
     interval = kinds.pop() if len(kinds) == 1 else wording.INTERVAL
     ordered = [row for row, _ in entries]
-    places = [wording.place(row, "case", several) for row in ordered]
+    labels = [wording.device_label(row, "case", several) for row in ordered]
     columns: _Columns = [
         ("case", [_case_cell(row) for row in ordered]),
-        ("device", [_text(place) for place in places] if len(set(places)) > 1 else []),
+        ("device", [_text(label) for label in labels] if len(set(labels)) > 1 else []),
         ("time", [_time_cell(row) for row in ordered]),
         (interval, [_text(span if kind == interval else f"{kind} {span}") for kind, span in spreads]),
         ("rounds", [_text(row["time.rounds"] or "") for row in ordered] if sentences.common_rounds(rows) is None else []),
