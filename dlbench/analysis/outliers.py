@@ -1,4 +1,4 @@
-"""Result files of many machines: which kinds there are, and which file stands out among those of its kind."""
+"""Result files of many machines: the kinds of machine, and the files that stand out among those of their kind."""
 
 import math
 import statistics

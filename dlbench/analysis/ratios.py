@@ -159,13 +159,12 @@ def pair(results: Results, by: str, base: str | None = None) -> Pairs:
     differ a little from the quotient of the two medians. Raises UsageError for an unknown column or base.
     """
     found = couple(results, by, base)
-    hidden = {found.column.partition(".")[2]}
     rows: list[Row] = []
     for base_side, other_side in found.couples:
         both = (base_side.rounds, other_side.rounds)
         on_device = found.column == "param.cache" and all(min(each.device_s, default=0) > 0 for each in both)
         speeds = [[1 / s for s in (each.device_s if on_device else each.median_s)] for each in both]
-        row = _sides(base_side, other_side, found.column, hidden)
+        row = _sides(base_side, other_side, found.column, [found.column.partition(".")[2]])
         rows.append({**row, "pair.by": found.column, "pair.time": "device" if on_device else "wall", **speed_ratio(*speeds)})
     return Pairs(tuple(rows), found.unpaired)
 

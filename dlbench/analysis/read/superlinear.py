@@ -16,8 +16,6 @@ _MARGINS = {"param.batch": 4.0, "param.ranks": 1.1}
 them (https://github.com/uxlfoundation/oneDNN/issues/929), and that needs up to 4 times fewer operations (F(4 x 4, 3 x 3): Lavin and Gray,
 https://arxiv.org/abs/1509.09308, section 4). More ranks do the same work with the same kernels, in caches that are theirs alone."""
 _ALIKE = ("case.workload", "case.device", "case.device_name", "case.dtype", "case.mode", "case.threads", "case.math", "case.run")
-_SHARED_BY_RANKS = "case.threads"
-"""The more ranks, the fewer threads each has; so many ranks still do no more than as many times what one with more threads does."""
 
 
 def flag_super_linear(rows: Sequence[Row], rounds: Sequence[Rounds]) -> list[Row]:
@@ -46,9 +44,9 @@ def _alike(rows: Sequence[Row], rounds: Sequence[Rounds], size: str) -> list[lis
         value = row.get(size)
         # An edited file may hold any number.
         if row["case.status"] == "ok" and isinstance(value, int) and 0 < value < 2**63 and min(rounds[index].items_per_s, default=0) > 0:
-            alike = [*_ALIKE, *sorted(name for name in row if name.startswith("param.") and name != size)]
-            if size == "param.ranks":
-                alike.remove(_SHARED_BY_RANKS)
+            # The more ranks, the fewer threads each has; they still do no more than as many times what one with more threads does.
+            alike = [name for name in _ALIKE if (size, name) != ("param.ranks", "case.threads")]
+            alike += sorted(name for name in row if name.startswith("param.") and name != size)
             groups[tuple((name, row[name]) for name in alike)].append(index)
     return [sorted(group, key=lambda index: float(rows[index][size] or 0)) for group in groups.values()]
 

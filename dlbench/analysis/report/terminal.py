@@ -63,7 +63,7 @@ def paired(results: Results, pairs: Pairs) -> RenderableType:
 
 def _cases(results: Results) -> list[RenderableType]:
     """Return the count of cases, their devices, the table of them, and what was in their way."""
-    rows = results.rows  # not of the frame, which makes text of a column of numbers and texts
+    rows = results.rows
     many = sentences.many_alike(rows)
     entries = [(row, each) for row, each in zip(rows, results.rounds, strict=True) if ending(row) not in many]
     shown, rounds = [row for row, _ in entries], [each for _, each in entries]
