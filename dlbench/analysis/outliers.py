@@ -1,11 +1,11 @@
-"""Result files of many machines: which kinds there are, and which file stands out among those of its kind."""
+"""Result files of many machines: the kinds of machine, and the files that stand out among those of their kind."""
 
 import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dlbench.analysis.ratios import Entry, entries
+from dlbench.analysis.ratios import Entry, entries, grouped
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import plural
 from dlbench.core.provenance import differences
@@ -49,13 +49,10 @@ def kinds(results: Results) -> list[Kind]:
     at least `FEWEST` files of the kind, both on logarithms. Where more than half of them agree exactly, `MATTERS` alone decides.
     """
     rows = entries(results)
-    names: dict[str, dict[str, None]] = {run: {} for run in results.environments}
+    names: dict[str, set[str]] = {run: set() for run in results.environments}
     for each in rows:
-        name = str(each.row["case.device_name"] or each.row["case.device"])
-        names[str(each.row["case.run"])][name] = None
-    runs: dict[str, list[str]] = {}
-    for run, devices in names.items():
-        runs.setdefault(" and ".join(sorted(devices)), []).append(run)
+        names[str(each.row["case.run"])].add(str(each.row["case.device_name"] or each.row["case.device"]))
+    runs = grouped(names, lambda run: " and ".join(sorted(names[run])))
     return [_kind(name, members, [each for each in rows if each.row["case.run"] in members]) for name, members in runs.items()]
 
 
@@ -63,8 +60,8 @@ def sentences(found: Sequence[Kind]) -> list[str]:
     """Return which kinds there are, if several, and which files stand out, or that none does, or could."""
     lines = []
     if len(found) > 1:
-        told = "; ".join(f"{plural(len(kind.runs), 'file')} with {kind.name} ({', '.join(kind.runs)})" for kind in found)
-        lines.append(f"{told}: each kind is judged by itself")
+        names = "; ".join(f"{plural(len(kind.runs), 'file')} with {kind.name} ({', '.join(kind.runs)})" for kind in found)
+        lines.append(f"{names}: each kind is judged by itself")
     for kind in found:
         if not kind.judged:
             lines.append(
@@ -84,17 +81,15 @@ def fleet_notes(results: Results) -> list[str]:
         keys = {run: tuple(results.environments[run].get(key) for key in ("machine_key", "stack_key")) for run in kind.runs}
         usual = max(kind.runs, key=lambda run: list(keys.values()).count(keys[run]))
         for run in kind.runs:
-            if told := differences(results.environments[usual], results.environments[run]):
-                notes.append(one_line(f"{run} is not as {usual} and {'most' if len(kind.runs) > 2 else 'its kind'}: {'; '.join(told)}"))
+            if apart := differences(results.environments[usual], results.environments[run]):
+                notes.append(one_line(f"{run} is not as {usual} and {'most' if len(kind.runs) > 2 else 'its kind'}: {'; '.join(apart)}"))
     return notes
 
 
 def _kind(name: str, runs: Sequence[str], rows: Sequence[Entry]) -> Kind:
-    groups: dict[tuple[object, ...], list[Entry]] = {}
-    for each in rows:
-        timed = each.rounds.median_s and min(each.rounds.median_s) > 0
-        if each.row["case.status"] == "ok" and timed and not each.row["flag.implausible"]:
-            groups.setdefault(tuple(each.row[column] for column in _WORK), []).append(each)
+    ok = [each for each in rows if each.row["case.status"] == "ok" and not each.row["flag.implausible"]]
+    timed = [each for each in ok if min(each.rounds.median_s, default=0) > 0]
+    groups = grouped(timed, lambda each: tuple(each.row[column] for column in _WORK))
     judged = [group for group in groups.values() if len(group) >= FEWEST]
     return Kind(name, tuple(runs), len(judged), tuple(outlier for group in judged for outlier in _outliers(group)))
 

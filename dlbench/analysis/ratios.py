@@ -1,12 +1,13 @@
-"""What the rows say together: ratios between rows that differ in one column, and each device at its own best."""
+"""Ratios between rows that differ in one column, and of each device at its own best."""
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from dlbench.analysis.read.table import Results, as_frame
+from dlbench.analysis.read.table import Results, as_frame, as_text
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import ParamValue
 from dlbench.core.rank_test import shift_interval
@@ -15,6 +16,9 @@ from dlbench.core.schema import Column, Unit
 
 if TYPE_CHECKING:
     import pandas as pd
+
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 
 LAUNCH_BOUND = 1.5
 """Wall over device time from which on a case counts as launch-bound: a third of the time the device does nothing. The two are read over
@@ -35,6 +39,7 @@ _GOES_WITH = {
     "case.mode": ("case.math",),
 }
 
+_ONE_DEVICE = ("case.device", "case.device_name", "case.threads", "case.run")
 _USUAL_BASE = {"case.device": "cpu", "case.dtype": "fp32", "case.mode": "eager"}
 
 _SIDE = (
@@ -80,13 +85,18 @@ class Unpaired(NamedTuple):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pairs:
     """Ratios, and what they leave out."""
 
-    frame: "pd.DataFrame"
-    """One row a pair, columns as in `PAIR_COLUMNS`."""
+    rows: tuple[Row, ...]
+    """One a pair, each with all of `PAIR_COLUMNS`."""
     unpaired: tuple[Unpaired, ...]
+
+    @cached_property
+    def frame(self) -> "pd.DataFrame":
+        """The rows, columns as in `PAIR_COLUMNS`."""
+        return as_frame(self.rows, PAIR_COLUMNS)
 
 
 _CHOSEN = ("batch", "dtype", "layout")
@@ -123,7 +133,7 @@ def couple(results: Results, by: str, base: str | None = None) -> Couples:
     base_value = _base_value([each for each in of_interest if _trouble(each, column) is None] or of_interest, column, base)
     couples: list[tuple[Entry, Entry]] = []
     unpaired: list[Unpaired] = []
-    for group in _grouped(of_interest, lambda each: tuple(each.row[name] for name in identity)):
+    for group in grouped(of_interest, lambda each: tuple(each.row[name] for name in identity)).values():
         unpaired += [_unpaired(each, trouble) for each in group if (trouble := _trouble(each, column))]
         fit = [each for each in group if _trouble(each, column) is None]
         bases = [each for each in fit if each.row[column] == base_value]
@@ -149,21 +159,14 @@ def pair(results: Results, by: str, base: str | None = None) -> Pairs:
     differ a little from the quotient of the two medians. Raises UsageError for an unknown column or base.
     """
     found = couple(results, by, base)
-    hidden = {found.column.partition(".")[2]}
-    rows = [_pair(one, other, hidden, found.column) for one, other in found.couples]
-    return Pairs(as_frame(rows, PAIR_COLUMNS), found.unpaired)
-
-
-def _pair(one: Entry, other: Entry, hidden: Iterable[str], column: str) -> Row:
-    on_device = column == "param.cache" and all(min(each.rounds.device_s, default=0) > 0 for each in (one, other))
-    base_s, other_s = (each.rounds.device_s if on_device else each.rounds.median_s for each in (one, other))
-    return {
-        **_common(one, hidden, column),
-        "pair.time": "device" if on_device else "wall",
-        **_side("base", one, column),
-        **_side("other", other, column),
-        **speed_ratio([1 / s for s in base_s], [1 / s for s in other_s]),
-    }
+    rows: list[Row] = []
+    for base_side, other_side in found.couples:
+        both = (base_side.rounds, other_side.rounds)
+        on_device = found.column == "param.cache" and all(min(each.device_s, default=0) > 0 for each in both)
+        speeds = [[1 / s for s in (each.device_s if on_device else each.median_s)] for each in both]
+        row = _sides(base_side, other_side, found.column, [found.column.partition(".")[2]])
+        rows.append({**row, "pair.by": found.column, "pair.time": "device" if on_device else "wall", **speed_ratio(*speeds)})
+    return Pairs(tuple(rows), found.unpaired)
 
 
 def best(results: Results) -> Pairs:
@@ -177,27 +180,24 @@ def best(results: Results) -> Pairs:
     identity = [name for name in identifying(results.columns) if name not in free]
     rows: list[Row] = []
     unpaired: list[Unpaired] = []
-    for group in _grouped(entries(results), lambda each: tuple(each.row[name] for name in identity)):
-        fit = [each for each in group if each.row["case.status"] == "ok" and not each.row["flag.implausible"] and not _several(each)]
-        rate = _common_rate(fit)
-        if rate is None:
+    for group in grouped(entries(results), lambda each: tuple(each.row[name] for name in identity)).values():
+        ok = [each for each in group if each.row["case.status"] == "ok" and not each.row["flag.implausible"]]
+        fit = [each for each in ok if each.row.get("param.ranks") in (None, 1)]
+        common = [name for name in ("items_per_s", "flops_per_s") if all(min(getattr(each.rounds, name), default=0) > 0 for each in fit)]
+        if not common:
             unpaired += [_unpaired(each, "no throughput to choose the best by") for each in fit]
             continue
-        champions = [
-            max(device, key=lambda each: float(each.row[f"rate.{rate}"] or 0))
-            for device in _grouped(
-                fit, lambda each: tuple(each.row[name] for name in ("case.device", "case.device_name", "case.threads", "case.run"))
-            )
-        ]
+        rate = common[0]
+        devices = grouped(fit, lambda each: tuple(each.row[name] for name in _ONE_DEVICE))
+        champions = [max(device, key=lambda each: float(each.row[f"rate.{rate}"] or 0)) for device in devices.values()]
         cpus = [each for each in champions if each.row["case.device"] == "cpu"]
         accelerators = [each for each in champions if each.row["case.device"] != "cpu"]
         if not cpus or not accelerators:
             unpaired += [_unpaired(each, f"no {'accelerator' if cpus else 'CPU'} with an ok row of the same work") for each in champions]
         for cpu, accelerator in product(cpus, accelerators):
             ratio = speed_ratio(getattr(cpu.rounds, rate), getattr(accelerator.rounds, rate))
-            sides = {**_side("base", cpu, "case.device"), **_side("other", accelerator, "case.device")}
-            rows.append({**_common(cpu, _CHOSEN, "best"), "pair.time": "wall", **sides, **ratio})
-    return Pairs(as_frame(rows, PAIR_COLUMNS), tuple(unpaired))
+            rows.append({**_sides(cpu, accelerator, "case.device", _CHOSEN), "pair.by": "best", "pair.time": "wall", **ratio})
+    return Pairs(tuple(rows), tuple(unpaired))
 
 
 def launch_bound(row: Row) -> bool | None:
@@ -232,14 +232,13 @@ def _column(columns: Iterable[str], by: str) -> str:
 
 
 def _base_value(entries: Sequence[Entry], column: str, base: str | None) -> ParamValue | None:
-    values = list(dict.fromkeys(each.row[column] for each in entries))
-    if base is not None:
-        for value in values:
-            if str(value) == base:
-                return value
-        raise UsageError(f"no row has {column} = '{base}'{nearest(base, [str(value) for value in values])}")
-    usual = _USUAL_BASE.get(column)
-    return usual if usual in values else next(iter(values), None)
+    values = {str(each.row[column]): each.row[column] for each in entries}
+    if base is None:
+        usual = _USUAL_BASE.get(column)
+        return usual if usual in values else next(iter(values.values()), None)
+    if base not in values:
+        raise UsageError(f"no row has {column} = '{base}'{nearest(base, list(values))}")
+    return values[base]
 
 
 def _trouble(entry: Entry, column: str) -> str | None:
@@ -250,68 +249,55 @@ def _trouble(entry: Entry, column: str) -> str | None:
         return "it reports values, not times"
     if min(entry.rounds.median_s) <= 0:
         return "its time reads as zero"
-    if column == "case.device" and _several(entry):
+    if column == "case.device" and entry.row.get("param.ranks") not in (None, 1):
         return "it has several devices, and ranks on a CPU share one; see --by ranks"
     return f"implausible: {entry.row['flag.implausible_reason']}" if entry.row["flag.implausible"] else None
-
-
-def _several(entry: Entry) -> bool:
-    """Whether a case has more than one rank."""
-    return entry.row.get("param.ranks") not in (None, 1)
 
 
 def _unpaired(entry: Entry, reason: str) -> Unpaired:
     return Unpaired(str(entry.row["case.id"]), str(entry.row["case.run"]), reason)
 
 
-def _grouped(entries: Iterable[Entry], key: Callable[[Entry], Hashable]) -> Iterable[list[Entry]]:
-    groups: dict[Hashable, list[Entry]] = {}
-    for entry in entries:
-        groups.setdefault(key(entry), []).append(entry)
-    return groups.values()
-
-
-def _common_rate(entries: Sequence[Entry]) -> Literal["items_per_s", "flops_per_s"] | None:
-    """Return the throughput that all of them have, in every round."""
-    for rate in ("items_per_s", "flops_per_s"):
-        if entries and all(min(getattr(each.rounds, rate), default=0) > 0 for each in entries):
-            return rate
-    return None
+def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Return the items by their key, in the order in which each key came first."""
+    groups: dict[K, list[T]] = {}
+    for each in items:
+        groups.setdefault(key(each), []).append(each)
+    return groups
 
 
 def speed_ratio(base: Sequence[float], other: Sequence[float]) -> Row:
     """Return how many times the speeds of ``other`` are those of ``base``: the columns ``ratio.*``; all have to be above zero."""
     shift, interval = shift_interval([math.log(speed) for speed in base], [math.log(speed) for speed in other])
-    if interval is None:
-        counts = f"{len(base)} and {len(other)} rounds are too few"
-        return {"ratio.speedup": math.exp(shift), "ratio.reason": f"{counts} for a 95 % interval; four and four are enough"}
+    few = f"{len(base)} and {len(other)} rounds are too few for a 95 % interval; four and four are enough"
     return {
         "ratio.speedup": math.exp(shift),
-        "ratio.ci_low": math.exp(interval.low),
-        "ratio.ci_high": math.exp(interval.high),
-        "ratio.confidence": interval.confidence,
+        "ratio.ci_low": math.exp(interval.low) if interval else None,
+        "ratio.ci_high": math.exp(interval.high) if interval else None,
+        "ratio.confidence": interval.confidence if interval else None,
+        "ratio.reason": None if interval else few,
     }
 
 
-def _common(entry: Entry, hidden: Iterable[str], by: str) -> Row:
-    return {"pair.case": label(entry.row, hidden), "pair.work": label(entry.row, _CHOSEN), "pair.by": by}
-
-
-def _side(side: str, entry: Entry, column: str) -> Row:
-    row = entry.row
-    values: Mapping[str, ParamValue | None] = {
-        **{name: row[f"case.{name}"] for name in ("id", "run", "device", "device_name", "threads", "dtype", "mode")},
-        "batch": row.get("param.batch"),
-        "layout": row.get("param.layout"),
-        "value": row[column],
-        "rounds": len(entry.rounds.median_s),
-        "median_s": row["time.median_s"],
-        "device_s": row["time.device_s"],
-        "launch_bound": launch_bound(row),
-        "items_per_s": row["rate.items_per_s"],
-        "flops_per_s": row["rate.flops_per_s"],
-    }
-    return {f"{side}.{name}": value for name, value in values.items()}
+def _sides(base: Entry, other: Entry, column: str, hidden: Iterable[str]) -> Row:
+    """Return the row of a pair with what describes its two sides, which differ in a column; ``hidden`` is left out of what they share."""
+    described: Row = {**dict.fromkeys(PAIR_COLUMNS), "pair.case": label(base.row, hidden), "pair.work": label(base.row, _CHOSEN)}
+    for side, entry in (("base", base), ("other", other)):
+        row = entry.row
+        values: Mapping[str, ParamValue | None] = {
+            **{name: row[f"case.{name}"] for name in ("id", "run", "device", "device_name", "threads", "dtype", "mode")},
+            "batch": row.get("param.batch"),
+            "layout": row.get("param.layout"),
+            "value": None if (value := row[column]) is None else as_text(value),
+            "rounds": len(entry.rounds.median_s),
+            "median_s": row["time.median_s"],
+            "device_s": row["time.device_s"],
+            "launch_bound": launch_bound(row),
+            "items_per_s": row["rate.items_per_s"],
+            "flops_per_s": row["rate.flops_per_s"],
+        }
+        described |= {f"{side}.{name}": value for name, value in values.items()}
+    return described
 
 
 def label(row: Row, hidden: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""Words for rows and ratios: short names, places, choices, and numbers with their intervals."""
+"""Text for rows and ratios: short names, devices, choices, and numbers with their intervals."""
 
 import json
 import re
@@ -29,17 +29,13 @@ def cell(value: ParamValue | None, column: Column) -> str:
         return short(value)
     if not isinstance(value, str):
         return schema.text(value, column.unit)
-    points = json.loads(value)
+    points: list[float] = json.loads(value)
     if column.points and len(points) == len(column.points):
-        return ", ".join(f"{point}: {told}" for point, told in zip(column.points, _points(points, column.unit), strict=True) if told)
+        whole = sum(points) if column.unit is Unit.COUNT else 0  # counts are shown as shares of them all
+        texts = [units.percent(each / whole) if whole else schema.text(each, column.unit) for each in points]
+        return ", ".join(f"{name}: {text}" for name, text, each in zip(column.points, texts, points, strict=True) if each)
     ends = dict.fromkeys(schema.text(each, column.unit) for each in (*points[:1], *points[-1:]))
     return f"{' … '.join(ends)} ({plural(len(points), 'point')})"
-
-
-def _points(points: Sequence[float], unit: Unit) -> list[str]:
-    """Return the points as text, counts as shares of them all; nothing of a zero."""
-    whole = sum(points) if unit is Unit.COUNT else 0
-    return [(units.percent(each / whole) if whole else schema.text(each, unit)) if each else "" for each in points]
 
 
 def value_name(column: Column) -> str:
@@ -67,7 +63,7 @@ def key(row: Row) -> str:
     return str(row["case.id"]).rpartition("@")[0]
 
 
-def place(row: Row, prefix: str, with_run: bool) -> str:
+def device_label(row: Row, prefix: str, with_run: bool) -> str:
     """Return where a row, or the side ``prefix`` of a pair, was measured: ``cuda:0``, or ``cuda:0 in gpu``."""
     device = str(row[f"{prefix}.device"])
     return f"{device} in {row[f'{prefix}.run']}" if with_run else device
@@ -104,16 +100,12 @@ def times(row: Row) -> str:
     return units.ratio(number(row["ratio.speedup"]))
 
 
-def bounds(row: Row) -> str:
-    """Return the ends of its interval, ``40.1…42.0``, or an empty text where there is none."""
-    if row["ratio.ci_low"] is None:
-        return ""
-    return "…".join(units.three_digits(number(row[f"ratio.{end}"])) for end in ("ci_low", "ci_high"))
-
-
 def ratio(row: Row) -> str:
     """Return the ratio of a pair with its interval: ``41.2 × (40.1…42.0)``."""
-    return f"{times(row)} ({bounds(row) or 'too few rounds for an interval'})"
+    low, high = row["ratio.ci_low"], row["ratio.ci_high"]
+    few = low is None or high is None
+    interval = "too few rounds for an interval" if few else "…".join(units.three_digits(number(end)) for end in (low, high))
+    return f"{times(row)} ({interval})"
 
 
 def middle(pairs: Sequence[Row]) -> Row:

@@ -3,15 +3,15 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dlbench.analysis.ratios import PAIR_COLUMNS
-from dlbench.analysis.wording import INTERVAL, cell, place, several_runs
+from dlbench.analysis.ratios import PAIR_COLUMNS, grouped
+from dlbench.analysis.wording import INTERVAL, cell, device_label, several_runs
 from dlbench.core import units
 from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column, Unit
 
 Columns = tuple[tuple[str, Column], ...]
 """Of each column its heading, and what the rows have under its name; two of one heading in turn are the ends of an interval."""
-PLACE = ("device", Column("place", Unit.TEXT, "where it ran"))
+DEVICE = ("device", Column("place", Unit.TEXT, "where it ran"))
 RATIO: Columns = (("ratio", PAIR_COLUMNS["ratio.speedup"]), *((INTERVAL, PAIR_COLUMNS[f"ratio.{end}"]) for end in ("ci_low", "ci_high")))
 _SPOILS = {"flag.throttled": "throttled", "flag.disturbed": "disturbed", "flag.not_steady": "unsteady", "flag.noisy": "noisy"}
 
@@ -39,8 +39,8 @@ class Table:
         shown: list[tuple[str, list[str]]] = []
         for heading, column in self.columns:
             texts = [cell(row.get(column.name), column) for row in self.rows]
-            if (heading, column) == PLACE and len(set(texts)) == 1:
-                continue  # one place is named above all tables
+            if (heading, column) == DEVICE and len(set(texts)) == 1:
+                continue  # one device is named above all tables
             if shown and shown[-1][0] == heading:
                 ends = zip(shown.pop()[1], texts, strict=True)
                 texts = [f"{low.removesuffix(' ×')}…{high.removesuffix(' ×')}" if low and high else "" for low, high in ends]
@@ -79,15 +79,13 @@ def answered(question: Question, sentences: Sequence[str], rows: Sequence[Row], 
     return Answer(question, tuple(map(units.one_line, sentences[:2])), tuple(cases), (*doubts, *weaknesses, *more), tables)
 
 
-def placed(rows: Sequence[Row], prefix: str) -> tuple[Row, ...]:
+def with_device(rows: Sequence[Row], prefix: str) -> tuple[Row, ...]:
     """Return the rows with where they, or that side of pairs, ran."""
     several = several_runs(rows, prefix)
-    return tuple({**row, "place": place(row, prefix, several)} for row in rows)
+    return tuple({**row, "place": device_label(row, prefix, several)} for row in rows)
 
 
-def by_place(rows: Iterable[Row], prefix: str) -> dict[str, list[Row]]:
+def by_device(rows: Iterable[Row], prefix: str) -> dict[str, list[Row]]:
     """Return the rows by where they, or that side of pairs, ran; accelerators first."""
-    places: dict[str, list[Row]] = {}
-    for row in sorted(placed(list(rows), prefix), key=lambda row: row[f"{prefix}.device"] == "cpu"):
-        places.setdefault(str(row["place"]), []).append(row)
-    return places
+    accelerators_first = sorted(with_device(list(rows), prefix), key=lambda row: row[f"{prefix}.device"] == "cpu")
+    return grouped(accelerators_first, lambda row: str(row["place"]))

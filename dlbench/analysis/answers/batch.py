@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 
-from dlbench.analysis.answers.base import PLACE, RATIO, Answer, Missing, Question, Table, answered, by_place
-from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, entries, identifying, label, speed_ratio
+from dlbench.analysis.answers.base import DEVICE, RATIO, Answer, Missing, Question, Table, answered, by_device
+from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, entries, grouped, identifying, label, speed_ratio
 from dlbench.analysis.read.table import Results
+from dlbench.analysis.scaling.speedup import counted
 from dlbench.analysis.wording import among, middle, number, ratio, short
 from dlbench.core.model import Status
 from dlbench.core.rows.summary import Row
@@ -16,7 +17,7 @@ ENOUGH = 0.95
 """Share of the best throughput from which on a larger batch is not worth its memory and its latency."""
 _COLUMNS = (
     ("work", PAIR_COLUMNS["pair.case"]),
-    PLACE,
+    DEVICE,
     ("batch", Column("batch.enough", Unit.COUNT, f"the smallest batch with {ENOUGH:.0%} of the best throughput")),
     ("items/s", BY_NAME["rate.items_per_s"]),
     ("smallest", Column("batch.smallest", Unit.COUNT, "the smallest batch measured, whose throughput the ratio is over")),
@@ -28,32 +29,24 @@ _COLUMNS = (
 
 def answer(results: Results) -> Answer | Missing:
     """Return the batch that is enough in the work in the middle of each device, and what the smallest gives beside it."""
-    groups: dict[tuple[object, ...], list[Entry]] = {}
     free = ("param.batch", "case.device_name", "case.threads", "case.math")  # which nobody knows of what ran out of memory
     columns = [name for name in identifying(results.columns) if name not in free]
-    for entry in entries(results):
-        if _batch(entry) and entry.row.get("param.ranks") in (None, 1):
-            groups.setdefault(tuple(entry.row[name] for name in columns), []).append(entry)
+    fit = [each for each in entries(results) if counted(each.row, "batch") and each.row.get("param.ranks") in (None, 1)]
+    groups = grouped(fit, lambda each: tuple(each.row[name] for name in columns))
     sweeps = [(group, found) for group in groups.values() if len(found := _measured(group)) > 1]
     if not sweeps:
         return Missing(QUESTION, "no work was measured at several batch sizes", "dlbench run batch")
-    places = by_place([_row(group, found) for group, found in sweeps], "case")
-    rows = [row for found in places.values() for row in found]
-    sentences = [_sentence(where, found) for where, found in places.items()]
+    devices = by_device([_row(group, found) for group, found in sweeps], "case")
+    rows = [row for found in devices.values() for row in found]
+    sentences = [_sentence(where, found) for where, found in devices.items()]
     on = [entry.row for _, found in sweeps for entry in found]
     return answered(QUESTION, sentences, on, (), Table("Throughput by batch size", _COLUMNS, tuple(rows)))
-
-
-def _batch(entry: Entry) -> int:
-    """Return the batch of a row, zero where it has none; an edited file may hold any value."""
-    value = entry.row.get("param.batch")
-    return value if type(value) is int and value > 0 else 0
 
 
 def _measured(group: Iterable[Entry]) -> list[Entry]:
     """Return what went well and has a throughput, a row a batch, the smallest first."""
     fit = [each for each in group if each.row["case.status"] == Status.OK and not each.row["flag.implausible"]]
-    timed = {_batch(each): each for each in fit if min(each.rounds.items_per_s, default=0) > 0}
+    timed = {counted(each.row, "batch"): each for each in fit if min(each.rounds.items_per_s, default=0) > 0}
     return [timed[batch] for batch in sorted(timed)]
 
 
@@ -63,19 +56,18 @@ def _row(group: Iterable[Entry], measured: Sequence[Entry]) -> Row:
     return {
         **{name: enough.row[name] for name in ("case.run", "case.device", "rate.items_per_s")},
         "pair.case": label(smallest.row, ("batch",)),
-        "batch.enough": _batch(enough),
-        "batch.smallest": _batch(smallest),
-        **dict.fromkeys(column.name for _, column in RATIO),
+        "batch.enough": counted(enough.row, "batch"),
+        "batch.smallest": counted(smallest.row, "batch"),
         **speed_ratio(smallest.rounds.items_per_s, enough.rounds.items_per_s),
-        "batch.fits": _batch(measured[-1]),
-        "batch.too_large": min([_batch(each) for each in group if each.row["case.status"] == Status.OOM], default=None),
+        "batch.fits": counted(measured[-1].row, "batch"),
+        "batch.too_large": min([counted(each.row, "batch") for each in group if each.row["case.status"] == Status.OOM], default=None),
     }
 
 
 def _sentence(where: str, rows: Sequence[Row]) -> str:
     row = middle(rows)
-    told = f"On {where} batch={row['batch.enough']} is enough for {short(row['pair.case'])}: {item_rate(number(row['rate.items_per_s']))}"
+    text = f"On {where} batch={row['batch.enough']} is enough for {short(row['pair.case'])}: {item_rate(number(row['rate.items_per_s']))}"
     smaller = f", {ratio(row)} the throughput of batch={row['batch.smallest']}"
-    told += ", the smallest measured" if row["batch.enough"] == row["batch.smallest"] else smaller
+    text += ", the smallest measured" if row["batch.enough"] == row["batch.smallest"] else smaller
     end = f"batch={row['batch.too_large']} runs out of memory" if row["batch.too_large"] else f"all up to batch={row['batch.fits']} fit"
-    return f"{told}{among(rows)}; {end}."
+    return f"{text}{among(rows)}; {end}."

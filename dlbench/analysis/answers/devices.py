@@ -2,14 +2,13 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import groupby
 
-from dlbench.analysis.answers.base import PLACE, Answer, Columns, Missing, Question, Table, answered, placed
+from dlbench.analysis.answers.base import DEVICE, Answer, Columns, Missing, Question, Table, answered, with_device
+from dlbench.analysis.ratios import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.scaling.speedup import COLUMNS, scaling
 from dlbench.analysis.wording import INTERVAL, number, plural, ratio, several_runs, short
 from dlbench.core import units
-from dlbench.core.model import ParamValue
 from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column, Unit
 
@@ -25,15 +24,14 @@ _MEANINGS = {
     "bubble": "idle part of a pipeline's step, from steps with other numbers of microbatches; in theory (p - 1) / (m + p - 1)",
 }
 _VERDICTS = {"scales": "scale", "helps": "help", "slows": "slow down", "undecided": "are undecided"}
-_VERDICTS = {"scales": "scale", "helps": "help", "slows": "slow down", "undecided": "are undecided"}
 WHAT: Columns = (
     ("case", COLUMNS["scaling.work"]),
-    PLACE,
+    DEVICE,
     ("scaling", COLUMNS["scaling.kind"]),
     ("ranks", COLUMNS["scaling.ranks"]),
     ("cores each", COLUMNS["scaling.cores_per_rank"]),
 )
-"""What tells rows of `efficiency.COLUMNS` apart."""
+"""What tells rows of `speedup.COLUMNS` apart."""
 _SHOWN: Columns = (
     *WHAT,
     ("items/s", COLUMNS["scaling.items_per_s"]),
@@ -56,45 +54,36 @@ def answer(results: Results) -> Answer | Missing:
     # What devices do that communicate nothing is a bound for the others, and trains no network.
     cases = {(row["case.run"], row["case.id"]): row for row in results.rows}
     alone = {key for key, row in cases.items() if row.get("param.form") in results.parallel(row).independent}
-    told = [row for row in rows if _gains(row) and (row["scaling.run"], row["scaling.case"]) not in alone]
-    if not told:
+    gains = [row for row in rows if row["scaling.speedup"] is not None and row["scaling.verdict"] not in ("base", "implausible")]
+    gained = [row for row in gains if (row["scaling.run"], row["scaling.case"]) not in alone]
+    if not gained:
         return Missing(QUESTION, "no case of several ranks went well beside the same work of one rank", "dlbench run scaling")
-    groups = [list(group) for _, group in groupby(told, key=_group)]
+    groups = list(grouped(gained, lambda row: tuple(row[f"scaling.{name}"] for name in ("work", "kind", "device", "run"))).values())
     best = max(groups, key=lambda group: (group[0]["scaling.device"] != "cpu", max(number(row["scaling.speedup"]) for row in group)))
-    sentences = [_headline(best, several_runs(told, "scaling"))]
+    sentences = [_headline(best, several_runs(gained, "scaling"))]
     if len(groups) > 1:
-        counts = Counter(_VERDICTS[str(row["scaling.verdict"])] for row in told)
+        counts = Counter(_VERDICTS[str(row["scaling.verdict"])] for row in gained)
         verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
-        sentences = [f"{sentences[0][:-1]}, the most of {len(groups)} ways.", f"Of {len(told)} cases of several ranks {verdicts}."]
-    ids = {(row["scaling.run"], row[f"scaling.{name}"]) for row in told for name in ("case", "base")}
+        sentences = [f"{sentences[0][:-1]}, the most of {len(groups)} ways.", f"Of {len(gained)} cases of several ranks {verdicts}."]
+    ids = {(row["scaling.run"], row[f"scaling.{name}"]) for row in gained for name in ("case", "base")}
     on = [row for key, row in cases.items() if key in ids]
     on_cpu = ["ranks on a CPU share its cores, which says nothing of accelerators"] if best[0]["scaling.device"] == "cpu" else []
     return answered(QUESTION, sentences, on, on_cpu, table(rows))
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """Return the table of rows of `efficiency.scaling`, without cases that had nothing to measure, and without projections."""
-    shown = [row for row in rows if row["scaling.case"] and row["scaling.verdict"] not in ("unsupported", "skipped")]
-    tidy = placed([{**row, "scaling.exposed_share": _share(row)} for row in shown], "scaling")
+    """Return the table of rows of `speedup.scaling`, without cases that had nothing to measure, and without projections."""
+    shown = [{**row} for row in rows if row["scaling.case"] and row["scaling.verdict"] not in ("unsupported", "skipped")]
+    for row in shown:
+        known = row["scaling.exposed_s"] is not None and row["scaling.step_s"]
+        row["scaling.exposed_share"] = number(row["scaling.exposed_s"]) / number(row["scaling.step_s"]) if known else None
+    tidy = with_device(shown, "scaling")
     there = [heading for heading, column in _SHOWN if any(row[column.name] is not None for row in tidy)]
     meanings = [f"{heading}: {_MEANINGS[heading]}" for heading in there if heading in _MEANINGS]
     on_cpu = [_ON_CPU] if any(row["scaling.device"] == "cpu" for row in rows) else []
     counts = Counter(str(row["scaling.reason"]) for row in rows if row["scaling.case"] and row["scaling.reason"])
     reasons = [units.one_line(f"{plural(count, 'case')}: {reason}") for reason, count in counts.items()]
     return Table("More devices: what all do together, against one", _SHOWN, tidy, (*meanings, *on_cpu, *reasons))
-
-
-def _share(row: Row) -> float | None:
-    exposed, step = row["scaling.exposed_s"], row["scaling.step_s"]
-    return number(exposed) / number(step) if exposed is not None and step else None
-
-
-def _gains(row: Row) -> bool:
-    return row["scaling.speedup"] is not None and row["scaling.verdict"] not in ("base", "implausible")
-
-
-def _group(row: Row) -> tuple[ParamValue | None, ...]:
-    return row["scaling.work"], row["scaling.kind"], row["scaling.device"], row["scaling.run"]
 
 
 def _headline(rows: Sequence[Row], several: bool) -> str:
@@ -115,20 +104,16 @@ def _devices(row: Row) -> str:
     return f"a second {noun}" if row["scaling.ranks"] == _SECOND else f"{row['scaling.ranks']} {noun}s"
 
 
-def _counted(count: ParamValue | None, noun: str) -> str:
-    return plural(int(number(count)), noun)
-
-
 def _ranks(row: Row) -> str:
     """Return ``4``, or on a CPU ``2 ranks of 1 core``."""
-    cores = row["scaling.cores_per_rank"]
-    return str(row["scaling.ranks"]) if cores is None else f"{_counted(row['scaling.ranks'], 'rank')} of {_counted(cores, 'core')}"
+    ranks, cores = int(number(row["scaling.ranks"])), row["scaling.cores_per_rank"]
+    return str(ranks) if cores is None else f"{plural(ranks, 'rank')} of {plural(int(number(cores)), 'core')}"
 
 
 def _of_base(row: Row) -> str:
     """Return the cores that the base has in all: as many as it has itself, where it has as many times the resources of one."""
     mine = number(row["scaling.ranks"]) * number(row["scaling.cores_per_rank"] or 1)
-    return _counted(round(mine / number(row["scaling.resources"])), "core")
+    return plural(round(mine / number(row["scaling.resources"])), "core")
 
 
 def _gain(row: Row) -> str:

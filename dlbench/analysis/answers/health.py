@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dlbench.analysis.answers.base import PLACE, Answer, Missing, Question, Table, answered, by_place
+from dlbench.analysis.answers.base import DEVICE, Answer, Missing, Question, Table, answered, by_device
 from dlbench.analysis.outliers import kinds, sentences
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import key, number, plural, short
@@ -22,13 +22,13 @@ _SIGNS = {
     "flag.noisy": "noisy",
 }
 _TROUBLE = (
-    PLACE,
+    DEVICE,
     ("sign", Column("sign", Unit.TEXT, "what was the matter")),
     ("cases", Column("cases", Unit.COUNT, "cases with it", "lower")),
     ("measured", Column("measured", Unit.COUNT, "cases that were measured")),
 )
 _PEAKS = (
-    PLACE,
+    DEVICE,
     ("reached by", Column("case.id", Unit.TEXT, "the case nearest to a published peak")),
     ("peak", BY_NAME["rate.peak_fraction"]),
     ("of", BY_NAME["rate.peak"]),
@@ -40,27 +40,27 @@ def answer(results: Results) -> Answer | Missing:
     tried = [row for row in results.rows if row["case.status"] == Status.OK or Status(str(row["case.status"])).is_failure]
     if not tried:
         return Missing(QUESTION, "no case was measured", "dlbench run")
-    places = by_place(tried, "case")
+    devices = by_device(tried, "case")
     trouble: list[Row] = [
         {"place": where, "sign": words, "cases": count, "measured": len(found)}
-        for where, found in places.items()
+        for where, found in devices.items()
         for sign, words in _SIGNS.items()
         if (count := sum(bool(row["case.status"] != Status.OK if sign is None else row[sign]) for row in found))
     ]
     counts = {words: sum(int(number(row["cases"])) for row in trouble if row["sign"] == words) for words in _SIGNS.values()}
     signs = ", ".join(f"{count} {words}" for words, count in counts.items() if count)
-    told = f"{'Signs' if signs else 'No sign'} of trouble in {plural(len(tried), 'case')}{f': {signs}' if signs else ''}"
-    peaks = [{**nearest, "place": where, "case.id": key(nearest)} for where, found in places.items() if (nearest := _nearest_peak(found))]
+    summary = f"{'Signs' if signs else 'No sign'} of trouble in {plural(len(tried), 'case')}{f': {signs}' if signs else ''}"
+    peaks = [{**nearest, "place": where, "case.id": key(nearest)} for where, found in devices.items() if (nearest := _nearest_peak(found))]
     several = len(results.environments) > 1
     others = sentences(kinds(results)) if several else []
     weaknesses = [*results.circumstances, *others[1:]]
     weaknesses += [] if peaks else ["no published peak of these devices is known for what was measured"]
     weaknesses += [] if several else ["one file says nothing of other days: dlbench compare"]
     tables = (
-        Table("Signs of trouble", _TROUBLE, tuple(trouble) if len(places) > 1 else ()),
+        Table("Signs of trouble", _TROUBLE, tuple(trouble) if len(devices) > 1 else ()),
         Table("Shares of published peaks", _PEAKS, tuple(peaks)),
     )
-    found = answered(QUESTION, ["; ".join([told, *others[:1]]) + ".", *map(_peak, peaks)], tried, (), *tables)
+    found = answered(QUESTION, ["; ".join([summary, *others[:1]]) + ".", *map(_peak, peaks)], tried, (), *tables)
     return replace(found, weaknesses=tuple(weaknesses))  # the flags of its cases are what it tells
 
 

@@ -1,11 +1,12 @@
 """Tables of paired rows: how many times as fast one side is, or how many times its throughput."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from dlbench.analysis.answers.base import PLACE, RATIO, Columns, Table
+from dlbench.analysis.answers.base import DEVICE, RATIO, Columns, Table
 from dlbench.analysis.ratios import PAIR_COLUMNS, Pairs
-from dlbench.analysis.read.table import Results, records
-from dlbench.analysis.wording import choice, place, several_runs, value_name
+from dlbench.analysis.read.table import Results
+from dlbench.analysis.wording import choice, device_label, several_runs, value_name
 from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column, Unit
 
@@ -17,19 +18,20 @@ def same_case(pairs: Pairs, results: Results, *more: Column) -> Table:
 
     Behind that stand ``more`` columns of the tidy table, and the numbers that workloads declare, of both sides.
     """
-    rows = records(pairs.frame)
-    beside = {each.name: each for each in (*more, *_numbers(results, rows))}
+    rows = [{**row} for row in pairs.rows]
+    declared = [column for row in both_sides(results, rows) for column in results.declared(row) if not column.series]
+    beside = {each.name: each for each in (*more, *declared)}
     cells = {(row["case.run"], row["case.id"]): row for row in results.rows}
     by = str(rows[0]["pair.by"]) if rows else ""
     several, on_devices = several_runs(rows, "base", "other"), by == "case.device"
     for row in rows:
-        row["place"] = place(row, "other", several and by != "case.run")
+        row["place"] = device_label(row, "other", several and by != "case.run")
         for side in ("base", "other"):
-            row[f"{side}.label"] = place(row, side, several) if on_devices else str(row[f"{side}.value"])
+            row[f"{side}.label"] = device_label(row, side, several) if on_devices else str(row[f"{side}.value"])
             row |= {f"{side}.{name}": cells[row[f"{side}.run"], row[f"{side}.id"]].get(name) for name in beside}
             row[f"{side}.time_s"] = row[f"{side}.{'device' if row['pair.time'] == 'device' else 'median'}_s"]
     which = any(row["pair.time"] == "device" for row in rows)
-    columns: Columns = (("case", PAIR_COLUMNS["pair.case"]), *(() if on_devices else (PLACE,)))
+    columns: Columns = (("case", PAIR_COLUMNS["pair.case"]), *(() if on_devices else (DEVICE,)))
     columns += (("which time", PAIR_COLUMNS["pair.time"]),) if which else ()
     for side in ("base", "other"):
         columns += _side(rows, side, ("time", Column(f"{side}.time_s", Unit.SECONDS, f"{side}: one call")))
@@ -43,12 +45,12 @@ def same_case(pairs: Pairs, results: Results, *more: Column) -> Table:
 
 def own_best(pairs: Pairs) -> Table:
     """Return the table of throughputs, each side at a batch, precision and layout of its own."""
-    rows = records(pairs.frame)
+    rows = [{**row} for row in pairs.rows]
     several = several_runs(rows, "base", "other")
     columns: Columns = (("work", PAIR_COLUMNS["pair.work"]),)
     for side in ("base", "other"):
         for row in rows:
-            row[f"{side}.label"], row[f"{side}.choice"] = place(row, side, several), choice(row, side)
+            row[f"{side}.label"], row[f"{side}.choice"] = device_label(row, side, several), choice(row, side)
         without = [row[f"{side}.items_per_s"] is None for row in rows]  # their workloads count operations only
         columns += _side(rows, side, ("throughput", PAIR_COLUMNS[f"{side}.{'flops' if all(without) else 'items'}_per_s"]))
         if any(without) and not all(without):
@@ -57,19 +59,13 @@ def own_best(pairs: Pairs) -> Table:
     return Table("Each side at its own best batch, precision and layout: how many times the throughput", columns + RATIO, tuple(rows))
 
 
-def both_sides(results: Results, pairs: list[Row]) -> list[Row]:
+def both_sides(results: Results, pairs: Sequence[Row]) -> list[Row]:
     """Return the rows of the tidy table that stand on either side of pairs, each once."""
     sides = {(row[f"{side}.run"], row[f"{side}.id"]) for row in pairs for side in ("base", "other")}
     return [row for row in results.rows if (row["case.run"], row["case.id"]) in sides]
 
 
-def _numbers(results: Results, pairs: list[Row]) -> list[Column]:
-    """Return the values that workloads of these pairs declare, but for series."""
-    columns = [column for row in both_sides(results, pairs) for column in results.declared(row) if not column.series]
-    return list(dict.fromkeys(columns))
-
-
-def _side(rows: list[Row], side: str, value: tuple[str, Column]) -> Columns:
+def _side(rows: Sequence[Row], side: str, value: tuple[str, Column]) -> Columns:
     """Return one column headed by the side's label where all rows share it, else the labels in a column of their own."""
     labels = {str(row[f"{side}.label"]) for row in rows}
     if len(labels) == 1:

@@ -6,7 +6,7 @@ from itertools import groupby
 from dlbench.analysis.answers.base import Answer, Missing, Question, answered
 from dlbench.analysis.answers.pairs import both_sides, own_best, same_case
 from dlbench.analysis.ratios import Pairs, best, pair
-from dlbench.analysis.read.table import Results, records
+from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import among, machine_name, middle, ratio, several_runs
 from dlbench.core.rows.summary import Row
 
@@ -22,10 +22,10 @@ def answer(results: Results) -> Answer | Missing:
         has_one = False in on_cpu or any(isinstance(each, Mapping) and each.get("accelerators") for each in identities)
         return Missing(QUESTION, "only one kind of device was measured", "dlbench run") if has_one else Missing(QUESTION, _ELSEWHERE)
     same, bests = pair(results, "device"), best(results)
-    if same.frame.empty:
+    if not same.rows:
         return Missing(QUESTION, "no case went well on both a CPU and an accelerator", "dlbench run")
-    rows = both_sides(results, [*records(same.frame), *records(bests.frame)])
-    tables = [same_case(same, results), *([] if bests.frame.empty else [own_best(bests)])]
+    rows = both_sides(results, [*same.rows, *bests.rows])
+    tables = [same_case(same, results), *([own_best(bests)] if bests.rows else [])]
     return answered(QUESTION, headlines(same, bests), rows, (), *tables)
 
 
@@ -34,8 +34,8 @@ def headlines(same: Pairs, own_best: Pairs) -> list[str]:
 
     It names the case in the middle and not the fastest, because a headline that picks its case says nothing about the others.
     """
-    bests = {(_machines(row), row["pair.case"]): row for row in records(own_best.frame)}
-    rows = sorted(records(same.frame), key=_machines)
+    bests = {(_machines(row), row["pair.case"]): row for row in own_best.rows}
+    rows = sorted(same.rows, key=_machines)
     several = several_runs(rows, "base", "other")
     sentences = []
     for machines, group in groupby(rows, key=_machines):

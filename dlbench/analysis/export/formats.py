@@ -49,7 +49,7 @@ def _cases(file: Path, form: str) -> Exported:
 
     from dlbench.analysis.export import cases
     from dlbench.analysis.read import table
-    from dlbench.analysis.read.notes import incomplete
+    from dlbench.analysis.read.header import incomplete
 
     run = table.load(file)
     timed, untimed = cases.split(run)

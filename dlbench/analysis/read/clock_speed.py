@@ -1,4 +1,4 @@
-"""At which clocks a file was measured, and whether two files were measured at the same."""
+"""Clocks of the devices while a file was measured, and whether two files were measured at the same."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -27,9 +27,13 @@ def read_clocks(run: RunFile) -> Clocks:
     states: list[Any] = [each.after for each in run.states] or [(run.footer or {}).get("state")]
     clocks: dict[str, dict[str, list[float]]] = {}
     for state in states:
-        for device, told in _devices(state).items():
+        if not isinstance(state, Mapping):  # not what dlbench writes, as all that is tested below
+            continue
+        accelerators = state.get("accelerators")
+        devices = {"cpu": state.get("cpu"), **(accelerators if isinstance(accelerators, Mapping) else {})}
+        for device, reading in devices.items():
             for name in _OF_CPU if device == "cpu" else _OF_ACCELERATOR:
-                hz = told.get(name) if isinstance(told, Mapping) else None
+                hz = reading.get(name) if isinstance(reading, Mapping) else None
                 if type(hz) in (int, float) and 0 < hz < float("inf"):  # type: ignore[operator]  # a number by then
                     clocks.setdefault(device, {}).setdefault(name, []).append(hz)  # type: ignore[arg-type]  # likewise
     return clocks
@@ -56,11 +60,3 @@ def clock_difference(base: Clocks, new: Clocks, device: str) -> str | None:
         if far:
             return f"the {what} of {device} was {hertz(before)} in the base and {hertz(after)} in the new file"
     return None
-
-
-def _devices(state: Any) -> dict[str, Any]:
-    """Return what a state says of each device; nothing where it is not what dlbench writes."""
-    if not isinstance(state, Mapping):
-        return {}
-    accelerators = state.get("accelerators")
-    return {"cpu": state.get("cpu"), **(accelerators if isinstance(accelerators, Mapping) else {})}

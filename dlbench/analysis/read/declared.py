@@ -13,13 +13,11 @@ from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.store import RunFile
 
-_BEFORE = Path(__file__).with_name("undeclared.toml")
-_PREFIX = "value."
-
 
 @cache
 def _of_old() -> Mapping[str, Declaration]:
-    return {workload: from_json(told)[0] for workload, told in tomllib.loads(_BEFORE.read_text(encoding="utf-8")).items()}
+    text = Path(__file__).with_name("undeclared.toml").read_text(encoding="utf-8")
+    return {workload: from_json(payload)[0] for workload, payload in tomllib.loads(text).items()}
 
 
 def declarations(
@@ -32,9 +30,9 @@ def declarations(
     found: dict[str, Mapping[str, Declaration]] = {}
     notes: list[str] = []
     for side, of_side in sides.items():
-        told = of_side.get("workloads", run.header.get("workloads"))
-        read = {} if told is None else {workload: from_json(each) for workload, each in told.items()}
-        found[run_name(name, side)] = _of_old() if told is None else {workload: declaration for workload, (declaration, _) in read.items()}
+        raw = of_side.get("workloads", run.header.get("workloads"))
+        read = {} if raw is None else {workload: from_json(each) for workload, each in raw.items()}
+        found[run_name(name, side)] = _of_old() if raw is None else {workload: declaration for workload, (declaration, _) in read.items()}
         notes += [
             f"{run.path}: of {workload}, {doubt}; what it is about is shown as plain numbers, and another version of dlbench may read it"
             for workload, (_, doubts) in read.items()
@@ -47,11 +45,11 @@ def columns(values: Sequence[Value], row: Row) -> tuple[Column, ...]:
     """Return the columns of the values that a row has: as declared, then as plain numbers those of which nothing is said."""
     params = {name.partition(".")[2]: value for name, value in row.items() if name.startswith("param.")}
     params |= {"dtype": row["case.dtype"], "mode": row["case.mode"]}
-    said = [value.column for value in values if value.applies(params)]
-    known = {column.name for column in said}
-    others = [name for name, value in row.items() if name.startswith(_PREFIX) and value is not None and name not in known]
+    described = [value.column for value in values if value.applies(params)]
+    known = {column.name for column in described}
+    others = [name for name, value in row.items() if name.startswith("value.") and value is not None and name not in known]
     plain = [Column(name, Unit.NUMBER, "nothing is declared of it", series=isinstance(row[name], str), declared=False) for name in others]
-    return tuple(column for column in (*said, *plain) if row.get(column.name) is not None)
+    return tuple(column for column in (*described, *plain) if row.get(column.name) is not None)
 
 
 def bus_rate(row: Row, parallel: Parallel) -> float | None:

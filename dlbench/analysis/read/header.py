@@ -1,4 +1,4 @@
-"""Header of a result file: where and how it was measured, and what its suites ask for."""
+"""Header of a result file: where and how it was measured, what its suites ask for, and notes on what the file lacks."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,12 +24,7 @@ def of_sides(run: RunFile, cases: Sequence[Sequence[Measurement]]) -> dict[str |
 
 def environments(run: RunFile, name: str, sides: Mapping[str | None, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """Return where each ``case.run`` of a file was measured."""
-    return {run_name(name, side): {**(run.header.get("environment") or {}), **told} for side, told in sides.items()}
-
-
-def device_names(run: RunFile) -> dict[str, str]:
-    """Return what the header calls each device, for cases that ended before they could say."""
-    return {device["id"]: device["name"] for device in run.header.get("devices", ()) if device.get("name")}
+    return {run_name(name, side): {**(run.header.get("environment") or {}), **of_side} for side, of_side in sides.items()}
 
 
 _TIMING = ("round_s", "min_blocks", "max_blocks", "warmup_s", "max_warmup_s")
@@ -39,8 +34,8 @@ _TIMING = ("round_s", "min_blocks", "max_blocks", "warmup_s", "max_warmup_s")
 def protocol(run: RunFile) -> Row:
     """Return how a file was measured, as far as its header says: isolation, and of the policy what a time depends on."""
     policy, isolation = run.header.get("policy") or {}, run.header.get("isolation")
-    said: Row = {f"policy.{name}": "default" if policy[name] is None else str(policy[name]) for name in _TIMING if name in policy}
-    return {**said, **({"isolation": isolation} if isinstance(isolation, str) else {})}
+    timing: Row = {f"policy.{name}": "default" if policy[name] is None else str(policy[name]) for name in _TIMING if name in policy}
+    return {**timing, **({"isolation": isolation} if isinstance(isolation, str) else {})}
 
 
 def link(row: Row, device: Mapping[str, Any]) -> Row:
@@ -52,8 +47,8 @@ def link(row: Row, device: Mapping[str, Any]) -> Row:
     if isinstance(generation, int) and isinstance(lanes, int) and (most := link_bytes_per_s(generation, lanes)):
         return {"transfer.link_bytes_per_s": most, "transfer.link_fraction": float(pinned) / most}
     reasons = device.get("reasons")
-    told = reasons.get("pcie_generation_max") if isinstance(reasons, dict) else None
-    why = f"link: {told or 'the file tells of no PCIe link of this device that dlbench knows'}"
+    missing = reasons.get("pcie_generation_max") if isinstance(reasons, dict) else None
+    why = f"link: {missing or 'the file tells of no PCIe link of this device that dlbench knows'}"
     return {"transfer.reason": why if reason is None else f"{reason}; {why}"}
 
 
@@ -61,3 +56,48 @@ def thresholds(run: RunFile) -> dict[str, ThresholdSettings]:
     """Return the thresholds of each suite that sets any."""
     suites = [suite for suite in run.header.get("suites", ()) if isinstance(suite, dict)]
     return {str(suite.get("name")): suite["thresholds"] for suite in suites if suite.get("thresholds")}
+
+
+def incomplete(run: RunFile, cases: int) -> list[str]:
+    """Return a sentence for each thing that a file with so many measured cases lacks, and what to do about it."""
+    resume = "start it again, as an A/B can't be resumed" if "sides" in run.header else f"continue it with: dlbench run --resume {run.path}"
+    planned = run.header.get("planned", {}).get("count", cases)
+    notes = []
+    if run.torn:
+        notes.append(f"{run.path}: the last line was cut while it was written and is left out; {resume}")
+    if run.footer is None:
+        notes.append(f"{run.path}: the run was interrupted or is still going on, at {cases} of {planned} planned cases; {resume}")
+    elif cases < planned:
+        notes.append(f"{run.path}: {planned - cases} of {planned} planned cases were never measured; {resume}")
+    return notes
+
+
+def circumstances(run: RunFile, name: str) -> list[str]:
+    """Return a sentence for each thing that was in the way of all cases of a file, and what to do about it."""
+    notes = []
+    governors = {governor for each in run.states if (governor := each.before.get("cpu", {}).get("governor"))}
+    if slow := sorted(governors - {"performance"}):
+        notes.append(
+            f"{name}: the CPU's frequency governor was {' and '.join(slow)}, under which the clock follows the load; "
+            "have performance set (as root: cpupower frequency-set -g performance) and measure again"
+        )
+    if run.discarded:
+        cases = len({each.case.id for each in run.discarded})
+        of = "of one case" if cases == 1 else f"of {cases} cases"
+        notes.append(
+            f"{name}: {_held_back(run.discarded)} made again, {of}; the file keeps what was discarded, and no number here counts it"
+        )
+    return notes
+
+
+def _held_back(discarded: Sequence[Measurement]) -> str:
+    """Return for example ``2 throttled and 1 disturbed measurements were``, with those of the other side that go with them."""
+    throttled = sum(bool(each.throttling and each.throttling.throttled) for each in discarded)
+    held_back = sum(bool(each.throttling and each.throttling.held_back) for each in discarded)
+    counts = {"throttled": throttled, "disturbed": held_back - throttled}
+    parts = [f"{count} {how}" for how, count in counts.items() if count]
+    if parts:
+        parts[-1] += f" measurement{'' if held_back == 1 else 's'}"
+    if beside := len(discarded) - held_back:
+        parts.append(f"{beside} of the other side")
+    return f"{' and '.join(parts)} {'was' if len(discarded) == 1 else 'were'}"

@@ -94,7 +94,9 @@ def _rounds(benchmark: Any, shared: Any) -> list[Measurement]:
         if not values:
             continue
         # As in pyperf, what stands nearer to the run holds.
-        metadata = {key: value for held in (shared, benchmark.get("metadata"), run.get("metadata")) for key, value in _metadata(held)}
+        metadata: _Object = {}
+        for held in (shared, benchmark.get("metadata"), run.get("metadata")):
+            metadata |= _object({} if held is None else held, "metadata")
         rounds.append(_measurement(len(rounds), values, metadata))
         if rounds[-1].case != rounds[0].case:
             raise ValueError("its runs have different names; the file was edited or is not pyperf's")
@@ -138,10 +140,6 @@ def _object(value: Any, what: str) -> _Object:
     return value
 
 
-def _metadata(held: Any) -> Iterable[tuple[str, Any]]:
-    return _object({} if held is None else held, "metadata").items()
-
-
 def _text(value: Any) -> str:
     return one_line(value).strip() if isinstance(value, str) else ""
 
@@ -154,8 +152,8 @@ def _described(measurement: Measurement) -> _Object:
     """Return the metadata of a case; pyperf takes no empty text and no line break."""
     case = measurement.case
     texts = {"name": case.id, "device": case.device, "device_name": measurement.device_name, "dtype": case.params.get("dtype")}
-    described: _Object = {name: text for name, value in texts.items() if (text := _text(value))}
-    return described if measurement.threads is None else {**described, "threads": measurement.threads}
+    threads = {} if measurement.threads is None else {"threads": measurement.threads}
+    return {**{name: text for name, value in texts.items() if (text := _text(value))}, **threads}
 
 
 def _run(measurement: Measurement) -> _Object:

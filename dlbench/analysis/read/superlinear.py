@@ -16,8 +16,6 @@ _MARGINS = {"param.batch": 4.0, "param.ranks": 1.1}
 them (https://github.com/uxlfoundation/oneDNN/issues/929), and that needs up to 4 times fewer operations (F(4 x 4, 3 x 3): Lavin and Gray,
 https://arxiv.org/abs/1509.09308, section 4). More ranks do the same work with the same kernels, in caches that are theirs alone."""
 _ALIKE = ("case.workload", "case.device", "case.device_name", "case.dtype", "case.mode", "case.threads", "case.math", "case.run")
-_SHARED_BY_RANKS = "case.threads"
-"""The more ranks, the fewer threads each has; so many ranks still do no more than as many times what one with more threads does."""
 
 
 def flag_super_linear(rows: Sequence[Row], rounds: Sequence[Rounds]) -> list[Row]:
@@ -32,7 +30,11 @@ def flag_super_linear(rows: Sequence[Row], rounds: Sequence[Rounds]) -> list[Row
             for smaller, larger in pairwise(group):
                 if sentence := _super_linear(size, rows[smaller], rows[larger], rounds[smaller], rounds[larger]):
                     found[larger].append(sentence)
-    return [_doubted(row, found[index]) if index in found else row for index, row in enumerate(rows)]
+    flagged = list(rows)
+    for index, sentences in found.items():
+        known = [str(reason)] if (reason := rows[index]["flag.implausible_reason"]) else []
+        flagged[index] = {**rows[index], "flag.implausible": True, "flag.implausible_reason": together([*known, *sentences])}
+    return flagged
 
 
 def _alike(rows: Sequence[Row], rounds: Sequence[Rounds], size: str) -> list[list[int]]:
@@ -42,16 +44,15 @@ def _alike(rows: Sequence[Row], rounds: Sequence[Rounds], size: str) -> list[lis
         value = row.get(size)
         # An edited file may hold any number.
         if row["case.status"] == "ok" and isinstance(value, int) and 0 < value < 2**63 and min(rounds[index].items_per_s, default=0) > 0:
-            others = sorted(name for name in row if name.startswith("param.") and name != size)
-            alike = [*_ALIKE, *others]
-            if size == "param.ranks":
-                alike.remove(_SHARED_BY_RANKS)
+            # The more ranks, the fewer threads each has; they still do no more than as many times what one with more threads does.
+            alike = [name for name in _ALIKE if (size, name) != ("param.ranks", "case.threads")]
+            alike += sorted(name for name in row if name.startswith("param.") and name != size)
             groups[tuple((name, row[name]) for name in alike)].append(index)
-    return [sorted(group, key=lambda index: _number(rows[index][size])) for group in groups.values()]
+    return [sorted(group, key=lambda index: float(rows[index][size] or 0)) for group in groups.values()]
 
 
 def _super_linear(size: str, smaller: Row, larger: Row, before: Rounds, after: Rounds) -> str | None:
-    less, more = _number(smaller[size]), _number(larger[size])
+    less, more = float(smaller[size] or 0), float(larger[size] or 0)
     least = math.log(more / less * _MARGINS[size])
     rates, larger_rates = ([math.log(rate) for rate in each.items_per_s] for each in (before, after))
     if max(larger_rates) - min(rates) <= least:  # most are; the exact interval is not worth its time then
@@ -62,12 +63,3 @@ def _super_linear(size: str, smaller: Row, larger: Row, before: Rounds, after: R
     name = size.partition(".")[2]
     grew = f"{units.three_digits(math.exp(shift))} times the throughput of {name} {less:g} at {more / less:.3g} times the {name}"
     return f"{grew}; see that the larger one does all its work"
-
-
-def _doubted(row: Row, sentences: Sequence[str]) -> Row:
-    known = [str(row["flag.implausible_reason"])] if row["flag.implausible_reason"] else []
-    return {**row, "flag.implausible": True, "flag.implausible_reason": together([*known, *sentences])}
-
-
-def _number(value: ParamValue | None) -> float:
-    return float(value or 0)

@@ -11,11 +11,12 @@ from functools import cached_property
 from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
-from dlbench.analysis.read import declared, header, notes, pyperf
+from dlbench.analysis.read import declared, header, pyperf
 from dlbench.analysis.read.clock_speed import Clocks, read_clocks
 from dlbench.analysis.read.superlinear import flag_super_linear
+from dlbench.analysis.read.trend import trends
 from dlbench.core import store
 from dlbench.core.declarations import Declaration, Parallel
 from dlbench.core.errors import UsageError
@@ -27,8 +28,6 @@ from dlbench.core.thresholds import ThresholdSettings
 
 if TYPE_CHECKING:
     import pandas as pd
-
-T = TypeVar("T")
 
 _DTYPES = {Unit.TEXT: "string", Unit.COUNT: "Int64", Unit.BYTES: "Int64", Unit.FLAG: "boolean"}
 """Types that hold a null as a null; every other unit is a float, whose null is NaN."""
@@ -87,19 +86,14 @@ class Results:
         """Return the rows of one ``case.run``, or of several."""
         chosen = [(row, rounds) for row, rounds in zip(self.rows, self.rounds, strict=True) if row["case.run"] in names]
 
-        def theirs(of_all: Mapping[str, T]) -> dict[str, T]:
-            return {name: of_all[name] for name in names if name in of_all}
+        by_run: dict[str, Any] = {
+            field: {name: getattr(self, field)[name] for name in names if name in getattr(self, field)} for field in _BY_RUN
+        }
+        return replace(self, rows=tuple(row for row, _ in chosen), rounds=tuple(rounds for _, rounds in chosen), **by_run)
 
-        return replace(
-            self,
-            rows=tuple(row for row, _ in chosen),
-            rounds=tuple(rounds for _, rounds in chosen),
-            environments=theirs(self.environments),
-            thresholds=theirs(self.thresholds),
-            clocks=theirs(self.clocks),
-            protocols=theirs(self.protocols),
-            declarations=theirs(self.declarations),
-        )
+
+_BY_RUN = ("environments", "thresholds", "clocks", "protocols", "declarations")
+"""Fields of `Results` that are keyed by ``case.run``."""
 
 
 def read(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> "pd.DataFrame":
@@ -115,12 +109,8 @@ def read(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> "pd.Data
     return results.frame
 
 
-class Map(Protocol):
-    """`map`, or that of a pool of processes."""
-
-    def __call__(self, function: Callable[[Path, str], "_File"], paths: Iterable[Path], names: Iterable[str], /) -> Iterable["_File"]:
-        """Call the function with each path and name, and return the results in that order."""
-        ...
+Map = Callable[[Callable[[Path, str], Results], Iterable[Path], Iterable[str]], Iterable[Results]]
+"""`map`, or that of a pool of processes: calls a function with each path and name, and returns the results in that order."""
 
 
 def files_in(paths: Sequence[Path]) -> list[Path]:
@@ -146,66 +136,47 @@ def collect(paths: Sequence[Path], each: Map = map) -> Results:
     paths = files_in(paths)
     files = list(each(_read_one, paths, _names(paths)))
     columns = [name for file in files for row in file.rows[:1] for name in row]
+    by_run: dict[str, Any] = {field: dict(chain.from_iterable(getattr(file, field).items() for file in files)) for field in _BY_RUN}
     return Results(
         rows=tuple(row for file in files for row in _filled(file.rows, columns)),
-        rounds=tuple(rounds for file in files for rounds in file.rounds),
-        notes=tuple(note for file in files for note in file.notes),
-        environments={name: environment for file in files for name, environment in file.environments.items()},
-        thresholds={name: file.thresholds for file in files for name in file.environments},
-        clocks={file.name: file.clocks for file in files},
-        circumstances=tuple(line for file in files for line in file.circumstances),
-        protocols={name: file.protocol for file in files for name in file.environments},
-        declarations={name: of_run for file in files for name, of_run in file.declarations.items()},
+        rounds=tuple(chain.from_iterable(file.rounds for file in files)),
+        notes=tuple(chain.from_iterable(file.notes for file in files)),
+        circumstances=tuple(chain.from_iterable(file.circumstances for file in files)),
+        **by_run,
     )
 
 
-class _File(NamedTuple):
-    name: str
-    rows: list[Row]
-    """All of them with the same columns."""
-    rounds: list[Rounds]
-    notes: list[str]
-    environments: Mapping[str, Mapping[str, Any]]
-    thresholds: Mapping[str, ThresholdSettings]
-    clocks: Clocks
-    circumstances: list[str]
-    protocol: Row
-    declarations: Mapping[str, Mapping[str, Declaration]]
-
-
-def _read_one(path: Path, name: str) -> _File:
-    # What a file is reduced to before the next is read: raw block times are many, rows are few.
+def _read_one(path: Path, name: str) -> Results:
+    # A file is reduced to its rows before the next is read: raw block times are many, rows are few.
     run = load(path)
     devices = {device["id"]: device for device in run.header.get("devices", ())}
-    names = header.device_names(run)
     target = run.header.get("policy", {}).get("target", Policy().target)
     cases = by_case(run.measurements)
     sides = header.of_sides(run, cases)
     declarations, doubts = declared.declarations(run, name, sides)
+    environments = header.environments(run, name, sides)
     rows, rounds = [], []
     for measurements in cases:
         row, each = with_rounds(measurements, target, run.states)
+        device = devices.get(str(row["case.device"]), {})
         row["case.run"] = header.run_name(name, measurements[0].side)
-        row["case.device_name"] = row["case.device_name"] or names.get(str(row["case.device"]))
-        row |= header.link(row, devices.get(str(row["case.device"]), {}))
+        row["case.device_name"] = row["case.device_name"] or device.get("name") or None
+        row |= header.link(row, device)
         of_workload = declarations[str(row["case.run"])].get(str(row["case.workload"]), Declaration())
         row["rate.bus_bytes_per_s"] = declared.bus_rate(row, of_workload.parallel)
         rows.append(_writable(row))
         rounds.append(each)
     rows = flag_super_linear(rows, rounds)
-    rows = _filled(rows, chain.from_iterable(rows))
-    told = [*notes.circumstances(run, name), *notes.trends(run, name, cases, rounds)]
-    return _File(
-        name,
-        rows,
-        rounds,
-        [*notes.incomplete(run, len(cases)), *doubts],
-        header.environments(run, name, sides),
-        header.thresholds(run),
-        read_clocks(run),
-        told,
-        header.protocol(run),
-        declarations,
+    return Results(
+        rows=tuple(_filled(rows, chain.from_iterable(rows))),
+        rounds=tuple(rounds),
+        notes=(*header.incomplete(run, len(cases)), *doubts),
+        environments=environments,
+        thresholds=dict.fromkeys(environments, header.thresholds(run)),
+        clocks={name: read_clocks(run)},
+        circumstances=(*header.circumstances(run, name), *trends(run, name, cases, rounds)),
+        protocols=dict.fromkeys(environments, header.protocol(run)),
+        declarations=declarations,
     )
 
 
@@ -235,16 +206,17 @@ def _filled(rows: Iterable[Row], names: Iterable[str]) -> list[Row]:
 
 
 def _writable(row: Row) -> Row:
-    """Return the row with names and texts that have an encoding: JSON may hold half of a surrogate pair, which has none."""
+    """Return the row with names and texts that have an encoding, see `as_text`."""
     if "".join([*row, *[value for value in row.values() if isinstance(value, str)]]).isascii():
         return row
-    return {_text(name): _text(value) if isinstance(value, str) else value for name, value in row.items()}
+    return {as_text(name): as_text(value) if isinstance(value, str) else value for name, value in row.items()}
 
 
 def records(frame: "pd.DataFrame") -> list[Row]:
     """Return the rows as plain Python values, every kind of null as None."""
-    plain = {name: _plain(frame[name]) for name in frame.columns}
-    return [dict(zip(plain, values, strict=True)) for values in zip(*plain.values(), strict=True)]
+    columns = [zip(frame[name].tolist(), frame[name].isna().tolist(), strict=True) for name in frame.columns]
+    plain = ([None if null else value for value, null in column] for column in columns)
+    return [dict(zip(frame.columns, values, strict=True)) for values in zip(*plain, strict=True)]
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
@@ -284,7 +256,7 @@ def _series(values: list[Any], unit: Unit | None) -> "pd.Series[Any]":
 
     dtype = _DTYPES.get(unit, "float64") if unit else _dtype_of(values)
     if dtype == "string":
-        values = [None if value is None else _text(value) for value in values]
+        values = [None if value is None else as_text(value) for value in values]
     return pd.Series(values, dtype=dtype)
 
 
@@ -299,10 +271,7 @@ def _dtype_of(values: Iterable[ParamValue | None]) -> str:
     return "float64" if kinds in ({float}, {int, float}) else "string"
 
 
-def _text(value: ParamValue) -> str:
+def as_text(value: ParamValue) -> str:
+    """Return a value as a cell of text, with an encoding: JSON may hold half of a surrogate pair, which has none."""
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return text if text.isascii() else text.encode(errors="replace").decode()
-
-
-def _plain(series: "pd.Series[Any]") -> list[ParamValue | None]:
-    return [None if null else value for value, null in zip(series.tolist(), series.isna().tolist(), strict=True)]

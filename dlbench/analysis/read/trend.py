@@ -7,13 +7,31 @@ from collections.abc import Mapping, Sequence
 from itertools import chain, combinations
 
 from dlbench.core import units
-from dlbench.core.model import STEADY_SHIFT
+from dlbench.core.model import STEADY_SHIFT, Measurement, Status
+from dlbench.core.rows.summary import Rounds
 from dlbench.core.stats import quantile, theil_sen
+from dlbench.core.store import RunFile
 
 LEVEL = 0.01
 """Most often that a run of independent noise is said to have a trend, and likewise to have rounds that stand out."""
 _NAMED = 3
 """Rounds that a sentence names at most."""
+
+
+def trends(run: RunFile, name: str, cases: Sequence[Sequence[Measurement]], rounds: Sequence[Rounds]) -> list[str]:
+    """Return a sentence for each device on which all cases changed alike over the rounds; ``rounds[i]`` is of ``cases[i]``.
+
+    Of an A/B the first side tells, as both are measured at the same moments. Another tool's runs of two cases are not: they tell nothing.
+    """
+    if "seed" not in run.header:
+        return []
+    times: dict[str, list[dict[int, float]]] = {}
+    for measurements, each in zip(cases, rounds, strict=True):
+        if measurements[0].side in (None, "a"):
+            numbers = [one.round for one in measurements if one.status is Status.OK and one.samples]
+            times.setdefault(measurements[0].case.device, []).append(dict(zip(numbers, each.median_s, strict=True)))
+    changes = {device: sentence for device, of_device in times.items() if (sentence := shared_change(of_device))}
+    return [f"{name}{f' on {device}' if len(times) > 1 else ''}: {sentence}" for device, sentence in changes.items()]
 
 
 def shared_change(times: Sequence[Mapping[int, float]]) -> str | None:
@@ -30,8 +48,8 @@ def shared_change(times: Sequence[Mapping[int, float]]) -> str | None:
     ordered = [sorted(case) for case in cases]
     middles = [quantile(each, 0.5) for each in ordered]
     levels = [statistics.median([case[j] - middle for case, middle in zip(cases, middles, strict=True)]) for j in range(len(numbers))]
-    said = _trend(levels) or _apart(numbers, levels, cases, ordered)
-    return said and f"{said[0]}, in the median of {len(cases)} cases; {said[1]}"
+    change = _trend(levels) or _apart(numbers, levels, cases, ordered)
+    return change and f"{change[0]}, in the median of {len(cases)} cases; {change[1]}"
 
 
 def _trend(levels: Sequence[float]) -> tuple[str, str] | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 HEADINGS = ("case", "base", "new", "change", "95 % interval", "p after Holm", "verdict", "note")
-_NUMBERS = ("base", "new", "change", "95 % interval", "p after Holm")
+_NUMBERS = HEADINGS[1:6]
 _NOISE_HEADINGS = ("case", "occasions", "median", "sd of median", "sd of p10")
 _SUMMARY = (
     Verdict.SLOWER, Verdict.FASTER, Verdict.SAME, Verdict.INCONCLUSIVE, Verdict.INCOMPARABLE, Verdict.MISSING, Verdict.FAILED, Verdict.NEW,

@@ -2,12 +2,12 @@
 
 import textwrap
 from collections.abc import Sequence
-from itertools import chain, repeat
 
 import pandas as pd
 
 from dlbench.analysis.read.table import as_frame
 from dlbench.core.finding import Finding
+from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.units import one_line
 
@@ -26,19 +26,19 @@ COLUMNS: dict[str, Column] = {
 
 def as_table(findings: Sequence[Finding]) -> pd.DataFrame:
     """Return a row a finding, columns as in `COLUMNS`, then ``value.*`` with the figures in base units."""
-    return as_frame([_row(each) for each in findings], COLUMNS)
-
-
-def _row(finding: Finding) -> dict[str, str | float | None]:
-    return {
-        "doctor.check": finding.check,
-        "doctor.device": finding.device,
-        "doctor.case": finding.case or None,
-        "doctor.fitness": finding.fitness.value,
-        "doctor.found": finding.found,
-        "doctor.advice": finding.advice or None,
-        **{f"value.{name}": float(value) for name, value in finding.values.items()},
-    }
+    rows: list[Row] = [
+        {
+            "doctor.check": each.check,
+            "doctor.device": each.device,
+            "doctor.case": each.case or None,
+            "doctor.fitness": each.fitness.value,
+            "doctor.found": each.found,
+            "doctor.advice": each.advice or None,
+            **{f"value.{name}": float(value) for name, value in each.values.items()},
+        }
+        for each in findings
+    ]
+    return as_frame(rows, COLUMNS)
 
 
 def lines(findings: Sequence[Finding], width: int | None = None) -> list[str]:
@@ -49,15 +49,11 @@ def lines(findings: Sequence[Finding], width: int | None = None) -> list[str]:
     folded = []
     for head, each in zip(heads, findings, strict=True):
         first = layout.format(*head)
-        room = max(_LEAST, (width or 0) - len(first))
-        told = textwrap.wrap(_sentence(each), room) if width else [_sentence(each)]
-        folded += [start + line for start, line in zip(chain([first], repeat(" " * len(first))), told, strict=False)]
+        sentence = one_line(f"{each.found}; {each.advice}" if each.advice else each.found)
+        columns = max(len(first) + _LEAST, width) if width else len(first) + len(sentence)
+        folded += textwrap.wrap(sentence, columns, initial_indent=first, subsequent_indent=" " * len(first))
     return folded
 
 
 _LEAST = 40
 """Columns of a line of words; a narrower terminal breaks the lines itself."""
-
-
-def _sentence(finding: Finding) -> str:
-    return one_line(f"{finding.found}; {finding.advice}" if finding.advice else finding.found)

@@ -1,10 +1,10 @@
-"""What rows and ratios say in words: sentences, and the texts of cells. Every number goes through `core.units`."""
+"""Sentences on rows and ratios, and the texts of cells. Every number goes through `core.units`."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from dlbench.analysis import wording
-from dlbench.analysis.ratios import Unpaired, launch_bound
+from dlbench.analysis.ratios import Unpaired, grouped, launch_bound
 from dlbench.core import units
 from dlbench.core.model import ParamValue, Status
 from dlbench.core.rows.summary import Rounds, Row, ending
@@ -48,20 +48,20 @@ _COPIES = (
 def count(rows: Sequence[Row]) -> str:
     """Return for example ``14 cases: 12 ok, 1 oom, 1 timeout; 7 rounds.``."""
     ended = Counter(row["case.status"] for row in rows)
-    told = ", ".join(f"{ended[status.value]} {status.value}" for status in Status if ended[status.value])
-    if not told:
+    outcomes = ", ".join(f"{ended[status.value]} {status.value}" for status in Status if ended[status.value])
+    if not outcomes:
         return "No cases."
     common = common_rounds(rows)
     rounds = "" if common is None else f"; {wording.plural(common, 'round')}"
-    return f"{wording.plural(len(rows), 'case')}: {told}{rounds}."
+    return f"{wording.plural(len(rows), 'case')}: {outcomes}{rounds}."
 
 
 def devices(rows: Sequence[Row]) -> list[str]:
     """Return for example ``cpu: AMD EPYC 7B13, 2 threads``, a line for each device and file."""
     several = wording.several_runs(rows, "case")
     most_threads_last = sorted(rows, key=lambda row: wording.number(row["case.threads"] or 0))  # ranks on a CPU have a share of them each
-    named = {wording.place(row, "case", several): row for row in most_threads_last if row["case.device_name"]}
-    return [units.one_line(f"{place}: {wording.described(row, 'case')}") for place, row in named.items()]
+    named = {wording.device_label(row, "case", several): row for row in most_threads_last if row["case.device_name"]}
+    return [units.one_line(f"{label}: {wording.described(row, 'case')}") for label, row in named.items()]
 
 
 def marks(rows: Sequence[Row], rounds: Sequence[Rounds]) -> dict[str, str]:
@@ -93,10 +93,7 @@ def many_alike(rows: Sequence[Row]) -> dict[tuple[str, str], str]:
 
     Only where there was nothing to measure, and not where something went wrong.
     """
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        if row["case.status"] in (Status.UNSUPPORTED, Status.SKIPPED):
-            groups.setdefault(ending(row), []).append(row)
+    groups = grouped((row for row in rows if row["case.status"] in (Status.UNSUPPORTED, Status.SKIPPED)), ending)
     return {
         (status, reason): units.one_line(f"{len(alike)} cases {status}, such as {wording.short(wording.key(alike[0]))}: {reason}")
         for (status, reason), alike in groups.items()
@@ -108,19 +105,19 @@ def reasons(rows: Sequence[Row]) -> list[str]:
     """Return what the flags of rows stand on, a line for each: ``12 cases: other processes took up to 0.8 CPUs' time in 2 of 7 rounds``."""
     counts = Counter(str(reason) for row in rows if (reason := row["flag.reason"]))
     # On a busy machine each case has lost a share of its own, and as many lines as the table has would hide it.
-    told = dict(counts.most_common(_REASONS)) if len(counts) > _REASONS + 1 else counts
-    lines = [units.one_line(f"{wording.plural(count, 'case')}: {reason}") for reason, count in told.items()]
-    if more := counts.total() - sum(told.values()):
+    shown = dict(counts.most_common(_REASONS)) if len(counts) > _REASONS + 1 else counts
+    lines = [units.one_line(f"{wording.plural(count, 'case')}: {reason}") for reason, count in shown.items()]
+    if more := counts.total() - sum(shown.values()):
         lines.append(f"{wording.plural(more, 'case')} more, each with a reason of its own: flag.reason of --format json")
     return lines
 
 
 def unpaired(rows: Iterable[Unpaired]) -> list[str]:
     """Return a line for each reason, with the rows that stand in no pair because of it."""
-    reasons: dict[str, list[str]] = {}
-    for each in rows:
-        reasons.setdefault(each.reason, []).append(f"{each.case} ({each.run})")
-    return [units.one_line(f"{len(cases)} not paired, {reason}: {', '.join(cases)}") for reason, cases in reasons.items()]
+    return [
+        units.one_line(f"{len(alike)} not paired, {reason}: {', '.join(f'{each.case} ({each.run})' for each in alike)}")
+        for reason, alike in grouped(rows, lambda each: each.reason).items()
+    ]
 
 
 def spread(row: Row, rounds: Rounds) -> tuple[str, str]:

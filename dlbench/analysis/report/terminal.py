@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -14,9 +15,9 @@ from dlbench.analysis.answers import answers as every_answer
 from dlbench.analysis.answers import devices, speedup
 from dlbench.analysis.answers.base import Answer, Missing, Table
 from dlbench.analysis.answers.pairs import same_case
-from dlbench.analysis.ratios import Pairs
+from dlbench.analysis.ratios import Pairs, grouped
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.report import scaling_text, sentences, values_text
+from dlbench.analysis.report import detail_tables, sentences
 from dlbench.analysis.scaling.projection import projected
 from dlbench.core import units
 from dlbench.core.model import ParamValue, Status
@@ -37,46 +38,44 @@ def overview(results: Results, *, answers: bool = False, details: bool = False) 
     found = every_answer(results) if answers else (speedup.answer(results), devices.answer(results))
     known = [each for each in found if isinstance(each, Answer)]
     head = [_Answers(found)] if answers else [Text(line, style="bold") for each in known for line in each.sentences]
-    tables = [part for each in known for table in each.tables for part in _table(table)]
-    return Group(*head, *_cases(results), *tables, *(_details(results) if details else ()))
+    tables = [table for each in known for table in each.tables]
+    if details:
+        tables += [detail_tables.projection(projected(results)), *detail_tables.values(results), detail_tables.bandwidths(results)]
+    return Group(*head, *_cases(results), *(part for table in tables for part in _table(table)))
 
 
 def more_devices(results: Results) -> RenderableType:
     """Return what more devices bring in sentences, the table behind it, and what it would be on more of them than were measured."""
     found, rows = devices.answer(results), projected(results)
     answer = [Text(line, style="bold") for line in found.sentences] if isinstance(found, Answer) else []
-    return Group(*answer, *_table(devices.table(rows)), *_table(scaling_text.projection(rows)))
+    return Group(*answer, *_table(devices.table(rows)), *_table(detail_tables.projection(rows)))
 
 
 def paired(results: Results, pairs: Pairs) -> RenderableType:
     """Return what pairing the rows by one column says; by device, also each device at its own best."""
-    if pairs.frame.empty:
-        return Group(*_devices(results.rows), Text("No two ok rows differ in that column alone."))
-    found = speedup.answer(results) if pairs.frame["pair.by"].iloc[0] == "case.device" else None
+    if not pairs.rows:
+        return Group(*_dim(sentences.devices(results.rows)), Text("No two ok rows differ in that column alone."))
+    found = speedup.answer(results) if pairs.rows[0]["pair.by"] == "case.device" else None
     answer, tables = (found.sentences, found.tables) if isinstance(found, Answer) else ((), (same_case(pairs, results),))
     lines = [Text(line, style="bold") for line in answer]
-    return Group(*lines, *_devices(results.rows), *(part for table in tables for part in _table(table)))
+    return Group(*lines, *_dim(sentences.devices(results.rows)), *(part for table in tables for part in _table(table)))
 
 
 def _cases(results: Results) -> list[RenderableType]:
     """Return the count of cases, their devices, the table of them, and what was in their way."""
-    rows = results.rows  # not of the frame, which makes text of a column of numbers and texts
+    rows = results.rows
     many = sentences.many_alike(rows)
     entries = [(row, each) for row, each in zip(rows, results.rounds, strict=True) if ending(row) not in many]
     shown, rounds = [row for row, _ in entries], [each for _, each in entries]
-    table = [
+    notes = [units.one_line(line) for line in (*sentences.reasons(rows), *results.circumstances)]
+    return [
+        Text(sentences.count(rows)),
+        *_dim(sentences.devices(rows)),
         results_table(shown, rounds, results.declared),
-        *[Text(line, style="yellow") for line in many.values()],
-        *legend(shown, rounds),
+        *(Text(line, style="yellow") for line in many.values()),
+        *_dim([f"{mark}: {sentence}" for mark, sentence in sentences.marks(shown, rounds).items()]),
+        *_dim(notes),
     ]
-    told = [units.one_line(line) for line in (*sentences.reasons(rows), *results.circumstances)]
-    return [Text(sentences.count(rows)), *_devices(rows), *table, *_dim(told)]
-
-
-def _details(results: Results) -> list[RenderableType]:
-    """Return what nobody needs to see by default: projections, what was trained for a time, and bandwidths."""
-    tables = (scaling_text.projection(projected(results)), *values_text.tables(results), scaling_text.bandwidths(results))
-    return [part for table in tables for part in _table(table)]
 
 
 @dataclass(frozen=True)
@@ -134,15 +133,15 @@ def results_table(rows: Sequence[Row], rounds: Sequence[Rounds], declared: Calla
     narrow for the others, so are some of them, and a line below the table says which.
     """
     several = wording.several_runs(rows, "case")
-    entries = _together(rows, rounds)
+    entries = list(chain.from_iterable(grouped(zip(rows, rounds, strict=True), lambda entry: wording.key(entry[0])).values()))
     spreads = [sentences.spread(row, each) for row, each in entries]
     kinds = {kind for kind, _ in spreads if kind}
     interval = kinds.pop() if len(kinds) == 1 else wording.INTERVAL
     ordered = [row for row, _ in entries]
-    places = [wording.place(row, "case", several) for row in ordered]
+    labels = [wording.device_label(row, "case", several) for row in ordered]
     columns: _Columns = [
         ("case", [_case_cell(row) for row in ordered]),
-        ("device", [_text(place) for place in places] if len(set(places)) > 1 else []),
+        ("device", [_text(label) for label in labels] if len(set(labels)) > 1 else []),
         ("time", [_time_cell(row) for row in ordered]),
         (interval, [_text(span if kind == interval else f"{kind} {span}") for kind, span in spreads]),
         ("rounds", [_text(row["time.rounds"] or "") for row in ordered] if sentences.common_rounds(rows) is None else []),
@@ -151,14 +150,9 @@ def results_table(rows: Sequence[Row], rounds: Sequence[Rounds], declared: Calla
         ("peak", [_text(sentences.share_of_peak(row)) for row in ordered]),
         ("memory", [_shown(row["memory.peak_bytes"] or row["memory.host_peak_bytes"], units.byte_count) for row in ordered]),
         ("copies", [_shown(row["transfer.share"], units.percent) for row in ordered]),
-        ("notes", [_text(", ".join([*sentences.notes(row), *values_text.notes(declared(row), row)])) for row in ordered]),
+        ("notes", [_text(", ".join([*sentences.notes(row), *detail_tables.value_notes(declared(row), row)])) for row in ordered]),
     ]
     return _Fitting(None, [(title, cells) for title, cells in columns if title == "case" or any(cell.plain for cell in cells)])
-
-
-def legend(rows: Sequence[Row], rounds: Sequence[Rounds]) -> list[RenderableType]:
-    """Return a line for each mark that the table of these rows has: what it means and what to do."""
-    return [Text(f"{mark}: {sentence}", style="dim") for mark, sentence in sentences.marks(rows, rounds).items()]
 
 
 @dataclass(frozen=True)
@@ -175,7 +169,15 @@ class _Fitting:
             if _least_width(shown, title in _LEAST_MISSED) > options.max_width and title in dict(shown):
                 shown = [column for column in shown if column[0] != title]
                 dropped.append(title)
-        yield _drawn(self.title, shown)
+        table = RichTable(title=self.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+        table.collapse_padding = True
+        for name, _ in shown:
+            # Words fold where the screen is narrow, a number never: half of one is another number.
+            words = name in _WORDS
+            table.add_column(_text(name), justify="left" if words else "right", overflow="fold" if words else "ellipsis", no_wrap=not words)
+        for cells in zip(*(cells for _, cells in shown), strict=True):
+            table.add_row(*cells)
+        yield table
         if dropped:
             yield Text(f"not shown at this width: {', '.join(reversed(dropped))}; widen the terminal, or use --format csv\n", style="dim")
 
@@ -188,64 +190,12 @@ def _least_width(columns: _Columns, whole: bool) -> int:
 
 
 _CASE_WIDTH = 24
-_LEAST_MISSED = (
-    *(
-        "of",
-        "error of base",
-        "peak",
-        "copies",
-        "in theory",
-        "smallest",
-        "memory",
-        "FLOP/s",
-        "of a step",
-        "scaling",
-        "items/s",
-        "items/s, projected",
-    ),
-    *(wording.INTERVAL, "bubble", "waits"),
-)
+_LEAST_MISSED: tuple[str, ...] = ("of", "error of base", "peak", "copies", "in theory", "smallest", "memory", "FLOP/s", "of a step")
+_LEAST_MISSED += ("scaling", "items/s", "items/s, projected", wording.INTERVAL, "bubble", "waits")
 """The first is the first to go; where that is not enough, so are other numbers, from the right."""
 
 
-def _devices(rows: Sequence[Row]) -> list[RenderableType]:
-    return [Text(line, style="dim") for line in sentences.devices(rows)]
-
-
-def _drawn(title: str | None, columns: _Columns) -> RichTable:
-    table = RichTable(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for name, _ in columns:
-        # Words fold where the screen is narrow, a number never: half of one is another number.
-        words = name in _WORDS
-        table.add_column(_text(name), justify="left" if words else "right", overflow="fold" if words else "ellipsis", no_wrap=not words)
-    for cells in zip(*(cells for _, cells in columns), strict=True):
-        table.add_row(*cells)
-    return table
-
-
-_WORDS = (
-    "case",
-    "work",
-    "device",
-    "base",
-    "other",
-    "at",
-    "name",
-    "reached by",
-    "of",
-    "notes",
-    "scaling",
-    "verdict",
-    "staleness",
-)
-
-
-def _together(rows: Sequence[Row], rounds: Sequence[Rounds]) -> list[tuple[Row, Rounds]]:
-    """Return the rows with those of the same work next to each other, in the order in which each work came first."""
-    groups: dict[str, list[tuple[Row, Rounds]]] = {}
-    for row, each in zip(rows, rounds, strict=True):
-        groups.setdefault(wording.key(row), []).append((row, each))
-    return [entry for group in groups.values() for entry in group]
+_WORDS = ("case", "work", "device", "base", "other", "at", "name", "reached by", "of", "notes", "scaling", "verdict", "staleness")
 
 
 def _case_cell(row: Row) -> Text:

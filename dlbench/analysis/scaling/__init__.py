@@ -1,1 +1,1 @@
-"""What more devices bring."""
+"""Speed-up by more devices, measured and projected."""

@@ -1,4 +1,4 @@
-"""What more devices bring: throughput, speed-up and efficiency of cases of several ranks against one, and what holds them up."""
+"""Speed-up of several devices over one: throughput, efficiency, and the communication and idle time that limit them."""
 
 import statistics
 from collections.abc import Collection, Mapping, Sequence
@@ -66,7 +66,7 @@ class Step(NamedTuple):
     @property
     def ranks(self) -> int:
         """Zero where it has no parameter of that name."""
-        return _count(self.row, "ranks")
+        return counted(self.row, "ranks")
 
     @property
     def form(self) -> ParamValue | None:
@@ -82,11 +82,6 @@ class Step(NamedTuple):
     def unsynchronised(self) -> bool:
         """Whether its communication is switched off."""
         return self.row.get(f"param.{self.parallel.synchronise}") is False
-
-    @property
-    def independent(self) -> bool:
-        """Whether its form communicates nothing."""
-        return self.form in self.parallel.independent
 
     @property
     def spread(self) -> frozenset[str]:
@@ -118,13 +113,13 @@ def _throughput(entry: Entry, results: Results) -> tuple[float, ...]:
 
 def share(row: Row) -> float | None:
     """Return the items that each rank of a case has; None where it does not say, or an edited file says what is no number."""
-    batch, ranks = _count(row, "batch"), _count(row, "ranks")
+    batch, ranks = counted(row, "batch"), counted(row, "ranks")
     if not batch or not ranks:
         return None
     return batch / ranks if row.get("param.scaling") == "strong" else batch
 
 
-def _count(row: Row, name: str) -> int:
+def counted(row: Row, name: str) -> int:
     """Return a parameter that counts something, zero where there is none; an edited file may hold any value."""
     value = row.get(f"param.{name}")
     return value if type(value) is int and 0 < value < 2**31 else 0
@@ -203,12 +198,12 @@ def _gain(entry: Step, base: Step | None, models: Sequence[str]) -> Row:
     return {
         "scaling.base": base.row["case.id"],
         "scaling.speedup": ratio["ratio.speedup"],
-        "scaling.speedup_low": ratio.get("ratio.ci_low"),
-        "scaling.speedup_high": ratio.get("ratio.ci_high"),
-        "scaling.confidence": ratio.get("ratio.confidence"),
+        "scaling.speedup_low": ratio["ratio.ci_low"],
+        "scaling.speedup_high": ratio["ratio.ci_high"],
+        "scaling.confidence": ratio["ratio.confidence"],
         "scaling.resources": resources,
         "scaling.efficiency": float(ratio["ratio.speedup"] or 0) / resources,
-        "scaling.reason": ratio.get("ratio.reason") if entry.ranks > 1 else None,
+        "scaling.reason": ratio["ratio.reason"] if entry.ranks > 1 else None,
     }
 
 
@@ -223,13 +218,13 @@ def _exposed(entry: Step, steps: Sequence[Step], columns: Sequence[str]) -> Row:
 
     Weak and strong scaling are one step where each rank has as many items.
     """
-    if entry.form is None or entry.independent or entry.ranks < 2 or not entry.rounds.median_s:
+    if entry.form in (None, *entry.parallel.independent) or entry.ranks < 2 or not entry.rounds.median_s:
         return {}
     others = [each for each in steps if each.timed and share(each.row) == share(entry.row)]
     parted = {f"param.{entry.parallel.synchronise}", "param.scaling", "param.batch"}
     same = [each for each in others if each.unsynchronised and _alike(each, entry, columns, parted)]
     parted |= entry.spread - {"param.ranks"}
-    same += [each for each in others if each.independent and _alike(each, entry, columns, parted)]
+    same += [each for each in others if each.form in each.parallel.independent and _alike(each, entry, columns, parted)]
     if not same:
         return {}
     shift, interval = shift_interval(same[0].rounds.median_s, entry.rounds.median_s)
@@ -251,8 +246,8 @@ def _bubble(entry: Step, steps: Sequence[Step], columns: Sequence[str]) -> tuple
         return theory, None
     unfilled, *filled = entry.parallel.pipelines
     forms = (unfilled, *filled[:1]) if form == unfilled else (unfilled, form)
-    others = [each for each in steps if each.timed and each.form in forms]
-    others = [each for each in others if _alike(each, entry, columns, {"param.form", "param.microbatches"})]
+    free = {"param.form", "param.microbatches"}
+    others = [each for each in steps if each.timed and each.form in forms and _alike(each, entry, columns, free)]
     timed = [(each.row["param.microbatches"], statistics.median(each.rounds.median_s)) for each in (*others, entry)]
     points = {m: seconds for m, seconds in timed if type(m) is int and m > 0}
     line = theil_sen([1 / m for m in points], list(points.values()))

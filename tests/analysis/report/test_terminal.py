@@ -8,7 +8,7 @@ from dlbench.analysis import wording
 from dlbench.analysis.answers import speedup
 from dlbench.analysis.ratios import best, pair
 from dlbench.analysis.read.table import Results, collect
-from dlbench.analysis.report import sentences, values_text
+from dlbench.analysis.report import detail_tables, sentences
 from dlbench.analysis.report.terminal import overview, paired, results_table
 from dlbench.core.model import Measurement, Status, Transfer
 from dlbench.core.rows.summary import per_round, summarise
@@ -221,7 +221,7 @@ def test_a_table_can_be_shown_while_the_run_goes_on() -> None:
 def test_values_of_an_observation_are_notes(tmp_path: Path) -> None:
     observed = made_up.with_values(made_up.without_rounds(made_up.rounds_of(made_up.case(n=1), [[1.0]])[0]), accuracy=0.9312)
     results = results_of(tmp_path, [observed])
-    assert values_text.notes(results.declared(results.rows[0]), results.rows[0]) == ["accuracy 0.931"]
+    assert detail_tables.value_notes(results.declared(results.rows[0]), results.rows[0]) == ["accuracy 0.931"]
     assert cells(printed(overview(results)), "train_step")[-1] == "accuracy 0.931"
 
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from dlbench.analysis.answers import devices
 from dlbench.analysis.answers.base import Missing
 from dlbench.analysis.read.table import collect
-from dlbench.analysis.report import values_text
+from dlbench.analysis.report import detail_tables
 from dlbench.analysis.report.terminal import overview
 from dlbench.analysis.scaling.speedup import scaling
 from dlbench.cli.main import dlbench
@@ -224,7 +224,7 @@ def test_losses_after_the_same_time_stand_side_by_side_and_the_steps_of_a_tower_
         for form, values in found.items()
     ]
     results = collect([made_up.write(tmp_path / "run.jsonl", [one for each in measured for one in each], workloads=DECLARED)])
-    free, tower = values_text.tables(results)
+    free, tower = detail_tables.values(results)
     assert free.title == tower.title == "Values of data_parallel"
     shared = {"updates": ["20"], "items_per_s": ["12.5 /s"], "loss_before": ["7.00"]}
     assert dict(free.cells()) == shared | {
@@ -241,7 +241,7 @@ def test_losses_after_the_same_time_stand_side_by_side_and_the_steps_of_a_tower_
         "forward_s": ["250 ms"],
         "wait_s": ["500 ms"],
     }
-    assert [values_text.notes(results.declared(row), row) for row in results.rows] == [
+    assert [detail_tables.value_notes(results.declared(row), row) for row in results.rows] == [
         ["loss_before 7.00", "loss 1.50", "updates 20", "3 more with --details"],
         ["loss_before 7.00", "loss 2.50", "updates 20", "5 more with --details"],
     ]
