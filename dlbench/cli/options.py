@@ -18,10 +18,6 @@ from dlbench.core.units import parse_duration
 if TYPE_CHECKING:
     from dlbench.harness.pool import Isolation
 
-    _OfSeconds = click.ParamType[float]
-else:
-    _OfSeconds = click.ParamType  # can't be subscripted before click 8.4
-
 CALIBRATIONS = Path("results", "calibration")
 """Where `dlbench calibrate` keeps what it finds, beside the runs that it stands on."""
 
@@ -46,17 +42,12 @@ def gathered(name: str, make: Callable[..., Any], *options: Decorator) -> Decora
     return decorate
 
 
-class DurationType(_OfSeconds):
-    """``90s``, ``1.5m`` and the like, as seconds."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read it, or fail with the sentence of `parse_duration`."""
-        try:
-            return parse_duration(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+def duration(text: str) -> float:
+    """Read ``90s``, ``1.5m`` and the like as seconds: a type of options."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +64,9 @@ class PlanOptions:
 
 device_option = click.option(
     "--device", "device_words", multiple=True, metavar="DEVICE", help="cpu, cuda or cuda:0 (default: every device). Repeatable."
+)
+device_plugin_option = click.option(
+    "--plugin", "plugins", multiple=True, metavar="MODULE", help="Module or .py file with a kind of device of your own. Repeatable."
 )
 planning_options = gathered(
     "planning",
@@ -116,8 +110,8 @@ def measuring_options(rounds: str, budget: str) -> Decorator:
         MeasureOptions,
         click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Result file; never overwritten."),
         click.option("--rounds", type=click.IntRange(1, 1000), help=rounds),
-        click.option("--budget", type=DurationType(), help=budget),
-        click.option("--timeout", type=DurationType(), help="Deadline of one case in one round (default: the suite's, 60s)."),
+        click.option("--budget", type=duration, help=budget),
+        click.option("--timeout", type=duration, help="Deadline of one case in one round (default: the suite's, 60s)."),
         click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Of the inputs and the order (default: a new one, recorded)."),
         click.option("--isolation", type=click.Choice(get_args(Isolation)), help=isolation),
     )

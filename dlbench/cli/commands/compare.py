@@ -135,10 +135,7 @@ def _side_by_side(paths: Sequence[Path]) -> Iterator["Map"]:
     if len(sizes) < 2 or sum(sizes) < _LARGE or sys.platform != "linux":
         yield map
         return
+    workers, ignore_interrupts = min(len(sizes), os.cpu_count() or 1), (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
     gc.disable()  # nothing of a file is garbage until the command ends, and looking for it takes a fifth of the time
-    with ProcessPoolExecutor(min(len(sizes), os.cpu_count() or 1), get_context("fork"), _begin_reading) as pool:
+    with ProcessPoolExecutor(workers, get_context("fork"), signal.signal, ignore_interrupts) as pool:
         yield pool.map
-
-
-def _begin_reading() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
