@@ -1,4 +1,4 @@
-"""From suites and the signatures of workloads to cases. Every mistake of the user that is left surfaces here, before anything runs."""
+"""Cases of suites, planned by the signatures of their workloads; every mistake left in them is raised here, before anything runs."""
 
 import itertools
 import math
@@ -127,8 +127,8 @@ def policy_of(suites: Sequence[Suite], signatures: Signatures, devices: Sequence
 def estimate(policy: Policy, cases: int) -> float:
     """Guess the seconds that so many cases will take, from the policy alone.
 
-    Each case costs set-up, warm-up and timed blocks in each round, 1.5 s with the default policy. Steps that take longer than the policy
-    foresees cost more, and cases that agree early less. A budget cuts later rounds, never the first.
+    Each case costs set-up, warm-up and timed blocks in each round, 1.5 s with the default policy; slow steps cost more, and cases that
+    agree early less. A budget cuts later rounds, never the first.
     """
     warmup_s = _WARMUP_S if policy.warmup_s is None else policy.warmup_s
     round_s = cases * min(_SETUP_S + warmup_s + policy.round_s, policy.timeout_s)
@@ -172,11 +172,7 @@ class _Grid:
 
 
 def _cases(
-    suites: Sequence[Suite],
-    signatures: Signatures,
-    devices: Sequence[str],
-    only: Callable[[str], bool] | None,
-    include_absent: bool,
+    suites: Sequence[Suite], signatures: Signatures, devices: Sequence[str], only: Callable[[str], bool] | None, include_absent: bool
 ) -> Iterator[Case]:
     earlier: list[_Grid] = []
     planned = False
@@ -232,9 +228,12 @@ def _checked(parameter: Parameter, value: ParamValue, where: str) -> ParamValue:
 
 
 def _devices_of(suite: Suite, bench: Bench, signatures: Signatures, present: Sequence[str], include_absent: bool) -> tuple[str, ...]:
-    """Return the ids of the devices in a bench's cases."""
+    """Return the ids of the devices in a bench's cases; one stands for all of its kind in cases of several ranks."""
     found = _resolved(suite, bench, present, include_absent)
-    return _first_of_each_kind(found) if signatures[bench.workload].parameter("ranks") else found
+    if signatures[bench.workload].parameter("ranks") is None:
+        return found
+    first_of_kind = {_kind(device): device for device in reversed(found)}
+    return tuple(first_of_kind.values())[::-1]
 
 
 def _resolved(suite: Suite, bench: Bench, present: Sequence[str], include_absent: bool) -> tuple[str, ...]:
@@ -244,20 +243,13 @@ def _resolved(suite: Suite, bench: Bench, present: Sequence[str], include_absent
         return tuple(present)
     found: dict[str, None] = {}
     for word in wanted:
-        meant = [device for device in present if _means(word, device)]
+        meant = [device for device in present if word in (device, _kind(device)) or (word == ACCELERATOR and _kind(device) != "cpu")]
         found.update(dict.fromkeys(meant or ([word] if include_absent and word != ACCELERATOR else [])))
     return tuple(found)
 
 
-def _means(word: str, device: str) -> bool:
-    """Whether a word of a suite's ``devices`` means this device."""
-    kind = device.partition(":")[0]
-    return word in (device, kind) or (word == ACCELERATOR and kind != "cpu")
-
-
-def _first_of_each_kind(devices: Sequence[str]) -> tuple[str, ...]:
-    """Return the devices that stand for all of their kind in the cases of several ranks, which compute on as many as they have ranks."""
-    return tuple({device.partition(":")[0]: device for device in reversed(devices)}.values())[::-1]
+def _kind(device: str) -> str:
+    return device.partition(":")[0]
 
 
 def _shown(value: ParamValue | None) -> str | None:

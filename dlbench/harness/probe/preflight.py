@@ -1,4 +1,4 @@
-"""What of a machine's state may make it unfit to measure on, before anything is measured. Reads, and never changes a setting."""
+"""Checks of the machine's state before anything is measured. Reads, and never changes a setting."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,7 +24,9 @@ def examine(devices: Sequence[Device], *, root: Path = Path("/"), pynvml: nvml.P
     for device in devices:
         if isinstance(device, Processor):
             findings += _examine_cpu(device, state["cpu"], root)
-    findings += [_broken(*each) for each in unusable(devices).items()]
+    for name, reason in unusable(devices).items():
+        advice = "mend that, or look at the others alone: --device cpu"
+        findings.append(Finding("start", name, Fitness.UNFIT, f"can't be used: {reason}", advice))
     accelerators = [device for device in usable(devices) if isinstance(device, Accelerator)]
     told = read_accelerators(accelerators, nvml.HEALTH, pynvml=pynvml)
     for each in accelerators:
@@ -32,23 +34,16 @@ def examine(devices: Sequence[Device], *, root: Path = Path("/"), pynvml: nvml.P
     return findings
 
 
-def _broken(device: str, reason: str) -> Finding:
-    return Finding("start", device, Fitness.UNFIT, f"can't be used: {reason}", "mend that, or look at the others alone: --device cpu")
-
-
 def _examine_cpu(cpu: Processor, state: Mapping[str, Any], root: Path) -> Iterator[Finding]:
-    yield _memory(state["memory_available_bytes"])
+    available = state["memory_available_bytes"]
+    enough = available >= _LEAST_MEMORY
+    advice = "" if enough else "close what takes it, or cases end as oom or swap"
+    found, values = f"{byte_count(available)} of memory left", {"bytes": float(available)}
+    yield Finding("memory", "cpu", Fitness.FIT if enough else Fitness.UNFIT, found, advice, values)
     yield _governor(state["governor"])
     yield _boost(state["boost"])
     yield _quota(cpu)
     yield _virtual(processor.is_virtual(root))
-
-
-def _memory(available: int) -> Finding:
-    found, values = f"{byte_count(available)} of memory left", {"bytes": float(available)}
-    if available < _LEAST_MEMORY:
-        return Finding("memory", "cpu", Fitness.UNFIT, found, "close what takes it, or cases end as oom or swap", values)
-    return Finding("memory", "cpu", Fitness.FIT, found, values=values)
 
 
 def _governor(governor: str | None) -> Finding:
@@ -110,10 +105,10 @@ def _processes(device: str, state: Mapping[str, Any]) -> Iterator[Finding]:
     if others is None:
         yield Finding("processes", device, Fitness.UNKNOWN, state["reasons"]["other_processes"], "look yourself: nvidia-smi")
     elif others:
-        found = f"{_count(others, 'other process', 'es')} on it"
+        found = f"{others} other process{'' if others == 1 else 'es'} on it"
         yield Finding("processes", device, Fitness.UNFIT, found, "stop them; nvidia-smi shows which", {"processes": others})
     elif drawing:
-        found = f"{_count(drawing, 'process', 'es')} drawing on it, such as a desktop"
+        found = f"{drawing} process{'' if drawing == 1 else 'es'} drawing on it, such as a desktop"
         yield Finding("processes", device, Fitness.NOTE, found, "measure without a desktop, or on a card without a screen")
     else:
         yield Finding("processes", device, Fitness.FIT, "no other process on it")
@@ -189,7 +184,3 @@ def _link(device: Accelerator) -> Iterator[Finding]:
         yield Finding("link", device.id, Fitness.NOTE, found, advice, {"lanes": now})
     else:
         yield Finding("link", device.id, Fitness.FIT, f"{now} PCIe lanes", values={"lanes": now})
-
-
-def _count(count: int, noun: str, plural: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else plural}"

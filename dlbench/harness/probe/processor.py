@@ -1,7 +1,6 @@
-"""Processors and memory of this machine, as the operating system tells them: /proc and /sys on Linux, psutil elsewhere.
+"""Processors and memory of this machine: from /proc and /sys on Linux, from psutil elsewhere.
 
-Each function takes the root of the file system, so that a made-up tree can stand in for a machine, and answers None
-where nothing tells.
+Each function takes the root of the file system, so that tests can make up a machine, and answers None where nothing is known.
 """
 
 import os
