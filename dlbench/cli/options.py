@@ -26,7 +26,7 @@ Decorator = Callable[[Command], Command]
 
 
 def gathered(name: str, make: Callable[..., Any], *options: Decorator) -> Decorator:
-    """Add options, and hand their values over as one argument called ``name``: what ``make``, by its parameters, makes of them."""
+    """Add options whose values the command gets as one argument ``name``: the result of calling ``make`` with them."""
 
     def decorate(command: Command) -> Command:
         @wraps(command)
@@ -84,7 +84,7 @@ planning_options = gathered(
 
 @dataclass(frozen=True, slots=True)
 class MeasureOptions:
-    """How to measure, and where to; None for what is left to the suite or to chance."""
+    """Options of measuring and the result file; None for what is left to the suite or to chance."""
 
     output: Path | None
     rounds: int | None
@@ -101,7 +101,7 @@ class MeasureOptions:
 
 
 def measuring_options(rounds: str, budget: str) -> Decorator:
-    """Add -o, --rounds, --budget, --timeout, --seed and --isolation; the command gets ``measuring``, and says what two of them do."""
+    """Add -o, --rounds, --budget, --timeout, --seed and --isolation; the command gets ``measuring`` and words the help of two."""
     from dlbench.harness.pool import Isolation
 
     isolation = "What a CPU case gets: a fork, a new interpreter (spawn), or none of its own (default: fork on Linux, else spawn)."
@@ -130,9 +130,9 @@ def must_see_option(meaning: str) -> Decorator:
 
 
 def parse_thresholds(thresholds: Iterable[str], must_see: str | None = None) -> dict[str, str]:
-    """Return the threshold of each metric from ``5%`` and ``memory=0.1``, as written, and what must be seen where that is given.
+    """Return the threshold of each metric from ``5%`` (of time) and ``memory=0.1``, as written, and what must be seen.
 
-    A value without a metric is that of time. Raises UsageError for what makes no sense.
+    Raises UsageError for what makes no sense.
     """
     given: dict[str, str] = {}
     for word in thresholds:

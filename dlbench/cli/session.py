@@ -33,7 +33,7 @@ from dlbench.harness.schedule import Side, Task
 
 
 def settings_for(seed: int | None = None, isolation: Isolation | None = None) -> RunSettings:
-    """Return how to measure on this machine, by the default policy until a plan has its own; without a seed one is drawn."""
+    """Return the settings for this machine, with the default policy; without a seed one is drawn."""
     threads = machine.describe_cpu().usable_threads()
     return RunSettings(Policy(), secrets.randbits(32) if seed is None else seed, isolation or default_isolation(), threads)
 
@@ -48,7 +48,7 @@ class OpenSide:
     hello: Mapping[str, Any]
 
     def tasks(self, plan: Plan) -> list[Task]:
-        """Return what a round of the plan does on this side."""
+        """Return the tasks of a round of the plan on this side."""
         side = self.side.on(plan.devices)
         return [Task(case, side) for case in plan.cases]
 
@@ -190,7 +190,7 @@ def default_name(suites: Sequence[Suite]) -> str:
 
 
 def as_recorded(run: RunFile, changes: Mapping[str, Any]) -> tuple[tuple[Suite, ...], RunSettings, Side]:
-    """Return what an interrupted run measures, how and where: as its header says, the policy changed where the user set a field.
+    """Return suites, settings and side of an interrupted run from its header; fields that the user set change the policy.
 
     Raises UsageError for an A/B and for a run on several machines.
     """
@@ -236,7 +236,7 @@ def resume(run: RunFile, suites: Sequence[Suite], opened: OpenSide, settings: Ru
 
 @contextmanager
 def _complete_header(run: RunFile) -> Iterator[Mapping[str, Any]]:
-    """Hand over the header. Raises ResultFileError where the code inside misses something in it."""
+    """Yield the header. Raises ResultFileError where the code inside misses something in it."""
     try:
         yield run.header
     except (KeyError, TypeError, AttributeError) as error:

@@ -1,4 +1,4 @@
-"""``dlbench doctor``: is this machine fit to measure on now, and what to change."""
+"""``dlbench doctor``: checks of whether this machine is fit to measure on now, with advice."""
 
 import os
 import shutil
@@ -98,7 +98,7 @@ def _selftest(plan: Plan, opened: sessions.OpenSide, settings: RunSettings, roun
 
 
 def _judge(path: Path, selftest: bool, threads: int) -> list[Finding]:
-    """Say what the file of a self-test tells of dlbench's own rule, or that of an A/A of the machine."""
+    """Return the findings of a self-test about dlbench's own rule, or of an A/A about the machine."""
     from dlbench.analysis.doctor.aa_check import judge_rounds, judge_same_code, judge_throttling
     from dlbench.analysis.doctor.selftest import judge_selftest
     from dlbench.analysis.read.table import collect
@@ -112,7 +112,7 @@ def _judge(path: Path, selftest: bool, threads: int) -> list[Finding]:
 
 
 def report(findings: Sequence[Finding], form: str, fit: str = "fit to measure on now", unfit: str = "unfit to measure on now") -> ExitCode:
-    """Write findings to stdout, the worst first, and what they come to; return the exit code that says so."""
+    """Write findings to stdout, the worst first, and the conclusion; return the exit code."""
     from dlbench.analysis.export import tabular
     from dlbench.analysis.report import doctor_text
 

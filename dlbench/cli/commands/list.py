@@ -1,4 +1,4 @@
-"""``dlbench list``: the built-in suites; with names, the cases that they plan and a guess of the time."""
+"""``dlbench list``: the built-in suites; with names, the cases that they plan and an estimate of the time."""
 
 import click
 

@@ -115,7 +115,7 @@ def _refuse_contradictions(
 
 
 def _take_part(node: Node, planning: PlanOptions, measuring: MeasureOptions, interruption: Interruption) -> ExitCode:
-    """Start ranks here for the first of several machines, which plans, measures and writes."""
+    """Start ranks on this machine for the first of several, which plans, measures and writes."""
     from dlbench.harness.probe import devices, fingerprint
 
     settings = sessions.settings_for(measuring.seed, measuring.isolation)
@@ -137,7 +137,7 @@ def _new_session(
 
 
 def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Interruption, form: str) -> ExitCode:
-    """Run the rounds, write the results, and say which code to exit with."""
+    """Run the rounds, write the results, and return the exit code."""
     from dlbench.analysis.compare.pairs import compare
     from dlbench.analysis.read.table import collect
 

@@ -4,7 +4,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dlbench.core.errors import SuiteError, UsageError, nearest
 from dlbench.core.model import ACCELERATOR, DEVICE_KINDS, Case, Parameter, ParamValue, Policy, Signature, value_text
@@ -136,27 +136,19 @@ def estimate(policy: Policy, cases: int) -> float:
     return all_rounds_s if policy.budget_s is None else min(all_rounds_s, max(policy.budget_s, round_s))
 
 
-@dataclass(frozen=True, slots=True)
 class _Grid:
     """The cases of one bench, not spelled out."""
 
-    suite: str
-    signature: Signature
-    axes: Mapping[str, tuple[ParamValue, ...]]
-    devices: tuple[str, ...]
-    shown: Mapping[str, frozenset[str | None]]
-    """What each parameter of the workload can be, as case ids show it; None where it is left open."""
-
-    @classmethod
-    def of(cls, suite: str, signature: Signature, axes: Mapping[str, tuple[ParamValue, ...]], devices: tuple[str, ...]) -> "_Grid":
+    def __init__(self, suite: str, signature: Signature, axes: Mapping[str, tuple[ParamValue, ...]], devices: tuple[str, ...]) -> None:
+        self.suite, self.signature, self.devices = suite, signature, devices
         # Checking once more makes an integer a float where the parameter is a number.
-        checked = {
+        self.axes = {
             name: tuple(_checked(parameter, value, name) for value in values)
             for name, values in axes.items()
             if (parameter := signature.parameter(name))
         }
-        shown = {each.name: frozenset(map(_shown, checked.get(each.name, (each.default,)))) for each in signature.parameters}
-        return cls(suite, signature, checked, devices, shown)
+        # The values of each parameter as case ids show them; None where it is left open.
+        self.shown = {each.name: frozenset(map(_shown, self.axes.get(each.name, (each.default,)))) for each in signature.parameters}
 
     def cases(self) -> Iterator[Case]:
         for device in self.devices:
@@ -179,7 +171,7 @@ def _cases(
     for suite in suites:
         for bench in suite.benches:
             where = _devices_of(suite, bench, signatures, devices, include_absent)
-            grid = _Grid.of(suite.name, signatures[bench.workload], bench.axes, where)
+            grid = _Grid(suite.name, signatures[bench.workload], bench.axes, where)
             # Asking the few grids that can share a case instead of remembering every id: a million ids would take 150 MB.
             rivals = [each for each in earlier if each.overlaps(grid)]
             for case in grid.cases():
@@ -207,13 +199,13 @@ def _settings(settings: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _benches(suites: Sequence[Suite], signatures: Signatures) -> Iterator[tuple[str, Bench, Signature]]:
-    """Yield every bench with its place and its workload's signature. Raises SuiteError where there is no such workload."""
+    """Yield every bench with its name for errors (``sweep.toml, bench 2 (matmul)``) and its workload's signature, or raise SuiteError."""
     for suite in suites:
         for number, bench in enumerate(suite.benches, 1):
-            if bench.workload not in signatures:
-                near = nearest(bench.workload, sorted(signatures))
-                raise SuiteError(f"{suite.origin}, bench {number}: no workload is called '{bench.workload}'{near}")
-            yield suite.place(number), bench, signatures[bench.workload]
+            where, workload = f"{suite.origin}, bench {number}", bench.workload
+            if workload not in signatures:
+                raise SuiteError(f"{where}: no workload is called '{workload}'{nearest(workload, sorted(signatures))}")
+            yield f"{where} ({workload})", bench, signatures[workload]
 
 
 def _checked(parameter: Parameter, value: ParamValue, where: str) -> ParamValue:

@@ -47,10 +47,6 @@ class Suite:
     origin: str = field(default="", compare=False)
     """The file as the user knows it, for error messages only: a path can hold a user's name, so it stays out of `to_json`."""
 
-    def place(self, number: int) -> str:
-        """Return the name of bench ``number`` (from 1) for errors: ``sweep.toml, bench 2 (matmul)``."""
-        return f"{self.origin}, bench {number} ({self.benches[number - 1].workload})"
-
     def to_json(self) -> dict[str, Any]:
         """Return plain data: the tables of the TOML file, and the name."""
         policy = {key: value for key, value in asdict(self.policy).items() if value is not None}

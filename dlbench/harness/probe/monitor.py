@@ -89,10 +89,10 @@ class Watch:
         hot_s = [after.thermal_s[name] - before.thermal_s[name] for name in after.thermal_s.keys() & before.thermal_s.keys()]
         found = replace(
             lost or Throttling(),
-            thermal=_share(max(hot_s, default=None), seconds),
+            thermal=_share(0.0, max(hot_s, default=None), seconds),
             # The kernel adds up over CPUs, and the case's threads are what it can have stopped.
-            quota=_share(_gained(before.quota_s, after.quota_s), seconds * self._threads),
-            power_cap=_share(_gained(before.power_cap_s, after.power_cap_s), seconds),
+            quota=_share(before.quota_s, after.quota_s, seconds * self._threads),
+            power_cap=_share(before.power_cap_s, after.power_cap_s, seconds),
             reasons=after.reasons,
             tries=tries,
         )
@@ -141,13 +141,9 @@ class RoundWatch:
         self._save(RoundState(self._number, seconds, others, stolen, self._before, self._after or self._watch.state()))
 
 
-def _gained(before: float | None, after: float | None) -> float | None:
-    return None if before is None or after is None else after - before
-
-
-def _share(seconds: float | None, of_s: float) -> float | None:
+def _share(before_s: float | None, after_s: float | None, of_s: float) -> float | None:
     # Counters of the driver and the clock here are not read at the same instant.
-    return None if seconds is None else min(1.0, max(0.0, seconds) / of_s)
+    return None if before_s is None or after_s is None else min(1.0, max(0.0, after_s - before_s) / of_s)
 
 
 def _known(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def session(pynvml: Pynvml = None) -> Iterator["Nvml"]:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        raise NvmlUnavailable(_why_closed(pynvml, error)) from error
+        raise NvmlUnavailable(_closed_reason(pynvml, error)) from error
     try:
         yield Nvml(pynvml)
     finally:
@@ -104,7 +104,7 @@ class Nvml:
             try:
                 values[name] = _QUERIES[name](self._pynvml, handle)
             except self._pynvml.NVMLError as error:
-                reasons[name] = _why_not_told(self._pynvml, error)
+                reasons[name] = _refusal_reason(self._pynvml, error)
             except mismatch:
                 reasons[name] = _OLDER_DRIVER
             except AttributeError:  # the function is younger than the package
@@ -135,7 +135,7 @@ def _read_one(nvml: Nvml, address: Address, wanted: Collection[str]) -> Readings
         return Readings(reasons=dict.fromkeys(wanted, str(reason)))
 
 
-def _why_closed(nvml: Pynvml, error: Any) -> str:
+def _closed_reason(nvml: Pynvml, error: Any) -> str:
     sentences = {
         nvml.NVML_ERROR_LIBRARY_NOT_FOUND: "NVML was not found: install the NVIDIA driver (in a container: its 'utility' capability)",
         nvml.NVML_ERROR_DRIVER_NOT_LOADED: "the NVIDIA driver is not loaded",
@@ -148,7 +148,7 @@ def _why_closed(nvml: Pynvml, error: Any) -> str:
 _OLDER_DRIVER = "the NVIDIA driver is too old to tell it"
 
 
-def _why_not_told(nvml: Pynvml, error: Any) -> str:
+def _refusal_reason(nvml: Pynvml, error: Any) -> str:
     sentences = {
         nvml.NVML_ERROR_NOT_SUPPORTED: "this device does not tell it through NVML",
         nvml.NVML_ERROR_NO_PERMISSION: "the driver tells it to administrators only",
@@ -215,7 +215,7 @@ def _compute_mode(nvml: Pynvml, gpu: Handle) -> str:
 
 
 def _compute_process_ids(nvml: Pynvml, gpu: Handle) -> list[int]:
-    # A desktop's processes may compute too, and are told apart because a workstation always has them.
+    # A desktop's processes may compute too, and are listed apart, as a workstation always has them.
     drawing: list[int] = []
     with suppress(nvml.NVMLError):  # cards without graphics need not answer
         drawing = _graphics_process_ids(nvml, gpu)

@@ -28,9 +28,9 @@ def examine(devices: Sequence[Device], *, root: Path = Path("/"), pynvml: nvml.P
         advice = "mend that, or look at the others alone: --device cpu"
         findings.append(Finding("start", name, Fitness.UNFIT, f"can't be used: {reason}", advice))
     accelerators = [device for device in usable(devices) if isinstance(device, Accelerator)]
-    told = read_accelerators(accelerators, nvml.HEALTH, pynvml=pynvml)
+    readings = read_accelerators(accelerators, nvml.HEALTH, pynvml=pynvml)
     for each in accelerators:
-        findings += _examine_accelerator(each, state["accelerators"][each.id], told[each.id])
+        findings += _examine_accelerator(each, state["accelerators"][each.id], readings[each.id])
     return findings
 
 
@@ -86,17 +86,17 @@ def _virtual(virtual: bool | None) -> Finding:
     return Finding("hypervisor", "cpu", Fitness.NOTE, found, "compare sides that were measured in turn, and with ten rounds or more")
 
 
-def _examine_accelerator(device: Accelerator, state: Mapping[str, Any], told: nvml.Readings) -> Iterator[Finding]:
-    if not told.values:
-        reason = next(iter(told.reasons.values()), "nothing is known of it")
+def _examine_accelerator(device: Accelerator, state: Mapping[str, Any], readings: nvml.Readings) -> Iterator[Finding]:
+    if not readings.values:
+        reason = next(iter(readings.reasons.values()), "nothing is known of it")
         yield Finding("driver", device.id, Fitness.UNKNOWN, reason, "watch its temperature and what else runs on it yourself")
         return
     yield from _processes(device.id, state)
-    yield from _temperature(device.id, told.values)
+    yield from _temperature(device.id, readings.values)
     yield from _clocks(device.id, state)
     yield from _power_limit(device)
     yield from _persistence(device)
-    yield from _device_memory(device, told.values)
+    yield from _device_memory(device, readings.values)
     yield from _link(device)
 
 
@@ -114,8 +114,8 @@ def _processes(device: str, state: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding("processes", device, Fitness.FIT, "no other process on it")
 
 
-def _temperature(device: str, told: Mapping[str, Any]) -> Iterator[Finding]:
-    now, limit = told.get("temperature_c"), told.get("temperature_slowdown_c")
+def _temperature(device: str, readings: Mapping[str, Any]) -> Iterator[Finding]:
+    now, limit = readings.get("temperature_c"), readings.get("temperature_slowdown_c")
     if now is None:
         return
     if limit is None:
@@ -163,8 +163,8 @@ def _persistence(device: Accelerator) -> Iterator[Finding]:
         yield Finding("persistence", device.id, Fitness.FIT, "on")
 
 
-def _device_memory(device: Accelerator, told: Mapping[str, Any]) -> Iterator[Finding]:
-    free = told.get("memory_free_bytes")
+def _device_memory(device: Accelerator, readings: Mapping[str, Any]) -> Iterator[Finding]:
+    free = readings.get("memory_free_bytes")
     if free is None or not device.memory_bytes:
         return
     found, values = f"{byte_count(free)} of {byte_count(device.memory_bytes)} free", {"bytes": float(free)}
