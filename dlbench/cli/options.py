@@ -96,8 +96,9 @@ class MeasureOptions:
 
     @property
     def policy(self) -> dict[str, Any]:
-        """The fields of a policy that they set; None for those that they leave alone."""
-        return {"rounds": self.rounds, "max_rounds": self.rounds, "budget_s": self.budget, "timeout_s": self.timeout}
+        """The fields of a policy that they set."""
+        values = {"rounds": self.rounds, "max_rounds": self.rounds, "budget_s": self.budget, "timeout_s": self.timeout}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 def measuring_options(rounds: str, budget: str) -> Decorator:

@@ -135,14 +135,11 @@ class Recording:
 
 
 def policy_for(plan: Plan, changes: Mapping[str, Any], gate_rounds: int | None = None) -> Policy:
-    """Return the policy of a run: that of its suites, changed where the user set a field (None where not).
-
-    ``gate_rounds``: the rounds that a gate needs, which no budget shortens.
-    """
+    """Return the policy of the suites with the user's changes; ``gate_rounds`` are those that a gate needs, which no budget shortens."""
     policy = plan.policy
     if gate_rounds is not None:
         policy = replace(policy, rounds=gate_rounds, max_rounds=gate_rounds, budget_s=None)
-    return _changed(policy, changes)
+    return replace(policy, **changes)
 
 
 def start(
@@ -203,7 +200,7 @@ def as_recorded(run: RunFile, changes: Mapping[str, Any]) -> tuple[tuple[Suite, 
         raise UsageError(f"{run.path} was measured on several machines, and such a run can't be resumed; start it again")
     with _complete_header(run) as header:
         suites = tuple(Suite.from_json(suite) for suite in header["suites"])
-        policy = _changed(Policy(**header["policy"]), changes)
+        policy = replace(Policy(**header["policy"]), **changes)
         settings = replace(settings_for(header["seed"], header["isolation"]), policy=policy)
         return suites, settings, Side(plugins=tuple(header["plugins"]))
 
@@ -241,7 +238,3 @@ def _complete_header(run: RunFile) -> Iterator[Mapping[str, Any]]:
         yield run.header
     except (KeyError, TypeError, AttributeError) as error:
         raise ResultFileError(f"{run.path}, line 1: the header lacks what a run needs to go on ({error}); start a new run") from error
-
-
-def _changed(policy: Policy, changes: Mapping[str, Any]) -> Policy:
-    return replace(policy, **{name: value for name, value in changes.items() if value is not None})
