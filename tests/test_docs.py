@@ -121,7 +121,7 @@ def test_commands_are_what_the_command_line_takes(command, signatures):
     builtin = [name for name in given.get("names", ()) if not name.endswith(".toml")]
     only = compile_expression(given["expression"]) if given.get("expression") else None
     if suites := suite.load_all(builtin):
-        suites = planning.overridden(suites, given["settings"], signatures)
+        suites = planning.overridden(suites, given["overrides"], signatures)
         planning.check(suites, signatures)
         assert next(planning.plan(suites, signatures, ["cpu", "cuda:0"], only=only))
     for word in given.get("device_words", ()):

@@ -1,1 +1,1 @@
-"""The command line: the only place where the two towers meet, that prints, and that exits."""
+"""Command line: the only package that uses both harness and analysis, prints, and exits."""

@@ -1,4 +1,4 @@
-"""Sides of an A/B: the options of each, its interpreter, environment and state of the user's code, and its open measuring process."""
+"""Sides of an A/B: the options of each, its interpreter, environment, code and worker."""
 
 import hashlib
 import os
@@ -36,7 +36,7 @@ class SideOptions:
     python: str
     """Absolute, and not resolved: a virtual environment's is a link to another one's."""
     own_python: bool
-    """Whether it was asked for: then what is installed there is measured, and not what happens to lie in the current folder."""
+    """Whether the option was given: then the code installed there is measured, not that in the current folder."""
     environ: Mapping[str, str]
     reference: str | None
 
@@ -79,21 +79,21 @@ side_options = gathered("sides", _sides, *_options_of("a"), *_options_of("b"))
 
 @dataclass(frozen=True, slots=True)
 class ABSide:
-    """A side of an A/B whose code is in place, and whose process has said what there is."""
+    """A side of an A/B with its code in place and its worker running."""
 
     options: SideOptions
     opened: OpenSide
     folder: Path | None
-    """Where the files of its git reference are; None without one, like the next."""
+    """Checkout of its git reference; None without one, like the commit."""
     commit: str | None
 
     def plan(self, suites: tuple[Suite, ...], other: Self, planning: PlanOptions) -> Plan:
-        """Plan the suites as far as this side's state of the code has them, or the other's lacks them, too."""
+        """Plan the suites, without the benches that only the other side's code has."""
         with _named(self.options.name, self.folder):
-            return plan_suites(_without_what_only_the_other_has(suites, self.opened.hello, other.opened.hello), self.opened.hello, planning)
+            return plan_suites(_without_unknown(suites, self.opened.hello, other.opened.hello), self.opened.hello, planning)
 
     def to_json(self, plan: Plan) -> dict[str, Any]:
-        """Return what the header says of the side: no paths, but a hash that tells one interpreter from another of the same name."""
+        """Return the side's part of the header: no paths, but a hash to tell interpreters of the same name apart."""
         from dlbench.harness.probe.fingerprint import fingerprint, without_secrets
 
         options, interpreter = self.options, self.opened.side.interpreter
@@ -113,7 +113,7 @@ class ABSide:
 def open_ab_side(
     options: SideOptions, plugins: Sequence[str], suites: Sequence[Suite], settings: RunSettings, interruption: Interruption
 ) -> Iterator[ABSide]:
-    """Put the code of a side in place and open its measuring process, as `open_side` does; an error names the side."""
+    """Put the code of a side in place and start its worker, as `open_side` does; an error names the side."""
     with ExitStack() as stack:
         side, folder, commit = stack.enter_context(_code_in_place(options, plugins, interruption))
         with _named(options.name, folder):
@@ -123,7 +123,7 @@ def open_ab_side(
 
 @contextmanager
 def _named(name: str, folder: Path | None) -> Iterator[None]:
-    """Say of an error inside which side it is of, and nothing of the folder that its code is in."""
+    """Add the side's name to errors raised inside, and remove the folder of its code from them."""
     try:
         yield
     except DlbenchError as error:
@@ -135,7 +135,7 @@ def _named(name: str, folder: Path | None) -> Iterator[None]:
 def _code_in_place(
     options: SideOptions, plugins: Sequence[str], interruption: Interruption
 ) -> Iterator[tuple[Side, Path | None, str | None]]:
-    """Write the side's reference, if it has one, into a folder that is gone afterwards, also when the program is made to end at once.
+    """Write the side's git reference, if any, into a temporary folder, which is removed even at an abrupt exit.
 
     Raises UsageError where no plugin lies in a checkout, or the reference does not have it.
     """
@@ -170,8 +170,8 @@ def _code_in_place(
         yield Side(plugins=written, name=options.name, interpreter=interpreter, not_from=root), folder, commit
 
 
-def _without_what_only_the_other_has(suites: tuple[Suite, ...], own: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[Suite, ...]:
-    """Leave out the benches whose workload, or a parameter of it, this side's state of the code lacks and the other's has.
+def _without_unknown(suites: tuple[Suite, ...], own: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[Suite, ...]:
+    """Leave out benches that need a workload or parameter which only the other side's code has.
 
     Their cases then stand on the other side alone, which is a verdict and no mistake; where nothing would be left, nothing is left out.
     """
@@ -185,8 +185,8 @@ def _without_what_only_the_other_has(suites: tuple[Suite, ...], own: Mapping[str
         return True
 
     def kept(suite: Suite) -> Suite:
-        numbers = [number for number in range(len(suite.benches)) if fits(suite, number, here) or not fits(suite, number, there)]
-        return replace(suite, benches=tuple(suite.benches[number] for number in numbers))
+        benches = (bench for number, bench in enumerate(suite.benches) if fits(suite, number, here) or not fits(suite, number, there))
+        return replace(suite, benches=tuple(benches))
 
     left = tuple(map(kept, suites))
     return left if any(suite.benches for suite in left) else suites

@@ -2,8 +2,8 @@
 
 import itertools
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import click
 
@@ -14,46 +14,31 @@ from dlbench.core.units import seconds
 from dlbench.harness.plan.cases import estimate
 from dlbench.harness.plan.suite import builtin_names, load
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
 _TABLE_AT_MOST = 300
 """Cases that one still scrolls through; more are plain lines on a terminal, too."""
-
-_CASE = ("id", "suite", "workload", "device", "params")
-
-Row = Mapping[str, Any]
-Item = TypeVar("Item")
+_COLUMNS = ("id", "suite", "workload", "device", "params")
 
 
 def write_plan(plan: Plan, form: str) -> None:
-    """Write the cases of a plan to stdout, and to stderr how many there are and about how long they take."""
-    cases = Counted(plan.cases)
-    write_cases(cases, form)
-    number = f"{cases.seen:,} case{'' if cases.seen == 1 else 's'}"
-    time = seconds(estimate(plan.policy, cases.seen))
-    click.echo(f"{number}, about {time} in {plan.policy.rounds} rounds (estimated from the policy; slow steps take longer)", err=True)
+    """Write the cases of a plan to stdout as they come, and to stderr how many there are and about how long they take."""
+    count = 0
 
+    def counted() -> Iterator[Case]:
+        nonlocal count
+        for count, case in enumerate(plan.cases, 1):  # noqa: B007  # read below
+            yield case
 
-class Counted(Generic[Item]):
-    """Passes items on and remembers only how many there were."""
-
-    def __init__(self, items: Iterable[Item]) -> None:
-        self._items = items
-        self.seen = 0
-
-    def __iter__(self) -> Iterator[Item]:
-        """Yield each item."""
-        for item in self._items:
-            self.seen += 1
-            yield item
+    _write_cases(counted(), form)
+    time = seconds(estimate(plan.policy, count))
+    rounds = f"in {plan.policy.rounds} rounds (estimated from the policy; slow steps take longer)"
+    click.echo(f"{count:,} case{'' if count == 1 else 's'}, about {time} {rounds}", err=True)
 
 
 def write_suites(form: str) -> None:
     """Write every built-in suite to stdout: its name, number of benches and question. Needs neither torch nor a process."""
     rows = [{"suite": suite.name, "benches": len(suite.benches), "about": suite.about} for suite in map(load, builtin_names())]
     if form != "table":
-        _write_rows(list(rows[0]), rows, form)
+        _write(tabular.lines(list(rows[0]), rows, form))
     elif sys.stdout.isatty():
         _draw(rows)
     else:
@@ -61,25 +46,15 @@ def write_suites(form: str) -> None:
         _write(f"{row['suite']:<{width}}  {row['benches']:>3}  {row['about']}\n" for row in rows)
 
 
-def write_cases(cases: Iterable[Case], form: str) -> None:
-    """Write cases to stdout as they come: a table on a terminal if they are few, else an id a line, or the rows of ``form``."""
+def _write_cases(cases: Iterator[Case], form: str) -> None:
     if form != "table":
-        _write_rows(_CASE, map(_case_row, cases), form)
+        _write(tabular.lines(_COLUMNS, ({name: getattr(case, name) for name in _COLUMNS} for case in cases), form))
         return
-    cases = iter(cases)
     few = list(itertools.islice(cases, _TABLE_AT_MOST + 1)) if sys.stdout.isatty() else []
     if 0 < len(few) <= _TABLE_AT_MOST:
         _draw([{"case": case.id, "suite": case.suite} for case in few])
     else:
         _write(f"{case.id}\n" for case in itertools.chain(few, cases))
-
-
-def _case_row(case: Case) -> Row:
-    return dict(zip(_CASE, (case.id, case.suite, case.workload, case.device, case.params), strict=True))
-
-
-def _write_rows(columns: Sequence[str], rows: Iterable[Row], form: str) -> None:
-    _write(tabular.lines(columns, rows, form))
 
 
 def _write(chunks: Iterable[str]) -> None:
@@ -89,14 +64,8 @@ def _write(chunks: Iterable[str]) -> None:
 
 
 def _draw(rows: list[dict[str, Any]]) -> None:
-    from rich.console import Console
-
-    Console().print(table(rows))
-
-
-def table(rows: list[dict[str, Any]]) -> "Table":
-    """Draw rows for a terminal. Ids and questions are never read as markup."""
     from rich import box
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -104,5 +73,5 @@ def table(rows: list[dict[str, Any]]) -> "Table":
     for name, value in rows[0].items():
         drawn.add_column(name, overflow="fold", justify="right" if isinstance(value, int) else "left")
     for row in rows:
-        drawn.add_row(*(Text(str(value)) for value in row.values()))
-    return drawn
+        drawn.add_row(*(Text(str(value)) for value in row.values()))  # never read as markup
+    Console().print(drawn)

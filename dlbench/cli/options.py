@@ -18,10 +18,6 @@ from dlbench.core.units import parse_duration
 if TYPE_CHECKING:
     from dlbench.harness.pool import Isolation
 
-    _OfSeconds = click.ParamType[float]
-else:
-    _OfSeconds = click.ParamType  # can't be subscripted before click 8.4
-
 CALIBRATIONS = Path("results", "calibration")
 """Where `dlbench calibrate` keeps what it finds, beside the runs that it stands on."""
 
@@ -30,7 +26,7 @@ Decorator = Callable[[Command], Command]
 
 
 def gathered(name: str, make: Callable[..., Any], *options: Decorator) -> Decorator:
-    """Add options, and hand their values over as one argument called ``name``: what ``make``, by its parameters, makes of them."""
+    """Add options whose values the command gets as one argument ``name``: the result of calling ``make`` with them."""
 
     def decorate(command: Command) -> Command:
         @wraps(command)
@@ -46,17 +42,12 @@ def gathered(name: str, make: Callable[..., Any], *options: Decorator) -> Decora
     return decorate
 
 
-class DurationType(_OfSeconds):
-    """``90s``, ``1.5m`` and the like, as seconds."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read it, or fail with the sentence of `parse_duration`."""
-        try:
-            return parse_duration(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+def duration(text: str) -> float:
+    """Read ``90s``, ``1.5m`` and the like as seconds: a type of options."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +65,9 @@ class PlanOptions:
 device_option = click.option(
     "--device", "device_words", multiple=True, metavar="DEVICE", help="cpu, cuda or cuda:0 (default: every device). Repeatable."
 )
+device_plugin_option = click.option(
+    "--plugin", "plugins", multiple=True, metavar="MODULE", help="Module or .py file with a kind of device of your own. Repeatable."
+)
 planning_options = gathered(
     "planning",
     PlanOptions,
@@ -90,7 +84,7 @@ planning_options = gathered(
 
 @dataclass(frozen=True, slots=True)
 class MeasureOptions:
-    """How to measure, and where to; None for what is left to the suite or to chance."""
+    """Options of measuring and the result file; None for what is left to the suite or to chance."""
 
     output: Path | None
     rounds: int | None
@@ -102,12 +96,13 @@ class MeasureOptions:
 
     @property
     def policy(self) -> dict[str, Any]:
-        """The fields of a policy that they set; None for those that they leave alone."""
-        return {"rounds": self.rounds, "max_rounds": self.rounds, "budget_s": self.budget, "timeout_s": self.timeout}
+        """The fields of a policy that they set."""
+        values = {"rounds": self.rounds, "max_rounds": self.rounds, "budget_s": self.budget, "timeout_s": self.timeout}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 def measuring_options(rounds: str, budget: str) -> Decorator:
-    """Add -o, --rounds, --budget, --timeout, --seed and --isolation; the command gets ``measuring``, and says what two of them do."""
+    """Add -o, --rounds, --budget, --timeout, --seed and --isolation; the command gets ``measuring`` and words the help of two."""
     from dlbench.harness.pool import Isolation
 
     isolation = "What a CPU case gets: a fork, a new interpreter (spawn), or none of its own (default: fork on Linux, else spawn)."
@@ -116,8 +111,8 @@ def measuring_options(rounds: str, budget: str) -> Decorator:
         MeasureOptions,
         click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Result file; never overwritten."),
         click.option("--rounds", type=click.IntRange(1, 1000), help=rounds),
-        click.option("--budget", type=DurationType(), help=budget),
-        click.option("--timeout", type=DurationType(), help="Deadline of one case in one round (default: the suite's, 60s)."),
+        click.option("--budget", type=duration, help=budget),
+        click.option("--timeout", type=duration, help="Deadline of one case in one round (default: the suite's, 60s)."),
         click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Of the inputs and the order (default: a new one, recorded)."),
         click.option("--isolation", type=click.Choice(get_args(Isolation)), help=isolation),
     )
@@ -136,9 +131,9 @@ def must_see_option(meaning: str) -> Decorator:
 
 
 def parse_thresholds(thresholds: Iterable[str], must_see: str | None = None) -> dict[str, str]:
-    """Return the threshold of each metric from ``5%`` and ``memory=0.1``, as written, and what must be seen where that is given.
+    """Return the threshold of each metric from ``5%`` (of time) and ``memory=0.1``, as written, and what must be seen.
 
-    A value without a metric is that of time. Raises UsageError for what makes no sense.
+    Raises UsageError for what makes no sense.
     """
     given: dict[str, str] = {}
     for word in thresholds:

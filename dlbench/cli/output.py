@@ -26,7 +26,7 @@ _LEAST = 80
 
 
 def write_results(results: "Results", by: str | None, form: str, *, answers: bool = False, details: bool = False) -> None:
-    """Write results, or with ``by`` the pairs of their rows, to stdout, and to stderr what stands in no pair.
+    """Write results, or with ``by`` pairs of their rows, to stdout, and unpaired rows to stderr.
 
     ``answers`` and ``details`` are for tables: see `analysis.report.terminal.overview`.
     """
@@ -57,8 +57,7 @@ def write_answers(results: "Results", form: str) -> None:
 
 
 def _write_scaling(results: "Results", form: str) -> None:
-    """Write what more devices bring; of the rows that differ in their ranks a ratio alone does not tell that."""
-
+    """Write speedup and efficiency by number of ranks, which ratios of rows alone do not show."""
     from dlbench.analysis.read import table
     from dlbench.analysis.report import terminal
     from dlbench.analysis.scaling import projection, speedup
@@ -66,10 +65,10 @@ def _write_scaling(results: "Results", form: str) -> None:
     rows = projection.projected(results)
     if not rows:
         raise UsageError("no row has ranks to pair it by; measure some: dlbench run scaling")
-    if form != "table":
+    if form == "table":
+        _print(terminal.more_devices(results))
+    else:
         click.echo(tabular.render(table.as_frame(rows, speedup.COLUMNS), form), nl=False)
-        return
-    _print(terminal.more_devices(results))
 
 
 def _print(renderable: "RenderableType") -> None:
@@ -85,6 +84,9 @@ def _print(renderable: "RenderableType") -> None:
 
 def conclude(comparisons: Sequence["Comparison"], notes: Sequence[str], options: "OutputOptions") -> ExitCode:
     """Write the cases to stdout, the notes to stderr, and the files that are asked for; return the code to exit with."""
+    import json  # not at the top, so that --help stays quick
+
+    from dlbench.analysis.export import compare_export, junit
     from dlbench.analysis.report import compare_terminal, sentences
 
     code = exit_code(comparisons, options.strict)
@@ -94,7 +96,11 @@ def conclude(comparisons: Sequence["Comparison"], notes: Sequence[str], options:
     _write_verdicts(comparisons, conclusion, options.form)
     for note in notes:
         click.echo(f"note: {note}", err=True)
-    _write_files(comparisons, code, notes, options)
+    if options.junit:
+        _write(options.junit, junit.junit(comparisons))
+    if options.verdict:
+        document = compare_export.verdict(comparisons, code, notes)
+        _write(options.verdict, json.dumps(document, ensure_ascii=False, allow_nan=False).encode(errors="replace") + b"\n")
     if options.summary:
         _tell_github(comparisons, conclusion, notes, options.summary)
     return code
@@ -131,18 +137,6 @@ def _write_verdicts(comparisons: Sequence["Comparison"], conclusion: str, form: 
             lines += [compare_terminal.summary([comparison]), ""]
         click.echo("\n".join(lines))
     click.echo(conclusion)
-
-
-def _write_files(comparisons: Sequence["Comparison"], code: ExitCode, notes: Sequence[str], options: "OutputOptions") -> None:
-    import json  # not at the top, so that --help stays quick
-
-    from dlbench.analysis.export import compare_export, junit
-
-    if options.junit:
-        _write(options.junit, junit.junit(comparisons))
-    if options.verdict:
-        document = compare_export.verdict(comparisons, code, notes)
-        _write(options.verdict, json.dumps(document, ensure_ascii=False, allow_nan=False).encode(errors="replace") + b"\n")
 
 
 def _tell_github(comparisons: Sequence["Comparison"], conclusion: str, notes: Sequence[str], path: Path) -> None:

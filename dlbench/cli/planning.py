@@ -1,4 +1,4 @@
-"""Plans: suites and their cases on this machine, as the options of planning say."""
+"""Plans: suites and their cases on this machine, chosen by the options of planning."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,14 +28,14 @@ class Plan:
 
     options: PlanOptions
     suites: tuple[Suite, ...]
-    """With the overrides in them: with the devices' ids and ``-k`` all that `plan` needs to plan the same cases again."""
+    """With the overrides in them."""
     cases: Iterator[Case]
-    """Not kept anywhere, at least one."""
+    """At least one; made as they are read."""
     devices: tuple["Device", ...]
     """Those that take part."""
     signatures: Mapping[str, Signature]
     hello: Mapping[str, Any]
-    """What the measuring process said there is: see `dlbench.harness.worker.main.hello`."""
+    """The worker's answer to `dlbench.harness.worker.main.hello`."""
 
     @property
     def policy(self) -> Policy:
@@ -45,21 +45,21 @@ class Plan:
         return policy_of(self.suites, self.signatures, [device.id for device in usable(self.devices)])
 
     def declarations(self) -> dict[str, Any]:
-        """Return what the header of a result file says of each workload that takes part."""
+        """Return the declarations of each workload that takes part, for the header."""
         return {name: to_json(each.values, each.parallel) for name in workload_names(self.suites) if (each := self.signatures[name])}
 
 
 def load_suites(options: PlanOptions) -> tuple[Suite, ...]:
-    """Load the suites (default: quick), and raise what can be wrong without asking a process: SuiteError, and UsageError of ``-k``."""
+    """Load the suites (default: quick). Raises SuiteError, and UsageError for a bad ``-k``."""
     if options.expression is not None:
         compile_expression(options.expression)
     return load_all(options.names or (DEFAULT_SUITE,))
 
 
 def plan_suites(suites: tuple[Suite, ...], hello: Mapping[str, Any], options: PlanOptions) -> Plan:
-    """Override, check and plan suites with what a measuring process said there is.
+    """Override, check and plan suites for a worker's devices and workloads.
 
-    Every other mistake that an option or a suite can hold is raised here, a plan without cases too: SuiteError, UsageError, DeviceAbsent.
+    Raises SuiteError, UsageError or DeviceAbsent for any mistake in an option or a suite, and for a plan without cases.
     """
     from dlbench.harness.probe import devices  # not at the top, so that --help stays quick
 
@@ -74,7 +74,7 @@ def plan_suites(suites: tuple[Suite, ...], hello: Mapping[str, Any], options: Pl
 
 
 def require_sight(suites: Iterable[Suite], usual: "Thresholds", given: Mapping[str, str]) -> None:
-    """Raise UsageError, before anything is measured, where a workload's change that must be seen is below its threshold."""
+    """Raise UsageError where the change that must be seen is below the threshold of a workload."""
     for suite in suites:
         for workload in dict.fromkeys(bench.workload for bench in suite.benches):
             try:

@@ -1,10 +1,10 @@
-"""A session: the process that says what there is, what is to be measured how, and the recording of it into a result file."""
+"""Sessions: the first worker process, the tasks and settings of a run, and the recording of it into a result file."""
 
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -12,7 +12,6 @@ from typing import Any, Self
 
 from dlbench import __version__
 from dlbench.cli.planning import Plan
-from dlbench.core.declarations import Value
 from dlbench.core.errors import DeviceAbsent, DeviceFault, ResultFileError, UsageError
 from dlbench.core.model import Measurement, Policy, Signature
 from dlbench.core.provenance import differences
@@ -34,35 +33,32 @@ from dlbench.harness.schedule import Side, Task
 
 
 def settings_for(seed: int | None = None, isolation: Isolation | None = None) -> RunSettings:
-    """Return how to measure on this machine, by the default policy until a plan has its own; without a seed one is drawn."""
+    """Return the settings for this machine, with the default policy; without a seed one is drawn."""
     threads = machine.describe_cpu().usable_threads()
     return RunSettings(Policy(), secrets.randbits(32) if seed is None else seed, isolation or default_isolation(), threads)
 
 
 @dataclass(frozen=True, slots=True)
 class OpenSide:
-    """A side with a measuring process that has said what there is; the first round goes on in that process."""
+    """A side with a running worker, which also measures the first round."""
 
     side: Side
     """Without its devices: which of them take part is for a plan to say."""
-    host: WorkerProcess
+    worker: WorkerProcess
     hello: Mapping[str, Any]
 
     def tasks(self, plan: Plan) -> list[Task]:
-        """Return what a round of the plan does on this side."""
+        """Return the tasks of a round of the plan on this side."""
         side = self.side.on(plan.devices)
         return [Task(case, side) for case in plan.cases]
 
 
 @contextmanager
 def open_side(side: Side, suites: Sequence[Suite], settings: RunSettings, interruption: Interruption) -> Iterator[OpenSide]:
-    """Start a measuring process and ask it what there is, the workloads of these suites among it; end it afterwards.
-
-    Raises WorkerError, in the process's words, where it can't say.
-    """
+    """Start a worker and ask it for its devices and workloads; end it afterwards. Raises WorkerError where it can't say."""
     layout = layout_seed(settings.seed, 0, side.name)
-    with WorkerProcess(handshake_mode(settings.isolation), settings.threads, layout, interruption, side.interpreter) as host:
-        yield OpenSide(side, host, handshake(host, side.plugins, workload_names(suites), settings.threads, side.not_from))
+    with WorkerProcess(handshake_mode(settings.isolation), settings.threads, layout, interruption, side.interpreter) as worker:
+        yield OpenSide(side, worker, handshake(worker, side.plugins, workload_names(suites), settings.threads, side.not_from))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +68,18 @@ class Session:
     tasks: tuple[Task, ...]
     settings: RunSettings
     devices: tuple[machine.Device, ...]
+    signatures: Mapping[str, Signature]
     open_writer: Callable[[], ResultWriter]
     done: tuple[Measurement, ...] = ()
     first_round: int = 0
-    values: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
-    """What each workload declares that it reports, for the screen."""
     gate: ThresholdSettings | None = None
-    """Of a run that is meant as a baseline: what the command line says that every case has to be able to show."""
+    """Of a baseline: what every case has to be able to show, as the command line says."""
 
 
 class Recording:
-    """Measures into the file of a session. Use as a context manager: leaving it closes the file, and keeps all that was measured.
+    """Measures into the file of a session, which it closes when it is left as a context manager.
 
-    A device that fails is left alone, and what it had to say stays in ``fault``, to be raised once what there is has been written. So does
-    a DeviceFault that ends the measuring.
+    A DeviceFault is kept in ``fault``, for the caller to raise after it has written the results.
     """
 
     def __init__(self, session: Session, interruption: Interruption) -> None:
@@ -95,7 +89,7 @@ class Recording:
         self._started = time.monotonic()
         self.path = self._writer.path
         self.rounds = 0
-        """That the file has by now."""
+        """Rounds that the file has by now."""
         self.fault: DeviceFault | None = None
 
     @property
@@ -117,7 +111,7 @@ class Recording:
         return isinstance(error, DeviceFault)
 
     def measure(self, session: Session, first_workers: Mapping[str | None, WorkerProcess]) -> None:
-        """Run the rounds of the session, or of another one that goes on in the same file; ``first_hosts`` are as in `run_rounds`."""
+        """Run the rounds of the session, or of another one that goes on in the same file; ``first_workers`` as in `run_rounds`."""
         from dlbench.cli.live import screen  # not at the top, so that --help stays quick
 
         with screen(session, self.path) as observer, Watch(session.devices, session.settings.threads) as watch:
@@ -141,14 +135,11 @@ class Recording:
 
 
 def policy_for(plan: Plan, changes: Mapping[str, Any], gate_rounds: int | None = None) -> Policy:
-    """Return the policy of a run: that of its suites, changed where the user set a field (None where not).
-
-    ``gate_rounds``: the rounds that a gate needs, which no budget shortens.
-    """
+    """Return the policy of the suites with the user's changes; ``gate_rounds`` are those that a gate needs, which no budget shortens."""
     policy = plan.policy
     if gate_rounds is not None:
         policy = replace(policy, rounds=gate_rounds, max_rounds=gate_rounds, budget_s=None)
-    return _changed(policy, changes)
+    return replace(policy, **changes)
 
 
 def start(
@@ -163,9 +154,8 @@ def start(
 ) -> Session:
     """Make the session of a new run.
 
-    ``output``: default is a name of its own in results. ``sides``: of an A/B, what the header says of each side; the software is then a
-    side's. ``machines``: others that take part. ``gate``: of a baseline, what is given of the change that every case
-    has to be able to show.
+    ``output``: by default a new file in results. ``sides``: of an A/B, what the header says of each, its software included.
+    ``machines``: others that take part. ``gate``: as in `Session`.
     """
     name = default_name(plan.suites)
     path = output or Path("results") / (f"ab-{name}" if sides else name)
@@ -188,17 +178,16 @@ def start(
         **({"machines": [each.environment for each in machines]} if machines else {}),
         **({} if gate is None else {"gate": dict(gate)}),
     }
-    values = _values(plan.signatures)
-    return Session(tuple(tasks), settings, plan.devices, lambda: ResultWriter.create(path, header), values=values, gate=gate)
+    return Session(tuple(tasks), settings, plan.devices, plan.signatures, lambda: ResultWriter.create(path, header), gate=gate)
 
 
 def default_name(suites: Sequence[Suite]) -> str:
-    """Return what a run of these suites that starts now is called where the user chose no name."""
+    """Return the default name of a result file of these suites."""
     return f"{'-'.join(suite.name for suite in suites)}-{datetime.now(UTC):%Y%m%d-%H%M%S}.jsonl"
 
 
 def as_recorded(run: RunFile, changes: Mapping[str, Any]) -> tuple[tuple[Suite, ...], RunSettings, Side]:
-    """Return what an interrupted run measures, how and where: as its header says, the policy changed where the user set a field.
+    """Return suites, settings and side of an interrupted run from its header; fields that the user set change the policy.
 
     Raises UsageError for an A/B and for a run on several machines.
     """
@@ -211,7 +200,7 @@ def as_recorded(run: RunFile, changes: Mapping[str, Any]) -> tuple[tuple[Suite, 
         raise UsageError(f"{run.path} was measured on several machines, and such a run can't be resumed; start it again")
     with _complete_header(run) as header:
         suites = tuple(Suite.from_json(suite) for suite in header["suites"])
-        policy = _changed(Policy(**header["policy"]), changes)
+        policy = replace(Policy(**header["policy"]), **changes)
         settings = replace(settings_for(header["seed"], header["isolation"]), policy=policy)
         return suites, settings, Side(plugins=tuple(header["plugins"]))
 
@@ -226,7 +215,10 @@ def resume(run: RunFile, suites: Sequence[Suite], opened: OpenSide, settings: Ru
         ids = [device["id"] for device in header["devices"]]
         present = {device.id: device for device in machine.describe(opened.hello)}
         devices = tuple(present[device] for device in ids if device in present)
-        _refuse_lost(header["devices"], machine.unusable(devices))
+        unusable = machine.unusable(devices)
+        for device in header["devices"]:
+            if (name := device["id"]) in unusable and "unusable" not in device:
+                raise DeviceAbsent(f"{name} can't be used now: {unusable[name]}; go on when it can, or start a new run without it")
         if different := differences(header["environment"], fingerprint.fingerprint(opened.hello, devices)):
             raise UsageError(
                 f"{run.path} can't be resumed here, its rows would not be of one machine: {'; '.join(different)}; start a new run instead"
@@ -236,31 +228,13 @@ def resume(run: RunFile, suites: Sequence[Suite], opened: OpenSide, settings: Ru
         cases = plan(suites, signatures, ids, only=only, include_absent=header["include_absent"])
         side = opened.side.on(devices)
         tasks = tuple(Task(case, side) for case in cases)
-    values = _values(signatures)
-    return Session(tasks, settings, devices, lambda: ResultWriter.resume(run), run.measurements, values=values, gate=header.get("gate"))
+    return Session(tasks, settings, devices, signatures, lambda: ResultWriter.resume(run), run.measurements, gate=header.get("gate"))
 
 
 @contextmanager
 def _complete_header(run: RunFile) -> Iterator[Mapping[str, Any]]:
-    """Hand over the header. Raises ResultFileError where the code inside misses something in it."""
+    """Yield the header. Raises ResultFileError where the code inside misses something in it."""
     try:
         yield run.header
     except (KeyError, TypeError, AttributeError) as error:
         raise ResultFileError(f"{run.path}, line 1: the header lacks what a run needs to go on ({error}); start a new run") from error
-
-
-def _values(signatures: Mapping[str, Signature]) -> dict[str, tuple[Value, ...]]:
-    return {name: each.values for name, each in signatures.items() if each.values}
-
-
-def _refuse_lost(before: Sequence[Mapping[str, Any]], unusable: Mapping[str, str]) -> None:
-    """Raise DeviceAbsent where a device can't be used that could be when the run began."""
-    for device in before:
-        if device["id"] in unusable and "unusable" not in device:
-            raise DeviceAbsent(
-                f"{device['id']} can't be used now: {unusable[device['id']]}; go on when it can, or start a new run without it"
-            )
-
-
-def _changed(policy: Policy, changes: Mapping[str, Any]) -> Policy:
-    return replace(policy, **{name: value for name, value in changes.items() if value is not None})

@@ -16,7 +16,7 @@ from dlbench.harness.schedule import Side, Task
 
 CASES = [made_up.case("matmul", n=n) for n in (1, 2)]
 TASKS = tuple(Task(case, Side({"cpu": None}, name=side)) for case in CASES for side in "ab")
-SESSION = Session(TASKS, RunSettings(Policy(), 1, "none", 2), (), lambda: None)
+SESSION = Session(TASKS, RunSettings(Policy(), 1, "none", 2), (), {}, lambda: None)
 TESTED = Change(Verdict.INCONCLUSIVE, 0.1, -0.4, 0.6, 0.95, 0.5, 1.0)
 
 

@@ -14,7 +14,7 @@ import front_door
 import made_up
 import pytest
 
-from dlbench.cli.live import PlainLines, Progress
+from dlbench.cli.live import PlainLines
 from dlbench.core.conditions import Throttling
 from dlbench.core.model import Policy
 from dlbench.harness.schedule import Side, Task
@@ -73,10 +73,8 @@ def test_the_status_stays_in_sight_however_many_lines_the_cases_take(tmp_path, l
 )
 def test_a_line_says_why_a_case_is_measured_again(throttling, told, capsys):
     case = made_up.case("matmul", n=8)
-    session = SimpleNamespace(
-        settings=SimpleNamespace(policy=Policy()), tasks=(Task(case, Side({"cpu": None})),), done=(), first_round=0, values={}
-    )
-    lines = PlainLines(Progress(session))
+    session = SimpleNamespace(settings=SimpleNamespace(policy=Policy()), tasks=(Task(case, Side({"cpu": None})),), done=(), first_round=0)
+    lines = PlainLines(session)
     lines.round_started(0, 1)
     (measurement,) = made_up.rounds_of(case, [[1.0]], throttling=throttling)
     lines.case_postponed(measurement)

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 LEAST_ROUNDS = 14
 """A side: from here on testing pairs of rounds, too, costs no power where their noise is not shared; docs/validation.md."""
 LEAST_FURTHER = 2
-"""Rounds more at a time: what a case still lacks is an estimate, and a look at the file costs little beside a round."""
+"""Rounds added at a time: the need is an estimate, and reading the file costs little beside a round."""
 HOPELESS = 4
-"""Times the rounds that fit in the time left which a case may need; where it needs more, going on would hardly get there."""
+"""Times the rounds that fit in the time left; for a case that needs more, going on would hardly get there."""
 
 
 @click.command("ab")
@@ -84,7 +84,7 @@ def command(
         plans = [one.plan(suites, other, planning) for one, other in (opened, opened[::-1])]
         session = _session(opened, plans, settings, measuring)
         with sessions.Recording(session, interruption) as recording:
-            recording.measure(session, {each.options.name: each.opened.host for each in opened})
+            recording.measure(session, {each.options.name: each.opened.worker for each in opened})
             _measure_until_seen(recording, session, measuring.budget, given, interruption)
             if confirm and not interruption.requested and not recording.fault:
                 _measure_again(recording, session, measuring.rounds, given)
@@ -108,7 +108,7 @@ def _measure_until_seen(
 ) -> None:
     """Measure cases that can't show yet what must be seen in more rounds, while the budget lasts.
 
-    What counts is how well a change is known, never its size, its sign or its verdict, so that further rounds favour none.
+    Only how well a change is known counts, never its size, sign or verdict, so that further rounds favour none.
     """
     first_s, first_rounds = recording.seconds, max(recording.rounds, 1)
     end_s = 2 * first_s if budget_s is None else budget_s
@@ -154,7 +154,7 @@ def _further(
 
 
 def _judged(path: Path, given: ThresholdSettings) -> tuple["Comparison", list[str]]:
-    """Return the verdicts of the file, and what there is to say beside them."""
+    """Return the verdicts of the file, and notes on it."""
     from dlbench.analysis.compare.ab import compare_sides
     from dlbench.analysis.compare.provenance import side_notes
     from dlbench.analysis.read.table import collect
@@ -164,7 +164,7 @@ def _judged(path: Path, given: ThresholdSettings) -> tuple["Comparison", list[st
 
 
 def _end(path: Path, fault: DeviceFault | None, interruption: Interruption, given: ThresholdSettings, output: OutputOptions) -> ExitCode:
-    """Write the verdicts; where not all rounds came to their end, only what was measured, as a test that was cut short is none."""
+    """Write the verdicts; after a fault or an interruption only the results, as a test that was cut short is none."""
     from dlbench.analysis.read.table import collect
 
     if fault or interruption.requested:

@@ -1,17 +1,16 @@
-"""``dlbench calibrate``: measure the same on several occasions, and keep how far this machine's times differ between them."""
+"""``dlbench calibrate``: session-to-session variation of identical code on this machine, measured and kept."""
 
 import json
 import os
 import select
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from dlbench.cli import session as sessions
-from dlbench.cli.options import CALIBRATIONS, DurationType, PlanOptions, format_option, planning_options
+from dlbench.cli.options import CALIBRATIONS, PlanOptions, duration, format_option, planning_options
 from dlbench.cli.planning import load_suites, plan_suites
 from dlbench.core.errors import ExitCode, OutputError, UsageError
 from dlbench.core.model import Status
@@ -32,7 +31,7 @@ _ADVISED = 5
 @click.command("calibrate")
 @planning_options
 @click.option("--occasions", type=click.IntRange(1, 100), default=1, show_default=True, help="Occasions to measure now, one after another.")
-@click.option("--pause", type=DurationType(), help="Time between them, such as 30m or 6h (default: 10m).")
+@click.option("--pause", type=duration, help="Time between them, such as 30m or 6h (default: 10m).")
 @format_option
 def command(planning: PlanOptions, occasions: int, pause: float | None, form: str) -> ExitCode:
     """Measure this machine's noise between occasions, which compare then allows for.
@@ -48,7 +47,7 @@ def command(planning: PlanOptions, occasions: int, pause: float | None, form: st
     refuse_several("dlbench calibrate", os.environ)
     if pause is not None and occasions == 1:
         raise UsageError("--pause is the time between occasions; give --occasions with it")
-    for path in _runs():
+    for path in sorted(CALIBRATIONS.glob("*.jsonl")):
         load(path)  # a damaged file is better known before measuring than after
 
     with Interruption() as interruption:
@@ -69,10 +68,6 @@ def command(planning: PlanOptions, occasions: int, pause: float | None, form: st
     return ExitCode.CASES_FAILED if failed else ExitCode.OK
 
 
-def _runs() -> list[Path]:
-    return sorted(CALIBRATIONS.glob("*.jsonl"))
-
-
 def _measure(planning: PlanOptions, interruption: Interruption) -> sessions.Recording:
     """Measure one occasion as a run of its own."""
     suites, settings = load_suites(planning), sessions.settings_for()
@@ -81,7 +76,7 @@ def _measure(planning: PlanOptions, interruption: Interruption) -> sessions.Reco
         path = CALIBRATIONS / sessions.default_name(plan.suites)
         session = sessions.start(plan, opened.tasks(plan), replace(settings, policy=plan.policy), path)
         with sessions.Recording(session, interruption) as recording:
-            recording.measure(session, {None: opened.host})
+            recording.measure(session, {None: opened.worker})
         return recording
 
 
@@ -92,9 +87,10 @@ def _conclude(latest: Path, form: str) -> bool:
     from dlbench.analysis.read.table import collect
     from dlbench.analysis.report import compare_terminal
 
-    every = collect(_runs())
+    every = collect(sorted(CALIBRATIONS.glob("*.jsonl")))
     here = every.environments[latest.stem]
-    like = [name for name, each in every.environments.items() if "side" not in each and _keys(each) == _keys(here)]
+    keys = "machine_key", "stack_key"
+    like = [name for name, each in every.environments.items() if "side" not in each and all(each.get(key) == here.get(key) for key in keys)]
     results = every.of_run(*like)
     found = calibration.estimate(here["machine_key"], results)
     frame = calibration.as_table(results, found)
@@ -105,15 +101,8 @@ def _conclude(latest: Path, form: str) -> bool:
     for note in (*every.notes, *_notes(len(every.environments) - len(like), len(every.environments), found)):
         click.echo(f"note: {note}", err=True)
     if found:
-        path = CALIBRATIONS / f"{here['machine_key']}.json"
-        _save(path, found)
-        click.echo(f"saved in {path}, for dlbench compare", err=True)
-    of_latest = results.of_run(latest.stem).frame
-    return any(Status(status).is_failure for status in of_latest["case.status"])
-
-
-def _keys(environment: Mapping[str, Any]) -> tuple[Any, Any]:
-    return environment.get("machine_key"), environment.get("stack_key")
+        _save(CALIBRATIONS / f"{here['machine_key']}.json", found)
+    return any(Status(status).is_failure for status in results.of_run(latest.stem).frame["case.status"])
 
 
 def _notes(left_out: int, every: int, found: "Calibration | None") -> list[str]:
@@ -135,3 +124,4 @@ def _save(path: Path, found: "Calibration") -> None:
         part.replace(path)
     except OSError as error:
         raise OutputError.of(path, error) from error
+    click.echo(f"saved in {path}, for dlbench compare", err=True)

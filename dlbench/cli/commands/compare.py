@@ -94,7 +94,7 @@ def _refuse_contradictions(base: Path, new: Sequence[Path], by: str | None, cali
 
 
 def _within_a_file(results: "Results", by: str, given: ThresholdSettings) -> tuple[list["Comparison"], list[str]]:
-    """Return the verdicts of rows that differ in a column, or of the sides of an A/B, and what there is to say beside them."""
+    """Return the verdicts of rows that differ in a column, or of the sides of an A/B, and notes on them."""
     from dlbench.analysis.compare.ab import are_sides, compare_sides
     from dlbench.analysis.compare.pairs import compare_by
     from dlbench.analysis.compare.provenance import side_notes
@@ -107,7 +107,7 @@ def _within_a_file(results: "Results", by: str, given: ThresholdSettings) -> tup
 def _across_files(
     results: "Results", given: ThresholdSettings, calibration: Path | None, across_machines: bool, strict: bool
 ) -> tuple[list["Comparison"], list[str]]:
-    """Return the verdicts of each file against the first, and what there is to say of where they come from."""
+    """Return the verdicts of each file against the first, and notes on where the files come from."""
     from dlbench.analysis.compare import provenance
     from dlbench.analysis.compare.ab import any_sides
     from dlbench.analysis.compare.pairs import compare
@@ -130,15 +130,12 @@ def _across_files(
 
 @contextmanager
 def _side_by_side(paths: Sequence[Path]) -> Iterator["Map"]:
-    """Return a map that reads large files each in a process of its own, where a process is quickly made, and else the plain one."""
+    """Return a map that reads large files in parallel processes on Linux, else the built-in one."""
     sizes = [path.stat().st_size for path in paths if path.is_file()]
     if len(sizes) < 2 or sum(sizes) < _LARGE or sys.platform != "linux":
         yield map
         return
+    workers, ignore_interrupts = min(len(sizes), os.cpu_count() or 1), (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
     gc.disable()  # nothing of a file is garbage until the command ends, and looking for it takes a fifth of the time
-    with ProcessPoolExecutor(min(len(sizes), os.cpu_count() or 1), get_context("fork"), _begin_reading) as pool:
+    with ProcessPoolExecutor(workers, get_context("fork"), signal.signal, ignore_interrupts) as pool:
         yield pool.map
-
-
-def _begin_reading() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dlbench.cli.options import device_plugin_option
 from dlbench.core import units
 
 if TYPE_CHECKING:
@@ -16,9 +17,7 @@ UNKNOWN = "–"
 
 
 @click.command()
-@click.option(
-    "--plugin", "plugins", multiple=True, metavar="MODULE", help="Module or .py file with a kind of device of your own. Repeatable."
-)
+@device_plugin_option
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to write to stdout.")
 def command(plugins: tuple[str, ...], form: str) -> None:
     """Show what is in this machine: the CPU and every accelerator that torch finds.
@@ -37,12 +36,12 @@ def command(plugins: tuple[str, ...], form: str) -> None:
 
         console = Console()
         for device in devices:
-            console.print(table(device))
+            console.print(_table(device))
     else:
-        click.echo("\n\n".join(plain(device) for device in devices))
+        click.echo("\n\n".join(map(_lines, devices)))
 
 
-def table(device: dict[str, Any]) -> "Table":
+def _table(device: dict[str, Any]) -> "Table":
     """Draw one device, a field a row. Text from the machine is never read as markup."""
     from rich import box
     from rich.table import Table
@@ -56,8 +55,7 @@ def table(device: dict[str, Any]) -> "Table":
     return drawn
 
 
-def plain(device: dict[str, Any]) -> str:
-    """Write one device as lines of ``field: value``, of any length."""
+def _lines(device: dict[str, Any]) -> str:
     lines = (f"{label}: {value}" if reason is None else f"{label}: {value} ({reason})" for label, value, reason in rows(device))
     return "\n".join([f"id: {device['id']}", *lines])
 
@@ -68,17 +66,12 @@ def rows(device: dict[str, Any]) -> Iterator[tuple[str, str, str | None]]:
         if name in ("id", "reasons") or (value is None and device.get("unusable")):
             continue
         stem, _, unit = name.rpartition("_")
-        with_unit = unit in _TEXT
-        label = (stem if with_unit else name).replace("_", " ")
-        if value is None:
-            yield label, UNKNOWN, device["reasons"].get(name)
-        elif with_unit:
-            yield label, _TEXT[unit](value), None
-        else:
-            yield label, _bare(value), None
+        write: Callable[[Any], str] = _WITH_UNIT.get(unit, _bare)
+        label = (stem if unit in _WITH_UNIT else name).replace("_", " ")
+        yield label, UNKNOWN if value is None else write(value), device["reasons"].get(name) if value is None else None
 
 
-_TEXT: dict[str, Callable[[float], str]] = {
+_WITH_UNIT: dict[str, Callable[[float], str]] = {
     "bytes": units.byte_count,
     "hz": units.hertz,
     "w": lambda watts: f"{watts:.0f} W",
@@ -87,7 +80,7 @@ _TEXT: dict[str, Callable[[float], str]] = {
 """How to write a field, by the unit at the end of its name."""
 
 
-def _bare(value: object) -> str:
+def _bare(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""``dlbench doctor``: is this machine fit to measure on now, and what to change."""
+"""``dlbench doctor``: checks of whether this machine is fit to measure on now, with advice."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from dlbench.cli import session as sessions
-from dlbench.cli.options import PlanOptions, device_option, format_option
+from dlbench.cli.options import PlanOptions, device_option, device_plugin_option, format_option
 from dlbench.cli.planning import Plan, load_suites, plan_suites
 from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.finding import Finding, Fitness
@@ -33,9 +33,7 @@ ROUNDS = 10
 @click.option(
     "--rounds", type=click.IntRange(1, 1000), help="Rounds: fresh processes for each of the two sides (default: 10; of --selftest 14)."
 )
-@click.option(
-    "--plugin", "plugins", multiple=True, metavar="MODULE", help="Module or .py file with a kind of device of your own. Repeatable."
-)
+@device_plugin_option
 @click.option("--selftest", is_flag=True, help="Measure dlbench's own error rates on this machine's CPU instead, in about six minutes.")
 @format_option
 def command(device_words: tuple[str, ...], rounds: int | None, plugins: tuple[str, ...], selftest: bool, form: str) -> ExitCode:
@@ -69,11 +67,11 @@ def command(device_words: tuple[str, ...], rounds: int | None, plugins: tuple[st
         findings = [] if selftest else examine(plan.devices)
         session = (_selftest if selftest else _twice)(plan, opened, settings, rounds, path)
         with sessions.Recording(session, interruption) as recording:
-            recording.measure(session, {session.tasks[0].side.name: opened.host})
+            recording.measure(session, {session.tasks[0].side.name: opened.worker})
         if interruption.requested:
             click.echo("interrupted; nothing was judged", err=True)
             return ExitCode(128 + interruption.requested)
-        findings += _judge_dlbench(path) if selftest else _judge_machine(path, settings.threads)
+        findings += _judge(path, selftest, settings.threads)
     if recording.fault:
         report(findings, form)
         raise recording.fault
@@ -81,7 +79,7 @@ def command(device_words: tuple[str, ...], rounds: int | None, plugins: tuple[st
 
 
 def _twice(plan: Plan, opened: sessions.OpenSide, settings: RunSettings, rounds: int | None, path: Path) -> sessions.Session:
-    """Return the A/A: every case on two sides that are the same."""
+    """Return the session of an A/A: every case on two identical sides."""
     rounds = rounds or ROUNDS
     policy = sessions.policy_for(plan, {"rounds": rounds, "max_rounds": rounds})
     sides = [replace(opened.side, name=name).on(plan.devices) for name in ("a", "b")]
@@ -99,25 +97,22 @@ def _selftest(plan: Plan, opened: sessions.OpenSide, settings: RunSettings, roun
     return sessions.start(plan, tasks, replace(settings, policy=policy), path)
 
 
-def _judge_dlbench(path: Path) -> list[Finding]:
-    """Say what the file of a self-test tells of dlbench's own rule."""
-    from dlbench.analysis.doctor.selftest import judge_selftest
-
-    return judge_selftest(load(path).measurements)
-
-
-def _judge_machine(path: Path, threads: int) -> list[Finding]:
-    """Say what the file of an A/A tells of the machine."""
+def _judge(path: Path, selftest: bool, threads: int) -> list[Finding]:
+    """Return the findings of a self-test about dlbench's own rule, or of an A/A about the machine."""
     from dlbench.analysis.doctor.aa_check import judge_rounds, judge_same_code, judge_throttling
+    from dlbench.analysis.doctor.selftest import judge_selftest
     from dlbench.analysis.read.table import collect
 
-    run, results = load(path), collect((path,))
+    run = load(path)
+    if selftest:
+        return judge_selftest(run.measurements)
+    results = collect((path,))
     same_code = judge_same_code(*(results.of_run(side) for side in results.environments))
     return [*judge_rounds(run.states, threads), *judge_throttling(run.measurements, run.discarded), *same_code]
 
 
 def report(findings: Sequence[Finding], form: str, fit: str = "fit to measure on now", unfit: str = "unfit to measure on now") -> ExitCode:
-    """Write findings to stdout, the worst first, and what they come to; return the exit code that says so."""
+    """Write findings to stdout, the worst first, and the conclusion; return the exit code."""
     from dlbench.analysis.export import tabular
     from dlbench.analysis.report import doctor_text
 

@@ -1,10 +1,9 @@
-"""``dlbench list``: the built-in suites; with names, the cases that they plan and a guess of the time."""
+"""``dlbench list``: the built-in suites; with names, the cases that they plan and an estimate of the time."""
 
 import click
 
 from dlbench.cli.listing import write_plan, write_suites
-from dlbench.cli.options import PlanOptions, planning_options
-from dlbench.cli.output import FORMATS
+from dlbench.cli.options import PlanOptions, format_option, planning_options
 from dlbench.cli.planning import load_suites, plan_suites
 from dlbench.core.errors import UsageError
 from dlbench.harness.plan.cases import workload_names
@@ -12,7 +11,7 @@ from dlbench.harness.plan.cases import workload_names
 
 @click.command()
 @planning_options
-@click.option("--format", "form", type=click.Choice(FORMATS), default="table", help="What to write to stdout.")
+@format_option
 def command(planning: PlanOptions, form: str) -> None:
     """Show the built-in suites; with names, the cases that they plan and an estimate of the time.
 

@@ -4,7 +4,6 @@ import os
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -31,10 +30,6 @@ from dlbench.harness.process.worker_process import WorkerProcess
 from dlbench.harness.ranks.cluster import Node, NodeInfo, gathered, serve
 from dlbench.harness.runner import RunSettings
 from dlbench.harness.schedule import Side
-
-if TYPE_CHECKING:
-    from dlbench.analysis.compare.verdict import Comparison
-    from dlbench.analysis.read.table import Results
 
 
 @click.command("run")
@@ -93,7 +88,7 @@ def command(
                 write_plan(plan, form)
                 return ExitCode.OK
             session = _new_session(plan, opened, settings, measuring, given)
-        return _measure(session, opened.host, interruption, form)
+        return _measure(session, opened.worker, interruption, form)
 
 
 def _refuse_contradictions(
@@ -120,7 +115,7 @@ def _refuse_contradictions(
 
 
 def _take_part(node: Node, planning: PlanOptions, measuring: MeasureOptions, interruption: Interruption) -> ExitCode:
-    """Start ranks here for the first of several machines, which plans, measures and writes."""
+    """Start ranks on this machine for the first of several, which plans, measures and writes."""
     from dlbench.harness.probe import devices, fingerprint
 
     settings = sessions.settings_for(measuring.seed, measuring.isolation)
@@ -141,12 +136,13 @@ def _new_session(
     return sessions.start(plan, tasks, replace(settings, policy=policy), measuring.output, machines=opened.side.machines, gate=gate)
 
 
-def _measure(session: sessions.Session, host: WorkerProcess, interruption: Interruption, form: str) -> ExitCode:
-    """Run the rounds, write the results, and say which code to exit with."""
+def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Interruption, form: str) -> ExitCode:
+    """Run the rounds, write the results, and return the exit code."""
+    from dlbench.analysis.compare.pairs import compare
     from dlbench.analysis.read.table import collect
 
     with sessions.Recording(session, interruption) as recording:
-        recording.measure(session, {None: host})
+        recording.measure(session, {None: worker})
     results = collect((recording.path,))
     write_results(results, None, form, answers=True)
     click.echo(f"saved in {recording.path}", err=True)
@@ -156,16 +152,10 @@ def _measure(session: sessions.Session, host: WorkerProcess, interruption: Inter
     if interruption.requested:
         click.echo(f"interrupted; go on with: dlbench run --resume {recording.path}", err=True)
         return ExitCode(128 + interruption.requested)
-    blind = _as_baseline(results, session.gate) if session.gate is not None else None
+    # Compared with itself: what of it could not have shown, in a run like it, the change that must be seen?
+    blind = compare(results, results, given=session.gate, insist=True) if session.gate is not None else None
     if blind and blind.undecidable:
         click.echo(f"note: compared with a run like this one, {blind.undecidable}", err=True)
         click.echo(f"note: more rounds go to the same file with: dlbench run --resume {recording.path} --rounds N", err=True)
     failed = any(Status(status).is_failure for status in results.frame["case.status"])
     return ExitCode.CASES_FAILED if failed else ExitCode.UNDECIDABLE if blind and blind.undecidable else ExitCode.OK
-
-
-def _as_baseline(results: "Results", gate: ThresholdSettings) -> "Comparison":
-    """Compare a run with itself: what of it could not have shown, in a run like it, the change that must be seen?"""
-    from dlbench.analysis.compare.pairs import compare
-
-    return compare(results, results, given=gate, insist=True)

@@ -4,14 +4,15 @@ from pathlib import Path
 
 import click
 
-from dlbench.cli.output import FORMATS, write_answers, write_results
+from dlbench.cli.options import format_option
+from dlbench.cli.output import write_answers, write_results
 from dlbench.core.errors import UsageError
 
 
 @click.command("show")
 @click.argument("files", metavar="FILE|FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--by", metavar="COLUMN", help="Pair the rows that differ in it: device, dtype, mode, run, batch, threads, param.layout, …")
-@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True, help="What to write to stdout.")
+@format_option
 @click.option("--answers", is_flag=True, help="Begin with what the files say to each of nine questions; alone with --format md or json.")
 @click.option("--details", is_flag=True, help="End with projections, what was trained for a time, and bandwidths of collectives.")
 def command(files: tuple[Path, ...], by: str | None, form: str, answers: bool, details: bool) -> None:

@@ -1,10 +1,10 @@
-"""From suites and the signatures of workloads to cases. Every mistake of the user that is left surfaces here, before anything runs."""
+"""Cases of suites, planned by the signatures of their workloads; every mistake left in them is raised here, before anything runs."""
 
 import itertools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dlbench.core.errors import SuiteError, UsageError, nearest
 from dlbench.core.model import ACCELERATOR, DEVICE_KINDS, Case, Parameter, ParamValue, Policy, Signature, value_text
@@ -127,8 +127,8 @@ def policy_of(suites: Sequence[Suite], signatures: Signatures, devices: Sequence
 def estimate(policy: Policy, cases: int) -> float:
     """Guess the seconds that so many cases will take, from the policy alone.
 
-    Each case costs set-up, warm-up and timed blocks in each round, 1.5 s with the default policy. Steps that take longer than the policy
-    foresees cost more, and cases that agree early less. A budget cuts later rounds, never the first.
+    Each case costs set-up, warm-up and timed blocks in each round, 1.5 s with the default policy; slow steps cost more, and cases that
+    agree early less. A budget cuts later rounds, never the first.
     """
     warmup_s = _WARMUP_S if policy.warmup_s is None else policy.warmup_s
     round_s = cases * min(_SETUP_S + warmup_s + policy.round_s, policy.timeout_s)
@@ -136,27 +136,19 @@ def estimate(policy: Policy, cases: int) -> float:
     return all_rounds_s if policy.budget_s is None else min(all_rounds_s, max(policy.budget_s, round_s))
 
 
-@dataclass(frozen=True, slots=True)
 class _Grid:
     """The cases of one bench, not spelled out."""
 
-    suite: str
-    signature: Signature
-    axes: Mapping[str, tuple[ParamValue, ...]]
-    devices: tuple[str, ...]
-    shown: Mapping[str, frozenset[str | None]]
-    """What each parameter of the workload can be, as case ids show it; None where it is left open."""
-
-    @classmethod
-    def of(cls, suite: str, signature: Signature, axes: Mapping[str, tuple[ParamValue, ...]], devices: tuple[str, ...]) -> "_Grid":
+    def __init__(self, suite: str, signature: Signature, axes: Mapping[str, tuple[ParamValue, ...]], devices: tuple[str, ...]) -> None:
+        self.suite, self.signature, self.devices = suite, signature, devices
         # Checking once more makes an integer a float where the parameter is a number.
-        checked = {
+        self.axes = {
             name: tuple(_checked(parameter, value, name) for value in values)
             for name, values in axes.items()
             if (parameter := signature.parameter(name))
         }
-        shown = {each.name: frozenset(map(_shown, checked.get(each.name, (each.default,)))) for each in signature.parameters}
-        return cls(suite, signature, checked, devices, shown)
+        # The values of each parameter as case ids show them; None where it is left open.
+        self.shown = {each.name: frozenset(map(_shown, self.axes.get(each.name, (each.default,)))) for each in signature.parameters}
 
     def cases(self) -> Iterator[Case]:
         for device in self.devices:
@@ -172,18 +164,14 @@ class _Grid:
 
 
 def _cases(
-    suites: Sequence[Suite],
-    signatures: Signatures,
-    devices: Sequence[str],
-    only: Callable[[str], bool] | None,
-    include_absent: bool,
+    suites: Sequence[Suite], signatures: Signatures, devices: Sequence[str], only: Callable[[str], bool] | None, include_absent: bool
 ) -> Iterator[Case]:
     earlier: list[_Grid] = []
     planned = False
     for suite in suites:
         for bench in suite.benches:
             where = _devices_of(suite, bench, signatures, devices, include_absent)
-            grid = _Grid.of(suite.name, signatures[bench.workload], bench.axes, where)
+            grid = _Grid(suite.name, signatures[bench.workload], bench.axes, where)
             # Asking the few grids that can share a case instead of remembering every id: a million ids would take 150 MB.
             rivals = [each for each in earlier if each.overlaps(grid)]
             for case in grid.cases():
@@ -211,13 +199,13 @@ def _settings(settings: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _benches(suites: Sequence[Suite], signatures: Signatures) -> Iterator[tuple[str, Bench, Signature]]:
-    """Yield every bench with its place and its workload's signature. Raises SuiteError where there is no such workload."""
+    """Yield every bench with its name for errors (``sweep.toml, bench 2 (matmul)``) and its workload's signature, or raise SuiteError."""
     for suite in suites:
         for number, bench in enumerate(suite.benches, 1):
-            if bench.workload not in signatures:
-                near = nearest(bench.workload, sorted(signatures))
-                raise SuiteError(f"{suite.origin}, bench {number}: no workload is called '{bench.workload}'{near}")
-            yield suite.place(number), bench, signatures[bench.workload]
+            where, workload = f"{suite.origin}, bench {number}", bench.workload
+            if workload not in signatures:
+                raise SuiteError(f"{where}: no workload is called '{workload}'{nearest(workload, sorted(signatures))}")
+            yield f"{where} ({workload})", bench, signatures[workload]
 
 
 def _checked(parameter: Parameter, value: ParamValue, where: str) -> ParamValue:
@@ -232,9 +220,12 @@ def _checked(parameter: Parameter, value: ParamValue, where: str) -> ParamValue:
 
 
 def _devices_of(suite: Suite, bench: Bench, signatures: Signatures, present: Sequence[str], include_absent: bool) -> tuple[str, ...]:
-    """Return the ids of the devices in a bench's cases."""
+    """Return the ids of the devices in a bench's cases; one stands for all of its kind in cases of several ranks."""
     found = _resolved(suite, bench, present, include_absent)
-    return _first_of_each_kind(found) if signatures[bench.workload].parameter("ranks") else found
+    if signatures[bench.workload].parameter("ranks") is None:
+        return found
+    first_of_kind = {_kind(device): device for device in reversed(found)}
+    return tuple(first_of_kind.values())[::-1]
 
 
 def _resolved(suite: Suite, bench: Bench, present: Sequence[str], include_absent: bool) -> tuple[str, ...]:
@@ -244,20 +235,13 @@ def _resolved(suite: Suite, bench: Bench, present: Sequence[str], include_absent
         return tuple(present)
     found: dict[str, None] = {}
     for word in wanted:
-        meant = [device for device in present if _means(word, device)]
+        meant = [device for device in present if word in (device, _kind(device)) or (word == ACCELERATOR and _kind(device) != "cpu")]
         found.update(dict.fromkeys(meant or ([word] if include_absent and word != ACCELERATOR else [])))
     return tuple(found)
 
 
-def _means(word: str, device: str) -> bool:
-    """Whether a word of a suite's ``devices`` means this device."""
-    kind = device.partition(":")[0]
-    return word in (device, kind) or (word == ACCELERATOR and kind != "cpu")
-
-
-def _first_of_each_kind(devices: Sequence[str]) -> tuple[str, ...]:
-    """Return the devices that stand for all of their kind in the cases of several ranks, which compute on as many as they have ranks."""
-    return tuple({device.partition(":")[0]: device for device in reversed(devices)}.values())[::-1]
+def _kind(device: str) -> str:
+    return device.partition(":")[0]
 
 
 def _shown(value: ParamValue | None) -> str | None:

@@ -23,13 +23,8 @@ SLOWER = 10
 
 def cases(signatures: Mapping[str, Signature]) -> list[Case]:
     """Return the cases of the self-test, all on the CPU; all of one program are copies, so each round measures them in a row."""
-    return [*_known_costs(signatures), *_programs(signatures["slowed"])]
-
-
-def _known_costs(signatures: Mapping[str, Signature]) -> Iterator[Case]:
-    yield Case.of("self", signatures["noop"], {}, "cpu")
-    for seconds in SPINS_S:
-        yield Case.of("self", signatures["spin"], {"seconds": seconds}, "cpu")
+    spins = (Case.of("self", signatures["spin"], {"seconds": seconds}, "cpu") for seconds in SPINS_S)
+    return [Case.of("self", signatures["noop"], {}, "cpu"), *spins, *_programs(signatures["slowed"])]
 
 
 def _programs(slowed: Signature) -> Iterator[Case]:

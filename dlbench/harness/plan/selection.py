@@ -20,9 +20,7 @@ def compile_expression(text: str) -> Matcher:
     A word selects the ids that contain it, whatever the case of the letters; ``not`` binds before ``and``, and ``and`` before ``or``.
     Raises UsageError that names the column.
     """
-    parser = _Parser(text)
-    matcher = parser.disjunction(0)
-    parser.expect_end()
+    matcher = _Parser(text).parse()
     return lambda case_id: matcher(case_id.lower())
 
 
@@ -34,15 +32,17 @@ class _Parser:
         self._tokens = _tokens(text)
         self._next = 0
 
-    def disjunction(self, depth: int) -> Matcher:
+    def parse(self) -> Matcher:
+        matcher = self._disjunction(0)
+        if self._next < len(self._tokens):
+            raise self._error("'and', 'or' or the end")
+        return matcher
+
+    def _disjunction(self, depth: int) -> Matcher:
         terms = [self._conjunction(depth)]
         while self._take("or"):
             terms.append(self._conjunction(depth))
         return terms[0] if len(terms) == 1 else lambda case_id: any(term(case_id) for term in terms)
-
-    def expect_end(self) -> None:
-        if self._next < len(self._tokens):
-            raise self._error("'and', 'or' or the end")
 
     def _conjunction(self, depth: int) -> Matcher:
         terms = [self._term(depth)]
@@ -57,7 +57,7 @@ class _Parser:
             term = self._term(depth + 1)
             return lambda case_id: not term(case_id)
         if self._take("("):
-            inside = self.disjunction(depth + 1)
+            inside = self._disjunction(depth + 1)
             if not self._take(")"):
                 raise self._error("'and', 'or' or ')'")
             return inside

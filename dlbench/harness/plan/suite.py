@@ -1,4 +1,4 @@
-"""What a suite says: found by name or path, read from TOML, checked as far as its text alone can be."""
+"""Suites: found by name or path, read from TOML, and checked as far as their text alone allows."""
 
 import math
 import tomllib
@@ -43,13 +43,9 @@ class Suite:
     """Device ids or kinds; empty: every device."""
     policy: Policy = field(default_factory=Policy)
     thresholds: ThresholdSettings = field(default_factory=dict)
-    """From where on a change matters when results of this suite are compared; kept as written."""
+    """Smallest relevant changes when results of this suite are compared; kept as written."""
     origin: str = field(default="", compare=False)
     """The file as the user knows it, for error messages only: a path can hold a user's name, so it stays out of `to_json`."""
-
-    def place(self, number: int) -> str:
-        """Say where bench ``number`` (from 1) stands: ``sweep.toml, bench 2 (matmul)``."""
-        return f"{self.origin}, bench {number} ({self.benches[number - 1].workload})"
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data: the tables of the TOML file, and the name."""
@@ -194,18 +190,14 @@ def _bench(data: Mapping[str, Any], where: str) -> Bench:
 
 
 def _axis(value: object, where: str) -> tuple[ParamValue, ...]:
-    if isinstance(value, dict):
-        return _powers_of_two(value, where)
-    return axis_values(value if isinstance(value, list | tuple) else [value], where)
-
-
-def _powers_of_two(data: Mapping[str, Any], where: str) -> tuple[ParamValue, ...]:
-    _check_keys(data, ("pow2",), where)
-    match data:
+    if not isinstance(value, dict):
+        return axis_values(value if isinstance(value, list | tuple) else [value], where)
+    _check_keys(value, ("pow2",), where)
+    match value:
         case {"pow2": [int(low), int(high)]} if type(low) is type(high) is int and 0 <= low <= high <= MAX_POWER:
             return tuple(2**exponent for exponent in range(low, high + 1))
     raise SuiteError(
-        f"{where}: pow2 must be two exponents from 0 to {MAX_POWER}, the smaller first, such as [6, 13], not {data.get('pow2')!r}"
+        f"{where}: pow2 must be two exponents from 0 to {MAX_POWER}, the smaller first, such as [6, 13], not {value.get('pow2')!r}"
     )
 
 

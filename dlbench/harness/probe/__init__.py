@@ -1,1 +1,1 @@
-"""What the machine says of itself, asked by the parent."""
+"""Hardware, operating system and load of the machine, read by the parent."""

@@ -13,7 +13,7 @@ def read_text(path: Path) -> str | None:
     """Return a small file without the white space around it; None if it can't be read or is empty."""
     try:
         return path.read_text(errors="replace").strip() or None
-    except OSError:  # absent, hidden by a sandbox, or offline: all of them mean that this source does not tell
+    except OSError:  # absent, hidden by a sandbox, or offline
         return None
 
 
@@ -40,8 +40,8 @@ def memory_left(root: Path = Path("/")) -> int | None:
 
 
 def _quota(group: Path) -> float | None:
-    told = read_text(group / "cpu.max") or f"{read_text(group / 'cpu.cfs_quota_us')} {read_text(group / 'cpu.cfs_period_us')}"
-    quota, _, period = told.partition(" ")
+    text = read_text(group / "cpu.max") or f"{read_text(group / 'cpu.cfs_quota_us')} {read_text(group / 'cpu.cfs_period_us')}"
+    quota, _, period = text.partition(" ")
     try:
         granted = float(quota) / float(period)
     except (ValueError, ZeroDivisionError):  # "max", or no such file: no limit here

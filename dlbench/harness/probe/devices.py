@@ -1,6 +1,6 @@
-"""What is in this machine: the CPU and every accelerator, each unknown with the reason why.
+"""Devices of this machine: the CPU and every accelerator, each unknown field with the reason why.
 
-What torch knows comes from the measuring process's hello; the rest from the operating system and NVML.
+What torch knows comes from the worker's hello; the rest from the operating system and NVML.
 """
 
 import hashlib
@@ -147,14 +147,16 @@ def take_one_process(devices: Sequence[Device]) -> bool:
 
 
 def describe(hello: Mapping[str, Any], *, root: Path = Path("/"), pynvml: nvml.Pynvml = None) -> tuple[Device, ...]:
-    """Describe every device that the measuring process named, in its order.
+    """Describe every device of the hello, in its order.
 
     A field that nobody tells is None and has a sentence in ``reasons``; a machine without GPU, driver or NVML is normal.
     """
     isa = (hello.get("parallel") or {}).get("isa")
-    named = [_as_torch_tells(device) for device in hello["devices"] if device["kind"] != "cpu"]
-    told = read_accelerators(named, nvml.FACTS, pynvml=pynvml)
-    accelerators = {each.id: _completed(each, told[each.id]) for each in named}
+    named = {device["id"]: _as_torch_tells(device) for device in hello["devices"] if device["kind"] != "cpu"}
+    accelerators = {}
+    for key, found in read_accelerators([*named.values()], nvml.FACTS, pynvml=pynvml).items():
+        values: dict[str, Any] = dict(found.values)
+        accelerators[key] = replace(named[key], **values, reasons={**named[key].reasons, **found.reasons})
     return tuple(accelerators.get(device["id"]) or describe_cpu(isa, root=root) for device in hello["devices"])
 
 
@@ -186,9 +188,9 @@ def read_accelerators(
 ) -> dict[str, nvml.Readings]:
     """Ask NVML for the ``wanted`` fields of each, by id; those of other makers have a reason for every field."""
     addresses = {each.id: nvml.Address(each.uuid, each.pci_bus_id) for each in accelerators if each.is_nvidia and not each.is_unknown}
-    told = nvml.read_devices(addresses, wanted, pynvml)
+    readings = nvml.read_devices(addresses, wanted, pynvml)
     why = {each.id: _UNUSABLE if each.is_unknown else _NOT_NVIDIA for each in accelerators}
-    return {each.id: told.get(each.id) or nvml.Readings(reasons=dict.fromkeys(wanted, why[each.id])) for each in accelerators}
+    return {each.id: readings.get(each.id) or nvml.Readings(reasons=dict.fromkeys(wanted, why[each.id])) for each in accelerators}
 
 
 def select(devices: Sequence[Device], wanted: Sequence[str]) -> tuple[Device, ...]:
@@ -240,8 +242,3 @@ def _as_torch_tells(device: Mapping[str, Any]) -> Accelerator:
 
 
 _FROM_TORCH = ("name", "vendor", "uuid", "pci_bus_id", "memory_bytes", "compute_capability", "multiprocessors", "l2_bytes")
-
-
-def _completed(accelerator: Accelerator, told: nvml.Readings) -> Accelerator:
-    values: dict[str, Any] = dict(told.values)
-    return replace(accelerator, **values, reasons={**accelerator.reasons, **told.reasons})

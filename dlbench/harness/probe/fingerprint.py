@@ -1,4 +1,4 @@
-"""Where numbers were measured, in four blocks, and whether two such places may be compared at all.
+"""Fingerprint of the place where numbers were measured, in four blocks.
 
 *identity* (the machine) and *stack* (the software) are hashed; *state* (clocks, temperature, load) and *provenance* (who
 asked, when) never are. No host name, user, address, path or serial enters any of them, and of a UUID only its hash.
@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,13 @@ _PRIVATE_VALUE = re.compile(
 )
 
 
+_CPU_IDENTITY = ("name", "sockets", "physical_cores", "threads", "isa", "numa_nodes")
+_ACCELERATOR_IDENTITY = (
+    "kind", "name", "compute_capability", "multiprocessors", "pcie_generation_max", "pcie_width_max", "nvlink_links", "mig",
+)  # fmt: skip
+"""Without the UUID's hash: two cards of one model in a pool of runners may be compared, and `provenance` tells which it was."""
+
+
 def fingerprint(
     hello: Mapping[str, Any],
     devices: Sequence[Device],
@@ -49,7 +56,7 @@ def fingerprint(
 ) -> dict[str, Any]:
     """Return the four blocks, with ``machine_key`` and ``stack_key``, hashes of the first two.
 
-    ``hello`` is what the measuring process said, and ``devices`` what `devices.describe` made of it.
+    ``hello`` is the worker's, and ``devices`` what `devices.describe` made of it.
     """
     devices = usable(devices)  # on the others nothing is measured
     identity = _identity(devices, root)
@@ -68,15 +75,16 @@ def read_state(devices: Sequence[Device], *, root: Path = Path("/"), pynvml: nvm
     """Return what may differ from one minute to the next: load, clocks, temperature, throttling, other processes. Read before and after."""
     accelerators = [device for device in usable(devices) if isinstance(device, Accelerator)]
     readings = read_accelerators(accelerators, nvml.STATE, pynvml=pynvml)
-    own = _own_processes() if accelerators else frozenset()
+    me = psutil.Process()
+    own = {me.pid, *(child.pid for child in me.children(recursive=True))} if accelerators else set()
     return {
         "cpu": _cpu_state(devices, root),
-        "accelerators": {device_id: _accelerator_state(told, own) for device_id, told in readings.items()},
+        "accelerators": {device_id: _accelerator_state(each, own) for device_id, each in readings.items()},
     }
 
 
 def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return variables as they may stand in a file: folders cut off, and of one whose name sounds secret only that it is there."""
+    """Return variables as they may stand in a file: folders cut off, values of names that sound secret replaced."""
     return {name: "…" if _PRIVATE_NAME.search(name) else _without_folders(value) for name, value in environ.items()}
 
 
@@ -85,41 +93,15 @@ def _identity(devices: Sequence[Device], root: Path) -> dict[str, Any]:
         "architecture": platform.machine(),
         "os": platform.system(),
         "virtual": processor.is_virtual(root),
-        "cpu": next((_cpu_identity(device) for device in devices if isinstance(device, Processor)), None),
-        "accelerators": [_accelerator_identity(device) for device in devices if isinstance(device, Accelerator)],
+        "cpu": next((_device_identity(device, _CPU_IDENTITY) for device in devices if isinstance(device, Processor)), None),
+        "accelerators": [_device_identity(device, _ACCELERATOR_IDENTITY) for device in devices if isinstance(device, Accelerator)],
     }
 
 
-def _cpu_identity(cpu: Processor) -> dict[str, Any]:
-    return {
-        "name": cpu.name,
-        "sockets": cpu.sockets,
-        "physical_cores": cpu.physical_cores,
-        "threads": cpu.threads,
-        "isa": cpu.isa,
-        "numa_nodes": cpu.numa_nodes,
-        "memory_gib": _gib(cpu.memory_bytes),
-    }
-
-
-def _accelerator_identity(accelerator: Accelerator) -> dict[str, Any]:
-    # Not the UUID's hash: two cards of one model in a pool of runners may be compared, and `provenance` tells which it was.
-    return {
-        "kind": accelerator.kind,
-        "name": accelerator.name,
-        "compute_capability": accelerator.compute_capability,
-        "multiprocessors": accelerator.multiprocessors,
-        "memory_gib": _gib(accelerator.memory_bytes),
-        "pcie_generation_max": accelerator.pcie_generation_max,
-        "pcie_width_max": accelerator.pcie_width_max,
-        "nvlink_links": accelerator.nvlink_links,
-        "mig": accelerator.mig,
-    }
-
-
-def _gib(count: int | None) -> int | None:
+def _device_identity(device: Device, fields: Sequence[str]) -> dict[str, Any]:
     # Whole GiB, because a kernel keeps a little more or less of the memory to itself at each start.
-    return None if count is None else round(count / 2**30)
+    memory_gib = None if device.memory_bytes is None else round(device.memory_bytes / 2**30)
+    return {**{name: getattr(device, name) for name in fields}, "memory_gib": memory_gib}
 
 
 def _stack(hello: Mapping[str, Any], devices: Sequence[Device], environ: Mapping[str, str]) -> dict[str, Any]:
@@ -132,12 +114,12 @@ def _stack(hello: Mapping[str, Any], devices: Sequence[Device], environ: Mapping
         "threads": parallel.get("threads"),
         "blas": parallel.get("blas"),
         "math": dict(hello.get("math") or {}),
-        "environ": {name: value for name, value in sorted(environ.items()) if _may_be_told(name, value)},
+        "environ": {
+            name: value
+            for name, value in sorted(environ.items())
+            if _ENVIRON.fullmatch(name) and not _PRIVATE_NAME.search(name) and not _PRIVATE_VALUE.search(value)
+        },
     }
-
-
-def _may_be_told(name: str, value: str) -> bool:
-    return bool(_ENVIRON.fullmatch(name)) and not _PRIVATE_NAME.search(name) and not _PRIVATE_VALUE.search(value)
 
 
 def _cpu_state(devices: Sequence[Device], root: Path) -> dict[str, Any]:
@@ -155,9 +137,9 @@ def _cpu_state(devices: Sequence[Device], root: Path) -> dict[str, Any]:
     }
 
 
-def _accelerator_state(told: nvml.Readings, own: frozenset[int]) -> dict[str, Any]:
-    state, reasons = dict(told.values), dict(told.reasons)
-    # How many others there are is worth knowing; which they are is nobody's business.
+def _accelerator_state(readings: nvml.Readings, own: Set[int]) -> dict[str, Any]:
+    state, reasons = dict(readings.values), dict(readings.reasons)
+    # A count and no process ids, for privacy.
     for users, others in (("process_ids", "other_processes"), ("graphics_process_ids", "graphics_processes")):
         ids = state.pop(users, None)
         if not isinstance(ids, list):
@@ -168,11 +150,6 @@ def _accelerator_state(told: nvml.Readings, own: frozenset[int]) -> dict[str, An
         else:
             state[others] = len(set(ids) - own)
     return {**state, "reasons": reasons}
-
-
-def _own_processes() -> frozenset[int]:
-    me = psutil.Process()
-    return frozenset({me.pid, *(child.pid for child in me.children(recursive=True))})
 
 
 def _provenance(devices: Sequence[Device], argv: Sequence[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Memory that is left to this process, processes that ended for want of it, and CPU time of the machine. Standard library only."""
+"""Memory left to this process, kills for want of memory, and CPU time of the machine. Standard library only."""
 
 import os
 import re
@@ -45,9 +45,7 @@ def cpu_times(root: Path = Path("/")) -> dict[int, CpuTime]:
     counts = {int(cpu): list(map(int, row.split())) for cpu, row in rows}
     if not any(map(sum, counts.values())):  # a sandbox may show zeros
         return {}
-    return {cpu: _cpu_time(*row) for cpu, row in counts.items()}
-
-
-def _cpu_time(user: int, nice: int, system: int, idle: int, iowait: int, irq: int, softirq: int, steal: int, *_: int) -> CpuTime:
-    # Time of guests is in user and nice already; waiting for a disk is idle.
-    return CpuTime((user + nice + system + irq + softirq) * TICK_S, steal * TICK_S)
+    times = {}
+    for cpu, (user, nice, system, _idle, _waiting_for_disk, irq, softirq, steal, *_) in counts.items():
+        times[cpu] = CpuTime((user + nice + system + irq + softirq) * TICK_S, steal * TICK_S)  # guests' is in user and nice already
+    return times

@@ -1,4 +1,4 @@
-"""The machine around what is measured, seen from the parent: what held a case back, and what else went on in a round."""
+"""Monitor of the machine: what held a case back, and what other processes used in a round."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ class Counters:
 
 
 class Watch:
-    """Looks around cases and rounds. Use as a context manager: NVML is opened once, as that takes longer than a short case."""
+    """Watches cases and rounds. Use as a context manager: NVML is opened once, as that takes longer than a short case."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Watch:
         self._threads = threads
         self._root = root
         self._pynvml = pynvml
-        self._now = now
+        self.now = now
         self._open = ExitStack()
         self._nvml: nvml.Nvml | None = None
         self._handles: dict[str, nvml.Handle] = {}
@@ -67,22 +67,17 @@ class Watch:
 
     def counters(self, device: str) -> Counters:
         """Return what has held the device back so far."""
-        now_s, quota = self._now(), cgroup.cpu_throttling(self._root)
+        now_s, quota = self.now(), cgroup.cpu_throttling(self._root)
         quota_s = quota["throttled_s"] if quota else None
         if device == "cpu":
             return Counters(now_s, processor.thermal_throttle_s(self._root), quota_s=quota_s)
         if self._nvml is None or device not in self._handles:
             return Counters(now_s, quota_s=quota_s)
-        told: Mapping[str, Any] = self._nvml.read(self._handles[device], nvml.SLOWDOWN).values
-        thermal_s = {"gpu": told["thermal_violation_s"]} if "thermal_violation_s" in told else {}
-        reasons = told.get("throttle_reasons")
-        return Counters(
-            now_s,
-            thermal_s,
-            told.get("power_violation_s"),
-            quota_s,
-            None if reasons is None else tuple(each for each in reasons if each in SLOWDOWNS | POWER_CAPS),
-        )
+        values: Mapping[str, Any] = self._nvml.read(self._handles[device], nvml.SLOWDOWN).values
+        thermal_s = {"gpu": values["thermal_violation_s"]} if "thermal_violation_s" in values else {}
+        reasons = values.get("throttle_reasons")
+        held = None if reasons is None else tuple(each for each in reasons if each in SLOWDOWNS | POWER_CAPS)
+        return Counters(now_s, thermal_s, values.get("power_violation_s"), quota_s, held)
 
     def throttling(self, device: str, before: Counters, tries: int, lost: Throttling | None = None) -> Throttling | None:
         """Return what held a case on the device back since ``before``; None where nothing tells of anything.
@@ -94,10 +89,10 @@ class Watch:
         hot_s = [after.thermal_s[name] - before.thermal_s[name] for name in after.thermal_s.keys() & before.thermal_s.keys()]
         found = replace(
             lost or Throttling(),
-            thermal=_share(max(hot_s, default=None), seconds),
+            thermal=_share(0.0, max(hot_s, default=None), seconds),
             # The kernel adds up over CPUs, and the case's threads are what it can have stopped.
-            quota=_share(_gained(before.quota_s, after.quota_s), seconds * self._threads),
-            power_cap=_share(_gained(before.power_cap_s, after.power_cap_s), seconds),
+            quota=_share(before.quota_s, after.quota_s, seconds * self._threads),
+            power_cap=_share(before.power_cap_s, after.power_cap_s, seconds),
             reasons=after.reasons,
             tries=tries,
         )
@@ -105,9 +100,13 @@ class Watch:
 
     def round(self, number: int, save: Callable[[RoundState], None]) -> "RoundWatch":
         """Return a context for one round, whose state it saves at the end; its processes have to start and end inside."""
-        return RoundWatch(number, save, self._state, lambda: _Used.now(self._root, self._now()))
+        return RoundWatch(self, number, save)
 
-    def _state(self) -> dict[str, Any]:
+    def used(self) -> tuple[CpuTime | None, float]:
+        """Return the CPU seconds used so far: of the machine, None where it does not count them, and of these processes."""
+        return processor.cpu_time(self._root), processor.own_cpu_s()
+
+    def state(self) -> dict[str, Any]:
         """Return the state without what is unknown, whose reasons the header has."""
         state = read_state(self._devices, root=self._root, pynvml=self._pynvml)
         accelerators = {device: _known({**each, "reasons": None}) for device, each in state["accelerators"].items()}
@@ -117,60 +116,34 @@ class Watch:
 class RoundWatch:
     """One round: the state before it, right after its last case, and what others used meanwhile."""
 
-    def __init__(
-        self, number: int, save: Callable[[RoundState], None], state: Callable[[], dict[str, Any]], used: Callable[[], "_Used"]
-    ) -> None:
+    def __init__(self, watch: Watch, number: int, save: Callable[[RoundState], None]) -> None:
+        self._watch = watch
         self._number = number
         self._save = save
-        self._state = state
-        self._used = used
         self._after: dict[str, Any] | None = None
 
     def __enter__(self) -> Self:
-        self._before = self._state()
-        self._begun = self._used()
+        self._before = self._watch.state()
+        self._begun_s, self._begun = self._watch.now(), self._watch.used()
         return self
 
     def cases_ended(self) -> None:
         """Read the state now, while the measuring processes still hold their devices at the clocks that they ran at."""
-        self._after = self._state()
+        self._after = self._watch.state()
 
     def __exit__(self, *_: object) -> None:
         # The processes are gone by now, so all that they took counts as ours.
-        ended = self._used()
-        seconds = ended.at_s - self._begun.at_s
-        others, stolen = ended.since(self._begun) if seconds >= _SHORTEST_S else (None, None)
-        self._save(RoundState(self._number, seconds, others, stolen, self._before, self._after or self._state()))
+        seconds, (before, own_before_s), (after, own_after_s) = self._watch.now() - self._begun_s, self._begun, self._watch.used()
+        others = stolen = None
+        if before is not None and after is not None and seconds >= _SHORTEST_S:
+            others = max(0.0, after.busy_s - before.busy_s - (own_after_s - own_before_s)) / seconds
+            stolen = max(0.0, after.stolen_s - before.stolen_s) / seconds
+        self._save(RoundState(self._number, seconds, others, stolen, self._before, self._after or self._watch.state()))
 
 
-@dataclass(frozen=True, slots=True)
-class _Used:
-    """CPU seconds used so far."""
-
-    at_s: float
-    cpu: CpuTime | None
-    own_s: float
-
-    @classmethod
-    def now(cls, root: Path, at_s: float) -> Self:
-        return cls(at_s, processor.cpu_time(root), processor.own_cpu_s())
-
-    def since(self, begun: Self) -> tuple[float | None, float | None]:
-        """Return the mean number of CPUs that other processes kept busy, and that a hypervisor took away."""
-        if self.cpu is None or begun.cpu is None:
-            return None, None
-        seconds = self.at_s - begun.at_s
-        others_s = self.cpu.busy_s - begun.cpu.busy_s - (self.own_s - begun.own_s)
-        return max(0.0, others_s) / seconds, max(0.0, self.cpu.stolen_s - begun.cpu.stolen_s) / seconds
-
-
-def _gained(before: float | None, after: float | None) -> float | None:
-    return None if before is None or after is None else after - before
-
-
-def _share(seconds: float | None, of_s: float) -> float | None:
+def _share(before_s: float | None, after_s: float | None, of_s: float) -> float | None:
     # Counters of the driver and the clock here are not read at the same instant.
-    return None if seconds is None else min(1.0, max(0.0, seconds) / of_s)
+    return None if before_s is None or after_s is None else min(1.0, max(0.0, after_s - before_s) / of_s)
 
 
 def _known(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""NVIDIA's management library: the one door to ``pynvml``. What NVML refuses leaves here as a reason, not as its exception.
+"""NVIDIA's management library: the only module that uses ``pynvml``. A refusal of NVML becomes a reason, never an exception of its own.
 
 A device is found by its UUID or PCI address, never by index: CUDA_VISIBLE_DEVICES reorders torch's devices and not NVML's.
 """
@@ -30,7 +30,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """What one device told: a value or a reason for every field that was asked for."""
+    """A value, or the reason why there is none, for every field that a device was asked for."""
 
     values: Mapping[str, Value] = field(default_factory=dict)
     reasons: Mapping[str, str] = field(default_factory=dict)
@@ -41,10 +41,7 @@ class NvmlUnavailable(Exception):
 
 
 def read_devices(addresses: Mapping[str, Address], wanted: Collection[str], pynvml: Pynvml = None) -> dict[str, Readings]:
-    """Ask each device for the ``wanted`` fields of `FACTS` or `STATE`; the result has the keys of ``addresses``.
-
-    Where there is no NVML, or NVML has no such device, every field has the reason for it.
-    """
+    """Ask each device for the ``wanted`` fields; where NVML or the device is missing, each field has the reason."""
     if not addresses:
         return {}
     try:
@@ -65,7 +62,7 @@ def session(pynvml: Pynvml = None) -> Iterator["Nvml"]:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        raise NvmlUnavailable(_why_closed(pynvml, error)) from error
+        raise NvmlUnavailable(_closed_reason(pynvml, error)) from error
     try:
         yield Nvml(pynvml)
     finally:
@@ -107,7 +104,7 @@ class Nvml:
             try:
                 values[name] = _QUERIES[name](self._pynvml, handle)
             except self._pynvml.NVMLError as error:
-                reasons[name] = _why_not_told(self._pynvml, error)
+                reasons[name] = _refusal_reason(self._pynvml, error)
             except mismatch:
                 reasons[name] = _OLDER_DRIVER
             except AttributeError:  # the function is younger than the package
@@ -138,7 +135,7 @@ def _read_one(nvml: Nvml, address: Address, wanted: Collection[str]) -> Readings
         return Readings(reasons=dict.fromkeys(wanted, str(reason)))
 
 
-def _why_closed(nvml: Pynvml, error: Any) -> str:
+def _closed_reason(nvml: Pynvml, error: Any) -> str:
     sentences = {
         nvml.NVML_ERROR_LIBRARY_NOT_FOUND: "NVML was not found: install the NVIDIA driver (in a container: its 'utility' capability)",
         nvml.NVML_ERROR_DRIVER_NOT_LOADED: "the NVIDIA driver is not loaded",
@@ -151,7 +148,7 @@ def _why_closed(nvml: Pynvml, error: Any) -> str:
 _OLDER_DRIVER = "the NVIDIA driver is too old to tell it"
 
 
-def _why_not_told(nvml: Pynvml, error: Any) -> str:
+def _refusal_reason(nvml: Pynvml, error: Any) -> str:
     sentences = {
         nvml.NVML_ERROR_NOT_SUPPORTED: "this device does not tell it through NVML",
         nvml.NVML_ERROR_NO_PERMISSION: "the driver tells it to administrators only",
@@ -167,15 +164,10 @@ _MILLI, _MEGA, _NANO = 1e-3, 1e6, 1e-9  # NVML counts milliwatts, megahertz and 
 def _active_nvlinks(nvml: Pynvml, gpu: Handle) -> int:
     """Count the active links. Raises NVMLError if no link at all answers: the device has none."""
     states: list[int] = []
-    refusals: list[Exception] = []
     for link in range(nvml.NVML_NVLINK_MAX_LINKS):
-        try:
+        with suppress(nvml.NVMLError):  # each device has fewer links than the most there can be
             states.append(nvml.nvmlDeviceGetNvLinkState(gpu, link))
-        except nvml.NVMLError as error:  # each device has fewer links than the most there can be
-            refusals.append(error)
-    if not states:
-        raise refusals[0]
-    return sum(states)
+    return sum(states) if states else int(nvml.nvmlDeviceGetNvLinkState(gpu, 0))
 
 
 # Bits of nvmlClocksEventReasons in nvml.h, under the names that nvidia-smi gives them.
@@ -223,7 +215,7 @@ def _compute_mode(nvml: Pynvml, gpu: Handle) -> str:
 
 
 def _compute_process_ids(nvml: Pynvml, gpu: Handle) -> list[int]:
-    # A desktop's processes may compute too, and are told apart because a workstation always has them.
+    # A desktop's processes may compute too, and are listed apart, as a workstation always has them.
     drawing: list[int] = []
     with suppress(nvml.NVMLError):  # cards without graphics need not answer
         drawing = _graphics_process_ids(nvml, gpu)

@@ -1,4 +1,4 @@
-"""What of a machine's state may make it unfit to measure on, before anything is measured. Reads, and never changes a setting."""
+"""Checks of the machine's state before anything is measured. Reads, and never changes a setting."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,31 +24,26 @@ def examine(devices: Sequence[Device], *, root: Path = Path("/"), pynvml: nvml.P
     for device in devices:
         if isinstance(device, Processor):
             findings += _examine_cpu(device, state["cpu"], root)
-    findings += [_broken(*each) for each in unusable(devices).items()]
+    for name, reason in unusable(devices).items():
+        advice = "mend that, or look at the others alone: --device cpu"
+        findings.append(Finding("start", name, Fitness.UNFIT, f"can't be used: {reason}", advice))
     accelerators = [device for device in usable(devices) if isinstance(device, Accelerator)]
-    told = read_accelerators(accelerators, nvml.HEALTH, pynvml=pynvml)
+    readings = read_accelerators(accelerators, nvml.HEALTH, pynvml=pynvml)
     for each in accelerators:
-        findings += _examine_accelerator(each, state["accelerators"][each.id], told[each.id])
+        findings += _examine_accelerator(each, state["accelerators"][each.id], readings[each.id])
     return findings
 
 
-def _broken(device: str, reason: str) -> Finding:
-    return Finding("start", device, Fitness.UNFIT, f"can't be used: {reason}", "mend that, or look at the others alone: --device cpu")
-
-
 def _examine_cpu(cpu: Processor, state: Mapping[str, Any], root: Path) -> Iterator[Finding]:
-    yield _memory(state["memory_available_bytes"])
+    available = state["memory_available_bytes"]
+    enough = available >= _LEAST_MEMORY
+    advice = "" if enough else "close what takes it, or cases end as oom or swap"
+    found, values = f"{byte_count(available)} of memory left", {"bytes": float(available)}
+    yield Finding("memory", "cpu", Fitness.FIT if enough else Fitness.UNFIT, found, advice, values)
     yield _governor(state["governor"])
     yield _boost(state["boost"])
     yield _quota(cpu)
     yield _virtual(processor.is_virtual(root))
-
-
-def _memory(available: int) -> Finding:
-    found, values = f"{byte_count(available)} of memory left", {"bytes": float(available)}
-    if available < _LEAST_MEMORY:
-        return Finding("memory", "cpu", Fitness.UNFIT, found, "close what takes it, or cases end as oom or swap", values)
-    return Finding("memory", "cpu", Fitness.FIT, found, values=values)
 
 
 def _governor(governor: str | None) -> Finding:
@@ -91,17 +86,17 @@ def _virtual(virtual: bool | None) -> Finding:
     return Finding("hypervisor", "cpu", Fitness.NOTE, found, "compare sides that were measured in turn, and with ten rounds or more")
 
 
-def _examine_accelerator(device: Accelerator, state: Mapping[str, Any], told: nvml.Readings) -> Iterator[Finding]:
-    if not told.values:
-        reason = next(iter(told.reasons.values()), "nothing is known of it")
+def _examine_accelerator(device: Accelerator, state: Mapping[str, Any], readings: nvml.Readings) -> Iterator[Finding]:
+    if not readings.values:
+        reason = next(iter(readings.reasons.values()), "nothing is known of it")
         yield Finding("driver", device.id, Fitness.UNKNOWN, reason, "watch its temperature and what else runs on it yourself")
         return
     yield from _processes(device.id, state)
-    yield from _temperature(device.id, told.values)
+    yield from _temperature(device.id, readings.values)
     yield from _clocks(device.id, state)
     yield from _power_limit(device)
     yield from _persistence(device)
-    yield from _device_memory(device, told.values)
+    yield from _device_memory(device, readings.values)
     yield from _link(device)
 
 
@@ -110,17 +105,17 @@ def _processes(device: str, state: Mapping[str, Any]) -> Iterator[Finding]:
     if others is None:
         yield Finding("processes", device, Fitness.UNKNOWN, state["reasons"]["other_processes"], "look yourself: nvidia-smi")
     elif others:
-        found = f"{_count(others, 'other process', 'es')} on it"
+        found = f"{others} other process{'' if others == 1 else 'es'} on it"
         yield Finding("processes", device, Fitness.UNFIT, found, "stop them; nvidia-smi shows which", {"processes": others})
     elif drawing:
-        found = f"{_count(drawing, 'process', 'es')} drawing on it, such as a desktop"
+        found = f"{drawing} process{'' if drawing == 1 else 'es'} drawing on it, such as a desktop"
         yield Finding("processes", device, Fitness.NOTE, found, "measure without a desktop, or on a card without a screen")
     else:
         yield Finding("processes", device, Fitness.FIT, "no other process on it")
 
 
-def _temperature(device: str, told: Mapping[str, Any]) -> Iterator[Finding]:
-    now, limit = told.get("temperature_c"), told.get("temperature_slowdown_c")
+def _temperature(device: str, readings: Mapping[str, Any]) -> Iterator[Finding]:
+    now, limit = readings.get("temperature_c"), readings.get("temperature_slowdown_c")
     if now is None:
         return
     if limit is None:
@@ -168,8 +163,8 @@ def _persistence(device: Accelerator) -> Iterator[Finding]:
         yield Finding("persistence", device.id, Fitness.FIT, "on")
 
 
-def _device_memory(device: Accelerator, told: Mapping[str, Any]) -> Iterator[Finding]:
-    free = told.get("memory_free_bytes")
+def _device_memory(device: Accelerator, readings: Mapping[str, Any]) -> Iterator[Finding]:
+    free = readings.get("memory_free_bytes")
     if free is None or not device.memory_bytes:
         return
     found, values = f"{byte_count(free)} of {byte_count(device.memory_bytes)} free", {"bytes": float(free)}
@@ -189,7 +184,3 @@ def _link(device: Accelerator) -> Iterator[Finding]:
         yield Finding("link", device.id, Fitness.NOTE, found, advice, {"lanes": now})
     else:
         yield Finding("link", device.id, Fitness.FIT, f"{now} PCIe lanes", values={"lanes": now})
-
-
-def _count(count: int, noun: str, plural: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else plural}"

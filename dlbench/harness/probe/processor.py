@@ -1,7 +1,6 @@
-"""Processors and memory of this machine, as the operating system tells them: /proc and /sys on Linux, psutil elsewhere.
+"""Processors and memory of this machine: from /proc and /sys on Linux, from psutil elsewhere.
 
-Each function takes the root of the file system, so that a made-up tree can stand in for a machine, and answers None
-where nothing tells.
+Each function takes the root of the file system, so that tests can make up a machine, and answers None where nothing is known.
 """
 
 import os
@@ -73,7 +72,7 @@ def thread_count(root: Path = Path("/")) -> int | None:
 
 
 def cores(root: Path = Path("/")) -> frozenset[frozenset[int]]:
-    """Return each physical core as the set of its logical CPUs; empty where the topology is not told."""
+    """Return each physical core as the set of its logical CPUs; empty where the topology is not known."""
     files = ("topology/core_cpus_list", "topology/thread_siblings_list")  # the second is the name before Linux 5.1
     lists = (read_text(cpu / files[0]) or read_text(cpu / files[1]) for cpu in _cpu_folders(root))
     if known := frozenset(parse_cpu_list(each) for each in lists if each):
@@ -102,7 +101,7 @@ def affinity() -> frozenset[int] | None:
 def cpus_to_measure_on(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> frozenset[int] | None:
     """Return one logical CPU of each physical core that this process may use, so that no two threads of a product share a core.
 
-    None where nothing has to be kept apart, where the topology is not told, or where the user has placed the threads already. Not
+    None where nothing has to be kept apart, where the topology is not known, or where the user has placed the threads already. Not
     fewer for a quota: several containers would then crowd on the same first cores.
     """
     allowed = affinity()
@@ -194,8 +193,8 @@ def thermal_throttle_s(root: Path = Path("/")) -> dict[str, float]:
     Only Intel's processors have these (docs.kernel.org: ABI/testing/sysfs-devices-system-cpu), and a virtual machine never.
     """
     counters = (root / "sys/devices/system/cpu").glob("cpu[0-9]*/thermal_throttle/*_throttle_total_time_ms")
-    told = {f"{path.parent.parent.name}/{path.name}": read_text(path) for path in counters}
-    return {name: int(text) / 1e3 for name, text in told.items() if text and text.isdecimal()}
+    texts = {f"{path.parent.parent.name}/{path.name}": read_text(path) for path in counters}
+    return {name: int(text) / 1e3 for name, text in texts.items() if text and text.isdecimal()}
 
 
 def _cpu_folders(root: Path) -> Iterator[Path]:

@@ -1,7 +1,7 @@
 """Reading a suite: what it says, and one exact sentence for each mistake."""
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlbench.core.errors import SuiteError
-from dlbench.core.model import Policy, value_text
+from dlbench.core.model import Policy, Signature, value_text
 from dlbench.harness.plan import suite as suites
+from dlbench.harness.plan.cases import check
 from dlbench.harness.plan.suite import Bench, Suite, parse
 
 names = st.text(st.characters(categories=("Ll", "Lu", "Nd"), include_characters="_-"), min_size=1, max_size=8)
@@ -126,7 +127,10 @@ def test_what_a_file_says():
 def test_the_path_of_a_file_stays_out_of_the_header():
     suite = parse('[[bench]]\nworkload = "noop"', "/home/somebody/mine.toml")
     assert "somebody" not in json.dumps(suite.to_json())
-    assert Suite.from_json(suite.to_json()).place(1) == "suite mine, bench 1 (noop)"
+    recorded = Suite.from_json(suite.to_json())
+    assert recorded.origin == "suite mine"
+    with pytest.raises(SuiteError, match=r"^suite mine, bench 1 \(noop\): no parameter is called 'n'"):
+        check([replace(recorded, benches=(Bench("noop", {"n": (1,)}),))], {"noop": Signature("noop", "Nothing.", ())})
 
 
 BENCH = '[[bench]]\nworkload = "matmul"\n'
