@@ -1,7 +1,4 @@
-"""Checks of one call's output once all timing is over: does it follow the inputs, and is it near fp64 on the CPU?
-
-Of a case that can't be checked nothing is said but why. docs/measuring.md gives the protocol.
-"""
+"""Checks of one call's output after all timing: it follows the inputs, and is near fp64 on the CPU. docs/measuring.md has the protocol."""
 
 import math
 import timeit
@@ -19,12 +16,13 @@ from dlbench.core.precision import PRECISIONS
 from dlbench.harness.probe.memory import available_memory
 from dlbench.harness.worker.backends.base import Backend, find, tensors_in
 from dlbench.harness.worker.registry import Workload
-from dlbench.harness.worker.tolerance import tolerance_of
 
 BUDGET_S = 1.0
 """What each of the two checks may take, by estimate."""
 MOST_TOLERANCE = 0.9
 """An output of zeros has an error of 1, one of other numbers about 1.4; a tolerance beyond that would let anything pass."""
+SPREAD = 10.0
+"""How many times the rounding error to be expected is still taken for one: networks amplify it, and so does Winograd's algorithm."""
 
 
 class Unchecked(Exception):
@@ -65,7 +63,7 @@ def spot_checked(result: Measurement, work: Work, subject: Subject, left_s: floa
 
     The last use of this Work: other numbers stay in its inputs. ``left_s`` is the time until the case's deadline.
     """
-    empty_call_s = _empty_call_s()
+    empty_call_s = min(timeit.repeat(lambda: None, number=1000, repeat=5)) / 1000
     follows_input, no_inputs = _attempt(lambda: _follows_input(result, work, subject, left_s))
     compared, no_fp64 = _attempt(lambda: _compare(result, subject, left_s))
     subject.backend.synchronize(subject.device)  # a device that a check has broken says so here
@@ -91,11 +89,6 @@ def _attempt(check: Callable[[], Any]) -> tuple[Any, str | None]:
         return None, str(reason)
     except Exception as error:  # noqa: BLE001  # what was measured stands, whatever a workload makes of being called once more
         return None, f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
-
-
-def _empty_call_s() -> float:
-    """Return the least that an empty call takes, of a few blocks of a thousand."""
-    return min(timeit.repeat(lambda: None, number=1000, repeat=5)) / 1000
 
 
 def _follows_input(result: Measurement, work: Work, subject: Subject, left_s: float) -> bool:
@@ -141,16 +134,15 @@ def _refill(inputs: Sequence[Tensor]) -> None:
 
 
 class _Distance(NamedTuple):
-    """Of an output tensor from the reference, both relative and in the 2-norm."""
+    """An output tensor's error and tolerance, relative and in the 2-norm; the error is infinite where a number is not finite."""
 
     error: float
-    """Infinite where a number is not finite."""
     tolerance: float
 
 
 def _compare(result: Measurement, subject: Subject, left_s: float) -> _Distance:
     """Return how far the output is from fp64 on the CPU. Raises Unchecked where they would say nothing."""
-    _refuse(result, subject)
+    _refuse_without_reference(result, subject)
     _refuse_cost(result, subject, left_s)
     case = _first_call(subject)
     reference = _first_call(subject.in_fp64())
@@ -174,7 +166,7 @@ def _refuse_ranks(subject: Subject) -> None:
         raise Unchecked("its ranks can only call together")
 
 
-def _refuse(result: Measurement, subject: Subject) -> None:
+def _refuse_without_reference(result: Measurement, subject: Subject) -> None:
     _refuse_ranks(subject)
     parameter = subject.workload.signature.parameter("dtype")
     if parameter is None or "fp64" not in parameter.choices or subject.dtype not in PRECISIONS:
@@ -296,6 +288,23 @@ def _worst(case: _FirstCall, reference: _FirstCall, dtype: str, flops: float) ->
         tolerance = tolerance_of(dtype, tally.results, tally.numbers, right.numel(), flops)
         found.append(_Distance(error if math.isfinite(error) else math.inf, tolerance))
     return max(found, key=lambda each: each.error / each.tolerance)
+
+
+def tolerance_of(dtype: str, results: int, numbers: int, size: int, flops: float) -> float:
+    """Return how far an output of ``size`` numbers may be from the exact one by rounding, in the 2-norm and relative.
+
+    ``results``: tensors computed on the way, ``numbers``: their elements, ``flops``: operations that took. So an element of these is a
+    sum of k = flops / (2 numbers) products, and one of the output of k_out = flops / (2 results size): it may take more, as the
+    gradient of a filter takes all pixels. Sums are rounded in u_sum, and stored in the roundoff u of the precision. Rounding errors are
+    independent and of mean zero, more or less, so n of them come to sqrt(n) u and not to n u, with a factor that makes exceptions rare
+    (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput. 41(5), 2019, section 2):
+
+        SPREAD sqrt(results (sqrt(k) u_sum + u)^2 + k_out u_sum^2)
+    """
+    precision = PRECISIONS[dtype]
+    on_the_way = math.sqrt(max(1.0, flops / (2 * numbers))) * precision.sum_roundoff + precision.roundoff
+    at_the_end = math.sqrt(flops / (2 * results * size)) * precision.sum_roundoff
+    return SPREAD * math.hypot(math.sqrt(results) * on_the_way, at_the_end)
 
 
 def _near(these: Sequence[Tensor], those: Sequence[Tensor], relative: float) -> bool:

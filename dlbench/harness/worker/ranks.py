@@ -1,4 +1,4 @@
-"""Cases of several ranks: how a process joins the others, and the one clock that all of them read."""
+"""Ranks of a case: a process joins the others, and all of them read one clock."""
 
 import time
 from collections.abc import Callable
@@ -78,10 +78,10 @@ class Member:
 
 
 class RanksClock:
-    """One clock for all ranks: between two readings passes the time that the slowest of them took.
+    """One clock for all ranks, which read the same numbers: between two readings passes the time of the slowest rank.
 
-    Each rank measures its own time from the end of one reading to the beginning of the next, and a reading adds the largest. So the
-    waiting inside a reading is in no number, all ranks read the same number, and the clocks of several machines need not agree.
+    Each rank measures from the end of one reading to the beginning of the next, and a reading adds the largest. So no number contains the
+    waiting inside a reading, and the clocks of several machines need not agree.
     """
 
     def __init__(self, synchronize: Callable[[], None], timer: Callable[[], float] = time.perf_counter) -> None:

@@ -1,4 +1,4 @@
-"""Which workloads there are. A function's signature is the schema of its parameters and its docstring their help."""
+"""Registered workloads. A function's signature is the schema of its parameters and its docstring their help."""
 
 import enum
 import importlib
@@ -19,7 +19,7 @@ from dlbench.core.model import Parameter, ParamValue, Signature, Work
 from dlbench.core.precision import Dtype as Dtype  # authors of workloads find it beside the other types
 
 ENTRY_POINT_GROUP = "dlbench.workloads"
-"""Installed packages offer workloads here, one entry point each, named as the workload is."""
+"""Of installed packages: an entry point for each workload, of the workload's name."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,9 @@ class Workload:
     def set_up(self, device: Any, params: Mapping[str, ParamValue]) -> Work:
         """Call the function: allocate, initialise, and return what is to be timed. Raises TypeError if that is no Work."""
         hints = typing.get_type_hints(self.function)
-        values = {name: _as_annotated(value, hints.get(name)) for name, value in params.items()}
-        work = self.function(device, **values)
+        enums = {name: hint for name, hint in hints.items() if isinstance(hint, type) and issubclass(hint, enum.Enum)}
+        # A suite has an enum's member by its value; the function gets the member.
+        work = self.function(device, **{name: enums[name](value) if name in enums else value for name, value in params.items()})
         if not isinstance(work, Work):
             raise TypeError(f"workload '{self.signature.name}' returned {type(work).__name__}; it has to return a dlbench.Work")
         return work
@@ -82,8 +83,8 @@ def workload(
 
 def get(name: str) -> Workload:
     """Return the workload of that name, importing the installed plugin that offers it if need be."""
-    if name not in _workloads and name in (offered := installed_plugins()):
-        offered[name].load()
+    if name not in _workloads and (offered := tuple(entry_points(group=ENTRY_POINT_GROUP, name=name))):
+        offered[-1].load()
     if name not in _workloads:
         raise UsageError(f"no workload is called '{name}'{nearest(name, sorted(_workloads))}")
     return _workloads[name]
@@ -97,11 +98,6 @@ def all_workloads() -> dict[str, Workload]:
 def load_builtins() -> None:
     """Import dlbench's own workloads."""
     importlib.import_module("dlbench.workloads")
-
-
-def installed_plugins() -> dict[str, Any]:
-    """Return the entry points of installed packages by workload name; none of them is imported by this."""
-    return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
 
 
 def load_plugin(plugin: str) -> None:
@@ -194,8 +190,3 @@ def _meaning(hint: Any, where: str) -> tuple[Literal["integer", "number", "text"
         if hint is kind:
             return name, (), minimum  # type: ignore[return-value]  # the four names above are the Literal's
     raise UsageError(f"{where}: annotate it with int, float, str, bool, a Literal or an Enum, not {hint!r}")
-
-
-def _as_annotated(value: ParamValue, hint: Any) -> Any:
-    """Suites know an enum's members by their values; the function gets the member."""
-    return hint(value) if isinstance(hint, type) and issubclass(hint, enum.Enum) else value

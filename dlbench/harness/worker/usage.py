@@ -14,7 +14,7 @@ from dlbench.core.conditions import Throttling
 from dlbench.harness.probe.memory import TICK_S, cpu_times, memory_field
 
 SHORTEST_S = 0.1
-"""A single turn that another thread gets lasts some milliseconds: of a shorter time it would be more than 5 %."""
+"""Another thread's time slice lasts some milliseconds: more than 5 % of a shorter time."""
 
 
 class HostMemory:
@@ -47,10 +47,9 @@ def read_status(field: str) -> int | None:
 
 
 class LostTime:
-    """Counts from when it is made, for the threads of this process and the CPUs that it may run on.
+    """CPU time lost since this was made, by the threads of this process and the CPUs that it may run on.
 
-    Threads wait for each other at the end of every product, so the one that waited longest and the CPU that was taken longest count: a
-    mean over sixty-four would hide what stops them all.
+    The thread that waited longest and the CPU that was taken longest count, as threads wait for each other at the end of every product.
     """
 
     def __init__(self, root: Path = Path("/"), now: Callable[[], float] = time.perf_counter) -> None:
@@ -81,7 +80,7 @@ def _most(before: Mapping[str, float], after: Mapping[str, float]) -> float | No
 
 
 def _share(seconds: float | None, of_s: float) -> float | None:
-    # Rounded, as a hundred thousand rounds in a file are then mostly the same few.
+    # Rounded: the rounds of a large file then share few values.
     return None if seconds is None else round(min(1.0, max(0.0, seconds) / of_s), 4)
 
 
