@@ -29,7 +29,7 @@ from dlbench.harness.probe.monitor import Watch
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.worker_process import WorkerProcess, handshake
 from dlbench.harness.ranks.cluster import RemoteNode
-from dlbench.harness.runner import RunSettings, run_rounds
+from dlbench.harness.runner import Rounds, RunSettings
 from dlbench.harness.schedule import Side, Task
 
 
@@ -45,7 +45,7 @@ class OpenSide:
 
     side: Side
     """Without its devices: which of them take part is for a plan to say."""
-    host: WorkerProcess
+    worker: WorkerProcess
     hello: Mapping[str, Any]
 
     def tasks(self, plan: Plan) -> list[Task]:
@@ -61,8 +61,8 @@ def open_side(side: Side, suites: Sequence[Suite], settings: RunSettings, interr
     Raises WorkerError, in the process's words, where it can't say.
     """
     layout = layout_seed(settings.seed, 0, side.name)
-    with WorkerProcess(handshake_mode(settings.isolation), settings.threads, layout, interruption, side.interpreter) as host:
-        yield OpenSide(side, host, handshake(host, side.plugins, workload_names(suites), settings.threads, side.not_from))
+    with WorkerProcess(handshake_mode(settings.isolation), settings.threads, layout, interruption, side.interpreter) as worker:
+        yield OpenSide(side, worker, handshake(worker, side.plugins, workload_names(suites), settings.threads, side.not_from))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,21 +117,13 @@ class Recording:
         return isinstance(error, DeviceFault)
 
     def measure(self, session: Session, first_workers: Mapping[str | None, WorkerProcess]) -> None:
-        """Run the rounds of the session, or of another one that goes on in the same file; ``first_hosts`` are as in `run_rounds`."""
+        """Run the rounds of the session, or of another one that goes on in the same file; ``first_workers`` are as in `Rounds`."""
         from dlbench.cli.live import screen  # not at the top, so that --help stays quick
 
         with screen(session, self.path) as observer, Watch(session.devices, session.settings.threads) as watch:
-            outcome = run_rounds(
-                session.tasks,
-                session.settings,
-                self._interruption,
-                self._writer.append,
-                observer,
-                watch,
-                session.done,
-                first_workers,
-                session.first_round,
-            )
+            save = self._writer.append
+            rounds = Rounds(session.tasks, session.settings, self._interruption, save, observer, watch, session.done, first_workers)
+            outcome = rounds.run(session.first_round)
         self.rounds = max(self.rounds, outcome.rounds)
         if outcome.faults:
             self.fault = DeviceFault(f"{'; '.join(outcome.faults)}; the remaining cases there were skipped; check it, then measure again")

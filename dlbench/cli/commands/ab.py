@@ -84,7 +84,7 @@ def command(
         plans = [one.plan(suites, other, planning) for one, other in (opened, opened[::-1])]
         session = _session(opened, plans, settings, measuring)
         with sessions.Recording(session, interruption) as recording:
-            recording.measure(session, {each.options.name: each.opened.host for each in opened})
+            recording.measure(session, {each.options.name: each.opened.worker for each in opened})
             _measure_until_seen(recording, session, measuring.budget, given, interruption)
             if confirm and not interruption.requested and not recording.fault:
                 _measure_again(recording, session, measuring.rounds, given)

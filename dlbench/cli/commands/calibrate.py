@@ -81,7 +81,7 @@ def _measure(planning: PlanOptions, interruption: Interruption) -> sessions.Reco
         path = CALIBRATIONS / sessions.default_name(plan.suites)
         session = sessions.start(plan, opened.tasks(plan), replace(settings, policy=plan.policy), path)
         with sessions.Recording(session, interruption) as recording:
-            recording.measure(session, {None: opened.host})
+            recording.measure(session, {None: opened.worker})
         return recording
 
 

@@ -69,7 +69,7 @@ def command(device_words: tuple[str, ...], rounds: int | None, plugins: tuple[st
         findings = [] if selftest else examine(plan.devices)
         session = (_selftest if selftest else _twice)(plan, opened, settings, rounds, path)
         with sessions.Recording(session, interruption) as recording:
-            recording.measure(session, {session.tasks[0].side.name: opened.host})
+            recording.measure(session, {session.tasks[0].side.name: opened.worker})
         if interruption.requested:
             click.echo("interrupted; nothing was judged", err=True)
             return ExitCode(128 + interruption.requested)

@@ -93,7 +93,7 @@ def command(
                 write_plan(plan, form)
                 return ExitCode.OK
             session = _new_session(plan, opened, settings, measuring, given)
-        return _measure(session, opened.host, interruption, form)
+        return _measure(session, opened.worker, interruption, form)
 
 
 def _refuse_contradictions(
@@ -141,12 +141,12 @@ def _new_session(
     return sessions.start(plan, tasks, replace(settings, policy=policy), measuring.output, machines=opened.side.machines, gate=gate)
 
 
-def _measure(session: sessions.Session, host: WorkerProcess, interruption: Interruption, form: str) -> ExitCode:
+def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Interruption, form: str) -> ExitCode:
     """Run the rounds, write the results, and say which code to exit with."""
     from dlbench.analysis.read.table import collect
 
     with sessions.Recording(session, interruption) as recording:
-        recording.measure(session, {None: host})
+        recording.measure(session, {None: worker})
     results = collect((recording.path,))
     write_results(results, None, form, answers=True)
     click.echo(f"saved in {recording.path}", err=True)

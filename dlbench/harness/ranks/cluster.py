@@ -79,7 +79,7 @@ class RemoteNode:
         self._answers = Reader(connection.fileno())
         info = self._answers.read(time.monotonic() + _PATIENCE_S)
         self.number: int = info["number"]
-        self.room = NodeCapacity(info["devices"], info["cores"])
+        self.capacity = NodeCapacity(info["devices"], info["cores"])
         self.environment: Mapping[str, Any] = info["environment"]
         self.head = node.host
         """Where ranks call back."""
