@@ -20,7 +20,7 @@ ROOMS = {
     "harness.probe": "cgroup memory processor nvml devices fingerprint monitor preflight",
     "harness.process": "interrupt wire checkout worker_process",
     "harness.worker": "lifecycle usage stopping registry failures device_time "
-    "backends.base backends.math_flags backends.torch_build backends.cpu backends.cuda "
+    "backends.base backends.torch_build backends.cpu backends.cuda "
     "backends.mps backends.xpu backends.__init__ ranks measure correctness main rank_main",
     "harness.ranks": "torchrun placement cluster rank_group",
     "harness": "schedule pool runner",

@@ -1,6 +1,7 @@
 """A session: the process that says what there is, what is to be measured how, and the recording of it into a result file."""
 
 import secrets
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,12 +23,12 @@ from dlbench.core.thresholds import ThresholdSettings
 from dlbench.harness.plan.cases import check, plan, workload_names
 from dlbench.harness.plan.selection import compile_expression
 from dlbench.harness.plan.suite import Suite
-from dlbench.harness.pool import Isolation, default_isolation, handshake_mode, layout_seed
+from dlbench.harness.pool import Isolation, layout_seed
 from dlbench.harness.probe import devices as machine
 from dlbench.harness.probe import fingerprint
 from dlbench.harness.probe.monitor import Watch
 from dlbench.harness.process.interrupt import Interruption
-from dlbench.harness.process.worker_process import WorkerProcess, handshake
+from dlbench.harness.process.worker_process import Mode, WorkerProcess, handshake
 from dlbench.harness.ranks.cluster import RemoteNode
 from dlbench.harness.runner import Rounds, RunSettings
 from dlbench.harness.schedule import Side, Task
@@ -36,7 +37,8 @@ from dlbench.harness.schedule import Side, Task
 def settings_for(seed: int | None = None, isolation: Isolation | None = None) -> RunSettings:
     """Return how to measure on this machine, by the default policy until a plan has its own; without a seed one is drawn."""
     threads = machine.describe_cpu().usable_threads()
-    return RunSettings(Policy(), secrets.randbits(32) if seed is None else seed, isolation or default_isolation(), threads)
+    default: Isolation = "fork" if sys.platform == "linux" else "spawn"  # fork where it is known to be safe
+    return RunSettings(Policy(), secrets.randbits(32) if seed is None else seed, isolation or default, threads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +62,9 @@ def open_side(side: Side, suites: Sequence[Suite], settings: RunSettings, interr
 
     Raises WorkerError, in the process's words, where it can't say.
     """
+    mode: Mode = "fork" if settings.isolation == "fork" else "stay"
     layout = layout_seed(settings.seed, 0, side.name)
-    with WorkerProcess(handshake_mode(settings.isolation), settings.threads, layout, interruption, side.interpreter) as worker:
+    with WorkerProcess(mode, settings.threads, layout, interruption, side.interpreter) as worker:
         yield OpenSide(side, worker, handshake(worker, side.plugins, workload_names(suites), settings.threads, side.not_from))
 
 

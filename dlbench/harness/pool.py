@@ -1,6 +1,5 @@
 """Measuring processes of one round: chosen by side and case, started when first needed, replaced once unusable."""
 
-import sys
 import zlib
 from collections.abc import Mapping
 from typing import Literal, Self
@@ -14,16 +13,6 @@ from dlbench.harness.ranks.rank_group import RankGroup
 from dlbench.harness.schedule import Side
 
 Isolation = Literal["fork", "spawn", "none"]
-
-
-def default_isolation() -> Isolation:
-    """Return fork where it is safe and known to be: on Linux."""
-    return "fork" if sys.platform == "linux" else "spawn"
-
-
-def handshake_mode(isolation: Isolation) -> Mode:
-    """Return the mode of the process for the handshake, in which the first round can go on."""
-    return "fork" if isolation == "fork" else "stay"
 
 
 def layout_seed(seed: int, number: int, side: str | None = None) -> int:

@@ -28,7 +28,8 @@ from dlbench.core.store import load
 from dlbench.core.thresholds import ACROSS_RUNS, ThresholdSettings
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.worker_process import WorkerProcess
-from dlbench.harness.ranks.cluster import Node, NodeInfo, gathered, serve
+from dlbench.harness.ranks.cluster import Node, gathered, serve
+from dlbench.harness.ranks.placement import NodeCapacity
 from dlbench.harness.runner import RunSettings
 from dlbench.harness.schedule import Side
 
@@ -127,8 +128,8 @@ def _take_part(node: Node, planning: PlanOptions, measuring: MeasureOptions, int
     with sessions.open_side(Side(plugins=planning.plugins), (), settings, interruption) as opened:
         chosen = devices.usable(devices.select(devices.describe(opened.hello), planning.device_words))
         click.echo(f"machine {node.number} of {node.count - 1} beside the first, {node.host}, which writes the results", err=True)
-        names = {device.id: device.name for device in chosen}
-        serve(node, NodeInfo(names, settings.threads, fingerprint.fingerprint(opened.hello, chosen)), interruption)
+        capacity = NodeCapacity({device.id: device.name for device in chosen}, settings.threads)
+        serve(node, capacity, fingerprint.fingerprint(opened.hello, chosen), interruption)
     return ExitCode(128 + interruption.requested) if interruption.requested else ExitCode.OK
 
 

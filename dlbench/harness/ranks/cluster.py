@@ -58,15 +58,6 @@ def refuse_several(command: str, environ: Mapping[str, str]) -> None:
         raise UsageError(f"{command} measures on one machine; start it without torchrun, or have dlbench run measure on several")
 
 
-@dataclass(frozen=True, slots=True)
-class NodeInfo:
-    """The devices of a machine, id to name, its cores, and its environment for the result file."""
-
-    devices: Mapping[str, str | None]
-    cores: int
-    environment: Mapping[str, Any]
-
-
 class RemoteNode:
     """Another machine as the first one sees it: its capacity, and a dlbench there that starts ranks on request."""
 
@@ -75,7 +66,7 @@ class RemoteNode:
         self._answers = Reader(connection.fileno())
         info = self._answers.read(time.monotonic() + _PATIENCE_S)
         self.number: int = info["number"]
-        self.capacity = NodeCapacity(info["devices"], info["cores"])
+        self.capacity = NodeCapacity(**info["capacity"])
         self.environment: Mapping[str, Any] = info["environment"]
         self.first = node
         """The first machine, where the ranks connect, and its store."""
@@ -136,7 +127,7 @@ def gathered(node: Node) -> Iterator[tuple[RemoteNode, ...]]:
             machine.close()
 
 
-def serve(node: Node, info: NodeInfo, interruption: Interruption) -> None:
+def serve(node: Node, capacity: NodeCapacity, environment: Mapping[str, Any], interruption: Interruption) -> None:
     """Start and end ranks here as the first machine says, until it disconnects. Raises WorkerError where it can't be reached."""
     address = _ask_store(node)
     try:
@@ -145,7 +136,7 @@ def serve(node: Node, info: NodeInfo, interruption: Interruption) -> None:
         raise WorkerError(
             f"the first machine does not answer at {address}: {error.strerror or error}; open its ports to this one"
         ) from error
-    send(connection.fileno(), {"number": node.number, **asdict(info)})
+    send(connection.fileno(), {"number": node.number, "capacity": asdict(capacity), "environment": environment})
     torchrun: Torchrun | None = None
     with connection, tempfile.TemporaryDirectory(prefix="dlbench-") as folder:
         messages = Reader(connection.fileno())

@@ -37,15 +37,12 @@ class EventTimer(Protocol):
 
     def delay(self, seconds: float) -> None:
         """Give the device that long to wait before what comes next; return at once."""
-        ...
 
     def mark(self) -> Any:
         """Have the device note its time when it gets there; return at once."""
-        ...
 
     def seconds(self, start: Any, end: Any) -> float:
         """Return the time between two marks that the device has passed."""
-        ...
 
 
 def take_device_time(

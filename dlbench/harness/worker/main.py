@@ -26,8 +26,7 @@ from dlbench.core.records import signature_to_json
 from dlbench.harness.process.wire import HelloRequest, MeasureRequest, Message, Reader, Reply, Request, send
 from dlbench.harness.worker import lifecycle, registry
 from dlbench.harness.worker.backends.base import BACKENDS, Backend, describe_devices, find, tensors_in
-from dlbench.harness.worker.backends.math_flags import math_flags, set_math
-from dlbench.harness.worker.backends.torch_build import parallelism, versions
+from dlbench.harness.worker.backends.torch_build import math_flags, parallelism, set_math, versions
 from dlbench.harness.worker.correctness import Subject, spot_checked
 from dlbench.harness.worker.device_time import Unread, take_device_time
 from dlbench.harness.worker.failures import failure_of
@@ -226,15 +225,14 @@ def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | 
 
 def reported(returned: Mapping[str, Any]) -> dict[str, Reported]:
     """Return scalars as floats and series as tuples of them. Raises ValueError or TypeError where one is not made of finite numbers."""
-    return {str(name): _numbers(str(name), value) for name, value in returned.items()}
-
-
-def _numbers(name: str, value: Any) -> Reported:
-    series = isinstance(value, Sequence) and not isinstance(value, str)
-    numbers = tuple(map(float, value if series else (value,)))
-    if wrong := [each for each in numbers if not math.isfinite(each)]:
-        raise ValueError(f"value '{name}' is {wrong[0]}; it has to be finite")
-    return numbers if series else numbers[0]
+    values: dict[str, Reported] = {}
+    for name, value in returned.items():
+        series = isinstance(value, Sequence) and not isinstance(value, str)
+        numbers = tuple(map(float, value if series else (value,)))
+        if wrong := [each for each in numbers if not math.isfinite(each)]:
+            raise ValueError(f"value '{name}' is {wrong[0]}; it has to be finite")
+        values[str(name)] = numbers if series else numbers[0]
+    return values
 
 
 def undeclared(values: Mapping[str, Reported], declared: Sequence[Value], params: Mapping[str, Any]) -> str | None:
@@ -256,17 +254,14 @@ def _with_device_time(
     result: Measurement, work: Work, backend: Backend, device: torch.device, clock: Clock, deadline: float
 ) -> Measurement:
     assert result.samples is not None  # noqa: S101  # the caller has just taken them
-    timer = backend.event_timer(device)
-    if timer is None:
-        reason = "a CPU has no clock but the host's" if backend.is_host else f"dlbench reads no events of {backend.kind} devices"
-    else:
-        try:
-            device_s = take_device_time(work, result.samples, timer, clock, deadline)
-        except Unread as error:
-            reason = str(error)
-        else:
-            return replace(result, samples=replace(result.samples, device_s=device_s))
-    return replace(result, nulls={**result.nulls, "device_s": reason})
+    try:
+        timer = backend.event_timer(device)
+        if timer is None:
+            raise Unread("a CPU has no clock but the host's" if backend.is_host else f"dlbench reads no events of {backend.kind} devices")
+        device_s = take_device_time(work, result.samples, timer, clock, deadline)
+    except Unread as error:
+        return replace(result, nulls={**result.nulls, "device_s": str(error)})
+    return replace(result, samples=replace(result.samples, device_s=device_s))
 
 
 def _with_transfer(result: Measurement, work: Work, backend: Backend, device: torch.device, clock: Clock, deadline: float) -> Measurement:

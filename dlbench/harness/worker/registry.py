@@ -67,15 +67,19 @@ def workload(
 ) -> Callable[[WorkloadFunction], WorkloadFunction]:
     """Register a function ``name(device, *, parameters…) -> Work`` under its own name.
 
-    ``values`` are all that it reports beside its time; ``parallel`` is of a workload with a parameter ``ranks``. Raises UsageError if
-    the name is taken by another function, the signature says less than a suite needs, or a declaration makes no sense.
+    ``values`` are all that it reports beside its time; ``parallel`` is for one with a parameter ``ranks``. Raises UsageError if the
+    name is taken by another function, a type in the signature says too little, or a declaration makes no sense.
     """
 
     def register(function: WorkloadFunction) -> WorkloadFunction:
         known = _workloads.get(function.__name__)
         if known and known.function.__module__ != function.__module__:
             raise UsageError(f"two workloads are called '{function.__name__}': in {known.function.__module__} and {function.__module__}")
-        _workloads[function.__name__] = Workload(function, read_signature(function, tags, values, parallel))
+        about = (inspect.getdoc(function) or "").partition("\n")[0]
+        signature = Signature(function.__name__, about, tuple(_parameters(function)), tags, values, parallel or Parallel())
+        for wrong in (*mistakes(values), *_unknown_parameters(signature)):
+            raise UsageError(f"workload '{function.__name__}', {wrong}")
+        _workloads[function.__name__] = Workload(function, signature)
         return function
 
     return register
@@ -125,7 +129,7 @@ def load_plugin(plugin: str) -> None:
 
 
 def refuse_imports_from(folder: str | None) -> None:
-    """Raise UsageError if a module of the user's was imported from there: what is measured shall be another state of that folder."""
+    """Raise UsageError if a module of the user's was imported from there, as another state of that folder is to be measured."""
     if folder is None:
         return
     own = (sys.prefix, sys.base_prefix)  # an environment may lie in the folder, and is no part of its state
@@ -136,17 +140,6 @@ def refuse_imports_from(folder: str | None) -> None:
                 f"module '{name}' was imported from the checkout itself and not from the reference; "
                 "give that side an environment whose PYTHONPATH leads to it, such as PYTHONPATH=src"
             )
-
-
-def read_signature(
-    function: WorkloadFunction, tags: tuple[str, ...] = (), values: tuple[Value, ...] = (), parallel: Parallel | None = None
-) -> Signature:
-    """Turn a workload function's signature into data. Raises UsageError where a type says too little, or a declaration makes no sense."""
-    about = (inspect.getdoc(function) or "").partition("\n")[0]
-    signature = Signature(function.__name__, about, tuple(_parameters(function)), tags, values, parallel or Parallel())
-    for wrong in (*mistakes(values), *_unknown_parameters(signature)):
-        raise UsageError(f"workload '{function.__name__}', {wrong}")
-    return signature
 
 
 def _unknown_parameters(signature: Signature) -> Iterator[str]:
