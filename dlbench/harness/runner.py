@@ -181,10 +181,8 @@ def in_random_order(tasks: Sequence[Task], chance: random.Random) -> list[Task]:
 
 def _grouped(tasks: Sequence[Task], key: Callable[[Task], str]) -> list[Task]:
     """Return them with those of one key next to each other, each key where its first task stands."""
-    groups: dict[str, list[Task]] = {}
-    for task in tasks:
-        groups.setdefault(key(task), []).append(task)
-    return [task for group in groups.values() for task in group]
+    order = {name: number for number, name in enumerate(dict.fromkeys(map(key, tasks)))}
+    return sorted(tasks, key=lambda task: order[key(task)])
 
 
 class _Progress:

@@ -43,10 +43,7 @@ class Reader:
         return self._ended or b"\n" in self._buffer
 
     def read(self, deadline: float = math.inf, wake: int | None = None) -> Message:
-        """Wait for the next message as `wait` does, and raise what that raises.
-
-        Raises EOFError at the end, an unfinished line included, and ForeignLine for what is no message.
-        """
+        """Wait as `wait` does. Raises EOFError at the end, in the middle of a line too, and ForeignLine for what is no message."""
         wait([self], deadline, wake)
         line, newline, rest = self._buffer.partition(b"\n")
         if not newline:
@@ -78,10 +75,7 @@ AnyReader = TypeVar("AnyReader", bound=Reader)
 
 
 def wait(readers: Sequence[AnyReader], deadline: float = math.inf, wake: int | None = None) -> list[AnyReader]:
-    """Block until some of them are ready, and return those.
-
-    Raises TimeoutError at the deadline, of `time.monotonic`, and Interrupted once the descriptor ``wake`` is readable.
-    """
+    """Block until some are ready; return those. Raises TimeoutError at the deadline (`time.monotonic`), Interrupted for ``wake``."""
     while not (ready := [reader for reader in readers if reader.ready]):
         left = deadline - time.monotonic()
         if left <= 0:

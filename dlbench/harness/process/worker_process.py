@@ -225,10 +225,7 @@ def own_variables(threads: int, seed: int) -> dict[str, str]:
 
 
 def start_code(rest: str, interpreter: Interpreter) -> str:
-    """Return Python code that imports this dlbench from its path and then does the rest.
-
-    Nothing beside dlbench is found there, as its folder may hold the packages of another interpreter, torch among them.
-    """
+    """Return code that imports dlbench by its path alone, as its folder may hold another interpreter's packages, and does the rest."""
     return _START.format(package=str(Path(dlbench.__file__).resolve()), imports_from_folder=interpreter.imports_from_folder) + rest
 
 

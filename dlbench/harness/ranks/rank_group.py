@@ -15,7 +15,7 @@ from dlbench.core.errors import Interrupted, WorkerError
 from dlbench.core.model import Status
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.wire import ForeignLine, Reader, Reply, Request, send, wait
-from dlbench.harness.process.worker_process import START_S, Ending, Interpreter, exit_description, kill_group
+from dlbench.harness.process.worker_process import START_S, Ending, Interpreter, kill_group
 from dlbench.harness.ranks.cluster import RemoteNode
 from dlbench.harness.ranks.torchrun import RankSpec, Torchrun, printed, running_functions
 
@@ -99,10 +99,7 @@ class RankGroup:
             raise
 
     def ask(self, request: Request, deadline_s: float = START_S) -> Ending:
-        """Send one request to every rank and wait for all of them: see `WorkerProcess.ask`.
-
-        All of them are ended unless each has answered and is fit for the next request.
-        """
+        """Ask every rank, and wait as `WorkerProcess.ask` does. All are ended unless each has answered and is fit for another request."""
         try:
             ending = self._gather() or self._answers(request, deadline_s)
         except Interrupted:
@@ -160,8 +157,8 @@ class RankGroup:
             if ready:
                 rank = _Rank(self._listener.accept()[0], Path(self._folder.name))
                 self._ranks += [rank] if rank.identify(wake) else []
-            elif (code := self._torchrun.exit_code()) is not None:
-                return Ending("died", sentence=exit_description(code, self._torchrun.text()), who="torchrun")
+            elif sentence := self._torchrun.exit_description():
+                return Ending("died", sentence=sentence, who="torchrun")
             elif time.monotonic() > deadline:
                 return Ending("died", sentence=f"did not start {self._size} ranks within {START_S:g} s", who="torchrun")
         self._ranks.sort(key=lambda rank: rank.number)

@@ -70,22 +70,22 @@ class Torchrun:
             self._free()
             raise
 
-    def exit_code(self) -> int | None:
-        """Return how it ended; None while it runs."""
-        return self._process.poll()
+    def exit_description(self) -> str | None:
+        """Describe how torchrun itself ended; None while it runs."""
+        code = self._process.poll()
+        return None if code is None else exit_description(code, self._text())
 
     def exit_description_of(self, rank: int, pid: int, since: int = 0) -> str:
         """Say how a rank ended, once all are gone, with its last line after the first ``since`` bytes."""
         self._wait()
-        found = re.search(rf"exitcode\s*: (-?\d+) \(pid: {pid}\)", self.text())
+        found = re.search(rf"exitcode\s*: (-?\d+) \(pid: {pid}\)", self._text())
         return exit_description(int(found[1]), printed(self._folder, rank, since)) if found else "died"
 
     def _wait(self) -> None:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=_REPORT_S)
 
-    def text(self) -> str:
-        """Return what torchrun has printed."""
+    def _text(self) -> str:
         return os.pread(self._output.fileno(), 1 << 20, 0).decode(errors="replace")
 
     def end(self) -> None:

@@ -31,7 +31,7 @@ class Unchecked(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A case that can be set up again, here and on the CPU."""
+    """A case that can be set up again, here and on the CPU, and how long that took."""
 
     workload: Workload
     params: Mapping[str, ParamValue]
@@ -39,7 +39,6 @@ class Subject:
     backend: Backend
     device: torch.device
     setup_s: float
-    """How long setting it up took."""
 
     @property
     def dtype(self) -> str:
@@ -59,10 +58,7 @@ class Subject:
 
 
 def spot_checked(result: Measurement, work: Work, subject: Subject, left_s: float) -> Measurement:
-    """Return the measurement with what its output tells, and as failed where rounding can't explain how far it is from fp64 on the CPU.
-
-    The last use of this Work: other numbers stay in its inputs. ``left_s`` is the time until the case's deadline.
-    """
+    """Return the measurement with its check, failed where rounding can't explain the error. The work's inputs hold other numbers then."""
     empty_call_s = min(timeit.repeat(lambda: None, number=1000, repeat=5)) / 1000
     follows_input, no_inputs = _attempt(lambda: _follows_input(result, work, subject, left_s))
     compared, no_fp64 = _attempt(lambda: _compare(result, subject, left_s))
@@ -142,7 +138,14 @@ class _Distance(NamedTuple):
 
 def _compare(result: Measurement, subject: Subject, left_s: float) -> _Distance:
     """Return how far the output is from fp64 on the CPU. Raises Unchecked where they would say nothing."""
-    _refuse_without_reference(result, subject)
+    _refuse_ranks(subject)
+    parameter = subject.workload.signature.parameter("dtype")
+    if parameter is None or "fp64" not in parameter.choices or subject.dtype not in PRECISIONS:
+        raise Unchecked("the workload has none")
+    if subject.is_reference:
+        raise Unchecked("the case is in fp64 on the CPU itself")
+    if not result.flops:
+        raise Unchecked("it states no operations, from which to tell how long that would take")
     _refuse_cost(result, subject, left_s)
     case = _first_call(subject)
     reference = _first_call(subject.in_fp64())
@@ -166,23 +169,14 @@ def _refuse_ranks(subject: Subject) -> None:
         raise Unchecked("its ranks can only call together")
 
 
-def _refuse_without_reference(result: Measurement, subject: Subject) -> None:
-    _refuse_ranks(subject)
-    parameter = subject.workload.signature.parameter("dtype")
-    if parameter is None or "fp64" not in parameter.choices or subject.dtype not in PRECISIONS:
-        raise Unchecked("the workload has none")
-    if subject.is_reference:
-        raise Unchecked("the case is in fp64 on the CPU itself")
-    if not result.flops:
-        raise Unchecked("it states no operations, from which to tell how long that would take")
-
-
 def _refuse_cost(result: Measurement, subject: Subject, left_s: float) -> None:
     call_s = _slowest_s(result)
     if subject.params.get("mode", "eager") != "eager" and result.samples:
         call_s = result.samples.first_call_s or 0.0  # it compiles again
+    matrix = torch.rand(256, 256, dtype=torch.float64)
+    product_s = max(min(timeit.repeat(lambda: torch.mm(matrix, matrix), number=1, repeat=3)), 1e-9)
     # Twice the bytes, so twice the time to set up; convolutions reach a third of what products do in fp64.
-    _refuse_longer(3 * subject.setup_s + call_s + 3 * (result.flops or 0.0) / _fp64_flops_per_s(), left_s)
+    _refuse_longer(3 * subject.setup_s + call_s + 3 * (result.flops or 0.0) / (2 * 256**3 / product_s), left_s)
     peak = max(result.memory.peak_bytes or 0, result.memory.host_peak_bytes or 0)
     needed = peak * (1 + 8 // PRECISIONS[subject.dtype].bytes)
     left = available_memory()
@@ -200,21 +194,12 @@ def _slowest_s(result: Measurement) -> float:
     return max(result.samples.block_s) if result.samples else 0.0
 
 
-def _fp64_flops_per_s() -> float:
-    """Measure a product on this CPU, briefly: 256 cubed twice."""
-    n = 256
-    a = torch.rand(n, n, dtype=torch.float64)
-    return 2 * n**3 / max(min(timeit.repeat(lambda: torch.mm(a, a), number=1, repeat=3)), 1e-9)
-
-
 class _Tally(TorchFunctionMode):
     """Counts what torch computes: results, their numbers, and whether any is narrower than fp64."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.results = 0
-        self.numbers = 0
-        self.narrower = False
+    results = 0
+    numbers = 0
+    narrower = False
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None

@@ -266,7 +266,7 @@ def _with_device_time(
 
 def _with_transfer(result: Measurement, work: Work, backend: Backend, device: torch.device, clock: Clock, deadline: float) -> Measurement:
     transfer, reason = _copies(result, work, backend, device, clock, deadline)
-    return replace(result, transfer=transfer, nulls={**result.nulls, **({"transfer": reason} if reason else {})})
+    return replace(result, transfer=transfer, nulls=result.nulls if reason is None else {**result.nulls, "transfer": reason})
 
 
 def _copies(

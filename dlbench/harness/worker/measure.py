@@ -56,10 +56,7 @@ class Pace:
 
 
 def take_samples(work: Work, clock: Clock, pace: Pace, policy: Policy, deadline: float = math.inf) -> Samples:
-    """Time ``work.call``. The deadline is on the clock's own scale.
-
-    Raises TooSlow as soon as it is plain that the blocks would end behind the deadline.
-    """
+    """Time ``work.call``. Raises TooSlow as soon as the blocks can't end before the deadline, which is on the clock's own scale."""
     block = _block_timer(work, clock)
     gc.collect()
     with _collector_off():

@@ -17,10 +17,7 @@ _control: "dist.ProcessGroup | None" = None
 
 
 def control_group() -> "dist.ProcessGroup":
-    """Return the gloo group of all ranks, for tensors in host memory, whatever the devices talk through.
-
-    Raises RuntimeError in a process that has not joined the others.
-    """
+    """Return the gloo group of all ranks, for tensors in host memory. Raises RuntimeError in a process that has not joined the others."""
     if _control is None:
         raise RuntimeError("this process is no rank of a case: only a workload with a parameter 'ranks' has a group")
     return _control

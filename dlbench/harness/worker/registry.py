@@ -105,10 +105,7 @@ def load_builtins() -> None:
 
 
 def load_plugin(plugin: str) -> None:
-    """Import the module, or the file ending in ``.py``, that registers somebody's own workloads.
-
-    Raises UsageError with the reason if it does not import.
-    """
+    """Import a module, or a file ending in ``.py``, that registers workloads. Raises UsageError with the reason if it does not import."""
     try:
         if not plugin.endswith(".py"):
             if not all(part.isidentifier() for part in plugin.split(".")):

@@ -1,7 +1,4 @@
-"""Memory that a measuring process took, and CPU time that it lost: it waited for a CPU, or a hypervisor had taken one.
-
-Standard library only, and asked between set-up and first call, so few files are read.
-"""
+"""Host memory and lost CPU time of a measuring process. Standard library only; reads few files, as it stands before the first call."""
 
 import ctypes
 import os
@@ -18,10 +15,7 @@ SHORTEST_S = 0.1
 
 
 class HostMemory:
-    """Peak growth of this process since a starting point, from the kernel's own high-water mark.
-
-    ``ru_maxrss`` would not do: it survives fork and exec and so tells of the parent.
-    """
+    """Peak growth of this process since it was made, by the kernel; not by ``ru_maxrss``, which survives fork and exec."""
 
     def __init__(self) -> None:
         # Writing 5 resets VmHWM to the present; without it a worker of many cases would report the largest before.
