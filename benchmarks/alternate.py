@@ -22,7 +22,7 @@ from dlbench.harness.probe.devices import describe_cpu
 from dlbench.harness.probe.monitor import Watch
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.worker_process import WorkerProcess, handshake
-from dlbench.harness.runner import Observer, RunSettings, run_rounds
+from dlbench.harness.runner import Observer, Rounds, RunSettings
 from dlbench.harness.schedule import Side, Task
 
 ROOT = Path(__file__).parent.parent
@@ -132,12 +132,12 @@ def run_cases(
     threads = usable_threads()
     settings, side = RunSettings(policy, seed=0, isolation="fork", threads=threads), Side({"cpu": "CPU"}, tuple(plugins))
     timed = _Timed()
-    with tempfile.TemporaryDirectory() as folder, Interruption() as interruption, WorkerProcess("stay", threads, 0, interruption) as host:
-        signatures = {each["name"]: signature_from_json(each) for each in handshake(host, plugins, (), threads)["signatures"]}
+    with tempfile.TemporaryDirectory() as folder, Interruption() as interruption, WorkerProcess("stay", threads, 0, interruption) as worker:
+        signatures = {each["name"]: signature_from_json(each) for each in handshake(worker, plugins, (), threads)["signatures"]}
         planned = [Task(Case.of("benchmarks", signatures[name], params, "cpu"), side) for name, params in cases]
         writer = ResultWriter.create(Path(folder) / "run.jsonl", {})
         with Watch([describe_cpu()], threads) as watch:
-            run_rounds(planned, settings, interruption, writer.append, timed, watch, first_workers={None: host})
+            Rounds(planned, settings, interruption, writer.append, timed, watch, first_workers={None: worker}).run()
         writer.close()
     for measurement, _ in timed.results:
         if measurement.samples is None:

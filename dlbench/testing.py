@@ -6,7 +6,7 @@ from dlbench.core.errors import UsageError
 from dlbench.core.model import Work
 from dlbench.harness.worker import registry
 from dlbench.harness.worker.backends.base import find
-from dlbench.harness.worker.backends.math_flags import set_math
+from dlbench.harness.worker.backends.torch_build import set_math
 
 
 class ManualClock:

@@ -20,9 +20,9 @@ ROOMS = {
     "harness.plan": "suite selection cases known_cases",
     "harness.probe": "cgroup memory processor nvml devices fingerprint monitor preflight",
     "harness.process": "interrupt wire checkout worker_process",
-    "harness.worker": "lifecycle usage clock stopping registry reported failures device_time "
-    "backends.base backends.math_flags backends.torch_build backends.cpu backends.cuda "
-    "backends.mps backends.xpu backends.__init__ ranks measure tolerance correctness main rank_main",
+    "harness.worker": "lifecycle usage stopping registry failures device_time "
+    "backends.base backends.torch_build backends.cpu backends.cuda "
+    "backends.mps backends.xpu backends.__init__ ranks measure correctness main rank_main",
     "harness.ranks": "torchrun placement cluster rank_group",
     "harness": "schedule pool runner",
     "analysis.read": "pyperf clock_speed superlinear trend header declared table",

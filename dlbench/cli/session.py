@@ -1,6 +1,7 @@
 """Sessions: the first worker process, the tasks and settings of a run, and the recording of it into a result file."""
 
 import secrets
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,21 +22,22 @@ from dlbench.core.thresholds import ThresholdSettings
 from dlbench.harness.plan.cases import check, plan, workload_names
 from dlbench.harness.plan.selection import compile_expression
 from dlbench.harness.plan.suite import Suite
-from dlbench.harness.pool import Isolation, default_isolation, handshake_mode, layout_seed
+from dlbench.harness.pool import Isolation, layout_seed
 from dlbench.harness.probe import devices as machine
 from dlbench.harness.probe import fingerprint
 from dlbench.harness.probe.monitor import Watch
 from dlbench.harness.process.interrupt import Interruption
-from dlbench.harness.process.worker_process import WorkerProcess, handshake
+from dlbench.harness.process.worker_process import Mode, WorkerProcess, handshake
 from dlbench.harness.ranks.cluster import RemoteNode
-from dlbench.harness.runner import RunSettings, run_rounds
+from dlbench.harness.runner import Rounds, RunSettings
 from dlbench.harness.schedule import Side, Task
 
 
 def settings_for(seed: int | None = None, isolation: Isolation | None = None) -> RunSettings:
     """Return the settings for this machine, with the default policy; without a seed one is drawn."""
     threads = machine.describe_cpu().usable_threads()
-    return RunSettings(Policy(), secrets.randbits(32) if seed is None else seed, isolation or default_isolation(), threads)
+    default: Isolation = "fork" if sys.platform == "linux" else "spawn"  # fork where it is known to be safe
+    return RunSettings(Policy(), secrets.randbits(32) if seed is None else seed, isolation or default, threads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +58,9 @@ class OpenSide:
 @contextmanager
 def open_side(side: Side, suites: Sequence[Suite], settings: RunSettings, interruption: Interruption) -> Iterator[OpenSide]:
     """Start a worker and ask it for its devices and workloads; end it afterwards. Raises WorkerError where it can't say."""
+    mode: Mode = "fork" if settings.isolation == "fork" else "stay"
     layout = layout_seed(settings.seed, 0, side.name)
-    with WorkerProcess(handshake_mode(settings.isolation), settings.threads, layout, interruption, side.interpreter) as worker:
+    with WorkerProcess(mode, settings.threads, layout, interruption, side.interpreter) as worker:
         yield OpenSide(side, worker, handshake(worker, side.plugins, workload_names(suites), settings.threads, side.not_from))
 
 
@@ -111,21 +114,13 @@ class Recording:
         return isinstance(error, DeviceFault)
 
     def measure(self, session: Session, first_workers: Mapping[str | None, WorkerProcess]) -> None:
-        """Run the rounds of the session, or of another one that goes on in the same file; ``first_workers`` as in `run_rounds`."""
+        """Run the rounds of the session, or of another one that goes on in the same file; ``first_workers`` as in `Rounds`."""
         from dlbench.cli.live import screen  # not at the top, so that --help stays quick
 
         with screen(session, self.path) as observer, Watch(session.devices, session.settings.threads) as watch:
-            outcome = run_rounds(
-                session.tasks,
-                session.settings,
-                self._interruption,
-                self._writer.append,
-                observer,
-                watch,
-                session.done,
-                first_workers,
-                session.first_round,
-            )
+            save = self._writer.append
+            rounds = Rounds(session.tasks, session.settings, self._interruption, save, observer, watch, session.done, first_workers)
+            outcome = rounds.run(session.first_round)
         self.rounds = max(self.rounds, outcome.rounds)
         if outcome.faults:
             self.fault = DeviceFault(f"{'; '.join(outcome.faults)}; the remaining cases there were skipped; check it, then measure again")

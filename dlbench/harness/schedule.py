@@ -1,4 +1,4 @@
-"""Schedule: the sides of a run and their tasks, the attempts of each in a round, and the devices that are given up."""
+"""Sides of a run and their tasks, the attempts at each task in a round, and the devices that are given up."""
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,15 +15,15 @@ from dlbench.harness.ranks.cluster import RemoteNode
 from dlbench.harness.ranks.placement import NodeCapacity, kind_of
 
 PAUSES_S = (1.0, 4.0)
-"""Before the second turn and before each later one, where it was throttled: a control group's quota is filled up every 0.1 s, but a heat
-sink takes seconds to cool. One that was only disturbed needs none, as others may be at work for hours."""
+"""Before the second attempt and before each later one at a throttled case: a control group's quota is filled up every 0.1 s, but a heat
+sink takes seconds to cool. A disturbed case needs no pause, as other processes may use the device for hours."""
 MAX_FUTILE_RETRIES = 3
-"""Cases in a row that no further turn could help; then the device is taken to be so, or a run would take three times as long."""
+"""Cases in a row that no retry helped; after those the device gets no more, as a run would take three times as long."""
 _FAULTS_TO_RETIRE = 2
 """Device faults in a row, each in a new process, after which the device itself is taken to be at fault."""
 
 _Suspect = tuple[str | None, str]
-"""A side, and a device of it; or what its cases of several ranks share, as no one of their devices can be blamed."""
+"""A side, and a device of it, or the ranks on a kind of device: which of their devices is at fault is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Side:
     """Where cases are measured: an interpreter with its environment, and which code of the user's it loads."""
 
     devices: Mapping[str, str | None] = field(default_factory=dict)
-    """Devices that this side can compute on: id to name. None before it was asked."""
+    """Devices that this side can compute on: id to name. Empty before the handshake."""
     plugins: tuple[str, ...] = ()
     name: str | None = None
     """None where a run has only one."""
@@ -39,47 +39,45 @@ class Side:
     not_from: Path | None = None
     """A folder of which this side measures another state, so that nothing may be imported from it."""
     machines: tuple[RemoteNode, ...] = ()
-    """Others that take part in cases of several ranks."""
+    """Other machines that take part in cases of several ranks."""
     unusable: Mapping[str, str] = field(default_factory=dict)
-    """Devices that are there, and that it can't compute on: id to the sentence why."""
+    """Devices that are present but can't be used: id to the sentence why."""
     one_process: bool = False
     """Whether an accelerator of it takes one process at a time."""
 
     def on(self, devices: Sequence[Device]) -> Self:
-        """Return this side with the devices that it turned out to have."""
+        """Return this side with these devices."""
         names = {device.id: device.name for device in usable(devices)}
         return replace(self, devices=names, unusable=unusable(devices), one_process=take_one_process(devices))
 
-    def rooms(self, threads: int) -> list[NodeCapacity]:
-        """Return what each machine offers, this one first, of which so many threads are usable."""
-        return [NodeCapacity(self.devices, threads), *(machine.room for machine in self.machines)]
+    def capacities(self, threads: int) -> list[NodeCapacity]:
+        """Return the devices and cores of each machine, this one first, of which so many threads are usable."""
+        return [NodeCapacity(self.devices, threads), *(machine.capacity for machine in self.machines)]
 
 
 class Task(NamedTuple):
-    """What a round does once: a case, on a side."""
+    """A case on a side, measured once a round."""
 
     case: Case
     side: Side
 
     @property
     def series(self) -> Series:
-        """What the rounds of it belong to."""
+        """The series that its rounds belong to."""
         return Series(self.side.name, self.case.id)
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try of one case, on each of its sides: those stay next to each other, as they are compared."""
+    """One of the ``tries`` at a case in a round, on each of its sides, after a pause."""
 
     tasks: tuple[Task, ...]
     tries: int = 1
-    """Which try in this round it is."""
     pause_s: float = 0.0
-    """Seconds to wait before it."""
 
 
 class Retries:
-    """The turns of a run, round by round; a case gets so many tries in one at most."""
+    """The attempts of a run, round by round; a case gets so many tries in each at most."""
 
     def __init__(self, tries: int) -> None:
         self._tries = tries
@@ -87,30 +85,30 @@ class Retries:
         self._futile = Counter[str]()
 
     def of_round(self, tasks: Iterable[Task]) -> Iterator[Attempt]:
-        """Yield the turn of each case, whose sides are next to each other, and then the further ones that `again` has granted meanwhile."""
+        """Yield an attempt at each case, whose sides stand next to each other, and then the retries that were granted meanwhile."""
         self._queue = deque(Attempt(tuple(sides)) for _, sides in groupby(tasks, lambda task: task.case.id))
         while self._queue:
             yield self._queue.popleft()
 
-    def again(self, turn: Attempt, throttlings: Collection[Throttling | None], left_s: float) -> bool:
-        """Return whether it gets a further turn in this round, given how its tasks went; its pause has to fit in ``left_s``."""
-        device = turn.tasks[0].case.device
-        if not any(each.held_back for each in throttlings if each is not None):
+    def grant(self, attempt: Attempt, throttlings: Collection[Throttling | None], left_s: float) -> bool:
+        """Return whether a case is tried again in this round, given how its tasks went; its pause has to fit in ``left_s``."""
+        device = attempt.tasks[0].case.device
+        known = [each for each in throttlings if each is not None]
+        if not any(each.held_back for each in known):
             self._futile[device] = 0
             return False
-        if turn.tries >= self._tries:
+        if attempt.tries >= self._tries:
             self._futile[device] += 1
             return False
-        throttled = any(each.throttled for each in throttlings if each is not None)
-        pause_s = PAUSES_S[min(turn.tries, len(PAUSES_S)) - 1] if throttled else 0.0
+        pause_s = PAUSES_S[min(attempt.tries, len(PAUSES_S)) - 1] if any(each.throttled for each in known) else 0.0
         if self._futile[device] >= MAX_FUTILE_RETRIES or pause_s > left_s:
             return False
-        self._queue.append(Attempt(turn.tasks, turn.tries + 1, pause_s))
+        self._queue.append(Attempt(attempt.tasks, attempt.tries + 1, pause_s))
         return True
 
 
 class Retirement:
-    """Counts the faults of each device, on each side for itself: they take turns, and a case that fails on both is no faulty device."""
+    """Devices that are given up, judged on each side by itself: a case that fails on both sides is no faulty device."""
 
     def __init__(self) -> None:
         self._in_a_row = Counter[_Suspect]()

@@ -1,4 +1,4 @@
-"""Whose turn it is: cases that were held back come again, as long as that helps and fits."""
+"""Retries: cases that were held back come again, as long as that helps and fits."""
 
 import math
 
@@ -15,13 +15,13 @@ def case(name, device="cpu", side=None):
     return Task(Case(f"{name}@{device}", "s", name, {}, device), Side({device: None}, name=side))
 
 
-def played(turns, cases, held_back, left_s=math.inf, how=HOT):
+def played(retries, cases, held_back, left_s=math.inf, how=HOT):
     """Play a round in which the tries (name, number) in ``held_back`` are; return the tries with their pauses."""
     seen = []
-    for turn in turns.of_round(cases):
-        name = turn.tasks[0].case.workload
-        seen.append((name, turn.tries, turn.pause_s))
-        turns.again(turn, [how if (name, turn.tries) in held_back else COOL], left_s)
+    for attempt in retries.of_round(cases):
+        name = attempt.tasks[0].case.workload
+        seen.append((name, attempt.tries, attempt.pause_s))
+        retries.grant(attempt, [how if (name, attempt.tries) in held_back else COOL], left_s)
     return seen
 
 
@@ -40,11 +40,11 @@ def test_a_throttled_case_comes_again_at_the_end_after_growing_pauses():
 
 
 def test_nothing_that_tells_nothing_comes_again():
-    turns = Retries(3)
-    (turn,) = turns.of_round([case("a")])
-    assert not turns.again(turn, [None], math.inf)
-    assert not turns.again(turn, [Throttling()], math.inf)
-    assert not turns.again(turn, [Throttling(power_cap=1.0)], math.inf)
+    retries = Retries(3)
+    (attempt,) = retries.of_round([case("a")])
+    assert not retries.grant(attempt, [None], math.inf)
+    assert not retries.grant(attempt, [Throttling()], math.inf)
+    assert not retries.grant(attempt, [Throttling(power_cap=1.0)], math.inf)
 
 
 def test_a_disturbed_case_comes_again_as_often_without_a_pause():
@@ -61,12 +61,14 @@ def test_a_policy_says_how_many_tries_there_are(most, pauses):
 
 
 def test_the_sides_of_a_case_come_again_together_whichever_was_held_back():
-    turns = Retries(3)
+    retries = Retries(3)
     tasks = [case(name, side=side) for name in "ab" for side in ("x", "y")]
     seen = []
-    for turn in turns.of_round(tasks):
-        seen.append("".join(task.case.workload + task.side.name for task in turn.tasks))
-        turns.again(turn, [COOL, DISTURBED] if turn.tasks[0].case.workload == "a" and turn.tries == 1 else [COOL, None], math.inf)
+    for attempt in retries.of_round(tasks):
+        seen.append("".join(task.case.workload + task.side.name for task in attempt.tasks))
+        retries.grant(
+            attempt, [COOL, DISTURBED] if attempt.tasks[0].case.workload == "a" and attempt.tries == 1 else [COOL, None], math.inf
+        )
     assert seen == ["axay", "bxby", "axay"]
 
 
@@ -76,24 +78,24 @@ def test_a_pause_that_does_not_fit_is_not_made():
 
 
 def test_a_device_that_no_pause_helps_is_left_alone_until_a_case_is_not_throttled():
-    turns, cases = Retries(3), [case(name) for name in "abcd"]
+    retries, cases = Retries(3), [case(name) for name in "abcd"]
     hot = {(name, tries) for name in "abcd" for tries in (1, 2, 3)}
-    assert len(played(turns, cases[:3], hot)) == 9
-    assert len(played(turns, cases, hot)) == 4
+    assert len(played(retries, cases[:3], hot)) == 9
+    assert len(played(retries, cases, hot)) == 4
     other = [case("a", "cuda:0")]
-    assert len(played(turns, other, hot)) == 3
-    assert len(played(turns, cases, hot - {("b", 1)})) == 1 + 1 + 3 + 3
+    assert len(played(retries, other, hot)) == 3
+    assert len(played(retries, cases, hot - {("b", 1)})) == 1 + 1 + 3 + 3
 
 
 def test_sides_of_which_no_further_turn_helped_either_are_left_alone():
-    turns = Retries(3)
+    retries = Retries(3)
     tasks = [case(name, side=side) for name in "abcd" for side in ("x", "y")]
 
     def tries():
         count = 0
-        for turn in turns.of_round(tasks):
+        for attempt in retries.of_round(tasks):
             count += 1
-            turns.again(turn, [COOL, DISTURBED], math.inf)
+            retries.grant(attempt, [COOL, DISTURBED], math.inf)
         return count
 
     assert (tries(), tries()) == (4 * 3, 4)

@@ -27,7 +27,8 @@ from dlbench.core.store import load
 from dlbench.core.thresholds import ACROSS_RUNS, ThresholdSettings
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.worker_process import WorkerProcess
-from dlbench.harness.ranks.cluster import Node, NodeInfo, gathered, serve
+from dlbench.harness.ranks.cluster import Node, gathered, serve
+from dlbench.harness.ranks.placement import NodeCapacity
 from dlbench.harness.runner import RunSettings
 from dlbench.harness.schedule import Side
 
@@ -122,8 +123,8 @@ def _take_part(node: Node, planning: PlanOptions, measuring: MeasureOptions, int
     with sessions.open_side(Side(plugins=planning.plugins), (), settings, interruption) as opened:
         chosen = devices.usable(devices.select(devices.describe(opened.hello), planning.device_words))
         click.echo(f"machine {node.number} of {node.count - 1} beside the first, {node.host}, which writes the results", err=True)
-        names = {device.id: device.name for device in chosen}
-        serve(node, NodeInfo(names, settings.threads, fingerprint.fingerprint(opened.hello, chosen)), interruption)
+        capacity = NodeCapacity({device.id: device.name for device in chosen}, settings.threads)
+        serve(node, capacity, fingerprint.fingerprint(opened.hello, chosen), interruption)
     return ExitCode(128 + interruption.requested) if interruption.requested else ExitCode.OK
 
 
@@ -157,5 +158,5 @@ def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Int
     if blind and blind.undecidable:
         click.echo(f"note: compared with a run like this one, {blind.undecidable}", err=True)
         click.echo(f"note: more rounds go to the same file with: dlbench run --resume {recording.path} --rounds N", err=True)
-    failed = any(Status(status).is_failure for status in results.frame["case.status"])
+    failed = any(Status(str(row["case.status"])).is_failure for row in results.rows)
     return ExitCode.CASES_FAILED if failed else ExitCode.UNDECIDABLE if blind and blind.undecidable else ExitCode.OK

@@ -20,10 +20,7 @@ def root_of(path: Path) -> Path | None:
 
 
 def write_reference(root: Path, reference: str, folder: Path) -> str:
-    """Write the files of a reference (a branch, a tag, a commit) into an empty folder and return its commit.
-
-    As a checkout has them, with git's filters, but without the content of submodules. Raises UsageError where there is no such reference.
-    """
+    """Write a branch, tag or commit into an empty folder, without submodules; return its commit. Raises UsageError if there is none."""
     found = _git("-C", str(root), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{reference}^{{commit}}")
     if found.returncode:
         raise UsageError(f"the checkout has no reference '{reference}'; give a branch, a tag or a commit that git rev-parse knows")

@@ -1,4 +1,4 @@
-"""Messages between processes, a line of JSON each over a pipe or a socket: how they are read and written, and what they say.
+"""Messages between processes, each a line of JSON over a pipe or a socket, and the requests and replies in them.
 
 A measuring process answers a `Request` by three messages: ``{"pid": …}``, the process that does it; ``{"reply": …}``, a `Reply`, absent
 if that process died; and ``{"exit": …}``, its exit code, a signal's being negative.
@@ -22,7 +22,7 @@ Message = dict[str, Any]
 
 
 class ForeignLine(ValueError):
-    """A line between the messages that is none of them; the text completes ``the process …``."""
+    """A line that is no message; the text completes ``the process …``."""
 
 
 class Reader:
@@ -34,7 +34,7 @@ class Reader:
         self._ended = False
 
     def fileno(self) -> int:
-        """Return what becomes readable when more arrives, and at the end."""
+        """Return the descriptor, for `select`."""
         return self._descriptor
 
     @property
@@ -43,10 +43,7 @@ class Reader:
         return self._ended or b"\n" in self._buffer
 
     def read(self, deadline: float = math.inf, wake: int | None = None) -> Message:
-        """Wait for the next message as `wait` does, and raise what that raises.
-
-        Raises EOFError at the end, which a line that was begun and never ended belongs to, and ForeignLine for what is no message.
-        """
+        """Wait as `wait` does. Raises EOFError at the end, in the middle of a line too, and ForeignLine for what is no message."""
         wait([self], deadline, wake)
         line, newline, rest = self._buffer.partition(b"\n")
         if not newline:
@@ -65,7 +62,7 @@ class Reader:
                 yield self.read()
 
     def take(self) -> None:
-        """Take up what has arrived, waiting for it if need be; a connection that was cut has ended, too."""
+        """Take what has arrived, waiting for it if need be; a broken connection has ended, too."""
         try:
             data = os.read(self._descriptor, 1 << 16)
         except OSError:
@@ -78,10 +75,7 @@ AnyReader = TypeVar("AnyReader", bound=Reader)
 
 
 def wait(readers: Sequence[AnyReader], deadline: float = math.inf, wake: int | None = None) -> list[AnyReader]:
-    """Block until some of them are ready, and return those.
-
-    Raises TimeoutError at the deadline, of `time.monotonic`, and Interrupted once the descriptor ``wake`` is readable.
-    """
+    """Block until some are ready; return those. Raises TimeoutError at the deadline (`time.monotonic`), Interrupted for ``wake``."""
     while not (ready := [reader for reader in readers if reader.ready]):
         left = deadline - time.monotonic()
         if left <= 0:
@@ -109,7 +103,7 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a measuring process is asked to do: what every request says, and then that of a hello or of a measurement."""
+    """The fields that a hello and a measurement have in common."""
 
     threads: int
     plugins: tuple[str, ...] = ()
@@ -124,18 +118,17 @@ class Request:
     @staticmethod
     def from_json(message: Message) -> "HelloRequest | MeasureRequest":
         """Inverse of `to_json`. Raises KeyError, TypeError or ValueError for another message."""
-        told: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in message.items()}
-        if "case" not in told:
-            return HelloRequest(**told)
-        return MeasureRequest(**told | {"case": Case(**told["case"]), "policy": Policy(**told["policy"])})
+        fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in message.items()}
+        if "case" not in fields:
+            return HelloRequest(**fields)
+        return MeasureRequest(**fields | {"case": Case(**fields["case"]), "policy": Policy(**fields["policy"])})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HelloRequest(Request):
-    """To say what there is: see `dlbench.harness.worker.main.hello` for the answer."""
+    """Asks for devices, versions and workloads, installed ones by name: see `dlbench.harness.worker.main.hello`."""
 
     workloads: tuple[str, ...] = ()
-    """Those to look for among the installed ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +148,7 @@ class MeasureRequest(Request):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a request came to: the answer to a hello, a measurement, or the sentence why it is neither."""
+    """The answer to a hello, a measurement, or the error instead of them."""
 
     hello: Message | None = None
     measurement: Measurement | None = None
@@ -165,7 +158,7 @@ class Reply:
 
     @property
     def status(self) -> Status:
-        """How the case ended; one that was refused has failed."""
+        """The measurement's; an error is a failure."""
         return Status.FAILED if self.measurement is None else self.measurement.status
 
     @property
@@ -173,8 +166,8 @@ class Reply:
         """The sentence why it is not ok."""
         return self.error if self.measurement is None else self.measurement.reason
 
-    def saying(self, reason: str) -> "Reply":
-        """Return it with another sentence."""
+    def with_reason(self, reason: str) -> "Reply":
+        """Return it with another reason."""
         if self.measurement is None:
             return replace(self, error=reason)
         return replace(self, measurement=replace(self.measurement, reason=reason))

@@ -1,4 +1,4 @@
-"""A measuring process as its parent sees it: started, asked, waited for with a deadline, and taken down."""
+"""Parent-side handle of a measuring process: spawn, request, timeout, kill."""
 
 import os
 import random
@@ -37,9 +37,9 @@ main()
 """
 _LEAST_TORCH = (2, 6)
 START_S = 120.0
-"""Patience for importing torch and meeting the devices, on a cold disk too; no case is under way then."""
+"""For importing torch and starting the devices, on a cold disk too."""
 _GRACE_S = 10.0
-"""For a process to tell of the end of its fork."""
+"""For a process to report the end of its fork."""
 _TRACEBACK = ("File ", "Current thread", "Thread ", "Stack ", "Extension modules", "<no Python frame>")
 
 
@@ -49,18 +49,18 @@ Mode = Literal["fork", "stay"]
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """The Python that a measuring process runs in, which needs torch and nothing else, and where and with what it is started."""
+    """The Python of a measuring process, which needs torch and nothing else, with its environment and folder."""
 
     python: str = sys.executable
     environ: Mapping[str, str] = field(default_factory=dict)
-    """On top of this process's own environment."""
+    """Added to this process's own environment."""
     folder: Path | None = None
     """Where it runs; None: where this process runs."""
     imports_from_folder: bool = True
-    """Whether what lies there is imported before what is installed."""
+    """Whether modules there come before installed ones."""
 
     def environment(self) -> dict[str, str]:
-        """Return all variables that it is started with, but for those of dlbench's own."""
+        """Return the variables that it is started with, except `own_variables`."""
         return {**os.environ, **self.environ}
 
 
@@ -71,9 +71,8 @@ class Ending:
     how: Literal["replied", "died", "deadline", "interrupted"]
     reply: Reply | None = None
     sentence: str = ""
-    """Of what a process died, with the last of what it said; at the deadline, where its ranks were."""
+    """How a process died, with its last line of output; at the deadline, the functions that its ranks were in."""
     who: str = "its process"
-    """Which died."""
 
 
 class WorkerProcess:
@@ -84,9 +83,9 @@ class WorkerProcess:
         self.interpreter = interpreter
         self.usable = True
         self._interruption = interruption
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115  # end() closes it
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115  # end() closes it
         self._case_pid: int | None = None
-        self._said_before = 0
+        self._printed_before = 0
         request_read, self._requests = os.pipe()
         reply_read, reply_write = os.pipe()
         self._replies = Reader(reply_read)
@@ -94,10 +93,9 @@ class WorkerProcess:
         handed = (request_read, reply_write, lifeline_read)
         environ = {**interpreter.environment(), **own_variables(threads, seed)}
         try:
-            self._process = start(interpreter, _WORKER, [mode, *map(str, handed)], environ, self._said, handed)
+            self._process = start(interpreter, _WORKER, [mode, *map(str, handed)], environ, self._output, handed)
         except WorkerError:
-            self._close_pipes()
-            self._said.close()
+            self._close()
             raise
         finally:
             for descriptor in handed:
@@ -114,7 +112,7 @@ class WorkerProcess:
 
         After anything but a reply the process that did the request is gone, with its group.
         """
-        self._said_before = os.fstat(self._said.fileno()).st_size
+        self._printed_before = os.fstat(self._output.fileno()).st_size
         try:
             send(self._requests, request.to_json())
             return self._answer(deadline_s)
@@ -135,12 +133,11 @@ class WorkerProcess:
         self.usable = False
         if self._requests < 0:
             return
-        self._close_pipes()
+        self._close()
         if self._case_pid:
             kill_group(self._case_pid)
         kill_group(self._process.pid)
         self._process.wait()
-        self._said.close()
 
     def _answer(self, deadline_s: float) -> Ending:
         # The request waits while this process still imports torch; its own clock starts when it begins.
@@ -156,7 +153,7 @@ class WorkerProcess:
         return Ending("replied", reply) if reply else Ending("died", sentence=self._cause(message["exit"]))
 
     def _survives_its_case(self) -> bool:
-        """Kill the fork that a request is done by; return whether the process itself lives on, which then tells of that end."""
+        """Kill the fork that does the request; return whether the process itself lives on, which it shows by reporting that end."""
         if self.mode == "stay" or self._case_pid is None:
             return False
         kill_group(self._case_pid)
@@ -172,26 +169,27 @@ class WorkerProcess:
         self.end()
         return Ending("died", sentence=sentence)
 
-    def _close_pipes(self) -> None:
+    def _close(self) -> None:
         for descriptor in (self._requests, self._replies.fileno(), self._lifeline):
             os.close(descriptor)
         self._requests = -1
+        self._output.close()
 
     def _cause(self, code: int) -> str:
         # pread, because the process shares this file's offset and goes on writing there.
-        return exit_description(code, os.pread(self._said.fileno(), 1 << 16, self._said_before).decode(errors="replace"))
+        return exit_description(code, os.pread(self._output.fileno(), 1 << 16, self._printed_before).decode(errors="replace"))
 
 
 def handshake(
-    host: WorkerProcess, plugins: Sequence[str], workloads: Sequence[str], threads: int, not_from: Path | None = None
+    worker: WorkerProcess, plugins: Sequence[str], workloads: Sequence[str], threads: int, not_from: Path | None = None
 ) -> dict[str, Any]:
-    """Ask a new process what there is, with no module imported from ``not_from``.
+    """Ask a new process for devices, versions and workloads, with no module imported from ``not_from``.
 
-    Raises WorkerError, in its own words, if it can't say, or if it lacks what measuring needs.
+    Raises WorkerError, in the words of the process, if it can't say, or if it lacks what measuring needs.
     """
     folder = str(not_from) if not_from else None
-    ending = host.ask(HelloRequest(threads=threads, plugins=tuple(plugins), workloads=tuple(workloads), not_from=folder))
-    name = Path(host.interpreter.python).name
+    ending = worker.ask(HelloRequest(threads=threads, plugins=tuple(plugins), workloads=tuple(workloads), not_from=folder))
+    name = Path(worker.interpreter.python).name
     if ending.reply and ending.reply.hello:
         torch = str(ending.reply.hello["versions"]["torch"])
         if (found := re.match(r"(\d+)\.(\d+)", torch)) and tuple(map(int, found.groups())) < _LEAST_TORCH:
@@ -205,12 +203,12 @@ def handshake(
         raise WorkerError(f"torch is not installed for {name}; dlbench measures the torch you have: install torch 2.6 or later")
     if ending.how == "died" and (old := re.search(r"too old: (Python [\d.]+)", ending.sentence)):
         raise WorkerError(f"{name} is {old[1]}; the measuring process needs Python 3.11 or later")
-    said = ending.sentence or (f"did not answer within {START_S:g} s" if ending.how == "deadline" else ending.how)
-    raise WorkerError(f"the measuring process could not start: it {said}")
+    cause = ending.sentence or (f"did not answer within {START_S:g} s" if ending.how == "deadline" else ending.how)
+    raise WorkerError(f"the measuring process could not start: it {cause}")
 
 
 def own_variables(threads: int, seed: int) -> dict[str, str]:
-    """Return what dlbench itself puts into the environment of a measuring process.
+    """Return dlbench's own variables for a measuring process.
 
     Each round gets its own hash seed and its own size of the environment, which shifts the stack: layout luck is averaged out.
     Mytkowicz and others, Producing Wrong Data Without Doing Anything Obviously Wrong, ASPLOS 2009.
@@ -227,26 +225,20 @@ def own_variables(threads: int, seed: int) -> dict[str, str]:
 
 
 def start_code(rest: str, interpreter: Interpreter) -> str:
-    """Return Python for an interpreter that finds this dlbench and nothing beside it, wherever it lies, and then does the rest.
-
-    Its folder may hold the packages of another interpreter, torch among them.
-    """
+    """Return code that imports dlbench by its path alone, as its folder may hold another interpreter's packages, and does the rest."""
     return _START.format(package=str(Path(dlbench.__file__).resolve()), imports_from_folder=interpreter.imports_from_folder) + rest
 
 
 def start(
-    interpreter: Interpreter, code: str, arguments: Sequence[str], environ: Mapping[str, str], said: IO[bytes], handed: Sequence[int] = ()
+    interpreter: Interpreter, code: str, arguments: Sequence[str], environ: Mapping[str, str], output: IO[bytes], handed: Sequence[int] = ()
 ) -> subprocess.Popen[bytes]:
-    """Start a process for measuring, on the CPUs to measure on: `start_code` of the code, with descriptors handed on, printing to a file.
-
-    Raises WorkerError where it can't be started.
-    """
+    """Start a process on the CPUs to measure on, which prints to a file. Raises WorkerError where it can't be started."""
     try:
         process = subprocess.Popen(
             [interpreter.python, "-c", start_code(code, interpreter), *arguments],
             stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
             pass_fds=handed,
             start_new_session=True,  # Ctrl-C at the terminal reaches only the parent, which decides
             cwd=interpreter.folder,
@@ -260,10 +252,10 @@ def start(
     return process
 
 
-def exit_description(code: int, said: str) -> str:
-    """Put an exit code into words, with the last line that the process wrote."""
+def exit_description(code: int, output: str) -> str:
+    """Describe an exit code, with the last line that the process wrote."""
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code} and no result"
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     # The traceback that faulthandler prints names files of this machine; its heading is what helps.
     last = next((line[:300] for line in reversed(lines) if not line.startswith(_TRACEBACK)), "")
     return f"{how}; it said: {last}" if last else how

@@ -1,4 +1,4 @@
-"""Several machines as one: torchrun starts dlbench once on each, and the first has the others start ranks when a case needs them."""
+"""Cluster of machines on each of which torchrun starts dlbench: the first has the others start ranks when a case needs them."""
 
 import socket
 import subprocess
@@ -16,7 +16,7 @@ from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.wire import ForeignLine, Message, Reader, send
 from dlbench.harness.process.worker_process import START_S, Interpreter
 from dlbench.harness.ranks.placement import NodeCapacity
-from dlbench.harness.ranks.torchrun import RankSpec, Torchrun, places
+from dlbench.harness.ranks.torchrun import RankSpec, Torchrun, running_functions
 from dlbench.harness.worker.rank_main import call_parent
 
 _PATIENCE_S = 60.0
@@ -35,14 +35,12 @@ print(store.get("dlbench").decode())
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Which of several machines this is, as torchrun says."""
+    """This machine among several, as torchrun numbers them; host of the first one, and port of torchrun's store there."""
 
     number: int
     count: int
     host: str
-    """Of the first machine."""
     port: int
-    """Of torchrun's store there."""
 
     @classmethod
     def of_torchrun(cls, environ: Mapping[str, str]) -> "Node | None":
@@ -60,61 +58,49 @@ def refuse_several(command: str, environ: Mapping[str, str]) -> None:
         raise UsageError(f"{command} measures on one machine; start it without torchrun, or have dlbench run measure on several")
 
 
-@dataclass(frozen=True, slots=True)
-class NodeInfo:
-    """What a machine brings along."""
-
-    devices: Mapping[str, str | None]
-    """Id to name."""
-    cores: int
-    environment: Mapping[str, Any]
-    """For the result file."""
-
-
 class RemoteNode:
-    """Another machine, as the first one sees it: what it offers, and a dlbench there that starts ranks when told to."""
+    """Another machine as the first one sees it: its capacity, and a dlbench there that starts ranks on request."""
 
     def __init__(self, connection: socket.socket, node: Node) -> None:
         self._connection = connection
         self._answers = Reader(connection.fileno())
         info = self._answers.read(time.monotonic() + _PATIENCE_S)
         self.number: int = info["number"]
-        self.room = NodeCapacity(info["devices"], info["cores"])
+        self.capacity = NodeCapacity(**info["capacity"])
         self.environment: Mapping[str, Any] = info["environment"]
-        self.head = node.host
-        """Where ranks call back."""
-        self.store = f"{node.host}:{node.port}"
-        """What ranks of several machines share."""
+        self.first = node
+        """The first machine, where the ranks connect, and its store."""
 
-    def start(self, order: RankSpec) -> None:
+    def start(self, spec: RankSpec) -> None:
         """Have ranks started there. Raises DeviceFault if the machine is gone."""
-        self._tell({"op": "start", "order": asdict(order)})
+        self._send({"op": "start", "ranks": asdict(spec)})
 
     def exit_description_of(self, rank: int, pid: int) -> str:
         """Ask how a rank that has died there ended. Raises DeviceFault likewise."""
-        return str(self._ask({"op": "fate", "rank": rank, "pid": pid}).get("fate", "died"))
+        return str(self._ask({"op": "exit_description", "rank": rank, "pid": pid}).get("exit_description", "died"))
 
-    def places(self, pids: Mapping[int, int]) -> dict[int, str]:
-        """Ask in which function each rank there is, given its process: see `agent.places`. Raises DeviceFault likewise."""
-        return {int(rank): str(node) for rank, node in self._ask({"op": "places", "pids": pids}).get("places", {}).items()}
+    def running_functions(self, pids: Mapping[int, int]) -> dict[int, str]:
+        """Ask in which function each rank there is: see `torchrun.running_functions`. Raises DeviceFault likewise."""
+        functions = self._ask({"op": "running_functions", "pids": pids}).get("running_functions", {})
+        return {int(rank): str(function) for rank, function in functions.items()}
 
     def end(self) -> None:
         """Have its ranks ended; if it is gone, they are."""
         with suppress(DeviceFault):
-            self._tell({"op": "end"})
+            self._send({"op": "end"})
 
     def close(self) -> None:
-        """Let it go: dlbench ends there."""
+        """Disconnect, at which dlbench ends there."""
         self._connection.close()
 
     def _ask(self, message: Message) -> Message:
         """Return its answer, which comes at once; an empty one where it is out of reach by now."""
-        self._tell(message)
+        self._send(message)
         with suppress(EOFError, ForeignLine, TimeoutError):
             return self._answers.read(time.monotonic() + _PATIENCE_S)
         return {}
 
-    def _tell(self, message: Message) -> None:
+    def _send(self, message: Message) -> None:
         try:
             send(self._connection.fileno(), message)
         except OSError as error:
@@ -123,7 +109,7 @@ class RemoteNode:
 
 @contextmanager
 def gathered(node: Node) -> Iterator[tuple[RemoteNode, ...]]:
-    """Wait, on the first machine, for all the others, and let them go at the end. Raises WorkerError for one that does not come."""
+    """Wait, on the first machine, for all the others, and disconnect at the end. Raises WorkerError for one that does not connect."""
     machines: list[RemoteNode] = []
     with socket.create_server(("", 0), backlog=node.count) as listener:
         listener.settimeout(_PATIENCE_S)
@@ -141,8 +127,8 @@ def gathered(node: Node) -> Iterator[tuple[RemoteNode, ...]]:
             machine.close()
 
 
-def serve(node: Node, info: NodeInfo, interruption: Interruption) -> None:
-    """Start and end ranks here as the first machine says, until it lets go. Raises WorkerError where it can't be reached."""
+def serve(node: Node, capacity: NodeCapacity, environment: Mapping[str, Any], interruption: Interruption) -> None:
+    """Start and end ranks here as the first machine says, until it disconnects. Raises WorkerError where it can't be reached."""
     address = _ask_store(node)
     try:
         connection = call_parent(address)
@@ -150,31 +136,26 @@ def serve(node: Node, info: NodeInfo, interruption: Interruption) -> None:
         raise WorkerError(
             f"the first machine does not answer at {address}: {error.strerror or error}; open its ports to this one"
         ) from error
-    send(connection.fileno(), {"number": node.number, **asdict(info)})
-    agent: Torchrun | None = None
+    send(connection.fileno(), {"number": node.number, "capacity": asdict(capacity), "environment": environment})
+    torchrun: Torchrun | None = None
     with connection, tempfile.TemporaryDirectory(prefix="dlbench-") as folder:
-        for message in _orders(connection, interruption):
-            match message:
-                case {"op": "fate", "rank": rank, "pid": pid}:
-                    send(connection.fileno(), {"fate": agent.exit_description_of(rank, pid) if agent else "died"})
-                case {"op": "places", "pids": pids}:
-                    found = places(Path(folder), {int(rank): pid for rank, pid in pids.items()})
-                    send(connection.fileno(), {"places": found})
-                case _:
-                    if agent:
-                        agent.end()
-                    order = message.get("order")
-                    agent = order and Torchrun(RankSpec(**order), Interpreter(), Path(folder))
-        if agent:
-            agent.end()
-
-
-def _orders(connection: socket.socket, interruption: Interruption) -> Iterator[Message]:
-    """Yield what the first machine says, until it lets go or this one is interrupted."""
-    messages = Reader(connection.fileno())
-    with suppress(EOFError, ForeignLine, Interrupted):
-        while True:
-            yield messages.read(wake=interruption.fileno())
+        messages = Reader(connection.fileno())
+        with suppress(EOFError, ForeignLine, Interrupted):
+            while True:
+                match message := messages.read(wake=interruption.fileno()):
+                    case {"op": "exit_description", "rank": rank, "pid": pid}:
+                        description = torchrun.exit_description_of(rank, pid) if torchrun else "died"
+                        send(connection.fileno(), {"exit_description": description})
+                    case {"op": "running_functions", "pids": pids}:
+                        found = running_functions(Path(folder), {int(rank): pid for rank, pid in pids.items()})
+                        send(connection.fileno(), {"running_functions": found})
+                    case _:
+                        if torchrun:
+                            torchrun.end()
+                        ranks = message.get("ranks")
+                        torchrun = ranks and Torchrun(RankSpec(**ranks), Interpreter(), Path(folder))
+        if torchrun:
+            torchrun.end()
 
 
 def _ask_store(node: Node, *address: str) -> str:

@@ -1,4 +1,4 @@
-"""Which rank of a case computes where: on which machine, on which device, with how many threads."""
+"""Placement of a case's ranks: machines, devices and threads."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,12 +9,10 @@ from dlbench.core.model import Case
 
 @dataclass(frozen=True, slots=True)
 class NodeCapacity:
-    """What a machine offers."""
+    """The devices of a machine, id to name, and the cores that its ranks share."""
 
     devices: Mapping[str, str | None]
-    """Id to name."""
     cores: int
-    """That its ranks share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +22,7 @@ class Placement:
     counts: tuple[int, ...]
     """Ranks on each machine."""
     devices: tuple[str, ...]
-    """Of each rank, as its own machine calls it; fewer than the case has ranks where there is not room for all."""
+    """Of each rank, as its own machine calls it; fewer than ranks where the machines have too few."""
     device_name: str | None
     """All names there are among those devices."""
     threads: int
@@ -36,18 +34,16 @@ def kind_of(device: str) -> str:
     return device.partition(":")[0]
 
 
-def place_ranks(case: Case, rooms: Sequence[NodeCapacity]) -> Placement:
+def place_ranks(case: Case, nodes: Sequence[NodeCapacity]) -> Placement:
     """Fill the machines one after the other, each until it has no device left, or on a CPU no core."""
     if case.ranks is None:
-        here = rooms[0]
-        return Placement((1,), (case.device,), here.devices.get(case.device), here.cores)
+        return Placement((1,), (case.device,), nodes[0].devices.get(case.device), nodes[0].cores)
     counts: list[int] = []
     devices: list[list[str]] = []
-    for room in rooms:
-        free = ["cpu"] * room.cores if case.device == "cpu" else [each for each in room.devices if kind_of(each) == kind_of(case.device)]
+    for node in nodes:
+        free = ["cpu"] * node.cores if case.device == "cpu" else [each for each in node.devices if kind_of(each) == kind_of(case.device)]
         devices.append(free[: case.ranks - sum(counts)])
         counts.append(len(devices[-1]))
-    used = [(room, count) for room, count in zip(rooms, counts, strict=True) if count]
-    names = dict.fromkeys(name for room, own in zip(rooms, devices, strict=True) for each in own if (name := room.devices.get(each)))
-    threads = min((max(1, room.cores // count) for room, count in used), default=1)
+    names = dict.fromkeys(name for node, own in zip(nodes, devices, strict=True) for each in own if (name := node.devices.get(each)))
+    threads = min((max(1, node.cores // count) for node, count in zip(nodes, counts, strict=True) if count), default=1)
     return Placement(tuple(counts), tuple(chain(*devices)), " + ".join(names) or None, threads)

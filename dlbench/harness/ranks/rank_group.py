@@ -1,4 +1,4 @@
-"""The measuring processes of several ranks as their parent sees them: started by torchrun, asked together, and taken down together."""
+"""Parent-side handle of the measuring processes of several ranks: start by torchrun, request, timeout, kill, all together."""
 
 import select
 import socket
@@ -15,30 +15,30 @@ from dlbench.core.errors import Interrupted, WorkerError
 from dlbench.core.model import Status
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.wire import ForeignLine, Reader, Reply, Request, send, wait
-from dlbench.harness.process.worker_process import START_S, Ending, Interpreter, exit_description, kill_group
+from dlbench.harness.process.worker_process import START_S, Ending, Interpreter, kill_group
 from dlbench.harness.ranks.cluster import RemoteNode
-from dlbench.harness.ranks.torchrun import RankSpec, Torchrun, places, printed
+from dlbench.harness.ranks.torchrun import RankSpec, Torchrun, printed, running_functions
 
 _GRACE_S = 1.0
 """For the other ranks to answer once one has failed: they may say more, or wait for it for ever."""
 _HELLO_S = 10.0
-"""For a rank that has called to say which it is."""
+"""For a rank that has connected to send its number."""
 
 
 class _Rank(Reader):
-    """One rank: the connection to it, and how far it is with the present request."""
+    """One rank: its messages, and its progress with the present request."""
 
     def __init__(self, connection: socket.socket, folder: Path) -> None:
         super().__init__(connection.fileno())
         self._connection = connection
         self._folder = folder
         self.number = self.pid = -1
-        self.said_before = 0
+        self.printed_before = 0
         """Bytes that it had printed before the request, if it is on this machine."""
         self.done = False
 
-    def introduce(self, wake: int) -> bool:
-        """Have it say which rank it is; False if it is none, or has hung up."""
+    def identify(self, wake: int) -> bool:
+        """Read its number and process; False if it is no rank, or has disconnected."""
         with suppress(EOFError, ForeignLine, TimeoutError, KeyError):
             hello = self.read(time.monotonic() + _HELLO_S, wake)
             self.number, self.pid = hello["rank"], hello["pid"]
@@ -47,22 +47,22 @@ class _Rank(Reader):
         return False
 
     def begin(self, request: Request) -> None:
-        """Hand over a request; a rank that is gone already tells so when its answer is read."""
+        """Send a request; that a rank is gone already shows when its answer is read."""
         self.done = False
-        self.said_before = len(printed(self._folder, self.number))
+        self.printed_before = len(printed(self._folder, self.number))
         with suppress(OSError):
             send(self.fileno(), request.to_json())
 
     def end(self) -> None:
-        """Cut it off, at which it ends with its group."""
+        """Disconnect, at which it ends with its group."""
         self._connection.close()
 
 
 class RankGroup:
     """All ranks of one size, started together by torchrun. Use like a `WorkerProcess`: ``ask``, ``usable`` and ``end``.
 
-    torchrun hands on no descriptors, so each rank calls back: at a socket in a folder of this launch, or, where ``machines`` other than
-    this one have ranks of it, at a port that is free.
+    torchrun passes on no descriptors, so each rank connects: to a socket in a temporary folder, or to a free port where other
+    ``machines`` have some of the ranks.
     """
 
     def __init__(
@@ -75,45 +75,39 @@ class RankGroup:
         machines: Sequence[RemoteNode] = (),
     ) -> None:
         self.usable = True
-        self._here, self._size = counts[0], sum(counts)
+        self._size = sum(counts)
         firsts = accumulate(counts)
         self._others = [(first, machine) for first, machine, count in zip(firsts, machines, counts[1:], strict=False) if count]
         """The number of its first rank, and the machine."""
         self._interruption = interruption
         self._ranks: list[_Rank] = []
         self._folder = tempfile.TemporaryDirectory(prefix="dlbench-")
-        store = f"{machines[0].store}/{uuid.uuid4().hex}" if self._others else ""
+        first = machines[0].first if self._others else None
+        store = f"{first.host}:{first.port}/{uuid.uuid4().hex}" if first else ""
         try:
             self._listener, address = self._listen()
-            order = RankSpec(self._here, 0, self._size, address, store, threads, seed)
-            self._agent = Torchrun(order, interpreter, Path(self._folder.name))
+            spec = RankSpec(counts[0], 0, self._size, address, store, threads, seed)
+            self._torchrun = Torchrun(spec, interpreter, Path(self._folder.name))
         except BaseException:
             self._folder.cleanup()
             raise
         try:
-            for (first, machine), count in zip(self._others, filter(None, counts[1:]), strict=True):
-                machine.start(replace(order, count=count, first=first))
+            for (number, machine), count in zip(self._others, filter(None, counts[1:]), strict=True):
+                machine.start(replace(spec, count=count, first=number))
         except BaseException:
             self.end()
             raise
 
     def ask(self, request: Request, deadline_s: float = START_S) -> Ending:
-        """Send one request to every rank and wait for all of them, as one: see `Host.ask`.
-
-        They stay for the next one only where each has answered and is fit for it; else all of them are gone.
-        """
+        """Ask every rank, and wait as `WorkerProcess.ask` does. All are ended unless each has answered and is fit for another request."""
         try:
             ending = self._gather() or self._answers(request, deadline_s)
         except Interrupted:
             ending = Ending("interrupted")
-        if not self._fit_for_more(ending):
+        reply = ending.reply
+        if reply is None or reply.fault or reply.status is Status.OOM or not all(rank.done for rank in self._ranks):
             self.end()
         return ending
-
-    def _fit_for_more(self, ending: Ending) -> bool:
-        """Whether no rank waits for another in vain, and no device is at fault or full."""
-        reply = ending.reply
-        return reply is not None and all(rank.done for rank in self._ranks) and reply.status is not Status.OOM and not reply.fault
 
     def end(self) -> None:
         """End all ranks and torchrun, and free what belongs to them; a second time does nothing."""
@@ -121,7 +115,7 @@ class RankGroup:
             return
         self.usable = False
         self._kill()
-        self._agent.end()
+        self._torchrun.end()
         self._listener.close()
         self._folder.cleanup()
         for _, machine in self._others:
@@ -138,10 +132,10 @@ class RankGroup:
         return next((machine for first, machine in reversed(self._others) if first <= rank.number), None)
 
     def _listen(self) -> tuple[socket.socket, str]:
-        """Return the socket at which ranks call back, and its address."""
+        """Return the socket that ranks connect to, and its address."""
         if self._others:
             listener = socket.create_server(("", 0), backlog=self._size)
-            return listener, f"{self._others[0][1].head}:{listener.getsockname()[1]}"
+            return listener, f"{self._others[0][1].first.host}:{listener.getsockname()[1]}"
         listener = socket.socket(socket.AF_UNIX)
         address = str(Path(self._folder.name) / "parent")
         try:
@@ -153,18 +147,18 @@ class RankGroup:
         return listener, address
 
     def _gather(self) -> Ending | None:
-        """Wait until every rank has called; None when they have, else how it ended. Raises Interrupted."""
+        """Wait until every rank has connected; None when they have, else how it ended. Raises Interrupted."""
         deadline, wake = time.monotonic() + START_S, self._interruption.fileno()
         while len(self._ranks) < self._size:
-            # Short waits: nothing is measured now, and torchrun itself tells of its end only when asked.
+            # Short waits, as torchrun has to be polled; nothing is measured now.
             ready, _, _ = select.select([self._listener.fileno(), wake], [], [], 0.1)
             if wake in ready:
                 raise Interrupted
             if ready:
                 rank = _Rank(self._listener.accept()[0], Path(self._folder.name))
-                self._ranks += [rank] if rank.introduce(wake) else []
-            elif (code := self._agent.exit_code()) is not None:
-                return Ending("died", sentence=exit_description(code, self._agent.text()), who="torchrun")
+                self._ranks += [rank] if rank.identify(wake) else []
+            elif sentence := self._torchrun.exit_description():
+                return Ending("died", sentence=sentence, who="torchrun")
             elif time.monotonic() > deadline:
                 return Ending("died", sentence=f"did not start {self._size} ranks within {START_S:g} s", who="torchrun")
         self._ranks.sort(key=lambda rank: rank.number)
@@ -198,39 +192,39 @@ class RankGroup:
                 failed, deadline = True, time.monotonic() + _GRACE_S
         if failed or not waiting:
             return Ending("replied", combined(replies, self._size))
-        return Ending("deadline", sentence=self._whereabouts())
+        return Ending("deadline", sentence=self._functions())
 
     def _death(self, rank: _Rank) -> Ending:
-        """Say how a rank ended, which torchrun knows on its machine and tells once all of them are gone."""
+        """Describe how a rank ended, which torchrun on its machine reports once all of them are gone."""
         self._kill()
         if machine := self._machine_of(rank):
             sentence = machine.exit_description_of(rank.number, rank.pid)
         else:
-            sentence = self._agent.exit_description_of(rank.number, rank.pid, rank.said_before)
+            sentence = self._torchrun.exit_description_of(rank.number, rank.pid, rank.printed_before)
         return Ending("died", sentence=sentence, who=f"rank {rank.number}")
 
-    def _whereabouts(self) -> str:
+    def _functions(self) -> str:
         """Say in which function each rank is: one that waits is in a collective, one that hangs elsewhere."""
         found: dict[int, str] = {}
         for machine, ranks in groupby(self._ranks, self._machine_of):
             pids = {rank.number: rank.pid for rank in ranks}
-            found |= machine.places(pids) if machine else places(Path(self._folder.name), pids)
+            found |= machine.running_functions(pids) if machine else running_functions(Path(self._folder.name), pids)
         known = sorted(found, key=lambda number: (found[number], number))
-        together = [(place, [f"{number}" for number in numbers]) for place, numbers in groupby(known, found.__getitem__)]
-        return ", ".join(f"rank{'s' * (len(numbers) > 1)} {' and '.join(numbers)} in {place}()" for place, numbers in together)
+        together = [(function, [f"{number}" for number in numbers]) for function, numbers in groupby(known, found.__getitem__)]
+        return ", ".join(f"rank{'s' * (len(numbers) > 1)} {' and '.join(numbers)} in {function}()" for function, numbers in together)
 
 
 def combined(replies: Mapping[int, Reply], size: int) -> Reply:
-    """Make one reply of those of all ranks, the first to answer first.
+    """Make one reply of those of all ranks, which stand in the order of their arrival.
 
-    It is rank 0's, with the highest memory and the bytes that all copy; or the first that is not ok, whose sentence names its rank
-    unless all say the same.
+    It is rank 0's, with the highest memory and the bytes that all copy; or the first that is not ok, with its rank in the sentence unless
+    all ranks say the same.
     """
     if bad := {number: reply for number, reply in replies.items() if reply.status is not Status.OK}:
         number, reply = next(iter(bad.items()))
         alike = len(bad) == size and len({each.reason for each in bad.values()}) == 1
-        told = reply if alike else reply.saying(f"rank {number}: {reply.reason}")
-        return replace(told, fault=any(each.fault for each in bad.values()))
+        named = reply if alike else reply.with_reason(f"rank {number}: {reply.reason}")
+        return replace(named, fault=any(each.fault for each in bad.values()))
     measurements = [measurement for _, reply in sorted(replies.items()) if (measurement := reply.measurement)]
     whole = measurements[0]
     known = [name for name, peak in asdict(whole.memory).items() if peak is not None]

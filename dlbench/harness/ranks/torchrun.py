@@ -1,4 +1,4 @@
-"""torchrun on this machine: started with an order, and ended with all that it started."""
+"""torchrun on this machine: starts ranks, says how they ended, and is ended together with them."""
 
 import os
 import re
@@ -15,11 +15,11 @@ from dlbench.core.errors import WorkerError
 from dlbench.harness.process.worker_process import Interpreter, exit_description, kill_group, own_variables, start, start_code
 
 _REPORT_S = 5.0
-"""For torchrun to notice that ranks are gone, and to say how they went."""
+"""For torchrun to notice that ranks are gone, and to report how they ended."""
 _DUMP_S = 1.0
-"""For ranks that are out of time to write down where they are."""
+"""For ranks that are out of time to dump their tracebacks."""
 
-_AGENT = """
+_LAUNCHER = """
 from dlbench.harness.worker.lifecycle import die_with_parent
 die_with_parent([])
 from torch.distributed.run import main
@@ -33,17 +33,16 @@ main()
 
 @dataclass(frozen=True, slots=True)
 class RankSpec:
-    """Which ranks to start on one machine: plain data, which goes from machine to machine."""
+    """``count`` ranks to start on one machine, of ``size`` on all: plain data, sent from machine to machine."""
 
     count: int
     first: int
     """The number of the first of them."""
     size: int
-    """How many there are on all machines."""
     address: str
-    """Where they call back: a path, or ``host:port``."""
+    """Where they connect to the parent: a path, or ``host:port``."""
     store: str
-    """What the ranks of several machines share; empty for torchrun's own. See `Member.of_torchrun`."""
+    """Shared by the ranks of several machines; empty for torchrun's own. See `Member.of_torchrun`."""
     threads: int
     seed: int
     """Of the layout of their memory."""
@@ -52,46 +51,46 @@ class RankSpec:
 class Torchrun:
     """torchrun with its ranks. ``folder`` takes what each of them prints."""
 
-    def __init__(self, order: RankSpec, interpreter: Interpreter, folder: Path) -> None:
+    def __init__(self, spec: RankSpec, interpreter: Interpreter, folder: Path) -> None:
         self._folder = folder
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115  # end() closes it
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115  # end() closes it
         # torchrun takes a port that is free. It looks after its ranks once a second, which should not show in what they measure.
-        options = ["--standalone", f"--nproc-per-node={order.count}", "--max-restarts=0", "--monitor-interval=1"]
+        options = ["--standalone", f"--nproc-per-node={spec.count}", "--max-restarts=0", "--monitor-interval=1"]
         # Else torchrun makes a folder of its own and leaves it behind.
         self._logs = tempfile.TemporaryDirectory(prefix="dlbench-")
-        where = [order.address, str(folder), f"{order.first}", f"{order.size}", order.store]
+        where = [spec.address, str(folder), f"{spec.first}", f"{spec.size}", spec.store]
         rank = [interpreter.python, "-c", start_code(_RANK, interpreter), *where]
-        # Where torchrun started dlbench itself, on several machines: how its ranks end is not for that one's report.
+        # On several machines another torchrun started dlbench itself, and its report is not about these ranks.
         variables = {name: value for name, value in interpreter.environment().items() if not name.startswith("TORCHELASTIC_")}
         arguments = [*options, f"--log-dir={self._logs.name}", "--no-python", *rank]
-        environ = {**variables, **own_variables(order.threads, order.seed)}
+        environ = {**variables, **own_variables(spec.threads, spec.seed)}
         try:
-            self._process = start(interpreter, _AGENT, arguments, environ, self._said)
+            self._process = start(interpreter, _LAUNCHER, arguments, environ, self._output)
         except WorkerError:
             self._free()
             raise
 
-    def exit_code(self) -> int | None:
-        """Return how it ended; None while it runs."""
-        return self._process.poll()
+    def exit_description(self) -> str | None:
+        """Describe how torchrun itself ended; None while it runs."""
+        code = self._process.poll()
+        return None if code is None else exit_description(code, self._text())
 
     def exit_description_of(self, rank: int, pid: int, since: int = 0) -> str:
-        """Say how a rank ended, once all are gone: with the last it printed behind ``since`` bytes."""
+        """Say how a rank ended, once all are gone, with its last line after the first ``since`` bytes."""
         self._wait()
-        found = re.search(rf"exitcode\s*: (-?\d+) \(pid: {pid}\)", self.text())
+        found = re.search(rf"exitcode\s*: (-?\d+) \(pid: {pid}\)", self._text())
         return exit_description(int(found[1]), printed(self._folder, rank, since)) if found else "died"
 
     def _wait(self) -> None:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=_REPORT_S)
 
-    def text(self) -> str:
-        """Return what it has said."""
-        return os.pread(self._said.fileno(), 1 << 20, 0).decode(errors="replace")
+    def _text(self) -> str:
+        return os.pread(self._output.fileno(), 1 << 20, 0).decode(errors="replace")
 
     def end(self) -> None:
         """End it and its ranks."""
-        # Not SIGKILL at once: what torchrun has waited for counts as used by dlbench, and not by somebody else.
+        # Not SIGKILL at once: only the CPU time of processes that torchrun has waited for counts as dlbench's own.
         self._process.terminate()
         self._wait()
         kill_group(self._process.pid)
@@ -99,20 +98,20 @@ class Torchrun:
         self._free()
 
     def _free(self) -> None:
-        self._said.close()
+        self._output.close()
         self._logs.cleanup()
 
 
 def printed(folder: Path, rank: int, since: int = 0) -> str:
-    """Return what a rank has printed behind so many bytes."""
+    """Return what a rank has printed after so many bytes."""
     try:
         return (folder / str(rank)).read_bytes()[since:].decode(errors="replace")
     except FileNotFoundError:
         return ""
 
 
-def places(folder: Path, pids: Mapping[int, int]) -> dict[int, str]:
-    """Have ranks of this machine write down where they are; return the function that each is in, by its number, of those that could."""
+def running_functions(folder: Path, pids: Mapping[int, int]) -> dict[int, str]:
+    """Have ranks of this machine, by number, dump their tracebacks; return the function that each is in, of those that could."""
     before = {rank: len(printed(folder, rank)) for rank in pids}
     for pid in pids.values():
         with suppress(ProcessLookupError):

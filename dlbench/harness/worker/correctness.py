@@ -1,7 +1,4 @@
-"""Checks of one call's output once all timing is over: does it follow the inputs, and is it near fp64 on the CPU?
-
-Of a case that can't be checked nothing is said but why. docs/measuring.md gives the protocol.
-"""
+"""Checks of one call's output after all timing: it follows the inputs, and is near fp64 on the CPU. docs/measuring.md has the protocol."""
 
 import math
 import timeit
@@ -19,12 +16,13 @@ from dlbench.core.precision import PRECISIONS
 from dlbench.harness.probe.memory import available_memory
 from dlbench.harness.worker.backends.base import Backend, find, tensors_in
 from dlbench.harness.worker.registry import Workload
-from dlbench.harness.worker.tolerance import tolerance_of
 
 BUDGET_S = 1.0
 """What each of the two checks may take, by estimate."""
 MOST_TOLERANCE = 0.9
 """An output of zeros has an error of 1, one of other numbers about 1.4; a tolerance beyond that would let anything pass."""
+SPREAD = 10.0
+"""How many times the rounding error to be expected is still taken for one: networks amplify it, and so does Winograd's algorithm."""
 
 
 class Unchecked(Exception):
@@ -33,7 +31,7 @@ class Unchecked(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A case that can be set up again, here and on the CPU."""
+    """A case that can be set up again, here and on the CPU, and how long that took."""
 
     workload: Workload
     params: Mapping[str, ParamValue]
@@ -41,7 +39,6 @@ class Subject:
     backend: Backend
     device: torch.device
     setup_s: float
-    """How long setting it up took."""
 
     @property
     def dtype(self) -> str:
@@ -61,11 +58,8 @@ class Subject:
 
 
 def spot_checked(result: Measurement, work: Work, subject: Subject, left_s: float) -> Measurement:
-    """Return the measurement with what its output tells, and as failed where rounding can't explain how far it is from fp64 on the CPU.
-
-    The last use of this Work: other numbers stay in its inputs. ``left_s`` is the time until the case's deadline.
-    """
-    empty_call_s = _empty_call_s()
+    """Return the measurement with its check, failed where rounding can't explain the error. The work's inputs hold other numbers then."""
+    empty_call_s = min(timeit.repeat(lambda: None, number=1000, repeat=5)) / 1000
     follows_input, no_inputs = _attempt(lambda: _follows_input(result, work, subject, left_s))
     compared, no_fp64 = _attempt(lambda: _compare(result, subject, left_s))
     subject.backend.synchronize(subject.device)  # a device that a check has broken says so here
@@ -91,11 +85,6 @@ def _attempt(check: Callable[[], Any]) -> tuple[Any, str | None]:
         return None, str(reason)
     except Exception as error:  # noqa: BLE001  # what was measured stands, whatever a workload makes of being called once more
         return None, f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
-
-
-def _empty_call_s() -> float:
-    """Return the least that an empty call takes, of a few blocks of a thousand."""
-    return min(timeit.repeat(lambda: None, number=1000, repeat=5)) / 1000
 
 
 def _follows_input(result: Measurement, work: Work, subject: Subject, left_s: float) -> bool:
@@ -141,16 +130,22 @@ def _refill(inputs: Sequence[Tensor]) -> None:
 
 
 class _Distance(NamedTuple):
-    """Of an output tensor from the reference, both relative and in the 2-norm."""
+    """An output tensor's error and tolerance, relative and in the 2-norm; the error is infinite where a number is not finite."""
 
     error: float
-    """Infinite where a number is not finite."""
     tolerance: float
 
 
 def _compare(result: Measurement, subject: Subject, left_s: float) -> _Distance:
     """Return how far the output is from fp64 on the CPU. Raises Unchecked where they would say nothing."""
-    _refuse(result, subject)
+    _refuse_ranks(subject)
+    parameter = subject.workload.signature.parameter("dtype")
+    if parameter is None or "fp64" not in parameter.choices or subject.dtype not in PRECISIONS:
+        raise Unchecked("the workload has none")
+    if subject.is_reference:
+        raise Unchecked("the case is in fp64 on the CPU itself")
+    if not result.flops:
+        raise Unchecked("it states no operations, from which to tell how long that would take")
     _refuse_cost(result, subject, left_s)
     case = _first_call(subject)
     reference = _first_call(subject.in_fp64())
@@ -174,23 +169,14 @@ def _refuse_ranks(subject: Subject) -> None:
         raise Unchecked("its ranks can only call together")
 
 
-def _refuse(result: Measurement, subject: Subject) -> None:
-    _refuse_ranks(subject)
-    parameter = subject.workload.signature.parameter("dtype")
-    if parameter is None or "fp64" not in parameter.choices or subject.dtype not in PRECISIONS:
-        raise Unchecked("the workload has none")
-    if subject.is_reference:
-        raise Unchecked("the case is in fp64 on the CPU itself")
-    if not result.flops:
-        raise Unchecked("it states no operations, from which to tell how long that would take")
-
-
 def _refuse_cost(result: Measurement, subject: Subject, left_s: float) -> None:
     call_s = _slowest_s(result)
     if subject.params.get("mode", "eager") != "eager" and result.samples:
         call_s = result.samples.first_call_s or 0.0  # it compiles again
+    matrix = torch.rand(256, 256, dtype=torch.float64)
+    product_s = max(min(timeit.repeat(lambda: torch.mm(matrix, matrix), number=1, repeat=3)), 1e-9)
     # Twice the bytes, so twice the time to set up; convolutions reach a third of what products do in fp64.
-    _refuse_longer(3 * subject.setup_s + call_s + 3 * (result.flops or 0.0) / _fp64_flops_per_s(), left_s)
+    _refuse_longer(3 * subject.setup_s + call_s + 3 * (result.flops or 0.0) / (2 * 256**3 / product_s), left_s)
     peak = max(result.memory.peak_bytes or 0, result.memory.host_peak_bytes or 0)
     needed = peak * (1 + 8 // PRECISIONS[subject.dtype].bytes)
     left = available_memory()
@@ -208,21 +194,12 @@ def _slowest_s(result: Measurement) -> float:
     return max(result.samples.block_s) if result.samples else 0.0
 
 
-def _fp64_flops_per_s() -> float:
-    """Measure a product on this CPU, briefly: 256 cubed twice."""
-    n = 256
-    a = torch.rand(n, n, dtype=torch.float64)
-    return 2 * n**3 / max(min(timeit.repeat(lambda: torch.mm(a, a), number=1, repeat=3)), 1e-9)
-
-
 class _Tally(TorchFunctionMode):
     """Counts what torch computes: results, their numbers, and whether any is narrower than fp64."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.results = 0
-        self.numbers = 0
-        self.narrower = False
+    results = 0
+    numbers = 0
+    narrower = False
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -296,6 +273,23 @@ def _worst(case: _FirstCall, reference: _FirstCall, dtype: str, flops: float) ->
         tolerance = tolerance_of(dtype, tally.results, tally.numbers, right.numel(), flops)
         found.append(_Distance(error if math.isfinite(error) else math.inf, tolerance))
     return max(found, key=lambda each: each.error / each.tolerance)
+
+
+def tolerance_of(dtype: str, results: int, numbers: int, size: int, flops: float) -> float:
+    """Return how far an output of ``size`` numbers may be from the exact one by rounding, in the 2-norm and relative.
+
+    ``results``: tensors computed on the way, ``numbers``: their elements, ``flops``: operations that took. So an element of these is a
+    sum of k = flops / (2 numbers) products, and one of the output of k_out = flops / (2 results size): it may take more, as the
+    gradient of a filter takes all pixels. Sums are rounded in u_sum, and stored in the roundoff u of the precision. Rounding errors are
+    independent and of mean zero, more or less, so n of them come to sqrt(n) u and not to n u, with a factor that makes exceptions rare
+    (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput. 41(5), 2019, section 2):
+
+        SPREAD sqrt(results (sqrt(k) u_sum + u)^2 + k_out u_sum^2)
+    """
+    precision = PRECISIONS[dtype]
+    on_the_way = math.sqrt(max(1.0, flops / (2 * numbers))) * precision.sum_roundoff + precision.roundoff
+    at_the_end = math.sqrt(flops / (2 * results * size)) * precision.sum_roundoff
+    return SPREAD * math.hypot(math.sqrt(results) * on_the_way, at_the_end)
 
 
 def _near(these: Sequence[Tensor], those: Sequence[Tensor], relative: float) -> bool:

@@ -1,4 +1,4 @@
-"""Device time of a call: by the device's own events, behind a queued delay, so that the launches of its kernels don't show."""
+"""Device time of a call, by the device's own events behind a queued delay, so that kernel launches don't show."""
 
 import math
 import statistics
@@ -37,15 +37,12 @@ class EventTimer(Protocol):
 
     def delay(self, seconds: float) -> None:
         """Give the device that long to wait before what comes next; return at once."""
-        ...
 
     def mark(self) -> Any:
         """Have the device note its time when it gets there; return at once."""
-        ...
 
     def seconds(self, start: Any, end: Any) -> float:
         """Return the time between two marks that the device has passed."""
-        ...
 
 
 def take_device_time(
@@ -58,11 +55,10 @@ def take_device_time(
 ) -> float:
     """Return seconds a call, the median of a few readings. ``samples`` is what the host measured of the same work.
 
-    Each reading is: mark, delay, mark, calls, mark. The calls are queued before the delay ends, so that the device goes from one
-    kernel to the next without waiting for the host (NVBench does so with a blocking kernel; a delay that ends by itself can't
-    lock up). Whether they were is told by the delay's own length between its marks: a spinning kernel counts cycles, of a clock
-    that moves. ``clock`` waits for the device and ``host_now`` does not. Never for the first calls of a process: one that loads
-    its kernels would wait for the delay.
+    Each reading is: mark, delay, mark, calls, mark. The calls are queued before the delay ends, so that the device never waits for the
+    host (NVBench does so with a blocking kernel; a delay that ends by itself can't lock up). The delay's length between its marks shows
+    whether they were. ``clock`` waits for the device and ``host_now`` does not. Not for the first calls of a process: one that loads its
+    kernels would wait for the delay.
 
     Raises Unread where calls can't be queued ahead, or where half of what is left until the deadline, on ``clock``'s scale, is not enough.
     """
@@ -95,12 +91,11 @@ def take_device_time(
 
 
 class _Reading(NamedTuple):
+    """Seconds that the host took to queue delay and calls, and of the delay and of one call by the device's marks."""
+
     launched_s: float
-    """What delay and launches took of the host's time."""
     delayed_s: float
-    """How long the delay was, by the device's marks."""
     call_s: float
-    """What one call took, by the device's marks."""
 
 
 def _read(work: Work, timer: EventTimer, clock: Clock, host_now: Callable[[], float], calls: int, delay_s: float) -> _Reading:

@@ -1,93 +1,74 @@
-"""An error of torch and the libraries below it in plain words: how a case ended, and why a device does not start. Standard library only."""
+"""Errors of torch and the libraries below it in plain words: of a case, and of a device that does not start. Standard library only."""
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dlbench.core.errors import DlbenchError
 from dlbench.core.model import Status
 
-
-@dataclass(frozen=True, slots=True)
-class Meaning:
-    """How a case ends whose error says one of these words, in lower case."""
-
-    status: Status
-    words: tuple[str, ...]
-    fault: bool = False
-    """Whether the device, or this process on it, is of no use afterwards."""
-
-
-# The first that holds. Memory and what is not supported stand above the faults, because most of them also say "CUDA error": the libraries'
-# own errors do, and an error of the runtime that leaves the context as it was.
-MEANINGS = (
-    Meaning(
-        Status.OOM,
-        (
-            "out of memory",
-            "not enough memory",
-            "allocate memory",
-            "std::bad_alloc",
-            "alloc_failed",  # CUBLAS_STATUS_ALLOC_FAILED, CUDNN_STATUS_…, CUFFT_… and those of ROCm
-            "rocblas_status_memory_error",
-            # What torch says once every algorithm has failed, which is nearly always for want of memory.
-            "valid cudnn algorithm",
-            "no valid convolution algorithms",
-        ),
+_MEANINGS = {
+    Status.OOM: (
+        "out of memory",
+        "not enough memory",
+        "allocate memory",
+        "std::bad_alloc",
+        "alloc_failed",  # CUBLAS_STATUS_ALLOC_FAILED, CUDNN_STATUS_…, CUFFT_… and those of ROCm
+        "rocblas_status_memory_error",
+        # What torch says once every algorithm has failed, which is nearly always for want of memory.
+        "valid cudnn algorithm",
+        "no valid convolution algorithms",
     ),
-    Meaning(
-        Status.UNSUPPORTED,
-        (
-            "not implemented for",
-            "not supported",
-            "unsupported",
-            "does not support",
-            "doesn't support",
-            "_not_supported",  # CUBLAS_STATUS_NOT_SUPPORTED, CUDNN_STATUS_…, and so on
-            "arch_mismatch",
-            "unable to find an engine",  # cuDNN's
-            "no kernel image",
-        ),
+    Status.UNSUPPORTED: (
+        "not implemented for",
+        "not supported",
+        "unsupported",
+        "does not support",
+        "doesn't support",
+        "_not_supported",  # CUBLAS_STATUS_NOT_SUPPORTED, CUDNN_STATUS_…, and so on
+        "arch_mismatch",
+        "unable to find an engine",  # cuDNN's
+        "no kernel image",
     ),
-    Meaning(Status.FAILED, ("_status_invalid_value",)),  # a library refuses its arguments, before it asks anything of the device
-    Meaning(
-        Status.CRASHED,
-        (
-            "cuda error:",  # not NCCL's "unhandled cuda error", which most often is a matter of set-up
-            "hip error:",
-            "xpu error",
-            "device-side assert",
-            "cudnn_status_execution_failed",
-            "cudnn_status_mapping_error",
-            # A device that was there is gone for a new process.
-            "no cuda gpus are available",
-            "no hip gpus are available",
-            "cuda driver initialization failed",
-            "cuda unknown error",
-            "unexpected error from cudagetdevicecount",
-        ),
-        fault=True,
+    Status.FAILED: ("_status_invalid_value",),  # a library refuses its arguments, before it asks anything of the device
+    Status.CRASHED: (
+        "cuda error:",  # not NCCL's "unhandled cuda error", which most often is a matter of set-up
+        "hip error:",
+        "xpu error",
+        "device-side assert",
+        "cudnn_status_execution_failed",
+        "cudnn_status_mapping_error",
+        # A device that was there is gone for a new process.
+        "no cuda gpus are available",
+        "no hip gpus are available",
+        "cuda driver initialization failed",
+        "cuda unknown error",
+        "unexpected error from cudagetdevicecount",
     ),
-)
+}
+"""How a case ends whose error contains one of these words, in lower case: the first that holds.
+
+Memory and what is not supported stand above the faults, because most of them also say "CUDA error": the libraries' own errors do, and an
+error of the runtime that leaves the context as it was.
+"""
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """How a case ended, in one line, and whether its device is at fault."""
+class Failure(NamedTuple):
+    """How a case ended, in one line, and whether the device, or this process on it, is of no use afterwards."""
 
     status: Status
     reason: str
-    fault: bool
+    fault: bool = False
 
 
 def failure_of(error: Exception, torch_version: str) -> Failure:
     """Tell out of memory, unsupported and a fault of the device from a failure."""
-    text, said = _first_line(error), str(error).lower()
-    meaning = next((each for each in MEANINGS if any(word in said for word in each.words)), Meaning(Status.FAILED, ()))
-    if isinstance(error, MemoryError) or meaning.status is Status.OOM:
-        return Failure(Status.OOM, f"out of memory: {text}", fault=False)
-    if isinstance(error, NotImplementedError) or meaning.status is Status.UNSUPPORTED:
-        return Failure(Status.UNSUPPORTED, f"{text} (torch {torch_version})", fault=False)
-    return Failure(meaning.status, f"{type(error).__name__}: {text}", meaning.fault)
+    text, whole = _first_line(error), str(error).lower()
+    status = next((status for status, words in _MEANINGS.items() if any(word in whole for word in words)), Status.FAILED)
+    if isinstance(error, MemoryError) or status is Status.OOM:
+        return Failure(Status.OOM, f"out of memory: {text}")
+    if isinstance(error, NotImplementedError) or status is Status.UNSUPPORTED:
+        return Failure(Status.UNSUPPORTED, f"{text} (torch {torch_version})")
+    return Failure(status, f"{type(error).__name__}: {text}", fault=status is Status.CRASHED)
 
 
 _STARTS = (
@@ -115,8 +96,7 @@ def why_not_started(error: Exception) -> str:
     if found := _OLD_DRIVER.search(str(error)):
         major, minor = divmod(int(found[1]), 1000)  # CUDA's way to write 12.4: 12040
         return f"its driver is too old for this torch, as it goes up to CUDA {major}.{minor // 10}; update it, or install a torch for that"
-    said = str(error).lower()
-    known = (sentence for *words, sentence in _STARTS if any(word in said for word in words))
+    known = (sentence for *words, sentence in _STARTS if any(word in str(error).lower() for word in words))
     return next(known, f"it does not start ({type(error).__name__}: {_first_line(error)}); see what its driver says")
 
 

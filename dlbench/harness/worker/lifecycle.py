@@ -56,10 +56,7 @@ def prefer_for_oom_kill() -> None:
 
 
 def limit_memory(more_bytes: int, used_bytes: int) -> None:
-    """Let this process allocate only so much more: beyond it torch raises a clean error instead of being killed.
-
-    RLIMIT_DATA and not RLIMIT_AS, because torch reserves far more address space than it uses.
-    """
+    """Have torch raise an error beyond so much more memory. RLIMIT_DATA, as torch reserves far more address space than it uses."""
     import resource
 
     with suppress(OSError, ValueError):  # a lower hard limit is in force already

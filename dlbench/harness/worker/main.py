@@ -1,42 +1,40 @@
-"""The measuring process: answers requests on a pipe, as `dlbench.harness.process.wire` has them. torch and the standard library only.
+"""The measuring process, which answers requests on a pipe (`dlbench.harness.process.wire`). torch and the standard library only.
 
-In mode ``fork`` every request is done by a fork of this process, which has torch imported and nothing else: it must never run a
-tensor operation, because after one parallel product here every child hangs (OpenMP's threads do not survive a fork).
-In mode ``stay`` this process does them itself, one after the other, until a device fault leaves it unfit; a hello that comes first is
-done by a fork all the same.
+In mode ``fork`` each request is done by a fork of this process, which must never run a tensor operation: after one parallel product here
+every child hangs, as OpenMP's threads do not survive a fork. In mode ``stay`` this process does them itself until a device fault leaves
+it unfit; a hello that comes first is done by a fork all the same.
 """
 
 import faulthandler
 import gc
+import math
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import torch
 
+from dlbench.core.declarations import Value
 from dlbench.core.errors import DlbenchError
-from dlbench.core.model import Clock, Measurement, Memory, Status, Transfer, Work
+from dlbench.core.model import Clock, Measurement, Memory, Reported, Status, Transfer, Work
 from dlbench.core.records import signature_to_json
 from dlbench.harness.process.wire import HelloRequest, MeasureRequest, Message, Reader, Reply, Request, send
 from dlbench.harness.worker import lifecycle, registry
 from dlbench.harness.worker.backends.base import BACKENDS, Backend, describe_devices, find, tensors_in
-from dlbench.harness.worker.backends.math_flags import math_flags, set_math
-from dlbench.harness.worker.backends.torch_build import parallelism, versions
-from dlbench.harness.worker.clock import DeviceClock
+from dlbench.harness.worker.backends.torch_build import math_flags, parallelism, set_math, versions
 from dlbench.harness.worker.correctness import Subject, spot_checked
 from dlbench.harness.worker.device_time import Unread, take_device_time
 from dlbench.harness.worker.failures import failure_of
-from dlbench.harness.worker.measure import NotPinned, Pace, TooSlow, take_pinned_transfer, take_samples, take_transfer
+from dlbench.harness.worker.measure import DeviceClock, NotPinned, Pace, TooSlow, take_pinned_transfer, take_samples, take_transfer
 from dlbench.harness.worker.ranks import BLOCK_S, Member, RanksClock, in_any_rank
-from dlbench.harness.worker.reported import reported, undeclared
 from dlbench.harness.worker.usage import HostMemory, LostTime, read_status, return_freed_memory
 
 _SEVERAL = "each of several ranks has a device of its own"
-_BESIDE_EACH_OTHER = "threads of several ranks wait for each other's, too"
 
 
 def main() -> None:
@@ -62,11 +60,10 @@ def main() -> None:
 
 
 def serve(requests: int, replies: int, handshake: Callable[[HelloRequest], None] | None = None, member: Member | None = None) -> None:
-    """Do requests in this process, one after the other, until they end or a device fault leaves it unfit.
+    """Do requests in this process until they end or a device fault leaves it unfit; ``member``: as one of several ranks.
 
-    ``greet`` answers a hello elsewhere, as long as nothing was measured here: a fork that meets the accelerators gives all of them back,
-    where a context of this process would take memory on each, and in exclusive mode the device itself. ``member``: as one of several
-    ranks, each of which is given the same requests.
+    ``handshake`` answers a hello in a fork, as long as nothing was measured here: the fork gives all accelerators back, where a context
+    of this process would take memory on each, and in exclusive mode the device itself.
     """
     registry.load_builtins()
     for message in Reader(requests):
@@ -77,7 +74,7 @@ def serve(requests: int, replies: int, handshake: Callable[[HelloRequest], None]
         handshake = None
         fit = _answer(request, replies, member)
         if fit and isinstance(request, MeasureRequest):
-            _free(_device_id(request, member))
+            _free_memory(_device_id(request, member))
         send(replies, {"exit": 0})
         if not fit:
             os._exit(0)  # the exit handlers of a faulted device may hang
@@ -121,8 +118,8 @@ def _answer(request: HelloRequest | MeasureRequest, replies: int, member: Member
     return not reply.fault
 
 
-def _free(device_id: str) -> None:
-    """Give back what the last case held: it is not the next one's, and in an A/B the other side's process needs the device's memory."""
+def _free_memory(device_id: str) -> None:
+    """Give back what the last case held: the next one and, in an A/B, the other side's process need it."""
     gc.collect()
     return_freed_memory()
     with suppress(DlbenchError, RuntimeError):  # the device was not there, or is not any more, and the next case says so
@@ -196,10 +193,14 @@ def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | 
         result = replace(begun, values=reported(work.observe(clock)))
     else:
         result = replace(begun, samples=take_samples(work, clock, pace, policy, deadline))
-    lost, unknown = lost_time.shares() if member is None else (None, dict.fromkeys(("waiting", "stolen"), _BESIDE_EACH_OTHER))
-    result = replace(result, throttling=lost, nulls=unknown)
-    if result.samples and member is None:
-        result = _with_device_time(result, work, backend, device, clock, deadline)
+    if member is None:
+        lost, unknown = lost_time.shares()
+        result = replace(result, throttling=lost, nulls=unknown)
+        if result.samples:
+            result = _with_device_time(result, work, backend, device, clock, deadline)
+    else:
+        waits = "threads of several ranks wait for each other's, too"
+        result = replace(result, nulls={"waiting": waits, "stolen": waits, "device_s": _SEVERAL})
     memory = replace(backend.peak(device), host_peak_bytes=host_memory.peak_bytes())
     result = replace(
         result,
@@ -212,8 +213,6 @@ def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | 
         math=math_flags(),
         nulls={**result.nulls, **_memory_nulls(memory, backend)},
     )
-    if member:
-        result = replace(result, nulls={**result.nulls, "device_s": _SEVERAL})
     result = _with_transfer(result, work, backend, device, clock, deadline)
     answers = member is None or member.rank == 0  # a case's values are those of rank 0
     if answers and (wrong := undeclared(result.values, workload.signature.values, case.params)):
@@ -224,26 +223,50 @@ def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | 
     return spot_checked(result, work, subject, deadline - clock.now())
 
 
+def reported(returned: Mapping[str, Any]) -> dict[str, Reported]:
+    """Return scalars as floats and series as tuples of them. Raises ValueError or TypeError where one is not made of finite numbers."""
+    values: dict[str, Reported] = {}
+    for name, value in returned.items():
+        series = isinstance(value, Sequence) and not isinstance(value, str)
+        numbers = tuple(map(float, value if series else (value,)))
+        if wrong := [each for each in numbers if not math.isfinite(each)]:
+            raise ValueError(f"value '{name}' is {wrong[0]}; it has to be finite")
+        values[str(name)] = numbers if series else numbers[0]
+    return values
+
+
+def undeclared(values: Mapping[str, Reported], declared: Sequence[Value], params: Mapping[str, Any]) -> str | None:
+    """Say which values of a case with these parameters are not as its workload declares them; None where all are."""
+    expected = {each.name: each for each in declared if each.applies(params)}
+    wrong = [f"'{name}' was returned and is not declared" for name in values if name not in expected]
+    for name, each in expected.items():
+        value, kinds = values.get(name), ("scalar", "series")
+        if value is None:
+            wrong.append(f"'{name}' is declared and was not returned")
+        elif isinstance(value, float) == each.series:
+            wrong.append(f"'{name}' is declared as a {kinds[each.series]} and is a {kinds[not each.series]}")
+        elif not isinstance(value, float) and each.points and len(value) != len(each.points):
+            wrong.append(f"'{name}' is declared with {len(each.points)} points and has {len(value)}")
+    return f"value {', and '.join(wrong)}; put it right in @workload(values=…)" if wrong else None
+
+
 def _with_device_time(
     result: Measurement, work: Work, backend: Backend, device: torch.device, clock: Clock, deadline: float
 ) -> Measurement:
     assert result.samples is not None  # noqa: S101  # the caller has just taken them
-    timer = backend.event_timer(device)
-    if timer is None:
-        reason = "a CPU has no clock but the host's" if backend.is_host else f"dlbench reads no events of {backend.kind} devices"
-    else:
-        try:
-            device_s = take_device_time(work, result.samples, timer, clock, deadline)
-        except Unread as error:
-            reason = str(error)
-        else:
-            return replace(result, samples=replace(result.samples, device_s=device_s))
-    return replace(result, nulls={**result.nulls, "device_s": reason})
+    try:
+        timer = backend.event_timer(device)
+        if timer is None:
+            raise Unread("a CPU has no clock but the host's" if backend.is_host else f"dlbench reads no events of {backend.kind} devices")
+        device_s = take_device_time(work, result.samples, timer, clock, deadline)
+    except Unread as error:
+        return replace(result, nulls={**result.nulls, "device_s": str(error)})
+    return replace(result, samples=replace(result.samples, device_s=device_s))
 
 
 def _with_transfer(result: Measurement, work: Work, backend: Backend, device: torch.device, clock: Clock, deadline: float) -> Measurement:
     transfer, reason = _copies(result, work, backend, device, clock, deadline)
-    return replace(result, transfer=transfer, nulls={**result.nulls, **({"transfer": reason} if reason else {})})
+    return replace(result, transfer=transfer, nulls=result.nulls if reason is None else {**result.nulls, "transfer": reason})
 
 
 def _copies(

@@ -1,11 +1,9 @@
-"""One case in one round: warm up, calibrate, time the blocks, time the copies, read the peaks.
-
-The harness owns the clock; a workload never sees it (an ``observe`` is handed one).
-"""
+"""Timing of one case in one round: warm-up, calibration, blocks, copies. Only the harness has the clock (``observe`` is handed it)."""
 
 import gc
 import math
 import statistics
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -36,6 +34,18 @@ class NotPinned(Exception):
     """There is no page-locked memory for the copies; the text says why."""
 
 
+class DeviceClock:
+    """Host time between synchronisations: one clock for every device."""
+
+    def __init__(self, synchronize: Callable[[], None]) -> None:
+        self._synchronize = synchronize
+
+    def now(self) -> float:
+        """Wait for the device, then return seconds from an arbitrary start."""
+        self._synchronize()
+        return time.perf_counter()
+
+
 @dataclass(frozen=True, slots=True)
 class Pace:
     """What a device needs for its clock to be trusted: least length of a block, and least warm-up."""
@@ -46,13 +56,8 @@ class Pace:
 
 
 def take_samples(work: Work, clock: Clock, pace: Pace, policy: Policy, deadline: float = math.inf) -> Samples:
-    """Time ``work.call``. The deadline is on the clock's own scale.
-
-    Raises TooSlow as soon as it is plain that the blocks would end behind the deadline.
-    """
-    call = work.call
-    assert call is not None, "an observe is not timed"  # noqa: S101  # Work's own rule; the caller has chosen the branch
-    block = _block_timer(call, work.before, clock)
+    """Time ``work.call``. Raises TooSlow as soon as the blocks can't end before the deadline, which is on the clock's own scale."""
+    block = _block_timer(work, clock)
     gc.collect()
     with _collector_off():
         begun = clock.now()
@@ -78,12 +83,10 @@ def take_samples(work: Work, clock: Clock, pace: Pace, policy: Policy, deadline:
             calls = _calls_for(first_block_s, least_s)
             first_block_s = block(calls)
         enough = EnoughBlocks(policy, calls)
-        blocks = [first_block_s]
         enough.add(first_block_s)
         while not enough.done():
-            blocks.append(block(calls))
-            enough.add(blocks[-1])
-    return Samples(calls, tuple(blocks), first_call_s, warmup_s, steady)
+            enough.add(block(calls))
+    return Samples(calls, tuple(enough.blocks), first_call_s, warmup_s, steady)
 
 
 def _refuse_behind(deadline: float, end: float, call_s: float, policy: Policy) -> None:
@@ -117,8 +120,10 @@ def _calls_for(seconds: float, least_s: float) -> int:
     return min(MOST_CALLS, max(1, math.ceil(least_s / max(seconds, 1e-9))))
 
 
-def _block_timer(call: Callable[[], Any], before: Callable[[], object] | None, clock: Clock) -> Callable[[int], float]:
+def _block_timer(work: Work, clock: Clock) -> Callable[[int], float]:
     """Return a function that times a block of calls and gives its seconds a call."""
+    call, before = work.call, work.before
+    assert call is not None, "an observe is not timed"  # noqa: S101  # Work's own rule; the caller has chosen the branch
 
     def timed(calls: int) -> float:
         if before is not None:
@@ -146,9 +151,9 @@ def take_transfer(inputs: Sequence[Any], outputs: Sequence[Any], backend: Backen
     """Time the copies that plain user code would make for one call: its inputs there, its output back."""
     on_host = backend.to_host(inputs)
     return Transfer(
-        h2d_bytes=_bytes(inputs),
+        h2d_bytes=sum(tensor.nbytes for tensor in inputs),
         h2d_s=_median_time(lambda: backend.to_device(on_host, device), clock),
-        d2h_bytes=_bytes(outputs),
+        d2h_bytes=sum(tensor.nbytes for tensor in outputs),
         d2h_s=_median_time(lambda: backend.to_host(outputs), clock),
     )
 
@@ -173,10 +178,6 @@ def take_pinned_transfer(
         pinned_h2d_s=_median_time(lambda: backend.pinned_to_device(sources, device), clock),
         pinned_d2h_s=_median_time(lambda: backend.to_pinned(outputs, targets), clock),
     )
-
-
-def _bytes(tensors: Sequence[Any]) -> int:
-    return sum(tensor.nbytes for tensor in tensors)
 
 
 def _median_time(action: Callable[[], object], clock: Clock) -> float:

@@ -1,8 +1,4 @@
-"""The measuring process of one rank, as torchrun starts it.
-
-It calls its parent first and imports torch after, so that it can be ended from the beginning. Its requests come over that
-connection and its answers go there, as those of any measuring process do.
-"""
+"""The measuring process of one rank, as torchrun starts it. It connects to its parent before it imports torch, to be ended at any time."""
 
 import faulthandler
 import os
@@ -16,11 +12,7 @@ from dlbench.harness.worker import lifecycle
 
 
 def main() -> None:
-    """Serve until the parent has no more requests.
-
-    Arguments: the parent's address (a path, or host and port); the folder for what is printed; the number of this
-    machine's first rank; how many ranks there are in all; and the store that those of several machines share, empty for torchrun's own.
-    """
+    """Serve until the requests end. Arguments: as in `RankSpec` address, then folder for the output, ``first``, ``size`` and store."""
     address, folder, first, size, store = sys.argv[1:6]
     rank = int(first) + int(os.environ["RANK"])
     if os.getpgrp() != os.getpid():
@@ -31,11 +23,11 @@ def main() -> None:
     requests, hand_on = os.pipe()
     lifecycle.watch_lifeline(connection.fileno(), hand_on)
     lifecycle.prefer_for_oom_kill()
-    said = os.open(Path(folder) / str(rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    output = os.open(Path(folder) / str(rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for stream in (1, 2):
-        os.dup2(said, stream)
+        os.dup2(output, stream)
     faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1, all_threads=False)  # the parent asks so where a rank is that runs out of time
+    faulthandler.register(signal.SIGUSR1, all_threads=False)  # the parent's question to a rank that is out of time
     from dlbench.harness.worker import main as worker
     from dlbench.harness.worker.ranks import Member
 

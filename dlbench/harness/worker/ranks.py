@@ -1,4 +1,4 @@
-"""Cases of several ranks: how a process joins the others, and the one clock that all of them read."""
+"""Ranks of a case: a process joins the others, and all of them read one clock."""
 
 import time
 from collections.abc import Callable
@@ -17,10 +17,7 @@ _control: "dist.ProcessGroup | None" = None
 
 
 def control_group() -> "dist.ProcessGroup":
-    """Return the gloo group of all ranks, for tensors in host memory, whatever the devices talk through.
-
-    Raises RuntimeError in a process that has not joined the others.
-    """
+    """Return the gloo group of all ranks, for tensors in host memory. Raises RuntimeError in a process that has not joined the others."""
     if _control is None:
         raise RuntimeError("this process is no rank of a case: only a workload with a parameter 'ranks' has a group")
     return _control
@@ -78,10 +75,10 @@ class Member:
 
 
 class RanksClock:
-    """One clock for all ranks: between two readings passes the time that the slowest of them took.
+    """One clock for all ranks, which read the same numbers: between two readings passes the time of the slowest rank.
 
-    Each rank measures its own time from the end of one reading to the beginning of the next, and a reading adds the largest. So the
-    waiting inside a reading is in no number, all ranks read the same number, and the clocks of several machines need not agree.
+    Each rank measures from the end of one reading to the beginning of the next, and a reading adds the largest. So no number contains the
+    waiting inside a reading, and the clocks of several machines need not agree.
     """
 
     def __init__(self, synchronize: Callable[[], None], timer: Callable[[], float] = time.perf_counter) -> None:

@@ -1,4 +1,4 @@
-"""Which workloads there are. A function's signature is the schema of its parameters and its docstring their help."""
+"""Registered workloads. A function's signature is the schema of its parameters and its docstring their help."""
 
 import enum
 import importlib
@@ -19,7 +19,7 @@ from dlbench.core.model import Parameter, ParamValue, Signature, Work
 from dlbench.core.precision import Dtype as Dtype  # authors of workloads find it beside the other types
 
 ENTRY_POINT_GROUP = "dlbench.workloads"
-"""Installed packages offer workloads here, one entry point each, named as the workload is."""
+"""Of installed packages: an entry point for each workload, of the workload's name."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,9 @@ class Workload:
     def set_up(self, device: Any, params: Mapping[str, ParamValue]) -> Work:
         """Call the function: allocate, initialise, and return what is to be timed. Raises TypeError if that is no Work."""
         hints = typing.get_type_hints(self.function)
-        values = {name: _as_annotated(value, hints.get(name)) for name, value in params.items()}
-        work = self.function(device, **values)
+        enums = {name: hint for name, hint in hints.items() if isinstance(hint, type) and issubclass(hint, enum.Enum)}
+        # A suite has an enum's member by its value; the function gets the member.
+        work = self.function(device, **{name: enums[name](value) if name in enums else value for name, value in params.items()})
         if not isinstance(work, Work):
             raise TypeError(f"workload '{self.signature.name}' returned {type(work).__name__}; it has to return a dlbench.Work")
         return work
@@ -66,15 +67,19 @@ def workload(
 ) -> Callable[[WorkloadFunction], WorkloadFunction]:
     """Register a function ``name(device, *, parameters…) -> Work`` under its own name.
 
-    ``values`` are all that it reports beside its time; ``parallel`` is of a workload with a parameter ``ranks``. Raises UsageError if
-    the name is taken by another function, the signature says less than a suite needs, or a declaration makes no sense.
+    ``values`` are all that it reports beside its time; ``parallel`` is for one with a parameter ``ranks``. Raises UsageError if the
+    name is taken by another function, a type in the signature says too little, or a declaration makes no sense.
     """
 
     def register(function: WorkloadFunction) -> WorkloadFunction:
         known = _workloads.get(function.__name__)
         if known and known.function.__module__ != function.__module__:
             raise UsageError(f"two workloads are called '{function.__name__}': in {known.function.__module__} and {function.__module__}")
-        _workloads[function.__name__] = Workload(function, read_signature(function, tags, values, parallel))
+        about = (inspect.getdoc(function) or "").partition("\n")[0]
+        signature = Signature(function.__name__, about, tuple(_parameters(function)), tags, values, parallel or Parallel())
+        for wrong in (*mistakes(values), *_unknown_parameters(signature)):
+            raise UsageError(f"workload '{function.__name__}', {wrong}")
+        _workloads[function.__name__] = Workload(function, signature)
         return function
 
     return register
@@ -82,8 +87,8 @@ def workload(
 
 def get(name: str) -> Workload:
     """Return the workload of that name, importing the installed plugin that offers it if need be."""
-    if name not in _workloads and name in (offered := installed_plugins()):
-        offered[name].load()
+    if name not in _workloads and (offered := tuple(entry_points(group=ENTRY_POINT_GROUP, name=name))):
+        offered[-1].load()
     if name not in _workloads:
         raise UsageError(f"no workload is called '{name}'{nearest(name, sorted(_workloads))}")
     return _workloads[name]
@@ -99,16 +104,8 @@ def load_builtins() -> None:
     importlib.import_module("dlbench.workloads")
 
 
-def installed_plugins() -> dict[str, Any]:
-    """Return the entry points of installed packages by workload name; none of them is imported by this."""
-    return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
-
-
 def load_plugin(plugin: str) -> None:
-    """Import the module, or the file ending in ``.py``, that registers somebody's own workloads.
-
-    Raises UsageError with the reason if it does not import.
-    """
+    """Import a module, or a file ending in ``.py``, that registers workloads. Raises UsageError with the reason if it does not import."""
     try:
         if not plugin.endswith(".py"):
             if not all(part.isidentifier() for part in plugin.split(".")):
@@ -129,7 +126,7 @@ def load_plugin(plugin: str) -> None:
 
 
 def refuse_imports_from(folder: str | None) -> None:
-    """Raise UsageError if a module of the user's was imported from there: what is measured shall be another state of that folder."""
+    """Raise UsageError if a module of the user's was imported from there, as another state of that folder is to be measured."""
     if folder is None:
         return
     own = (sys.prefix, sys.base_prefix)  # an environment may lie in the folder, and is no part of its state
@@ -140,17 +137,6 @@ def refuse_imports_from(folder: str | None) -> None:
                 f"module '{name}' was imported from the checkout itself and not from the reference; "
                 "give that side an environment whose PYTHONPATH leads to it, such as PYTHONPATH=src"
             )
-
-
-def read_signature(
-    function: WorkloadFunction, tags: tuple[str, ...] = (), values: tuple[Value, ...] = (), parallel: Parallel | None = None
-) -> Signature:
-    """Turn a workload function's signature into data. Raises UsageError where a type says too little, or a declaration makes no sense."""
-    about = (inspect.getdoc(function) or "").partition("\n")[0]
-    signature = Signature(function.__name__, about, tuple(_parameters(function)), tags, values, parallel or Parallel())
-    for wrong in (*mistakes(values), *_unknown_parameters(signature)):
-        raise UsageError(f"workload '{function.__name__}', {wrong}")
-    return signature
 
 
 def _unknown_parameters(signature: Signature) -> Iterator[str]:
@@ -194,8 +180,3 @@ def _meaning(hint: Any, where: str) -> tuple[Literal["integer", "number", "text"
         if hint is kind:
             return name, (), minimum  # type: ignore[return-value]  # the four names above are the Literal's
     raise UsageError(f"{where}: annotate it with int, float, str, bool, a Literal or an Enum, not {hint!r}")
-
-
-def _as_annotated(value: ParamValue, hint: Any) -> Any:
-    """Suites know an enum's members by their values; the function gets the member."""
-    return hint(value) if isinstance(hint, type) and issubclass(hint, enum.Enum) else value

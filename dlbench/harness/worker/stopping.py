@@ -1,4 +1,4 @@
-"""When to stop: rules that have ``add`` and ``done``, are fed numbers and know no clock."""
+"""Stopping rules: each takes numbers by ``add``, says by ``done`` whether they suffice, and knows no clock."""
 
 import statistics
 from itertools import combinations
@@ -31,7 +31,9 @@ class Steadiness:
         if len(self._recent) < 2 * WINDOW:
             return False
         before, after = statistics.median(self._recent[:WINDOW]), statistics.median(self._recent[WINDOW:])
-        return abs(after - before) <= STEADY_SHIFT * before and abs(_kendall_tau(self._recent)) < STEADY_TREND
+        pairs = list(combinations(self._recent, 2))
+        kendall_tau = sum((b > a) - (b < a) for a, b in pairs) / len(pairs)  # tau-a of the values against their order
+        return abs(after - before) <= STEADY_SHIFT * before and abs(kendall_tau) < STEADY_TREND
 
 
 class EnoughBlocks:
@@ -40,22 +42,22 @@ class EnoughBlocks:
     def __init__(self, policy: Policy, calls: int) -> None:
         self._policy = policy
         self._calls = calls
-        self._blocks: list[float] = []
+        self.blocks: list[float] = []
         self._spent_s = 0.0
 
     def add(self, seconds: float) -> None:
         """Take one block's seconds a call."""
-        self._blocks.append(seconds)
+        self.blocks.append(seconds)
         self._spent_s += seconds * self._calls
 
     def done(self) -> bool:
         """Return whether to stop."""
-        count = len(self._blocks)
+        count = len(self.blocks)
         if count < self._policy.min_blocks:
             return False
         if count >= self._policy.max_blocks or self._spent_s >= self._policy.round_s:
             return True
-        return count >= PRECISE_FROM and relative_half_width(self._blocks) <= PRECISE
+        return count >= PRECISE_FROM and relative_half_width(self.blocks) <= PRECISE
 
 
 class EnoughRounds:
@@ -78,9 +80,3 @@ class EnoughRounds:
         if self._policy.budget_s is None or count >= self._policy.max_rounds or not times:
             return True
         return relative_half_width(times) <= self._policy.target
-
-
-def _kendall_tau(values: list[float]) -> float:
-    """Kendall's tau-a of the values against their order."""
-    pairs = list(combinations(values, 2))
-    return sum((b > a) - (b < a) for a, b in pairs) / len(pairs)

@@ -1,7 +1,4 @@
-"""Memory that a measuring process took, and CPU time that it lost: it waited for a CPU, or a hypervisor had taken one.
-
-Standard library only, and asked between set-up and first call, so few files are read.
-"""
+"""Host memory and lost CPU time of a measuring process. Standard library only; reads few files, as it stands before the first call."""
 
 import ctypes
 import os
@@ -14,14 +11,11 @@ from dlbench.core.conditions import Throttling
 from dlbench.harness.probe.memory import TICK_S, cpu_times, memory_field
 
 SHORTEST_S = 0.1
-"""A single turn that another thread gets lasts some milliseconds: of a shorter time it would be more than 5 %."""
+"""Another thread's time slice lasts some milliseconds: more than 5 % of a shorter time."""
 
 
 class HostMemory:
-    """Peak growth of this process since a starting point, from the kernel's own high-water mark.
-
-    ``ru_maxrss`` would not do: it survives fork and exec and so tells of the parent.
-    """
+    """Peak growth of this process since it was made, by the kernel; not by ``ru_maxrss``, which survives fork and exec."""
 
     def __init__(self) -> None:
         # Writing 5 resets VmHWM to the present; without it a worker of many cases would report the largest before.
@@ -47,10 +41,9 @@ def read_status(field: str) -> int | None:
 
 
 class LostTime:
-    """Counts from when it is made, for the threads of this process and the CPUs that it may run on.
+    """CPU time lost since this was made, by the threads of this process and the CPUs that it may run on.
 
-    Threads wait for each other at the end of every product, so the one that waited longest and the CPU that was taken longest count: a
-    mean over sixty-four would hide what stops them all.
+    The thread that waited longest and the CPU that was taken longest count, as threads wait for each other at the end of every product.
     """
 
     def __init__(self, root: Path = Path("/"), now: Callable[[], float] = time.perf_counter) -> None:
@@ -81,7 +74,7 @@ def _most(before: Mapping[str, float], after: Mapping[str, float]) -> float | No
 
 
 def _share(seconds: float | None, of_s: float) -> float | None:
-    # Rounded, as a hundred thousand rounds in a file are then mostly the same few.
+    # Rounded: the rounds of a large file then share few values.
     return None if seconds is None else round(min(1.0, max(0.0, seconds) / of_s), 4)
 
 

@@ -149,4 +149,4 @@ def test_requests_arrive_as_they_were(request_):
 def test_replies_arrive_as_they_were(reply, status, reason):
     arrived = Reply.from_json(json.loads(json.dumps(reply.to_json())))
     assert (arrived, arrived.status, arrived.reason) == (reply, status, reason)
-    assert arrived.saying("another").reason == "another"
+    assert arrived.with_reason("another").reason == "another"

@@ -10,8 +10,7 @@ import torch
 from dlbench.core.model import Case, Measurement, Memory, Samples, Status
 from dlbench.harness.worker import registry
 from dlbench.harness.worker.backends.base import find
-from dlbench.harness.worker.correctness import BUDGET_S, Subject, spot_checked
-from dlbench.harness.worker.tolerance import tolerance_of
+from dlbench.harness.worker.correctness import BUDGET_S, Subject, spot_checked, tolerance_of
 from dlbench.workloads.precision import storage
 
 registry.load_builtins()

@@ -75,10 +75,7 @@ class Backend(ABC):
         return [tensor.cpu() for tensor in tensors]
 
     def pin(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
-        """Return copies of host tensors in page-locked memory; None where dlbench can't lock any for this kind.
-
-        Raises RuntimeError where the system does not grant as much.
-        """
+        """Return page-locked copies; None where dlbench can't lock any for this kind. Raises RuntimeError where the system refuses."""
         return None
 
     def pinned_to_device(self, pinned: Sequence[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
@@ -110,10 +107,7 @@ def find(device_id: str) -> tuple[Backend, torch.device]:
 
 
 def describe_devices() -> Iterator[dict[str, Any]]:
-    """Yield every device of this machine, the CPU first; one that can't be computed on with the sentence why as ``unusable``.
-
-    Starts the accelerators, so call it in a process of its own.
-    """
+    """Yield every device, the CPU first, some with why they are ``unusable``. Starts accelerators, so call it in a process of its own."""
     for kind, backend in BACKENDS.items():
         count, broken = 1, None
         try:

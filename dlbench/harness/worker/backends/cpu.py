@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from dlbench.harness.worker.backends.base import Backend, register_backend
+from dlbench.harness.worker.backends.base import Backend
 
 
 class CpuBackend(Backend):
@@ -31,6 +31,3 @@ class CpuBackend(Backend):
     def device(self, index: int) -> torch.device:
         """Return the device without an index, as torch writes it."""
         return torch.device("cpu")
-
-
-register_backend(CpuBackend())

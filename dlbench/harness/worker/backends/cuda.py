@@ -9,7 +9,7 @@ import torch
 from dlbench.core.errors import DeviceAbsent
 from dlbench.core.model import Memory
 from dlbench.core.precision import PRECISIONS
-from dlbench.harness.worker.backends.base import Backend, register_backend
+from dlbench.harness.worker.backends.base import Backend
 from dlbench.harness.worker.device_time import EventTimer
 
 
@@ -147,6 +147,3 @@ class _CudaEvents:
 
     def seconds(self, start: Any, end: Any) -> float:
         return float(start.elapsed_time(end)) / 1e3
-
-
-register_backend(CudaBackend())

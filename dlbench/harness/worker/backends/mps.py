@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from dlbench.harness.worker.backends.base import Backend, register_backend
+from dlbench.harness.worker.backends.base import Backend
 
 
 class MpsBackend(Backend):
@@ -28,6 +28,3 @@ class MpsBackend(Backend):
     def synchronize(self, device: torch.device) -> None:
         """Wait for it."""
         torch.mps.synchronize()
-
-
-register_backend(MpsBackend())

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from dlbench.core.model import Memory
-from dlbench.harness.worker.backends.base import Backend, register_backend
+from dlbench.harness.worker.backends.base import Backend
 
 
 class XpuBackend(Backend):
@@ -44,6 +44,3 @@ class XpuBackend(Backend):
     def peak(self, device: torch.device) -> Memory:
         """Return the allocator's peaks."""
         return Memory(torch.xpu.max_memory_allocated(device), torch.xpu.max_memory_reserved(device))
-
-
-register_backend(XpuBackend())

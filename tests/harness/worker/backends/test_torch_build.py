@@ -7,7 +7,7 @@ import sys
 def test_old_and_new_switches_of_tf32_agree_whatever_was_set_before():
     code = """
 import torch
-from dlbench.harness.worker.backends.math_flags import math_flags, set_math
+from dlbench.harness.worker.backends.torch_build import math_flags, set_math
 backends = torch.backends
 for dtype in ("fp32", "tf32", "bf16", "tf32", "fp32"):
     set_math(dtype)
