@@ -117,7 +117,7 @@ class PlainLines(Observer):
     def case_postponed(self, measurement: Measurement) -> None:
         """Write a line, for whoever wonders what takes so long."""
         self._progress.case_postponed()
-        told = (measurement.throttling and measurement.throttling.told()) or "stays with its other side"
+        told = (measurement.throttling and measurement.throttling.explanation()) or "stays with its other side"
         line = f"{self._progress.where()}: {measurement.series} {told}; again later in this round"
         click.echo(units.one_line(line), err=True)
 
