@@ -1,4 +1,4 @@
-"""The columns of the tidy table: what each means, its unit, and which direction is good. Every one is always present."""
+"""Columns of the tidy table, with meaning, unit and direction. Every one is always present."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -34,13 +34,10 @@ Direction = Literal["lower", "higher"]
 
 def text(value: float, unit: Unit) -> str:
     """Return a number of that unit as text: ``12.3 ms``, ``1.50 GiB``, ``83.1 %``."""
-    match unit:
-        case Unit.COUNT if value == int(value):
-            return f"{value:,.0f}"
-        case Unit.RATIO:
-            return units.ratio(value)
-        case Unit.JOULES | Unit.WATTS:
-            return f"{units.three_digits(value)} {unit.value}"
+    if unit is Unit.COUNT and value == int(value):
+        return f"{value:,.0f}"
+    if unit in (Unit.JOULES, Unit.WATTS):
+        return f"{units.three_digits(value)} {unit.value}"
     return _TEXTS.get(unit, units.three_digits)(value)
 
 
@@ -53,6 +50,7 @@ _TEXTS: Mapping[Unit, Callable[[float], str]] = MappingProxyType(
         Unit.FLOPS_PER_S: units.flop_rate,
         Unit.BYTES_PER_S: units.byte_rate,
         Unit.FRACTION: units.fraction,
+        Unit.RATIO: units.ratio,
     }
 )
 
@@ -68,9 +66,9 @@ class Column:
     series: bool = False
     """Whether a cell holds a series, as a JSON list."""
     points: tuple[str, ...] = ()
-    """What the points of a series are called; empty where they are only numbered."""
+    """Names of the points of a series; empty where they are only numbered."""
     declared: bool = True
-    """False of a value of which nothing is known but its name."""
+    """False for a value of which only the name is known."""
 
 
 COLUMNS: tuple[Column, ...] = (

@@ -1,4 +1,4 @@
-"""How many parameters the published networks have: what their data-parallel training sends to and fro."""
+"""Parameter counts of the published networks, and the bytes of their gradients."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
