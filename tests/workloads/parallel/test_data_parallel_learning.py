@@ -24,7 +24,7 @@ import json, os, tempfile
 from pathlib import Path
 from small_classifier import replace_models
 from dlbench.harness.worker.ranks import RanksClock
-from dlbench.workloads import data_parallel_hogwild
+from dlbench.workloads.parallel import data_parallel_hogwild
 from dlbench.workloads.parallel.data_parallel import data_parallel
 
 replace_models()
