@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from types import MappingProxyType
 from typing import Literal
 
 from dlbench.core import units
@@ -41,18 +40,16 @@ def text(value: float, unit: Unit) -> str:
     return _TEXTS.get(unit, units.three_digits)(value)
 
 
-_TEXTS: Mapping[Unit, Callable[[float], str]] = MappingProxyType(
-    {
-        Unit.SECONDS: units.seconds,
-        Unit.BYTES: units.byte_count,
-        Unit.PER_S: units.item_rate,
-        Unit.ITEMS_PER_S: units.item_rate,
-        Unit.FLOPS_PER_S: units.flop_rate,
-        Unit.BYTES_PER_S: units.byte_rate,
-        Unit.FRACTION: units.fraction,
-        Unit.RATIO: units.ratio,
-    }
-)
+_TEXTS: Mapping[Unit, Callable[[float], str]] = {
+    Unit.SECONDS: units.seconds,
+    Unit.BYTES: units.byte_count,
+    Unit.PER_S: units.item_rate,
+    Unit.ITEMS_PER_S: units.item_rate,
+    Unit.FLOPS_PER_S: units.flop_rate,
+    Unit.BYTES_PER_S: units.byte_rate,
+    Unit.FRACTION: units.fraction,
+    Unit.RATIO: units.ratio,
+}
 
 
 @dataclass(frozen=True, slots=True)
