@@ -94,7 +94,7 @@ class PlainLines(_Progress):
     def case_postponed(self, measurement: Measurement) -> None:
         """Write why the case is measured again."""
         super().case_postponed(measurement)
-        reason = (measurement.throttling and measurement.throttling.told()) or "stays with its other side"
+        reason = (measurement.throttling and measurement.throttling.explanation()) or "stays with its other side"
         self._write(f"{measurement.series} {reason}; again later in this round")
 
     def case_ended(self, measurement: Measurement) -> None:

@@ -1,11 +1,10 @@
-"""Under which conditions something was measured: slow-downs of the device, other work on the machine, and what of it spoils a number.
+"""Measuring conditions: throttling of the device, other work on the machine, and whether they spoil a number.
 
-What is read goes into the result file as it is. Whether it matters is decided here: by the runner, which measures a case again that was
-throttled or disturbed, and once more whenever a file is read.
+Result files hold the raw readings. Whether they matter is decided here, for retries during a run and again whenever a file is read.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any, Self
@@ -85,30 +84,30 @@ class Throttling:
         """Whether measuring again may help, as far as is known."""
         return bool(self.throttled or self.disturbed)
 
-    def told(self) -> str:
+    def explanation(self) -> str:
         """Say how it was held back: ``throttled: too hot for 12.0 % of its time``; an empty text where it was not."""
-        said = (f"throttled: {self.causes()}" if self.throttled else "", f"disturbed: {self.disturbances()}" if self.disturbed else "")
-        return "; ".join(filter(None, said))
+        parts = (f"throttled: {self.causes()}" if self.throttled else "", f"disturbed: {self.disturbances()}" if self.disturbed else "")
+        return "; ".join(filter(None, parts))
 
     def disturbances(self) -> str:
         """Say who had its CPUs, ``waited for a CPU for 30.0 % of its time``; an empty text where it does not matter."""
         if not self.disturbed:
             return ""
-        said = (
+        parts = (
             f"waited for a CPU for {percent(self.waiting)} of its time" if self.waiting and self.waiting > THROTTLED else "",
             f"a hypervisor took a CPU for {percent(self.stolen)} of its time" if self.stolen and self.stolen > THROTTLED else "",
         )
-        return " and ".join(filter(None, said))
+        return " and ".join(filter(None, parts))
 
     def causes(self) -> str:
         """Say what throttled it, ``too hot for 12.0 % of its time``; an empty text where nothing did."""
         slowed = sorted(SLOWDOWNS.intersection(self.reasons or ()))
-        said = (
+        parts = (
             f"too hot for {percent(self.thermal)} of its time" if self.thermal and self.thermal > THROTTLED else "",
             f"slowed down ({', '.join(slowed)})" if slowed else "",
             f"stopped by the CPU quota for {percent(self.quota)} of its time" if self.quota and self.quota > THROTTLED else "",
         )
-        return " and ".join(filter(None, said))
+        return " and ".join(filter(None, parts))
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data; what is unknown is left out."""
@@ -123,22 +122,13 @@ class Throttling:
 
     @classmethod
     @lru_cache(1024, typed=True)  # a file has hundreds of thousands, mostly the same few
-    def _checked(
-        cls,
-        thermal: float | None = None,
-        quota: float | None = None,
-        power_cap: float | None = None,
-        reasons: tuple[str, ...] | None = None,
-        tries: int = 1,
-        waiting: float | None = None,
-        stolen: float | None = None,
-    ) -> Self:
-        shares = {"thermal": thermal, "quota": quota, "power_cap": power_cap, "waiting": waiting, "stolen": stolen}
-        for name, share in shares.items():
-            _check(share is None or _is_number(share), f"{name} must be a number of at least 0")
-        _check(reasons is None or all(isinstance(each, str) for each in reasons), "reasons must be texts")
-        _check(_is_count(tries) and tries > 0, "tries must be a positive integer")
-        return cls(thermal, quota, power_cap, reasons, tries, waiting, stolen)
+    def _checked(cls, **data: Any) -> Self:
+        made = cls(**data)
+        for name in ("thermal", "quota", "power_cap", "waiting", "stolen"):
+            _check_share(name, data.get(name))
+        _check(made.reasons is None or all(isinstance(each, str) for each in made.reasons), "reasons must be texts")
+        _check(_is_count(made.tries) and made.tries > 0, "tries must be a positive integer")
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +149,8 @@ class RoundState:
 
     def other_processes(self, device: str) -> int | None:
         """Return how many processes of others were on an accelerator, before or after; None where nothing tells."""
-        told = [each.get("accelerators", {}).get(device, {}).get("other_processes") for each in (self.before, self.after)]
-        return max((count for count in told if count is not None), default=None)
+        counts = [each.get("accelerators", {}).get(device, {}).get("other_processes") for each in (self.before, self.after)]
+        return max((count for count in counts if count is not None), default=None)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data; what is unknown is left out."""
@@ -173,7 +163,7 @@ class RoundState:
         _check(_is_count(data["round"]), "round must be a whole number")
         _check(_is_number(data["seconds"]), "seconds must be a number of at least 0")
         for name, value in rest.items():
-            _check(value is None or _is_number(value), f"{name} must be a number of at least 0")
+            _check_share(name, value)
         for name in ("before", "after"):
             _check_state(name, data[name])
         return cls(data["round"], data["seconds"], before=data["before"], after=data["after"], **rest)
@@ -182,10 +172,7 @@ class RoundState:
 def flags(
     throttlings: Sequence[Throttling | None], rounds: Sequence[RoundState], device: str, threads: int | None
 ) -> dict[str, bool | str | float | None]:
-    """Return the columns ``flag.throttled``, ``flag.power_capped``, ``flag.disturbed`` and ``flag.reason`` of one case, and its lost share.
-
-    ``throttlings`` are those of its rounds, ``rounds`` the machine around these, both in any order and as far as they are known.
-    """
+    """Return the columns on throttling and disturbance of one case, from the throttling of its rounds and the machine around them."""
     known = Counter(each for each in throttlings if each is not None)
     if not known and not rounds:  # a file that tells neither, with twenty thousand cases perhaps
         return dict.fromkeys(("flag.throttled", "flag.power_capped", "flag.disturbed", "flag.reason", "time.lost_share"))
@@ -196,18 +183,24 @@ def flags(
     shares = [each.lost for each in known if each.lost is not None]
     busy, others = _disturbances(tuple(rounds), device, threads)
     of = f"of {_rounds(len(throttlings))}"
-    said = [
-        f"throttled in {sum(throttled.values())} {of}: {_worst(throttled).causes()}" if throttled else "",
-        f"at its power limit in {sum(capped.values())} {of}{_longest(capped)}" if capped else "",
-        f"disturbed in {sum(disturbed.values())} {of}: {_most_lost(disturbed).disturbances()}" if disturbed else "",
-        f"measured again in {again} {of}, as an earlier try was throttled or disturbed" if again else "",
-        others,
-    ]
+    reasons = []
+    if throttled:
+        worst = max(throttled, key=lambda each: max(each.thermal or 0.0, each.quota or 0.0))
+        reasons.append(f"throttled in {sum(throttled.values())} {of}: {worst.causes()}")
+    if capped:
+        longest = max((each.power_cap for each in capped if each.power_cap is not None), default=None)
+        extent = "" if longest is None else f", for up to {percent(longest)} of the time"
+        reasons.append(f"at its power limit in {sum(capped.values())} {of}{extent}")
+    if disturbed:
+        worst = max(disturbed, key=lambda each: each.lost or 0.0)
+        reasons.append(f"disturbed in {sum(disturbed.values())} {of}: {worst.disturbances()}")
+    if again:
+        reasons.append(f"measured again in {again} {of}, as an earlier try was throttled or disturbed")
     return {
-        "flag.throttled": _any([each.throttled for each in known]),
-        "flag.power_capped": _any([each.power_capped for each in known]),
+        "flag.throttled": _any(each.throttled for each in known),
+        "flag.power_capped": _any(each.power_capped for each in known),
         "flag.disturbed": _any([*(each.disturbed for each in known), busy]),
-        "flag.reason": "; ".join(filter(None, said)) or None,
+        "flag.reason": "; ".join(filter(None, [*reasons, others])) or None,
         "time.lost_share": max(shares, default=None),
     }
 
@@ -215,11 +208,12 @@ def flags(
 @lru_cache(64)  # the same for all cases of a device that were measured in the same rounds
 def _disturbances(rounds: tuple[RoundState, ...], device: str, threads: int | None) -> tuple[bool | None, str]:
     """Return whether others were at work, None where nothing tells, and who."""
-    said = [*(_busy(rounds, threads, name, who) for name, who in _OTHERS.items()), _shared(rounds, device)]
-    return _any([None if each is None else bool(each) for each in said]), "; ".join(filter(None, said))
-
-
-_OTHERS = {"other_cpus": "other processes took", "stolen_cpus": "the hypervisor took"}
+    texts = [
+        _busy(rounds, threads, "other_cpus", "other processes took"),
+        _busy(rounds, threads, "stolen_cpus", "the hypervisor took"),
+        _shared(rounds, device),
+    ]
+    return _any(None if each is None else bool(each) for each in texts), "; ".join(filter(None, texts))
 
 
 def _busy(rounds: Sequence[RoundState], threads: int | None, name: str, who: str) -> str | None:
@@ -236,28 +230,12 @@ def _shared(rounds: Sequence[RoundState], device: str) -> str | None:
     counts = {each.round: count for each in rounds if (count := each.other_processes(device)) is not None}
     if not counts:
         return None
-    found = [count for count in counts.values() if count]
-    return f"{_processes(max(found))} on {device} in {len(found)} of {_rounds(len(counts))}" if found else ""
+    if not (found := [count for count in counts.values() if count]):
+        return ""
+    return f"{max(found)} other process{'' if max(found) == 1 else 'es'} on {device} in {len(found)} of {_rounds(len(counts))}"
 
 
-def _processes(count: int) -> str:
-    return f"{count} other process{'' if count == 1 else 'es'}"
-
-
-def _worst(throttled: Collection[Throttling]) -> Throttling:
-    return max(throttled, key=lambda each: max(each.thermal or 0.0, each.quota or 0.0))
-
-
-def _most_lost(disturbed: Collection[Throttling]) -> Throttling:
-    return max(disturbed, key=lambda each: each.lost or 0.0)
-
-
-def _longest(capped: Collection[Throttling]) -> str:
-    shares = [each.power_cap for each in capped if each.power_cap is not None]
-    return f", for up to {percent(max(shares))} of the time" if shares else ""
-
-
-def _any(values: Collection[bool | None]) -> bool | None:
+def _any(values: Iterable[bool | None]) -> bool | None:
     known = [value for value in values if value is not None]
     return any(known) if known else None
 
@@ -272,6 +250,10 @@ def _is_number(value: object) -> bool:
 
 def _is_count(value: object) -> bool:
     return type(value) is int and 0 <= value < 2**63
+
+
+def _check_share(name: str, value: object) -> None:
+    _check(value is None or _is_number(value), f"{name} must be a number of at least 0")
 
 
 def _check(holds: bool, wanted: str) -> None:

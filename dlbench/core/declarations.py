@@ -1,4 +1,4 @@
-"""Declarations: what a workload says of the values it reports and of how it uses several devices, so that no reader has to know it."""
+"""Declarations of the values that a workload reports and of how it uses several devices."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -78,51 +78,44 @@ def _filled(record: Value | Parallel) -> dict[str, Any]:
 
 
 def from_json(data: Mapping[str, Any]) -> tuple[Declaration, list[str]]:
-    """Return what can be read of `to_json`'s data, and a sentence on each part that can't, as another version may have written it."""
+    """Return what is valid of `to_json`'s data, and a sentence on each part that is not: another version may have written it."""
     values: list[Value] = []
     doubts: list[str] = []
-    for told in data.get("values", ()):
-        value = _value(told)
-        wrong = value if isinstance(value, str) else next(iter(mistakes([*values, value])), None)
-        if wrong or isinstance(value, str):
-            doubts.append(str(wrong))
+    for payload in data.get("values", ()):
+        try:
+            value = _value(payload)
+        except (KeyError, TypeError, AttributeError) as error:
+            doubts.append(f"a value's declaration is incomplete ({error})")
         else:
-            values.append(value)
+            wrong = mistakes([*values, value])
+            doubts += wrong
+            values += [] if wrong else [value]
     parallel: dict[str, Any] = {}
     for each in fields(Parallel):
-        told = data.get("parallel", {}).get(each.name, each.default)
-        if isinstance(each.default, tuple) and _are_texts(told):
-            parallel[each.name] = tuple(told)
-        elif each.default is None and isinstance(told, str | None):
-            parallel[each.name] = told
+        given = data.get("parallel", {}).get(each.name, each.default)
+        if isinstance(each.default, tuple) and isinstance(given, list | tuple) and all(isinstance(text, str) for text in given):
+            parallel[each.name] = tuple(given)
+        elif each.default is None and isinstance(given, str | None):
+            parallel[each.name] = given
         else:
-            doubts.append(f"{each.name} of its parallelism can't be {told!r}")
+            doubts.append(f"{each.name} of its parallelism can't be {given!r}")
     return Declaration(tuple(values), Parallel(**parallel)), doubts
 
 
-def _are_texts(texts: object) -> bool:
-    return isinstance(texts, list | tuple) and all(isinstance(each, str) for each in texts)
-
-
-def _value(data: Mapping[str, Any]) -> Value | str:
-    try:
-        when = {str(name): tuple(texts) for name, texts in data.get("when", {}).items()}
-        unit, direction = UNITS.get(data["unit"], data["unit"]), data.get("direction")
-        value = Value(
-            data["name"], unit, direction, data.get("meaning", ""), data.get("series", False), tuple(data.get("points", ())), when
-        )
-    except (KeyError, TypeError, AttributeError) as error:
-        return f"a value's declaration is incomplete ({error})"
-    return value
+def _value(data: Mapping[str, Any]) -> Value:
+    when = {str(name): tuple(texts) for name, texts in data.get("when", {}).items()}
+    unit, direction = UNITS.get(data["unit"], data["unit"]), data.get("direction")
+    points = tuple(data.get("points", ()))
+    return Value(data["name"], unit, direction, data.get("meaning", ""), data.get("series", False), points, when)
 
 
 def mistakes(values: Iterable[Value]) -> list[str]:
     """Return a sentence on each declaration that makes no sense: ``value 'p99_s': …``."""
     found, names = [], set()
     for each in values:
-        wrong = _mistake(each) or ("it is declared twice" if each.name in names else None)
+        if wrong := _mistake(each) or ("it is declared twice" if each.name in names else None):
+            found.append(f"value '{each.name}': {wrong}")
         names.add(each.name)
-        found += [f"value '{each.name}': {wrong}"] if wrong else []
     return found
 
 

@@ -1,11 +1,11 @@
-"""Everything that can go wrong for a user: one sentence and one exit code each."""
+"""Errors that users see, each with one sentence and an exit code."""
 
 from enum import IntEnum
 from pathlib import Path
 
 
 class ExitCode(IntEnum):
-    """What the process says to the shell. Never 1: that is an uncaught exception."""
+    """Exit codes of the process. Never 1: that is an uncaught exception."""
 
     OK = 0
     USAGE = 2
@@ -58,7 +58,7 @@ class OutputError(DlbenchError):
 
 
 class DeviceFault(DlbenchError):
-    """A device stopped answering, twice in a row; worth another try later."""
+    """A device stopped answering twice in a row; a later run may succeed."""
 
     exit_code = ExitCode.DEVICE_FAULT
 

@@ -1,4 +1,4 @@
-"""Whether a machine is fit to measure on: what was looked at, what was found, and what to do about it."""
+"""Findings on whether a machine is fit to measure on, with advice."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,23 +6,23 @@ from enum import StrEnum
 
 
 class Fitness(StrEnum):
-    """What a finding means for measuring, what needs attention first."""
+    """Severity of a finding, the most severe first."""
 
     UNFIT = "unfit"
     """Numbers measured now would not hold up."""
     NOTE = "note"
     """A fact of the machine that widens intervals or that a comparison has to share."""
     UNKNOWN = "unknown"
-    """Nothing here tells."""
+    """It can't be read here."""
     FIT = "fit"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at."""
+    """Result of one check."""
 
     check: str
-    """What was looked at: ``governor``, ``temperature``."""
+    """Name of the check: ``governor``, ``temperature``."""
     device: str
     fitness: Fitness
     found: str

@@ -1,4 +1,4 @@
-"""The frozen nouns: a workload's signature, a case, what a workload returns, and what measuring it gave."""
+"""Frozen data classes: a workload's signature, a case, the work it returns, and the measurement of it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,18 +9,18 @@ from dlbench.core.conditions import Throttling
 from dlbench.core.declarations import Parallel, Value
 
 ParamValue = int | float | str | bool
-"""What a parameter of a workload can be."""
+"""Type of a workload's parameters."""
 Reported = float | Sequence[float]
-"""What a workload reports beside its time: a scalar or a series."""
+"""A value that a workload reports beside its time: a scalar or a series."""
 
 DEVICE_KINDS = ("cpu", "cuda", "mps", "xpu")
 """The kinds of device that torch itself brings; a plugin may bring another."""
 ACCELERATOR = "accelerator"
-"""How a suite names every device but the CPU, of whatever kind."""
+"""A suite's name for every device but the CPU."""
 
 
 class Status(StrEnum):
-    """How a planned case ended. Every planned case ends as one of these, with a sentence unless it is ``ok``."""
+    """Outcome of a planned case; all but ``ok`` come with a reason."""
 
     OK = "ok"
     SKIPPED = "skipped"
@@ -32,7 +32,7 @@ class Status(StrEnum):
 
     @property
     def is_failure(self) -> bool:
-        """Whether a run that holds such a case exits with 5."""
+        """Whether a run with such a case exits with 5."""
         return self in (Status.CRASHED, Status.FAILED)
 
 
@@ -83,18 +83,19 @@ class Parameter:
         return "text"
 
     def parse(self, text: str) -> object:
-        """Read a value typed on the command line; what does not fit comes back as text, for `check` to refuse."""
+        """Read a value from the command line; what can't be read is returned as text, for `check` to refuse."""
         try:
-            match self.kind:
-                case "integer":
-                    return int(text)
-                case "number":
-                    return float(text)
-                case "flag":
-                    return {"true": True, "false": False}.get(text, text)
-        except ValueError:
-            pass
-        return text
+            return _READERS[self.kind](text)
+        except (KeyError, ValueError):
+            return text
+
+
+_READERS: Mapping[str, Callable[[str], ParamValue]] = {
+    "integer": int,
+    "number": float,
+    "text": str,
+    "flag": {"true": True, "false": False}.__getitem__,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +130,8 @@ class Case:
     def of(cls, suite: str, signature: Signature, params: Mapping[str, ParamValue | None], device: str) -> Self:
         """Make a case of checked values, one for each parameter that has no default.
 
-        The id names what a reader needs to tell cases apart: parameters without a default, the precision, and
-        whatever differs from its default; so a parameter that a workload gains later leaves old ids as they are.
+        The id names parameters without a default, the precision, and whatever differs from its default, so a parameter that a workload
+        gains later leaves old ids as they are.
         """
         full: dict[str, ParamValue] = {}
         shown: list[str] = []
@@ -145,7 +146,7 @@ class Case:
 
     @property
     def ranks(self) -> int | None:
-        """In how many processes it runs, where its workload has a parameter of that name; None: in one, which knows of no others."""
+        """Number of processes, where the workload has a parameter ``ranks``; else None: a single process."""
         ranks = self.params.get("ranks")
         return ranks if type(ranks) is int else None
 
@@ -156,7 +157,7 @@ class Case:
 
     @property
     def copied(self) -> str:
-        """The id without what tells copies of one program apart (``#2``), which a round measures next to each other."""
+        """The id without the number of a copy (``#2``); a round measures copies of one program next to each other."""
         return self.id.partition("#")[0]
 
 
@@ -178,11 +179,10 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a workload returns: set up and ready, to be timed by the harness.
+    """What a workload returns: set up and ready, to be timed by the harness. Counts are per call.
 
-    Three shapes: ``call`` alone, repeated; ``call`` with a ``before`` that runs untimed ahead of every single call;
-    or ``observe``, one experiment a round, which is given a clock and returns the values that its workload declares.
-    Counts are per call.
+    Three forms: ``call`` alone, repeated; ``call`` with a ``before`` that runs untimed ahead of every call; or ``observe``, one
+    experiment a round, which gets a clock and returns the values that its workload declares.
     """
 
     call: Callable[[], Any] | None = None
@@ -195,7 +195,7 @@ class Work:
     flops: float | None = None
     """Floating-point operations, one multiply-add being two."""
     least_flops: float | None = None
-    """Where a faster algorithm is in use that needs fewer of them, such as Winograd's in convolutions: how few at least."""
+    """Least number of them that a faster algorithm in use needs, such as Winograd's in convolutions."""
     bytes: float | None = None
     """Least bytes to move through the device's memory: each operand once."""
 
@@ -213,12 +213,11 @@ class Policy:
     rounds: int = 7
     """Fresh processes a case is measured in."""
     max_rounds: int = 20
-    """Where a budget allows, cases whose interval is too wide get rounds up to this many."""
+    """Most rounds of a case whose interval is too wide, where a budget allows more."""
     target: float = 0.02
-    """Half-width of the median's interval, relative to it, at which more rounds are no longer worth it."""
+    """Relative half-width of the median's interval at which a case needs no more rounds."""
     budget_s: float | None = None
-    """Time for the whole run: no round starts that would not fit, and what is left goes to the widest intervals. In a suite it is the
-    time of one device, and counts once for each that takes part."""
+    """Time for the whole run: no round starts that would not fit; the rest goes to the widest intervals. A suite gives it per device."""
     timeout_s: float = 60.0
     """Deadline of one case in one round, set-up included."""
     round_s: float = 1.0
@@ -230,7 +229,7 @@ class Policy:
     max_warmup_s: float = 5.0
     """Where a case is not steady by then it is flagged and measured all the same."""
     tries: int = 3
-    """Turns that a case gets in a round at most: another where it was throttled or disturbed, as long as that helps."""
+    """Most attempts of a case in a round: it is repeated where it was throttled or disturbed, as long as that helps."""
 
 
 STEADY_SHIFT = 0.02
@@ -249,15 +248,14 @@ class Samples:
     """The very first call: lazy initialisation, autotuning, compilation; None where another tool measured, here and below."""
     warmup_s: float | None
     steady: bool | None
-    """Whether the last two windows of warm-up agreed; if not, the numbers may still be moving. None where a call is too slow to be
-    repeated until it is: then only the blocks of many rounds can tell."""
+    """Whether the last two windows of warm-up agreed; None where a call is too slow to be repeated until they do."""
     device_s: float | None = None
     """Seconds a call by the device's own events, without the wait for launches; None where they were not read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Peaks of one case alone, in bytes; None where the device does not tell."""
+    """Peaks of one case alone, in bytes; None where unknown."""
 
     peak_bytes: int | None = None
     """Most that live tensors took on the accelerator."""
@@ -269,20 +267,20 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Copies around one call: its inputs there and its output back. Medians of a few."""
+    """Copies of one call's inputs to the device and of its output back; medians of a few."""
 
     h2d_bytes: int
     h2d_s: float
-    """From pageable memory, blocking, as plain user code does; likewise the way back, where that takes fresh memory each time."""
+    """From pageable memory, blocking, as plain code does; the way back likewise, into fresh memory each time."""
     d2h_bytes: int
     d2h_s: float
     pinned_h2d_s: float | None = None
-    """From page-locked memory that was there before; likewise the way back. None where they were not timed, and ``nulls`` says why."""
+    """From existing page-locked memory; the way back likewise. None where not timed; ``nulls`` says why."""
     pinned_d2h_s: float | None = None
 
 
 class Series(NamedTuple):
-    """What rounds belong to: one case on one side."""
+    """Key of the rounds of one case on one side."""
 
     side: str | None
     case: str
@@ -293,21 +291,21 @@ class Series(NamedTuple):
 
 
 CONFIRMING = "-confirm"
-"""How the name of a side ends in the rounds that confirm what its first ones said."""
+"""Suffix of a side's name in the rounds that confirm a change."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpotCheck:
-    """What the output of a call tells, looked at once a case and after all timing; None where it was not, and ``nulls`` says why."""
+    """Check of a call's output, once a case and after all timing; None where it was not made, and ``nulls`` says why."""
 
     follows_input: bool | None = None
     """Whether other numbers in the inputs gave another output."""
     error: float | None = None
-    """How far the output is from that in fp64 on the CPU, in the 2-norm and relative to it."""
+    """Relative distance from the output in fp64 on the CPU, in the 2-norm."""
     tolerance: float | None = None
-    """What rounding explains; a case beyond it has failed."""
+    """Error that rounding explains; a case beyond it has failed."""
     empty_call_s: float | None = None
-    """What a call takes here that does nothing."""
+    """Seconds of a call that does nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,9 +339,9 @@ class Measurement:
     started: str = ""
     """UTC, ISO 8601."""
     throttling: Throttling | None = None
-    """How far the device was held back meanwhile; None where nobody looked."""
+    """Throttling and disturbance meanwhile; None where not read."""
 
     @property
     def series(self) -> Series:
-        """What this round belongs to."""
+        """Its case and side."""
         return Series(self.side, self.case.id)

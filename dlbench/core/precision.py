@@ -14,7 +14,7 @@ Dtype = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "amp_bf16", "amp_fp16"]
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """What numbers are stored in, computed in and rounded by, and what that needs of a device."""
+    """Storage, arithmetic and rounding of a precision, and what it needs of a device."""
 
     name: Dtype
     storage: str

@@ -1,4 +1,4 @@
-"""Differences between the places where two runs were made: machine, software, and sides of an A/B, as their headers record them."""
+"""Differences in machine and software between two runs or sides of an A/B, from their headers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any], blocks: Sequence[str
     """Name each entry of those blocks that differs between two fingerprints: ``stack.driver: '575.57' against '580.65'``."""
     left, right = ({path: end for name in blocks for path, end in _leaves(name, each.get(name) or {}).items()} for each in (a, b))
     paths = dict.fromkeys([*left, *right])
-    return [f"{path}: {_said(left, path)} against {_said(right, path)}" for path in paths if _said(left, path) != _said(right, path)]
+    return [f"{path}: {_shown(left, path)} against {_shown(right, path)}" for path in paths if _shown(left, path) != _shown(right, path)]
 
 
 def _leaves(path: str, value: Any) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def _leaves(path: str, value: Any) -> dict[str, Any]:
     return {path: value}
 
 
-def _said(leaves: Mapping[str, Any], path: str) -> str:
+def _shown(leaves: Mapping[str, Any], path: str) -> str:
     if path not in leaves:
         return "nothing"
     return "unknown" if leaves[path] is None else repr(leaves[path])

@@ -11,8 +11,7 @@ from itertools import accumulate
 from dlbench.core.stats import Interval
 
 MOST_COUNTED = 100**3
-"""The rank test counts all orderings up to 100 rounds a side, or fewer against more: the work grows with the product of both sides and,
-once more, of the smaller."""
+"""Limit of the exact rank test, 100 rounds a side: the work grows with the product of both sizes and the smaller one."""
 
 
 def _rank_sum_counts(m: int, n: int) -> list[int]:
@@ -71,10 +70,9 @@ def rank_test_p(base: Sequence[float], other: Sequence[float]) -> float:
 
 @cache
 def _left_over(confidence: float) -> float:
-    """Return the level of a test whose inversion has that confidence: an interval leaves out the shifts that the test rejects.
+    """Return the level of the test that an interval of that confidence inverts.
 
-    As a decimal, because 1 - 0.9 in floats is less than 0.1: then this is, as each p is, the float nearest to the exact fraction, and
-    equal fractions are equal.
+    As a decimal, because 1 - 0.9 in floats is less than 0.1: like each p, this is the float nearest to the exact fraction.
     """
     return float(1 - Decimal(str(confidence)))
 
@@ -164,16 +162,15 @@ def signed_shift_intervals(differences: Sequence[float], confidences: Iterable[f
 TESTS_A_CASE = 2
 """Of two files, or of rows of one: the median and the p10 of the rounds, each with the same share of the level."""
 PAIRS_WEIGHT, P10_WEIGHT = 1, 3
-"""Of two sides that were measured in turn: a case's median and its pairs of rounds have one share of the level each, its p10 has three."""
+"""Shares of the level between interleaved sides: a case's median and its pairs of rounds have one each, its p10 has three."""
 PAIRED_SHARES = 5
-"""Shares in all; the pairs need as many rounds as if there were so many tests a case."""
+"""Sum of these; the pairs need as many rounds as with so many tests a case."""
 
 
 def rounds_for_gate(tests: float, level: float = 0.01, least: int = 10, paired: bool = False) -> int:
-    """Return the rounds a side that let a gate of so many tests fail.
+    """Return the fewest rounds a side, ``least`` or more, with which a gate of so many tests can fail.
 
-    The smallest p of an exact test, `smallest_p` or where sides are ``paired`` `smallest_signed_p`, is multiplied by the tests in Holm's
-    correction; the result is the least k, ten or more, that brings this below ``level``.
+    That is where the smallest p of an exact test (`smallest_signed_p` for ``paired`` sides), times the tests by Holm, is below ``level``.
     """
     k = least
     while tests * (smallest_signed_p(k) if paired else smallest_p(k, k)) >= level:

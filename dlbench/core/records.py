@@ -1,4 +1,4 @@
-"""JSON of the nouns that travel: signatures over the pipe, measurements into the result file; and the checks of what is read back."""
+"""JSON of signatures (over the pipe) and measurements (in the result file), and the checks of what is read back."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields
@@ -58,7 +58,7 @@ def measurement_from_json(data: Mapping[str, Any], earlier: Measurement | None =
         samples=_samples(samples) if samples is not None else None,
         memory=_numbers(Memory, data.get("memory", {})),
         transfer=_numbers(Transfer, transfer) if transfer is not None else None,
-        check=_spot_check(check) if check is not None else None,
+        check=_numbers(SpotCheck, check) if check is not None else None,
         throttling=Throttling.from_json(throttling) if throttling is not None else None,
         **rest,
     )
@@ -115,21 +115,14 @@ def _samples(data: Mapping[str, Any]) -> Samples:
     return Samples(**{**data, "block_s": tuple(blocks)})
 
 
-def _spot_check(data: Mapping[str, Any]) -> SpotCheck:
-    for name, value in data.items():
-        if name == "follows_input":
-            _check(name, "true, false or null", isinstance(value, bool | None))
-        elif value is not None:
-            _check_number(name, value)
-    return SpotCheck(**data)
-
-
-Numbers = TypeVar("Numbers", Memory, Transfer)
+Numbers = TypeVar("Numbers", Memory, Transfer, SpotCheck)
 
 
 def _numbers(kind: type[Numbers], data: Mapping[str, Any]) -> Numbers:
     for name, value in data.items():
-        if value is not None or name in _ALWAYS:
+        if name == "follows_input":
+            _check(name, "true, false or null", isinstance(value, bool | None))
+        elif value is not None or name in _ALWAYS:
             _check_number(name, value)
     return kind(**data)
 

@@ -1,9 +1,8 @@
-"""The columns of the tidy table: what each means, its unit, and which direction is good. Every one is always present."""
+"""Columns of the tidy table, with meaning, unit and direction. Every one is always present."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from types import MappingProxyType
 from typing import Literal
 
 from dlbench.core import units
@@ -34,27 +33,23 @@ Direction = Literal["lower", "higher"]
 
 def text(value: float, unit: Unit) -> str:
     """Return a number of that unit as text: ``12.3 ms``, ``1.50 GiB``, ``83.1 %``."""
-    match unit:
-        case Unit.COUNT if value == int(value):
-            return f"{value:,.0f}"
-        case Unit.RATIO:
-            return units.ratio(value)
-        case Unit.JOULES | Unit.WATTS:
-            return f"{units.three_digits(value)} {unit.value}"
+    if unit is Unit.COUNT and value == int(value):
+        return f"{value:,.0f}"
+    if unit in (Unit.JOULES, Unit.WATTS):
+        return f"{units.three_digits(value)} {unit.value}"
     return _TEXTS.get(unit, units.three_digits)(value)
 
 
-_TEXTS: Mapping[Unit, Callable[[float], str]] = MappingProxyType(
-    {
-        Unit.SECONDS: units.seconds,
-        Unit.BYTES: units.byte_count,
-        Unit.PER_S: units.item_rate,
-        Unit.ITEMS_PER_S: units.item_rate,
-        Unit.FLOPS_PER_S: units.flop_rate,
-        Unit.BYTES_PER_S: units.byte_rate,
-        Unit.FRACTION: units.fraction,
-    }
-)
+_TEXTS: Mapping[Unit, Callable[[float], str]] = {
+    Unit.SECONDS: units.seconds,
+    Unit.BYTES: units.byte_count,
+    Unit.PER_S: units.item_rate,
+    Unit.ITEMS_PER_S: units.item_rate,
+    Unit.FLOPS_PER_S: units.flop_rate,
+    Unit.BYTES_PER_S: units.byte_rate,
+    Unit.FRACTION: units.fraction,
+    Unit.RATIO: units.ratio,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +63,9 @@ class Column:
     series: bool = False
     """Whether a cell holds a series, as a JSON list."""
     points: tuple[str, ...] = ()
-    """What the points of a series are called; empty where they are only numbered."""
+    """Names of the points of a series; empty where they are only numbered."""
     declared: bool = True
-    """False of a value of which nothing is known but its name."""
+    """False for a value of which only the name is known."""
 
 
 COLUMNS: tuple[Column, ...] = (

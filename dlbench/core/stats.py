@@ -1,4 +1,4 @@
-"""Statistics of a few numbers, in plain Python: the measuring process has torch and the standard library only."""
+"""Statistics of a few numbers, in plain Python, as the measuring process has torch and the standard library only."""
 
 import math
 import statistics

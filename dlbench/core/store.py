@@ -1,16 +1,16 @@
 """The result file: one append-only JSON-lines file a run, each line on the disk before the next case starts.
 
-Lines: a header, one measurement a case and round, the machine's state around each round, and after the last round a footer. A
-measurement that was held back and made again is there too, as discarded. A run that was resumed continues in the same file.
+Lines: a header, a measurement for each case and round, the machine's state around each round, and a footer after the last round.
+Measurements that were repeated are kept as discarded. A resumed run continues in the same file.
 """
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from dlbench.core.conditions import RoundState
 from dlbench.core.errors import OutputError, ResultFileError, UsageError
@@ -22,6 +22,7 @@ SCHEMA = 1
 """Raised when a reader of the old kind would misread the new."""
 
 Record = dict[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +35,11 @@ class RunFile:
     footer: Record | None
     """None: the run was interrupted, or is still going on."""
     torn: bool
-    """Whether the last line was cut, as a kill or a full disk leaves it; what it held is measured again on resume."""
+    """Whether the last line was cut off, as by a kill or a full disk; its case is measured again on resume."""
     states: tuple[RoundState, ...] = ()
-    """The machine around each round; of a round that was interrupted and gone on with, one for each part."""
+    """The machine around each round; a round that was interrupted and resumed has one for each part."""
     discarded: tuple[Measurement, ...] = ()
-    """Those that were held back, or whose other side was, and that were made again; they stand in no row."""
+    """Measurements repeated because they, or the other side, were held back; no row counts them."""
 
     @property
     def name(self) -> str:
@@ -64,8 +65,8 @@ class ResultWriter:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         except OSError as error:
             if path.exists():
-                go_on = "" if "sides" in header else f", or go on with it: dlbench run --resume {path}"
-                raise UsageError(f"{path} exists and is never overwritten; choose another name{go_on}") from error
+                resume = "" if "sides" in header else f", or go on with it: dlbench run --resume {path}"
+                raise UsageError(f"{path} exists and is never overwritten; choose another name{resume}") from error
             raise OutputError.of(path, error) from error
         advice = "make room, then start it again" if "sides" in header else f"make room, then dlbench run --resume {path}"
         writer = cls(path, descriptor, 0, advice)
@@ -104,12 +105,12 @@ class ResultWriter:
         self._size += written
 
     def close(self) -> None:
-        """Close the file; whatever was appended is on the disk already."""
+        """Close the file."""
         os.close(self._descriptor)
 
 
 def make_folder_of(path: Path) -> None:
-    """Make the folder that a new file shall stand in. Raises OSError where it can't be made."""
+    """Make the folder of a new file. Raises OSError where it can't be made."""
     with suppress(FileExistsError):  # a file stands where the folder should: opening the new one will say so better
         path.parent.mkdir(parents=True, exist_ok=True)
 
@@ -127,18 +128,22 @@ def load(path: Path) -> RunFile:
     states: list[RoundState] = []
     earlier: dict[str, Measurement] = {}
     torn = False
+
+    def measurement(record: Record) -> Measurement:
+        return measurement_from_json(record, earlier.get(record["case"]["id"]))
+
     for number, record in _records(path):
         if header is None:
             header = _checked_header(path, record)
         elif record is None:
             torn = True
         elif record.get("kind") in ("measurement", "discarded"):
-            measurement = _measurement(path, number, record, earlier)
-            (measurements if record["kind"] == "measurement" else discarded).append(measurement)
-            earlier[measurement.case.id] = measurement
+            found = _converted(path, number, "measurement", record, measurement)
+            (measurements if record["kind"] == "measurement" else discarded).append(found)
+            earlier[found.case.id] = found
             footer = None
         elif record.get("kind") == "round":
-            states.append(_state(path, number, record))
+            states.append(_converted(path, number, "round", record, RoundState.from_json))
         elif record.get("kind") == "footer":
             footer = record
         else:
@@ -175,16 +180,12 @@ def _decoded(line: bytes) -> Any:
     return _JSON.decode(line.decode().removeprefix("\ufeff"))  # the mark that some editors put in front
 
 
-def _quick_decoder() -> Callable[[bytes], Any]:
-    """Return orjson's where there is one: four times as fast, and no condition for anything."""
-    try:
-        import orjson
-    except ImportError:
-        return _decoded
-    return orjson.loads
+try:  # four times as fast, and nothing depends on it
+    import orjson
 
-
-_quickly_decoded = _quick_decoder()
+    _quickly_decoded: Callable[[bytes], Any] = orjson.loads
+except ImportError:
+    _quickly_decoded = _decoded
 
 
 def _parsed(line: bytes) -> Record | None:
@@ -209,18 +210,10 @@ def _checked_header(path: Path, record: Record | None) -> Record:
     return record
 
 
-def _is_policy(policy: Any) -> bool:
-    return isinstance(policy, dict) and type(policy.get("target", 0.0)) in (int, float)
-
-
 def _are_devices(devices: Any) -> bool:
     return isinstance(devices, list) and all(
         isinstance(each, dict) and isinstance(each.get("id"), str) and isinstance(each.get("name"), str | None) for each in devices
     )
-
-
-def _is_count(planned: Any) -> bool:
-    return isinstance(planned, dict) and type(planned.get("count")) is int
 
 
 def _is_environment(environment: Any) -> bool:
@@ -239,20 +232,13 @@ def _are_sides(sides: Any) -> bool:
 
 
 def _are_suites(suites: Any) -> bool:
-    if not isinstance(suites, list):
-        return False
-    try:
-        for suite in suites:
-            if isinstance(suite, dict):  # a file without a run behind it may only name them
-                check(suite.get("thresholds", {}))
-    except (ValueError, AttributeError):
-        return False
-    return True
+    # A file without a run behind it may only name them.
+    return isinstance(suites, list) and all(_are_thresholds(each.get("thresholds", {})) for each in suites if isinstance(each, dict))
 
 
-def _is_gate(gate: Any) -> bool:
+def _are_thresholds(settings: Any) -> bool:
     try:
-        check(gate)
+        check(settings)
     except (ValueError, AttributeError):
         return False
     return True
@@ -266,11 +252,11 @@ def _are_workloads(workloads: Any) -> bool:
     )
 
 
-_HEADER_CHECKS = {
-    "gate": _is_gate,
-    "policy": _is_policy,
+_HEADER_CHECKS: dict[str, Callable[[Any], bool]] = {
+    "gate": _are_thresholds,
+    "policy": lambda policy: isinstance(policy, dict) and type(policy.get("target", 0.0)) in (int, float),
     "devices": _are_devices,
-    "planned": _is_count,
+    "planned": lambda planned: isinstance(planned, dict) and type(planned.get("count")) is int,
     "environment": _is_environment,
     "sides": _are_sides,
     "suites": _are_suites,
@@ -279,20 +265,12 @@ _HEADER_CHECKS = {
 """What readers rely on; a header may lack any of them."""
 
 
-def _measurement(path: Path, number: int, record: Record, earlier: Mapping[str, Measurement]) -> Measurement:
+def _converted(path: Path, number: int, what: str, record: Record, convert: Callable[[Record], T]) -> T:
     try:
-        return measurement_from_json(record, earlier.get(record["case"]["id"]))
+        return convert(record)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         detail = f"no {error}" if isinstance(error, KeyError) else str(error)
-        raise ResultFileError(f"{path}, line {number}: not a valid measurement ({detail}); the file was edited or damaged") from error
-
-
-def _state(path: Path, number: int, record: Record) -> RoundState:
-    try:
-        return RoundState.from_json(record)
-    except (KeyError, ValueError) as error:
-        detail = f"no {error}" if isinstance(error, KeyError) else str(error)
-        raise ResultFileError(f"{path}, line {number}: not a valid round ({detail}); the file was edited or damaged") from error
+        raise ResultFileError(f"{path}, line {number}: not a valid {what} ({detail}); the file was edited or damaged") from error
 
 
 def _end_of_last_line(descriptor: int, step: int = 1 << 16) -> int:

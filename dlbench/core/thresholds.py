@@ -1,4 +1,4 @@
-"""Smallest change that matters, and the one that a gate must see: for all workloads or for one, as suites and the command line say it."""
+"""Smallest relevant change, and the smallest that a gate must detect, for all workloads or for one."""
 
 import re
 from collections.abc import Mapping
@@ -13,24 +13,24 @@ MUST_SEE = "must_see"
 _NAMES = (*METRICS, MUST_SEE)
 
 ThresholdSettings = Mapping[str, Any]
-"""What a suite says, as its TOML has it: metrics, and a table of metrics for each workload that has its own. `check` says what is valid."""
+"""A suite's TOML table: metrics, and a table of metrics for each workload that has its own. `check` validates it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """From where on a change matters, as a fraction: 0.1 is 10 % more."""
+    """Smallest relevant change, as a fraction: 0.1 is 10 % more."""
 
     time: float = 0.1
     memory: float = 0.05
     value: float = 0.1
     """Of the values that workloads declare with a direction."""
     must_see: float | None = None
-    """A change of time that could have been called, or the comparison decides nothing; None where nobody asks for it."""
+    """Change of time that a comparison must be able to detect, or it decides nothing; None where not asked for."""
 
     def with_metrics(self, settings: ThresholdSettings) -> Self:
-        """Return these with the metrics that are set in place of their own; tables of single workloads are passed over.
+        """Return a copy with the metrics that are set; tables of single workloads are ignored.
 
-        Throughput is time turned over: if it may fall by the fraction q, the time of the same work may grow by q / (1 - q).
+        Throughput is the inverse of time: if it may fall by the fraction q, the time of the same work may grow by q / (1 - q).
         """
         values = {name: fraction(name, value) for name, value in settings.items() if not isinstance(value, Mapping)}
         if (lost := values.pop("throughput", None)) is not None:
@@ -38,7 +38,7 @@ class Thresholds:
         return replace(self, **values) if values else self
 
     def require_sight(self) -> None:
-        """Raise ValueError, with a sentence, where a change that must be seen is too small to be called."""
+        """Raise ValueError, with a sentence, where ``must_see`` is below the threshold of time."""
         if self.must_see is not None and self.must_see < self.time:
             least = percent(self.time)
             raise ValueError(
@@ -46,21 +46,18 @@ class Thresholds:
             )
 
     def of_workload(self, workload: str, settings: ThresholdSettings) -> Self:
-        """Return what holds for a workload: what is set for it, else what is set for all, else these."""
+        """Return a workload's thresholds: what is set for it, else for all workloads, else these."""
         own = settings.get(workload)
         return self.with_metrics(settings).with_metrics(own if isinstance(own, Mapping) else {})
 
 
 ACROSS_RUNS = Thresholds(time=0.1)
 WITHIN_A_RUN = Thresholds(time=0.03)
-"""Rounds that were measured in turn share what the machine did meanwhile, so a smaller change can be told."""
+"""Interleaved rounds share the state of the machine, so a smaller change can be detected."""
 
 
 def fraction(metric: str, value: object) -> float:
-    """Return a threshold, written as a fraction below 1 or as text in percent.
-
-    Raises ValueError, with a sentence, for an unknown metric and for a value that makes no sense there.
-    """
+    """Return a threshold, written as a fraction below 1 or as text in percent. Raises ValueError, with a sentence, for anything else."""
     if metric == "energy":
         raise ValueError(f"nothing measures energy yet, so a threshold of it would decide nothing; valid: {', '.join(METRICS)}")
     if metric not in _NAMES:
@@ -79,7 +76,7 @@ def fraction(metric: str, value: object) -> float:
 
 
 def _sight(text: str) -> float:
-    # Of what a gate must see 25 is always 25 %; of a threshold it might be a slip.
+    # A must_see of 25 is always 25 %; a threshold of 25 might be a slip.
     try:
         return parse_fraction(f"{text}%" if re.fullmatch(r"\s*[1-9]\d*(\.\d*)?\s*", text) else text)
     except ValueError as error:
@@ -87,7 +84,7 @@ def _sight(text: str) -> float:
 
 
 def check(settings: ThresholdSettings) -> None:
-    """Raise ValueError, with a sentence, where suites may not say this. Which workloads there are is not known here."""
+    """Raise ValueError, with a sentence, for invalid settings. Names of workloads are not checked."""
     _check_metrics({name: value for name, value in settings.items() if not isinstance(value, Mapping)})
     for workload, own in settings.items():
         if isinstance(own, Mapping):

@@ -20,7 +20,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_fraction(text: str) -> float:
-    """Read ``5%`` or ``0.05`` as 0.05; from 1 on it must be a percentage, for whoever writes 5 means 5 %.
+    """Read ``5%`` or ``0.05`` as 0.05; from 1 on it must be a percentage, as 5 may be meant as 5 %.
 
     Raises ValueError, with a sentence, for anything else, below 0.01 % and above 1000 %.
     """
@@ -92,7 +92,7 @@ def percent(value: float) -> str:
 
 
 def relative_change(value: float, sign: str = "+") -> str:
-    """``+12.3 %`` of a fraction, and from ten times on ``12.3 ×``; with ``sign`` ``-`` only what is less than nothing has one."""
+    """``+12.3 %`` of a fraction, and from ten times on ``12.3 ×``; with ``sign`` ``-`` only negative ones have a sign."""
     return f"{three_digits(1 + value)} ×" if value >= 9 else f"{value * 100:{sign}.1f} %"
 
 

@@ -1,4 +1,4 @@
-"""The published networks that are measured, by name: parameter for parameter torchvision's, ready with random weights."""
+"""Published networks by name, parameter for parameter as in torchvision, with random weights."""
 
 import math
 from collections.abc import Callable
@@ -18,7 +18,6 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     **{name: partial(vgg.VGG, stages) for name, stages in vgg.STAGES.items()},
     **{name: partial(resnet.ResNet, *stages) for name, stages in resnet.STAGES.items()},
 }
-"""What makes each of them."""
 
 
 def build(name: ModelName) -> nn.Module:
@@ -57,8 +56,8 @@ BLOCK = 2**16 + 1
 def fill_normal(weight: Tensor, std: float) -> None:
     """Fill with normal numbers of mean 0, in place; beyond BLOCK values they repeat.
 
-    Every measuring process builds its network anew: drawing each of VGG-16's 138 million numbers takes 0.7 s, repeating some
-    takes 0.1 s. Zeros or constants would not do, for a GPU multiplies them with less power and therefore faster.
+    Drawing each of VGG-16's 138 million numbers takes every process 0.7 s, repeating some takes 0.1 s. Constants would not do, as a GPU
+    multiplies them with less power and therefore faster.
     """
     values = weight.view(-1)
     values[:BLOCK].normal_(0, std)
@@ -66,9 +65,8 @@ def fill_normal(weight: Tensor, std: float) -> None:
 
 
 def repeat_block(values: Tensor) -> None:
-    """Repeat the first BLOCK values of a vector throughout it, in place, on whatever device it is."""
-    whole = values.numel() // BLOCK
-    if whole:
+    """Repeat the first BLOCK values of a vector throughout it, in place, on any device."""
+    if whole := values.numel() // BLOCK:
         block, rest = values[:BLOCK], values[whole * BLOCK :]
         values[: whole * BLOCK].view(whole, BLOCK)[1:].copy_(block)
         rest.copy_(block[: rest.numel()])

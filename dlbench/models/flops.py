@@ -1,4 +1,4 @@
-"""How many floating-point operations a network takes for one input, by the closed formulas of its layers."""
+"""Floating-point operations of a network for one input, by the closed formulas of its layers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

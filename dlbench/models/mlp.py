@@ -1,4 +1,4 @@
-"""A deep perceptron of equal blocks: a network that splits evenly over devices, by its layers and within them.
+"""Deep perceptron of equal blocks, which splits evenly over devices, by its layers and within them.
 
 A block is the feed-forward part of a transformer's layer (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, section 3.3), with
 another ReLU in place of all that stands between two of these.

@@ -1,4 +1,4 @@
-"""A network cut into stages, for devices that have a part of it each."""
+"""Stages of a network, for pipelines over several devices."""
 
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -13,7 +13,7 @@ Counted = nn.Conv2d | nn.Linear
 
 
 def stages(network: nn.Module, input_shape: tuple[int, ...], number: int) -> list[nn.Sequential]:
-    """Cut into stages of consecutive layers, so that the one with the most training operations has as few as can be.
+    """Cut into stages of consecutive layers, so that the largest number of training operations is as small as possible.
 
     Each stage is a row of layers, as `layers` returns them. Raises ValueError where there are fewer layers than stages.
     """
@@ -27,9 +27,8 @@ def stages(network: nn.Module, input_shape: tuple[int, ...], number: int) -> lis
 def layers(network: nn.Module) -> list[nn.Sequential]:
     """Return the network as layers that run one after the other.
 
-    Each begins with a convolution, a linear layer or a residual block, and has all that follows up to the next of these. So no stage
-    begins with an operation in place, which would overwrite what it was sent. It takes a network whose children run in the order in
-    which they are defined; what it flattens on the way is flattened in front of its first linear layer.
+    Each begins with a convolution, a linear layer or a residual block, so that no stage begins with an operation in place, which would
+    overwrite its input. The network's children must run in the order of their definition; a flatten goes before its first linear layer.
     """
     found: list[nn.Sequential] = []
     flat = False
@@ -45,10 +44,7 @@ def layers(network: nn.Module) -> list[nn.Sequential]:
 
 def _opened(module: nn.Module) -> Iterator[nn.Module]:
     for child in module.children():
-        if isinstance(child, nn.Sequential):
-            yield from _opened(child)
-        else:
-            yield child
+        yield from _opened(child) if isinstance(child, nn.Sequential) else (child,)
 
 
 def train_costs(row: Sequence[nn.Module], counts: Sequence[int]) -> list[int]:
@@ -62,17 +58,14 @@ def train_costs(row: Sequence[nn.Module], counts: Sequence[int]) -> list[int]:
 
 
 def cut(costs: Sequence[int], parts: int) -> tuple[int, ...]:
-    """Return where each of so many non-empty consecutive parts begins, such that the costliest costs as little as can be."""
+    """Return where each of so many consecutive parts begins, so that the costliest costs as little as possible."""
 
     @cache
     def best(end: int, parts: int) -> tuple[int, tuple[int, ...]]:
         """Cut what is in front of ``end``: the cost of the costliest part, and where the parts begin."""
         if parts == 1:
             return sum(costs[:end]), (0,)
-        options = []
-        for begin in range(parts - 1, end):
-            cost, begins = best(begin, parts - 1)
-            options.append((max(cost, sum(costs[begin:end])), (*begins, begin)))
-        return min(options)
+        earlier = ((begin, *best(begin, parts - 1)) for begin in range(parts - 1, end))
+        return min((max(cost, sum(costs[begin:end])), (*begins, begin)) for begin, cost, begins in earlier)
 
     return best(len(costs), parts)[1]

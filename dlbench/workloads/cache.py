@@ -1,4 +1,4 @@
-"""What a `Cache` means: where a call's operands are when it begins."""
+"""Cache state before a call: operands cached or not, as `Cache` says."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +14,9 @@ _UNKNOWN = 256 << 20
 
 
 def before_call(device: torch.device, cache: Cache) -> Callable[[], object] | None:
-    """Return what has to run ahead of every call: nothing for a hot cache; for a cold one, to write twice the last cache's bytes.
+    """Return what runs ahead of every call: nothing for a hot cache, and a write of twice the last cache's size for a cold one.
 
-    Twice, because no cache replaces strictly what is oldest (NVBench and Triton's do_bench clear theirs likewise, once and more).
+    Twice, because no cache replaces strictly what is oldest (NVBench and Triton's do_bench clear theirs likewise).
     """
     if cache == "hot":
         return None

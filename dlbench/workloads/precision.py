@@ -1,4 +1,4 @@
-"""Tensors in a precision: dtypes, autocast, operands. Backend flags, such as those that tell tf32 from fp32, are the harness's."""
+"""Tensors in a precision: dtypes, autocast, operands. The harness sets backend flags, such as TF32's."""
 
 import math
 from collections.abc import Callable
@@ -41,22 +41,21 @@ def autocast(device: torch.device, dtype: Dtype, function: Callable[Arguments, R
 
 
 def operands(device: torch.device, *shapes: tuple[int, ...], dtype: Dtype) -> tuple[Tensor, ...]:
-    """Return one tensor of standard normal numbers for each shape, drawn from torch's default generator; beyond BLOCK values they repeat.
+    """Return a tensor of standard normal numbers for each shape, from torch's default generator; beyond BLOCK values they repeat.
 
     Drawn on the CPU in fp32, then cast, then moved, so that every device and precision computes on the same numbers. Repeated on the
-    device: drawing all of two operands of 8192 x 8192 takes more than a second of each case, and moving them another part of one.
+    device, as drawing and moving two operands of 8192 x 8192 takes more than a second.
     """
-    return tuple(_normal(device, shape, storage(dtype)) for shape in shapes)
+    tensors = []
+    for shape in shapes:
+        values = torch.empty(math.prod(shape), dtype=storage(dtype), device=device)
+        drawn = values[:BLOCK]
+        drawn.copy_(torch.randn(drawn.shape).to(storage(dtype)))
+        repeat_block(values)
+        tensors.append(values.view(shape))
+    return tuple(tensors)
 
 
 def _torch_dtype(name: str) -> torch.dtype:
     found: torch.dtype = getattr(torch, name)
     return found
-
-
-def _normal(device: torch.device, shape: tuple[int, ...], stored: torch.dtype) -> Tensor:
-    values = torch.empty(math.prod(shape), dtype=stored, device=device)
-    drawn = values[:BLOCK]
-    drawn.copy_(torch.randn(drawn.shape).to(stored))
-    repeat_block(values)
-    return values.view(shape)

@@ -66,10 +66,10 @@ def test_what_counts_as_disturbed(throttling, lost, disturbed, said):
 
 
 def test_it_is_told_how_a_case_was_held_back():
-    assert Throttling(waiting=0.0, thermal=0.0).told() == ""
-    assert Throttling(waiting=0.25).told() == "disturbed: waited for a CPU for 25.0 % of its time"
+    assert Throttling(waiting=0.0, thermal=0.0).explanation() == ""
+    assert Throttling(waiting=0.25).explanation() == "disturbed: waited for a CPU for 25.0 % of its time"
     both = Throttling(waiting=0.25, thermal=0.5)
-    assert both.told() == "throttled: too hot for 50.0 % of its time; disturbed: waited for a CPU for 25.0 % of its time"
+    assert both.explanation() == "throttled: too hot for 50.0 % of its time; disturbed: waited for a CPU for 25.0 % of its time"
 
 
 def test_lost_cpu_time_disturbs_by_the_case_and_by_the_round():

@@ -8,7 +8,7 @@ from itertools import pairwise
 from dlbench.core import units
 from dlbench.core.model import ParamValue
 from dlbench.core.rank_test import shift_interval
-from dlbench.core.rows.plausibility import together
+from dlbench.core.rows.rates import together
 from dlbench.core.rows.summary import Rounds, Row
 
 _MARGINS = {"param.batch": 4.0, "param.ranks": 1.1}

@@ -1,41 +1,28 @@
-"""What collectives move: the factors that make bandwidths of several operations and group sizes comparable."""
+"""Bus factors and ring steps of collectives, which make operations and numbers of ranks comparable."""
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
-_BUS_FACTORS: Mapping[str, Callable[[int], float]] = MappingProxyType(
-    {
-        "all_reduce": lambda n: 2 * (n - 1) / n,
-        "all_gather": lambda n: (n - 1) / n,
-        "reduce_scatter": lambda n: (n - 1) / n,
-        "all_to_all": lambda n: (n - 1) / n,
-        "broadcast": lambda n: 1.0,
-        "reduce": lambda n: 1.0,
-        "send_recv": lambda n: 1.0,
-    }
-)
-_RING_STEPS: Mapping[str, Callable[[int], int]] = MappingProxyType(
-    {
-        "all_reduce": lambda n: 2 * (n - 1),
-        "all_gather": lambda n: n - 1,
-        "reduce_scatter": lambda n: n - 1,
-        "all_to_all": lambda n: n - 1,
-        "broadcast": lambda n: n - 1,
-        "reduce": lambda n: n - 1,
-        "send_recv": lambda n: 1,
-    }
-)
+_COSTS: Mapping[str, Callable[[int], tuple[float, int]]] = {
+    "all_reduce": lambda n: (2 * (n - 1) / n, 2 * (n - 1)),
+    "all_gather": lambda n: ((n - 1) / n, n - 1),
+    "reduce_scatter": lambda n: ((n - 1) / n, n - 1),
+    "all_to_all": lambda n: ((n - 1) / n, n - 1),
+    "broadcast": lambda n: (1.0, n - 1),
+    "reduce": lambda n: (1.0, n - 1),
+    "send_recv": lambda n: (1.0, 1),
+}
+"""Bus factor and ring steps of each operation among n ranks, two at least."""
 
-OPERATIONS = tuple(_BUS_FACTORS)
+OPERATIONS = tuple(_COSTS)
 
 
 def bus_factor(operation: str, ranks: int) -> float:
     """Return bus bandwidth over algorithm bandwidth (bytes over time): how often each byte crosses the slowest link.
 
     The sizes are those of nccl-tests, and so are the factors (its doc/PERFORMANCE.md): of all_gather and reduce_scatter the whole
-    that all ranks hold together, else what one rank hands in. Zero where nobody is there to talk to. Raises KeyError for another operation.
+    that all ranks hold together, else what one rank hands in. Zero for one rank. Raises KeyError for another operation.
     """
-    return _BUS_FACTORS[operation](ranks) if ranks > 1 else 0.0
+    return _COSTS[operation](ranks)[0] if ranks > 1 else 0.0
 
 
 def ring_steps(operation: str, ranks: int) -> int:
@@ -44,4 +31,4 @@ def ring_steps(operation: str, ranks: int) -> int:
     Source: Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, Journal of Parallel and
     Distributed Computing 69, 2009.
     """
-    return _RING_STEPS[operation](ranks) if ranks > 1 else 0
+    return _COSTS[operation](ranks)[1] if ranks > 1 else 0

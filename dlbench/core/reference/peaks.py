@@ -1,4 +1,4 @@
-"""Peaks of devices by published figures, and how near a case comes to them."""
+"""Published peaks of devices, and the share of them that a case reaches."""
 
 import re
 import tomllib
@@ -12,7 +12,7 @@ from dlbench.core.precision import PRECISIONS
 
 _TABLE = Path(__file__).with_name("peaks.toml")
 _BRANDS = frozenset(("nvidia", "amd", "geforce", "tesla", "instinct", "r", "tm"))
-"""Words that a name may have or lack: drivers changed them over the years."""
+"""Words to ignore in names: drivers added and dropped them over the years."""
 
 _LANE_BYTES_PER_S = {
     1: 2.5e9 / 8 * 8 / 10,
@@ -63,7 +63,7 @@ def peak_of(device_name: str | None) -> DevicePeak | None:
 
 
 def arithmetic_share(device: DevicePeak, dtype: str, flops_per_s: float) -> Share | None:
-    """Set a rate of operations against the peak of its precision; None where the table has none for it."""
+    """Return a rate of operations as a share of its precision's peak; None where the table has none."""
     precision = PRECISIONS[dtype].arithmetic if dtype in PRECISIONS else ""
     most = device.flops_per_s.get(precision)
     if most is None:
@@ -73,7 +73,7 @@ def arithmetic_share(device: DevicePeak, dtype: str, flops_per_s: float) -> Shar
 
 
 def memory_share(device: DevicePeak, call_bytes: float, bytes_per_s: float) -> Share | None:
-    """Set a rate of bytes against the bandwidth of the device's memory; None where what one call moves may come from a cache."""
+    """Return a rate of bytes as a share of the memory's bandwidth; None where a call's bytes may come from a cache."""
     if call_bytes < UNCACHED * device.last_cache_bytes:
         return None
     return Share(bytes_per_s / device.bytes_per_s, "memory", f"{units.byte_rate(device.bytes_per_s)}, the bandwidth of {device.name}")

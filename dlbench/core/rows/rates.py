@@ -1,50 +1,48 @@
-"""Rates of a case: what it does in a second, what share of the device's peak that is, and whether it can be true."""
+"""Rates of a case, their share of the device's published peak, and whether they can be true."""
 
 import statistics
 from collections.abc import Sequence
 
-from dlbench.core.model import Case, Measurement, ParamValue, SpotCheck
-from dlbench.core.reference.peaks import arithmetic_share, memory_share, peak_of
-from dlbench.core.rows.plausibility import doubts, together
+from dlbench.core import units
+from dlbench.core.model import Measurement, ParamValue, SpotCheck
+from dlbench.core.reference.peaks import Share, arithmetic_share, memory_share, peak_of
+
+ALLOWANCE = 1.25
+"""Cards run above the boost clock that their figures are computed from, a TITAN X (Pascal) by a fifth, and a cache may hold an eighth of
+a large working set. A wrong count is off by a factor of two, as a rule."""
+EMPTY = 2.0
+"""A call that takes less than this many times an empty one did nothing: the least operation of torch takes more than ten times as long."""
 
 Cells = dict[str, ParamValue | None]
 """Some columns of a row."""
 
 
 def rates(stated: Sequence[Measurement], call_s: ParamValue | None) -> Cells:
-    """Return what is done in a second, by the time of a call that stands in the same row; ``stated`` are the rounds that were timed.
+    """Return the rates of the timed rounds, by the row's time of a call; None where a round does not state the count.
 
-    Not everything over all the time: a round ends on time, so that its blocks, and its weight, are the more the faster it was.
+    Not all counts over all the time: a faster round has more blocks and would weigh more.
     """
-    return {
-        "rate.items_per_s": _rate([each.items for each in stated], call_s),
-        "rate.flops_per_s": _rate([each.flops for each in stated], call_s),
-        "rate.bytes_per_s": _rate([each.bytes for each in stated], call_s),
-    }
+    row: Cells = {}
+    for name in ("items", "flops", "bytes"):
+        known = [count for each in stated if (count := getattr(each, name)) is not None]
+        row[f"rate.{name}_per_s"] = statistics.median(known) / float(call_s) if known and len(known) == len(stated) and call_s else None
+    return row
 
 
-def _rate(counts: Sequence[float | None], call_s: ParamValue | None) -> float | None:
-    """Return what is done a second, where ``counts`` is what a call handles in each round; None where a round does not state it."""
-    known = [count for count in counts if count is not None]
-    return statistics.median(known) / float(call_s) if known and len(known) == len(counts) and call_s else None
+def plausibility(stated: Measurement, identity: Cells, rates: Cells, fastest_s: float, check: SpotCheck | None) -> Cells:
+    """Compare the rates with the device's peaks, and say what can't be true.
 
-
-def plausibility(
-    stated: Measurement,
-    identity: Cells,
-    rates: Cells,
-    fastest_s: float,
-    check: SpotCheck | None,
-) -> Cells:
-    """Set the rates against the device's peaks, and say what can't be true; ``stated`` is a round, for what it says of itself."""
+    ``stated`` is any round, for its counts; ``fastest_s`` the time of a call in the fastest block, as other blocks may have been held up.
+    """
     flops_per_s, bytes_per_s = rates["rate.flops_per_s"], rates["rate.bytes_per_s"]
     device, dtype = peak_of(stated.device_name), str(identity["case.dtype"] or "")
-    ranks = _ranks(stated.case)
+    ranks = stated.case.params.get("ranks")
+    ranks = ranks if isinstance(ranks, int) and 0 < ranks < 2**31 else 1  # an edited file may hold anything there
     arithmetic = arithmetic_share(device, dtype, float(flops_per_s) / ranks) if device and flops_per_s is not None else None
     moved = stated.bytes / ranks if stated.bytes else 0.0
     memory = memory_share(device, moved, float(bytes_per_s) / ranks) if device and moved and bytes_per_s is not None else None
     nearest = max((share for share in (arithmetic, memory) if share), key=lambda share: share.fraction, default=None)
-    reason = together(doubts(fastest_s, stated, arithmetic, memory, check))
+    reason = together([*_no_work(fastest_s, stated, check), *_too_fast(stated, arithmetic, memory), *_no_input(check)])
     return {
         "rate.peak_fraction": nearest.fraction if nearest else None,
         "rate.peak": str(nearest) if nearest else None,
@@ -52,12 +50,6 @@ def plausibility(
         "flag.implausible": reason is not None,
         "flag.implausible_reason": reason,
     }
-
-
-def _ranks(case: Case) -> int:
-    """Return how many devices the rates count together, each rank being on its own; an edited file may hold anything there."""
-    ranks = case.params.get("ranks")
-    return ranks if isinstance(ranks, int) and 0 < ranks < 2**31 else 1
 
 
 def _no_peak(stated: Measurement, known: bool, dtype: str) -> str:
@@ -70,3 +62,43 @@ def _no_peak(stated: Measurement, known: bool, dtype: str) -> str:
     if stated.flops is None:
         return "what a call moves may come from a cache, so the bandwidth of memory does not bound it"
     return f"no published {dtype} peak of {stated.device_name} is known" if dtype else "the case names no precision"
+
+
+def _no_work(fastest_s: float, stated: Measurement, check: SpotCheck | None) -> list[str]:
+    counts = {"items": stated.items, "operations": stated.flops, "bytes": stated.bytes}
+    if not fastest_s:
+        return ["its time reads as zero; give it more to do"]
+    if zero := [name for name, count in counts.items() if count == 0]:
+        return [f"it states 0 {' and 0 '.join(zero)}; leave a count out where it means nothing"]
+    does = [name for name, count in counts.items() if count is not None]
+    if does and check and check.empty_call_s is not None and fastest_s < EMPTY * check.empty_call_s:
+        empty = f"{units.seconds(fastest_s)} is no more than {EMPTY:g} times what an empty call takes ({units.seconds(check.empty_call_s)})"
+        return [f"it states {' and '.join(does)}, and {empty}; see that its call does the work and does not only prepare it"]
+    return []
+
+
+def _too_fast(stated: Measurement, arithmetic: Share | None, memory: Share | None) -> list[str]:
+    found = []
+    # A faster algorithm does fewer operations than are stated; only those that it can't do without count against the peak.
+    needed = stated.least_flops / stated.flops if stated.least_flops and stated.flops else 1.0
+    if arithmetic and arithmetic.fraction * needed > ALLOWANCE:
+        advice = "see what its flops count, or state least_flops where an algorithm needs fewer"
+        found.append(f"{_times(arithmetic)}; {advice}")
+    if memory and memory.fraction > ALLOWANCE:
+        found.append(f"{_times(memory)}; see what its bytes count")
+    return found
+
+
+def _times(share: Share) -> str:
+    return f"it reaches {units.three_digits(share.fraction)} times the published peak of {share.of} ({share.figure})"
+
+
+def _no_input(check: SpotCheck | None) -> list[str]:
+    if check and check.follows_input is False:
+        return ["its output stayed the same on other inputs; see that its call computes, and that Work.inputs are the tensors it reads"]
+    return []
+
+
+def together(sentences: Sequence[str]) -> str | None:
+    """Return all reasons as one text; None where there is none."""
+    return "; also, ".join(sentences) or None

@@ -1,4 +1,4 @@
-"""One case in numbers: a row of the table, from its measurements. The live screen and the table agree, because both ask here."""
+"""Row of the table that the measurements of one case come to, for the live screen and for result files."""
 
 import json
 import statistics
@@ -6,10 +6,10 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from dlbench.core.conditions import RoundState, flags
-from dlbench.core.model import STEADY_SHIFT, Case, Measurement, ParamValue, Policy, Reported, Samples, SpotCheck, Status, Transfer
+from dlbench.core.model import STEADY_SHIFT, Case, Measurement, ParamValue, Policy, Reported, Samples, Status, Transfer
 from dlbench.core.rows.rates import plausibility, rates
 from dlbench.core.schema import BY_NAME
 from dlbench.core.stats import median_interval, outliers, quantile, relative_half_width, variation
@@ -19,9 +19,8 @@ T = TypeVar("T")
 Row = dict[str, ParamValue | None]
 """Column name to value, None where there is none."""
 
-# Worse the further right. A skipped case got no chance, so a round that had one says more, whichever came first.
-_ENDINGS = (Status.SKIPPED, Status.OK, Status.UNSUPPORTED, Status.OOM, Status.TIMEOUT, Status.CRASHED, Status.FAILED)
-_SEVERITY = {status: gravity for gravity, status in enumerate(_ENDINGS)}
+_SEVERITY = (Status.SKIPPED, Status.OK, Status.UNSUPPORTED, Status.OOM, Status.TIMEOUT, Status.CRASHED, Status.FAILED)
+"""From the least severe on. A skipped round says nothing of the case, so any other counts before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +48,19 @@ class Rounds:
     values: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Each scalar that an experiment returned; without one that a round lacks."""
 
-    def times_at(self, places: Sequence[int]) -> "Rounds":
-        """Return the times of some of the rounds, by their places here, and nothing else."""
-
-        def some(values: Sequence[T]) -> tuple[T, ...]:
-            return tuple([values[place] for place in places])
-
-        return Rounds(
-            some(self.median_s), p10_s=some(self.p10_s), block_s=some(self.block_s), numbers=some(self.numbers), spoiled=some(self.spoiled)
-        )
+    def times_at(self, indices: Sequence[int]) -> "Rounds":
+        """Return the times of the rounds with these indices, and nothing else."""
+        names = ("median_s", "p10_s", "block_s", "numbers", "spoiled")
+        times: dict[str, Any] = {name: tuple([getattr(self, name)[index] for index in indices]) for name in names}
+        return Rounds(**times)
 
 
 def summarise(measurements: Sequence[Measurement], target: float = Policy().target, states: Sequence[RoundState] = ()) -> Row:
     """Return the row of one case: every column of the schema, then ``param.*`` and ``value.*``.
 
     ``measurements`` are all rounds of that case, one at least; ``target`` is the policy's, for ``flag.noisy``; ``states`` is the machine
-    around any rounds of the run, for ``flag.disturbed``. A case that
-    went wrong in a round has that round's status and sentence (the gravest; of equally grave ones the last) and keeps the
-    times of the rounds that went well. ``case.run`` is None here: a measurement does not know its file.
+    around any rounds of the run, for ``flag.disturbed``. A case with failed rounds has the most severe status (on a tie the latest) and
+    its reason, and the times of the other rounds. ``case.run`` is None: a measurement does not know its file.
     """
     return with_rounds(measurements, target, states)[0]
 
@@ -78,6 +72,8 @@ def with_rounds(
     well = _well(measurements)
     # Values that are not as declared leave the times as they are; those of a call that computed something wrong say nothing.
     ok = well or [each for each in measurements if each.samples and each.check is None]
+    around = {each.round for each in ok}
+    throttlings, threads = [each.throttling for each in ok], _last(each.threads for each in ok)
     timed = _timed(ok)
     identity, times = _identity(measurements), _times(timed, target)
     found = rates([each.of for each in timed], times["time.median_s"])
@@ -87,7 +83,7 @@ def with_rounds(
         **identity,
         **times,
         **found,
-        **_checked(check),
+        **({f"check.{name}": value for name, value in asdict(check).items()} if check else {}),
         "check.reason": _last(None if each.check is None else each.nulls.get("check") for each in measurements),
         **(plausibility(ok[-1], identity, found, float(times["time.min_s"] or 0), check) if timed else {}),
         **_memory(ok),
@@ -95,7 +91,7 @@ def with_rounds(
         **_transfer([each.transfer for each in ok if each.transfer], times["time.median_s"]),
         "transfer.reason": _last(each.nulls.get("transfer") for each in measurements),
         "time.rounds": len(ok),
-        **_conditions(ok, states),
+        **(flags(throttlings, [each for each in states if each.round in around], ok[-1].case.device, threads) if ok else {}),
         **_values(ok),
     }
     return row, _rounds(well, timed if well else [])
@@ -157,15 +153,14 @@ def _timed(ok: Iterable[Measurement]) -> list[_Timed]:
 
 
 def _identity(measurements: Sequence[Measurement]) -> Row:
-    case = measurements[-1].case
-    graves = [_SEVERITY[each.status] for each in measurements]
-    ending = measurements[len(graves) - 1 - graves[::-1].index(max(graves))]
+    ending = max(reversed(measurements), key=lambda each: _SEVERITY.index(each.status))
     math = _last(each.math or None for each in measurements) or {}
+    math_flags = [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in sorted(math.items())]
     return {
-        **_what(case),
+        **_what(measurements[-1].case),
         "case.device_name": _last(each.device_name for each in measurements),
         "case.threads": _last(each.threads for each in measurements),
-        "case.math": ", ".join(f"{name}={_flag(value)}" for name, value in sorted(math.items())) or None,
+        "case.math": ", ".join(math_flags) or None,
         "case.status": ending.status.value,
         "case.reason": ending.reason,
     }
@@ -190,6 +185,7 @@ def _times(timed: Sequence[_Timed], target: float) -> Row:
         return {"time.median_s": None, "time.blocks": 0}
     medians = [each.median_s for each in timed]
     interval, centre = median_interval(medians), statistics.median(medians)
+    device_s = _median([each.samples.device_s for each in timed])
     return {
         "time.median_s": centre,
         "time.ci_low_s": interval.low if interval else None,
@@ -202,25 +198,21 @@ def _times(timed: Sequence[_Timed], target: float) -> Row:
         "time.cv_within": _median([variation(each.ordered) for each in timed]),
         "time.sd_between": variation(medians),
         "time.first_call_s": _median([each.samples.first_call_s for each in timed]),
-        **_device_time(timed, centre),
+        "time.device_s": device_s,
+        "time.launch_bound": centre / device_s if device_s else None,
         "flag.noisy": relative_half_width(medians) > target if interval else None,
         "flag.not_steady": _not_steady([each.samples for each in timed]),
     }
 
 
-def _device_time(timed: Sequence[_Timed], wall_s: float) -> Row:
-    device_s = _median([each.samples.device_s for each in timed])
-    return {"time.device_s": device_s, "time.launch_bound": wall_s / device_s if device_s else None}
-
-
 def _not_steady(rounds: Sequence[Samples]) -> bool | None:
-    """Whether a warm-up ended in movement, or slow calls, which none can end, moved the same way from first to last block in the rounds.
+    """Whether a warm-up ended unsteady, or slow calls, which have none, drifted the same way within the rounds.
 
-    Of slow calls fewer than six rounds tell nothing: None.
+    None for slow calls in fewer than six rounds.
     """
-    slow = [each.block_s for each in rounds if each.steady is None]
     if any(each.steady is False for each in rounds):
         return True
+    slow = [each.block_s for each in rounds if each.steady is None]
     if not slow:
         return False
     moved = [blocks[-1] / blocks[0] - 1 for blocks in slow if len(blocks) > 1 and blocks[0]]
@@ -228,10 +220,6 @@ def _not_steady(rounds: Sequence[Samples]) -> bool | None:
     if interval is None:
         return None
     return abs(statistics.median(moved)) > STEADY_SHIFT and (interval.low > 0 or interval.high < 0)
-
-
-def _checked(check: SpotCheck | None) -> Row:
-    return {} if check is None else {f"check.{name}": value for name, value in asdict(check).items()}
 
 
 def _round_rates(timed: Sequence[_Timed], counts: Sequence[float | None]) -> tuple[float, ...]:
@@ -247,8 +235,10 @@ def _all_known(values: Sequence[T | None]) -> tuple[T, ...]:
 
 
 def _memory(ok: Sequence[Measurement]) -> Row:
-    names = ("peak_bytes", "reserved_bytes", "host_peak_bytes")
-    return {f"memory.{name}": _highest([getattr(each.memory, name) for each in ok]) for name in names}
+    row: Row = {}
+    for name in ("peak_bytes", "reserved_bytes", "host_peak_bytes"):
+        row[f"memory.{name}"] = max([known for each in ok if (known := getattr(each.memory, name)) is not None], default=None)
+    return row
 
 
 def _transfer(transfers: Sequence[Transfer], call_s: ParamValue | None) -> Row:
@@ -256,39 +246,22 @@ def _transfer(transfers: Sequence[Transfer], call_s: ParamValue | None) -> Row:
         return {}
     h2d_s = statistics.median(each.h2d_s for each in transfers)
     d2h_s = statistics.median(each.d2h_s for each in transfers)
-    pinned_h2d_s = _median(each.pinned_h2d_s for each in transfers)
-    pinned_d2h_s = _median(each.pinned_d2h_s for each in transfers)
     h2d_bytes, d2h_bytes = transfers[-1].h2d_bytes, transfers[-1].d2h_bytes
     whole_s = h2d_s + float(call_s) + d2h_s if call_s is not None else 0.0
-    return {
+    row: Row = {
         "transfer.h2d_bytes": h2d_bytes,
-        "transfer.h2d_s": h2d_s,
-        "transfer.h2d_bytes_per_s": _bandwidth(h2d_bytes, h2d_s),
         "transfer.d2h_bytes": d2h_bytes,
-        "transfer.d2h_s": d2h_s,
-        "transfer.d2h_bytes_per_s": _bandwidth(d2h_bytes, d2h_s),
         "transfer.share": (h2d_s + d2h_s) / whole_s if whole_s else None,
-        "transfer.pinned_h2d_s": pinned_h2d_s,
-        "transfer.pinned_h2d_bytes_per_s": _bandwidth(h2d_bytes, pinned_h2d_s),
-        "transfer.pinned_d2h_s": pinned_d2h_s,
-        "transfer.pinned_d2h_bytes_per_s": _bandwidth(d2h_bytes, pinned_d2h_s),
     }
-
-
-def _bandwidth(count: int, seconds: float | None) -> float | None:
-    return count / seconds if count and seconds else None
-
-
-def _conditions(ok: Sequence[Measurement], states: Sequence[RoundState]) -> Row:
-    if not ok:
-        return {}
-    numbers = {each.round for each in ok}
-    around = [each for each in states if each.round in numbers]
-    return {**flags([each.throttling for each in ok], around, ok[-1].case.device, _last(each.threads for each in ok))}
+    for copy, count in (("h2d", h2d_bytes), ("d2h", d2h_bytes), ("pinned_h2d", h2d_bytes), ("pinned_d2h", d2h_bytes)):
+        copy_s = _median(getattr(each, f"{copy}_s") for each in transfers)
+        row[f"transfer.{copy}_s"] = copy_s
+        row[f"transfer.{copy}_bytes_per_s"] = count / copy_s if count and copy_s else None
+    return row
 
 
 def _scalars(ok: Sequence[Measurement]) -> dict[str, tuple[float, ...]]:
-    """Return of each scalar that every round reported what it was in each."""
+    """Return the scalars that every round reported, each with its value in every round."""
     names = ok[0].values if ok else ()
     rounds = {name: [each.values.get(name) for each in ok] for name in names}
     return {name: tuple(known) for name, found in rounds.items() if len(known := _numbers(found)) == len(ok)}
@@ -299,7 +272,7 @@ def _numbers(reported: Iterable[Reported | None]) -> list[float]:
 
 
 def _values(ok: Sequence[Measurement]) -> Row:
-    """Return the median over rounds of each value; of a series that of each point, as far as every round goes, as a JSON list."""
+    """Return the median over rounds of each scalar, and of each point of a series as a JSON list, cut to the shortest round."""
     row: Row = {}
     for name in dict.fromkeys(name for each in ok for name in each.values):
         found = [value for each in ok if (value := each.values.get(name)) is not None]
@@ -314,14 +287,6 @@ def _median(values: Iterable[float | None]) -> float | None:
     return statistics.median(known) if known else None
 
 
-def _highest(values: Iterable[int | None]) -> int | None:
-    return max([value for value in values if value is not None], default=None)
-
-
 def _last(values: Iterable[T | None]) -> T | None:
     known = [value for value in values if value is not None]
     return known[-1] if known else None
-
-
-def _flag(value: ParamValue) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

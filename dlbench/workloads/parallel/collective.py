@@ -1,4 +1,4 @@
-"""Collectives: how devices hand data to each other, with the sizes that nccl-tests gives them.
+"""Collectives, with the sizes that nccl-tests gives them.
 
 https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
 """
@@ -87,13 +87,13 @@ def _pass_on(given: Tensor, got: Tensor, ranks: int) -> None:
 
 
 def _refilled(ready: _Collective, ranks: int) -> Callable[[], object]:
-    """Return an all-reduce that begins afresh before the sums of its sums, each ``ranks`` times the last, become infinite."""
+    """Return an all-reduce that restores its input before the sums, each ``ranks`` times the last, become infinite."""
     start = ready.given.clone()
     headroom = math.log2(torch.finfo(start.dtype).max / 16)  # no number drawn is larger than 16
-    turns = cycle(range(max(1, int(headroom / math.log2(max(2, ranks))))))
+    calls = cycle(range(max(1, int(headroom / math.log2(max(2, ranks))))))
 
     def run() -> None:
-        if next(turns) == 0:
+        if next(calls) == 0:
             ready.given.copy_(start)
         ready.run()
 
@@ -101,7 +101,7 @@ def _refilled(ready: _Collective, ranks: int) -> Callable[[], object]:
 
 
 def _verify(op: Op, ready: _Collective, ranks: int) -> None:
-    """Run it once on numbers of which it is known what has to come out. Raises ValueError if something else does."""
+    """Run it once on numbers with a known result. Raises ValueError for another one."""
     rank, everyone = dist.get_rank(), torch.arange(1, ranks + 1)  # in `everyone` each rank's number plus one
     given, expected = {
         "all_reduce": (everyone[rank], everyone.sum()),
@@ -114,7 +114,7 @@ def _verify(op: Op, ready: _Collective, ranks: int) -> None:
     }[op]
     ready.given.copy_(_spread(given, ready.given))
     ready.run()
-    # What a rank that is not the root has after a reduce is nobody's business.
+    # The result of a reduce is undefined on other ranks than the root.
     if expected is not None and not torch.allclose(ready.got.double().cpu(), _spread(expected, ready.got).double().cpu(), rtol=0.02):
         raise ValueError(f"{op} gave rank {rank} a wrong result, such as {ready.got.flatten()[0].item():g}")
 

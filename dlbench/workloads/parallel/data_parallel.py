@@ -6,7 +6,7 @@ synchronised: what several devices do at most). Forms that train for a time and 
 """
 
 from collections.abc import Callable
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 import torch
 import torch.distributed as dist
@@ -21,14 +21,14 @@ from dlbench.workloads.parallel import data_parallel_async, data_parallel_hogwil
 from dlbench.workloads.parallel.data_parallel_learning import OUTCOME, STALENESS, Experiment, Learner
 from dlbench.workloads.parallel.data_parallel_tower import STEPS
 
-Timed = Literal["ddp", "fsdp", "replicas"]
-Trained = Literal["tower", "async", "hogwild"]
 Form = Literal["ddp", "fsdp", "tower", "async", "hogwild", "replicas"]
 Sent = Literal["full", "bf16", "fp16"]
 """What gradients travel as: torch has hooks for these."""
 Percent = Annotated[int, Least(0)]
 Rate = Annotated[float, Least(0)]
 
+EXPERIMENTS = {"tower": data_parallel_tower.tower, "async": data_parallel_async.asynchronous, "hogwild": data_parallel_hogwild.hogwild}
+"""Forms that train for a time and report the outcome."""
 SECONDS = 5.0
 """An experiment trains for, by default: a hundred steps at 20 a second."""
 LEARNING_RATE = 0.01
@@ -67,11 +67,10 @@ def data_parallel(
     """Train an image classifier on `ranks` devices; `batch` is each one's with weak scaling, and all of them's with strong scaling."""
     if form != "ddp" and (bucket_mb is not None or gradients != "full" or not synchronise):
         raise ValueError(f"bucket_mb, gradients and synchronise belong to form ddp; leave them out for {form}")
-    if form in get_args(Timed) and (seconds is not None or learning_rate is not None or straggler):
-        trained = ", ".join(get_args(Trained))
-        raise ValueError(f"seconds, learning_rate and straggler belong to the forms {trained}; leave them out for {form}")
+    if form not in EXPERIMENTS and (seconds is not None or learning_rate is not None or straggler):
+        raise ValueError(f"seconds, learning_rate and straggler belong to the forms {', '.join(EXPERIMENTS)}; leave them out for {form}")
     share = _share(batch, ranks, scaling)
-    if form in get_args(Trained):
+    if form in EXPERIMENTS:
         torch.manual_seed(START)
     network = build_on(device, model, dtype)  # the same in every rank, for all have the same seed
     items = share * ranks
@@ -79,20 +78,13 @@ def data_parallel(
     torch.manual_seed(torch.initial_seed() + dist.get_rank())  # from here on each rank draws numbers of its own
     images, labels = draw_images(device, share, dtype), draw_labels(device, share)
     network.train()
-    match form:
-        case "ddp" | "fsdp" | "replicas":
-            step = _timed_step(form, network, images, labels, dtype, bucket_mb, gradients, synchronise)
-            return Work(call=step, inputs=(images, labels), items=items, flops=flops, least_flops=flops / FASTER_CONVOLUTION)
-        case "tower":
-            trained_by = data_parallel_tower.tower
-        case "async":
-            trained_by = data_parallel_async.asynchronous
-        case "hogwild":
-            trained_by = data_parallel_hogwild.hogwild
+    if form not in EXPERIMENTS:
+        step = _timed_step(form, network, images, labels, dtype, bucket_mb, gradients, synchronise)
+        return Work(call=step, inputs=(images, labels), items=items, flops=flops, least_flops=flops / FASTER_CONVOLUTION)
     experiment = Experiment(seconds or SECONDS, learning_rate or LEARNING_RATE)
     # The last rank is the slow one, as the first has the weights to look after.
     learner = Learner(network, images, labels, dtype, straggler if dist.get_rank() == ranks - 1 else 0)
-    return Work(observe=trained_by(learner, experiment), items=items, flops=flops)
+    return Work(observe=EXPERIMENTS[form](learner, experiment), items=items, flops=flops)
 
 
 def _share(batch: int, ranks: int, scaling: str) -> int:
@@ -107,7 +99,7 @@ def _share(batch: int, ranks: int, scaling: str) -> int:
 
 
 def _timed_step(
-    form: Timed,
+    form: Form,
     network: nn.Module,
     images: Tensor,
     labels: Tensor,
@@ -116,6 +108,7 @@ def _timed_step(
     gradients: Sent,
     synchronise: bool,
 ) -> Callable[[], Tensor]:
+    """Return one step as a call; its network is replicated, sharded, or left alone for ``replicas``."""
     if form == "fsdp":
         _shard(network, images.device)
     parallel = _replicate(network, images.device, bucket_mb, gradients) if form == "ddp" else network

@@ -35,8 +35,8 @@ def asynchronous(learner: Learner, experiment: Experiment) -> Observe:
         if not server:
             return {}  # the values of a case are those of rank 0
         updates = len(server.staleness)
-        told = outcome(before, after, updates, updates * len(learner.labels), experiment.seconds)
-        return told | {STALENESS.name: histogram(server.staleness)}
+        values = outcome(before, after, updates, updates * len(learner.labels), experiment.seconds)
+        return values | {STALENESS.name: histogram(server.staleness)}
 
     return observe
 
@@ -64,7 +64,7 @@ class ParameterServer:
 
 
 def _serve(server: ParameterServer, learner: Learner, end_s: float) -> None:
-    """Answer the other ranks, and compute beside that, until the host's clock is at ``end_s``."""
+    """Serve the other ranks in a thread and train beside it, until ``end_s`` on the host's clock."""
     with ThreadPoolExecutor(1) as executor:
         answered = executor.submit(_answer, server, end_s)
         while True:
@@ -79,26 +79,26 @@ def _serve(server: ParameterServer, learner: Learner, end_s: float) -> None:
 def _answer(server: ParameterServer, end_s: float) -> None:
     """Take the gradients of whichever rank sends next, and send new weights back; at the end tell each to stop."""
     inbox, outbox = torch.empty_like(server.weights), torch.empty_like(server.weights)
-    waiting = dist.get_world_size() - 1
-    while waiting:
+    working = dist.get_world_size() - 1
+    while working:
         rank = dist.recv(inbox, group=control_group())
-        go_on = time.perf_counter() < end_s
-        dist.send(torch.tensor(go_on), dst=rank, group=control_group())
-        if go_on:
+        proceed = time.perf_counter() < end_s
+        dist.send(torch.tensor(proceed), dst=rank, group=control_group())
+        if proceed:
             server.exchange(rank, inbox, outbox)
             dist.send(outbox, dst=rank, group=control_group())
         else:
-            waiting -= 1
+            working -= 1
 
 
 def _work(learner: Learner) -> None:
     """Send gradients and receive weights until told to stop."""
-    weights, go_on = learner.weights.cpu().clone(), torch.tensor(True)
+    weights, proceed = learner.weights.cpu().clone(), torch.tensor(True)
     while True:
         learner.backward(learner.forward())
         dist.send(learner.gradients.cpu(), dst=0, group=control_group())
-        dist.recv(go_on, src=0, group=control_group())
-        if not go_on:
+        dist.recv(proceed, src=0, group=control_group())
+        if not proceed:
             return
         dist.recv(weights, src=0, group=control_group())
         learner.weights.copy_(weights)

@@ -51,8 +51,8 @@ def hogwild(learner: Learner, experiment: Experiment) -> Observe:
         bins = torch.tensor(histogram(staleness))
         dist.all_reduce(bins, group=control_group())
         updates = int(counts.sum())
-        told = outcome(before, after, updates, updates * len(learner.labels), experiment.seconds)
-        return told | {STALENESS.name: bins.tolist()}
+        values = outcome(before, after, updates, updates * len(learner.labels), experiment.seconds)
+        return values | {STALENESS.name: bins.tolist()}
 
     return observe
 

@@ -1,4 +1,4 @@
-"""What the forms of data parallelism share that train for a time: a rank's replica of the network, and what is said of the outcome."""
+"""Shared parts of the data-parallel experiments: a rank's replica of the network, and the values that are reported."""
 
 import time
 from collections import Counter
@@ -58,9 +58,9 @@ class Learner:
     """
 
     def __init__(self, network: nn.Module, images: Tensor, labels: Tensor, dtype: Dtype, straggler: int = 0) -> None:
-        """Take over the network; ``straggler`` is by how many percent this rank is slower than it could be.
+        """Take over the network; a ``straggler`` is slower by so many percent.
 
-        Raises NotImplementedError for a precision whose gradients would need scaling that takes turns with the update.
+        Raises NotImplementedError for a precision that scales gradients.
         """
         if scales_gradients(dtype):
             raise NotImplementedError(f"{dtype} scales gradients in turn with the update, and here they are apart; take amp_bf16")
@@ -117,6 +117,6 @@ def outcome(before: float, after: float, updates: int, images: int, seconds: flo
 
 
 def histogram(staleness: Iterable[int]) -> list[int]:
-    """Count updates by staleness, which of an update is how many others changed the weights between its reading them and its own change."""
+    """Count updates by staleness: how many other updates came between reading the weights and changing them."""
     counts = Counter(max(least for least in _BINS if least <= each) for each in staleness)
     return [counts[least] for least in _BINS]

@@ -1,6 +1,7 @@
-"""Data parallelism with the weights on the CPU: the seven steps of a tower of devices under one host, each timed on its own."""
+"""Data parallelism with the weights on the CPU (towers of devices under one host), each of its seven parts timed on its own."""
 
 import time
+from collections.abc import Iterator
 from itertools import pairwise
 
 import torch
@@ -33,8 +34,7 @@ def tower(learner: Learner, experiment: Experiment) -> Observe:
     master = nn.Parameter(learner.weights.detach().cpu().clone())
     optimizer = experiment.optimizer(master)
     images, labels = learner.images.cpu(), learner.labels.cpu()
-    batch_images = _gathered(images)
-    batch_labels = _gathered(labels)
+    batch_images, batch_labels = _gathered(images), _gathered(labels)
     gradients = torch.empty(ranks if first else 0, master.numel(), dtype=master.dtype)
     mean = torch.empty_like(master)
     if first:
@@ -50,39 +50,30 @@ def tower(learner: Learner, experiment: Experiment) -> Observe:
         learner.images.copy_(images)
         learner.labels.copy_(labels)
 
-    def wait() -> None:
-        dist.gather(learner.gradients.cpu(), list(gradients) if first else None, dst=0, group=group)
-
-    def step() -> list[float]:
-        """Train by one step; return when it began and when each of its seven parts ended."""
-        stamps = [_stamp(learner)]
-
-        def done() -> None:
-            stamps.append(_stamp(learner))
-
+    def step() -> Iterator[None]:
+        """Train by one step; yield after each of its seven parts."""
         replicate()
-        done()
+        yield
         split()
-        done()
+        yield
         loss = learner.forward()
-        done()
+        yield
         learner.backward(loss)
-        done()
-        wait()
-        done()
+        yield
+        dist.gather(learner.gradients.cpu(), list(gradients) if first else None, dst=0, group=group)
+        yield
         if first:
             torch.mean(gradients, dim=0, out=mean)
-        done()
+        yield
         if first:
             optimizer.step()
-        done()
-        return stamps
+        yield
 
     def observe(clock: Clock) -> dict[str, Reported]:
         learner.backward(learner.forward())  # the first is slower: not what a step takes
         before, begun, took = learner.mean_loss(), clock.now(), []
         while True:
-            stamps = step()
+            stamps = [_stamp(learner), *(_stamp(learner) for _ in step())]
             took.append([end - start for start, end in pairwise(stamps)])
             elapsed_s = clock.now() - begun
             if elapsed_s * (1 + 1 / len(took)) > experiment.seconds:  # another one would end too late

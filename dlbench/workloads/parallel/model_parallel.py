@@ -79,7 +79,7 @@ def _check(form: Form, model: str, batch: int, ranks: int, dtype: Dtype, microba
 
 
 def _width(device: torch.device, model: str, dtype: Dtype, percent: int) -> int:
-    """Return how wide mlp is whose training fills so many percent of one device's memory, or a little more, by its parameters alone."""
+    """Return the width of an mlp whose parameters fill so many percent of one device's memory in training, or slightly more."""
     if model != "mlp":
         raise ValueError(f"memory_percent sizes the model mlp; leave it out for {model}")
     return width_for(device_memory(device) * percent / 100 / (COPIES * storage(dtype).itemsize))
@@ -103,8 +103,8 @@ def _fill(layer: nn.Module, device: torch.device, dtype: Dtype) -> None:
 def _split_step(network: nn.Module, samples: Tensor, labels: Tensor, ranks: int, dtype: Dtype) -> Callable[[], Tensor | None]:
     """Return one step as a call, which gives the loss on every rank; each has the whole batch.
 
-    Of every block a rank keeps a part of the outputs of the first layer, and the same part of the inputs of the second. So a block
-    takes one all-reduce forward and one backward.
+    A rank keeps the same part of a block's inner activations: columns of the first layer, rows of the second. So a block takes one
+    all-reduce forward and one backward.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module

@@ -1,1 +1,1 @@
-"""Workloads of known truth, which measure dlbench itself."""
+"""Workloads of known cost, which test dlbench itself."""

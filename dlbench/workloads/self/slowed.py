@@ -5,6 +5,7 @@ Every variant reads the clock alike, so that the variants differ in nothing else
 """
 
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter_ns
 from typing import Annotated, Literal
 
@@ -22,7 +23,7 @@ TAIL_EVERY = 10
 @workload(tags=("self",))
 def slowed(device: torch.device, *, program: Program, percent: Percent = 0, tail: bool = False) -> Work:
     """Run a small program, and then waste `percent` of the time it took; with `tail`, one call of ten takes twice as long."""
-    run = _PROGRAMS[program](device)
+    run = _prepared(program, device)
     wait_for_device = torch.get_device_module(device).synchronize
     calls = 0
 
@@ -41,34 +42,27 @@ def slowed(device: torch.device, *, program: Program, percent: Percent = 0, tail
     return Work(call=call, items=1)
 
 
-def _matmul(device: torch.device) -> Callable[[], object]:
-    a, b = torch.randn(256, 256, device=device), torch.randn(256, 256, device=device)
-    return lambda: a @ b
-
-
-def _add(device: torch.device) -> Callable[[], object]:
-    a, b, out = (torch.randn(1 << 18, device=device) for _ in range(3))
-    return lambda: torch.add(a, b, out=out)
-
-
-def _softmax(device: torch.device) -> Callable[[], object]:
-    scores = torch.randn(256, 1024, device=device)
-    return lambda: torch.softmax(scores, dim=-1)
-
-
-def _conv(device: torch.device) -> Callable[[], object]:
-    images, filters = torch.randn(2, 32, 28, 28, device=device), torch.randn(32, 32, 3, 3, device=device)
-    return lambda: nn.functional.conv2d(images, filters, padding=1)
-
-
-def _linear(device: torch.device) -> Callable[[], object]:
-    layer, features = nn.Linear(512, 512).to(device), torch.randn(64, 512, device=device)
-
-    def run() -> object:
-        with torch.inference_mode():
-            return layer(features)
-
-    return run
+def _prepared(program: Program, device: torch.device) -> Callable[[], object]:
+    """Return one run of the program as a call."""
+    draw = partial(torch.randn, device=device)
+    match program:
+        case "matmul":
+            a, b = draw(256, 256), draw(256, 256)
+            return lambda: a @ b
+        case "add":
+            x, y, out = (draw(1 << 18) for _ in range(3))
+            return lambda: torch.add(x, y, out=out)
+        case "softmax":
+            scores = draw(256, 1024)
+            return lambda: torch.softmax(scores, dim=-1)
+        case "conv":
+            images, filters = draw(2, 32, 28, 28), draw(32, 32, 3, 3)
+            return lambda: nn.functional.conv2d(images, filters, padding=1)
+        case "linear":
+            layer, features = nn.Linear(512, 512).to(device), draw(64, 512)
+            return torch.inference_mode()(lambda: layer(features))
+        case "mlp_step":
+            return _mlp_step(device)
 
 
 def _mlp_step(device: torch.device) -> Callable[[], object]:
@@ -82,13 +76,3 @@ def _mlp_step(device: torch.device) -> Callable[[], object]:
         optimizer.step()
 
     return run
-
-
-_PROGRAMS: dict[str, Callable[[torch.device], Callable[[], object]]] = {
-    "matmul": _matmul,
-    "add": _add,
-    "softmax": _softmax,
-    "conv": _conv,
-    "linear": _linear,
-    "mlp_step": _mlp_step,
-}
