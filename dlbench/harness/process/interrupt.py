@@ -44,7 +44,7 @@ class Interruption:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self.requested is None:  # else a second one shall still end the program at once while it says good-bye
+        if self.requested is None:  # else a second one still ends the program at once
             for number, handler in self._previous.items():
                 signal.signal(number, handler)  # type: ignore[arg-type]  # signal.signal returned it
         os.close(self._read)

@@ -26,7 +26,7 @@ class ForeignLine(ValueError):
 
 
 class Reader:
-    """The messages that arrive at a descriptor, in their order."""
+    """Reads messages from a descriptor."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

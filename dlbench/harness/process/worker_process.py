@@ -247,7 +247,7 @@ def start(
     except OSError as error:
         raise WorkerError(f"cannot start {interpreter.python}: {error.strerror or error}; give the path of a Python") from error
     if cpus := processor.cpus_to_measure_on():
-        with suppress(OSError):  # it is gone already, which the first request will tell
+        with suppress(OSError):  # it is gone already, which the first request will show
             os.sched_setaffinity(process.pid, cpus)  # before it has any thread that would not inherit it
     return process
 

@@ -69,7 +69,7 @@ def take_device_time(
     def fits(calls: int, delay_s: float) -> bool:
         return clock.now() + delay_s + calls * call_s <= until
 
-    if not fits(2, 0.0):  # one tells how long its launches take, and one counts
+    if not fits(2, 0.0):  # one to measure its launches, and one reading
         raise Unread(_NO_TIME)
     launched_s = read(1, 0.0).launched_s
     # No more than a timed block has: a reading of slow calls would otherwise take as many of them as of fast ones.

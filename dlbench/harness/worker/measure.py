@@ -19,7 +19,7 @@ from dlbench.harness.worker.stopping import EnoughBlocks, Steadiness
 SLOW_CALL_S = 0.1
 """A call whose second and third time take longer is warm after two; blocks of one call, and their least number, carry the round."""
 MOST_CALLS = 10**6
-"""In a block: what an empty call needs on an accelerator, and an end where a clock stands still."""
+"""In a block: enough for an empty call on an accelerator, and a bound where a clock stands still."""
 COPIES = 5
 """Timed copies each way; their median counts."""
 _LOCKED_SHARE = 4

@@ -25,7 +25,7 @@ class Backend(ABC):
     warmup_calls: ClassVar[int] = 10
 
     collectives: ClassVar[str | None] = None
-    """What several of them, each in a process of its own, talk through: a backend of torch.distributed; None where there is none."""
+    """The backend of torch.distributed for several of them, each in a process of its own; None where there is none."""
 
     @abstractmethod
     def count(self) -> int:

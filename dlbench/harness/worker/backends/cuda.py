@@ -32,7 +32,7 @@ class CudaBackend(Backend):
         return count
 
     _ABSENT = ("Found no NVIDIA driver", "GPUs are available")
-    """In the errors of a machine without such a device, which is nothing to tell of."""
+    """Words in the errors of a machine without such a device, which is no fault."""
 
     def describe(self, index: int) -> dict[str, Any]:
         """Return name, memory, multiprocessors and what identifies the card to its driver."""
@@ -51,7 +51,7 @@ class CudaBackend(Backend):
         }
 
     def start(self, index: int) -> None:
-        """Compare what torch was built for first: that an operation finds no kernel tells less."""
+        """Compare what torch was built for first, as its own error says less."""
         known: Any = torch.cuda.get_device_properties(index)
         arch = str(known.gcnArchName) if torch.version.hip else f"sm_{known.major}{known.minor}"
         built_for = torch.cuda.get_arch_list()
