@@ -124,18 +124,19 @@ class Couples:
     unpaired: tuple[Unpaired, ...]
 
 
-def couple(results: Results, by: str, base: str | None = None) -> Couples:
+def couple(results: Results, by: str, base: str | None = None, *, timed: bool = True) -> Couples:
     """Find the ``ok`` rows that differ in one column: see `pair`. Raises UsageError for an unknown column or base."""
     column = _column(results.columns, by)
     free = {column, *_GOES_WITH.get(column, ())}
     identity = [name for name in identifying(results.columns) if name not in free]
     of_interest = [each for each in entries(results) if each.row[column] is not None]
-    base_value = _base_value([each for each in of_interest if _trouble(each, column) is None] or of_interest, column, base)
+    trouble_of = {id(each): _trouble(each, column, timed) for each in of_interest}
+    base_value = _base_value([each for each in of_interest if trouble_of[id(each)] is None] or of_interest, column, base)
     couples: list[tuple[Entry, Entry]] = []
     unpaired: list[Unpaired] = []
     for group in grouped(of_interest, lambda each: tuple(each.row[name] for name in identity)).values():
-        unpaired += [_unpaired(each, trouble) for each in group if (trouble := _trouble(each, column))]
-        fit = [each for each in group if _trouble(each, column) is None]
+        unpaired += [_unpaired(each, trouble) for each in group if (trouble := trouble_of[id(each)])]
+        fit = [each for each in group if trouble_of[id(each)] is None]
         bases = [each for each in fit if each.row[column] == base_value]
         others = [each for each in fit if each.row[column] != base_value]
         if not bases:
@@ -146,7 +147,7 @@ def couple(results: Results, by: str, base: str | None = None) -> Couples:
     return Couples(column, base_value, tuple(couples), tuple(unpaired))
 
 
-def pair(results: Results, by: str, base: str | None = None) -> Pairs:
+def pair(results: Results, by: str, base: str | None = None, *, timed: bool = True) -> Pairs:
     """Pair the ``ok`` rows that differ in one column and give the ratio of their times, base over other.
 
     ``by`` is device, dtype, mode, run, batch, threads, or any column that identifies a case (``param.layout``). What comes with a
@@ -156,16 +157,18 @@ def pair(results: Results, by: str, base: str | None = None) -> Pairs:
     time holds a launch and a wait, and a hot one among others, whose launches hide behind them.
 
     The ratio is the Hodges-Lehmann estimate on logarithms of the rounds' medians, with its exact interval, so it can
-    differ a little from the quotient of the two medians. Raises UsageError for an unknown column or base.
+    differ a little from the quotient of the two medians. Not ``timed``: the rows that report values and no times, without a
+    ratio. Raises UsageError for an unknown column or base.
     """
-    found = couple(results, by, base)
+    found = couple(results, by, base, timed=timed)
     rows: list[Row] = []
     for base_side, other_side in found.couples:
         both = (base_side.rounds, other_side.rounds)
         on_device = found.column == "param.cache" and all(min(each.device_s, default=0) > 0 for each in both)
         speeds = [[1 / s for s in (each.device_s if on_device else each.median_s)] for each in both]
         row = _sides(base_side, other_side, found.column, [found.column.partition(".")[2]])
-        rows.append({**row, "pair.by": found.column, "pair.time": "device" if on_device else "wall", **speed_ratio(*speeds)})
+        of_times: Row = {"pair.time": "device" if on_device else "wall", **speed_ratio(*speeds)} if timed else {}
+        rows.append({**row, "pair.by": found.column, **of_times})
     return Pairs(tuple(rows), found.unpaired)
 
 
@@ -241,13 +244,13 @@ def _base_value(entries: Sequence[Entry], column: str, base: str | None) -> Para
     return values[base]
 
 
-def _trouble(entry: Entry, column: str) -> str | None:
+def _trouble(entry: Entry, column: str, timed: bool) -> str | None:
     """Say why a row can't be in a ratio of rows that differ in this column, if so."""
     if entry.row["case.status"] != "ok":
         return ": ".join(ending(entry.row))
-    if not entry.rounds.median_s:
-        return "it reports values, not times"
-    if min(entry.rounds.median_s) <= 0:
+    if bool(entry.rounds.median_s) is not timed:
+        return "it reports values, not times" if timed else "it has times"
+    if timed and min(entry.rounds.median_s) <= 0:
         return "its time reads as zero"
     if column == "case.device" and entry.row.get("param.ranks") not in (None, 1):
         return "it has several devices, and ranks on a CPU share one; see --by ranks"

@@ -59,6 +59,28 @@ def test_one_module_and_one_suite_show_a_value_with_its_unit(served: Path) -> No
     assert "p99_s: 99th percentile of the latencies" in shown
 
 
+def test_an_answer_has_the_values_of_a_workload_that_reports_no_times(tmp_path: Path) -> None:
+    (tmp_path / "serving.py").write_text(
+        MODULE.replace("load: int = 1", "dtype: Dtype")
+        .replace("load * slow", "(2 if dtype == 'fp32' else 1)")
+        .replace("import Unit", "import Dtype, Unit")
+    )
+    (tmp_path / "serving.toml").write_text(SUITE.replace("axes.load = [1, 2]", 'axes.dtype = ["fp32", "bf16"]'))
+    done = dlbench("run", "serving.toml", "--plugin", "serving.py", "--device", "cpu", "--rounds", "2", "-o", "run.jsonl", cwd=tmp_path)
+    assert done.code == 0, done.err
+    sentence = (
+        "serve reports p99_s 12.5 ms in bf16 and 25.0 ms in fp32; hits 50.0 % in bf16 and 50.0 % in fp32; served 12 in bf16 and 12 in fp32."
+    )
+    assert f"precision: {sentence}" in done.out
+    document = json.loads(in_process(tmp_path, "show", "run.jsonl", "--answers", "--format", "json").out)
+    (answer,) = (each for each in document["answers"] if each["question"]["topic"] == "precision")
+    assert (answer["kind"], answer["sentences"]) == ("answer", [sentence])
+    assert answer["cases"] == ["serve[dtype=fp32]@cpu", "serve[dtype=bf16]@cpu"]
+    (row,) = answer["tables"][0]["rows"]
+    assert {side: row[f"{side}.value.p99_s"] for side in ("base", "other")} == {"base": 0.025, "other": 0.0125}
+    assert "ms" in in_process(tmp_path, "show", "run.jsonl", "--answers", "--format", "md").out
+
+
 def test_the_declarations_travel_in_the_header(served: Path) -> None:
     header = lines(served / "before.jsonl")[0]
     assert header["workloads"]["serve"]["values"] == [

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dlbench.analysis.answers.base import DEVICE, RATIO, Columns, Table
-from dlbench.analysis.ratios import PAIR_COLUMNS, Pairs
+from dlbench.analysis.answers.base import DEVICE, RATIO, Columns, Table, by_device
+from dlbench.analysis.ratios import PAIR_COLUMNS, Pairs, pair
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import choice, device_label, several_runs, value_name
+from dlbench.analysis.wording import cell, choice, device_label, several_runs, short, value_name
 from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column, Unit
 
@@ -35,12 +35,31 @@ def same_case(pairs: Pairs, results: Results, *more: Column) -> Table:
     columns += (("which time", PAIR_COLUMNS["pair.time"]),) if which else ()
     for side in ("base", "other"):
         columns += _side(rows, side, ("time", Column(f"{side}.time_s", Unit.SECONDS, f"{side}: one call")))
-    title = f"The same case {'on both sides' if on_devices else f'with another {by}'}: how many times as fast"
+    what = "how many times as fast" if any(row["ratio.speedup"] for row in rows) else "what it reports"
+    title = f"The same case {'on both sides' if on_devices else f'with another {by}'}: {what}"
     columns += RATIO
     for column in beside.values():
         headings = {f"{value_name(column)} of {side}": replace(column, name=f"{side}.{column.name}") for side in ("base", "other")}
         columns += tuple(headings.items())
     return Table(title, columns, tuple(rows), (_DEVICE_TIME,) if which else ())
+
+
+def reported(results: Results, by: str) -> tuple[Table, list[str]]:
+    """Return the table of rows that differ in one column and report values, not times; and of each device what its first one reports."""
+    table = same_case(pair(results, by, timed=False), results)
+    firsts = [rows[0] for rows in by_device(table.rows, "other").values()]
+    return table, [f"{short(row['pair.case'])} reports {'; '.join(parts)}." for row in firsts if (parts := declared_values(table, row))]
+
+
+def declared_values(table: Table, row: Row) -> list[str]:
+    """Return for example ``p99_s 12.3 ms in bf16 and 12.5 ms in fp32``, for each value that the workload of a pair declares."""
+    found = []
+    for column in (column for _, column in table.columns if column.name.startswith("other.value.")):
+        other, base = row[column.name], row[column.name.replace("other", "base", 1)]
+        if other is not None and base is not None:
+            name = column.name.removeprefix("other.value.")
+            found.append(f"{name} {cell(other, column)} in {row['other.label']} and {cell(base, column)} in {row['base.label']}")
+    return found
 
 
 def own_best(pairs: Pairs) -> Table:

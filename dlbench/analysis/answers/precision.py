@@ -1,12 +1,12 @@
 """Precision: how much faster each is, and how far off its results are."""
 
-from dlbench.analysis.answers.base import Answer, Missing, Question, answered, by_device
-from dlbench.analysis.answers.pairs import both_sides, same_case
+from dlbench.analysis.answers.base import Answer, Missing, Question, Table, answered, by_device
+from dlbench.analysis.answers.pairs import both_sides, declared_values, reported, same_case
 from dlbench.analysis.ratios import grouped, pair
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import among, cell, middle, number, ratio, short
+from dlbench.analysis.wording import among, middle, number, ratio, short
 from dlbench.core.rows.summary import Row
-from dlbench.core.schema import BY_NAME, Column
+from dlbench.core.schema import BY_NAME
 from dlbench.core.units import fraction
 
 _ERROR = BY_NAME["check.error"]
@@ -15,19 +15,20 @@ QUESTION = Question("precision", "Which precision; how much faster is it, and ho
 
 def answer(results: Results) -> Answer | Missing:
     """Return the fastest precision of each device beside fp32, in the case in the middle, and how far off its results are."""
-    pairs = pair(results, "dtype")
-    if not pairs.rows:
+    pairs, (values, reports) = pair(results, "dtype"), reported(results, "dtype")
+    if not pairs.rows and not reports:
         return Missing(QUESTION, "no two rows differ in their precision alone", "dlbench run precision")
     table = same_case(pairs, results, _ERROR)
     weaknesses = ["whether training still converges in it was not measured"]
     if all(row[f"{side}.{_ERROR.name}"] is None for row in table.rows for side in ("base", "other")):
         weaknesses.insert(0, "how far off its results are was not checked")
-    declared = [column for heading, column in table.columns if column.name.startswith("other.value.")]
-    sentences = [_sentence(where, found, declared) for where, found in by_device(table.rows, "other").items()]
-    return answered(QUESTION, sentences, both_sides(results, pairs.rows), weaknesses, table)
+    sentences = [_sentence(where, found, table) for where, found in by_device(table.rows, "other").items()]
+    rows = both_sides(results, (*pairs.rows, *(values.rows if reports else ())))
+    tables = [each for each in (table, values) if each.rows]
+    return answered(QUESTION, [*sentences, *reports], rows, weaknesses if sentences else (), *tables)
 
 
-def _sentence(where: str, rows: list[Row], declared: list[Column]) -> str:
+def _sentence(where: str, rows: list[Row], table: Table) -> str:
     pairs = max(grouped(rows, lambda row: row["other.value"]).values(), key=lambda pairs: number(middle(pairs)["ratio.speedup"]))
     row = middle(pairs)
     base, other = row["base.value"], row["other.value"]
@@ -37,8 +38,4 @@ def _sentence(where: str, rows: list[Row], declared: list[Column]) -> str:
         errors = [number(error) for pair in pairs if (error := pair[f"{side}.{_ERROR.name}"]) is not None]
         off += [f"{fraction(max(errors))} in {row[f'{side}.value']}"] if errors else []
     parts += [f"results are off by up to {' and '.join(off)}"] if off else []
-    for column in declared:
-        mine, its = row[column.name], row[column.name.replace("other", "base", 1)]
-        if mine is not None and its is not None:
-            parts.append(f"{column.name.removeprefix('other.value.')} {cell(mine, column)} in {other} and {cell(its, column)} in {base}")
-    return f"{'; '.join(parts)}."
+    return f"{'; '.join([*parts, *declared_values(table, row)])}."

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from itertools import groupby
 
 from dlbench.analysis.answers.base import Answer, Missing, Question, answered
-from dlbench.analysis.answers.pairs import both_sides, own_best, same_case
+from dlbench.analysis.answers.pairs import both_sides, own_best, reported, same_case
 from dlbench.analysis.ratios import Pairs, best, pair
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import among, machine_name, middle, ratio, several_runs
@@ -21,12 +21,12 @@ def answer(results: Results) -> Answer | Missing:
         identities = [environment.get("identity") for environment in results.environments.values()]
         has_one = False in on_cpu or any(isinstance(each, Mapping) and each.get("accelerators") for each in identities)
         return Missing(QUESTION, "only one kind of device was measured", "dlbench run") if has_one else Missing(QUESTION, _ELSEWHERE)
-    same, bests = pair(results, "device"), best(results)
-    if not same.rows:
+    same, bests, (values, reports) = pair(results, "device"), best(results), reported(results, "device")
+    if not same.rows and not reports:
         return Missing(QUESTION, "no case went well on both a CPU and an accelerator", "dlbench run")
-    rows = both_sides(results, [*same.rows, *bests.rows])
-    tables = [same_case(same, results), *([own_best(bests)] if bests.rows else [])]
-    return answered(QUESTION, headlines(same, bests), rows, (), *tables)
+    rows = both_sides(results, [*same.rows, *bests.rows, *(values.rows if reports else ())])
+    tables = [each for each in (same_case(same, results), own_best(bests), values) if each.rows]
+    return answered(QUESTION, [*headlines(same, bests), *reports], rows, (), *tables)
 
 
 def headlines(same: Pairs, own_best: Pairs) -> list[str]:
