@@ -24,7 +24,7 @@ from dlbench.core.units import parse_fraction
 
 TEN = (1.00, 1.01, 0.99, 1.02, 0.98, 1.005, 0.995, 1.015, 0.985, 1.001)
 ONE, TWO = made_up.case("matmul", n=1), made_up.case("matmul", n=2)
-SUFFIX = "and not the program's; measure it: dlbench calibrate"
+SUFFIX = "session noise; measure it: dlbench calibrate"
 
 
 def timed(a_case: made_up.Case, factor: float = 1.0, rounds: Sequence[float] = TEN, **fields: Any) -> list[Measurement]:
@@ -160,7 +160,8 @@ def test_the_table(folder: Folder) -> None:
     assert done.err.splitlines() == [
         "note: base does not say which machine it is of",
         "note: new does not say which machine it is of",
-        "note: how far this machine's times drift from one occasion to another is not known, so a change may be the occasion's " + SUFFIX,
+        "note: no calibration: how far identical code differs from one session to another is not known here, so a difference may be "
+        + SUFFIX,
     ]
 
 

@@ -22,7 +22,7 @@ BAD = Finding("same code", "cpu", Fitness.UNFIT, "it differs", "quieten the mach
     [
         ([FINE], 0, "fit to measure on now; exit 0"),
         ([FINE, NOTED], 0, "fit to measure on now; exit 0"),
-        ([FINE, BAD, NOTED], 4, "unfit to measure on now, 1 of 3 findings stand in the way; exit 4"),
+        ([FINE, BAD, NOTED], 4, "unfit to measure on now: 1 of 3 checks failed; exit 4"),
     ],
 )
 def test_the_worst_finding_decides(findings, code, last, capsys):
@@ -51,7 +51,7 @@ def test_a_terminal_has_long_sentences_folded_below_each_other():
 def test_as_data_the_conclusion_goes_to_stderr(capsys):
     assert doctor.report([FINE, BAD], "json") == 4
     told = capsys.readouterr()
-    assert told.err == "unfit to measure on now, 1 of 2 findings stand in the way; exit 4\n"
+    assert told.err == "unfit to measure on now: 1 of 2 checks failed; exit 4\n"
     assert json.loads(told.out) == [
         {
             "doctor.check": "same code",
@@ -120,7 +120,7 @@ def test_a_selftest_measures_judges_and_says_what_is_too_little(tmp_path):
     rows = json.loads(done.out)
     assert done.code == 4
     unfit = sum(row["doctor.fitness"] == "unfit" for row in rows)
-    assert done.err.splitlines()[-1] == f"self-test not passed, {unfit} of {len(rows)} findings stand in the way; exit 4"
+    assert done.err.splitlines()[-1] == f"self-test not passed: {unfit} of {len(rows)} checks failed; exit 4"
     found = {row["doctor.check"]: row["doctor.found"] for row in rows}
     assert found["measurements"] == "passed: 76 of 76 measurements went well; all have to"
     assert found["comparisons"] == "not passed: none could be made of 1 round; they take 11 rounds of every program"

@@ -63,7 +63,7 @@ def test_what_was_in_the_way_is_marked_counted_and_said_below_the_table(tmp_path
     disturbed = "other processes took up to 1 CPUs' time in 1 of 7 rounds"
     for line in (
         "throttled: the device was held back and a pause did not help; cool it or raise the CPU quota, and measure again",
-        "disturbed: others were at work on the device or the CPUs; stop them, look with dlbench doctor, and measure again",
+        "disturbed: other processes used the device or the CPUs; stop them, look with dlbench doctor, and measure again",
         f"1 case: throttled in 7 of 7 rounds: too hot for 25.0 % of its time; {disturbed}",
         f"1 case: {disturbed}",
         "run: the CPU's frequency governor was powersave, under which the clock follows the load; "

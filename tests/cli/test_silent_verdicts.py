@@ -79,7 +79,7 @@ def test_an_a_b_that_sees_nothing_does_not_pass(tmp_path):
     (note,) = [line for line in done.err.splitlines() if "could not have been called" in line]
     assert note.startswith("note: a change of 25.0 % could not have been called in 4 of 4 cases: matmul[n=0]@cpu (a change of ")
     assert "the hypervisor took up to 0.75 CPUs' time in 5 of 10 rounds" in note
-    assert "; stop what else is at work, as top shows it; " in note
+    assert "; stop the other processes, as top shows them; " in note
     assert "rounds a side would probably do: --rounds " in note
     assert all("the hypervisor took" in line for line in done.out.splitlines() if line.startswith("matmul"))
 

@@ -130,7 +130,7 @@ def blindness(case: str, least: float | None, rounds: int | None, must_see: floa
     if rounds is None:
         return Blind(case, must_see, f"{why}; occasions alone differ by as much", "measure both sides in turn, with dlbench ab")
     if disturbed := disturbances(sides):
-        return Blind(case, must_see, f"{why}; {disturbed}", "stop what else is at work, as top shows it", rounds)
+        return Blind(case, must_see, f"{why}; {disturbed}", "stop the other processes, as top shows them", rounds)
     if least is not None:
         why += f"; its rounds differ by {percent(max(float(each.row['time.sd_between'] or 0) for each in sides))}"
     return Blind(case, must_see, why, rounds=rounds)

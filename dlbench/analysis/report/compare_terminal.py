@@ -80,8 +80,8 @@ def occasions(calibration: Calibration | None, path: Path | None = None) -> str:
     """Return what has to be said wherever the sides were not measured in turn."""
     if calibration is None:
         return (
-            "how far this machine's times drift from one occasion to another is not known, so a change may be the occasion's "
-            "and not the program's; measure it: dlbench calibrate"
+            "no calibration: how far identical code differs from one session to another is not known here, so a difference may be "
+            "session noise; measure it: dlbench calibrate"
         )
     pooled = calibration.pooled
     when = f" from {calibration.first[:10]} to {calibration.last[:10]}" if calibration.first else ""

@@ -20,7 +20,7 @@ _FLAGS = {
     "flag.power_capped": ("power cap", "held at its power limit; compare only with runs under the same limit, or raise it"),
     "flag.disturbed": (
         "disturbed",
-        "others were at work on the device or the CPUs; stop them, look with dlbench doctor, and measure again",
+        "other processes used the device or the CPUs; stop them, look with dlbench doctor, and measure again",
     ),
     "flag.implausible": (
         "implausible",

@@ -120,7 +120,7 @@ def report(findings: Sequence[Finding], form: str, fit: str = "fit to measure on
     ordered = sorted(findings, key=lambda each: order.index(each.fitness))
     bad = sum(each.fitness is Fitness.UNFIT for each in ordered)
     code = ExitCode.UNDECIDABLE if bad else ExitCode.OK
-    conclusion = f"{unfit}, {bad} of {len(ordered)} findings stand in the way" if bad else fit
+    conclusion = f"{unfit}: {bad} of {len(ordered)} checks failed" if bad else fit
     if form == "table":
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         click.echo("\n".join([*doctor_text.lines(ordered, width), ""]))

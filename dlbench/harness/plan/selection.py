@@ -75,9 +75,9 @@ class _Parser:
 
     def _error(self, wanted: str) -> UsageError:
         if self._next == len(self._tokens):
-            return UsageError(f"-k '{self._text}', column {len(self._text) + 1}: {wanted} is wanted, and there it ends")
+            return UsageError(f"-k '{self._text}', column {len(self._text) + 1}: expected {wanted}, got the end of the expression")
         token, column = self._tokens[self._next]
-        return UsageError(f"-k '{self._text}', column {column}: {wanted} is wanted, not '{token}'")
+        return UsageError(f"-k '{self._text}', column {column}: expected {wanted}, got '{token}'")
 
 
 def _tokens(text: str) -> list[tuple[str, int]]:

@@ -77,14 +77,14 @@ def test_examples(text, selects):
 
 
 MISTAKES = {
-    "": "-k '', column 1: a word, 'not' or '(' is wanted, and there it ends",
-    "   ": "-k '   ', column 4: a word, 'not' or '(' is wanted, and there it ends",
-    "vgg and": "-k 'vgg and', column 8: a word, 'not' or '(' is wanted, and there it ends",
-    "or vgg": "-k 'or vgg', column 1: a word, 'not' or '(' is wanted, not 'or'",
-    "vgg resnet": "-k 'vgg resnet', column 5: 'and', 'or' or the end is wanted, not 'resnet'",
-    "vgg)": "-k 'vgg)', column 4: 'and', 'or' or the end is wanted, not ')'",
-    "(vgg": "-k '(vgg', column 5: 'and', 'or' or ')' is wanted, and there it ends",
-    "()": "-k '()', column 2: a word, 'not' or '(' is wanted, not ')'",
+    "": "-k '', column 1: expected a word, 'not' or '(', got the end of the expression",
+    "   ": "-k '   ', column 4: expected a word, 'not' or '(', got the end of the expression",
+    "vgg and": "-k 'vgg and', column 8: expected a word, 'not' or '(', got the end of the expression",
+    "or vgg": "-k 'or vgg', column 1: expected a word, 'not' or '(', got 'or'",
+    "vgg resnet": "-k 'vgg resnet', column 5: expected 'and', 'or' or the end, got 'resnet'",
+    "vgg)": "-k 'vgg)', column 4: expected 'and', 'or' or the end, got ')'",
+    "(vgg": "-k '(vgg', column 5: expected 'and', 'or' or ')', got the end of the expression",
+    "()": "-k '()', column 2: expected a word, 'not' or '(', got ')'",
     "vgg and  !x": "-k 'vgg and  !x', column 10: '!' can't stand in a word; words are letters, digits and _=.:@[],-+",
     "vgg*": "-k 'vgg*', column 4: '*' can't stand in a word; words are letters, digits and _=.:@[],-+",
 }
@@ -99,5 +99,5 @@ def test_a_mistake_is_one_sentence_with_its_column(text, sentence):
 
 @pytest.mark.parametrize("opening", ["(", "not "])
 def test_endless_nesting_is_a_sentence(opening):
-    with pytest.raises(UsageError, match=r"column \d+: less nesting is wanted"):
+    with pytest.raises(UsageError, match=r"column \d+: expected less nesting"):
         compile_expression(opening * 100_000 + "vgg")
