@@ -22,7 +22,7 @@ from dlbench.harness.probe.devices import describe_cpu
 from dlbench.harness.probe.monitor import Watch
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.worker_process import WorkerProcess, handshake
-from dlbench.harness.runner import Observer, Rounds, RunSettings
+from dlbench.harness.runner import Observer, Runner, RunSettings
 from dlbench.harness.schedule import Side, Task
 
 ROOT = Path(__file__).parent.parent
@@ -137,7 +137,7 @@ def run_cases(
         planned = [Task(Case.of("benchmarks", signatures[name], params, "cpu"), side) for name, params in cases]
         writer = ResultWriter.create(Path(folder) / "run.jsonl", {})
         with Watch([describe_cpu()], threads) as watch:
-            Rounds(planned, settings, interruption, writer.append, timed, watch, first_workers={None: worker}).run()
+            Runner(planned, settings, interruption, writer.append, timed, watch, first_workers={None: worker}).run()
         writer.close()
     for measurement, _ in timed.results:
         if measurement.samples is None:

@@ -200,3 +200,20 @@ def test_readers_know_a_workload_by_what_it_declares_and_never_by_its_name():
         and any(isinstance(each, ast.Constant | ast.Tuple | ast.Set | ast.List) for each in (node.left, *node.comparators))
     ]
     assert compared == []
+
+
+def test_a_class_name_stands_for_one_thing():
+    names = [node.name for _, tree in MODULES for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    assert sorted(names) == sorted(set(names))
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_files_and_functions_stay_short(path):
+    text = path.read_text()
+    long = {
+        node.name: lines
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef)
+        and (lines := (node.end_lineno or 0) - node.lineno + 1) > (50 if node.name == "command" else 60)
+    }
+    assert (long, max(350, text.count("\n"))) == ({}, 350)

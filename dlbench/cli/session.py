@@ -29,7 +29,7 @@ from dlbench.harness.probe.monitor import Watch
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.worker_process import Mode, WorkerProcess, handshake
 from dlbench.harness.ranks.cluster import RemoteNode
-from dlbench.harness.runner import Rounds, RunSettings
+from dlbench.harness.runner import Runner, RunSettings
 from dlbench.harness.schedule import Side, Task
 
 
@@ -114,12 +114,12 @@ class Recording:
         return isinstance(error, DeviceFault)
 
     def measure(self, session: Session, first_workers: Mapping[str | None, WorkerProcess]) -> None:
-        """Run the rounds of the session, or of another one that goes on in the same file; ``first_workers`` as in `Rounds`."""
+        """Run the rounds of the session, or of another one that goes on in the same file; ``first_workers`` as in `Runner`."""
         from dlbench.cli.live import screen  # not at the top, so that --help stays quick
 
         with screen(session, self.path) as observer, Watch(session.devices, session.settings.threads) as watch:
             save = self._writer.append
-            rounds = Rounds(session.tasks, session.settings, self._interruption, save, observer, watch, session.done, first_workers)
+            rounds = Runner(session.tasks, session.settings, self._interruption, save, observer, watch, session.done, first_workers)
             outcome = rounds.run(session.first_round)
         self.rounds = max(self.rounds, outcome.rounds)
         if outcome.faults:

@@ -56,8 +56,8 @@ class Observer:
 
 
 @dataclass(slots=True)
-class Rounds:
-    """Rounds over the tasks of a run, in which each result is saved at once.
+class Runner:
+    """Measures the tasks of a run round after round, and saves each result at once.
 
     A case that was throttled or disturbed on one side is measured again at the end of its round, on each side; where it was throttled,
     after a ``pause``. A device that fails twice in a row is given up: its remaining cases are skipped.

@@ -10,7 +10,7 @@ from dlbench.core.model import Case, Measurement, Policy
 from dlbench.harness.probe.devices import describe_cpu
 from dlbench.harness.probe.monitor import Watch
 from dlbench.harness.process.interrupt import Interruption
-from dlbench.harness.runner import Observer, Rounds, RunSettings
+from dlbench.harness.runner import Observer, Runner, RunSettings
 from dlbench.harness.schedule import PAUSES_S, Side, Task
 
 HASTY = Policy(rounds=1, round_s=0.01, warmup_s=0.01, max_warmup_s=0.05)
@@ -47,7 +47,7 @@ def run(held_back, planned, pause=None, observer=None):
     saved, observer = [], observer or Postponed()
     settings = RunSettings(HASTY, 1, "none", 1)
     with Interruption() as interruption, Scripted(held_back) as watch:
-        Rounds(planned, settings, interruption, saved.append, observer, watch, pause=pause).run()
+        Runner(planned, settings, interruption, saved.append, observer, watch, pause=pause).run()
     assert saved.pop()["kind"] == "round"
     return saved, observer.cases
 
