@@ -38,7 +38,7 @@ def screen(session: "Session", path: Path) -> Iterator[Observer]:
         yield table
 
 
-class _Tally(Observer):
+class _Tracker(Observer):
     """How far the run is, and about how long it still takes."""
 
     def __init__(self, session: "Session") -> None:
@@ -88,7 +88,7 @@ class _Tally(Observer):
         return f"round {self.round + 1}{of}, {self.left_in_round} case{'' if self.left_in_round == 1 else 's'} left"
 
 
-class PlainLines(_Tally):
+class PlainLines(_Tracker):
     """One line a case, for logs."""
 
     def case_postponed(self, measurement: Measurement) -> None:
@@ -109,7 +109,7 @@ class PlainLines(_Tally):
         click.echo(units.one_line(f"{self.where()}: {text}"), err=True)
 
 
-class _LiveTable(_Tally):
+class _LiveTable(_Tracker):
     """The table of results so far, redrawn as each case starts and ends."""
 
     def __init__(self, session: "Session", path: Path, live: "Live") -> None:
