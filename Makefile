@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 INSTALLED = $(VENV)/.installed
 FLOORS = $(VENV)-floors
-QUICK_HALF = tests/core tests/analysis tests/harness $(addprefix tests/cli/test_,list.py show.py devices_command.py missing_packages.py)
+QUICK_TESTS = tests/core tests/analysis tests/harness $(addprefix tests/cli/test_,list.py show.py devices_command.py missing_packages.py)
 TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
 
 .PHONY: run test test-quick floors check gpu clean
@@ -17,13 +17,13 @@ test: $(INSTALLED)
 
 # For the edit loop: without the tests that run whole suites in real processes.
 test-quick: $(INSTALLED)
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(filter-out %missing_packages.py,$(QUICK_HALF)) tests/models tests/suites tests/test_architecture.py
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(filter-out %missing_packages.py,$(QUICK_TESTS)) tests/models tests/suites tests/test_architecture.py
 
 # Every dependency at the oldest version that pyproject.toml allows, but torch, unless told: make floors TORCH=2.6.0
 floors:
 	$(PYTHON) -m venv --clear $(FLOORS)
 	$(FLOORS)/bin/python -m pip install --quiet --constraint floors.txt torch==$(TORCH) pytest hypothesis --editable '.[fast,parquet]'
-	$(FLOORS)/bin/python -m pytest $(QUICK_HALF)
+	$(FLOORS)/bin/python -m pytest $(QUICK_TESTS)
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""The house as docs/design.md draws it: a module imports only what stands below it, and each outside library has one door."""
+"""The layers of docs/design.md: a module imports only what stands below it, and each outside library in few places."""
 
 import ast
 import re

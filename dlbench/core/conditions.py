@@ -207,7 +207,7 @@ def flags(
 
 @lru_cache(64)  # the same for all cases of a device that were measured in the same rounds
 def _disturbances(rounds: tuple[RoundState, ...], device: str, threads: int | None) -> tuple[bool | None, str]:
-    """Return whether others were at work, None where nothing tells, and who."""
+    """Return whether other processes used the device or the CPUs, None where nothing tells, and which."""
     texts = [
         _busy(rounds, threads, "other_cpus", "other processes took"),
         _busy(rounds, threads, "stolen_cpus", "the hypervisor took"),

@@ -104,7 +104,7 @@ def value_changes(
 
 
 def _value_change(base_column: Column, new_column: Column, base: Entry, new: Entry, threshold: float) -> ValueChange:
-    """Judge a value where it has a direction and both sides declare it alike; else only show it.
+    """Judge a value where it has a direction, and only show it where both sides declare it and not alike; one declaration stands for both.
 
     It is worse, or better, where every round of new lies beyond the threshold over every round of base, and the same where all rounds of
     both lie within it; `significant_values` says whether the former may be chance.

@@ -33,7 +33,7 @@ def overview(results: Results, *, answers: bool = False, details: bool = False) 
     """Return what result files say to a person: the result in sentences, every case, and the tables that the result stands on.
 
     With ``answers`` all nine questions are answered, as far as the rows go; else those on accelerators and on several devices.
-    With ``details`` projections, what was trained for a time, and bandwidths come behind.
+    With ``details`` projections, tables of values, and bandwidths come last.
     """
     found = every_answer(results) if answers else (speedup.answer(results), devices.answer(results))
     known = [each for each in found if isinstance(each, Answer)]

@@ -27,7 +27,7 @@ from dlbench.core.store import load
 from dlbench.core.thresholds import ACROSS_RUNS, ThresholdSettings
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.worker_process import WorkerProcess
-from dlbench.harness.ranks.cluster import Node, gathered, serve
+from dlbench.harness.ranks.cluster import Node, connected_nodes, serve
 from dlbench.harness.ranks.placement import NodeCapacity
 from dlbench.harness.runner import RunSettings
 from dlbench.harness.schedule import Side
@@ -72,7 +72,7 @@ def command(
         interruption = stack.enter_context(Interruption())
         if node and node.number:
             return _take_part(node, planning, measuring, interruption)
-        machines = stack.enter_context(gathered(node)) if node else ()
+        machines = stack.enter_context(connected_nodes(node)) if node else ()
         if unfinished:
             suites, settings, side = sessions.as_recorded(unfinished, measuring.policy)
         else:

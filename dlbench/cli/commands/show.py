@@ -14,7 +14,9 @@ from dlbench.core.errors import UsageError
 @click.option("--by", metavar="COLUMN", help="Pair the rows that differ in it: device, dtype, mode, run, batch, threads, param.layout, …")
 @format_option
 @click.option("--answers", is_flag=True, help="Begin with what the files say to each of nine questions; alone with --format md or json.")
-@click.option("--details", is_flag=True, help="End with projections, what was trained for a time, and bandwidths of collectives.")
+@click.option(
+    "--details", is_flag=True, help="End with projections, all values of workloads that report many, and bandwidths of collectives."
+)
 def command(files: tuple[Path, ...], by: str | None, form: str, answers: bool, details: bool) -> None:
     """Print the tables of result files again, or pair their rows.
 
