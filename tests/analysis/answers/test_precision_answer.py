@@ -54,8 +54,8 @@ def test_what_a_workload_declares_stands_in_the_sentence_and_in_the_table_with_i
     ]
     (table,) = answer["tables"]
     assert [(heading, column["unit"], column["better"]) for heading, column in table["columns"] if "recall" in heading] == [
-        ("recall of base", "fraction", "higher"),
-        ("recall of other", "fraction", "higher"),
+        ("recall in fp32", "fraction", "higher"),
+        ("recall in fp8", "fraction", "higher"),
     ]
     assert [(row["base.value.recall"], row["other.value.recall"]) for row in table["rows"]] == [(0.75, 0.5)]
 
