@@ -31,19 +31,24 @@ def write_results(results: "Results", by: str | None, form: str, *, answers: boo
     ``answers`` and ``details`` are for tables: see `analysis.report.terminal.overview`.
     """
     from dlbench.analysis import ratios
+    from dlbench.analysis.answers.pairs import both_sides, reported
     from dlbench.analysis.report import sentences, terminal
 
     if by and by.removeprefix("param.") == "ranks":
         _write_scaling(results, form)
         return
     pairs = ratios.pair(results, by) if by else None
+    unpaired = pairs.unpaired if pairs else ()
     if form != "table":
         click.echo(tabular.render(pairs.frame if pairs else results.frame, form), nl=False)
-    elif pairs:
-        _print(terminal.paired(results, pairs))
+    elif by and pairs:
+        values, _ = reported(results, by)
+        _print(terminal.paired(results, pairs, values))
+        shown = {(row["case.id"], row["case.run"]) for row in both_sides(results, values.rows)}
+        unpaired = tuple(each for each in pairs.unpaired if (each.case, each.run) not in shown)
     else:
         _print(terminal.overview(results, answers=answers, details=details))
-    for note in sentences.unpaired(pairs.unpaired) if pairs else ():
+    for note in sentences.unpaired(unpaired):
         click.echo(f"note: {note}", err=True)
 
 

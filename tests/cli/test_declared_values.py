@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -78,7 +79,12 @@ def test_an_answer_has_the_values_of_a_workload_that_reports_no_times(tmp_path: 
     assert answer["cases"] == ["serve[dtype=fp32]@cpu", "serve[dtype=bf16]@cpu"]
     (row,) = answer["tables"][0]["rows"]
     assert {side: row[f"{side}.value.p99_s"] for side in ("base", "other")} == {"base": 0.025, "other": 0.0125}
-    assert "ms" in in_process(tmp_path, "show", "run.jsonl", "--answers", "--format", "md").out
+    shown = in_process(tmp_path, "show", "run.jsonl", "--answers", "--format", "md").out
+    paired = in_process(tmp_path, "show", "run.jsonl", "--by", "dtype")
+    head, row = (re.split(" {2,}", line.strip()) for line in paired.out.splitlines() if "  " in line.strip())
+    assert list(zip(head, row, strict=True))[:3] == [("case", "serve"), ("p99_s in fp32", "25.0 ms"), ("p99_s in bf16", "12.5 ms")]
+    assert paired.err == ""
+    assert "| p99_s in fp32 | p99_s in bf16 | hits in fp32 |" in shown
 
 
 def test_the_declarations_travel_in_the_header(served: Path) -> None:

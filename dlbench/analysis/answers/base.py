@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dlbench.analysis.ratios import PAIR_COLUMNS, grouped
-from dlbench.analysis.wording import INTERVAL, cell, device_label, several_runs
+from dlbench.analysis.wording import INTERVAL, cell, device_label, plural, several_runs
 from dlbench.core import units
 from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column, Unit
@@ -54,7 +54,7 @@ class Answer:
 
     question: Question
     sentences: tuple[str, ...]
-    """One or two, with the numbers of this machine and their intervals."""
+    """One or two, with the numbers of this machine and their intervals, and as many on reported values."""
     cases: tuple[str, ...]
     """Ids of the cases it rests on."""
     weaknesses: tuple[str, ...]
@@ -70,13 +70,21 @@ class Missing:
     command: str | None = None
 
 
-def answered(question: Question, sentences: Sequence[str], rows: Sequence[Row], weaknesses: Iterable[str], *tables: Table) -> Answer:
-    """Return the answer in the first two of its sentences, that rests on these rows of the tidy table."""
+def answered(
+    question: Question,
+    sentences: Sequence[str],
+    rows: Sequence[Row],
+    weaknesses: Iterable[str],
+    *tables: Table,
+    reports: Sequence[str] = (),
+) -> Answer:
+    """Return the answer in the first two of its sentences, and of those on reported values, that rests on these rows of the tidy table."""
     counts = {mark: sum(bool(row[flag]) for row in rows) for flag, mark in _SPOILS.items()}
     doubts = [f"{count} of {len(rows)} cases it rests on are {mark}" for mark, count in counts.items() if count]
-    more = [f"{len(sentences) - 2} more devices stand in the table only"] if len(sentences) > 2 else []
+    told = (("", sentences), ("what is reported on ", reports))
+    more = [f"{what}{plural(len(each) - 2, 'more device')}: in the table only" for what, each in told if len(each) > 2]
     cases = dict.fromkeys(str(row["case.id"]) for row in rows)
-    return Answer(question, tuple(map(units.one_line, sentences[:2])), tuple(cases), (*doubts, *weaknesses, *more), tables)
+    return Answer(question, tuple(map(units.one_line, (*sentences[:2], *reports[:2]))), tuple(cases), (*doubts, *weaknesses, *more), tables)
 
 
 def with_device(rows: Sequence[Row], prefix: str) -> tuple[Row, ...]:

@@ -60,8 +60,8 @@ def answer(results: Results) -> Answer | Missing:
         Table("Signs of trouble", _TROUBLE, tuple(trouble) if len(devices) > 1 else ()),
         Table("Shares of published peaks", _PEAKS, tuple(peaks)),
     )
-    found = answered(QUESTION, ["; ".join([summary, *others[:1]]) + ".", *map(_peak, peaks)], tried, (), *tables)
-    return replace(found, weaknesses=tuple(weaknesses))  # the flags of its cases are what it tells
+    found = answered(QUESTION, ["; ".join([summary, *others[:1]]) + ".", *map(_peak, peaks)], (), weaknesses, *tables)
+    return replace(found, cases=tuple(dict.fromkeys(str(row["case.id"]) for row in tried)))  # their flags are what it tells
 
 
 def _nearest_peak(rows: Sequence[Row]) -> Row | None:

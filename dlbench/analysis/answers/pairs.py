@@ -12,6 +12,8 @@ from dlbench.core.schema import Column, Unit
 
 _DEVICE_TIME = "device: by the device's own events; the wall time of a cold call, which is timed alone, also holds its launch and a wait"
 
+_AT = {"case.device": "on", "case.dtype": "in", "case.mode": "in", "case.run": "in"}
+
 
 def same_case(pairs: Pairs, results: Results, *more: Column) -> Table:
     """Return the table of rows that differ in one column: how many times as fast the other is.
@@ -39,8 +41,8 @@ def same_case(pairs: Pairs, results: Results, *more: Column) -> Table:
     title = f"The same case {'on both sides' if on_devices else f'with another {by}'}: {what}"
     columns += RATIO
     for column in beside.values():
-        headings = {f"{value_name(column)} of {side}": replace(column, name=f"{side}.{column.name}") for side in ("base", "other")}
-        columns += tuple(headings.items())
+        sides = ("base", "other")
+        columns += tuple((_of_side(column, rows, side, by), replace(column, name=f"{side}.{column.name}")) for side in sides)
     return Table(title, columns, tuple(rows), (_DEVICE_TIME,) if which else ())
 
 
@@ -82,6 +84,13 @@ def both_sides(results: Results, pairs: Sequence[Row]) -> list[Row]:
     """Return the rows of the tidy table that stand on either side of pairs, each once."""
     sides = {(row[f"{side}.run"], row[f"{side}.id"]) for row in pairs for side in ("base", "other")}
     return [row for row in results.rows if (row["case.run"], row["case.id"]) in sides]
+
+
+def _of_side(column: Column, rows: Sequence[Row], side: str, by: str) -> str:
+    """Return ``p99_s in bf16`` where all rows share the side's label, else ``p99_s of other``, which has a column of labels."""
+    labels = {str(row[f"{side}.label"]) for row in rows}
+    where = f"{_AT.get(by, 'at')} {labels.pop()}" if len(labels) == 1 else f"of {side}"
+    return f"{value_name(column)} {where}"
 
 
 def _side(rows: Sequence[Row], side: str, value: tuple[str, Column]) -> Columns:

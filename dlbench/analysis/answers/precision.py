@@ -25,7 +25,7 @@ def answer(results: Results) -> Answer | Missing:
     sentences = [_sentence(where, found, table) for where, found in by_device(table.rows, "other").items()]
     rows = both_sides(results, (*pairs.rows, *(values.rows if reports else ())))
     tables = [each for each in (table, values) if each.rows]
-    return answered(QUESTION, [*sentences, *reports], rows, weaknesses if sentences else (), *tables)
+    return answered(QUESTION, sentences, rows, weaknesses if sentences else (), *tables, reports=reports)
 
 
 def _sentence(where: str, rows: list[Row], table: Table) -> str:

@@ -26,7 +26,7 @@ def answer(results: Results) -> Answer | Missing:
         return Missing(QUESTION, "no case went well on both a CPU and an accelerator", "dlbench run")
     rows = both_sides(results, [*same.rows, *bests.rows, *(values.rows if reports else ())])
     tables = [each for each in (same_case(same, results), own_best(bests), values) if each.rows]
-    return answered(QUESTION, [*headlines(same, bests), *reports], rows, (), *tables)
+    return answered(QUESTION, headlines(same, bests), rows, (), *tables, reports=reports)
 
 
 def headlines(same: Pairs, own_best: Pairs) -> list[str]:

@@ -30,9 +30,8 @@ def as_markdown(found: Sequence[Answer | Missing]) -> str:
 
 def _markdown(table: Table) -> str:
     cells = table.cells()
-    headings = [heading for heading, _ in cells]
-    rows = (dict(zip(headings, row, strict=True)) for row in zip(*(column for _, column in cells), strict=True))
-    return "".join(lines(headings, rows, "md")).rstrip()
+    by_place = ({str(place): cell for place, cell in enumerate(row)} for row in zip(*(column for _, column in cells), strict=True))
+    return "".join(lines([heading for heading, _ in cells], by_place, "md")).rstrip()  # two columns may have the same heading
 
 
 def _unit(value: object) -> str:

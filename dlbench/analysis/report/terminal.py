@@ -51,12 +51,12 @@ def more_devices(results: Results) -> RenderableType:
     return Group(*answer, *_table(devices.table(rows)), *_table(detail_tables.projection(rows)))
 
 
-def paired(results: Results, pairs: Pairs) -> RenderableType:
-    """Return what pairing the rows by one column says; by device, also each device at its own best."""
-    if not pairs.rows:
+def paired(results: Results, pairs: Pairs, values: Table) -> RenderableType:
+    """Return what pairing the rows by one column says, also of those that report ``values`` alone; by device, each at its own best, too."""
+    if not (rows := pairs.rows or values.rows):
         return Group(*_dim(sentences.devices(results.rows)), Text("No two ok rows differ in that column alone."))
-    found = speedup.answer(results) if pairs.rows[0]["pair.by"] == "case.device" else None
-    answer, tables = (found.sentences, found.tables) if isinstance(found, Answer) else ((), (same_case(pairs, results),))
+    found = speedup.answer(results) if rows[0]["pair.by"] == "case.device" else None
+    answer, tables = (found.sentences, found.tables) if isinstance(found, Answer) else ((), (same_case(pairs, results), values))
     lines = [Text(line, style="bold") for line in answer]
     return Group(*lines, *_dim(sentences.devices(results.rows)), *(part for table in tables for part in _table(table)))
 
@@ -190,7 +190,7 @@ def _least_width(columns: _Columns, whole: bool) -> int:
 
 
 _CASE_WIDTH = 24
-_LEAST_MISSED: tuple[str, ...] = ("of", "error of base", "peak", "copies", "in theory", "smallest", "memory", "FLOP/s", "of a step")
+_LEAST_MISSED: tuple[str, ...] = ("of", "error in fp32", "peak", "copies", "in theory", "smallest", "memory", "FLOP/s", "of a step")
 _LEAST_MISSED += ("scaling", "items/s", "items/s, projected", wording.INTERVAL, "bubble", "waits")
 """The first is the first to go; where that is not enough, so are other numbers, from the right."""
 

@@ -103,6 +103,13 @@ def test_markdown_has_a_section_for_each_question(run_file):
     assert "| train_step resnet18 fp32 | cuda:0 | 64 | 2.00 k/s | 8 | 2.50 × | 2.43…2.58 | 64 | 512 |\n" in text
 
 
+def test_every_row_of_markdown_is_as_wide_as_its_head(run_file):
+    blocks = show(run_file, "--answers", "--format", "md").out.split("\n\n")
+    widths = [[line.replace("\\|", "").count("|") for line in block.splitlines()] for block in blocks if block.startswith("| ")]
+    assert len(widths) == 7
+    assert [set(each) for each in widths] == [{each[0]} for each in widths]
+
+
 def test_text_of_a_file_can_not_end_a_cell_or_steer_a_terminal(tmp_path):
     measured = [
         each

@@ -24,6 +24,13 @@ def test_a_quiet_machine_shows_no_sign_and_says_what_share_of_its_peak_it_reache
     assert answer["weaknesses"] == ["one file says nothing of other days: dlbench compare"]
 
 
+def test_of_two_devices_with_a_peak_the_second_is_said_to_be_in_the_table(asked):
+    answer = asked(*(products(1.0, flops=33.5e12) for _ in range(2)))["health"]
+    assert len(answer["sentences"]) == 2
+    assert "1 more device: in the table only" in answer["weaknesses"]
+    assert answer["cases"] == ["matmul[n=0,dtype=fp32]@cuda:0"]
+
+
 def test_signs_are_counted_and_what_can_not_be_true_is_no_share(asked):
     hot = [replace(each, throttling=Throttling(thermal=0.25)) for each in products(1.0, flops=6.7e12)]
     fast = [replace(each, case=made_up.case("conv2d", "cuda:0", dtype="fp32")) for each in products(1.0, flops=670e12)]

@@ -54,7 +54,19 @@ def test_what_a_workload_declares_stands_in_the_sentence_and_in_the_table_with_i
     ]
     (table,) = answer["tables"]
     assert [(heading, column["unit"], column["better"]) for heading, column in table["columns"] if "recall" in heading] == [
-        ("recall of base", "fraction", "higher"),
-        ("recall of other", "fraction", "higher"),
+        ("recall in fp32", "fraction", "higher"),
+        ("recall in fp8", "fraction", "higher"),
     ]
     assert [(row["base.value.recall"], row["other.value.recall"]) for row in table["rows"]] == [(0.75, 0.5)]
+
+
+def test_what_is_reported_is_told_beside_the_times_of_two_devices(asked):
+    declared = {"mine": {"values": [{"name": "recall", "unit": "fraction", "direction": "higher", "meaning": "found of all"}]}}
+    reported = [
+        made_up.with_values(made_up.without_rounds(each), recall=0.5)
+        for dtype in ("fp32", "bf16")
+        for each in made_up.rounds_of(made_up.case("mine", dtype=dtype), made_up.flat([1.0] * 7))
+    ]
+    answer = asked([*made_up.both_kinds(), *reported], workloads=declared)["precision"]
+    assert [each.split(" ")[:2] for each in answer["sentences"]] == [["On", "cuda:0"], ["On", "cpu"], ["mine", "reports"]]
+    assert not [each for each in answer["weaknesses"] if "table" in each]

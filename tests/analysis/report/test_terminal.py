@@ -6,6 +6,7 @@ from rich.console import Console, RenderableType
 
 from dlbench.analysis import wording
 from dlbench.analysis.answers import speedup
+from dlbench.analysis.answers.pairs import reported
 from dlbench.analysis.ratios import best, pair
 from dlbench.analysis.read.table import Results, collect
 from dlbench.analysis.report import detail_tables, sentences
@@ -23,6 +24,10 @@ def printed(renderable: RenderableType, width: int = 300) -> str:
     with console.capture() as capture:
         console.print(renderable)
     return capture.get()
+
+
+def by(results: Results, column: str) -> str:
+    return printed(paired(results, pair(results, column), reported(results, column)[0]))
 
 
 def cells(text: str, start: str) -> list[str]:
@@ -192,7 +197,7 @@ def test_two_files_are_told_apart(tmp_path: Path) -> None:
     cpu_run = [made_up.renamed(each, "Intel Xeon 8480", 56) for each in made_up.both_kinds() if each.case.device == "cpu"]
     gpu_run = [each for each in made_up.both_kinds() if each.case.device != "cpu"]
     results = results_of(tmp_path, cpu_run, gpu_run)
-    text = printed(paired(results, pair(results, "device")))
+    text = by(results, "device")
     assert text.startswith("NVIDIA H200 in run1 runs train_step[model=resnet18,batch=64,dtype=fp32] 50.0 × ")
     assert "as fast as the CPU (Intel Xeon 8480, 56 threads) in run0" in text
     assert "cpu in run0: Intel Xeon 8480, 56 threads" in text
@@ -201,14 +206,14 @@ def test_two_files_are_told_apart(tmp_path: Path) -> None:
 
 def test_by_precision_each_device_stands_on_its_own(tmp_path: Path) -> None:
     results = results_of(tmp_path, made_up.both_kinds())
-    text = printed(paired(results, pair(results, "dtype")))
+    text = by(results, "dtype")
     assert cells(text, "case") == ["case", "device", "fp32", "bf16", "ratio", "95 % interval"]
     assert cells(text, "train_step resnet18 batch=8") == ["train_step resnet18 batch=8", "cpu", "400 ms", "400 ms", "1.00 ×", "0.971…1.03"]
 
 
 def test_nothing_to_pair_is_said(tmp_path: Path) -> None:
     results = results_of(tmp_path, made_up.rounds_of(made_up.case(n=1), [[1.0]]))
-    assert "No two ok rows differ in that column alone." in printed(paired(results, pair(results, "device")))
+    assert "No two ok rows differ in that column alone." in by(results, "device")
 
 
 def test_a_table_can_be_shown_while_the_run_goes_on() -> None:
@@ -313,12 +318,12 @@ def test_pairs_of_cold_and_hot_calls_say_which_time_it_is(tmp_path: Path) -> Non
         for each in made_up.rounds_of(made_up.case("matmul", device, n=256, cache=cache), made_up.flat([seconds] * 7))
     ]
     results = results_of(tmp_path, runs)
-    text = printed(paired(results, pair(results, "cache")))
+    text = by(results, "cache")
     assert cells(text, "case ") == ["case", "device", "which time", "cold", "hot", "ratio", "95 % interval"]
     assert cells(text, "matmul n=256  cpu") == ["matmul n=256", "cpu", "wall", "2.00 s", "1.00 s", "2.00 ×", "2.00…2.00"]
     assert cells(text, "matmul n=256  cuda") == ["matmul n=256", "cuda:0", "device", "1.00 s", "500 ms", "2.00 ×", "2.00…2.00"]
     assert "device: by the device's own events; the wall time of a cold call" in text
-    assert "which time" not in printed(paired(results, pair(results, "device")))
+    assert "which time" not in by(results, "device")
 
 
 def test_many_reasons_of_flags_are_told_by_the_most_common_ones():
