@@ -5,7 +5,6 @@ from pathlib import Path
 import click
 
 from dlbench.cli.options import format_option
-from dlbench.cli.output import write_answers, write_results
 from dlbench.core.errors import UsageError
 
 
@@ -43,6 +42,7 @@ def command(files: tuple[Path, ...], by: str | None, form: str, answers: bool, d
     from dlbench.analysis.compare.provenance import side_notes
     from dlbench.analysis.outliers import fleet_notes
     from dlbench.analysis.read.table import collect
+    from dlbench.cli.output import write_answers, write_results
 
     results = collect(files)
     if answers and form != "table":
