@@ -79,6 +79,22 @@ def test_many_values_on_a_narrow_screen_drop_columns_and_cut_no_number(tmp_path)
     assert "share_19" in table.partition("not shown at this width:")[2].partition(";")[0]
 
 
+def test_a_series_folds_on_a_narrow_screen_between_its_words(tmp_path):
+    names = ["loss", "curve", "steps", "tail"]
+    declared = [{"name": name, "unit": "s", "meaning": "by step", "series": True} for name in names]
+    values = {name: [2.0 + number, 1.0, 0.25] for number, name in enumerate(names)}
+    measured = [
+        made_up.with_values(made_up.without_rounds(each), **values) for each in made_up.rounds_of(made_up.case("mine", n=1), [[1.0]])
+    ]
+    path = made_up.write(tmp_path / "run.jsonl", measured, workloads={"mine": {"values": declared}})
+    console = Console(width=80, force_terminal=False)
+    with console.capture() as capture:
+        console.print(overview(collect([path]), details=True))
+    table = capture.get().partition("Values of mine")[2]
+    assert "not shown" not in table
+    assert all(text in table for text in ("2.00 s", "3.00 s", "4.00 s", "5.00 s", "250", "points)"))
+
+
 def test_off_a_terminal_nothing_is_cut_and_what_is_missing_names_its_command(tmp_path):
     path = made_up.write(tmp_path / "run.jsonl", made_up.rounds_of(made_up.case("matmul", n=1), made_up.flat([1.0] * 7)))
     lines = show(path, "--answers").out.splitlines()
