@@ -4,8 +4,8 @@ from dlbench.analysis.answers.base import Missing, Question
 
 CROSSOVER = Missing(
     Question("crossover", "From what size on does the accelerator win, without and with the copies there and back?"),
-    "dlbench does not conclude it yet; where there is an accelerator, the ratio at each size of a product stands in the table of dlbench "
-    "run matmul -o sizes.jsonl && dlbench show sizes.jsonl --by device",
+    "dlbench does not conclude it yet; where there is an accelerator, dlbench run matmul -o sizes.jsonl && dlbench show sizes.jsonl --by "
+    "device gives the ratio at each size of a product without the copies, and leaves the size from which on it wins to the reader",
 )
 BOTTLENECK = Missing(
     Question("bottleneck", "What is the bottleneck: arithmetic, memory bandwidth, launch latency, PCIe, disk or host code?"),

@@ -22,7 +22,7 @@ from dlbench.analysis.scaling.projection import projected
 from dlbench.core import units
 from dlbench.core.model import ParamValue, Status
 from dlbench.core.rows.summary import Rounds, Row, ending
-from dlbench.core.schema import Column
+from dlbench.core.schema import Column, Unit
 
 _Columns = list[tuple[str, list[Text]]]
 _LINES = 15
@@ -119,7 +119,9 @@ def _wrapped(text: str, width: int, most: int | None = None) -> list[str]:
 def _table(table: Table) -> list[RenderableType]:
     """Return a table of data behind an empty line, and what a reader has to know of it."""
     columns = [(heading, [_text(cell) for cell in cells]) for heading, cells in table.cells()]
-    return [Text(), _Fitting(table.title, columns), *_dim(table.notes)] if columns else []
+    words = frozenset(heading for heading, column in table.columns if column.unit is Unit.TEXT)
+    series = frozenset(heading for heading, column in table.columns if column.series)
+    return [Text(), _Fitting(table.title, columns, words | {"case"}, series), *_dim(table.notes)] if columns else []
 
 
 def _dim(lines: Sequence[str]) -> list[RenderableType]:
@@ -152,7 +154,8 @@ def results_table(rows: Sequence[Row], rounds: Sequence[Rounds], declared: Calla
         ("copies", [_shown(row["transfer.share"], units.percent) for row in ordered]),
         ("notes", [_text(", ".join([*sentences.notes(row), *detail_tables.value_notes(declared(row), row)])) for row in ordered]),
     ]
-    return _Fitting(None, [(title, cells) for title, cells in columns if title == "case" or any(cell.plain for cell in cells)])
+    there = [(title, cells) for title, cells in columns if title == "case" or any(cell.plain for cell in cells)]
+    return _Fitting(None, there, frozenset({"case", "device", "notes"}))
 
 
 @dataclass(frozen=True)
@@ -161,41 +164,47 @@ class _Fitting:
 
     title: str | None
     columns: _Columns
+    words: frozenset[str]
+    """Headings of columns that fold where the screen is narrow; a number never does: half of one is another number."""
+    series: frozenset[str] = frozenset()
+    """Headings of columns that fold between their numbers."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         shown, dropped = self.columns, []
-        numbers = [title for title, _ in reversed(self.columns) if title not in _WORDS]
+        numbers = [title for title, _ in reversed(self.columns) if title not in self.words]
         for title in (*_LEAST_MISSED, *numbers):
-            if _least_width(shown, title in _LEAST_MISSED) > options.max_width and title in dict(shown):
+            if self._least_width(shown, title in _LEAST_MISSED) > options.max_width and title in dict(shown):
                 shown = [column for column in shown if column[0] != title]
                 dropped.append(title)
         table = RichTable(title=self.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
         table.collapse_padding = True
-        for name, _ in shown:
-            # Words fold where the screen is narrow, a number never: half of one is another number.
-            words = name in _WORDS
-            table.add_column(_text(name), justify="left" if words else "right", overflow="fold" if words else "ellipsis", no_wrap=not words)
+        fold = self._least_width(shown, True) > options.max_width
+        for name, column in shown:
+            words, width = name in self.words, self._width(name, column, False) if fold and name in self.series else None
+            still = not words and not width
+            table.add_column(
+                _text(name), justify="right" if still else "left", overflow="ellipsis" if still else "fold", no_wrap=still, width=width
+            )
         for cells in zip(*(cells for _, cells in shown), strict=True):
             table.add_row(*cells)
         yield table
         if dropped:
             yield Text(f"not shown at this width: {', '.join(reversed(dropped))}; widen the terminal, or use --format csv\n", style="dim")
 
+    def _least_width(self, columns: _Columns, whole: bool) -> int:
+        """Return the screen columns that all of them take where the case has no more than it needs to be read; if not whole, texts fold."""
+        return _CASE_WIDTH + sum(self._width(title, cells, whole) + 2 for title, cells in columns[1:])
 
-def _least_width(columns: _Columns, whole: bool) -> int:
-    """Return the screen columns that all of them take where the case has no more than it needs to be read; if not whole, texts fold."""
-    texts = [[Text(title), *([] if title in _WORDS and not whole else cells)] for title, cells in columns[1:]]
-    widths = [max(text.cell_len for text in each) for each in texts]
-    return _CASE_WIDTH + sum(width + 2 for width in widths)
+    def _width(self, title: str, cells: Sequence[Text], whole: bool) -> int:
+        parts = [] if title in self.words and not whole else [cell.plain for cell in cells]
+        parts = " ".join(parts).split() if title in self.series and not whole else parts
+        return max(Text(part).cell_len for part in (title, *parts))
 
 
 _CASE_WIDTH = 24
 _LEAST_MISSED: tuple[str, ...] = ("of", "error in fp32", "peak", "copies", "in theory", "smallest", "memory", "FLOP/s", "of a step")
 _LEAST_MISSED += ("scaling", "items/s", "items/s, projected", wording.INTERVAL, "bubble", "waits")
 """The first is the first to go; where that is not enough, so are other numbers, from the right."""
-
-
-_WORDS = ("case", "work", "device", "base", "other", "at", "name", "reached by", "of", "notes", "scaling", "verdict", "staleness")
 
 
 def _case_cell(row: Row) -> Text:
