@@ -16,7 +16,6 @@ from typing import Annotated, Any, Literal
 from dlbench.core.declarations import Parallel, Value, mistakes
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import Parameter, ParamValue, Signature, Work
-from dlbench.core.precision import Dtype as Dtype  # authors of workloads find it beside the other types
 
 ENTRY_POINT_GROUP = "dlbench.workloads"
 """Of installed packages: an entry point for each workload, of the workload's name."""
