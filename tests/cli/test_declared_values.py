@@ -199,6 +199,29 @@ def test_a_declaration_that_makes_no_sense_is_a_sentence(tmp_path: Path, values:
     assert done.err == f"dlbench: workload 'wrong', {MISTAKES[values]}\n"
 
 
+MISFITS = {
+    'values=(Value("a", Unit.RATIO, None, "", when={"flag": ("1",)}),)': "value 'a': parameter 'flag' is a flag and no text; valid: form",
+    'values=(Value("a", Unit.SECONDS, None, "", when={"form": ("tover",)}),)': "value 'a': form can't be 'tover'; did you mean 'tower'?",
+    'parallel=Parallel(all_reduce=("ddp", "tawer"))': "parallel: form can't be 'tawer'; did you mean 'tower'?",
+    'parallel=Parallel(scaling="weka")': "parallel: scaling can't be 'weka'; did you mean 'weak'?",
+    'parallel=Parallel(step="s")': "parallel: no parameter is called 'ranks'; did you mean 'rank'?",
+}
+
+
+@pytest.mark.parametrize("declared", MISFITS)
+def test_a_declaration_that_does_not_fit_the_signature_is_a_sentence(tmp_path: Path, declared: str) -> None:
+    ranks = "rank" if "step" in declared else "ranks"
+    (tmp_path / "w.py").write_text(
+        "from typing import Literal\nfrom dlbench import Parallel, Unit, Value, Work, workload\n"
+        f"@workload({declared})\n"
+        f"def wrong(device, *, form: Literal['ddp', 'tower'] = 'ddp', flag: bool = True, {ranks}: int = 1) -> Work:\n"
+        "    'Err.'\n    return Work(call=lambda: None)\n"
+    )
+    (tmp_path / "w.toml").write_text('about = "?"\n[[bench]]\nworkload = "wrong"\n')
+    done = dlbench("run", "w.toml", "--plugin", "w.py", "--dry-run", cwd=tmp_path)
+    assert (done.code, done.err) == (2, f"dlbench: workload 'wrong', {MISFITS[declared]}\n")
+
+
 def written(path: Path, value: float, suites: Sequence[object] = ("quick",), **declared: object) -> Path:
     """A run of seven rounds that reported one value."""
     rounds = made_up.rounds_of(made_up.case("serve", n=1), [[1.0]] * 7)
