@@ -171,15 +171,15 @@ def _code_in_place(
 
 
 def _without_unknown(suites: tuple[Suite, ...], own: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[Suite, ...]:
-    """Leave out benches that need a workload or parameter which only the other side's code has.
+    """Leave out benches that need a workload, parameter or kind of device which only the other side's code has.
 
     Their cases then stand on the other side alone, which is a verdict and no mistake; where nothing would be left, nothing is left out.
     """
-    here, there = ({each["name"]: signature_from_json(each) for each in answer["signatures"]} for answer in (own, other))
+    here, there = (({each["name"]: signature_from_json(each) for each in side["signatures"]}, side["kinds"]) for side in (own, other))
 
-    def fits(suite: Suite, number: int, signatures: Mapping[str, Signature]) -> bool:
+    def fits(suite: Suite, number: int, code: tuple[Mapping[str, Signature], Sequence[str]]) -> bool:
         try:
-            check([replace(suite, benches=suite.benches[number : number + 1])], signatures, own["kinds"])
+            check([replace(suite, benches=suite.benches[number : number + 1])], *code)
         except SuiteError:
             return False
         return True

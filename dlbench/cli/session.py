@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from dlbench import __version__
 from dlbench.cli.planning import Plan
+from dlbench.core.declarations import from_json
 from dlbench.core.errors import DeviceAbsent, DeviceFault, ResultFileError, UsageError
 from dlbench.core.model import Measurement, Policy, Signature
 from dlbench.core.provenance import differences
@@ -203,7 +204,7 @@ def as_recorded(run: RunFile, changes: Mapping[str, Any]) -> tuple[tuple[Suite, 
 def resume(run: RunFile, suites: Sequence[Suite], opened: OpenSide, settings: RunSettings) -> Session:
     """Make the session of an interrupted run from its file: the same cases, on the same machine.
 
-    Raises UsageError where this machine or its software differs from what the file was measured with.
+    Raises UsageError where this machine, its software or a declaration differs from what the file was measured with.
     """
     with _complete_header(run) as header:
         signatures = {each["name"]: signature_from_json(each) for each in opened.hello["signatures"]}
@@ -220,10 +221,25 @@ def resume(run: RunFile, suites: Sequence[Suite], opened: OpenSide, settings: Ru
             )
         only = compile_expression(header["expression"]) if header["expression"] else None
         check(suites, signatures, opened.hello["kinds"])
+        if different := _declared_anew(header.get("workloads", {}), signatures):
+            raise UsageError(
+                f"{run.path} can't be resumed, as {'; '.join(different)} is not declared as when it was begun; start a new run instead"
+            )
         cases = plan(suites, signatures, ids, only=only, include_absent=header["include_absent"])
         side = opened.side.on(devices)
         tasks = tuple(Task(case, side) for case in cases)
     return Session(tasks, settings, devices, signatures, lambda: ResultWriter.resume(run), run.measurements, gate=header.get("gate"))
+
+
+def _declared_anew(workloads: Mapping[str, Any], signatures: Mapping[str, Signature]) -> list[str]:
+    """Name each value, and each parallelism, that the signatures do not declare as the header says."""
+    found = []
+    for name in filter(signatures.__contains__, workloads):
+        (was, parallel), _ = from_json(workloads[name])
+        before, now = ({each.name: each for each in values} for values in (was, signatures[name].values))
+        found += [f"value '{each}' of {name}" for each in {**before, **now} if before.get(each) != now.get(each)]
+        found += [f"parallel of {name}"] if parallel != signatures[name].parallel else []
+    return found
 
 
 @contextmanager

@@ -77,53 +77,83 @@ def _filled(record: Value | Parallel) -> dict[str, Any]:
     return {name: dict(value) if isinstance(value, Mapping) else value for name, value in found.items() if value}
 
 
-def from_json(data: Mapping[str, Any]) -> tuple[Declaration, list[str]]:
+def from_json(data: object) -> tuple[Declaration, list[str]]:
     """Return what is valid of `to_json`'s data, and a sentence on each part that is not: another version may have written it."""
+    if not isinstance(data, Mapping):
+        return Declaration(), [f"its declarations can't be {data!r}"]
     values: list[Value] = []
     doubts: list[str] = []
-    for payload in data.get("values", ()):
-        try:
-            value = _value(payload)
-        except (KeyError, TypeError, AttributeError) as error:
-            doubts.append(f"a value's declaration is incomplete ({error})")
-        else:
-            wrong = mistakes([*values, value])
-            doubts += wrong
-            values += [] if wrong else [value]
+    payloads, given = data.get("values", []), data.get("parallel", {})
+    if not isinstance(payloads, list | tuple):
+        doubts.append(f"its values can't be {payloads!r}")
+        payloads = []
+    for payload in payloads:
+        if not isinstance(payload, Mapping):
+            doubts.append(f"the declaration of a value can't be {payload!r}")
+            continue
+        value = _value(payload)
+        wrong = mistakes([*values, value])
+        doubts += wrong
+        values += [] if wrong else [value]
+    if not isinstance(given, Mapping):
+        doubts.append(f"its parallelism can't be {given!r}")
+        given = {}
     parallel: dict[str, Any] = {}
     for each in fields(Parallel):
-        given = data.get("parallel", {}).get(each.name, each.default)
-        if isinstance(each.default, tuple) and isinstance(given, list | tuple) and all(isinstance(text, str) for text in given):
-            parallel[each.name] = tuple(given)
-        elif each.default is None and isinstance(given, str | None):
-            parallel[each.name] = given
+        part = _tuple(given.get(each.name, each.default))
+        if _are_texts(part) if isinstance(each.default, tuple) else isinstance(part, str | None):
+            parallel[each.name] = part
         else:
-            doubts.append(f"{each.name} of its parallelism can't be {given!r}")
+            doubts.append(f"{each.name} of its parallelism can't be {part!r}")
     return Declaration(tuple(values), Parallel(**parallel)), doubts
 
 
 def _value(data: Mapping[str, Any]) -> Value:
-    when = {str(name): tuple(texts) for name, texts in data.get("when", {}).items()}
-    unit, direction = UNITS.get(data["unit"], data["unit"]), data.get("direction")
-    points = tuple(data.get("points", ()))
-    return Value(data["name"], unit, direction, data.get("meaning", ""), data.get("series", False), points, when)
+    """Return what the data say, for `mistakes` to judge: anything may stand where a text or a flag should."""
+    given: dict[str, Any] = {"name": None, "unit": None, "direction": None, "meaning": ""}
+    given |= {each.name: data[each.name] for each in fields(Value) if each.name in data}
+    if isinstance(unit := given["unit"], str):
+        given["unit"] = UNITS.get(unit, unit)
+    given["points"] = _tuple(given.get("points", ()))
+    if isinstance(when := given.get("when"), Mapping):
+        given["when"] = {name: _tuple(texts) for name, texts in when.items()}
+    return Value(**given)
+
+
+def _tuple(data: Any) -> Any:
+    return tuple(data) if isinstance(data, list) else data
+
+
+def _are_texts(data: object) -> bool:
+    return isinstance(data, list | tuple) and all(isinstance(text, str) for text in data)
 
 
 def mistakes(values: Iterable[Value]) -> list[str]:
     """Return a sentence on each declaration that makes no sense: ``value 'p99_s': …``."""
-    found, names = [], set()
+    found: list[str] = []
+    names: list[str] = []
     for each in values:
         if wrong := _mistake(each) or ("it is declared twice" if each.name in names else None):
             found.append(f"value '{each.name}': {wrong}")
-        names.add(each.name)
+        names.append(each.name)
     return found
 
 
 def _mistake(value: Value) -> str | None:
     if not isinstance(value.name, str) or not value.name.isidentifier():
         return "its name must be one of Python, such as p99_s"
+    if isinstance(value.unit, str) and value.unit in UNITS:
+        return f"give Unit.{UNITS[value.unit].name}, not '{value.unit}'"
     if value.unit not in UNITS.values():
         return f"no unit of values is called '{getattr(value.unit, 'value', value.unit)}'{nearest(str(value.unit), list(UNITS))}"
     if value.direction is not None and value.direction not in get_args(Direction):
         return f"its direction must be 'lower', 'higher' or None, not {value.direction!r}"
+    if not isinstance(value.meaning, str):
+        return f"its meaning must be a text, not {value.meaning!r}"
+    if not isinstance(value.series, bool):
+        return f"series must be True or False, not {value.series!r}"
+    if not _are_texts(value.points):
+        return f"points must be texts in a tuple, not {value.points!r}"
+    if not isinstance(value.when, Mapping) or not all(map(_are_texts, value.when.values())):
+        return f"when must give each parameter texts in a tuple, not {value.when!r}"
     return "points name those of a series; give series=True" if value.points and not value.series else None

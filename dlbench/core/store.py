@@ -227,7 +227,7 @@ def _are_sides(sides: Any) -> bool:
     if not isinstance(sides, dict) or len(sides) != 2:
         return False
     return all(
-        isinstance(name, str) and _is_environment(side) and _are_workloads(side.get("workloads", {})) for name, side in sides.items()
+        isinstance(name, str) and _is_environment(side) and isinstance(side.get("workloads", {}), dict) for name, side in sides.items()
     )
 
 
@@ -244,14 +244,6 @@ def _are_thresholds(settings: Any) -> bool:
     return True
 
 
-def _are_workloads(workloads: Any) -> bool:
-    declared = workloads.values() if isinstance(workloads, dict) else [None]
-    return all(
-        isinstance(each, dict) and isinstance(each.get("values", []), list) and isinstance(each.get("parallel", {}), dict)
-        for each in declared
-    )
-
-
 _HEADER_CHECKS: dict[str, Callable[[Any], bool]] = {
     "gate": _are_thresholds,
     "policy": lambda policy: isinstance(policy, dict) and type(policy.get("target", 0.0)) in (int, float),
@@ -260,7 +252,7 @@ _HEADER_CHECKS: dict[str, Callable[[Any], bool]] = {
     "environment": _is_environment,
     "sides": _are_sides,
     "suites": _are_suites,
-    "workloads": _are_workloads,
+    "workloads": lambda workloads: isinstance(workloads, dict),
 }
 """What readers rely on; a header may lack any of them."""
 

@@ -177,6 +177,18 @@ def test_a_device_that_one_side_lacks_is_no_silent_pass(tmp_path):
     assert done.err.startswith("dlbench: side b: there is no device 'xpu:0' here")
 
 
+def test_a_bench_on_a_kind_of_device_that_one_side_brings_is_left_out_on_the_other(tmp_path):
+    (tmp_path / "pretend.py").write_text(
+        Path(PRETEND).read_text().replace("register_backend(Pretend())", 'if "BARE" not in os.environ:\n    register_backend(Pretend())')
+    )
+    suite = front_door.suite(tmp_path, 'workload = "noop"\ndevices = ["cpu"]', 'workload = "noop"\ndevices = ["pretend:0"]')
+    arguments = ("ab", suite, "--plugin", "pretend.py", "--b-env", "BARE=1", "--rounds", "1", "--isolation", "none", "-o", "o.jsonl")
+    done = dlbench(*arguments, cwd=tmp_path)
+    assert done.code == 5, done.err
+    found = {(each["side"], each["case"]["id"]) for each in measurements(tmp_path / "o.jsonl")}
+    assert found == {("a", "noop[]@cpu"), ("b", "noop[]@cpu"), ("a", "noop[]@pretend:0")}
+
+
 @pytest.fixture
 def checkout(tmp_path):
     """A git checkout of a plugin and what it imports: state 1 is tagged, state 2 is committed, state 3 is in the files alone."""

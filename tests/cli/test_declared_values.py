@@ -181,6 +181,10 @@ def test_a_missing_value_leaves_the_times(tmp_path: Path) -> None:
 
 MISTAKES = {
     'Value("a", "ms", None, "")': "value 'a': no unit of values is called 'ms'; did you mean 's'?",
+    'Value("a", "s", None, "")': "value 'a': give Unit.SECONDS, not 's'",
+    'Value("a", Unit.SECONDS, None, "", when={"form": "tower"})': (
+        "value 'a': when must give each parameter texts in a tuple, not {'form': 'tower'}"
+    ),
     'Value("a", Unit.SECONDS, "down", "")': "value 'a': its direction must be 'lower', 'higher' or None, not 'down'",
     'Value("a b", Unit.SECONDS, None, "")': "value 'a b': its name must be one of Python, such as p99_s",
     'Value("a", Unit.SECONDS, None, ""), Value("a", Unit.SECONDS, None, "")': "value 'a': it is declared twice",
@@ -199,6 +203,29 @@ def test_a_declaration_that_makes_no_sense_is_a_sentence(tmp_path: Path, values:
     done = dlbench("run", "w.toml", "--plugin", "w.py", "--dry-run", cwd=tmp_path)
     assert done.code == 2
     assert done.err == f"dlbench: workload 'wrong', {MISTAKES[values]}\n"
+
+
+MISFITS = {
+    'values=(Value("a", Unit.RATIO, None, "", when={"flag": ("1",)}),)': "value 'a': parameter 'flag' is a flag and no text; valid: form",
+    'values=(Value("a", Unit.SECONDS, None, "", when={"form": ("tover",)}),)': "value 'a': form can't be 'tover'; did you mean 'tower'?",
+    'parallel=Parallel(all_reduce=("ddp", "tawer"))': "parallel: form can't be 'tawer'; did you mean 'tower'?",
+    'parallel=Parallel(scaling="weka")': "parallel: scaling can't be 'weka'; did you mean 'weak'?",
+    'parallel=Parallel(step="s")': "parallel: no parameter is called 'ranks'; did you mean 'rank'?",
+}
+
+
+@pytest.mark.parametrize("declared", MISFITS)
+def test_a_declaration_that_does_not_fit_the_signature_is_a_sentence(tmp_path: Path, declared: str) -> None:
+    ranks = "rank" if "step" in declared else "ranks"
+    (tmp_path / "w.py").write_text(
+        "from typing import Literal\nfrom dlbench import Parallel, Unit, Value, Work, workload\n"
+        f"@workload({declared})\n"
+        f"def wrong(device, *, form: Literal['ddp', 'tower'] = 'ddp', flag: bool = True, {ranks}: int = 1) -> Work:\n"
+        "    'Err.'\n    return Work(call=lambda: None)\n"
+    )
+    (tmp_path / "w.toml").write_text('about = "?"\n[[bench]]\nworkload = "wrong"\n')
+    done = dlbench("run", "w.toml", "--plugin", "w.py", "--dry-run", cwd=tmp_path)
+    assert (done.code, done.err) == (2, f"dlbench: workload 'wrong', {MISFITS[declared]}\n")
 
 
 def written(path: Path, value: float, suites: Sequence[object] = ("quick",), **declared: object) -> Path:
@@ -233,6 +260,35 @@ def test_the_declaration_of_another_version_is_a_sentence_and_nothing_is_lost(tm
     (row,) = json.loads(done.out)
     assert row["value.p99_s"] == 1.0
     assert "of serve, value 'p99_s': no unit of values is called 'furlong'" in done.err
+
+
+HITS = {"name": "hits", "unit": "count", "meaning": "m"}
+DOUBTS = {
+    '{"values": null}': "its values can't be None",
+    '{"values": [3]}': "the declaration of a value can't be 3",
+    '{"values": [], "parallel": null}': "its parallelism can't be None",
+    '{"parallel": "weak"}': "its parallelism can't be 'weak'",
+    '{"parallel": {"spread": "form"}}': "spread of its parallelism can't be 'form'",
+    "[]": "its declarations can't be []",
+    json.dumps({"values": [{**HITS, "name": ["hits"]}]}): "value '['hits']': its name must be one of Python",
+    json.dumps({"values": [{**HITS, "meaning": None}]}): "value 'hits': its meaning must be a text, not None",
+    json.dumps({"values": [{**HITS, "series": "no"}]}): "value 'hits': series must be True or False, not 'no'",
+    json.dumps({"values": [{**HITS, "points": "ab", "series": True}]}): "value 'hits': points must be texts in a tuple, not 'ab'",
+    json.dumps({"values": [{**HITS, "when": {"form": "tower"}}]}): "value 'hits': when must give each parameter texts in a tuple",
+    json.dumps({"values": [{"name": "hits"}]}): "value 'hits': no unit of values is called 'None'",
+}
+
+
+@pytest.mark.parametrize("declared", DOUBTS)
+def test_a_part_of_a_header_that_makes_no_sense_is_a_sentence_and_the_rest_holds(tmp_path: Path, declared: str) -> None:
+    path = written(tmp_path / "one.jsonl", 1.0)
+    header, *rest = lines(path)
+    header["workloads"]["other"] = json.loads(declared)
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in (header, *rest)))
+    done = in_process(tmp_path, "show", str(path), "--details")
+    assert done.code == 0, done.err
+    assert f"of other, {DOUBTS[declared]}" in done.err
+    assert "p99_s 1.00 s" in " ".join(done.out.split()), done.out
 
 
 def test_a_suite_can_name_the_kind_of_device_that_a_plugin_brings(tmp_path: Path) -> None:

@@ -156,6 +156,20 @@ def test_a_run_of_an_installed_package_s_workload_is_gone_on_with(tmp_path):
     ]
 
 
+def test_a_run_whose_workload_declares_a_value_anew_is_not_gone_on_with(tmp_path):
+    text = Path(PRETEND).read_text()
+    (tmp_path / "mine.py").write_text(text)
+    suite, path = front_door.suite(tmp_path, 'workload = "which_process"'), tmp_path / "o.jsonl"
+    assert dlbench("run", suite, "--plugin", "mine.py", "--device", "cpu", "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path).code == 0
+    before = path.read_bytes()
+    (tmp_path / "mine.py").write_text(text.replace("Unit.NUMBER", "Unit.BYTES"))
+    done = dlbench("run", "--resume", "o.jsonl", "--rounds", "2", cwd=tmp_path)
+    assert (done.code, path.read_bytes()) == (2, before)
+    assert "o.jsonl can't be resumed, as value 'pid' of which_process is not declared as when it was begun" in done.err
+    (tmp_path / "mine.py").write_text(text)
+    assert dlbench("run", "--resume", "o.jsonl", "--rounds", "2", cwd=tmp_path).code == 0
+
+
 def test_a_file_of_another_machine_is_not_gone_on_with(tmp_path):
     arguments = ("run", front_door.suite(tmp_path, QUICK_ONES), "--rounds", "1", "--isolation", "none", "-o", "o.jsonl")
     assert dlbench(*arguments, cwd=tmp_path).code == 0

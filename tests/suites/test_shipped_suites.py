@@ -2,11 +2,11 @@
 
 import pytest
 
+from dlbench import Dtype
 from dlbench.core.model import Policy
 from dlbench.harness.plan import cases as planning
 from dlbench.harness.plan.suite import builtin_names, load, load_all
 from dlbench.harness.worker import registry
-from dlbench.harness.worker.registry import Dtype
 
 NAMES = ["batch", "cnn", "collectives", "conv", "full", "matmul", "noise", "precision", "quick", "scaling", "self"]
 MODELS = {"alexnet", "vgg11", "vgg16", "vgg19", "resnet18", "resnet50", "resnet101"}

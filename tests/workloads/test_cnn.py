@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from dlbench.harness.worker.registry import Dtype
+from dlbench import Dtype
 from dlbench.workloads import cnn
 from dlbench.workloads.precision import operands, output, storage
 

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F  # noqa: N812
 from torch.utils.flop_counter import FlopCounterMode
 
-from dlbench.harness.worker.registry import Dtype
+from dlbench import Dtype
 from dlbench.workloads.conv2d import conv2d
 from dlbench.workloads.precision import output, storage
 

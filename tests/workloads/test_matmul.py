@@ -6,8 +6,8 @@ from typing import get_args
 import pytest
 import torch
 
+from dlbench import Dtype
 from dlbench.core.model import Work
-from dlbench.harness.worker.registry import Dtype
 from dlbench.workloads import cache
 from dlbench.workloads.matmul import matmul
 from dlbench.workloads.precision import output, storage

@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 import torch
 
-from dlbench.harness.worker.registry import Dtype
+from dlbench import Dtype
 from dlbench.models import BLOCK
 from dlbench.workloads.precision import autocast, operands, output, storage
 

@@ -16,7 +16,6 @@ from typing import Annotated, Any, Literal
 from dlbench.core.declarations import Parallel, Value, mistakes
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import Parameter, ParamValue, Signature, Work
-from dlbench.core.precision import Dtype as Dtype  # authors of workloads find it beside the other types
 
 ENTRY_POINT_GROUP = "dlbench.workloads"
 """Of installed packages: an entry point for each workload, of the workload's name."""
@@ -77,7 +76,7 @@ def workload(
             raise UsageError(f"two workloads are called '{function.__name__}': in {known.function.__module__} and {function.__module__}")
         about = (inspect.getdoc(function) or "").partition("\n")[0]
         signature = Signature(function.__name__, about, tuple(_parameters(function)), tags, values, parallel or Parallel())
-        for wrong in (*mistakes(values), *_unknown_parameters(signature)):
+        for wrong in (*mistakes(values), *_misfits(signature)):
             raise UsageError(f"workload '{function.__name__}', {wrong}")
         _workloads[function.__name__] = Workload(function, signature)
         return function
@@ -139,15 +138,27 @@ def refuse_imports_from(folder: str | None) -> None:
             )
 
 
-def _unknown_parameters(signature: Signature) -> Iterator[str]:
-    """Yield a sentence on each parameter that a declaration names and the signature has not."""
-    parallel, valid = signature.parallel, [each.name for each in signature.parameters]
-    named = {f"value '{each.name}'": tuple(each.when) for each in signature.values}
-    named["parallel"] = tuple(filter(None, (parallel.collective, *parallel.spread, parallel.synchronise)))
-    for where, names in named.items():
-        for name in names:
+def _misfits(signature: Signature) -> Iterator[str]:
+    """Yield a sentence on each parameter, and each text of one, that a declaration names and the signature has not."""
+    parallel, valid = signature.parallel, {each.name: each for each in signature.parameters}
+    forms = (*parallel.independent, *parallel.all_reduce, *parallel.pipelines)
+    ranks = () if parallel == Parallel() else ("ranks",)
+    named: dict[str, Mapping[str, tuple[str, ...]]] = {f"value '{each.name}'": each.when for each in signature.values}
+    named["parallel"] = {"form": forms} if forms else {}
+    for where, texts_of in named.items():
+        plain = (*ranks, *filter(None, (parallel.collective, *parallel.spread, parallel.synchronise))) if where == "parallel" else ()
+        for name in (*plain, *texts_of):
             if name not in valid:
-                yield f"{where}: no parameter is called '{name}'{nearest(name, valid)}"
+                yield f"{where}: no parameter is called '{name}'{nearest(name, list(valid))}"
+            elif name in texts_of and valid[name].kind != "text":
+                texts = [each.name for each in signature.parameters if each.kind == "text"]
+                yield f"{where}: parameter '{name}' is a {valid[name].kind} and no text{nearest(name, texts)}"
+            elif choices := list(valid[name].choices):
+                yield from (
+                    f"{where}: {name} can't be '{each}'{nearest(each, choices)}" for each in texts_of.get(name, ()) if each not in choices
+                )
+    if parallel.scaling not in (None, *(scalings := ["weak", "strong"])):
+        yield f"parallel: scaling can't be '{parallel.scaling}'{nearest(str(parallel.scaling), scalings)}"
 
 
 def _parameters(function: WorkloadFunction) -> Iterator[Parameter]:

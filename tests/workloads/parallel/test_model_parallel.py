@@ -146,7 +146,7 @@ def test_samples_are_on_the_first_rank_and_labels_and_loss_on_the_last(trained: 
 def test_one_rank_is_the_base_of_every_form_and_every_precision_computes(tmp_path: Path) -> None:
     script = f"""
 from typing import get_args
-from dlbench.harness.worker.registry import Dtype
+from dlbench import Dtype
 from dlbench.workloads.parallel import model_parallel
 model_parallel.WIDTH = {WIDTH}
 for form in ("layers", "gpipe", "1f1b", "tensor"):
