@@ -185,6 +185,7 @@ MISTAKES = {
     'Value("a", Unit.SECONDS, None, "", when={"form": "tower"})': (
         "value 'a': when must give each parameter texts in a tuple, not {'form': 'tower'}"
     ),
+    'Value("a", Unit.SECONDS, None, "", when=3)': "value 'a': when must give each parameter texts in a tuple, not 3",
     'Value("a", Unit.SECONDS, "down", "")': "value 'a': its direction must be 'lower', 'higher' or None, not 'down'",
     'Value("a b", Unit.SECONDS, None, "")': "value 'a b': its name must be one of Python, such as p99_s",
     'Value("a", Unit.SECONDS, None, ""), Value("a", Unit.SECONDS, None, "")': "value 'a': it is declared twice",

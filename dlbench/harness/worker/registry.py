@@ -4,6 +4,7 @@ import enum
 import importlib
 import importlib.util
 import inspect
+import itertools
 import sys
 import types
 import typing
@@ -76,7 +77,7 @@ def workload(
             raise UsageError(f"two workloads are called '{function.__name__}': in {known.function.__module__} and {function.__module__}")
         about = (inspect.getdoc(function) or "").partition("\n")[0]
         signature = Signature(function.__name__, about, tuple(_parameters(function)), tags, values, parallel or Parallel())
-        for wrong in (*mistakes(values), *_misfits(signature)):
+        for wrong in itertools.chain(mistakes(values), _misfits(signature)):  # the latter only of what is well-formed
             raise UsageError(f"workload '{function.__name__}', {wrong}")
         _workloads[function.__name__] = Workload(function, signature)
         return function
