@@ -1,4 +1,4 @@
-"""What the benchmarks share: taking turns, watching a process from outside, the real run loop, and one plain table."""
+"""Helpers of the benchmarks: taking turns, watching a process from outside, the real run loop, and one plain table."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""How long ``dlbench compare`` takes over two large result files, and how much memory: 7 rounds of 30 blocks a case."""
+"""Time and memory of ``dlbench compare`` over two large result files: 7 rounds of 30 blocks a case."""
 
 import argparse
 import json

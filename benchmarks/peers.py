@@ -1,4 +1,4 @@
-"""How other tools decide that something got slower: each one's documented rule, on processes that were measured for it.
+"""Rules by which other tools decide that something got slower: each one's documented rule, on processes that were measured for it.
 
 Where a tool's own code installs, that code decides; elsewhere the port below does, and `origin` says which. A tool's sample often
 lasts longer than one of our blocks, so blocks are averaged in as many groups as the tool takes samples of a process.

@@ -1,4 +1,4 @@
-"""How long each tool takes to an interval of the same width over a suite: dlbench, torch's Timer, pytest-benchmark and pyperf.
+"""Time that each tool takes to an interval of the same width over a suite: dlbench, torch's Timer, pytest-benchmark and pyperf.
 
 Turn after turn each tool measures every case once: dlbench a round, Timer a fresh process a case, pytest-benchmark a session. pyperf is one
 command that can't be divided, so it has its turn half-way, with as many processes a case. A process counts as one value, as the

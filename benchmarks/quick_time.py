@@ -1,4 +1,4 @@
-"""How long ``dlbench run quick`` takes to its first complete table and to the end of seven rounds, and how much memory."""
+"""Time of ``dlbench run quick`` to its first complete table and to the end of seven rounds, and its memory."""
 
 import argparse
 import re

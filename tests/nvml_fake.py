@@ -73,19 +73,19 @@ class FakeNvml:
             raise NVMLError(self.init_error)
         self.open += 1
 
-    def nvmlShutdown(self) -> None:  # noqa: N802
+    def nvmlShutdown(self) -> None:  # noqa: N802  # the name is pynvml's
         self.open -= 1
 
-    def nvmlSystemGetDriverVersion(self) -> str:  # noqa: N802
+    def nvmlSystemGetDriverVersion(self) -> str:  # noqa: N802  # the name is pynvml's
         return self.driver
 
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> Any:  # noqa: N802
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> Any:  # noqa: N802  # the name is pynvml's
         return self._found(uuid if uuid in self.mig else None, next((card for card in self.cards if card.uuid == uuid), None))
 
-    def nvmlDeviceGetHandleByPciBusId(self, address: str) -> Any:  # noqa: N802
+    def nvmlDeviceGetHandleByPciBusId(self, address: str) -> Any:  # noqa: N802  # the name is pynvml's
         return self._found(next((card for card in self.cards if card.pci_bus_id == address), None))
 
-    def nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, instance: str) -> Card:  # noqa: N802
+    def nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, instance: str) -> Card:  # noqa: N802  # the name is pynvml's
         return self.mig[instance]
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""What README.md and the documentation show of results is what the committed result files still say."""
+"""Results in README.md and the documentation, held against the committed result files."""
 
 import re
 

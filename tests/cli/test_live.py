@@ -1,4 +1,4 @@
-"""What a terminal shows while a run goes on: a real one, of a given size."""
+"""Screen of a terminal while a run goes on: a real one, of a given size."""
 
 import fcntl
 import os

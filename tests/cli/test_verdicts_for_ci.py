@@ -1,4 +1,4 @@
-"""What ``dlbench compare`` writes for CI: one JSON document, and the summary and annotations of GitHub Actions."""
+"""Files that ``dlbench compare`` writes for CI: one JSON document, and the summary and annotations of GitHub Actions."""
 
 import json
 import re

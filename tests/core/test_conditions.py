@@ -1,4 +1,4 @@
-"""What held a device back, and what went on around a round: facts in, flags and sentences out."""
+"""Conditions of a measurement: facts on throttling and disturbances in, flags and sentences out."""
 
 import json
 

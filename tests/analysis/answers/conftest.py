@@ -1,4 +1,4 @@
-"""What dlbench show --answers says of made-up measurements."""
+"""Answers of ``dlbench show --answers`` on made-up measurements."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What a short A/A says, on made-up rounds."""
+"""Findings of a short A/A, on made-up rounds."""
 
 import made_up
 import pytest

@@ -1,4 +1,4 @@
-"""What the self-test concludes from made-up measurements whose truth is known."""
+"""Conclusions of the self-test from made-up measurements whose truth is known."""
 
 import random
 

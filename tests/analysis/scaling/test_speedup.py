@@ -1,4 +1,4 @@
-"""What more devices bring, from made-up rows."""
+"""Speed-up and efficiency of more devices, from made-up rows."""
 
 import json
 import re

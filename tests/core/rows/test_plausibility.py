@@ -1,4 +1,4 @@
-"""What a row says of its peak, and what of it can't be true; every number is made up."""
+"""Share of the published peak, and signs that a row can't be true; every number is made up."""
 
 import made_up
 import pytest

@@ -1,4 +1,4 @@
-"""From suites to cases: which, in which order, and one exact sentence for each mistake."""
+"""Cases of suites: which, in which order, and one exact sentence for each mistake."""
 
 import itertools
 import subprocess

@@ -1,4 +1,4 @@
-"""What the parent sees around cases and rounds, on made-up machines."""
+"""State of the machine around cases and rounds, as the parent sees it, on made-up machines."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What may make a machine unfit, on made-up machines."""
+"""Findings on what may make a machine unfit, on made-up machines."""
 
 import os
 from pathlib import Path

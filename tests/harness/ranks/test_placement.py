@@ -1,4 +1,4 @@
-"""Which rank computes where, on machines of any size."""
+"""Placement of ranks, on machines of any size."""
 
 import pytest
 from hypothesis import given

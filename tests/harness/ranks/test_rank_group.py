@@ -1,4 +1,4 @@
-"""What the answers of several ranks come to as one."""
+"""Answers of several ranks, as one."""
 
 from dlbench.core.model import Case, Measurement, Memory, Status, Transfer
 from dlbench.harness.process.wire import Reply

@@ -1,4 +1,4 @@
-"""Which copies of a case are timed, and why not: against a clock that only moves when a call says so."""
+"""Copies of a case that are timed, and reasons where none is: against a clock that only moves when a call says so."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What dlbench asks of torch for a CUDA device, with made-up parts of torch where this machine has none."""
+"""Calls of torch for a CUDA device, with made-up parts of torch where this machine has none."""
 
 import pytest
 import torch
