@@ -1,4 +1,4 @@
-"""Details of the exports that docs/export.md does not show: outliers, intervals, counts, and what is left out. The shapes are held in test_export_command."""
+"""Outliers, intervals, counts and omissions of exports, which docs/export.md does not show. The shapes are held in test_export_command."""
 
 import json
 from collections.abc import Mapping
