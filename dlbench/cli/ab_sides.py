@@ -14,11 +14,10 @@ from typing import Any, Self
 import click
 
 from dlbench.cli.options import Decorator, PlanOptions, gathered
-from dlbench.cli.planning import Plan, plan_suites
+from dlbench.cli.planning import Plan, plan_suites, signatures_of
 from dlbench.cli.session import OpenSide, open_side
 from dlbench.core.errors import DlbenchError, SuiteError, UsageError
 from dlbench.core.model import Signature
-from dlbench.core.records import signature_from_json
 from dlbench.harness.plan.cases import check
 from dlbench.harness.plan.suite import Suite
 from dlbench.harness.process import checkout
@@ -175,7 +174,7 @@ def _without_unknown(suites: tuple[Suite, ...], own: Mapping[str, Any], other: M
 
     Their cases then stand on the other side alone, which is a verdict and no mistake; where nothing would be left, nothing is left out.
     """
-    here, there = (({each["name"]: signature_from_json(each) for each in side["signatures"]}, side["kinds"]) for side in (own, other))
+    here, there = ((signatures_of(side), side["kinds"]) for side in (own, other))
 
     def fits(suite: Suite, number: int, code: tuple[Mapping[str, Signature], Sequence[str]]) -> bool:
         try:

@@ -56,6 +56,11 @@ def load_suites(options: PlanOptions) -> tuple[Suite, ...]:
     return load_all(options.names or (DEFAULT_SUITE,))
 
 
+def signatures_of(hello: Mapping[str, Any]) -> dict[str, Signature]:
+    """Return the signatures of a worker's workloads, by name."""
+    return {each["name"]: signature_from_json(each) for each in hello["signatures"]}
+
+
 def plan_suites(suites: tuple[Suite, ...], hello: Mapping[str, Any], options: PlanOptions) -> Plan:
     """Override, check and plan suites for a worker's devices and workloads.
 
@@ -64,7 +69,7 @@ def plan_suites(suites: tuple[Suite, ...], hello: Mapping[str, Any], options: Pl
     from dlbench.harness.probe import devices  # not at the top, so that --help stays quick
 
     only = None if options.expression is None else compile_expression(options.expression)
-    signatures = {each["name"]: signature_from_json(each) for each in hello["signatures"]}
+    signatures = signatures_of(hello)
     suites = overridden(suites, options.overrides, signatures)
     check(suites, signatures, hello["kinds"])
     chosen = devices.select(devices.describe(hello), options.device_words)

@@ -12,12 +12,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from dlbench import __version__
-from dlbench.cli.planning import Plan
+from dlbench.cli.planning import Plan, signatures_of
 from dlbench.core.declarations import from_json
 from dlbench.core.errors import DeviceAbsent, DeviceFault, ResultFileError, UsageError
 from dlbench.core.model import Measurement, Policy, Signature
 from dlbench.core.provenance import differences
-from dlbench.core.records import signature_from_json
 from dlbench.core.store import ResultWriter, RunFile
 from dlbench.core.thresholds import ThresholdSettings
 from dlbench.harness.plan.cases import check, plan, workload_names
@@ -207,7 +206,7 @@ def resume(run: RunFile, suites: Sequence[Suite], opened: OpenSide, settings: Ru
     Raises UsageError where this machine, its software or a declaration differs from what the file was measured with.
     """
     with _complete_header(run) as header:
-        signatures = {each["name"]: signature_from_json(each) for each in opened.hello["signatures"]}
+        signatures = signatures_of(opened.hello)
         ids = [device["id"] for device in header["devices"]]
         present = {device.id: device for device in machine.describe(opened.hello)}
         devices = tuple(present[device] for device in ids if device in present)

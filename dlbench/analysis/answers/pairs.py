@@ -48,7 +48,8 @@ def same_case(pairs: Pairs, results: Results, *more: Column) -> Table:
 
 def reported(results: Results, by: str) -> tuple[Table, list[str]]:
     """Return the table of rows that differ in one column and report values, not times; and of each device what its first one reports."""
-    table = same_case(pair(results, by, timed=False), results)
+    pairs = pair(results, by, timed=False) if results.has_values else Pairs((), ())  # most files report none, and pairing takes a while
+    table = same_case(pairs, results)
     firsts = [rows[0] for rows in by_device(table.rows, "other").values()]
     return table, [f"{short(row['pair.case'])} reports {'; '.join(parts)}." for row in firsts if (parts := declared_values(table, row))]
 
