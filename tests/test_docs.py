@@ -93,6 +93,19 @@ def test_links_point_at_what_is_there(page):
     assert [target for target in sorted(local) if not ((ROOT / page).parent / target).exists()] == []
 
 
+def anchors(text):
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_point_at_headings_that_are_there(page):
+    links = [target.partition("#") for target in re.findall(r"\]\(([^)\s:]*#[^)\s]+)\)", PAGES[page])]
+    there = {path: str(((ROOT / page).parent / path).resolve().relative_to(ROOT)) if path else page for path, _, _ in links}
+    assert [f"{path}#{anchor}" for path, _, anchor in links if anchor not in anchors(PAGES[there[path]])] == []
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_lines_wrap_at_120(page):
     """Except in code and in tables, and where a line is a single word, such as an address."""
@@ -204,7 +217,7 @@ def test_the_columns_are_those_of_the_schema():
 
 def test_the_columns_of_scaling_are_those_of_the_program():
     expected = [[column.name, column.unit.value, column.better or "", column.meaning] for column in speedup.COLUMNS.values()]
-    assert table("docs/scaling.md", "column", "unit", "better", "meaning") == expected
+    assert table("docs/scaling-reference.md", "column", "unit", "better", "meaning") == expected
 
 
 def test_the_exit_codes_are_those_of_the_program():
