@@ -287,6 +287,7 @@ def test_the_coverage_of_intervals_is_exact():
     "phrase",
     [
         f"If it takes more than {measure.SLOW_CALL_S} s",
+        f"if the third is within {measure.WARM_CALLS_AGREE * 100:g} % of it",
         f"at least {CpuBackend.warmup_s} s and {CpuBackend.warmup_calls} calls on a CPU",
         f"{CudaBackend.warmup_s} s and {CudaBackend.warmup_calls} calls on an accelerator",
         f"medians within {stopping.STEADY_SHIFT * 100:g} % of each other",

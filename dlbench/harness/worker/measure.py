@@ -18,6 +18,10 @@ from dlbench.harness.worker.stopping import EnoughBlocks, Steadiness
 
 SLOW_CALL_S = 0.1
 """A call whose second and third time take longer is warm after two; blocks of one call, and their least number, carry the round."""
+WARM_CALLS_AGREE = 0.05
+"""Within what share of each other a slow call's second and third time both count: as far as two warm ones are mostly apart."""
+_SHORT = 0.75
+"""Of the least length of a block: one that is shorter gets more calls."""
 MOST_CALLS = 10**6
 """In a block: enough for an empty call on an accelerator, and a bound where a clock stands still."""
 COPIES = 5
@@ -61,32 +65,32 @@ def take_samples(work: Work, clock: Clock, pace: Pace, policy: Policy, deadline:
     gc.collect()
     with _collector_off():
         begun = clock.now()
-        first_call_s = block(1)
-        call_s, calls = block(1), 2
-        if call_s > SLOW_CALL_S:
-            # A cold disk or a compiler may be in the second as well, so a third decides. Where it is as slow it is the first timed one.
-            warmup_s = clock.now() - begun
-            _refuse_behind(deadline, clock.now() + call_s, call_s, policy)
+        first_call_s, second_call_s = block(1), block(1)
+        fastest_s, called = second_call_s, 2
+        if second_call_s > SLOW_CALL_S:
+            # A cold disk or a compiler may be in the second as well, so a third decides.
+            _refuse_behind(deadline, clock.now() + second_call_s, second_call_s, policy)
             third_call_s = block(1)
-            call_s, calls = min(call_s, third_call_s), 3
-            if call_s > SLOW_CALL_S:
-                more = policy.min_blocks - 1
-                _refuse_behind(deadline, clock.now() + call_s * more, call_s, policy)
-                return Samples(1, (third_call_s, *(block(1) for _ in range(more))), first_call_s, warmup_s, steady=None)
+            fastest_s, called = min(second_call_s, third_call_s), 3
+            if fastest_s > SLOW_CALL_S:
+                timed = [second_call_s, third_call_s] if policy.min_blocks > 1 and _agree(second_call_s, third_call_s) else [third_call_s]
+                warmup_s = clock.now() - begun - sum(timed)
+                more = policy.min_blocks - len(timed)
+                _refuse_behind(deadline, clock.now() + fastest_s * more, fastest_s, policy)
+                return Samples(1, (*timed, *(block(1) for _ in range(more))), first_call_s, warmup_s, steady=None)
         least_s = pace.block_s if work.before is None else 0.0
-        last_s, steady = _warm_up(block, call_s, calls, least_s, pace, policy, clock)
-        warmup_s = clock.now() - begun
-        calls = _calls_for(last_s, least_s)
-        first_block_s = block(calls)
-        # The warm-up's last blocks were short or disturbed: the first real one says so.
-        while first_block_s * calls < least_s / 2 and calls < MOST_CALLS:
-            calls = _calls_for(first_block_s, least_s)
-            first_block_s = block(calls)
+        calls, last_blocks, steady = _warm_up(block, fastest_s, called, least_s, pace, policy, clock)
         enough = EnoughBlocks(policy, calls)
-        enough.add(first_block_s)
+        for seconds in last_blocks:
+            enough.add(seconds)
+        warmup_s = clock.now() - begun - calls * sum(last_blocks)
         while not enough.done():
             enough.add(block(calls))
     return Samples(calls, tuple(enough.blocks), first_call_s, warmup_s, steady)
+
+
+def _agree(a: float, b: float) -> bool:
+    return abs(a - b) <= WARM_CALLS_AGREE * min(a, b)
 
 
 def _refuse_behind(deadline: float, end: float, call_s: float, policy: Policy) -> None:
@@ -95,25 +99,27 @@ def _refuse_behind(deadline: float, end: float, call_s: float, policy: Policy) -
 
 
 def _warm_up(
-    block: Callable[[int], float], seconds: float, calls: int, least_s: float, pace: Pace, policy: Policy, clock: Clock
-) -> tuple[float, bool]:
-    """Run blocks until time and calls suffice and they are steady. Return the last window's median and whether it was.
+    block: Callable[[int], float], call_s: float, called: int, least_s: float, pace: Pace, policy: Policy, clock: Clock
+) -> tuple[int, list[float], bool]:
+    """Run blocks until time and calls suffice and they are steady.
 
-    ``calls`` is how many there were before, the last of which took ``seconds``.
+    Return the calls of a block, the last ones, which are as good as any behind them, and whether they were steady; none where they were
+    not. ``called``: how many calls there were before, the fastest warm one of which took ``call_s``.
     """
     begun, steadiness = clock.now(), Steadiness()
     wanted_s = pace.warmup_s if policy.warmup_s is None else policy.warmup_s
-    recent = [seconds]
+    calls = _calls_for(call_s, least_s)
     while True:
-        count = _calls_for(statistics.median(recent), least_s)
-        recent = [*recent[-4:], block(count)]
-        calls += count
-        steadiness.add(recent[-1])
-        spent_s = clock.now() - begun
-        if spent_s >= max(policy.max_warmup_s, wanted_s):
-            return statistics.median(recent), steadiness.done()
-        if spent_s >= wanted_s and calls >= pace.warmup_calls and steadiness.done():
-            return statistics.median(recent), True
+        seconds = block(calls)
+        called += calls
+        if seconds * calls < _SHORT * least_s and calls < MOST_CALLS:
+            # The calls before were cold: with as many a block, the clock would show.
+            calls, steadiness = _calls_for(seconds, least_s), Steadiness()
+        else:
+            steadiness.add(seconds)
+        spent_s, steady = clock.now() - begun, steadiness.done()
+        if (steady and spent_s >= wanted_s and called >= pace.warmup_calls) or spent_s >= max(policy.max_warmup_s, wanted_s):
+            return calls, steadiness.recent[-policy.max_blocks :] if steady else [], steady
 
 
 def _calls_for(seconds: float, least_s: float) -> int:

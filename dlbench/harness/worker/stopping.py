@@ -1,6 +1,8 @@
 """Stopping rules: each takes numbers by ``add``, says by ``done`` whether they suffice, and knows no clock."""
 
+import math
 import statistics
+import sys
 from itertools import combinations
 
 from dlbench.core.model import STEADY_SHIFT, Policy
@@ -20,18 +22,19 @@ class Steadiness:
     """Whether the block times have stopped moving: two windows agree in level and show no trend."""
 
     def __init__(self) -> None:
-        self._recent: list[float] = []
+        self.recent: list[float] = []
+        """The last ten blocks, or fewer at first."""
 
     def add(self, seconds: float) -> None:
         """Take one block's seconds a call."""
-        self._recent = [*self._recent[-(2 * WINDOW - 1) :], seconds]
+        self.recent = [*self.recent[-(2 * WINDOW - 1) :], seconds]
 
     def done(self) -> bool:
         """Return whether the last ten blocks are steady."""
-        if len(self._recent) < 2 * WINDOW:
+        if len(self.recent) < 2 * WINDOW:
             return False
-        before, after = statistics.median(self._recent[:WINDOW]), statistics.median(self._recent[WINDOW:])
-        pairs = list(combinations(self._recent, 2))
+        before, after = statistics.median(self.recent[:WINDOW]), statistics.median(self.recent[WINDOW:])
+        pairs = list(combinations(self.recent, 2))
         kendall_tau = sum((b > a) - (b < a) for a, b in pairs) / len(pairs)  # tau-a of the values against their order
         return abs(after - before) <= STEADY_SHIFT * before and abs(kendall_tau) < STEADY_TREND
 
@@ -65,18 +68,26 @@ class EnoughRounds:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._medians: list[float | None] = []
+        self._times: list[float] = []
+        self.count = 0
+        """Rounds by now."""
 
     def add(self, median_s: float | None) -> None:
         """Take one round's median; None for an experiment, which has no time to be precise about."""
-        self._medians.append(median_s)
+        self.count += 1
+        if median_s is not None:
+            self._times.append(median_s)
+
+    @property
+    def variance(self) -> float:
+        """Of the logarithms of the rounds' medians; 0 below two of them."""
+        logs = [math.log(max(time, sys.float_info.min)) for time in self._times]
+        return statistics.variance(logs) if len(logs) > 1 else 0.0
 
     def done(self) -> bool:
         """Return whether to stop: at the policy's rounds, or, where a budget pays for more, at the target or the most rounds."""
-        count = len(self._medians)
-        if count < self._policy.rounds:
+        if self.count < self._policy.rounds:
             return False
-        times = [median for median in self._medians if median is not None]
-        if self._policy.budget_s is None or count >= self._policy.max_rounds or not times:
+        if self._policy.budget_s is None or self.count >= self._policy.max_rounds or not self._times:
             return True
-        return relative_half_width(times) <= self._policy.target
+        return relative_half_width(self._times) <= self._policy.target

@@ -28,11 +28,43 @@ def test_a_steady_fast_call_is_timed_in_blocks_of_the_least_length():
     samples = take_samples(Work(call=calls_taking(clock, 0.5, 2**-16)), clock, PACE, Policy())
     assert samples.first_call_s == 0.5
     assert samples.calls == 132  # 2 ms / 15.26 µs, rounded up
-    # Ten equal blocks have an interval of no width: the round is precise enough.
+    # Ten equal blocks have an interval of no width: the round is precise enough. They are the last of the warm-up's.
     assert samples.block_s == (2**-16,) * 10
     assert samples.steady
-    # One warm-up block is of one call too many or too few at most: 0.2 s in blocks of 2 ms.
-    assert samples.warmup_s - samples.first_call_s == pytest.approx(0.2, abs=0.0021)
+    timed_s = 10 * 132 * 2**-16
+    assert samples.warmup_s - samples.first_call_s + timed_s == pytest.approx(0.2, abs=0.0021)  # 0.2 s in blocks of 2 ms
+    assert clock.now() == samples.warmup_s + timed_s
+
+
+def test_the_blocks_that_showed_a_call_to_be_steady_are_the_first_of_its_round():
+    clock = ManualClock()
+    steady, later = [0.021, 0.02, 0.019, 0.02, 0.02, 0.02, 0.021, 0.02, 0.019, 0.02], [0.01, 0.03]
+    samples = take_samples(Work(call=calls_taking(clock, 0.9, 0.05, *steady, *later)), clock, PACE, Policy(round_s=0.235, warmup_s=0.0))
+    assert samples.calls == 1
+    assert samples.block_s == pytest.approx([*steady, *later])
+    assert samples.warmup_s == pytest.approx(0.9 + 0.05)
+
+
+def test_a_round_of_few_blocks_gets_the_last_of_them():
+    clock = ManualClock()
+    samples = take_samples(
+        Work(call=calls_taking(clock, 0.9, 0.05, *[0.02] * 8, 0.021, 0.019)), clock, PACE, Policy(min_blocks=2, max_blocks=3, warmup_s=0.19)
+    )
+    assert samples.block_s == pytest.approx((0.02, 0.021, 0.019))
+
+
+def test_blocks_that_turn_out_short_get_more_calls_and_the_short_ones_do_not_count():
+    clock = ManualClock()
+    samples = take_samples(Work(call=calls_taking(clock, 0.9, 2**-9, *[2**-12] * 40)), clock, PACE, Policy(warmup_s=0.0))
+    assert samples.calls == 9  # 2 ms / 0.244 ms, rounded up
+    assert samples.block_s == (2**-12,) * 10
+    assert samples.warmup_s == 0.9 + 2**-9 + 2 * 2**-12  # the second call took 2 ms, so the first block was of two
+
+
+def test_a_block_of_three_quarters_of_the_least_length_is_long_enough():
+    clock = ManualClock()
+    samples = take_samples(Work(call=calls_taking(clock, 0.9, 0.002, 0.0016)), clock, PACE, Policy())
+    assert samples.calls == 1
 
 
 def test_lazy_initialisation_in_the_first_call_does_not_set_the_block_length():
@@ -41,16 +73,31 @@ def test_lazy_initialisation_in_the_first_call_does_not_set_the_block_length():
     assert samples.calls == 2098  # 2 ms / 0.9537 µs, rounded up
 
 
-def test_a_slow_call_gets_two_calls_of_warm_up_and_three_blocks_of_one():
+def test_a_slow_call_is_warm_after_the_first_where_the_next_two_agree():
     clock = ManualClock()
-    call = calls_taking(clock, 0.9, 0.4)
+    call = calls_taking(clock, 0.9, 0.418, 0.4)
     samples = take_samples(Work(call=call), clock, PACE, Policy())
     assert samples.first_call_s == 0.9
     assert samples.calls == 1
+    assert samples.block_s == pytest.approx((0.418, 0.4, 0.4))
+    assert samples.warmup_s == pytest.approx(0.9)
+    assert samples.steady is None  # so few calls tell nothing of that
+    assert call.count == 4
+
+
+def test_a_slow_call_is_warm_after_two_where_they_do_not_agree():
+    clock = ManualClock()
+    call = calls_taking(clock, 0.9, 0.424, 0.4)
+    samples = take_samples(Work(call=call), clock, PACE, Policy())
     assert samples.block_s == pytest.approx((0.4, 0.4, 0.4))
-    assert samples.warmup_s == pytest.approx(1.3)
-    assert samples.steady is None  # two calls tell nothing of that
+    assert samples.warmup_s == pytest.approx(1.324)
     assert call.count == 5
+
+
+def test_a_round_of_one_slow_call_takes_the_third():
+    clock = ManualClock()
+    samples = take_samples(Work(call=calls_taking(clock, 0.9, 0.41, 0.4)), clock, PACE, Policy(min_blocks=1))
+    assert samples.block_s == pytest.approx((0.4,))
 
 
 def test_the_third_call_of_a_slow_one_is_its_first_block():
@@ -66,25 +113,26 @@ def test_a_slow_second_call_alone_does_not_make_a_call_slow():
     samples = take_samples(Work(call=call), clock, PACE, Policy(), deadline=60.0)
     assert (samples.first_call_s, samples.calls, samples.steady) == (3.0, 3, True)  # 2 ms / 0.98 ms, rounded up
     assert samples.block_s == (2**-10,) * 10
-    # Both slow calls and all that follow until the times are steady: 0.2 s in blocks of 2.9 ms.
-    assert samples.warmup_s - 18.0 == pytest.approx(0.2, abs=0.004)
+    # Both slow calls and all that follow until the times are steady, but the last ten: 0.2 s in blocks of 2.9 ms.
+    assert samples.warmup_s - 18.0 + 10 * 3 * 2**-10 == pytest.approx(0.2, abs=0.004)
 
 
 def test_a_slow_third_call_alone_does_not_either():
     clock = ManualClock()
-    samples = take_samples(Work(call=calls_taking(clock, 3.0, 2**-10, 0.5, 2**-10)), clock, PACE, Policy())
+    samples = take_samples(Work(call=calls_taking(clock, 3.0, 2**-10, 0.2, 2**-10)), clock, PACE, Policy(warmup_s=0.3))
     assert (samples.calls, samples.block_s) == (3, (2**-10,) * 10)
 
 
 def test_calls_made_to_look_whether_a_call_is_slow_count_as_warm_up():
     clock = ManualClock()
     call = calls_taking(clock, 0.09, 0.5, 0.09)
-    take_samples(Work(call=call), clock, Pace(0.02, 0.0, 13), Policy(round_s=0.27))
-    assert call.count == 3 + 10 + 3  # ten steady blocks make it thirteen, and then the three timed ones
+    samples = take_samples(Work(call=call), clock, Pace(0.02, 0.0, 14), Policy(round_s=0.27))
+    assert call.count == 14  # three to look, and eleven blocks, of which the last ten count
+    assert samples.warmup_s == pytest.approx(0.09 + 0.5 + 2 * 0.09)
 
 
 @pytest.mark.parametrize(
-    ("call_s", "calls"), [pytest.param(15.0, 3, id="three would end later"), pytest.param(25.0, 2, id="one would end later")]
+    ("call_s", "calls"), [pytest.param(16.0, 3, id="three would end later"), pytest.param(25.0, 2, id="one would end later")]
 )
 def test_a_call_that_cannot_be_done_by_the_deadline_says_so_and_does_not_wait(call_s, calls):
     clock = ManualClock()
@@ -133,8 +181,8 @@ def test_an_accelerator_gets_longer_blocks_and_ten_calls_of_warm_up():
     call = calls_taking(clock, 0.09)
     samples = take_samples(Work(call=call), clock, Pace(0.02, 0.5, 10), Policy(round_s=0.27))
     assert samples.calls == 1
-    assert len(samples.block_s) == 3
-    assert call.count == 13 + 2  # two first calls, ten steady warm-up blocks, three timed
+    assert len(samples.block_s) == 10
+    assert call.count == 2 + 10  # ten steady blocks are enough of a round, too
 
 
 def test_the_garbage_collector_is_off_while_timing_and_back_on_afterwards():
