@@ -84,7 +84,7 @@ class _Tracker(Observer):
 
     def where(self) -> str:
         """Return ``round 2 of 7, 9 of 14 cases left``."""
-        of = f" of {self.policy.rounds}" if self.round < self.policy.rounds else " (extra, for the widest intervals)"
+        of = f" of {self.policy.rounds}" if self.round < self.policy.rounds else " (extra, for wide intervals)"
         return f"round {self.round + 1}{of}, {self.left_in_round} case{'' if self.left_in_round == 1 else 's'} left"
 
 

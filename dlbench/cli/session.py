@@ -119,8 +119,17 @@ class Recording:
 
         with screen(session, self.path) as observer, Watch(session.devices, session.settings.threads) as watch:
             save = self._writer.append
-            rounds = Runner(session.tasks, session.settings, self._interruption, save, observer, watch, session.done, first_workers)
-            outcome = rounds.run(session.first_round)
+            outcome = Runner(
+                session.tasks,
+                session.settings,
+                self._interruption,
+                save,
+                observer,
+                watch,
+                session.done,
+                first_workers,
+                session.signatures,
+            ).run(session.first_round)
         self.rounds = max(self.rounds, outcome.rounds)
         if outcome.faults:
             self.fault = DeviceFault(f"{'; '.join(outcome.faults)}; the remaining cases there were skipped; check it, then measure again")

@@ -2,14 +2,13 @@
 
 import math
 import random
-import statistics
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from dlbench.core.model import Measurement, Policy, Series, Status
+from dlbench.core.model import Case, Measurement, Policy, Series, Signature, Status
 from dlbench.core.records import measurement_to_json
 from dlbench.harness.pool import Isolation, WorkerPool, process_for
 from dlbench.harness.probe.memory import available_memory, oom_kills
@@ -18,8 +17,7 @@ from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.wire import MeasureRequest
 from dlbench.harness.process.worker_process import Ending, WorkerProcess, handshake
 from dlbench.harness.ranks.placement import Placement, kind_of, place_ranks
-from dlbench.harness.schedule import Attempt, Retirement, Retries, Task
-from dlbench.harness.worker.stopping import EnoughRounds
+from dlbench.harness.schedule import Attempt, Progress, Retirement, Retries, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,39 +73,46 @@ class Runner:
     """Those of an earlier, interrupted run: not measured again."""
     first_workers: Mapping[str | None, WorkerProcess] = field(default_factory=dict)
     """The processes that answered the handshake, by side."""
+    signatures: Mapping[str, Signature] = field(default_factory=dict)
+    """Of the workloads, by name."""
     pause: Callable[[float], object] | None = None
     """Waits that many seconds; by default an interruption ends the wait."""
     _started: float = field(default_factory=time.monotonic, init=False)
     _retirement: Retirement = field(default_factory=Retirement, init=False)
-    _progress: "_Progress" = field(init=False)
+    _progress: Progress = field(init=False)
     _retries: Retries = field(init=False)
 
     def __post_init__(self) -> None:
-        self._progress = _Progress(self.tasks, self.settings.policy, self.done)
+        self._progress = Progress(self.tasks, self.settings.policy, self.done)
         self._retries = Retries(self.settings.policy.tries)
 
     def run(self, first_round: int = 0) -> Outcome:
         """Measure round after round until each task has enough. Raises DeviceFault where a whole machine of several is gone."""
-        policy = self.settings.policy
-        for number in range(first_round, first_round + (policy.max_rounds if policy.budget_s else policy.rounds)):
-            pending = self._progress.pending(number)
-            if self._progress.finished() or self._progress.expected_s(pending) > self._left_s():
-                break
-            # Where none is pending, all of this round is there already, from before the interruption.
-            if pending and not self._measure_round(number, pending):
-                break
+        policy, settings = self.settings.policy, self.settings
+        pool = WorkerPool(settings.isolation, settings.seed, settings.threads, self.interruption, self.first_workers, self._trains)
+        with pool:
+            for number in range(first_round, first_round + (policy.max_rounds if policy.budget_s else policy.rounds)):
+                pending = self._progress.pending(number, self._left_s())
+                if self._progress.finished() or self._progress.expected_s(pending) > self._left_s():
+                    break
+                # Where none is pending, all of this round is there already, from before the interruption.
+                if pending and not self._measure_round(number, pending, pool):
+                    break
         return Outcome(self._progress.rounds, self._retirement.faults())
 
     def _left_s(self) -> float:
         """Return the rest of the budget."""
         return (self.settings.policy.budget_s or math.inf) - (time.monotonic() - self._started)
 
-    def _measure_round(self, number: int, tasks: Sequence[Task]) -> bool:
+    def _trains(self, case: Case) -> bool:
+        return case.workload in self.signatures and "training" in self.signatures[case.workload].tags
+
+    def _measure_round(self, number: int, tasks: Sequence[Task], pool: WorkerPool) -> bool:
         """Measure each task, and again what was held back. Return whether the round was completed, without an interruption."""
         self.observer.round_started(number, len(tasks))
-        pool = WorkerPool(self.settings.isolation, self.settings.seed, self.interruption, number, self.first_workers)
-        self.first_workers = {}
-        with self.watch.round(number, lambda state: self.save(state.to_json())) as around, pool:
+        ready = pool.round(number, tasks, self._progress.certain(tasks))
+        with ready, self.watch.round(number, lambda state: self.save(state.to_json())) as around:
+            self._progress.start_s = pool.start_s
             for attempt in self._retries.of_round(_in_order(tasks, self.settings, number)):
                 if attempt.pause_s:
                     (self.pause or self.interruption.wait)(attempt.pause_s)
@@ -137,7 +142,7 @@ class Runner:
                 held_back = self.watch.throttling(task.case.device, before, attempt.tries, measurement.throttling)
                 measurement = replace(measurement, throttling=held_back)
             self._retirement.note(task, fault, measurement.reason)
-            self._progress.took_s[task.series] = time.monotonic() - began
+            self._progress.took(task.series, time.monotonic() - began)
             measured.append(measurement)
         return measured
 
@@ -183,48 +188,6 @@ def _grouped(tasks: Sequence[Task], key: Callable[[Task], str]) -> list[Task]:
     """Return them with those of one key next to each other, each key where its first task stands."""
     order = {name: number for number, name in enumerate(dict.fromkeys(map(key, tasks)))}
     return sorted(tasks, key=lambda task: order[key(task)])
-
-
-class _Progress:
-    """The tasks that still need a round."""
-
-    def __init__(self, tasks: Sequence[Task], policy: Policy, done: Sequence[Measurement]) -> None:
-        self._tasks = tasks
-        self._enough = {task.series: EnoughRounds(policy) for task in tasks}
-        self._ended: set[Series] = set()
-        self.took_s: dict[Series, float] = {}
-        """How long each took when it was last measured here."""
-        self.rounds = 0
-        """Rounds that measured anything, those of the earlier run included."""
-        self._measured: set[tuple[Series, int]] = set()
-        for measurement in done:
-            # A case that was skipped for want of a device or of time can be measured now.
-            if measurement.series in self._enough and measurement.status is not Status.SKIPPED:
-                self.add(measurement)
-
-    def add(self, measurement: Measurement) -> None:
-        series = measurement.series
-        self._measured.add((series, measurement.round))
-        self.rounds = max(self.rounds, measurement.round + 1)
-        if measurement.status is not Status.OK:
-            # It would only end the same way, and take its deadline again.
-            self._ended.add(series)
-        else:
-            samples = measurement.samples
-            self._enough[series].add(statistics.median(samples.block_s) if samples else None)
-
-    def pending(self, number: int) -> list[Task]:
-        return [task for task in self._tasks if self._needed(task) and (task.series, number) not in self._measured]
-
-    def expected_s(self, tasks: Sequence[Task]) -> float:
-        """Return how long a round of these will take, as far as is known."""
-        return sum(self.took_s.get(task.series, 0.0) for task in tasks)
-
-    def finished(self) -> bool:
-        return not any(self._needed(task) for task in self._tasks)
-
-    def _needed(self, task: Task) -> bool:
-        return task.series not in self._ended and not self._enough[task.series].done()
 
 
 def _measure(task: Task, number: int, settings: RunSettings, placement: Placement, pool: WorkerPool) -> tuple[Measurement, bool] | None:

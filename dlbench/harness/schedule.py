@@ -1,5 +1,8 @@
-"""Sides of a run and their tasks, the attempts at each task in a round, and the devices that are given up."""
+"""Sides of a run and their tasks: which still need a round, the attempts at each in a round, and the devices that are given up."""
 
+import heapq
+import math
+import statistics
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,11 +11,12 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from dlbench.core.conditions import Throttling
-from dlbench.core.model import Case, Series
+from dlbench.core.model import Case, Measurement, Policy, Series, Status
 from dlbench.harness.probe.devices import Device, take_one_process, unusable, usable
 from dlbench.harness.process.worker_process import Interpreter
 from dlbench.harness.ranks.cluster import RemoteNode
 from dlbench.harness.ranks.placement import NodeCapacity, kind_of
+from dlbench.harness.worker.stopping import EnoughRounds
 
 PAUSES_S = (1.0, 4.0)
 """Before the second attempt and before each later one at a throttled case: a control group's quota is filled up every 0.1 s, but a heat
@@ -65,6 +69,107 @@ class Task(NamedTuple):
     def series(self) -> Series:
         """The series that its rounds belong to."""
         return Series(self.side.name, self.case.id)
+
+
+class Spread(NamedTuple):
+    """What a case has shown by now, as `allot` asks for it."""
+
+    variance: float
+    """Between rounds, of the logarithms of their medians."""
+    rounds: int
+    cost_s: float
+    """Of one more round."""
+
+
+def allot(spreads: Sequence[Spread], most: int, left_s: float) -> list[int]:
+    """Return how many more rounds each case gets, up to ``most`` in all, such that the mean variance of their medians falls fastest.
+
+    One round more takes variance / (k (k + 1)) off variance / k; whichever case gains most for a second is next, as long as it fits. In
+    the end rounds are in proportion to standard deviation / √cost (Neyman, *On the Two Different Aspects of the Representative Method*,
+    1934, with costs as in Cochran, *Sampling Techniques*, section 5.5).
+    """
+
+    def gain(each: Spread, rounds: int) -> float:
+        return each.variance / (rounds * (rounds + 1) * each.cost_s)
+
+    more = [0] * len(spreads)
+    queue = [(-gain(each, each.rounds), index) for index, each in enumerate(spreads) if each.rounds < most]
+    heapq.heapify(queue)
+    while queue:
+        _, index = heapq.heappop(queue)
+        each = spreads[index]
+        if each.cost_s > left_s:
+            continue
+        left_s -= each.cost_s
+        more[index] += 1
+        if (rounds := each.rounds + more[index]) < most:
+            heapq.heappush(queue, (-gain(each, rounds), index))
+    return more
+
+
+class Progress:
+    """The tasks that still need a round."""
+
+    def __init__(self, tasks: Sequence[Task], policy: Policy, done: Sequence[Measurement]) -> None:
+        self._tasks = tasks
+        self._policy = policy
+        self._enough = {task.series: EnoughRounds(policy) for task in tasks}
+        self._ended: set[Series] = set()
+        self._took_s: dict[Series, float] = {}
+        self.start_s = 0.0
+        """How long the processes of a round took to start."""
+        self.rounds = 0
+        """Rounds that measured anything, those of the earlier run included."""
+        self._measured: set[tuple[Series, int]] = set()
+        for measurement in done:
+            # A case that was skipped for want of a device or of time can be measured now.
+            if measurement.series in self._enough and measurement.status is not Status.SKIPPED:
+                self.add(measurement)
+
+    def add(self, measurement: Measurement) -> None:
+        """Take a case's result of a round."""
+        series, samples = measurement.series, measurement.samples
+        self._measured.add((series, measurement.round))
+        self.rounds = max(self.rounds, measurement.round + 1)
+        if measurement.status is not Status.OK:
+            # It would only end the same way, and take its deadline again.
+            self._ended.add(series)
+            return
+        self._enough[series].add(statistics.median(samples.block_s) if samples else None)
+        if samples:
+            self._took_s.setdefault(series, (samples.warmup_s or 0.0) + samples.calls * sum(samples.block_s))
+
+    def took(self, series: Series, seconds: float) -> None:
+        """Take how long a case took in a round, its set-up included."""
+        self._took_s[series] = seconds
+
+    def pending(self, number: int, left_s: float = math.inf) -> list[Task]:
+        """Return what to measure in a round: tasks that lack one of the policy's, else those that the time left buys one more."""
+        needed = [task for task in self._tasks if self._needed(task) and (task.series, number) not in self._measured]
+        if behind := [task for task in needed if self._enough[task.series].count < self._policy.rounds]:
+            return behind
+        spreads = [self._spread(task.series) for task in needed]
+        more = allot(spreads, self._policy.max_rounds, left_s - self.start_s)
+        return [task for task, rounds in zip(needed, more, strict=True) if rounds]
+
+    def certain(self, tasks: Sequence[Task]) -> int:
+        """Return how many rounds there will be for sure with any of these that are pending, at least 1."""
+        return max(1, *(self._policy.rounds - self._enough[task.series].count for task in tasks))
+
+    def _spread(self, series: Series) -> Spread:
+        enough = self._enough[series]
+        return Spread(enough.variance, enough.count, max(self._took_s.get(series, 0.0), 1e-3))
+
+    def expected_s(self, tasks: Sequence[Task]) -> float:
+        """Return how long a round of these will take, as far as is known."""
+        return self.start_s + sum(self._took_s.get(task.series, 0.0) for task in tasks)
+
+    def finished(self) -> bool:
+        """Return whether no task needs another round."""
+        return not any(map(self._needed, self._tasks))
+
+    def _needed(self, task: Task) -> bool:
+        return task.series not in self._ended and not self._enough[task.series].done()
 
 
 @dataclass(frozen=True, slots=True)

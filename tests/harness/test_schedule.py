@@ -1,12 +1,17 @@
-"""Retries: cases that were held back come again, as long as that helps and fits."""
+"""Which cases come again: those that were held back, as long as that helps and fits, and those that a budget buys a round."""
 
 import math
+import random
+from itertools import product
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dlbench.core.conditions import Throttling
-from dlbench.core.model import Case
-from dlbench.harness.schedule import PAUSES_S, Retries, Side, Task
+from dlbench.core.model import Case, Measurement, Policy, Samples, Status
+from dlbench.core.stats import median_interval
+from dlbench.harness.schedule import PAUSES_S, Progress, Retries, Side, Spread, Task, allot
 
 HOT, COOL, DISTURBED = Throttling(thermal=0.5), Throttling(thermal=0.0), Throttling(thermal=0.0, waiting=0.051)
 
@@ -99,3 +104,103 @@ def test_sides_of_which_no_further_turn_helped_either_are_left_alone():
         return count
 
     assert (tries(), tries()) == (4 * 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("spreads", "left_s", "more"),
+    [
+        pytest.param([(4.0, 1.0), (1.0, 1.0)], 24.0, [18, 6], id="twice the deviation, twice the rounds in the end"),
+        pytest.param([(1.0, 1.0), (1.0, 4.0)], 42.0, [18, 6], id="four times the cost, half as many rounds"),
+        pytest.param([(1.0, 1.0), (9.0, 100.0)], 3.0, [3, 0], id="what does not fit leaves its time to others"),
+        pytest.param([(1.0, 1.0)], 0.5, [0], id="no time left"),
+        pytest.param([], 9.0, [], id="no case"),
+    ],
+)
+def test_time_left_buys_rounds_where_they_take_most_variance_off_for_a_second(spreads, left_s, more):
+    assert allot([Spread(variance, 6, cost_s) for variance, cost_s in spreads], 99, left_s) == more
+
+
+def test_no_case_gets_more_than_the_most_rounds():
+    assert allot([Spread(9.0, 7, 1.0), Spread(1.0, 20, 1.0), Spread(0.1, 7, 1.0)], 20, 100.0) == [13, 0, 13]
+
+
+some_spreads = st.lists(st.builds(Spread, st.floats(0, 1), st.integers(6, 9), st.sampled_from([1.0])), min_size=1, max_size=3)
+
+
+@given(some_spreads, st.integers(0, 6))
+def test_no_other_way_to_spend_the_same_rounds_leaves_less_variance(spreads, rounds):
+    def left(more):
+        return sum(each.variance / (each.rounds + extra) for each, extra in zip(spreads, more, strict=True))
+
+    others = [more for more in product(range(rounds + 1), repeat=len(spreads)) if sum(more) == rounds]
+    assert left(allot(spreads, 99, float(rounds))) == pytest.approx(min(map(left, others)))
+
+
+def measured(task, number, median_s, calls=1):
+    samples = Samples(calls, (median_s,), first_call_s=0.0, warmup_s=0.5, steady=True)
+    return Measurement(task.case, number, Status.OK, samples=samples)
+
+
+BUDGET = Policy(rounds=7, max_rounds=20, budget_s=60.0)
+
+
+def names(tasks):
+    return [task.case.workload for task in tasks]
+
+
+def test_a_budget_buys_extra_rounds_by_variance_and_cost_and_none_where_the_interval_is_narrow():
+    cases = [case("steady"), case("noisy"), case("noisier, and slow"), case("few")]
+    progress = Progress(cases, BUDGET, ())
+    for number in range(7):
+        late = 1 + 0.1 * (number % 2)
+        for each, seconds in zip(cases, (1.0, late, late**1.5, 1.0), strict=True):
+            if each is cases[3] and number == 6:
+                continue
+            progress.add(measured(each, number, seconds))
+            progress.took(each.series, 100.0 if "slow" in each.case.workload else 1.0)
+    # First what lacks one of the seven; then by what is gained for a second, as long as it fits.
+    assert names(progress.pending(7, 1000.0)) == ["few"]
+    progress.add(measured(cases[3], 7, 1.0))
+    assert names(progress.pending(8, 1000.0)) == ["noisy", "noisier, and slow"]
+    assert names(progress.pending(8, 99.0)) == ["noisy"]
+    assert names(progress.pending(8, 0.5)) == []
+    progress.start_s = 98.5
+    assert names(progress.pending(8, 99.0)) == []  # the processes of the round have to start, too
+
+
+def test_a_resumed_run_knows_the_cost_of_a_round_from_its_file():
+    slow, quick = case("slow"), case("quick")
+    done = [measured(each, n, 1 + 0.1 * (n % 2), calls) for n in range(7) for each, calls in ((slow, 50), (quick, 1))]
+    assert names(Progress([slow, quick], BUDGET, done).pending(7, 10.0)) == ["quick"]
+
+
+def test_rounds_that_are_certain_to_come_are_those_that_the_policy_still_lacks():
+    cases = [case("a"), case("b")]
+    progress = Progress(cases, BUDGET, [measured(cases[0], 0, 1.0)])
+    assert progress.certain(cases) == 7
+    assert progress.certain(cases[:1]) == 6
+    assert Progress(cases, Policy(rounds=1, budget_s=60.0), [measured(each, 0, 1.0) for each in cases]).certain(cases) == 1
+
+
+def test_rounds_by_cost_leave_a_third_less_variance_than_as_many_seconds_spent_alike_and_lose_no_coverage():
+    """Fourteen cases whose noise and cost are as far apart as those of quick; docs/measuring.md tells both."""
+    noise, covered, promised, variances, alike, cases = random.Random(1), [], [], [], [], [case(f"c{n}") for n in range(14)]
+    for _ in range(150):
+        deviations = [noise.uniform(0.005, 0.04) * (4 if n % 5 == 0 else 1) for n in range(14)]
+        costs = [0.3 * 1.15**n for n in range(14)]
+        progress, left_s, medians = Progress(cases, BUDGET, ()), 11 * sum(costs), [[] for _ in cases]
+        for number in range(20):
+            for task in progress.pending(number, left_s):
+                index = cases.index(task)
+                medians[index].append(noise.lognormvariate(0, deviations[index]))
+                progress.add(measured(task, number, medians[index][-1]))
+                progress.took(task.series, costs[index])
+                left_s -= costs[index]
+        assert left_s >= 0
+        intervals = [median_interval(each) for each in medians]
+        covered += [each.low <= 1 <= each.high for each in intervals]
+        promised += [each.confidence for each in intervals]
+        variances.append(sum(deviation**2 / len(each) for deviation, each in zip(deviations, medians, strict=True)))
+        alike.append(sum(deviation**2 / 11 for deviation in deviations))
+    assert sum(variances) / sum(alike) == pytest.approx(0.66, abs=0.05)
+    assert sum(covered) / len(covered) == pytest.approx(sum(promised) / len(promised), abs=0.01)

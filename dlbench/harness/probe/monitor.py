@@ -99,7 +99,7 @@ class Watch:
         return found if replace(found, tries=1) != Throttling() else None
 
     def round(self, number: int, save: Callable[[RoundState], None]) -> "RoundWatch":
-        """Return a context for one round, whose state it saves at the end; its processes have to start and end inside."""
+        """Return a context for one round, whose state it saves at the end."""
         return RoundWatch(self, number, save)
 
     def used(self) -> tuple[CpuTime | None, float]:
@@ -132,7 +132,6 @@ class RoundWatch:
         self._after = self._watch.state()
 
     def __exit__(self, *_: object) -> None:
-        # The processes are gone by now, so all that they took counts as ours.
         seconds, (before, own_before_s), (after, own_after_s) = self._watch.now() - self._begun_s, self._begun, self._watch.used()
         others = stolen = None
         if before is not None and after is not None and seconds >= _SHORTEST_S:

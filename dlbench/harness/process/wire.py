@@ -116,12 +116,23 @@ class Request:
         return asdict(self)
 
     @staticmethod
-    def from_json(message: Message) -> "HelloRequest | MeasureRequest":
+    def from_json(message: Message) -> "HelloRequest | MeasureRequest | PrepareRequest":
         """Inverse of `to_json`. Raises KeyError, TypeError or ValueError for another message."""
         fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in message.items()}
+        if "training" in fields:
+            return PrepareRequest(**fields)
         if "case" not in fields:
             return HelloRequest(**fields)
         return MeasureRequest(**fields | {"case": Case(**fields["case"]), "policy": Policy(**fields["policy"])})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrepareRequest(Request):
+    """Asks a process to import what its requests will need, itself, and to answer when it has. Its reply is empty."""
+
+    threads: int = 1
+    training: bool
+    """Whether an optimizer will be used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,8 @@ sys.modules["dlbench"] = package = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(package)
 """
 _WORKER = """
+import gc
+gc.disable()
 from dlbench.harness.worker.main import main
 main()
 """
@@ -112,11 +114,20 @@ class WorkerProcess:
 
         After anything but a reply the process that did the request is gone, with its group.
         """
+        self.send(request)
+        return self.answer(deadline_s)
+
+    def send(self, request: Request) -> None:
+        """Send a request, and leave it to `answer` to tell how it ended."""
         self._printed_before = os.fstat(self._output.fileno()).st_size
-        try:
+        with suppress(BrokenPipeError):  # the process has died, which its answer shows
             send(self._requests, request.to_json())
+
+    def answer(self, deadline_s: float = START_S) -> Ending:
+        """Wait for the end of the request sent last, as `ask` does."""
+        try:
             return self._answer(deadline_s)
-        except (BrokenPipeError, EOFError):
+        except EOFError:
             return self._died(self._cause(self._process.wait()))
         except ForeignLine as error:
             return self._died(str(error))

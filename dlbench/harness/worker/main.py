@@ -23,7 +23,7 @@ from dlbench.core.declarations import Value
 from dlbench.core.errors import DlbenchError
 from dlbench.core.model import Clock, Measurement, Memory, Reported, Status, Transfer, Work
 from dlbench.core.records import signature_to_json
-from dlbench.harness.process.wire import HelloRequest, MeasureRequest, Message, Reader, Reply, Request, send
+from dlbench.harness.process.wire import HelloRequest, MeasureRequest, Message, PrepareRequest, Reader, Reply, Request, send
 from dlbench.harness.worker import lifecycle, registry
 from dlbench.harness.worker.backends.base import BACKENDS, Backend, describe_devices, find, tensors_in
 from dlbench.harness.worker.backends.torch_build import math_flags, parallelism, set_math, versions
@@ -48,15 +48,31 @@ def main() -> None:
         lifecycle.prefer_for_oom_kill()
         serve(requests, replies, lambda request: _fork_and_wait(request, replies, lifeline, case_groups))
         return
-    registry.load_builtins()
-    # The first optimizer imports this: 1.1 s that every training case would pay again.
-    import torch._dynamo  # noqa: F401  # imported for its effect
-
-    # A collection in a child would otherwise copy every page of what was imported: 0.1 s a case.
-    gc.collect()
-    gc.freeze()
+    _end_imports()
     for message in Reader(requests):
-        _fork_and_wait(Request.from_json(message), replies, lifeline, case_groups)
+        request = Request.from_json(message)
+        if isinstance(request, PrepareRequest):
+            _prepare(request, replies)
+        else:
+            _fork_and_wait(request, replies, lifeline, case_groups)
+
+
+def _end_imports() -> None:
+    """Import the workloads, and turn on the garbage collector, which was off so far: looking through imported modules takes it 0.5 s."""
+    registry.load_builtins()
+    # A collection would otherwise look through all of them again, 0.1 s a case, and in a fork copy every page of them.
+    gc.freeze()
+    gc.enable()
+
+
+def _prepare(request: PrepareRequest, replies: int) -> None:
+    if request.training:
+        # The first optimizer imports this: 0.7 s that every training case would pay again.
+        import torch._dynamo  # noqa: F401  # imported for its effect
+
+        gc.freeze()
+    send(replies, {"reply": Reply().to_json()})
+    send(replies, {"exit": 0})
 
 
 def serve(requests: int, replies: int, handshake: Callable[[HelloRequest], None] | None = None, member: Member | None = None) -> None:
@@ -65,9 +81,12 @@ def serve(requests: int, replies: int, handshake: Callable[[HelloRequest], None]
     ``handshake`` answers a hello in a fork, as long as nothing was measured here: the fork gives all accelerators back, where a context
     of this process would take memory on each, and in exclusive mode the device itself.
     """
-    registry.load_builtins()
+    _end_imports()
     for message in Reader(requests):
         request = Request.from_json(message)
+        if isinstance(request, PrepareRequest):
+            _prepare(request, replies)
+            continue
         if isinstance(request, HelloRequest) and handshake and sys.platform == "linux":
             handshake(request)
             continue

@@ -1,6 +1,7 @@
 """The measuring process of one rank, as torchrun starts it. It connects to its parent before it imports torch, to be ended at any time."""
 
 import faulthandler
+import gc
 import os
 import signal
 import socket
@@ -28,6 +29,7 @@ def main() -> None:
         os.dup2(output, stream)
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=False)  # the parent's question to a rank that is out of time
+    gc.disable()  # until all is imported
     from dlbench.harness.worker import main as worker
     from dlbench.harness.worker.ranks import Member
 

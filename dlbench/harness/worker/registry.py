@@ -67,7 +67,8 @@ def workload(
 ) -> Callable[[WorkloadFunction], WorkloadFunction]:
     """Register a function ``name(device, *, parameters…) -> Work`` under its own name.
 
-    ``values`` are all that it reports beside its time; ``parallel`` is for one with a parameter ``ranks``. Raises UsageError if the
+    A tag ``training`` says that it uses an optimizer, which is then imported once a round and not by each of its cases. ``values`` are
+    all that it reports beside its time; ``parallel`` is for one with a parameter ``ranks``. Raises UsageError if the
     name is taken by another function, a type in the signature says too little, or a declaration makes no sense.
     """
 

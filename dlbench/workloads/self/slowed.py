@@ -20,7 +20,7 @@ TAIL_EVERY = 10
 """With a tail, one call of so many takes twice its time."""
 
 
-@workload(tags=("self",))
+@workload(tags=("self", "training"))  # one of the programs is a step with an optimizer
 def slowed(device: torch.device, *, program: Program, percent: Percent = 0, tail: bool = False) -> Work:
     """Run a small program, and then waste `percent` of the time it took; with `tail`, one call of ten takes twice as long."""
     run = _prepared(program, device)
