@@ -1,18 +1,20 @@
 """Time that each tool takes to an interval of the same width over a suite: dlbench, torch's Timer, pytest-benchmark and pyperf.
 
-Turn after turn each tool measures every case once: dlbench a round, Timer a fresh process a case, pytest-benchmark a session. pyperf is one
-command that can't be divided, so it has its turn half-way, with as many processes a case. A process counts as one value, as the
-processes of a tool agree less than what it repeats within one.
+Each tool measures every case in as many processes: dlbench and pyperf by commands of several rounds, as a user would run them; Timer and
+pytest-benchmark, which have no rounds, by as many scripts and sessions. The tools take turns, the second time in reverse order. What a
+process finds is one value. The variance of a mean of k values is variance / k, so to equal width time counts by seconds x variance.
 """
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,54 +22,70 @@ from benchmarks.alternate import environment, python, report, usable_threads
 from benchmarks.precision_tools import CASES
 from dlbench.core.records import signature_from_json
 from dlbench.core.rows.summary import per_round
-from dlbench.core.stats import relative_half_width
+from dlbench.core.stats import student_quantile
 from dlbench.core.store import load
 from dlbench.core.units import clock_time, percent
 from dlbench.harness.plan import cases as planning
 from dlbench.harness.plan import suite
 from dlbench.harness.runner import ask_hello
 
-LEAST_TURNS = 6
-"""Fewer values have no 95 % interval of their median."""
+AT_MOST = {"pytest-benchmark": 1.5, "pyperf": 0.4}
+"""What dlbench may take, as a share of a tool's time to equal width."""
+SHARED = {
+    "dlbench": "torch imported, by the cases of a round",
+    "torch adaptive_autorange": "nothing",
+    "pytest-benchmark": "all of a session, by its cases",
+    "pyperf": "nothing",
+}
+"""What the processes in which cases are measured have in common."""
 Values = Mapping[str, Sequence[float]]
 """Case to seconds a call, a value a process."""
+
+
+@dataclass
+class Taken:
+    """What a tool took, and what it found."""
+
+    seconds: float = 0.0
+    values: dict[str, list[Sequence[float]]] = field(default_factory=dict)
+    """By case, of each turn."""
+
+    def variance(self, case: str) -> float:
+        """Return the variance of the logarithms of a case's values within turns, as the machine may change from one to the next."""
+        logs = [[math.log(value) for value in turn] for turn in self.values[case]]
+        spread = sum((value - statistics.fmean(turn)) ** 2 for turn in logs for value in turn)
+        return spread / sum(len(turn) - 1 for turn in logs)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the tools in turns and compare what they took."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--suite", default="quick")
-    parser.add_argument("--turns", type=int, default=LEAST_TURNS, help=f"processes of each case and tool, at least {LEAST_TURNS}")
+    parser.add_argument("--rounds", type=int, default=8, help="processes of each case in a turn of a tool, 2 or more")
+    parser.add_argument("--turns", type=int, default=2)
     options = parser.parse_args(arguments)
-    if options.turns < LEAST_TURNS:
-        parser.error(f"{options.turns} turns give no interval; it takes {LEAST_TURNS} or more")
+    if options.rounds < 2:
+        parser.error("one process a turn tells nothing of how processes differ; it takes --rounds 2 or more")
     cases = _planned(options.suite)
-    found: dict[str, dict[str, list[float]]] = {}
-    took_s = dict.fromkeys(("dlbench", "torch adaptive_autorange", "pytest-benchmark", "pyperf"), 0.0)
-
-    def take_turn(tool: str, measure: Callable[[], Values]) -> None:
-        started = time.perf_counter()
-        values = measure()
-        took_s[tool] += time.perf_counter() - started
-        for case, each in values.items():
-            found.setdefault(tool, {}).setdefault(case, []).extend(each)
-
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "cases.json").write_text(json.dumps(cases))
         os.environ[CASES] = str(folder / "cases.json")
+        taken = {tool: Taken() for tool in SHARED}
         for turn in range(options.turns):
             tools: list[tuple[str, Callable[[], Values]]] = [
-                ("dlbench", lambda turn=turn: _by_dlbench(options.suite, turn, folder)),
-                ("torch adaptive_autorange", lambda: _by_torch(cases)),
-                ("pytest-benchmark", lambda: _by_pytest_benchmark(folder)),
+                ("dlbench", lambda turn=turn: _by_dlbench(options.suite, options.rounds, turn, folder)),
+                ("torch adaptive_autorange", lambda: _by_torch(cases, options.rounds)),
+                ("pytest-benchmark", lambda: _by_pytest_benchmark(options.rounds, folder)),
+                ("pyperf", lambda turn=turn: _by_pyperf(options.rounds, turn, folder)),
             ]
-            # Another begins in each turn, as what a tool leaves behind (clock speed, caches of files) may help the next.
-            for tool, measure in tools[turn % 3 :] + tools[: turn % 3]:
-                take_turn(tool, measure)
-            if turn + 1 == options.turns // 2:
-                take_turn("pyperf", lambda: _by_pyperf(options.turns, folder))
-    _print(options.suite, cases, options.turns, found, took_s)
+            for tool, measure in tools[::-1] if turn % 2 else tools:
+                started = time.perf_counter()
+                values = measure()
+                taken[tool].seconds += time.perf_counter() - started
+                for case, each in values.items():
+                    taken[tool].values.setdefault(case, []).append(each)
+    _print(options.suite, len(cases), options.rounds * options.turns, taken)
 
 
 def _planned(name: str) -> list[dict[str, Any]]:
@@ -85,28 +103,40 @@ def _run(*command: str) -> str:
     return done.stdout
 
 
-def _by_dlbench(suite_name: str, turn: int, folder: Path) -> Values:
+def _by_dlbench(suite_name: str, rounds: int, turn: int, folder: Path) -> Values:
     path = folder / f"{turn}.jsonl"
-    _run("-m", "dlbench", "run", suite_name, "--device", "cpu", "--rounds", "1", "--seed", str(turn), "-o", str(path))
-    return {each.case.id: per_round([each]).median_s for each in load(path).measurements}
+    # A longer budget than the suite's, so that no slow machine gets fewer rounds than the other tools.
+    limits = ("--rounds", str(rounds), "--budget", "10h")
+    _run("-m", "dlbench", "run", suite_name, "--device", "cpu", *limits, "--seed", str(turn), "-o", str(path))
+    found: dict[str, list[float]] = {}
+    for each in load(path).measurements:
+        found.setdefault(each.case.id, []).extend(per_round([each]).median_s)
+    return found
 
 
-def _by_torch(cases: Sequence[Mapping[str, Any]]) -> Values:
-    return {case["id"]: [float(_run("-m", "benchmarks.precision_tools", "torch", case["id"]))] for case in cases}
+def _by_torch(cases: Sequence[Mapping[str, Any]], rounds: int) -> Values:
+    found: dict[str, list[float]] = {case["id"]: [] for case in cases}
+    for _ in range(rounds):
+        for case, values in found.items():
+            values.append(float(_run("-m", "benchmarks.precision_tools", "torch", case)))
+    return found
 
 
-def _by_pytest_benchmark(folder: Path) -> Values:
+def _by_pytest_benchmark(rounds: int, folder: Path) -> Values:
     path = folder / "pytest.json"
     script = str(Path(__file__).with_name("precision_tools.py"))
-    _run("-m", "pytest", "-q", "-p", "no:cacheprovider", "--benchmark-only", f"--benchmark-json={path}", script)
-    listed = json.loads(path.read_text())["benchmarks"]
-    return {each["params"]["case"]["id"]: [each["stats"]["median"]] for each in listed}
+    found: dict[str, list[float]] = {}
+    for _ in range(rounds):
+        _run("-m", "pytest", "-q", "-p", "no:cacheprovider", "--benchmark-only", f"--benchmark-json={path}", script)
+        for each in json.loads(path.read_text())["benchmarks"]:
+            found.setdefault(each["params"]["case"]["id"], []).append(each["stats"]["median"])
+    return found
 
 
-def _by_pyperf(processes: int, folder: Path) -> Values:
-    path = folder / "pyperf.json"
+def _by_pyperf(rounds: int, turn: int, folder: Path) -> Values:
+    path = folder / f"pyperf-{turn}.json"
     inherited = f"PYTHONPATH,{CASES}"
-    options = ("--processes", str(processes), "--inherit-environ", inherited, "-o", str(path))
+    options = ("--processes", str(rounds), "--inherit-environ", inherited, "-o", str(path))
     _run("-m", "benchmarks.precision_tools", "pyperf", *options)
     found = json.loads(path.read_text())
     # What all benchmarks of a file have in common stands at its top: of a single one its name, too.
@@ -115,22 +145,24 @@ def _by_pyperf(processes: int, folder: Path) -> Values:
     return dict(zip(names, values, strict=True))
 
 
-def _print(name: str, cases: Sequence[Any], turns: int, found: Mapping[str, Values], took_s: Mapping[str, float]) -> None:
-    rows, slowest = [], 0.0
-    for tool, seconds in took_s.items():
-        widths = {case: relative_half_width(values) for case, values in found[tool].items()}
-        # An interval narrows with the square root of the processes, and the time grows with their number.
-        longer = statistics.median((widths[case] / relative_half_width(found["dlbench"][case])) ** 2 for case in widths)
-        ratio = took_s["dlbench"] / seconds
-        slowest = max(slowest, ratio / longer if tool != "dlbench" else 0.0)
-        cells = (clock_time(seconds), percent(statistics.median(widths.values())), f"{ratio:.2f}", f"{ratio / longer:.2f}")
-        rows.append((tool, *cells))
+def _print(name: str, cases: int, processes: int, taken: Mapping[str, Taken]) -> None:
+    own, rows, within = taken["dlbench"], [], True
+    for tool, other in taken.items():
+        ratio = own.seconds / other.seconds
+        logs = [math.log(ratio * own.variance(case) / other.variance(case)) for case in other.values]
+        equal, interval = statistics.fmean(logs), ""
+        if len(logs) > 1 and other is not own:
+            margin = student_quantile(0.95, len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
+            interval = f" ({math.exp(equal - margin):.2f} to {math.exp(equal + margin):.2f})"
+        within &= math.exp(equal) <= AT_MOST.get(tool, 1.0)
+        spread = percent(statistics.median(math.sqrt(other.variance(case)) for case in other.values))
+        rows.append((tool, SHARED[tool], clock_time(other.seconds), spread, f"{ratio:.2f}", f"{math.exp(equal):.2f}{interval}"))
     report(
-        f"{name}: {len(cases)} cases, {turns} processes of each by every tool",
-        ("tool", "all", "half-width of the 95 % interval, median case", "dlbench / tool", "the same to equal width"),
+        f"{name}: {cases} cases, {processes} processes of each by every tool",
+        ("tool", "processes share", "all", "sd of a process, median case", "dlbench / tool", "the same to equal width (95 % interval)"),
         rows,
-        "dlbench takes less time than every other tool to an interval of equal width",
-        slowest < 1,
+        f"to equal width at most {' and '.join(f'{most} x {tool}' for tool, most in AT_MOST.items())}, and less than every other tool",
+        within,
     )
 
 

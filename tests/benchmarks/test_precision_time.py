@@ -11,49 +11,81 @@ from benchmarks import precision_time, precision_tools
 NOOP = {"id": "noop[]@cpu", "workload": "noop", "params": {}, "threads": 1}
 
 
-def test_widths_are_made_equal_by_the_square(monkeypatch, capsys):
+def spread(percent, middle=1.0):
+    """Two values whose logarithms lie so far from the middle's."""
+    return {"noop": [middle * 1.01**percent, middle * 1.01**-percent]}
+
+
+def test_to_equal_width_time_counts_by_variance_within_turns(monkeypatch, capsys):
     clock = iter(range(1000))
     monkeypatch.setattr(precision_time.time, "perf_counter", lambda: next(clock))  # so that each turn takes a second
     monkeypatch.setattr(precision_time, "_planned", lambda name: [NOOP])
-    turns = iter((0.99, 1.01, 1.0, 1.0, 1.0, 1.0))
-    monkeypatch.setattr(precision_time, "_by_dlbench", lambda name, turn, folder: {"noop": [next(turns)]})
-    wider = iter((0.98, 1.02, 1.0, 1.0, 1.0, 1.0))
-    monkeypatch.setattr(precision_time, "_by_torch", lambda cases: {"noop": [next(wider)]})
-    narrower = iter((0.995, 1.005, 1.0, 1.0, 1.0, 1.0))
-    monkeypatch.setattr(precision_time, "_by_pytest_benchmark", lambda folder: {"noop": [next(narrower)]})
-    monkeypatch.setattr(precision_time, "_by_pyperf", lambda processes, folder: {"noop": [0.99, *[1.0] * (processes - 2), 1.01]})
-    precision_time.main([])
+    order = []
+
+    def finds(tool, percent):
+        def turn(*arguments):
+            order.append(tool)
+            return spread(percent, middle=len(order))  # the machine changes between turns, and no tool pays for that
+
+        return turn
+
+    for tool, percent in (("dlbench", 2), ("torch", 4), ("pytest_benchmark", 1), ("pyperf", 2)):
+        monkeypatch.setattr(precision_time, f"_by_{tool}", finds(tool, percent))
+    precision_time.main(["--rounds", "2"])
+    assert order == ["dlbench", "torch", "pytest_benchmark", "pyperf", "pyperf", "pytest_benchmark", "torch", "dlbench"]
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("quick: 1 cases, 6 processes of each by every tool (")
+    assert lines[0].startswith("quick: 1 cases, 4 processes of each by every tool (")
     assert [re.split(r" {2,}", line) for line in lines[3:7]] == [
-        ["dlbench", "0:06", "1.0 %", "1.00", "1.00"],
-        ["torch adaptive_autorange", "0:06", "2.0 %", "1.00", "0.25"],
-        ["pytest-benchmark", "0:06", "0.5 %", "1.00", "4.00"],
-        ["pyperf", "0:01", "1.0 %", "6.00", "6.00"],
+        ["dlbench", "torch imported, by the cases of a round", "0:02", "2.8 %", "1.00", "1.00"],
+        ["torch adaptive_autorange", "nothing", "0:02", "5.6 %", "1.00", "0.25"],
+        ["pytest-benchmark", "all of a session, by its cases", "0:02", "1.4 %", "1.00", "4.00"],
+        ["pyperf", "nothing", "0:02", "2.8 %", "1.00", "1.00"],
     ]
-    assert lines[-1] == "MISSED: dlbench takes less time than every other tool to an interval of equal width"
+    assert lines[-1] == "MISSED: to equal width at most 1.5 x pytest-benchmark and 0.4 x pyperf, and less than every other tool"
 
 
-def test_too_few_turns_are_refused(capsys):
+def test_over_several_cases_the_ratio_is_a_geometric_mean_with_its_interval(monkeypatch, capsys):
+    clock = iter(range(1000))
+    monkeypatch.setattr(precision_time.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(precision_time, "_planned", lambda name: [NOOP])
+    for tool, (one, other) in {"dlbench": (1, 1), "torch": (2, 4), "pytest_benchmark": (1, 1), "pyperf": (4, 4)}.items():
+        found = {"a": spread(one)["noop"], "b": spread(other)["noop"]}
+        monkeypatch.setattr(precision_time, f"_by_{tool}", lambda *arguments, found=found: found)
+    precision_time.main(["--rounds", "2", "--turns", "1"])
+    lines = capsys.readouterr().out.splitlines()
+    # 1/4 and 1/16: the interval is that of two logarithms, with 12.7 of their standard errors.
+    assert [re.split(r" {2,}", line)[-1] for line in lines[3:7]] == [
+        "1.00",
+        "0.12 (0.00 to 835.33)",
+        "1.00 (1.00 to 1.00)",
+        "0.06 (0.06 to 0.06)",
+    ]
+    assert lines[-1].startswith("reached: ")
+
+
+def test_too_few_rounds_are_refused(capsys):
     with pytest.raises(SystemExit, match="2"):
-        precision_time.main(["--turns", "5"])
-    assert "5 turns give no interval; it takes 6 or more" in capsys.readouterr().err
+        precision_time.main(["--rounds", "1"])
+    assert "one process a turn tells nothing of how processes differ; it takes --rounds 2 or more" in capsys.readouterr().err
 
 
 def test_every_tool_times_the_same_call(monkeypatch, tmp_path):
     pytest.importorskip("pyperf")
     pytest.importorskip("pytest_benchmark")
+    suite = str(tmp_path / front_door.suite(tmp_path, 'workload = "noop"'))
     (tmp_path / "cases.json").write_text(json.dumps([NOOP]))
     monkeypatch.setenv(precision_tools.CASES, str(tmp_path / "cases.json"))
     # Else pytest-benchmark takes its own session for one of several workers, and times nothing.
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     for found in (
-        precision_time._by_torch([NOOP]),
-        precision_time._by_pytest_benchmark(tmp_path),
-        precision_time._by_pyperf(1, tmp_path),
+        precision_time._by_dlbench(suite, 2, 0, tmp_path),
+        precision_time._by_torch([NOOP], 2),
+        precision_time._by_pytest_benchmark(2, tmp_path),
+        precision_time._by_pyperf(2, 0, tmp_path),
     ):
-        assert list(found) == [NOOP["id"]]
-        assert all(0 < seconds < 1e-4 for seconds in found[NOOP["id"]])
+        (values,) = found.values()
+        assert len(values) == 2
+        assert all(0 < seconds < 1e-4 for seconds in values)
 
 
 def test_a_suite_is_planned_for_the_cpu(tmp_path):
