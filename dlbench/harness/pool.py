@@ -15,6 +15,8 @@ from dlbench.harness.ranks.rank_group import RankGroup
 from dlbench.harness.schedule import Side, Task
 
 Isolation = Literal["fork", "spawn", "none"]
+MOST_AT_ONCE = 4
+"""Processes that start side by side: each takes some 200 MB while it waits."""
 _Key = tuple[int, str | None, str]
 """A round, a side, and which process of it (`process_for`)."""
 
@@ -54,9 +56,10 @@ class WorkerPool:
         self._first_workers = first_workers
         self._trains = trains
         self._number = 0
+        self._training = False
         self._workers: dict[_Key, WorkerProcess | RankGroup] = {}
         self.start_s = 0.0
-        """How long the processes of the last round that had to wait for any took to start."""
+        """How long the last start of processes for a round, or for several, took."""
 
     def __enter__(self) -> Self:
         return self
@@ -69,26 +72,16 @@ class WorkerPool:
     def round(self, number: int, tasks: Sequence[Task], certain: int) -> Iterator[None]:
         """Have the processes ready that a round of these tasks needs, and end them when left.
 
-        As importing torch keeps one CPU busy, and nothing may be measured meanwhile, as many processes start side by side as there are
-        CPUs to use: those of the round, then those that fork in the next ones, up to ``certain`` rounds in all. They wait without
-        taking any CPU time.
+        Importing torch keeps one CPU busy, and nothing may be measured meanwhile. So as many processes start side by side as there are
+        CPUs to use: those of the round, then those that fork in the next ones, up to ``certain`` rounds in all, which wait without taking
+        any CPU time.
         """
-        self._number = number
         began = time.monotonic()
-        new: list[WorkerProcess] = []
-        for side, worker in self._first_workers.items():
-            self._workers[number, side, "cpu" if worker.mode == "fork" else "accelerator"] = worker
-            new.append(worker)
+        self._number = number
+        self._training = any(self._trains(task.case) for task in tasks)
+        new = [self._adopt(side, worker) for side, worker in self._first_workers.items()]
         self._first_workers = {}
-        needed = {(task.side.name, process_for(task.case, self._isolation)): task.side for task in filter(self._in_one_process, tasks)}
-        missing = [(number, *key) for key in needed if (number, *key) not in self._workers]
-        later = [(later, *key) for later in range(number + 1, number + certain) for key in needed if key[1] == "cpu"]
-        for key in missing + later[: max(0, self._threads - len(missing))] if missing else []:
-            started = self._workers[key] = self._start(key, needed[key[1:]])
-            new.append(started)
-        training = any(map(self._trains, (task.case for task in tasks)))
-        for worker in new:
-            worker.send(PrepareRequest(training=training))
+        new += [self._start(key, side) for key, side in self._missing(tasks, certain)]
         for worker in new:
             worker.answer()
         if new:
@@ -99,16 +92,35 @@ class WorkerPool:
             for key in [key for key in self._workers if key[0] == number]:
                 self._workers.pop(key).end()
 
-    def _in_one_process(self, task: Task) -> bool:
-        """Whether a case can be measured, and in a process that is sure to be of use to it when it is started ahead."""
-        alone = task.case.device == "cpu" and self._isolation == "spawn"
-        taken = task.case.device != "cpu" and task.side.one_process
-        return task.case.ranks is None and task.case.device in task.side.devices and not alone and not taken
+    def _missing(self, tasks: Sequence[Task], certain: int) -> list[tuple[_Key, Side]]:
+        """Return the processes to start now, with their sides."""
+        number = self._number
+        needed = {(task.side.name, process_for(task.case, self._isolation)): task.side for task in filter(self._sure_to_use, tasks)}
+        missing = [((number, *key), side) for key, side in needed.items() if (number, *key) not in self._workers]
+        if not missing:
+            return []
+        ahead = [((later, *key), side) for later in range(number + 1, number + certain) for key, side in needed.items() if key[1] == "cpu"]
+        return missing + ahead[: max(0, min(self._threads, MOST_AT_ONCE) - len(missing))]
+
+    def _sure_to_use(self, task: Task) -> bool:
+        """Whether a task will use a process that was started for the round."""
+        case, side = task
+        anew = self._isolation == "spawn" if case.device == "cpu" else side.one_process
+        return case.ranks is None and case.device in side.devices and not anew
+
+    def _adopt(self, side: str | None, worker: WorkerProcess) -> WorkerProcess:
+        self._workers[self._number, side, "cpu" if worker.mode == "fork" else "accelerator"] = worker
+        worker.send(PrepareRequest(training=self._training))
+        return worker
 
     def _start(self, key: _Key, side: Side) -> WorkerProcess:
+        """Start a process and leave it to `WorkerProcess.answer` to tell when it is ready."""
         number, _, process = key
         mode: Mode = "fork" if process == "cpu" and self._isolation == "fork" else "stay"
-        return WorkerProcess(mode, self._threads, layout_seed(self._seed, number, side.name), self._interruption, side.interpreter)
+        layout = layout_seed(self._seed, number, side.name)
+        worker = self._workers[key] = WorkerProcess(mode, self._threads, layout, self._interruption, side.interpreter)
+        worker.send(PrepareRequest(training=self._training))
+        return worker
 
     def ask(self, request: MeasureRequest, side: Side, placement: Placement) -> Ending:
         """Have a case measured in the process that fits its side, its device and the isolation, or by all of its ranks."""
@@ -116,7 +128,10 @@ class WorkerPool:
         self._end_conflicting(key, side.one_process, request.case.ranks)
         worker = self._workers.get(key)
         if worker is None or not worker.usable:
-            worker = self._workers[key] = self._start(key, side) if request.case.ranks is None else self._launched(side, placement)
+            if request.case.ranks is not None:
+                worker = self._workers[key] = self._launch(side, placement)
+            elif (ready := (worker := self._start(key, side)).answer()).how != "replied":
+                return ready
         ending = worker.ask(request, request.policy.timeout_s)
         if (ending.reply and ending.reply.fault) or (key[2] == "cpu" and self._isolation == "spawn"):
             worker.end()
@@ -129,6 +144,6 @@ class WorkerPool:
             if holds_device or (ranks is not None and isinstance(worker, RankGroup) and other[2] != key[2]):
                 worker.end()
 
-    def _launched(self, side: Side, placement: Placement) -> RankGroup:
+    def _launch(self, side: Side, placement: Placement) -> RankGroup:
         layout = layout_seed(self._seed, self._number, side.name)
         return RankGroup(placement.counts, placement.threads, layout, self._interruption, side.interpreter, side.machines)
