@@ -25,3 +25,8 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     if isinstance(val, str) and not re.fullmatch("[ -~]{1,40}", val):
         return " ".join(re.findall(r"[\w.+-]+", val, re.ASCII)[:8])[:80] or argname
     return argname if isinstance(val, bytes) else None
+
+
+def pytest_sessionfinish() -> None:
+    if shared := sys.modules.get("shared_hosts"):
+        shared.end_all()

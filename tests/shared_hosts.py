@@ -1,0 +1,71 @@
+"""Commands whose measuring processes are shared by all tests of this process, as each start of one imports torch for a second.
+
+A shared process is as real as any: it does each request in a fork, which alone imports the plugins, so nothing stays from one test to the
+next. For tests of what is said, measured and judged. Those of processes and their layouts, of isolation, signals, and of what a fresh
+interpreter finds call `front_door.dlbench`.
+"""
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+from unittest import mock
+
+import front_door
+
+from dlbench.cli import session
+from dlbench.harness import pool, runner
+from dlbench.harness.process.interrupt import Interruption
+from dlbench.harness.process.wire import Request
+from dlbench.harness.process.worker_process import START_S, Ending, Interpreter, WorkerProcess
+
+_STARTED: dict[object, WorkerProcess] = {}
+
+
+class Lent:
+    """What a command gets in place of a process of its own: one that outlives it."""
+
+    mode = "fork"
+
+    def __init__(self, mode: str, threads: int, seed: int, interruption: Interruption, interpreter: Interpreter = Interpreter()) -> None:
+        environ = {name: value for name, value in interpreter.environment().items() if name != "PYTEST_CURRENT_TEST"}
+        self.interpreter = replace(interpreter, environ=environ, folder=interpreter.folder or front_door.ROOT)
+        key = (threads, interpreter.python, self.interpreter.folder, interpreter.imports_from_folder, frozenset(environ.items()))
+        if key not in _STARTED or not _STARTED[key].usable:
+            _STARTED[key] = WorkerProcess("fork", threads, seed, Interruption(), self.interpreter)
+        self._process = _STARTED[key]
+
+    @property
+    def usable(self) -> bool:
+        return self._process.usable
+
+    def ask(self, request: Request, deadline_s: float = START_S) -> Ending:
+        # The command's folder is not the process's.
+        plugins = tuple(str(path.resolve()) if (path := Path(each)).is_file() else each for each in request.plugins)
+        return self._process.ask(replace(request, plugins=plugins), deadline_s)
+
+    def end(self) -> None:
+        """Leave it to the next command."""
+
+    def __enter__(self) -> "Lent":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+
+def dlbench(*arguments: str, cwd: Path, variables: Mapping[str, str] = MappingProxyType({})) -> front_door.Done:
+    """Run the command to its end as `front_door.dlbench` does, but in this process and with shared ones to measure in."""
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.dict("os.environ", front_door.environment(**variables), clear=True))
+        for module in (session, pool, runner):
+            stack.enter_context(mock.patch.object(module, "WorkerProcess", Lent))
+        return front_door.in_process(cwd, *arguments)
+
+
+def end_all() -> None:
+    """End the shared processes."""
+    while _STARTED:
+        _STARTED.popitem()[1].end()
