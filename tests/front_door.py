@@ -85,11 +85,14 @@ def in_process(folder: Path, *arguments: str) -> Done:
     from dlbench.cli.main import main
 
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    streams = contextlib.redirect_stdout(out), contextlib.redirect_stderr(err)
     called = mock.patch.object(sys, "argv", ["dlbench", *arguments])
-    with contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), called:
-        with pytest.raises(SystemExit) as ended:
-            main()
-    said = [stream.detach().getvalue().decode() for stream in (out, err) if stream.flush() is None]
+    with pytest.raises(SystemExit) as ended, contextlib.chdir(folder), streams[0], streams[1], called:
+        main()
+    said = []
+    for stream in (out, err):
+        stream.flush()
+        said.append(stream.detach().getvalue().decode())
     assert ended.value.code != ExitCode.INTERNAL, said[1]
     return Done(ended.value.code, *said)
 

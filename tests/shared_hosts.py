@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 from unittest import mock
 
 import front_door
@@ -22,6 +21,9 @@ from dlbench.harness.process.wire import Request
 from dlbench.harness.process.worker_process import START_S, Ending, Interpreter, WorkerProcess
 
 _STARTED: dict[object, WorkerProcess] = {}
+_MOST = 4
+"""Those of both sides of an A/B, and one for either other kind of environment."""
+_HERE = Interpreter(folder=front_door.ROOT)
 
 
 class Lent:
@@ -29,13 +31,17 @@ class Lent:
 
     mode = "fork"
 
-    def __init__(self, mode: str, threads: int, seed: int, interruption: Interruption, interpreter: Interpreter = Interpreter()) -> None:
+    def __init__(self, mode: str, threads: int, seed: int, interruption: Interruption, interpreter: Interpreter = _HERE) -> None:
         environ = {name: value for name, value in interpreter.environment().items() if name != "PYTEST_CURRENT_TEST"}
-        self.interpreter = replace(interpreter, environ=environ, folder=interpreter.folder or front_door.ROOT)
-        key = (threads, interpreter.python, self.interpreter.folder, interpreter.imports_from_folder, frozenset(environ.items()))
-        if key not in _STARTED or not _STARTED[key].usable:
-            _STARTED[key] = WorkerProcess("fork", threads, seed, Interruption(), self.interpreter)
-        self._process = _STARTED[key]
+        folder = interpreter.folder or (Path.cwd() if interpreter.environ else front_door.ROOT)
+        self.interpreter = replace(interpreter, environ=environ, folder=folder)
+        key = (threads, interpreter.python, folder, interpreter.imports_from_folder, frozenset(environ.items()))
+        process = _STARTED.pop(key, None)
+        if process is None or not process.usable:
+            process = WorkerProcess("fork", threads, seed, Interruption(), self.interpreter)
+        self._process = _STARTED[key] = process
+        while len(_STARTED) > _MOST:
+            _STARTED.pop(next(iter(_STARTED))).end()
 
     @property
     def usable(self) -> bool:
