@@ -37,11 +37,11 @@ class Lent:
         self.interpreter = replace(interpreter, environ=environ, folder=folder)
         key = (threads, interpreter.python, folder, interpreter.imports_from_folder, frozenset(environ.items()))
         process = _STARTED.pop(key, None)
+        while len(_STARTED) >= _MOST:
+            _STARTED.pop(next(iter(_STARTED))).end()
         if process is None or not process.usable:
             process = WorkerProcess("fork", threads, seed, Interruption(), self.interpreter)
         self._process = _STARTED[key] = process
-        while len(_STARTED) > _MOST:
-            _STARTED.pop(next(iter(_STARTED))).end()
 
     @property
     def usable(self) -> bool:

@@ -185,6 +185,7 @@ def test_no_verdict_on_an_ab_in_which_a_device_kept_failing(tmp_path):
     assert lines(tmp_path / "o.jsonl")[-1]["kind"] == "footer"
 
 
+@pytest.mark.usefixtures("hasty_doctor")
 def test_the_doctor_says_what_cannot_be_used(tmp_path):
     done = with_cards("old-driver", "doctor", "--rounds", "1", "--format", "json", cwd=tmp_path)
     assert done.code == 4, done.err

@@ -161,10 +161,8 @@ def test_a_run_whose_workload_declares_a_value_anew_is_not_gone_on_with(tmp_path
     text = Path(PRETEND).read_text()
     (tmp_path / "mine.py").write_text(text)
     suite, path = front_door.suite(tmp_path, 'workload = "which_process"'), tmp_path / "o.jsonl"
-    assert (
-        shared_hosts.dlbench("run", suite, "--plugin", "mine.py", "--device", "cpu", "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path).code
-        == 0
-    )
+    arguments = ("run", suite, "--plugin", "mine.py", "--device", "cpu", "--rounds", "1", "-o", "o.jsonl")
+    assert shared_hosts.dlbench(*arguments, cwd=tmp_path).code == 0
     before = path.read_bytes()
     (tmp_path / "mine.py").write_text(text.replace("Unit.NUMBER", "Unit.BYTES"))
     done = shared_hosts.dlbench("run", "--resume", "o.jsonl", "--rounds", "2", cwd=tmp_path)
