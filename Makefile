@@ -12,6 +12,9 @@ TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
 run: $(INSTALLED)
 	$(BIN)/dlbench run
 
+# Where Python is told to write no bytecode, each of the processes would compile dlbench, and pytest all tests, again.
+test test-quick: export PYTHONDONTWRITEBYTECODE =
+
 test: $(INSTALLED)
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal  # most tests wait for processes; more workers than two would crowd small machines
 
