@@ -6,9 +6,11 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
-sys.path.insert(0, str(Path(__file__).parent))
+TESTS = Path(__file__).parent
+sys.path.insert(0, str(TESTS))
 
 # Tests run beside each other, each with threads for all CPUs. Threads that wait by spinning take them from those that are waited for, and
 # a product of 64 x 64 takes 3 ms for 0.01. Inherited by every process that a test starts; libgomp reads it when torch is imported.
@@ -20,6 +22,15 @@ settings.load_profile("dlbench")
 
 # A background job of a script starts with Ctrl-C ignored, and so would every process that a test interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+SLOW = ("cli", "benchmarks", "workloads")
+"""Folders whose tests start processes."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take long, so that at the end no worker is alone with one."""
+    items.sort(key=lambda item: item.path.relative_to(TESTS).parts[0] not in SLOW)
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
