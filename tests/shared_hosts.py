@@ -1,7 +1,7 @@
-"""Commands whose measuring processes are shared by all tests of this process, as each start of one imports torch for a second.
+"""Commands in the test's own process, whose measuring processes are shared by tests: to start one is to import torch, for a second.
 
 A shared process is as real as any: it does each request in a fork, which alone imports the plugins, so nothing stays from one test to the
-next. For tests of what is said, measured and judged. Those of processes and their layouts, of isolation, signals, and of what a fresh
+next. For tests of what is measured, judged and said. Those of processes and their layouts, of isolation, of signals, and of what a fresh
 interpreter finds call `front_door.dlbench`.
 """
 
@@ -22,7 +22,7 @@ from dlbench.harness.process.worker_process import START_S, Ending, Interpreter,
 
 _STARTED: dict[object, WorkerProcess] = {}
 _MOST = 4
-"""Those of both sides of an A/B, and one for either other kind of environment."""
+"""At a time, which is more than a command uses: beyond that, the one that was not used for longest ends."""
 _HERE = Interpreter(folder=front_door.ROOT)
 
 
