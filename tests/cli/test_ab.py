@@ -105,23 +105,17 @@ def test_it_is_not_gone_on_with(slowed):
     assert (folder / "o.jsonl").read_bytes() == before
 
 
-@pytest.fixture(scope="module")
-def alike(tmp_path_factory):
-    """Two rounds of the same code, in processes of the command's own."""
-    folder = tmp_path_factory.mktemp("alike")
-    return ab(folder, "--plugin", SIDES, "--rounds", "2", benches=('workload = "noop"', 'workload = "tells"')), folder
-
-
-def test_sides_that_do_not_differ_are_said_to_be_an_a_a_and_too_few_rounds_are_4(alike):
-    done, _ = alike
+def test_sides_that_do_not_differ_are_said_to_be_an_a_a_and_too_few_rounds_are_4(tmp_path):
+    done = ab(tmp_path, "--rounds", "1", benches=['workload = "noop"'], run=shared_hosts.dlbench)
     assert done.code == 4, done.err
     assert "note: nothing that is recorded differs between the sides" in done.err
     assert "10 rounds a side would do: --rounds 10" in done.err
 
 
-def test_each_side_has_its_own_process_and_layout_each_round_and_both_the_same_inputs(alike):
-    _, folder = alike
-    pids, seeds, numbers = (told(folder, name) for name in ("pid", "hash_seed", "first_random"))
+def test_each_side_has_its_own_process_and_layout_each_round_and_both_the_same_inputs(tmp_path):
+    done = ab(tmp_path, "--plugin", SIDES, "--rounds", "2")
+    assert done.code == 4, done.err
+    pids, seeds, numbers = (told(tmp_path, name) for name in ("pid", "hash_seed", "first_random"))
     assert (len(pids["a"]), len(pids["b"]), len({*pids["a"], *pids["b"]})) == (2, 2, 4)
     assert len({*seeds["a"], *seeds["b"]}) == 4
     assert len({*numbers["a"], *numbers["b"]}) == 1

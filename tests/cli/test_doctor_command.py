@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import shared_hosts
 from click.testing import CliRunner
-from front_door import PRETEND
+from front_door import PRETEND, dlbench
 
 from dlbench.analysis.report import doctor_text
 from dlbench.cli.commands import doctor
@@ -104,7 +104,7 @@ def test_really_on_this_machine(tmp_path):
 
 
 def test_a_device_that_is_not_there(tmp_path):
-    done = shared_hosts.dlbench("doctor", "--device", "xpu:3", cwd=tmp_path)
+    done = dlbench("doctor", "--device", "xpu:3", cwd=tmp_path)
     assert (done.code, done.out) == (69, "")
     assert "there is no device 'xpu:3' here" in done.err
 
