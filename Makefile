@@ -4,6 +4,8 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 INSTALLED = $(VENV)/.installed
 FLOORS = $(VENV)-floors
+# File by file, as the tests of one share runs, and in the order of tests/conftest.py.
+PYTEST = $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 QUICK_TESTS = tests/core tests/analysis tests/harness $(addprefix tests/cli/test_,list.py show.py devices_command.py missing_packages.py)
 TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
 
@@ -12,12 +14,15 @@ TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
 run: $(INSTALLED)
 	$(BIN)/dlbench run
 
+# Where Python is told to write no bytecode, each of the processes would compile dlbench, and pytest all tests, again.
+test test-quick: export PYTHONDONTWRITEBYTECODE =
+
 test: $(INSTALLED)
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal  # most tests wait for processes; more workers than two would crowd small machines
+	$(PYTEST)  # most tests wait for processes; more workers than two would crowd small machines
 
 # For the edit loop: without the tests that run whole suites in real processes.
 test-quick: $(INSTALLED)
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(filter-out %missing_packages.py,$(QUICK_TESTS)) tests/models tests/suites tests/test_architecture.py
+	$(PYTEST) $(filter-out %missing_packages.py,$(QUICK_TESTS)) tests/models tests/suites tests/test_architecture.py
 
 # Every dependency at the oldest version that pyproject.toml allows, but torch, unless told: make floors TORCH=2.6.0
 floors:

@@ -132,7 +132,7 @@ def run_cases(
     threads = usable_threads()
     settings, side = RunSettings(policy, seed=0, isolation="fork", threads=threads), Side({"cpu": "CPU"}, tuple(plugins))
     timed = _Timed()
-    with tempfile.TemporaryDirectory() as folder, Interruption() as interruption, WorkerProcess("stay", threads, 0, interruption) as worker:
+    with tempfile.TemporaryDirectory() as folder, Interruption() as interruption, WorkerProcess("fork", threads, 0, interruption) as worker:
         signatures = {each["name"]: signature_from_json(each) for each in handshake(worker, plugins, (), threads)["signatures"]}
         planned = [Task(Case.of("benchmarks", signatures[name], params, "cpu"), side) for name, params in cases]
         writer = ResultWriter.create(Path(folder) / "run.jsonl", {})

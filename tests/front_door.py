@@ -1,6 +1,7 @@
 """The command line as a user calls it: a process of its own, from a folder of its own."""
 
 import contextlib
+import io
 import json
 import os
 import subprocess
@@ -10,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from unittest import mock
 
-from click.testing import CliRunner
+import pytest
 
-from dlbench.core.errors import DlbenchError
+from dlbench.core.errors import ExitCode
 
 ROOT = Path(__file__).parent.parent
 PLUGINS = ROOT / "tests" / "plugins"
@@ -79,16 +81,20 @@ def dlbench(*arguments: str, cwd: Path, **options: Any) -> Done:
 
 
 def in_process(folder: Path, *arguments: str) -> Done:
-    """Run a command that starts no process in this one, as importing takes a second."""
-    from dlbench.cli.main import dlbench as group
+    """Run a command in this process, as starting one and importing takes a second."""
+    from dlbench.cli.main import main
 
-    with contextlib.chdir(folder):
-        result = CliRunner().invoke(group, arguments, standalone_mode=False)
-    if isinstance(result.exception, DlbenchError):
-        return Done(int(result.exception.exit_code), result.stdout, f"{result.stderr}dlbench: {result.exception}\n")
-    if result.exception:
-        raise result.exception
-    return Done(int(result.return_value or 0), result.stdout, result.stderr)
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    streams = contextlib.redirect_stdout(out), contextlib.redirect_stderr(err)
+    called = mock.patch.object(sys, "argv", ["dlbench", *arguments])
+    with pytest.raises(SystemExit) as ended, contextlib.chdir(folder), streams[0], streams[1], called:
+        main()
+    said = []
+    for stream in (out, err):
+        stream.flush()
+        said.append(stream.detach().getvalue().decode())
+    assert ended.value.code != ExitCode.INTERNAL, said[1]
+    return Done(ended.value.code, *said)
 
 
 def suite(folder: Path, *benches: str, head: str = HASTY, name: str = "mine") -> str:

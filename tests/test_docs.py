@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 import front_door
 import pytest
+import shared_hosts
 import test_architecture
 
 from dlbench import models
@@ -185,7 +186,7 @@ def test_the_results_page_runs(tmp_path):
     mine = front_door.suite(tmp_path, 'workload = "matmul"\naxes.n = [8, 16]\naxes.dtype = ["fp32", "bf16"]')
     for name, devices in {"run": ("cpu", "twin"), "cpu": ("cpu",), "gpu": ("twin",)}.items():
         where = [word for device in devices for word in ("--device", device)]
-        done = front_door.dlbench("run", mine, "--plugin", "twin.py", *where, "--rounds", "1", "-o", f"{name}.jsonl", cwd=tmp_path)
+        done = shared_hosts.dlbench("run", mine, "--plugin", "twin.py", *where, "--rounds", "1", "-o", f"{name}.jsonl", cwd=tmp_path)
         assert done.code == 0, done.err
     finished = tmp_path / re.findall(r"results/quick-\S+\.jsonl", PAGES[page])[0]
     finished.parent.mkdir()
@@ -206,7 +207,7 @@ def replay(page, folder):
     for each in SHELL:
         if each.values[0] == page:
             for command in commands(each.values[1]):
-                done = front_door.dlbench(*command, cwd=folder)
+                done = shared_hosts.dlbench(*command, cwd=folder)
                 assert done.code == 0, f"{command}: {done.err}"
 
 

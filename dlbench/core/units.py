@@ -33,10 +33,10 @@ def parse_fraction(text: str) -> float:
 
 def three_digits(value: float) -> str:
     """Three significant digits without an exponent: ``1.23``, ``12.3``, ``123``."""
+    # Rounding first, so that 9.996 gives 10.0 and not 10.00; of the largest floats it makes infinity.
+    value = float(f"{value:.3g}")
     if value == 0 or not math.isfinite(value):
         return f"{value:.0f}"
-    # Rounding first, so that 9.996 gives 10.0 and not 10.00.
-    value = float(f"{value:.3g}")
     decimals = max(0, 2 - math.floor(math.log10(abs(value))))
     return f"{value:.{decimals}f}"
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import front_door
 import pytest
-from front_door import PLUGINS, PRETEND, dlbench, lines, measurements
+import shared_hosts
+from front_door import PLUGINS, PRETEND, dlbench, in_process, lines, measurements
 
 SIDES = str(PLUGINS / "sides.py")
 SCRIPTED = str(PLUGINS / "scripted.py")
@@ -21,10 +22,9 @@ SCRIPTED = str(PLUGINS / "scripted.py")
 QUICKLY = ("--device", "cpu", "--isolation", "none")
 
 
-def ab(folder, *arguments, benches=('workload = "tells"',), **options):
+def ab(folder, *arguments, benches=('workload = "tells"',), run=dlbench):
     (folder / "here.txt").touch()
-    given = ("ab", front_door.suite(folder, *benches), "-o", "o.jsonl", *QUICKLY, *arguments)
-    return dlbench(*given, cwd=folder, **options)
+    return run("ab", front_door.suite(folder, *benches), "-o", "o.jsonl", *QUICKLY, *arguments, cwd=folder)
 
 
 def told(folder, name):
@@ -43,7 +43,7 @@ def slowed(tmp_path_factory):
     benches = ('workload = "takes"\naxes.ms = [1, 2]', 'workload = "tells"')
     plugins = ("--plugin", SCRIPTED, "--plugin", SIDES)
     arguments = (*plugins, "--b-env", "TAKES_TIMES=1.1", "--b-env", "API_TOKEN=hush", "--rounds", "5", "--seed", "3", "--confirm")
-    done = ab(folder, *arguments, "--junit", "o.xml", "-k", "not ms=2", benches=benches)
+    done = ab(folder, *arguments, "--junit", "o.xml", "-k", "not ms=2", benches=benches, run=shared_hosts.dlbench)
     return done, folder
 
 
@@ -79,14 +79,6 @@ def test_one_file_has_both_sides_round_by_round(slowed):
     assert len({side for _, side, _ in first[::2]}) == 2
 
 
-def test_each_side_has_its_own_process_and_layout_each_round_and_both_the_same_inputs(slowed):
-    _, folder = slowed
-    pids, seeds, numbers = (told(folder, name) for name in ("pid", "hash_seed", "first_random"))
-    assert len({*pids["a"], *pids["b"]}) == 10
-    assert len({*seeds["a"], *seeds["b"]}) == 10
-    assert len({*numbers["a"], *numbers["b"]}) == 1
-
-
 def test_the_header_says_what_differs_and_no_secret(slowed):
     _, folder = slowed
     header = lines(folder / "o.jsonl")[0]
@@ -99,30 +91,39 @@ def test_the_header_says_what_differs_and_no_secret(slowed):
 
 def test_the_file_alone_gives_the_same_verdicts(slowed):
     done, folder = slowed
-    again = dlbench("compare", "o.jsonl", "--by", "run", cwd=folder)
+    again = in_process(folder, "compare", "o.jsonl", "--by", "run")
     assert (again.code, again.out) == (done.code, done.out)
-    assert dlbench("compare", "o.jsonl", "--by", "run", "--threshold", "900%", cwd=folder).code == 0
+    assert in_process(folder, "compare", "o.jsonl", "--by", "run", "--threshold", "900%").code == 0
 
 
 def test_it_is_not_gone_on_with(slowed):
     _, folder = slowed
     before = (folder / "o.jsonl").read_bytes()
-    done = dlbench("run", "--resume", "o.jsonl", cwd=folder)
+    done = in_process(folder, "run", "--resume", "o.jsonl")
     assert done.code == 2
     assert "o.jsonl is an A/B, which can't be resumed" in done.err
     assert (folder / "o.jsonl").read_bytes() == before
 
 
 def test_sides_that_do_not_differ_are_said_to_be_an_a_a_and_too_few_rounds_are_4(tmp_path):
-    done = ab(tmp_path, "--rounds", "1", benches=['workload = "noop"'])
+    done = ab(tmp_path, "--rounds", "1", benches=['workload = "noop"'], run=shared_hosts.dlbench)
     assert done.code == 4, done.err
     assert "note: nothing that is recorded differs between the sides" in done.err
     assert "10 rounds a side would do: --rounds 10" in done.err
 
 
+def test_each_side_has_its_own_process_and_layout_each_round_and_both_the_same_inputs(tmp_path):
+    done = ab(tmp_path, "--plugin", SIDES, "--rounds", "2")
+    assert done.code == 4, done.err
+    pids, seeds, numbers = (told(tmp_path, name) for name in ("pid", "hash_seed", "first_random"))
+    assert (len(pids["a"]), len(pids["b"]), len({*pids["a"], *pids["b"]})) == (2, 2, 4)
+    assert len({*seeds["a"], *seeds["b"]}) == 4
+    assert len({*numbers["a"], *numbers["b"]}) == 1
+
+
 def test_the_rounds_are_by_default_those_that_a_gate_needs(tmp_path):
     # What runs out of time is not tried again, so the rounds that were planned cost nothing here.
-    done = ab(tmp_path, "--timeout", "1ms", benches=['workload = "noop"'])
+    done = ab(tmp_path, "--timeout", "1ms", benches=['workload = "noop"'], run=shared_hosts.dlbench)
     assert done.code == 4, done.err
     policy = lines(tmp_path / "o.jsonl")[0]["policy"]
     assert (policy["rounds"], policy["max_rounds"], policy["budget_s"]) == (14, 14, None)
@@ -130,7 +131,7 @@ def test_the_rounds_are_by_default_those_that_a_gate_needs(tmp_path):
 
 def test_what_fails_on_side_b_is_a_row_and_5(tmp_path):
     benches = ['workload = "meets_its_fate"\naxes.fate = ["raises", "dies", "lives"]']
-    done = ab(tmp_path, "--plugin", SIDES, "--b-env", "FATED=1", "--rounds", "2", benches=benches)
+    done = ab(tmp_path, "--plugin", SIDES, "--b-env", "FATED=1", "--rounds", "2", benches=benches, run=shared_hosts.dlbench)
     assert done.code == 5, done.err
     first = [
         each for each in measurements(tmp_path / "o.jsonl") if each["round"] < 2
@@ -147,7 +148,8 @@ def test_what_fails_on_side_b_is_a_row_and_5(tmp_path):
 def test_both_sides_share_a_device_and_each_has_a_process_there(tmp_path):
     benches = ('workload = "which_process"\naxes.n = [1, 2]', 'workload = "faulty"')
     suite = front_door.suite(tmp_path, *benches)
-    done = dlbench("ab", suite, "--plugin", PRETEND, "--device", "pretend:0", "--rounds", "2", "-o", "o.jsonl", "--seed", "1", cwd=tmp_path)
+    options = ("--plugin", PRETEND, "--device", "pretend:0", "--isolation", "none", "--rounds", "2", "--seed", "1")
+    done = dlbench("ab", suite, *options, "-o", "o.jsonl", cwd=tmp_path)
     assert done.code == 5, done.err
     # The case that faults does so on both sides, one right after the other, and that is no device that fails twice in a row.
     ended = [(each["side"], each["status"]) for each in measurements(tmp_path / "o.jsonl") if each["case"]["workload"] == "faulty"]
@@ -167,12 +169,12 @@ def test_a_device_that_one_side_lacks_is_no_silent_pass(tmp_path):
     )
     suite = front_door.suite(tmp_path, 'workload = "which_process"', head='devices = ["cpu", "xpu:0"]' + front_door.HASTY)
     arguments = ("ab", suite, "--plugin", "pretend.py", "--b-env", "BARE=1", "--rounds", "1", "--isolation", "none", "-o", "o.jsonl")
-    done = dlbench(*arguments, cwd=tmp_path)
+    done = shared_hosts.dlbench(*arguments, cwd=tmp_path)
     assert done.code == 5, done.err
     assert re.search("failed +skipped: side b has no xpu:0; it has cpu", done.out)
     for difference in ("side.environ.BARE: nothing against '1'", "identity.accelerators[0].kind: 'xpu' against nothing"):
         assert difference in done.err
-    done = dlbench(*arguments[:-1], "p.jsonl", "--device", "xpu:0", cwd=tmp_path)
+    done = shared_hosts.dlbench(*arguments[:-1], "p.jsonl", "--device", "xpu:0", cwd=tmp_path)
     assert (done.code, done.out) == (69, "")
     assert done.err.startswith("dlbench: side b: there is no device 'xpu:0' here")
 
@@ -183,7 +185,7 @@ def test_a_bench_on_a_kind_of_device_that_one_side_brings_is_left_out_on_the_oth
     )
     suite = front_door.suite(tmp_path, 'workload = "noop"\ndevices = ["cpu"]', 'workload = "noop"\ndevices = ["pretend:0"]')
     arguments = ("ab", suite, "--plugin", "pretend.py", "--b-env", "BARE=1", "--rounds", "1", "--isolation", "none", "-o", "o.jsonl")
-    done = dlbench(*arguments, cwd=tmp_path)
+    done = shared_hosts.dlbench(*arguments, cwd=tmp_path)
     assert done.code == 5, done.err
     found = {(each["side"], each["case"]["id"]) for each in measurements(tmp_path / "o.jsonl")}
     assert found == {("a", "noop[]@cpu"), ("b", "noop[]@cpu"), ("a", "noop[]@pretend:0")}
@@ -267,13 +269,13 @@ def test_a_workload_that_one_state_of_the_code_lacks_is_a_verdict_and_no_mistake
 def test_a_reference_whose_plugin_does_not_import_is_named_without_its_folder(checkout):
     (checkout / "plug" / "sides.py").write_text("import no_such_package\n")
     git(checkout, "commit", "-q", "-a", "-m", "broken")
-    done = dlbench("ab", "self", "-o", "../o.jsonl", "--plugin", "plug/sides.py", "--b-ref", "main", *BOTH, cwd=checkout)
+    done = dlbench("ab", "self", "-o", "../o.jsonl", *QUICKLY, "--plugin", "plug/sides.py", "--b-ref", "main", *BOTH, cwd=checkout)
     assert (done.code, done.err) == (
         2,
         "dlbench: side a: plugin 'plug/sides.py' does not import: ModuleNotFoundError: No module named 'no_such_package'\n",
     )
     git(checkout, "checkout", "-q", "state2")
-    done = dlbench("ab", "self", "-o", "../o.jsonl", "--plugin", "plug/sides.py", "--b-ref", "main", *BOTH, cwd=checkout)
+    done = dlbench("ab", "self", "-o", "../o.jsonl", *QUICKLY, "--plugin", "plug/sides.py", "--b-ref", "main", *BOTH, cwd=checkout)
     assert (done.code, done.err) == (
         2,
         "dlbench: side b: plugin 'plug/sides.py' does not import: ModuleNotFoundError: No module named 'no_such_package'\n",
@@ -302,7 +304,7 @@ def test_code_of_the_checkout_itself_is_never_measured_in_place_of_a_reference(c
 )
 def test_references_that_make_no_sense(checkout, temporary, arguments, sentence):
     (checkout / "other.py").write_text("")
-    done = dlbench("ab", "self", "-o", "../o.jsonl", *arguments, cwd=checkout, variables={"TMPDIR": str(temporary)})
+    done = dlbench("ab", "self", "-o", "../o.jsonl", *QUICKLY, *arguments, cwd=checkout, variables={"TMPDIR": str(temporary)})
     assert (done.code, done.out) == (2, "")
     assert sentence in done.err
     assert done.err.count("\n") == 1
@@ -401,7 +403,7 @@ def test_sides_that_make_no_sense_are_one_sentence(tmp_path, arguments, sentence
     }.items():
         (tmp_path / name).parent.mkdir()
         (tmp_path / f"{name}.py").write_text(text)
-    done = dlbench("ab", "self", "-o", "o.jsonl", *arguments, cwd=tmp_path)
+    done = shared_hosts.dlbench("ab", "self", "-o", "o.jsonl", *arguments, cwd=tmp_path)
     assert (done.code, done.out) == (69 if "--device" in arguments else 2, "")
     assert sentence in done.err
     assert done.err.count("\n") == 1
@@ -413,14 +415,14 @@ def test_sides_that_make_no_sense_are_one_sentence(tmp_path, arguments, sentence
     [(("qick",), "dlbench: no suite is called 'qick'; did you mean 'quick'?"), (("self", "-k", "(noop"), "dlbench: -k")],
 )
 def test_a_mistake_that_is_no_sides_is_not_told_as_one(tmp_path, arguments, sentence):
-    done = dlbench("ab", *arguments, cwd=tmp_path)
+    done = shared_hosts.dlbench("ab", *arguments, cwd=tmp_path)
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith(sentence)
 
 
 def test_an_output_that_exists_is_never_overwritten(tmp_path):
     (tmp_path / "o.jsonl").write_text("precious")
-    done = ab(tmp_path, "--rounds", "1", benches=['workload = "noop"'])
+    done = ab(tmp_path, "--rounds", "1", benches=['workload = "noop"'], run=shared_hosts.dlbench)
     assert (done.code, done.err) == (2, "dlbench: o.jsonl exists and is never overwritten; choose another name\n")
     assert (tmp_path / "o.jsonl").read_text() == "precious"
 

@@ -4,6 +4,7 @@ import json
 
 import front_door
 import pytest
+import shared_hosts
 from front_door import dlbench
 
 HEADER = '{"kind":"header","schema":1,"policy":{},"devices":[],"environment":{}}\n'
@@ -34,7 +35,7 @@ HEADER = '{"kind":"header","schema":1,"policy":{},"devices":[],"environment":{}}
     ],
 )
 def test_wrong_options(tmp_path, arguments, code, sentence):
-    done = dlbench(*arguments, cwd=tmp_path)
+    done = shared_hosts.dlbench(*arguments, cwd=tmp_path)
     assert (done.code, done.out) == (code, "")
     assert sentence in done.err
     assert "Traceback" not in done.err
@@ -58,7 +59,7 @@ def test_wrong_options(tmp_path, arguments, code, sentence):
 )
 def test_wrong_suites(tmp_path, text, sentence):
     (tmp_path / "s.toml").write_text(text)
-    done = dlbench("run", "s.toml", cwd=tmp_path)
+    done = shared_hosts.dlbench("run", "s.toml", cwd=tmp_path)
     assert (done.code, done.out) == (2, "")
     assert sentence in done.err
     assert done.err.count("\n") == 1
@@ -81,7 +82,7 @@ def test_wrong_suites(tmp_path, text, sentence):
 @pytest.mark.parametrize("command", [("show", "f.jsonl"), ("run", "--resume", "f.jsonl")])
 def test_wrong_result_files(tmp_path, content, sentence, command):
     (tmp_path / "f.jsonl").write_bytes(content)
-    done = dlbench(*command, cwd=tmp_path)
+    done = shared_hosts.dlbench(*command, cwd=tmp_path)
     assert (done.code, done.out) == (2, "")
     assert sentence in done.err
     assert done.err.count("\n") == 1
@@ -90,14 +91,14 @@ def test_wrong_result_files(tmp_path, content, sentence, command):
 
 def test_a_header_that_lacks_what_resuming_needs(tmp_path):
     (tmp_path / "f.jsonl").write_text(HEADER)
-    done = dlbench("run", "--resume", "f.jsonl", cwd=tmp_path)
+    done = shared_hosts.dlbench("run", "--resume", "f.jsonl", cwd=tmp_path)
     assert done.code == 2
     assert "f.jsonl, line 1: the header lacks what a run needs to go on ('suites'); start a new run" in done.err
 
 
 def test_an_output_that_exists_is_never_overwritten(tmp_path):
     (tmp_path / "mine.jsonl").write_text("precious")
-    done = dlbench("run", "self", "-o", "mine.jsonl", cwd=tmp_path)
+    done = shared_hosts.dlbench("run", "self", "-o", "mine.jsonl", cwd=tmp_path)
     assert done.code == 2
     assert "mine.jsonl exists and is never overwritten; choose another name" in done.err
     assert (tmp_path / "mine.jsonl").read_text() == "precious"
@@ -105,7 +106,7 @@ def test_an_output_that_exists_is_never_overwritten(tmp_path):
 
 def test_an_output_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
-    done = dlbench("run", "self", "-o", "file/mine.jsonl", cwd=tmp_path)
+    done = shared_hosts.dlbench("run", "self", "-o", "file/mine.jsonl", cwd=tmp_path)
     assert done.code == 74
     assert "cannot write file/mine.jsonl: Not a directory" in done.err
 
@@ -147,8 +148,8 @@ def test_tables_say_what_a_hostile_file_says_without_obeying_it(tmp_path):
     sample = {"calls": 1, "block_s": [0.5], "first_call_s": 1.0, "warmup_s": 1.0, "steady": True}
     row = {"kind": "measurement", "case": case, "round": 0, "status": "ok", "samples": sample}
     (tmp_path / "f.jsonl").write_text(HEADER + json.dumps(row) + "\n" + '{"kind":"footer"}\n')
-    table = dlbench("show", "f.jsonl", cwd=tmp_path)
+    table = shared_hosts.dlbench("show", "f.jsonl", cwd=tmp_path)
     assert table.code == 0, table.err
     assert "\x1b" not in table.out
     assert "[/foo]" in table.out
-    assert "'=cmd()" in dlbench("show", "f.jsonl", "--format", "csv", cwd=tmp_path).out
+    assert "'=cmd()" in shared_hosts.dlbench("show", "f.jsonl", "--format", "csv", cwd=tmp_path).out

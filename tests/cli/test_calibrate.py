@@ -7,6 +7,7 @@ from pathlib import Path
 
 import front_door
 import pytest
+import shared_hosts
 
 SPIN = 'workload = "spin"\naxes.seconds = [1e-4, 2e-4]'
 FOLDER = Path("results", "calibration")
@@ -14,7 +15,7 @@ ONE_ROUND = front_door.HASTY.replace("rounds = 2", "rounds = 1")
 
 
 def calibrate(folder: Path, *arguments: str) -> front_door.Done:
-    return front_door.dlbench("calibrate", *arguments, cwd=folder)
+    return shared_hosts.dlbench("calibrate", *arguments, cwd=folder)
 
 
 def test_occasions_become_a_calibration_that_compare_uses(tmp_path: Path) -> None:
@@ -32,6 +33,7 @@ def test_occasions_become_a_calibration_that_compare_uses(tmp_path: Path) -> Non
 
     # One more of the same software, and one of other software.
     (run,) = (tmp_path / FOLDER).glob("*.jsonl")
+    run = run.rename(run.with_name("first.jsonl"))  # the second is named by its second
     text = run.read_text()
     environment = json.loads(text.splitlines()[0])["environment"]
     run.with_name("copy.jsonl").write_text(text)
@@ -50,7 +52,7 @@ def test_occasions_become_a_calibration_that_compare_uses(tmp_path: Path) -> Non
     found = json.loads((tmp_path / kept).read_text())
     assert (found["machine_key"], found["pooled"]["occasions"], list(found["cases"])) == (environment["machine_key"], 3, ids)
 
-    compared = front_door.dlbench("compare", *(str(FOLDER / name) for name in (run.name, "copy.jsonl")), cwd=tmp_path)
+    compared = front_door.in_process(tmp_path, "compare", *(str(FOLDER / name) for name in (run.name, "copy.jsonl")))
     assert f"the noise between occasions in {kept}: 3 occasions from 20" in compared.err
 
 

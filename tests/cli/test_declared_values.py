@@ -9,7 +9,8 @@ from pathlib import Path
 
 import made_up
 import pytest
-from front_door import HASTY, PRETEND, dlbench, in_process, lines
+from front_door import HASTY, PRETEND, in_process, lines
+from shared_hosts import dlbench
 
 MODULE = '''
 import os

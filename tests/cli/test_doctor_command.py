@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 
 import pytest
+import shared_hosts
 from click.testing import CliRunner
 from front_door import PRETEND, dlbench
 
@@ -74,9 +75,10 @@ def test_as_data_the_conclusion_goes_to_stderr(capsys):
     ]
 
 
+@pytest.mark.usefixtures("hasty_doctor")
 def test_really_on_this_machine(tmp_path):
     arguments = ("--rounds", "1", "--device", "cpu", "--device", "pretend:0", "--plugin", PRETEND, "--format", "json")
-    done = dlbench("doctor", *arguments, cwd=tmp_path)
+    done = shared_hosts.dlbench("doctor", *arguments, cwd=tmp_path)
     rows = json.loads(done.out)
     unfit = [row for row in rows if row["doctor.fitness"] == "unfit"]
     assert done.code == (4 if unfit else 0), done.err
@@ -115,8 +117,9 @@ def test_help_says_what_it_does_and_changes_nothing():
     assert "Changes no setting" in result.output
 
 
+@pytest.mark.usefixtures("hasty_doctor")
 def test_a_selftest_measures_judges_and_says_what_is_too_little(tmp_path):
-    done = dlbench("doctor", "--selftest", "--rounds", "1", "--format", "json", cwd=tmp_path)
+    done = shared_hosts.dlbench("doctor", "--selftest", "--rounds", "1", "--format", "json", cwd=tmp_path)
     rows = json.loads(done.out)
     assert done.code == 4
     unfit = sum(row["doctor.fitness"] == "unfit" for row in rows)
@@ -129,6 +132,6 @@ def test_a_selftest_measures_judges_and_says_what_is_too_little(tmp_path):
 
 @pytest.mark.parametrize("option", [("--device", "cpu"), ("--plugin", PRETEND)])
 def test_a_selftest_chooses_what_it_measures(tmp_path, option):
-    done = dlbench("doctor", "--selftest", *option, cwd=tmp_path)
+    done = shared_hosts.dlbench("doctor", "--selftest", *option, cwd=tmp_path)
     assert done.code == 2
     assert "--selftest measures programs of its own on the CPU; give it without --device and --plugin" in done.err

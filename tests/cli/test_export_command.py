@@ -11,7 +11,7 @@ from typing import Any
 import front_door
 import made_up
 import pytest
-from front_door import dlbench
+from front_door import dlbench, in_process
 from test_show import imported_by
 
 from dlbench.analysis.export.formats import FORMATS
@@ -70,7 +70,7 @@ def test_the_page_shows_what_goes_to_stdout(run_file: Path, form: str) -> None:
 
 
 def test_the_page_shows_the_two_files_of_github_action_benchmark(run_file: Path) -> None:
-    done = dlbench("export", "run.jsonl", "--to", "github-action-benchmark", "-o", "new/run", cwd=run_file.parent)
+    done = in_process(run_file.parent, "export", "run.jsonl", "--to", "github-action-benchmark", "-o", "new/run")
     assert (done.code, done.out, done.err) == (0, "", "")
     written = [json.loads((run_file.parent / "new" / f"run-{each}-is-better.json").read_text()) for each in ("smaller", "bigger")]
     assert written == shown("github-action-benchmark")
@@ -78,20 +78,20 @@ def test_the_page_shows_the_two_files_of_github_action_benchmark(run_file: Path)
 
 def test_the_two_files_may_go_into_a_folder(run_file: Path) -> None:
     (run_file.parent / "out").mkdir()
-    dlbench("export", "run.jsonl", "--to", "github-action-benchmark", "-o", "out", cwd=run_file.parent)
+    in_process(run_file.parent, "export", "run.jsonl", "--to", "github-action-benchmark", "-o", "out")
     assert sorted(path.name for path in (run_file.parent / "out").iterdir()) == ["bigger-is-better.json", "smaller-is-better.json"]
 
 
 def test_a_direction_without_entries_has_no_file(tmp_path: Path) -> None:
     made_up.write(tmp_path / "run.jsonl", made_up.rounds_of(made_up.case("noop"), [[1.0]], items=None, flops=None))
-    done = dlbench("export", "run.jsonl", "--to", "github-action-benchmark", "-o", "run", cwd=tmp_path)
+    done = in_process(tmp_path, "export", "run.jsonl", "--to", "github-action-benchmark", "-o", "run")
     assert done.err == "note: no case states how many items or operations a call handles, so there is no run-bigger-is-better.json\n"
     assert (done.code, sorted(path.name for path in tmp_path.iterdir())) == (0, ["run-smaller-is-better.json", "run.jsonl"])
 
 
 def test_csv_is_the_table_that_show_prints(mixed_file: Path) -> None:
     exported, table = (
-        dlbench(*words, cwd=mixed_file.parent)
+        in_process(mixed_file.parent, *words)
         for words in (("export", "mixed.jsonl", "--to", "csv"), ("show", "mixed.jsonl", "--format", "csv"))
     )
     assert (exported.code, exported.out, exported.err) == (0, table.out, "")
@@ -100,7 +100,7 @@ def test_csv_is_the_table_that_show_prints(mixed_file: Path) -> None:
 
 @needs("pyarrow")
 def test_parquet_reads_back_as_the_table_with_its_types(mixed_file: Path) -> None:
-    assert dlbench("export", "mixed.jsonl", "--to", "parquet", "-o", "mixed.parquet", cwd=mixed_file.parent).code == 0
+    assert in_process(mixed_file.parent, "export", "mixed.jsonl", "--to", "parquet", "-o", "mixed.parquet").code == 0
     code = (
         "import pandas, dlbench; found, table = pandas.read_parquet('mixed.parquet'), dlbench.read('mixed.jsonl'); "
         "pandas.testing.assert_frame_equal(found, table); print(found[['case.status', 'param.batch', 'flag.noisy']].to_json())"
@@ -124,7 +124,7 @@ def test_parquet_without_pyarrow_is_a_sentence_with_the_remedy(run_file: Path) -
 
 
 def test_what_is_not_exported_is_named(mixed_file: Path) -> None:
-    done = dlbench("export", "mixed.jsonl", "--to", "bencher", cwd=mixed_file.parent)
+    done = in_process(mixed_file.parent, "export", "mixed.jsonl", "--to", "bencher")
     assert (done.code, done.err) == (0, "note: 1 of 3 cases not exported, failed: it is odd: matmul[n=64]@cpu\n")
     assert len(json.loads(done.out)) == 2
 
@@ -132,7 +132,7 @@ def test_what_is_not_exported_is_named(mixed_file: Path) -> None:
 def test_what_a_file_lacks_is_a_note(tmp_path: Path) -> None:
     path = made_up.write(tmp_path / "run.jsonl", made_up.rounds_of(CASE, [[1.0]]), planned=3, finished=False)
     for form in ("csv", "pyperf"):
-        done = dlbench("export", "run.jsonl", "--to", form, cwd=tmp_path)
+        done = in_process(tmp_path, "export", "run.jsonl", "--to", form)
         assert done.code == 0
         assert done.err.startswith(f"note: {path.name}: the run was interrupted or is still going on, at 1 of 3 planned cases; ")
 
@@ -140,7 +140,7 @@ def test_what_a_file_lacks_is_a_note(tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", ["pyperf", "github-action-benchmark"])
 def test_nothing_to_export_is_a_usage_error(tmp_path: Path, form: str) -> None:
     made_up.write(tmp_path / "run.jsonl", [made_up.ended(CASE, made_up.Status.OOM, "too large")])
-    done = dlbench("export", "run.jsonl", "--to", form, "-o", "out", cwd=tmp_path)
+    done = in_process(tmp_path, "export", "run.jsonl", "--to", form, "-o", "out")
     assert (done.code, done.out) == (2, "")
     assert done.err.splitlines()[1] == f"dlbench: run.jsonl has no case with times, so there is nothing to export to {form}"
     assert [path.name for path in tmp_path.iterdir()] == ["run.jsonl"]
@@ -158,14 +158,14 @@ def test_nothing_to_export_is_a_usage_error(tmp_path: Path, form: str) -> None:
 )
 def test_wrong_outputs(run_file: Path, arguments: tuple[str, ...], code: int, sentence: str) -> None:
     before = run_file.read_bytes()
-    done = dlbench("export", "run.jsonl", *arguments, cwd=run_file.parent)
+    done = in_process(run_file.parent, "export", "run.jsonl", *arguments)
     assert (done.code, done.out, done.err) == (code, "", f"dlbench: {sentence}\n")
     assert [(path.name, path.read_bytes()) for path in run_file.parent.iterdir()] == [("run.jsonl", before)]
 
 
 def test_where_one_of_two_files_exists_none_is_written(run_file: Path) -> None:
     (run_file.parent / "x-bigger-is-better.json").write_text("mine")
-    done = dlbench("export", "run.jsonl", "--to", "github-action-benchmark", "-o", "x", cwd=run_file.parent)
+    done = in_process(run_file.parent, "export", "run.jsonl", "--to", "github-action-benchmark", "-o", "x")
     assert (done.code, done.err) == (2, "dlbench: x-bigger-is-better.json exists and is never overwritten; choose another name\n")
     assert sorted(path.name for path in run_file.parent.iterdir()) == ["run.jsonl", "x-bigger-is-better.json"]
 
@@ -189,7 +189,7 @@ def test_a_full_disk_behind_stdout_is_74(run_file: Path, form: str) -> None:
 
 def test_a_bad_file_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "f.json").write_text('{"version": "1.0", "benchmarks": [{}]}')
-    done = dlbench("export", "f.json", "--to", "csv", cwd=tmp_path)
+    done = in_process(tmp_path, "export", "f.json", "--to", "csv")
     sentence = "dlbench: f.json, benchmark 1: it has no list of runs; the file was edited or is not pyperf's\n"
     assert (done.code, done.out, done.err) == (2, "", sentence)
 
@@ -198,7 +198,7 @@ def test_a_bad_file_is_a_sentence(tmp_path: Path) -> None:
 def test_text_that_no_encoding_has_stays_out(tmp_path: Path, form: str) -> None:
     case = made_up.case("w", **{"name": "\ud800", "odd\ud800": 1})
     made_up.write(tmp_path / "run.jsonl", made_up.rounds_of(case, [[1.0]], device_name="a\n\ud800\x1b"))
-    done = dlbench("export", "run.jsonl", "--to", form, "-o", "out", cwd=tmp_path)
+    done = in_process(tmp_path, "export", "run.jsonl", "--to", form, "-o", "out")
     assert (done.code, done.err) == (0, "")
     texts = [path.read_text() for path in tmp_path.glob("out*")]
     assert texts
@@ -207,18 +207,18 @@ def test_text_that_no_encoding_has_stays_out(tmp_path: Path, form: str) -> None:
 
 def test_a_pyperf_file_is_shown_and_exported_like_our_own(run_file: Path) -> None:
     folder = run_file.parent
-    assert dlbench("export", "run.jsonl", "--to", "pyperf", "-o", "run.json", cwd=folder).code == 0
-    (row,) = json.loads(dlbench("show", "run.json", "--format", "json", cwd=folder).out)
+    assert in_process(folder, "export", "run.jsonl", "--to", "pyperf", "-o", "run.json").code == 0
+    (row,) = json.loads(in_process(folder, "show", "run.json", "--format", "json").out)
     assert (row["case.id"], row["case.device_name"], row["time.median_s"], row["time.rounds"]) == (ID, made_up.CPU, 0.375, 2)
-    latency = json.loads(dlbench("export", "run.json", "--to", "bencher", cwd=folder).out)[ID]
+    latency = json.loads(in_process(folder, "export", "run.json", "--to", "bencher").out)[ID]
     assert latency == {"latency": shown("bencher")[0][ID]["latency"]}
-    table = dlbench("show", "run.json", cwd=folder)
+    table = in_process(folder, "show", "run.json")
     assert (table.code, table.err) == (0, "")
     assert "infer_step resnet18 batch=4 fp32" in table.out
 
 
 def test_the_help_names_every_format_and_both_files(tmp_path: Path) -> None:
-    text = " ".join(dlbench("export", "--help", cwd=tmp_path).out.split())
+    text = " ".join(in_process(tmp_path, "export", "--help").out.split())
     assert f"[{'|'.join(FORMATS)}]" in text
     assert all(f"OUT-{each}-is-better.json" in text for each in ("smaller", "bigger"))
     assert set(FORMATS) == {"csv", "parquet", "github-action-benchmark", *ONE_FILE}
@@ -252,7 +252,7 @@ def two_runs(tmp_path: Path) -> Path:
 @needs("pyperf")
 def test_pyperf_reads_and_compares_them(two_runs: Path) -> None:
     for name in ("a", "b"):
-        assert dlbench("export", f"{name}.jsonl", "--to", "pyperf", "-o", f"{name}.json", cwd=two_runs).code == 0
+        assert in_process(two_runs, "export", f"{name}.jsonl", "--to", "pyperf", "-o", f"{name}.json").code == 0
     shown_by_pyperf = consumer("pyperf", "show", "--metadata", "a.json", cwd=two_runs)
     assert f"- device_name: {made_up.GPU}" in shown_by_pyperf
     stats = consumer("pyperf", "stats", "-b", "train_step[model=resnet18,batch=8,dtype=fp32]@cpu", "a.json", cwd=two_runs)
@@ -264,7 +264,7 @@ def test_pyperf_reads_and_compares_them(two_runs: Path) -> None:
 @needs("pytest_benchmark")
 def test_pytest_benchmark_reads_and_compares_them(two_runs: Path) -> None:
     for name in ("a", "b"):
-        assert dlbench("export", f"{name}.jsonl", "--to", "pytest-benchmark", "-o", f"{name}.json", cwd=two_runs).code == 0
+        assert in_process(two_runs, "export", f"{name}.jsonl", "--to", "pytest-benchmark", "-o", f"{name}.json").code == 0
     compared = consumer(
         "pytest_benchmark", "compare", "a.json", "b.json", "--group-by", "fullname", "--columns", "median,rounds", cwd=two_runs
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import made_up
 import pytest
-from front_door import dlbench
+from front_door import in_process
 
 from dlbench.core.model import Case
 from dlbench.core.rank_test import TESTS_A_CASE, rounds_for_gate
@@ -44,7 +44,7 @@ def test_one_case_of_full_that_takes_twice_as_long_is_found(tmp_path, devices, r
     slow = cases[len(cases) // 2]
     write(tmp_path / "base.jsonl", cases, rounds, 1)
     write(tmp_path / "new.jsonl", cases, rounds, 2, slow)
-    done = dlbench("compare", "base.jsonl", "new.jsonl", "--format", "json", cwd=tmp_path)
+    done = in_process(tmp_path, "compare", "base.jsonl", "new.jsonl", "--format", "json")
     slower = [row["compare.case"] for row in json.loads(done.out) if row["compare.verdict"] == "slower"]
     assert (done.code, slower) == (3, [slow.id])
 
@@ -53,7 +53,7 @@ def test_a_gate_over_full_that_could_not_have_failed_is_4_and_says_so(tmp_path):
     cases = full("cpu")
     write(tmp_path / "base.jsonl", cases, 7, 1)
     write(tmp_path / "new.jsonl", cases, 7, 2, cases[0])
-    done = dlbench("compare", "base.jsonl", "new.jsonl", cwd=tmp_path)
+    done = in_process(tmp_path, "compare", "base.jsonl", "new.jsonl")
     assert done.code == 4
     assert (
         f"too few rounds: in {2 * len(cases)} tests none could have been called slower; 10 rounds a side would do: --rounds 10"

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import front_door
 import made_up
 import pytest
+import shared_hosts
 
 TEN = (1.00, 1.01, 0.99, 1.02, 0.98, 1.005, 0.995, 1.015, 0.985, 1.001)
 WIDE = (0.7, 1.3, 0.8, 1.2, 0.9, 1.1, 1.0, 0.75, 1.25, 1.05)
@@ -167,14 +168,14 @@ def test_what_makes_no_sense_is_2_with_a_sentence(folder, value, sentence):
 )
 def test_before_anything_is_measured(tmp_path, arguments, sentence):
     front_door.suite(tmp_path, 'workload = "noop"', head='[thresholds]\nmust_see = "6%"\n')
-    done = front_door.dlbench(*arguments, cwd=tmp_path)
+    done = shared_hosts.dlbench(*arguments, cwd=tmp_path)
     assert (done.code, done.err.strip()) == (2, f"dlbench: {sentence}")
     assert not (tmp_path / "results").exists()
 
 
 def test_a_suite_is_told_at_once_where_it_contradicts_itself(tmp_path):
     front_door.suite(tmp_path, 'workload = "noop"', head='[thresholds]\ntime = "20%"\nmust_see = "15%"\n')
-    done = front_door.dlbench("list", "mine.toml", cwd=tmp_path)
+    done = shared_hosts.dlbench("list", "mine.toml", cwd=tmp_path)
     sentence = "a change of 15.0 % can't be called, as it is below the threshold of 20.0 %; give 20.0 % or more"
     assert (done.code, done.err.strip()) == (2, f"dlbench: mine.toml, thresholds: {sentence}")
 

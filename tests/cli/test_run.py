@@ -5,6 +5,7 @@ import re
 
 import front_door
 import pytest
+import shared_hosts
 import torch
 from front_door import FAULTS, PRETEND, dlbench, lines, measurements
 
@@ -125,13 +126,15 @@ def two_devices(tmp_path_factory):
     benches = ['workload = "matmul"\naxes.n = 64\naxes.dtype = ["fp32", "tf32"]', 'workload = "noop"']
     head = front_door.HASTY.replace("rounds = 2", "rounds = 4")
     arguments = ("run", front_door.suite(folder, *benches, head=head), "--plugin", PRETEND)
-    done = dlbench(*arguments, "--device", "cpu", "--device", "pretend:0", "--isolation", "none", "-o", "out.jsonl", cwd=folder)
+    done = shared_hosts.dlbench(
+        *arguments, "--device", "cpu", "--device", "pretend:0", "--isolation", "none", "-o", "out.jsonl", cwd=folder
+    )
     assert done.code == 0, done.err
     return done, folder
 
 
 def rows(folder, *arguments):
-    shown = dlbench("show", "out.jsonl", "--format", "json", *arguments, cwd=folder)
+    shown = front_door.in_process(folder, "show", "out.jsonl", "--format", "json", *arguments)
     assert shown.code == 0, shown.err
     return {row.get("case.id", row.get("pair.case")): row for row in json.loads(shown.out)}
 
@@ -156,7 +159,7 @@ def test_copies_and_device_memory_are_measured_on_an_accelerator_only(two_device
 
 def row_with_events(folder, apart_s):
     arguments = ("run", front_door.suite(folder, 'workload = "with_a_before"'), "--plugin", PRETEND, "--device", "pretend:0")
-    done = dlbench(*arguments, "-o", "out.jsonl", cwd=folder, variables={"PRETEND_EVENTS": apart_s})
+    done = shared_hosts.dlbench(*arguments, "-o", "out.jsonl", cwd=folder, variables={"PRETEND_EVENTS": apart_s})
     assert done.code == 0, done.err
     (row,) = rows(folder).values()
     return row
@@ -198,14 +201,15 @@ def test_the_answer_is_how_much_faster_with_an_interval_and_both_names(two_devic
     # Which of the two is the middle one is for the clock to say.
     assert re.search(r"Pretend \[/0\] accelerator runs (matmul|noop)\[.*\] \S+ × \(.*\) as fast as the CPU \(.*, \d+ threads?\)", done.out)
     assert "best" in done.out
-    paired = dlbench("show", "out.jsonl", "--by", "device", "--format", "json", cwd=folder)
+    paired = front_door.in_process(folder, "show", "out.jsonl", "--by", "device", "--format", "json")
     (pair,) = [row for row in json.loads(paired.out) if "matmul" in row["pair.case"]]
     assert pair["ratio.ci_low"] <= pair["ratio.speedup"] <= pair["ratio.ci_high"]
 
 
 def test_an_accelerator_keeps_its_process_until_a_fault(tmp_path):
     benches = ['workload = "which_process"\naxes.n = [1, 2, 3]', 'workload = "runs_out"']
-    done = dlbench("run", front_door.suite(tmp_path, *benches), "--plugin", PRETEND, "--device", "pretend:0", "-o", "o.jsonl", cwd=tmp_path)
+    arguments = ("run", front_door.suite(tmp_path, *benches), "--plugin", PRETEND, "--device", "pretend:0", "--isolation", "none")
+    done = dlbench(*arguments, "-o", "o.jsonl", cwd=tmp_path)
     assert done.code == 0, done.err
     told = [each for each in measurements(tmp_path / "o.jsonl") if "values" in each]
     first, second = ({each["values"]["pid"] for each in told if each["round"] == number} for number in (0, 1))
@@ -216,8 +220,8 @@ def test_an_accelerator_keeps_its_process_until_a_fault(tmp_path):
 
 def test_a_device_that_faults_once_gets_a_new_process_and_the_rest_goes_on(tmp_path):
     benches = ['workload = "which_process"\naxes.n = [1, 2, 3, 4]', 'workload = "faulty"']
-    arguments = ("run", front_door.suite(tmp_path, *benches), "--plugin", PRETEND, "--device", "pretend:0", "-o", "o.jsonl")
-    done = dlbench(*arguments, "--seed", "0", cwd=tmp_path)
+    arguments = ("run", front_door.suite(tmp_path, *benches), "--plugin", PRETEND, "--device", "pretend:0", "--isolation", "none")
+    done = dlbench(*arguments, "--rounds", "1", "--seed", "0", "-o", "o.jsonl", cwd=tmp_path)
     assert done.code == 5, done.err
     first = [each for each in measurements(tmp_path / "o.jsonl") if each["round"] == 0]
     at = [each["status"] for each in first].index("crashed")
@@ -229,7 +233,8 @@ def test_a_device_that_faults_once_gets_a_new_process_and_the_rest_goes_on(tmp_p
 
 def test_a_device_that_faults_twice_in_a_row_is_asked_no_more_and_the_run_ends_with_75(tmp_path):
     benches = ['workload = "faulty"\naxes.n = [1, 2, 3]']
-    done = dlbench("run", front_door.suite(tmp_path, *benches), "--plugin", PRETEND, "--device", "pretend:0", "-o", "o.jsonl", cwd=tmp_path)
+    arguments = ("run", front_door.suite(tmp_path, *benches), "--plugin", PRETEND, "--device", "pretend:0", "--isolation", "none")
+    done = dlbench(*arguments, "-o", "o.jsonl", cwd=tmp_path)
     assert done.code == 75
     assert "pretend:0 failed in 2 processes in a row" in done.err
     assert [each["status"] for each in measurements(tmp_path / "o.jsonl")] == ["crashed", "crashed", "skipped"]
@@ -247,7 +252,7 @@ def test_isolation_decides_how_many_processes_a_round_has(tmp_path, isolation, p
 def test_a_device_that_a_suite_names_and_the_machine_lacks_is_a_skipped_row(tmp_path):
     head = 'devices = ["cpu", "cuda:7"]\n' + front_door.HASTY
     suite = front_door.suite(tmp_path, 'workload = "noop"', head=head)
-    done = dlbench("run", suite, "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path)
+    done = shared_hosts.dlbench("run", suite, "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path)
     assert done.code == 0, done.err
     ended = {each["case"]["device"]: (each["status"], each.get("reason")) for each in measurements(tmp_path / "o.jsonl")}
     assert ended["cpu"] == ("ok", None)
@@ -257,7 +262,7 @@ def test_a_device_that_a_suite_names_and_the_machine_lacks_is_a_skipped_row(tmp_
 
 def test_a_budget_skips_what_it_cannot_pay_for_and_says_so(tmp_path):
     suite = front_door.suite(tmp_path, 'workload = "spin"\naxes.seconds = [0.3, 0.31, 0.32, 0.33]')
-    done = dlbench("run", suite, "--budget", "1s", "-o", "o.jsonl", cwd=tmp_path)
+    done = shared_hosts.dlbench("run", suite, "--budget", "1s", "-o", "o.jsonl", cwd=tmp_path)
     assert done.code == 0, done.err
     ended = [(each["status"], each.get("reason")) for each in measurements(tmp_path / "o.jsonl")]
     assert len(ended) == 4
@@ -270,10 +275,10 @@ def test_the_budget_of_a_suite_pays_for_seven_rounds_on_each_device(tmp_path):
     head = front_door.HASTY.replace("rounds = 2", "rounds = 7\nmax_rounds = 7\nbudget_s = 150")
     suite = front_door.suite(tmp_path, 'workload = "noop"', head=head)
     two = ("--plugin", PRETEND, "--device", "cpu", "--device", "pretend:0")
-    done = dlbench("run", suite, *two, "--isolation", "none", "-o", "o.jsonl", cwd=tmp_path)
+    done = shared_hosts.dlbench("run", suite, *two, "--isolation", "none", "-o", "o.jsonl", cwd=tmp_path)
     assert done.code == 0, done.err
     assert lines(tmp_path / "o.jsonl")[0]["policy"]["budget_s"] == 300
-    (pair,) = json.loads(dlbench("show", "o.jsonl", "--by", "device", "--format", "json", cwd=tmp_path).out)
+    (pair,) = json.loads(shared_hosts.dlbench("show", "o.jsonl", "--by", "device", "--format", "json", cwd=tmp_path).out)
     assert (pair["base.rounds"], pair["other.rounds"], pair["ratio.reason"]) == (7, 7, None)
     assert pair["ratio.ci_low"] <= pair["ratio.speedup"] <= pair["ratio.ci_high"]
 
@@ -281,14 +286,16 @@ def test_the_budget_of_a_suite_pays_for_seven_rounds_on_each_device(tmp_path):
 def test_a_budget_on_the_command_line_is_that_of_the_whole_run(tmp_path):
     suite = front_door.suite(tmp_path, 'workload = "noop"', head="policy.budget_s = 150")
     devices = ("--plugin", PRETEND, "--device", "cpu", "--device", "pretend")
-    done = dlbench("run", suite, *devices, "--rounds", "1", "--timeout", "1ms", "--budget", "1m", "-o", "o.jsonl", cwd=tmp_path)
+    done = shared_hosts.dlbench(
+        "run", suite, *devices, "--rounds", "1", "--timeout", "1ms", "--budget", "1m", "-o", "o.jsonl", cwd=tmp_path
+    )
     assert done.code == 0, done.err
     assert lines(tmp_path / "o.jsonl")[0]["policy"]["budget_s"] == 60
 
 
 def test_set_device_and_expression_narrow_the_plan(tmp_path):
     arguments = ("matmul", "--set", "n=32", "--set", "dtype=fp32,fp64", "-k", "not (batch or m= or cold)", "--device", "cpu", "--dry-run")
-    done = dlbench("run", *arguments, cwd=tmp_path)
+    done = shared_hosts.dlbench("run", *arguments, cwd=tmp_path)
     assert (done.code, done.out) == (0, "matmul[n=32,dtype=fp32]@cpu\nmatmul[n=32,dtype=fp64]@cpu\n")
     assert done.err.startswith("2 cases, about ")
     assert list(tmp_path.iterdir()) == []
@@ -297,7 +304,7 @@ def test_set_device_and_expression_narrow_the_plan(tmp_path):
 def test_a_gate_has_the_rounds_that_its_cases_need(tmp_path):
     # A case that runs out of time is not tried again, so the rounds that were planned cost nothing here.
     suite = front_door.suite(tmp_path, 'workload = "noop"')
-    done = dlbench("run", suite, "--gate", "--timeout", "1ms", "--isolation", "none", "-o", "o.jsonl", cwd=tmp_path)
+    done = shared_hosts.dlbench("run", suite, "--gate", "--timeout", "1ms", "--isolation", "none", "-o", "o.jsonl", cwd=tmp_path)
     assert done.code == 4, done.err
     assert (
         "note: compared with a run like this one, no case has times that can be compared, so nothing could have been called slower"
@@ -322,7 +329,7 @@ def test_every_case_says_how_long_it_waited_for_a_cpu_or_why_not(tmp_path):
         'workload = "collective"\naxes.op = "all_reduce"\naxes.ranks = 1\naxes.bytes = 64',
         head=head,
     )
-    done = dlbench("run", suite, "--device", "cpu", "--rounds", "1", "-o", "out.jsonl", cwd=tmp_path)
+    done = shared_hosts.dlbench("run", suite, "--device", "cpu", "--rounds", "1", "-o", "out.jsonl", cwd=tmp_path)
     assert done.code == 0, done.err
     one, ranks = sorted(measurements(tmp_path / "out.jsonl"), key=lambda each: each["case"]["workload"], reverse=True)
     told, nulls = one.get("throttling", {}), one["nulls"]

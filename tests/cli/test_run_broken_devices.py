@@ -5,6 +5,7 @@ import json
 
 import front_door
 import pytest
+import shared_hosts
 from front_door import PLUGINS, dlbench, lines, measurements
 
 CARDS = str(PLUGINS / "broken_cards.py")
@@ -39,8 +40,8 @@ def nvmlDeviceGetComputeMode(card): return 3
 """
 
 
-def with_cards(cards, *arguments, cwd, **variables):
-    return dlbench(*arguments, "--plugin", CARDS, cwd=cwd, variables={"CARDS": cards, **variables})
+def with_cards(cards, *arguments, cwd, run=shared_hosts.dlbench, **variables):
+    return run(*arguments, "--plugin", CARDS, cwd=cwd, variables={"CARDS": cards, **variables})
 
 
 def ended(path):
@@ -98,7 +99,7 @@ def test_the_file_says_so_and_the_machine_is_that_of_the_others(mixed):
 
 def test_a_run_that_goes_on_without_a_device_that_it_had_says_which(mixed):
     _, folder = mixed
-    done = dlbench("run", "--resume", "o.jsonl", cwd=folder, variables={"CARDS": "old-driver no-instance"})
+    done = shared_hosts.dlbench("run", "--resume", "o.jsonl", cwd=folder, variables={"CARDS": "old-driver no-instance"})
     assert done.code == 69
     assert done.err == f"dlbench: cuda:0 can't be used now: {OLD_DRIVER}; go on when it can, or start a new run without it\n"
 
@@ -114,14 +115,14 @@ def test_a_device_that_was_asked_for_and_cannot_be_used_is_69_and_the_reason(tmp
 def test_a_device_in_exclusive_mode_that_another_process_uses_says_so(tmp_path):
     with (tmp_path / "card").open("w") as card:
         fcntl.lockf(card, fcntl.LOCK_EX)
-        done = with_cards("fine", "devices", "--format", "json", cwd=tmp_path, EXCLUSIVE=str(tmp_path / "card"))
+        done = with_cards("fine", "devices", "--format", "json", cwd=tmp_path, run=dlbench, EXCLUSIVE=str(tmp_path / "card"))
     assert json.loads(done.out)["devices"][1]["unusable"] == BUSY
 
 
 def test_both_sides_of_an_ab_take_turns_on_a_device_in_exclusive_mode(tmp_path):
     (tmp_path / "pynvml.py").write_text(EXCLUSIVE_NVML)
     arguments = ("ab", front_door.suite(tmp_path, ADDS), "--rounds", "1", "--device", "cuda", "-o", "o.jsonl")
-    done = with_cards("fine", *arguments, cwd=tmp_path, EXCLUSIVE=str(tmp_path / "card"))
+    done = with_cards("fine", *arguments, cwd=tmp_path, run=dlbench, EXCLUSIVE=str(tmp_path / "card"))
     ended = [(each["side"], each["status"]) for each in measurements(tmp_path / "o.jsonl")]
     assert sorted(ended) == [("a", "ok"), ("b", "ok")], done.err
     assert lines(tmp_path / "o.jsonl")[0]["devices"][0]["compute_mode"] == "exclusive_process"
@@ -167,7 +168,7 @@ def test_then_the_footer_the_tables_and_how_to_go_on_are_there_all_the_same(reti
 
 def test_a_resumed_run_gives_its_cases_another_chance(retired):
     _, folder = retired
-    done = dlbench("run", "--resume", "o.jsonl", cwd=folder, variables={"CARDS": "fine fine"})
+    done = shared_hosts.dlbench("run", "--resume", "o.jsonl", cwd=folder, variables={"CARDS": "fine fine"})
     assert done.code == 5, done.err  # what crashed before is not tried again
     ok = [each["round"] for each in measurements(folder / "o.jsonl") if each["case"]["id"] == "adds[]@cuda:0" and each["status"] == "ok"]
     assert ok == [0, 1]
@@ -184,6 +185,7 @@ def test_no_verdict_on_an_ab_in_which_a_device_kept_failing(tmp_path):
     assert lines(tmp_path / "o.jsonl")[-1]["kind"] == "footer"
 
 
+@pytest.mark.usefixtures("hasty_doctor")
 def test_the_doctor_says_what_cannot_be_used(tmp_path):
     done = with_cards("old-driver", "doctor", "--rounds", "1", "--format", "json", cwd=tmp_path)
     assert done.code == 4, done.err

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import front_door
 import pytest
+import shared_hosts
 from front_door import FAULTS, PRETEND, dlbench, lines, measurements, start
 
 THEIRS = '''
@@ -92,14 +93,14 @@ def test_a_killed_run_leaves_no_process_and_resumes_to_the_same_cases(tmp_path):
 def test_a_run_goes_on_to_more_rounds(tmp_path):
     suite, path = front_door.suite(tmp_path, 'workload = "noop"'), tmp_path / "o.jsonl"
     alone = ("--device", "cpu", "--isolation", "none", "--rounds", "1")
-    assert dlbench("run", suite, *alone, "-o", "o.jsonl", cwd=tmp_path).code == 0
+    assert shared_hosts.dlbench("run", suite, *alone, "-o", "o.jsonl", cwd=tmp_path).code == 0
     before = path.read_bytes()
-    done = dlbench("run", "--resume", "o.jsonl", "--rounds", "3", "--budget", "10m", cwd=tmp_path)
+    done = shared_hosts.dlbench("run", "--resume", "o.jsonl", "--rounds", "3", "--budget", "10m", cwd=tmp_path)
     assert done.code == 0, done.err
     assert path.read_bytes().startswith(before)
     assert [each["round"] for each in measurements(path)] == [0, 1, 2]
     after = path.read_bytes()
-    assert dlbench("run", "--resume", "o.jsonl", "--rounds", "2", cwd=tmp_path).code == 0
+    assert shared_hosts.dlbench("run", "--resume", "o.jsonl", "--rounds", "2", cwd=tmp_path).code == 0
     assert path.read_bytes().startswith(after)
     assert len(measurements(path)) == 3
 
@@ -120,9 +121,9 @@ def test_the_first_signal_ends_the_case_keeps_the_rest_and_says_how_to_go_on(tmp
 
 def test_resuming_a_finished_run_measures_nothing(tmp_path):
     arguments = ("run", front_door.suite(tmp_path, QUICK_ONES), "--rounds", "1", "--isolation", "none", "-o", "o.jsonl")
-    assert dlbench(*arguments, cwd=tmp_path).code == 0
+    assert shared_hosts.dlbench(*arguments, cwd=tmp_path).code == 0
     before = measurements(tmp_path / "o.jsonl")
-    done = dlbench("run", "--resume", "o.jsonl", cwd=tmp_path)
+    done = shared_hosts.dlbench("run", "--resume", "o.jsonl", cwd=tmp_path)
     assert done.code == 0, done.err
     assert measurements(tmp_path / "o.jsonl") == before
 
@@ -133,7 +134,7 @@ def test_resuming_uses_the_suite_in_the_file_not_the_one_on_the_disk(tmp_path):
     process.communicate(timeout=30)
     (tmp_path / "mine.toml").unlink()
     (tmp_path / "go").touch()
-    done = dlbench("run", "--resume", "o.jsonl", cwd=tmp_path)
+    done = shared_hosts.dlbench("run", "--resume", "o.jsonl", cwd=tmp_path)
     assert done.code == 0, done.err
     assert len(measurements(tmp_path / "o.jsonl")) == 4
 
@@ -147,8 +148,8 @@ def test_a_run_of_an_installed_package_s_workload_is_gone_on_with(tmp_path):
     (installed / "theirs.py").write_text(THEIRS)
     variables = {"PYTHONPATH": f"{installed}{os.pathsep}{front_door.environment()['PYTHONPATH']}"}
     suite = front_door.suite(tmp_path, 'workload = "theirs"', name="of_theirs")
-    first = dlbench("run", suite, "--device", "cpu", "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path, variables=variables)
-    again = dlbench("run", "--resume", "o.jsonl", "--rounds", "2", cwd=tmp_path, variables=variables)
+    first = shared_hosts.dlbench("run", suite, "--device", "cpu", "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path, variables=variables)
+    again = shared_hosts.dlbench("run", "--resume", "o.jsonl", "--rounds", "2", cwd=tmp_path, variables=variables)
     assert (first.code, again.code) == (0, 0), again.err
     assert [(each["case"]["id"], each["round"]) for each in measurements(tmp_path / "o.jsonl")] == [
         ("theirs[]@cpu", 0),
@@ -160,23 +161,24 @@ def test_a_run_whose_workload_declares_a_value_anew_is_not_gone_on_with(tmp_path
     text = Path(PRETEND).read_text()
     (tmp_path / "mine.py").write_text(text)
     suite, path = front_door.suite(tmp_path, 'workload = "which_process"'), tmp_path / "o.jsonl"
-    assert dlbench("run", suite, "--plugin", "mine.py", "--device", "cpu", "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path).code == 0
+    arguments = ("run", suite, "--plugin", "mine.py", "--device", "cpu", "--rounds", "1", "-o", "o.jsonl")
+    assert shared_hosts.dlbench(*arguments, cwd=tmp_path).code == 0
     before = path.read_bytes()
     (tmp_path / "mine.py").write_text(text.replace("Unit.NUMBER", "Unit.BYTES"))
-    done = dlbench("run", "--resume", "o.jsonl", "--rounds", "2", cwd=tmp_path)
+    done = shared_hosts.dlbench("run", "--resume", "o.jsonl", "--rounds", "2", cwd=tmp_path)
     assert (done.code, path.read_bytes()) == (2, before)
     assert "o.jsonl can't be resumed, as value 'pid' of which_process is not declared as when it was begun" in done.err
     (tmp_path / "mine.py").write_text(text)
-    assert dlbench("run", "--resume", "o.jsonl", "--rounds", "2", cwd=tmp_path).code == 0
+    assert shared_hosts.dlbench("run", "--resume", "o.jsonl", "--rounds", "2", cwd=tmp_path).code == 0
 
 
 def test_a_file_of_another_machine_is_not_gone_on_with(tmp_path):
     arguments = ("run", front_door.suite(tmp_path, QUICK_ONES), "--rounds", "1", "--isolation", "none", "-o", "o.jsonl")
-    assert dlbench(*arguments, cwd=tmp_path).code == 0
+    assert shared_hosts.dlbench(*arguments, cwd=tmp_path).code == 0
     path = tmp_path / "o.jsonl"
     path.write_text(path.read_text().replace('"architecture":"', '"architecture":"not-'))
     before = path.read_text()
-    done = dlbench("run", "--resume", "o.jsonl", cwd=tmp_path)
+    done = shared_hosts.dlbench("run", "--resume", "o.jsonl", cwd=tmp_path)
     assert done.code == 2
     assert "o.jsonl can't be resumed here" in done.err
     assert "identity.architecture" in done.err
@@ -185,7 +187,7 @@ def test_a_file_of_another_machine_is_not_gone_on_with(tmp_path):
 
 def test_a_disk_that_fills_up_ends_the_run_with_74_and_what_was_measured_is_kept(tmp_path):
     arguments = ("run", front_door.suite(tmp_path, QUICK_ONES), "--seed", "1", "--isolation", "none")
-    assert dlbench(*arguments, "-o", "whole.jsonl", cwd=tmp_path).code == 0
+    assert shared_hosts.dlbench(*arguments, "-o", "whole.jsonl", cwd=tmp_path).code == 0
     size = (tmp_path / "whole.jsonl").stat().st_size
     limit = size * 2 // 3
 
@@ -199,7 +201,7 @@ def test_a_disk_that_fills_up_ends_the_run_with_74_and_what_was_measured_is_kept
     assert "dlbench run --resume cut.jsonl" in done.err
     kept = measurements(tmp_path / "cut.jsonl")
     assert 0 < len(kept) < 6
-    resumed = dlbench("run", "--resume", "cut.jsonl", cwd=tmp_path)
+    resumed = shared_hosts.dlbench("run", "--resume", "cut.jsonl", cwd=tmp_path)
     assert resumed.code == 0, resumed.err
     assert measurements(tmp_path / "cut.jsonl")[: len(kept)] == kept
     assert len(measurements(tmp_path / "cut.jsonl")) == 6

@@ -4,7 +4,8 @@ import json
 
 import front_door
 import pytest
-from front_door import PLUGINS, PRETEND, dlbench, measurements
+from front_door import PLUGINS, PRETEND, measurements
+from shared_hosts import dlbench
 
 DISHONEST = str(PLUGINS / "dishonest.py")
 HASTY = front_door.HASTY.replace("rounds = 2", "rounds = 1")

@@ -45,7 +45,11 @@ def test_three_digits_are_right_to_half_a_unit_of_the_third_and_have_no_exponent
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(1.234, "1.23"), (12.34, "12.3"), (123.4, "123"), (1234, "1230"), (9.996, "10.0"), (0.01234, "0.0123"), (0.0, "0")]
+    ("value", "text"),
+    [
+        *((1.234, "1.23"), (12.34, "12.3"), (123.4, "123"), (1234, "1230"), (9.996, "10.0"), (0.01234, "0.0123"), (0.0, "0")),
+        (1.797e308, "inf"),
+    ],
 )
 def test_three_digits(value: float, text: str) -> None:
     assert units.three_digits(value) == text

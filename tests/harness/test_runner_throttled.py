@@ -5,8 +5,12 @@ import signal
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+import shared_hosts
+
 from dlbench.core.conditions import Throttling
 from dlbench.core.model import Case, Measurement, Policy
+from dlbench.harness import pool
 from dlbench.harness.probe.devices import describe_cpu
 from dlbench.harness.probe.monitor import Watch
 from dlbench.harness.process.interrupt import Interruption
@@ -14,6 +18,11 @@ from dlbench.harness.runner import Observer, Runner, RunSettings
 from dlbench.harness.schedule import PAUSES_S, Side, Task
 
 HASTY = Policy(rounds=1, round_s=0.01, warmup_s=0.01, max_warmup_s=0.05)
+
+
+@pytest.fixture
+def shared_processes(monkeypatch):
+    monkeypatch.setattr(pool, "WorkerProcess", shared_hosts.Lent)
 
 
 class Scripted(Watch):
@@ -65,6 +74,7 @@ def hot(*shares):
     return [Throttling(thermal=share) for share in shares]
 
 
+@pytest.mark.usefixtures("shared_processes")
 def test_a_throttled_case_is_measured_again_later_and_kept_if_that_does_not_help():
     pauses = []
     saved, postponed = run(hot(0.5, 0.0, 0.25, 0.125), tasks(2), pauses.append)
@@ -80,6 +90,7 @@ def test_a_throttled_case_is_measured_again_later_and_kept_if_that_does_not_help
     assert len(postponed) == 2
 
 
+@pytest.mark.usefixtures("shared_processes")
 def test_both_sides_of_a_case_are_measured_again_next_to_each_other_where_one_was_disturbed():
     pauses = []
     waited = [Throttling(waiting=share) for share in (0.0, 0.5, 0.0, 0.05, 0.01, 0.0)]
@@ -99,6 +110,7 @@ def test_both_sides_of_a_case_are_measured_again_next_to_each_other_where_one_wa
     assert (pauses, len(postponed)) == ([], 2)
 
 
+@pytest.mark.usefixtures("shared_processes")
 def test_a_side_beside_one_that_failed_is_not_measured_again():
     (task,) = tasks(1, sides="a")
     absent = Task(task.case, Side({}, name="b"))

@@ -119,20 +119,23 @@ class WorkerProcess:
 
     def send(self, request: Request) -> None:
         """Send a request, and leave it to `answer` to tell how it ended."""
-        self._printed_before = os.fstat(self._output.fileno()).st_size
         with suppress(BrokenPipeError):  # the process has died, which its answer shows
             send(self._requests, request.to_json())
 
     def answer(self, deadline_s: float = START_S) -> Ending:
         """Wait for the end of the request sent last, as `ask` does."""
         try:
-            return self._answer(deadline_s)
+            ending = self._answer(deadline_s)
+            self._forget_output()
+            return ending
         except EOFError:
             return self._died(self._cause(self._process.wait()))
         except ForeignLine as error:
             return self._died(str(error))
         except TimeoutError:
-            if not self._survives_its_case():
+            if self._survives_its_case():
+                self._forget_output()
+            else:
                 self.end()
             return Ending("deadline")
         except Interrupted:
@@ -175,6 +178,10 @@ class WorkerProcess:
                 pass
             return True
         return False
+
+    def _forget_output(self) -> None:
+        """Have no later request end in the words of this one. What was printed ahead of the first may be why it can't be done."""
+        self._printed_before = os.fstat(self._output.fileno()).st_size
 
     def _died(self, sentence: str) -> Ending:
         self.end()

@@ -5,6 +5,7 @@ import json
 import front_door
 import made_up
 import pytest
+import shared_hosts
 from rich.console import Console
 
 from dlbench.analysis.read.table import collect
@@ -174,11 +175,11 @@ def test_without_answers_the_headline_and_its_tables_stay(run_file):
 
 def test_a_run_ends_with_the_answers_and_as_data_with_its_rows_alone(tmp_path):
     suite = front_door.suite(tmp_path, 'workload = "matmul"\naxes.n = 8\naxes.dtype = ["fp32", "bf16"]')
-    shown = front_door.dlbench("run", suite, "--device", "cpu", "--rounds", "1", "-o", "run.jsonl", cwd=tmp_path)
+    shown = shared_hosts.dlbench("run", suite, "--device", "cpu", "--rounds", "1", "-o", "run.jsonl", cwd=tmp_path)
     lines = shown.out.splitlines()
     assert [line.split(" ")[0] for line in lines[:3]] == ["precision:", "health:", "not"]
     assert lines[0].startswith("precision: On cpu the fastest beside fp32 is bf16: matmul n=8 runs ")
     assert lines[4].startswith("2 cases: 2 ok; 1 round.")
     assert shown.out == show(tmp_path / "run.jsonl", "--answers").out
-    again = front_door.dlbench("run", "--resume", "run.jsonl", "--format", "csv", cwd=tmp_path)
+    again = shared_hosts.dlbench("run", "--resume", "run.jsonl", "--format", "csv", cwd=tmp_path)
     assert again.out == show(tmp_path / "run.jsonl", "--format", "csv").out
