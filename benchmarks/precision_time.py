@@ -63,6 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--suite", default="quick")
     parser.add_argument("--rounds", type=int, default=8, help="processes of each case in a turn of a tool, 2 or more")
     parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--without", action="append", default=[], choices=list(SHARED)[1:], help="a tool to leave out")
     options = parser.parse_args(arguments)
     if options.rounds < 2:
         parser.error("one process a turn tells nothing of how processes differ; it takes --rounds 2 or more")
@@ -71,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         folder = Path(name)
         (folder / "cases.json").write_text(json.dumps(cases))
         os.environ[CASES] = str(folder / "cases.json")
-        taken = {tool: Taken() for tool in SHARED}
+        taken = {tool: Taken() for tool in SHARED if tool not in options.without}
         for turn in range(options.turns):
             tools: list[tuple[str, Callable[[], Values]]] = [
                 ("dlbench", lambda turn=turn: _by_dlbench(options.suite, options.rounds, turn, folder)),
@@ -80,6 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 ("pyperf", lambda turn=turn: _by_pyperf(options.rounds, turn, folder)),
             ]
             for tool, measure in tools[::-1] if turn % 2 else tools:
+                if tool not in taken:
+                    continue
                 started = time.perf_counter()
                 values = measure()
                 taken[tool].seconds += time.perf_counter() - started

@@ -9,7 +9,6 @@ import argparse
 import json
 import random
 import sys
-from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from benchmarks.recordings import BACK_TO_BACK, INTERLEAVED, MINUTES_APART, TAIL
 from dlbench.analysis.compare.judge import LEVEL, RankTest, Verdict, rank_tests
 from dlbench.analysis.doctor.selftest import verdicts
 from dlbench.core.errors import DlbenchError, ExitCode
+from dlbench.core.rows.rounds import Blocks
 from dlbench.core.rows.summary import Rounds
 from dlbench.core.stats import proportion_interval
 
@@ -58,7 +58,7 @@ def _rounds(side: Side) -> Rounds:
     return Rounds(
         median_s=tuple([each.median_s for each in side]),
         p10_s=tuple([each.p10_s for each in side]),
-        block_s=tuple([array("d", each.blocks) for each in side]),
+        blocks=Blocks.of([each.blocks for each in side]),
         numbers=tuple(range(len(side))),  # a layout deals the rounds in pairs
     )
 

@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parent.parent / "dlbench"
 ROOMS = {
     "core": "errors units precision provenance stats conditions schema thresholds rank_test declarations model records store finding",
     "core.reference": "collectives networks peaks",
-    "core.rows": "rates summary",
+    "core.rows": "rounds rates summary",
     "harness.plan": "suite selection cases known_cases",
     "harness.probe": "cgroup memory processor nvml devices fingerprint monitor preflight",
     "harness.process": "interrupt wire checkout worker_process",

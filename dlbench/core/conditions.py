@@ -173,7 +173,7 @@ def flags(
     throttlings: Sequence[Throttling | None], rounds: Sequence[RoundState], device: str, threads: int | None
 ) -> dict[str, bool | str | float | None]:
     """Return the columns on throttling and disturbance of one case, from the throttling of its rounds and the machine around them."""
-    known = Counter(each for each in throttlings if each is not None)
+    known = Counter([each for each in throttlings if each is not None])
     if not known and not rounds:  # a file that tells neither, with twenty thousand cases perhaps
         return dict.fromkeys(("flag.throttled", "flag.power_capped", "flag.disturbed", "flag.reason", "time.lost_share"))
     throttled = {each: count for each, count in known.items() if each.throttled}

@@ -1,4 +1,4 @@
-"""Frozen data classes: a workload's signature, a case, the work it returns, and the measurement of it."""
+"""Data classes: a workload's signature, a case, the work it returns, and the measurement of it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -236,7 +236,7 @@ STEADY_SHIFT = 0.02
 """Most that times may move, relative, and still count as steady."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, as `Measurement`
 class Samples:
     """The timed blocks of one round, in the order they were taken."""
 
@@ -308,7 +308,7 @@ class SpotCheck:
     """Seconds of a call that does nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which takes four times as long to make, and a large file has hundreds of thousands
 class Measurement:
     """One case in one round: one line of the result file."""
 

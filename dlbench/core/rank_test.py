@@ -30,6 +30,7 @@ def _rank_sum_counts(m: int, n: int) -> list[int]:
     return counts
 
 
+@cache
 def smallest_p(m: int, n: int) -> float:
     """Return the least p that `rank_test_p` can give for m and n values, 2 / C(m + n, m): all of one sample lie below all of the other."""
     return min(1.0, 2 / math.comb(m + n, m))
@@ -64,8 +65,13 @@ def rank_test_p(base: Sequence[float], other: Sequence[float]) -> float:
     ordered, pairs = sorted(base), len(base) * len(other)
     below = sum(bisect_left(ordered, value) for value in other)
     above = pairs - sum(bisect_right(ordered, value) for value in other)
+    return _p_of_counts(len(base), len(other), below, above)
+
+
+def _p_of_counts(m: int, n: int, below: int, above: int) -> float:
+    """Return the p of m and n values, of which in so many pairs the first lies below the second, and above it."""
     # U and m n - U of the ways to break ties run from these counts up; the way nearest to the middle is the least extreme.
-    return _two_sided_p(len(base), len(other))[min(pairs - below, pairs - above, pairs // 2)]
+    return _two_sided_p(m, n)[min(m * n - below, m * n - above, m * n // 2)]
 
 
 @cache
@@ -99,8 +105,24 @@ def shift_interval(base: Sequence[float], other: Sequence[float], confidence: fl
 
 def shift_intervals(base: Sequence[float], other: Sequence[float], confidences: Iterable[float]) -> tuple[float, list[Interval | None]]:
     """Return the estimate of `shift_interval` and an interval for each confidence."""
+    _, estimate, intervals = rank_test(base, other, confidences)
+    return estimate, intervals
+
+
+def rank_test(base: Sequence[float], other: Sequence[float], confidences: Iterable[float]) -> tuple[float, float, list[Interval | None]]:
+    """Return what `rank_test_p` and `shift_intervals` do, all from the differences of all pairs."""
     differences = sorted([b - a for a in base for b in other])
-    return statistics.median(differences), _inverted(_two_sided_p(len(base), len(other)), differences, confidences)
+    centre, p_values = _middle(differences), _two_sided_p(len(base), len(other))
+    p = _p_of_counts(len(base), len(other), len(differences) - bisect_right(differences, 0.0), bisect_left(differences, 0.0))
+    return p, centre, _inverted(p_values, differences, confidences)
+
+
+def _middle(ordered: Sequence[float]) -> float:
+    """Return the median of values that are in order. Raises StatisticsError for none."""
+    if not ordered:
+        raise statistics.StatisticsError("no median of no values")
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 @cache
@@ -122,6 +144,7 @@ def _signed_rank_p(k: int) -> tuple[float, ...]:
     return tuple(max(smallest_signed_p(k), min(1.0, p)) for p in normal)
 
 
+@cache
 def smallest_signed_p(k: int) -> float:
     """Return the least p that `signed_rank_p` can give for k pairs, 2 / 2^k: all differences have one sign."""
     return min(1.0, 2.0 ** (1 - k))
@@ -156,7 +179,7 @@ def signed_shift_intervals(differences: Sequence[float], confidences: Iterable[f
     pairs are too few: for 95 % six are enough. Raises StatisticsError for no differences.
     """
     averages = sorted((one + other) / 2 for at, one in enumerate(differences) for other in differences[at:])
-    return statistics.median(averages), _inverted(_signed_rank_p(len(differences)), averages, confidences)
+    return _middle(averages), _inverted(_signed_rank_p(len(differences)), averages, confidences)
 
 
 TESTS_A_CASE = 2
@@ -167,6 +190,7 @@ PAIRED_SHARES = 5
 """Sum of these; the pairs need as many rounds as with so many tests a case."""
 
 
+@cache
 def rounds_for_gate(tests: float, level: float = 0.01, least: int = 10, paired: bool = False) -> int:
     """Return the fewest rounds a side, ``least`` or more, with which a gate of so many tests can fail.
 

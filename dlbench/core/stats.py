@@ -24,11 +24,13 @@ class Interval:
 
 def quantile(ordered: Sequence[float], q: float) -> float:
     """Linear interpolation between order statistics (Hyndman and Fan's type 7, the default of NumPy and R)."""
-    position = q * (len(ordered) - 1)
+    last = len(ordered) - 1
+    position = q * last
     index = int(position)
-    low, high = ordered[index], ordered[min(index + 1, len(ordered) - 1)]
-    # Rounding must not carry the result past its neighbours.
-    return min(low + (position - index) * (high - low), high)
+    low = ordered[index]
+    high = ordered[index + 1] if index < last else low
+    between = low + (position - index) * (high - low)
+    return between if between < high else high  # rounding must not carry it past its neighbours
 
 
 def outliers(ordered: Sequence[float]) -> int:

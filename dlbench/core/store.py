@@ -6,7 +6,7 @@ Measurements that were repeated are kept as discarded. A resumed run continues i
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 from dlbench.core.conditions import RoundState
 from dlbench.core.errors import OutputError, ResultFileError, UsageError
 from dlbench.core.model import Measurement
-from dlbench.core.records import measurement_from_json
+from dlbench.core.records import Unchanging, measurement_from_json
 from dlbench.core.thresholds import check
 
 SCHEMA = 1
@@ -115,8 +115,14 @@ def make_folder_of(path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
 
 
-def load(path: Path) -> RunFile:
-    """Read a result file.
+Reader = Callable[[Record, int | None], object]
+"""Is given the JSON of a measurement and the place of its line in the file, which is None where a file can be read only once, as a pipe.
+
+Raises KeyError, TypeError, ValueError or AttributeError where it is not valid."""
+
+
+def load(path: Path, reader: Reader | None = None) -> RunFile:
+    """Read a result file; with a ``reader``, which is given each measurement that counts in its turn, the `RunFile` has none.
 
     Raises ResultFileError, with the line, if it is empty, not ours, of a newer schema, or damaged anywhere but in its
     very last line.
@@ -126,25 +132,25 @@ def load(path: Path) -> RunFile:
     measurements: list[Measurement] = []
     discarded: list[Measurement] = []
     states: list[RoundState] = []
-    earlier: dict[str, Measurement] = {}
     torn = False
-
-    def measurement(record: Record) -> Measurement:
-        return measurement_from_json(record, earlier.get(record["case"]["id"]))
-
-    for number, record in _records(path):
+    measurement = _Sharing()
+    for number, place, record in _records(path):
         if header is None:
             header = _checked_header(path, record)
         elif record is None:
             torn = True
-        elif record.get("kind") in ("measurement", "discarded"):
-            found = _converted(path, number, "measurement", record, measurement)
-            (measurements if record["kind"] == "measurement" else discarded).append(found)
-            earlier[found.case.id] = found
+        elif (kind := record.get("kind")) == "measurement" and reader:
+            try:
+                reader(record, place)
+            except _INVALID as error:
+                raise _invalid(path, number, kind, error) from error
             footer = None
-        elif record.get("kind") == "round":
-            states.append(_converted(path, number, "round", record, RoundState.from_json))
-        elif record.get("kind") == "footer":
+        elif kind in ("measurement", "discarded"):
+            (measurements if kind == "measurement" else discarded).append(_converted(path, number, "measurement", measurement, record))
+            footer = None
+        elif kind == "round":
+            states.append(_converted(path, number, kind, RoundState.from_json, record))
+        elif kind == "footer":
             footer = record
         else:
             raise ResultFileError(f"{path}, line {number}: no kind of line that dlbench writes; the file was edited or is not dlbench's")
@@ -153,10 +159,45 @@ def load(path: Path) -> RunFile:
     return RunFile(path, header, tuple(measurements), footer, torn, tuple(states), tuple(discarded))
 
 
-def _records(path: Path) -> Iterator[tuple[int, Record | None]]:
-    """Yield (line number, object); None for a torn last line."""
+class _Sharing:
+    """Converts the measurements of a file; what is as in an earlier round of the case is the same object."""
+
+    def __init__(self) -> None:
+        self._earlier: dict[str, Unchanging] = {}
+
+    def __call__(self, record: Record) -> Measurement:
+        name = record["case"]["id"]
+        earlier = self._earlier.get(name)
+        found = measurement_from_json(record, earlier)
+        if earlier is None or found.case is not earlier.case:
+            self._earlier[name] = Unchanging.of(found, record)
+        return found
+
+
+def blocks_at(path: Path, places: Sequence[int]) -> Iterator[Sequence[float]]:
+    """Read the blocks of lines again. Raises ResultFileError if the file is another by now."""
     try:
         with path.open("rb") as lines:
+            for place in places:
+                lines.seek(place)
+                yield _blocks_of(path, _parsed(lines.readline()))
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _blocks_of(path: Path, record: Record | None) -> Sequence[float]:
+    with suppress(KeyError, TypeError, ValueError, AttributeError):
+        if record and (samples := measurement_from_json(record).samples):
+            return samples.block_s
+    raise ResultFileError(f"{path} was changed while it was read; compare it again")
+
+
+def _records(path: Path) -> Iterator[tuple[int, int | None, Record | None]]:
+    """Yield (line number, its place in the file, object); None for a torn last line."""
+    again = path.is_file()  # a pipe can be read only once
+    place = 0
+    try:
+        with path.open("rb", buffering=1 << 18) as lines:
             for number, line in enumerate(lines, 1):
                 whole = line.endswith(b"\n")
                 record = _parsed(line)
@@ -164,9 +205,14 @@ def _records(path: Path) -> Iterator[tuple[int, Record | None]]:
                     what = "this is not a dlbench result file" if number == 1 else "the file was edited or damaged"
                     raise ResultFileError(f"{path}, line {number}: not a JSON object; {what}")
                 # A line that parses but lacks its newline was cut just there: resume removes it, so it does not count.
-                yield number, record if whole or number == 1 else None
+                yield number, place if again else None, record if whole or number == 1 else None
+                place += len(line)
     except OSError as error:
-        raise ResultFileError(f"cannot read {path}: {error.strerror or error}") from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> ResultFileError:
+    return ResultFileError(f"cannot read {path}: {error.strerror or error}")
 
 
 def _refuse_constant(name: str) -> None:
@@ -257,12 +303,19 @@ _HEADER_CHECKS: dict[str, Callable[[Any], bool]] = {
 """What readers rely on; a header may lack any of them."""
 
 
-def _converted(path: Path, number: int, what: str, record: Record, convert: Callable[[Record], T]) -> T:
+_INVALID = (KeyError, TypeError, ValueError, AttributeError)
+
+
+def _converted(path: Path, number: int, what: str, convert: Callable[[Record], T], record: Record) -> T:
     try:
         return convert(record)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        detail = f"no {error}" if isinstance(error, KeyError) else str(error)
-        raise ResultFileError(f"{path}, line {number}: not a valid {what} ({detail}); the file was edited or damaged") from error
+    except _INVALID as error:
+        raise _invalid(path, number, what, error) from error
+
+
+def _invalid(path: Path, number: int, what: str, error: Exception) -> ResultFileError:
+    detail = f"no {error}" if isinstance(error, KeyError) else str(error)
+    return ResultFileError(f"{path}, line {number}: not a valid {what} ({detail}); the file was edited or damaged")
 
 
 def _end_of_last_line(descriptor: int, step: int = 1 << 16) -> int:

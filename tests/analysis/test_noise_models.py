@@ -3,7 +3,6 @@
 import math
 import random
 import statistics
-from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ import pytest
 
 from dlbench.analysis.compare.judge import Verdict, rank_tests
 from dlbench.analysis.doctor.selftest import verdicts
+from dlbench.core.rows.rounds import Blocks
 from dlbench.core.rows.summary import Rounds
 from dlbench.core.stats import quantile
 
@@ -73,7 +73,7 @@ def rounds(blocks: list[list[float]]) -> Rounds:
     return Rounds(
         median_s=tuple(statistics.median(each) for each in blocks),
         p10_s=tuple(quantile(sorted(each), 0.1) for each in blocks),
-        block_s=tuple(array("d", each) for each in blocks),
+        blocks=Blocks.of(blocks),
         numbers=tuple(range(len(blocks))),
     )
 

@@ -3,6 +3,8 @@
 import json
 import random
 import re
+import subprocess
+import sys
 from dataclasses import replace
 
 import front_door
@@ -226,3 +228,16 @@ def test_cases_whose_cpus_were_taken_are_held_back_as_throttled_ones_are(tmp_pat
     done = compare(tmp_path / "few")
     assert (done.code, done.out.splitlines()[-1]) == (0, "1 same; exit 0")
     assert "2 of 10 rounds in the new file were unsteady, throttled or disturbed, and without the verdict is the same" in done.out
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a pipe as a file")
+def test_a_pipe_is_cut_to_as_few_blocks_as_a_file(tmp_path):
+    # Of a file the blocks are read again; a pipe can be read only once.
+    blocks = [[seconds * (1 + 0.01 * (at * 7 % 20)) for at in range(20)] for seconds in TEN]
+    whole = [each for n in range(2) for each in made_up.rounds_of(made_up.case("matmul", n=n), blocks)]
+    files(tmp_path, whole, cut(whole, 12))
+    from_files = compare(tmp_path, "--format", "csv")
+    command = [sys.executable, "-m", "dlbench", "compare", "/dev/stdin", "new.jsonl", "--format", "csv"]
+    with (tmp_path / "base.jsonl").open("rb") as base, subprocess.Popen(["cat"], stdin=base, stdout=subprocess.PIPE) as pipe:
+        piped = subprocess.run(command, stdin=pipe.stdout, capture_output=True, text=True, cwd=tmp_path)
+    assert piped.stdout.replace(",stdin,", ",base,") == from_files.out

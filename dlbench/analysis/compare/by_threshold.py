@@ -57,7 +57,8 @@ def memory_change(base: Entry, new: Entry, threshold: float) -> MemoryChange | N
 def significant_growth(memories: Sequence[MemoryChange | None]) -> list[MemoryChange | None]:
     """Take back growth on the host that may be chance, over all cases together; of an accelerator the threshold has decided."""
     p_values = iter(holm([each.p for each in memories if each and each.p is not None]))
-    return [replace(each, grew=False) if each and each.p is not None and next(p_values) >= LEVEL else each for each in memories]
+    chance = [bool(each and each.p is not None) and next(p_values) >= LEVEL for each in memories]
+    return [replace(each, grew=False) if each and each.grew and may else each for each, may in zip(memories, chance, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,7 @@ from dlbench.core.rank_test import (
     P10_WEIGHT,
     PAIRED_SHARES,
     PAIRS_WEIGHT,
-    rank_test_p,
-    shift_intervals,
+    rank_test,
     signed_rank_p,
     signed_shift_intervals,
     smallest_p,
@@ -85,18 +84,20 @@ class RankTest:
         """Return half the width of the interval of that confidence, drift included; None where the rounds are too few for it."""
         if self.least_p > (1 - confidence) * (1 + 1e-9):  # but for rounding; of twenty thousand cases all end here
             return None
-        shift, (interval,) = _intervals(self.base, self.new, (confidence,), self.paired)
+        _, shift, (interval,) = _tested(self.base, self.new, (confidence,), self.paired)
         if interval and self.drift:
             interval = _widened(interval, shift, self.drift)
         return interval.half_width if interval else None
 
 
-def _intervals(
+def _tested(
     base: Sequence[float], new: Sequence[float], confidences: Sequence[float], paired: bool
-) -> tuple[float, list[Interval | None]]:
+) -> tuple[float, float, list[Interval | None]]:
+    """Return p, the shift and an interval of it for each confidence."""
     if not paired:
-        return shift_intervals(base, new, confidences)
-    return signed_shift_intervals([other - one for one, other in zip(base, new, strict=True)], confidences)
+        return rank_test(base, new, confidences)
+    differences = [other - one for one, other in zip(base, new, strict=True)]
+    return signed_rank_p(differences), *signed_shift_intervals(differences, confidences)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ def rank_tests(base: Rounds, new: Rounds, drifts: Mapping[str, Drift] = MappingP
     has fewer than ten, the median is tested alone. ``paired``: the sides were measured in turn, so the p10, or without it the median, is
     tested once more by the pairs of each round. docs/validation.md has the reason for the weights.
     """
-    blocks = min(map(len, (*base.block_s, *new.block_s)), default=0)
+    blocks = min((*base.blocks.counts, *new.blocks.counts), default=0)
     sides: dict[str, tuple[Sequence[float], Sequence[float]]] = {"median": (base.median_s, new.median_s)}
     if blocks >= _P10_BLOCKS:
         sides["p10"] = (_p10s(base, blocks), _p10s(new, blocks))
@@ -140,9 +141,9 @@ def rank_tests(base: Rounds, new: Rounds, drifts: Mapping[str, Drift] = MappingP
 
 def _p10s(rounds: Rounds, blocks: int) -> Sequence[float]:
     """Return the p10 of the first so many blocks of each round."""
-    if all(len(each) == blocks for each in rounds.block_s):
+    if max(rounds.blocks.counts) == blocks:  # the fewest of all
         return rounds.p10_s
-    return [quantile(sorted(each[:blocks]), 0.1) for each in rounds.block_s]
+    return [quantile(sorted(each), 0.1) for each in rounds.blocks.first(blocks)]
 
 
 def _pairs(base: Sequence[int], new: Sequence[int]) -> list[tuple[int, int]]:
@@ -160,8 +161,7 @@ def _rank_test(
     weight: float = 1.0,
 ) -> RankTest:
     base, new = tuple(map(math.log, base_s)), tuple(map(math.log, new_s))
-    shift, (interval, equivalence) = _intervals(base, new, (_INTERVAL, equivalent), paired)
-    p = signed_rank_p([other - one for one, other in zip(base, new, strict=True)]) if paired else rank_test_p(base, new)
+    p, shift, (interval, equivalence) = _tested(base, new, (_INTERVAL, equivalent), paired)
     if drift:
         p = max(p, _drift_p(shift, interval, len(base) + len(new) - 2, drift))
         interval, equivalence = _widened(interval, shift, drift), _widened(equivalence, shift, drift)
@@ -208,7 +208,7 @@ def judge(test: RankTest, p_holm: float, threshold: float) -> Change:
     low, high, confidence = (
         (fraction(test.interval.low), fraction(test.interval.high), test.interval.confidence) if test.interval else (None, None, None)
     )
-    base_s, new_s = (math.exp(statistics.median(side)) for side in (test.base, test.new))
+    base_s, new_s = math.exp(statistics.median(test.base)), math.exp(statistics.median(test.new))
     return Change(verdict, fraction(test.shift), low, high, confidence, test.p, p_holm, base_s, new_s)
 
 

@@ -148,14 +148,17 @@ def comparison(
     unlike: Sequence[Blind] = (),
 ) -> Comparison:
     """Test the pairs together, as one family, and put all cases in order; ``unlike`` were measured on both sides, in another way."""
-    tests = [{} if _untimed(pair) else rank_tests(pair.base.rounds, pair.new.rounds, pair.drifts, paired) for pair in pairs]
+    untimed = [_untimed(pair) for pair in pairs]
+    tests = [
+        {} if why else rank_tests(pair.base.rounds, pair.new.rounds, pair.drifts, paired) for pair, why in zip(pairs, untimed, strict=True)
+    ]
     changes = judge_family(tests, [pair.thresholds.time for pair in pairs])
     family = sum(test.weight for each in tests for test in each.values())
     clean = _without_spoiled(pairs, tests, changes, paired)
     memories = significant_growth([memory_change(pair.base, pair.new, pair.thresholds.memory) for pair in pairs])
     values = significant_values([pair.values for pair in pairs])
     cases, blind, able = [*settled], [*unlike], len(unlike)
-    timed = zip(pairs, tests, changes, clean, strict=True)
+    timed = zip(pairs, untimed, tests, changes, clean, strict=True)
     for each, memory, of_values in zip(timed, memories, values, strict=True):
         case, hidden = _case_verdict(*each, memory, of_values, family, sight)
         cases.append(case)
@@ -183,7 +186,7 @@ def _without_spoiled(
 
 def _spoiled_share(entry: Entry) -> float:
     spoiled = entry.rounds.spoiled
-    return sum(spoiled) / len(spoiled) if spoiled else 0.0
+    return sum(spoiled) / len(spoiled) if True in spoiled else 0.0
 
 
 def _unspoiled(entry: Entry) -> Rounds:
@@ -208,6 +211,7 @@ def attention(case: CaseVerdict) -> tuple[int, float]:
 
 def _case_verdict(
     pair: Pair,
+    untimed: str | None,
     tests: Mapping[str, RankTest],
     changes: Mapping[str, Change],
     clean: bool,
@@ -217,9 +221,8 @@ def _case_verdict(
     sight: Sight,
 ) -> tuple[CaseVerdict, Blind | None]:
     """Return the verdict of a pair, and why a change that must be seen could not have been called, if so."""
-    threshold, sides = pair.thresholds.time, pair.sides
+    threshold, sides, of_values = pair.thresholds.time, pair.sides, verdict_by_values(values)
     must_see, asked = sight.of_case(pair.thresholds)
-    untimed, of_values = _untimed(pair), verdict_by_values(values)
     verdict, notes = Verdict.INCONCLUSIVE, ["" if of_values else untimed or ""]
     least = rounds = blind = to_see = None
     if changes:
@@ -280,17 +283,14 @@ def _untimed(pair: Pair) -> str | None:
 
 def _barred(pair: Pair, clean: bool) -> str | None:
     """Return what rules out a verdict, if anything: ``unsteady in the new file``. ``clean``: its few spoiled rounds change nothing."""
+    sides = [(side, entry.row, clean and any(entry.rounds.spoiled)) for side, entry in zip(SIDES, pair.sides, strict=True)]
     marks = [
         f"{mark} in {side}"
         for flag, mark in _BARRING.items()
-        for side, entry in zip(SIDES, pair.sides, strict=True)
-        if entry.row[flag] and not (clean and flag != "flag.implausible" and any(entry.rounds.spoiled))
+        for side, row, cleaned in sides
+        if row[flag] and not (cleaned and flag != "flag.implausible")
     ]
-    marks += [
-        f"CPUs taken in {side}"
-        for side, entry in zip(SIDES, pair.sides, strict=True)
-        if float(entry.row["time.lost_share"] or 0) > OVERRUN and not (clean and any(entry.rounds.spoiled))
-    ]
+    marks += [f"CPUs taken in {side}" for side, row, cleaned in sides if float(row["time.lost_share"] or 0) > OVERRUN and not cleaned]
     return ", ".join(filter(None, (*marks, pair.clocks))) or None
 
 

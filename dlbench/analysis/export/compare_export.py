@@ -3,9 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from dlbench import __version__
 from dlbench.analysis.compare.by_threshold import WORDS, ValueChange
@@ -16,6 +14,9 @@ from dlbench.core.errors import ExitCode
 from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.units import one_line
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _CHANGE = (
     ("verdict", Unit.TEXT, "what this test alone says"),
@@ -67,7 +68,7 @@ COLUMNS: dict[str, Column] = {
 }
 
 
-def as_table(comparisons: Sequence[Comparison]) -> pd.DataFrame:
+def as_table(comparisons: Sequence[Comparison]) -> "pd.DataFrame":
     """Return a row a case and comparison, columns as in `COLUMNS`; then ``value.NAME.base``, ``new``, ``change`` and ``verdict``."""
     return as_frame([_row(case) for comparison in comparisons for case in comparison.cases], COLUMNS)
 

@@ -46,9 +46,11 @@ def clock_difference(base: Clocks, new: Clocks, device: str) -> str | None:
     moment, mostly of cores that rest already, so there every reading of one file has to lie so far beyond every one of the other, with
     readings enough that this is no accident.
     """
+    if device not in base or device not in new:
+        return None
     names = _OF_CPU if device == "cpu" else _OF_ACCELERATOR
     for name, what in names.items():
-        one, other = (side.get(device, {}).get(name, ()) for side in (base, new))
+        one, other = (side[device].get(name, ()) for side in (base, new))
         if not one or not other:
             continue
         before, after = statistics.median(one), statistics.median(other)

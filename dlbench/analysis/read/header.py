@@ -1,6 +1,6 @@
 """Header of a result file: where and how it was measured, what its suites ask for, and notes on what the file lacks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dlbench.core.model import CONFIRMING, Measurement
@@ -15,10 +15,13 @@ def run_name(file: str, side: str | None) -> str:
     return file if side is None else f"{file}:{side}"
 
 
-def of_sides(run: RunFile, cases: Sequence[Sequence[Measurement]]) -> dict[str | None, Mapping[str, Any]]:
-    """Return what the header says of each side, which is None in a plain run; a side that was measured again is still that side."""
+def of_sides(run: RunFile, measured: Iterable[str | None]) -> dict[str | None, Mapping[str, Any]]:
+    """Return what the header says of each side, those that were ``measured`` too; a plain run has the side None.
+
+    A side that was measured again is still that side.
+    """
     sides = run.header.get("sides") or {}
-    found = dict.fromkeys([*(sides or [None]), *(measurements[0].side for measurements in cases)])
+    found = dict.fromkeys([*(sides or [None]), *measured])
     return {side: sides.get((side or "").removesuffix(CONFIRMING), {}) for side in found}
 
 

@@ -3,6 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 
 from dlbench.core import units
@@ -43,12 +44,18 @@ def _alike(rows: Sequence[Row], rounds: Sequence[Rounds], size: str) -> list[lis
     for index, row in enumerate(rows):
         value = row.get(size)
         # An edited file may hold any number.
-        if row["case.status"] == "ok" and isinstance(value, int) and 0 < value < 2**63 and min(rounds[index].items_per_s, default=0) > 0:
-            # The more ranks, the fewer threads each has; they still do no more than as many times what one with more threads does.
-            alike = [name for name in _ALIKE if (size, name) != ("param.ranks", "case.threads")]
-            alike += sorted(name for name in row if name.startswith("param.") and name != size)
-            groups[tuple((name, row[name]) for name in alike)].append(index)
-    return [sorted(group, key=lambda index: float(rows[index][size] or 0)) for group in groups.values()]
+        if row["case.status"] == "ok" and isinstance(value, int) and 0 < value < 2**63:
+            groups[tuple([(name, row[name]) for name in _alike_names(tuple(row), size)])].append(index)
+    several = [group for group in groups.values() if len(group) > 1]
+    rated = [[index for index in group if min(rounds[index].items_per_s, default=0) > 0] for group in several]
+    return [sorted(group, key=lambda index: float(rows[index][size] or 0)) for group in rated]
+
+
+@cache
+def _alike_names(columns: tuple[str, ...], size: str) -> list[str]:
+    # The more ranks, the fewer threads each has; they still do no more than as many times what one with more threads does.
+    alike = [name for name in _ALIKE if (size, name) != ("param.ranks", "case.threads")]
+    return alike + sorted(name for name in columns if name.startswith("param.") and name != size)
 
 
 def _super_linear(size: str, smaller: Row, larger: Row, before: Rounds, after: Rounds) -> str | None:

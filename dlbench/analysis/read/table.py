@@ -5,13 +5,13 @@ That is imported when a frame is asked for: it takes longer than most comparison
 
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from dlbench.analysis.read import declared, header, pyperf
 from dlbench.analysis.read.clock_speed import Clocks, read_clocks
@@ -21,13 +21,16 @@ from dlbench.core import store
 from dlbench.core.declarations import Declaration, Parallel
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Case, Measurement, ParamValue, Policy
-from dlbench.core.rows.summary import Rounds, Row, with_rounds
+from dlbench.core.rows.rounds import Reduction
+from dlbench.core.rows.summary import Rounds, Row, compared, with_rounds
 from dlbench.core.schema import BY_NAME, Column, Unit
 from dlbench.core.store import RunFile
 from dlbench.core.thresholds import ThresholdSettings
 
 if TYPE_CHECKING:
     import pandas as pd
+
+T = TypeVar("T")
 
 _DTYPES = {Unit.TEXT: "string", Unit.COUNT: "Int64", Unit.BYTES: "Int64", Unit.FLAG: "boolean"}
 """Types that hold a null as a null; every other unit is a float, whose null is NaN."""
@@ -109,7 +112,8 @@ def read(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> "pd.Data
     return results.frame
 
 
-Map = Callable[[Callable[[Path, str], Results], Iterable[Path], Iterable[str]], Iterable[Results]]
+Read = Callable[[Path, str], Results]
+Map = Callable[[Read, Iterable[Path], Iterable[str]], Iterable[Results]]
 """`map`, or that of a pool of processes: calls a function with each path and name, and returns the results in that order."""
 
 
@@ -128,13 +132,14 @@ def files_in(paths: Sequence[Path]) -> list[Path]:
     return found
 
 
-def collect(paths: Sequence[Path], each: Map = map) -> Results:
+def collect(paths: Sequence[Path], each: Map = map, *, to_compare: bool = False) -> Results:
     """Read files into one table, with what each round gave beside it; ``each`` reads them, one after the other or side by side.
 
-    A folder stands for the result files in it. Raises ResultFileError where one can't be read, UsageError where one is given twice.
+    ``to_compare``: the rows have what a comparison reads and no more (`summary.COMPARED`), and large files take little memory. A folder
+    stands for the result files in it. Raises ResultFileError where one can't be read, UsageError where one is given twice.
     """
     paths = files_in(paths)
-    files = list(each(_read_one, paths, _names(paths)))
+    files = list(each(partial(_read_one, to_compare=to_compare), paths, _names(paths)))
     columns = [name for file in files for row in file.rows[:1] for name in row]
     by_run: dict[str, Any] = {field: dict(chain.from_iterable(getattr(file, field).items() for file in files)) for field in _BY_RUN}
     return Results(
@@ -146,35 +151,70 @@ def collect(paths: Sequence[Path], each: Map = map) -> Results:
     )
 
 
-def _read_one(path: Path, name: str) -> Results:
-    # A file is reduced to its rows before the next is read: raw block times are many, rows are few.
+class _File(NamedTuple):
+    """A result file, and what its cases come to in the order of the table."""
+
+    run: RunFile
+    places: list[tuple[str | None, str]]
+    """Side and device of each case."""
+    summaries: Iterator[tuple[Row, Rounds]]
+
+
+def _whole(path: Path) -> _File:
+    """Read a file with all that its rows can have."""
     run = load(path)
+    target, cases = run.header.get("policy", {}).get("target", Policy().target), by_case(run.measurements)
+    places = [(of_case[0].side, of_case[0].case.device) for of_case in cases]
+    return _File(run, places, (with_rounds(of_case, target, run.states) for of_case in cases))
+
+
+def _to_compare(path: Path) -> _File:
+    """Read a file with what a comparison reads: each round is reduced to that before the next is read, as blocks are many."""
+    reduction = Reduction()
+    run = pyperf.load(path)
+    if run is None:
+        run = store.load(path, reduction.read)
+    for each in run.measurements:
+        reduction.add(each)
+    cases = sorted(reduction.cases.values(), key=lambda rounds: _order(rounds[0].stated.case, rounds[0].stated.side))
+    places = [(rounds[0].stated.side, rounds[0].stated.case.device) for rounds in cases]
+    return _File(run, places, (compared(rounds, path, run.states) for rounds in _consumed(cases)))
+
+
+def _consumed(items: list[T]) -> Iterator[T]:
+    """Yield items in their order, and forget each."""
+    items.reverse()
+    while items:
+        yield items.pop()
+
+
+def _read_one(path: Path, name: str, to_compare: bool) -> Results:
+    # A file is reduced to its rows before the next is read: raw block times are many, rows are few.
+    run, places, summaries = _to_compare(path) if to_compare else _whole(path)
     devices = {device["id"]: device for device in run.header.get("devices", ())}
-    target = run.header.get("policy", {}).get("target", Policy().target)
-    cases = by_case(run.measurements)
-    sides = header.of_sides(run, cases)
+    sides = header.of_sides(run, [side for side, _ in places])
     declarations, doubts = declared.declarations(run, name, sides)
     environments = header.environments(run, name, sides)
     rows, rounds = [], []
-    for measurements in cases:
-        row, each = with_rounds(measurements, target, run.states)
+    for (side, _), (row, each) in zip(places, summaries, strict=True):
         device = devices.get(str(row["case.device"]), {})
-        row["case.run"] = header.run_name(name, measurements[0].side)
+        row["case.run"] = header.run_name(name, side)
         row["case.device_name"] = row["case.device_name"] or device.get("name") or None
-        row |= header.link(row, device)
-        of_workload = declarations[str(row["case.run"])].get(str(row["case.workload"]), Declaration())
-        row["rate.bus_bytes_per_s"] = declared.bus_rate(row, of_workload.parallel)
+        if not to_compare:
+            row |= header.link(row, device)
+            of_workload = declarations[str(row["case.run"])].get(str(row["case.workload"]), Declaration())
+            row["rate.bus_bytes_per_s"] = declared.bus_rate(row, of_workload.parallel)
         rows.append(_writable(row))
         rounds.append(each)
     rows = flag_super_linear(rows, rounds)
     return Results(
-        rows=tuple(_filled(rows, chain.from_iterable(rows))),
+        rows=tuple(_filled(rows, chain.from_iterable(dict.fromkeys(map(tuple, rows))))),  # most have the same names
         rounds=tuple(rounds),
-        notes=(*header.incomplete(run, len(cases)), *doubts),
+        notes=(*header.incomplete(run, len(places)), *doubts),
         environments=environments,
         thresholds=dict.fromkeys(environments, header.thresholds(run)),
         clocks={name: read_clocks(run)},
-        circumstances=(*header.circumstances(run, name), *trends(run, name, cases, rounds)),
+        circumstances=(*header.circumstances(run, name), *trends(run, name, places, rounds)),
         protocols=dict.fromkeys(environments, header.protocol(run)),
         declarations=declarations,
     )
@@ -232,23 +272,26 @@ def by_case(measurements: Iterable[Measurement]) -> list[list[Measurement]]:
     cases: dict[tuple[str | None, str], list[Measurement]] = {}
     for measurement in measurements:
         cases.setdefault((measurement.side, measurement.case.id), []).append(measurement)
-    return sorted(cases.values(), key=lambda rounds: (_order(rounds[0].case), rounds[0].side or ""))
+    return sorted(cases.values(), key=lambda rounds: _order(rounds[0].case, rounds[0].side))
 
 
-def _order(case: Case) -> tuple[Any, ...]:
-    """Return what sorts cases as a reader expects: by work, 8 before 16, fp64 before fp32 before bf16, the CPU first."""
+def _order(case: Case, side: str | None) -> tuple[Any, ...]:
+    """Return what sorts cases as a reader expects: by work, 8 before 16, fp64 before fp32 before bf16, the CPU first, and by side."""
     work = (_natural(value, widest_first=name == "dtype") for name, value in case.params.items())
-    return case.workload, tuple(work), case.device != "cpu", _natural(case.device)
+    return case.workload, tuple(work), case.device != "cpu", _natural(case.device), side or ""
 
 
 def _natural(value: ParamValue, widest_first: bool = False) -> tuple[Any, ...]:
-    if not isinstance(value, str):
-        return 0, value
-    parts = re.split(r"(\d+)", value)  # text and digits in turn
+    return _natural_text(value, widest_first) if isinstance(value, str) else (0, value)
+
+
+@cache  # the values of parameters are few
+def _natural_text(text: str, widest_first: bool) -> tuple[Any, ...]:
+    parts = re.split(r"(\d+)", text)  # text and digits in turn
     numbers = [*map(int, parts[1::2]), 0]
     if widest_first:
-        return 1, [("", -number) for number in numbers], value
-    return 1, list(zip(parts[::2], numbers, strict=True)), value
+        return 1, [("", -number) for number in numbers], text
+    return 1, list(zip(parts[::2], numbers, strict=True)), text
 
 
 def _series(values: list[Any], unit: Unit | None) -> "pd.Series[Any]":

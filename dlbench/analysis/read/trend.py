@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain, combinations
 
 from dlbench.core import units
-from dlbench.core.model import STEADY_SHIFT, Measurement, Status
+from dlbench.core.model import STEADY_SHIFT
 from dlbench.core.rows.summary import Rounds
 from dlbench.core.stats import quantile, theil_sen
 from dlbench.core.store import RunFile
@@ -18,18 +18,18 @@ _NAMED = 3
 """Rounds that a sentence names at most."""
 
 
-def trends(run: RunFile, name: str, cases: Sequence[Sequence[Measurement]], rounds: Sequence[Rounds]) -> list[str]:
-    """Return a sentence for each device on which all cases changed alike over the rounds; ``rounds[i]`` is of ``cases[i]``.
+def trends(run: RunFile, name: str, places: Sequence[tuple[str | None, str]], rounds: Sequence[Rounds]) -> list[str]:
+    """Return a sentence for each device on which all cases changed alike over the rounds; ``rounds[i]`` is what a case gave, on the
+    side and device ``places[i]``.
 
     Of an A/B the first side tells, as both are measured at the same moments. Another tool's runs of two cases are not: they tell nothing.
     """
     if "seed" not in run.header:
         return []
     times: dict[str, list[dict[int, float]]] = {}
-    for measurements, each in zip(cases, rounds, strict=True):
-        if measurements[0].side in (None, "a"):
-            numbers = [one.round for one in measurements if one.status is Status.OK and one.samples]
-            times.setdefault(measurements[0].case.device, []).append(dict(zip(numbers, each.median_s, strict=True)))
+    for (side, device), each in zip(places, rounds, strict=True):
+        if side in (None, "a"):
+            times.setdefault(device, []).append(dict(zip(each.numbers, each.median_s, strict=True)))
     changes = {device: sentence for device, of_device in times.items() if (sentence := shared_change(of_device))}
     return [f"{name}{f' on {device}' if len(times) > 1 else ''}: {sentence}" for device, sentence in changes.items()]
 

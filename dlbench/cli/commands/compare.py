@@ -4,7 +4,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
@@ -20,9 +20,10 @@ from dlbench.core.thresholds import ThresholdSettings
 
 if TYPE_CHECKING:
     from dlbench.analysis.compare.verdict import Comparison
-    from dlbench.analysis.read.table import Map, Results
+    from dlbench.analysis.read.table import Map, Read, Results
 
 _LARGE = 1 << 26  # bytes; below, starting processes costs more than it saves
+_HUGE = 1 << 30  # bytes; above, one file after the other, as what is read at the same time takes memory at the same time
 
 
 @click.command("compare")
@@ -68,7 +69,7 @@ def command(
 
     files = files_in((base, *new))
     with _side_by_side(files) as each:
-        results = collect(files, each)
+        results = collect(files, each, to_compare=True)
     if by:
         comparisons, notes = _within_a_file(results, by, given)
     else:
@@ -130,12 +131,20 @@ def _across_files(
 
 @contextmanager
 def _side_by_side(paths: Sequence[Path]) -> Iterator["Map"]:
-    """Return a map that reads large files in parallel processes on Linux, else the built-in one."""
+    """Return a map that reads large files at the same time on Linux, the first here and others in processes, else the built-in one."""
     sizes = [path.stat().st_size for path in paths if path.is_file()]
-    if len(sizes) < 2 or sum(sizes) < _LARGE or sys.platform != "linux":
+    if sum(sizes) >= _LARGE:
+        gc.disable()  # nothing of a file is garbage until the command ends, and looking for it takes a fifth of the time
+    if len(sizes) < 2 or not _LARGE <= sum(sizes) <= _HUGE or sys.platform != "linux":
         yield map
         return
-    workers, ignore_interrupts = min(len(sizes), os.cpu_count() or 1), (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
-    gc.disable()  # nothing of a file is garbage until the command ends, and looking for it takes a fifth of the time
+    workers, ignore_interrupts = min(len(sizes) - 1, os.cpu_count() or 1), (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
     with ProcessPoolExecutor(workers, get_context("fork"), signal.signal, ignore_interrupts) as pool:
-        yield pool.map
+
+        def each(read: "Read", paths: Iterable[Path], names: Iterable[str]) -> "Iterator[Results]":
+            first, *others = zip(paths, names, strict=True)
+            later = [pool.submit(read, *other) for other in others]
+            yield read(*first)
+            yield from (other.result() for other in later)
+
+        yield each

@@ -57,6 +57,7 @@ class Share:
         return f"{self.of}: {self.figure}"
 
 
+@cache
 def peak_of(device_name: str | None) -> DevicePeak | None:
     """Return the figures of the device of that name, as its driver writes it; None for one that is not in the table: nothing is guessed."""
     return _table().get(_words(device_name or ""))

@@ -4,8 +4,9 @@ import statistics
 from collections.abc import Sequence
 
 from dlbench.core import units
-from dlbench.core.model import Measurement, ParamValue, SpotCheck
+from dlbench.core.model import ParamValue, SpotCheck
 from dlbench.core.reference.peaks import Share, arithmetic_share, memory_share, peak_of
+from dlbench.core.rows.rounds import Stated
 
 ALLOWANCE = 1.25
 """Cards run above the boost clock that their figures are computed from, a TITAN X (Pascal) by a fifth, and a cache may hold an eighth of
@@ -17,7 +18,7 @@ Cells = dict[str, ParamValue | None]
 """Some columns of a row."""
 
 
-def rates(stated: Sequence[Measurement], call_s: ParamValue | None) -> Cells:
+def rates(stated: Sequence[Stated], call_s: ParamValue | None) -> Cells:
     """Return the rates of the timed rounds, by the row's time of a call; None where a round does not state the count.
 
     Not all counts over all the time: a faster round has more blocks and would weigh more.
@@ -25,12 +26,13 @@ def rates(stated: Sequence[Measurement], call_s: ParamValue | None) -> Cells:
     row: Cells = {}
     for name in ("items", "flops", "bytes"):
         known = [count for each in stated if (count := getattr(each, name)) is not None]
-        row[f"rate.{name}_per_s"] = statistics.median(known) / float(call_s) if known and len(known) == len(stated) and call_s else None
+        count = None if not known or len(known) < len(stated) else known[0] if len(known) == 1 else statistics.median(known)
+        row[f"rate.{name}_per_s"] = count / float(call_s) if count is not None and call_s else None
     return row
 
 
-def plausibility(stated: Measurement, identity: Cells, rates: Cells, fastest_s: float, check: SpotCheck | None) -> Cells:
-    """Compare the rates with the device's peaks, and say what can't be true.
+def plausibility(stated: Stated, identity: Cells, rates: Cells, fastest_s: float, check: SpotCheck | None) -> tuple[Cells, Cells]:
+    """Compare the rates with the device's peaks, and say what can't be true: return ``flag.implausible``, and the share of the peak.
 
     ``stated`` is any round, for its counts; ``fastest_s`` the time of a call in the fastest block, as other blocks may have been held up.
     """
@@ -41,18 +43,18 @@ def plausibility(stated: Measurement, identity: Cells, rates: Cells, fastest_s: 
     arithmetic = arithmetic_share(device, dtype, float(flops_per_s) / ranks) if device and flops_per_s is not None else None
     moved = stated.bytes / ranks if stated.bytes else 0.0
     memory = memory_share(device, moved, float(bytes_per_s) / ranks) if device and moved and bytes_per_s is not None else None
-    nearest = max((share for share in (arithmetic, memory) if share), key=lambda share: share.fraction, default=None)
+    shares = [share for share in (arithmetic, memory) if share]
+    nearest = max(shares, key=lambda share: share.fraction) if shares else None
     reason = together([*_no_work(fastest_s, stated, check), *_too_fast(stated, arithmetic, memory), *_no_input(check)])
-    return {
+    of_peak: Cells = {
         "rate.peak_fraction": nearest.fraction if nearest else None,
         "rate.peak": str(nearest) if nearest else None,
         "rate.reason": None if nearest else _no_peak(stated, bool(device), dtype),
-        "flag.implausible": reason is not None,
-        "flag.implausible_reason": reason,
     }
+    return {"flag.implausible": reason is not None, "flag.implausible_reason": reason}, of_peak
 
 
-def _no_peak(stated: Measurement, known: bool, dtype: str) -> str:
+def _no_peak(stated: Stated, known: bool, dtype: str) -> str:
     if stated.flops is None and stated.bytes is None:
         return "the workload states neither operations nor bytes"
     if stated.case.device == "cpu":
@@ -64,7 +66,7 @@ def _no_peak(stated: Measurement, known: bool, dtype: str) -> str:
     return f"no published {dtype} peak of {stated.device_name} is known" if dtype else "the case names no precision"
 
 
-def _no_work(fastest_s: float, stated: Measurement, check: SpotCheck | None) -> list[str]:
+def _no_work(fastest_s: float, stated: Stated, check: SpotCheck | None) -> list[str]:
     counts = {"items": stated.items, "operations": stated.flops, "bytes": stated.bytes}
     if not fastest_s:
         return ["its time reads as zero; give it more to do"]
@@ -77,7 +79,7 @@ def _no_work(fastest_s: float, stated: Measurement, check: SpotCheck | None) -> 
     return []
 
 
-def _too_fast(stated: Measurement, arithmetic: Share | None, memory: Share | None) -> list[str]:
+def _too_fast(stated: Stated, arithmetic: Share | None, memory: Share | None) -> list[str]:
     found = []
     # A faster algorithm does fewer operations than are stated; only those that it can't do without count against the peak.
     needed = stated.least_flops / stated.flops if stated.least_flops and stated.flops else 1.0

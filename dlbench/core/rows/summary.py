@@ -4,13 +4,18 @@ import json
 import statistics
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from functools import lru_cache
 from itertools import chain
-from typing import Any, NamedTuple, TypeVar
+from operator import attrgetter
+from pathlib import Path
+from sys import intern
+from typing import Any, TypeVar
 
 from dlbench.core.conditions import RoundState, flags
 from dlbench.core.model import STEADY_SHIFT, Case, Measurement, ParamValue, Policy, Reported, Samples, Status, Transfer
 from dlbench.core.rows.rates import plausibility, rates
+from dlbench.core.rows.rounds import NO_BLOCKS, Blocks, Round, Stated, reduced, stated
 from dlbench.core.schema import BY_NAME
 from dlbench.core.stats import median_interval, outliers, quantile, relative_half_width, variation
 
@@ -27,16 +32,16 @@ _SEVERITY = (Status.SKIPPED, Status.OK, Status.UNSUPPORTED, Status.OOM, Status.T
 class Rounds:
     """One value a round, in the order measured: what ratios and their intervals are computed from."""
 
-    median_s: tuple[float, ...] = ()
+    median_s: Sequence[float] = ()
     """Median block, seconds a call."""
-    items_per_s: tuple[float, ...] = ()
-    """Items of a call over that; empty where the workload states none."""
-    flops_per_s: tuple[float, ...] = ()
-    """Stated operations of a call over that; empty where the workload states none."""
-    p10_s: tuple[float, ...] = ()
+    items: tuple[float, ...] = ()
+    """Items of a call; empty where the workload states none."""
+    flops: tuple[float, ...] = ()
+    """Stated operations of a call; empty where the workload states none."""
+    p10_s: Sequence[float] = ()
     """10th percentile of the blocks, seconds a call."""
-    block_s: "tuple[array[float], ...]" = ()
-    """The blocks of a round in the order they were taken, seconds a call."""
+    blocks: Blocks = NO_BLOCKS
+    """Those of each round."""
     numbers: tuple[int, ...] = ()
     """Which round of its run each was."""
     spoiled: tuple[bool, ...] = ()
@@ -48,11 +53,32 @@ class Rounds:
     values: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Each scalar that an experiment returned; without one that a round lacks."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Rounds, _fields(self)  # several times as fast as what a data class brings
+
+    @property
+    def items_per_s(self) -> tuple[float, ...]:
+        """Items over the median block; empty where they are unknown, or a time is zero."""
+        return self._rates(self.items)
+
+    @property
+    def flops_per_s(self) -> tuple[float, ...]:
+        """Stated operations over the median block, likewise."""
+        return self._rates(self.flops)
+
+    def _rates(self, counts: Sequence[float]) -> tuple[float, ...]:
+        if not counts or not all(self.median_s):
+            return ()
+        return tuple([count / seconds for count, seconds in zip(counts, self.median_s, strict=True)])
+
     def times_at(self, indices: Sequence[int]) -> "Rounds":
         """Return the times of the rounds with these indices, and nothing else."""
-        names = ("median_s", "p10_s", "block_s", "numbers", "spoiled")
+        names = ("median_s", "p10_s", "numbers", "spoiled")
         times: dict[str, Any] = {name: tuple([getattr(self, name)[index] for index in indices]) for name in names}
-        return Rounds(**times)
+        return Rounds(**times, blocks=self.blocks.at(indices))
+
+
+_fields = attrgetter(*(each.name for each in fields(Rounds)))
 
 
 def summarise(measurements: Sequence[Measurement], target: float = Policy().target, states: Sequence[RoundState] = ()) -> Row:
@@ -69,32 +95,81 @@ def with_rounds(
     measurements: Sequence[Measurement], target: float = Policy().target, states: Sequence[RoundState] = ()
 ) -> tuple[Row, Rounds]:
     """Return what `summarise` and `per_round` do, at little more than the cost of one."""
-    well = _well(measurements)
-    # Values that are not as declared leave the times as they are; those of a call that computed something wrong say nothing.
-    ok = well or [each for each in measurements if each.samples and each.check is None]
-    around = {each.round for each in ok}
-    throttlings, threads = [each.throttling for each in ok], _last(each.threads for each in ok)
-    timed = _timed(ok)
-    identity, times = _identity(measurements), _times(timed, target)
-    found = rates([each.of for each in timed], times["time.median_s"])
-    check = _last(each.check for each in measurements)
-    row = {
-        **dict.fromkeys(BY_NAME),
-        **identity,
-        **times,
-        **found,
+    rounds = reduced(measurements)
+    row, others, each_round = _row(rounds, states)
+    ok = set(map(id, _counted(rounds)))
+    counted = [each for each, of in zip(measurements, rounds, strict=True) if id(of) in ok]
+    return {**dict.fromkeys(BY_NAME), **row, **others, **_details(measurements, counted, row["time.median_s"], target)}, each_round
+
+
+def compared(rounds: Sequence[Round], file: Path, states: Sequence[RoundState] = ()) -> tuple[Row, Rounds]:
+    """Return of the row of one case what a comparison reads, `COMPARED`, ``param.*`` and ``value.*``, and what each round gave.
+
+    ``file`` is where the rounds are from; ``states`` as in `summarise`.
+    """
+    row, _, each_round = _row(rounds, states, file)
+    return row, each_round
+
+
+COMPARED = (
+    *("case.id", "case.suite", "case.workload", "case.device", "case.device_name", "case.dtype", "case.mode", "case.threads", "case.math"),
+    *("case.status", "case.reason", "case.run", "time.median_s", "time.rounds", "time.sd_between", "time.lost_share", "memory.peak_bytes"),
+    *("flag.throttled", "flag.not_steady", "flag.power_capped", "flag.disturbed"),
+    *("flag.implausible", "flag.implausible_reason", "flag.reason"),
+)
+"""Columns that a comparison reads."""
+_UNKNOWN: Row = dict.fromkeys(COMPARED)
+
+
+def _counted(rounds: Sequence[Round]) -> list[Round]:
+    """Return the rounds that went well; without any those that were timed and whose values alone are not as declared.
+
+    The times of a call that computed something wrong say nothing.
+    """
+    return [each for each in rounds if each.stated.status is Status.OK] or [
+        each for each in rounds if each.blocks and each.stated.check is None
+    ]
+
+
+def _row(rounds: Sequence[Round], states: Sequence[RoundState], file: Path | None = None) -> tuple[Row, Row, Rounds]:
+    """Return the columns that a comparison reads, others that come with them, and what each round gave."""
+    ok = _counted(rounds)
+    timed = [each for each in ok if each.blocks]
+    said = stated(rounds)
+    said_ok = said if len(ok) == len(rounds) else stated(ok)
+    medians = [each.median_s for each in timed]
+    centre = statistics.median(medians) if timed else None
+    row = {**_UNKNOWN, **_identity(said), "time.median_s": centre, "time.rounds": len(ok)}
+    row["memory.peak_bytes"] = _most([each.peak_bytes for each in ok])
+    counts = said_ok if len(said_ok) == 1 else [each.stated for each in timed]
+    others = rates(counts if timed else (), centre)
+    if timed:
+        check = _last([each.check for each in said])
+        plausible, of_peak = plausibility(said_ok[-1], row, others, min([each.fastest_s for each in timed]), check)
+        row |= {"time.sd_between": variation(medians), "flag.not_steady": _not_steady(timed), **plausible}
+        others |= of_peak
+    if ok:
+        around = {each.number for each in ok} if states else ()
+        threads = _last([each.threads for each in said_ok])
+        row |= flags([each.throttling for each in ok], [each for each in states if each.round in around], said_ok[-1].case.device, threads)
+    row |= _values(ok)
+    well = bool(ok) and said_ok[0].status is Status.OK
+    return row, others, _rounds(ok if well else [], file)
+
+
+def _details(measurements: Sequence[Measurement], counted: Sequence[Measurement], call_s: ParamValue | None, target: float) -> Row:
+    """Return the columns that no comparison reads; ``counted`` are the rounds that the row stands on."""
+    check = _last([each.check for each in measurements])
+    return {
+        **_times([each.samples for each in counted if each.samples], target),
         **({f"check.{name}": value for name, value in asdict(check).items()} if check else {}),
-        "check.reason": _last(None if each.check is None else each.nulls.get("check") for each in measurements),
-        **(plausibility(ok[-1], identity, found, float(times["time.min_s"] or 0), check) if timed else {}),
-        **_memory(ok),
-        "memory.reason": _last(each.nulls.get("memory") for each in measurements),
-        **_transfer([each.transfer for each in ok if each.transfer], times["time.median_s"]),
-        "transfer.reason": _last(each.nulls.get("transfer") for each in measurements),
-        "time.rounds": len(ok),
-        **(flags(throttlings, [each for each in states if each.round in around], ok[-1].case.device, threads) if ok else {}),
-        **_values(ok),
+        "check.reason": _last([None if each.check is None else each.nulls.get("check") for each in measurements]),
+        "memory.reserved_bytes": _most([each.memory.reserved_bytes for each in counted]),
+        "memory.host_peak_bytes": _most([each.memory.host_peak_bytes for each in counted]),
+        "memory.reason": _last([each.nulls.get("memory") for each in measurements]),
+        **_transfer([each.transfer for each in counted if each.transfer], call_s),
+        "transfer.reason": _last([each.nulls.get("transfer") for each in measurements]),
     }
-    return row, _rounds(well, timed if well else [])
 
 
 def ending(row: Row) -> tuple[str, str]:
@@ -107,60 +182,51 @@ def planned_row(case: Case) -> Row:
     return {**dict.fromkeys(BY_NAME), **_what(case)}
 
 
-def per_round(measurements: Sequence[Measurement]) -> Rounds:
+def per_round(measurements: Iterable[Measurement]) -> Rounds:
     """Return what each round of one case gave; rounds that did not go well are left out."""
-    ok = _well(measurements)
-    return _rounds(ok, _timed(ok))
+    return _rounds(reduced(each for each in measurements if each.status is Status.OK))
 
 
-def _rounds(ok: Sequence[Measurement], timed: "Sequence[_Timed]") -> Rounds:
+def _rounds(ok: Sequence[Round], file: Path | None = None) -> Rounds:
+    if not ok:
+        return Rounds()
+    host_peaks, values = _all_known([each.host_peak_bytes for each in ok]), _scalars(ok)
+    timed = [each for each in ok if each.blocks]
+    if not timed:
+        return Rounds(host_peak_bytes=host_peaks, values=values)
+    # Columns at once: a large file has hundreds of thousands of rounds.
+    said, numbers, _, _, _, throttlings, counts, median_s, p10_s, _, _, steady, device_s, sources = zip(*timed, strict=True)
+    spoiled = tuple([warm is False or (slowed is not None and slowed.spoiled) for warm, slowed in zip(steady, throttlings, strict=True)])
+    large = file is not None
     return Rounds(
-        median_s=tuple([each.median_s for each in timed]),
-        items_per_s=_round_rates(timed, [each.of.items for each in timed]),
-        flops_per_s=_round_rates(timed, [each.of.flops for each in timed]),
-        p10_s=tuple([quantile(each.ordered, 0.1) for each in timed]),
-        block_s=tuple([array("d", each.samples.block_s) for each in timed]),
-        numbers=tuple([each.of.round for each in timed]),
-        spoiled=tuple([each.samples.steady is False or bool(each.of.throttling and each.of.throttling.spoiled) for each in timed]),
-        host_peak_bytes=_all_known([each.memory.host_peak_bytes for each in ok]),
-        device_s=_all_known([each.samples.device_s for each in timed]),
-        values=_scalars(ok),
+        median_s=array("d", median_s) if large else median_s,
+        items=_shared("items", _all_known([each.items for each in said])),
+        flops=_shared("flops", _all_known([each.flops for each in said])),
+        p10_s=array("d", p10_s) if large else p10_s,
+        blocks=Blocks(_shared("counts", counts), array("q", sources) if isinstance(sources[0], int) else sources, file),
+        numbers=_shared("numbers", numbers),
+        spoiled=_shared("spoiled", spoiled),
+        host_peak_bytes=_shared("peaks", host_peaks),
+        device_s=_all_known(device_s),
+        values=values,
     )
 
 
-def _well(measurements: Sequence[Measurement]) -> list[Measurement]:
-    return [each for each in measurements if each.status is Status.OK]
+@lru_cache(1024)
+def _shared(what: str, values: tuple[T, ...]) -> tuple[T, ...]:
+    """Return equal values of several cases as one object: a large file has hundreds of thousands, mostly the same few."""
+    return values
 
 
-class _Timed(NamedTuple):
-    """A round that was timed."""
-
-    of: Measurement
-    samples: Samples
-    ordered: list[float]
-    """Its blocks, the fastest first."""
-    median_s: float
-    """The block in the middle."""
-
-
-def _timed(ok: Iterable[Measurement]) -> list[_Timed]:
-    found = []
-    for each in ok:
-        if samples := each.samples:
-            ordered = sorted(samples.block_s)
-            found.append(_Timed(each, samples, ordered, quantile(ordered, 0.5)))
-    return found
-
-
-def _identity(measurements: Sequence[Measurement]) -> Row:
-    ending = max(reversed(measurements), key=lambda each: _SEVERITY.index(each.status))
-    math = _last(each.math or None for each in measurements) or {}
+def _identity(said: Sequence[Stated]) -> Row:
+    ending = max(reversed(said), key=lambda each: _SEVERITY.index(each.status)) if len(said) > 1 else said[0]
+    math = _last([each.math or None for each in said]) or {}
     math_flags = [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in sorted(math.items())]
     return {
-        **_what(measurements[-1].case),
-        "case.device_name": _last(each.device_name for each in measurements),
-        "case.threads": _last(each.threads for each in measurements),
-        "case.math": ", ".join(math_flags) or None,
+        **_what(said[-1].case),
+        "case.device_name": _last([each.device_name for each in said]),
+        "case.threads": _last([each.threads for each in said]),
+        "case.math": intern(", ".join(math_flags)) or None,
         "case.status": ending.status.value,
         "case.reason": ending.reason,
     }
@@ -178,67 +244,53 @@ def _what(case: Case) -> Row:
     }
 
 
-def _times(timed: Sequence[_Timed], target: float) -> Row:
-    # Sorted pieces, which sort fast.
-    blocks = sorted(chain.from_iterable([each.ordered for each in timed]))
-    if not blocks:
-        return {"time.median_s": None, "time.blocks": 0}
-    medians = [each.median_s for each in timed]
+def _times(timed: Sequence[Samples], target: float) -> Row:
+    if not timed:
+        return {"time.blocks": 0}
+    ordered = [sorted(each.block_s) for each in timed]
+    blocks = sorted(chain.from_iterable(ordered))  # of sorted pieces, which sort fast
+    medians = [quantile(each, 0.5) for each in ordered]
     interval, centre = median_interval(medians), statistics.median(medians)
-    device_s = _median([each.samples.device_s for each in timed])
+    device_s = _median([each.device_s for each in timed])
     return {
-        "time.median_s": centre,
         "time.ci_low_s": interval.low if interval else None,
         "time.ci_high_s": interval.high if interval else None,
         "time.p10_s": quantile(blocks, 0.1),
         "time.p90_s": quantile(blocks, 0.9),
         "time.min_s": blocks[0],
         "time.blocks": len(blocks),
-        "time.outliers": sum([outliers(each.ordered) for each in timed]),
-        "time.cv_within": _median([variation(each.ordered) for each in timed]),
-        "time.sd_between": variation(medians),
-        "time.first_call_s": _median([each.samples.first_call_s for each in timed]),
+        "time.outliers": sum(map(outliers, ordered)),
+        "time.cv_within": _median(map(variation, ordered)),
+        "time.first_call_s": _median([each.first_call_s for each in timed]),
         "time.device_s": device_s,
         "time.launch_bound": centre / device_s if device_s else None,
         "flag.noisy": relative_half_width(medians) > target if interval else None,
-        "flag.not_steady": _not_steady([each.samples for each in timed]),
     }
 
 
-def _not_steady(rounds: Sequence[Samples]) -> bool | None:
+def _not_steady(timed: Sequence[Round]) -> bool | None:
     """Whether a warm-up ended unsteady, or slow calls, which have none, drifted the same way within the rounds.
 
     None for slow calls in fewer than six rounds.
     """
-    if any(each.steady is False for each in rounds):
+    steady = [each.steady for each in timed]
+    if False in steady:
         return True
-    slow = [each.block_s for each in rounds if each.steady is None]
-    if not slow:
+    if None not in steady:
         return False
-    moved = [blocks[-1] / blocks[0] - 1 for blocks in slow if len(blocks) > 1 and blocks[0]]
+    moved = [each.moved for each in timed if each.steady is None and each.moved is not None]
     interval = median_interval(moved)
     if interval is None:
         return None
     return abs(statistics.median(moved)) > STEADY_SHIFT and (interval.low > 0 or interval.high < 0)
 
 
-def _round_rates(timed: Sequence[_Timed], counts: Sequence[float | None]) -> tuple[float, ...]:
-    known = _all_known(counts)
-    if not known or not all(each.median_s for each in timed):
-        return ()
-    return tuple([count / each.median_s for each, count in zip(timed, known, strict=True)])
-
-
 def _all_known(values: Sequence[T | None]) -> tuple[T, ...]:
-    known = tuple(value for value in values if value is not None)
-    return known if len(known) == len(values) else ()
+    return () if None in values else tuple(values)  # type: ignore[arg-type]  # none is None
 
 
-def _memory(ok: Sequence[Measurement]) -> Row:
-    row: Row = {}
-    for name in ("peak_bytes", "reserved_bytes", "host_peak_bytes"):
-        row[f"memory.{name}"] = max([known for each in ok if (known := getattr(each.memory, name)) is not None], default=None)
-    return row
+def _most(values: Iterable[int | None]) -> int | None:
+    return max([value for value in values if value is not None], default=None)
 
 
 def _transfer(transfers: Sequence[Transfer], call_s: ParamValue | None) -> Row:
@@ -260,9 +312,14 @@ def _transfer(transfers: Sequence[Transfer], call_s: ParamValue | None) -> Row:
     return row
 
 
-def _scalars(ok: Sequence[Measurement]) -> dict[str, tuple[float, ...]]:
+_NO_VALUES: Mapping[str, tuple[float, ...]] = {}
+
+
+def _scalars(ok: Sequence[Round]) -> Mapping[str, tuple[float, ...]]:
     """Return the scalars that every round reported, each with its value in every round."""
     names = ok[0].values if ok else ()
+    if not names:
+        return _NO_VALUES
     rounds = {name: [each.values.get(name) for each in ok] for name in names}
     return {name: tuple(known) for name, found in rounds.items() if len(known := _numbers(found)) == len(ok)}
 
@@ -271,7 +328,7 @@ def _numbers(reported: Iterable[Reported | None]) -> list[float]:
     return [each for each in reported if isinstance(each, int | float)]
 
 
-def _values(ok: Sequence[Measurement]) -> Row:
+def _values(ok: Sequence[Round]) -> Row:
     """Return the median over rounds of each scalar, and of each point of a series as a JSON list, cut to the shortest round."""
     row: Row = {}
     for name in dict.fromkeys(name for each in ok for name in each.values):
@@ -287,6 +344,5 @@ def _median(values: Iterable[float | None]) -> float | None:
     return statistics.median(known) if known else None
 
 
-def _last(values: Iterable[T | None]) -> T | None:
-    known = [value for value in values if value is not None]
-    return known[-1] if known else None
+def _last(values: Sequence[T | None]) -> T | None:
+    return next((value for value in reversed(values) if value is not None), None)

@@ -2,7 +2,6 @@
 
 import math
 import random
-from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -17,6 +16,7 @@ from dlbench.analysis.compare.power import detectable, rounds_needed
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.read.table import Results, by_case
 from dlbench.core.model import Measurement, Memory
+from dlbench.core.rows.rounds import Blocks
 from dlbench.core.rows.summary import Rounds, per_round, summarise
 from dlbench.core.stats import holm
 from dlbench.core.thresholds import Thresholds
@@ -324,7 +324,7 @@ ROUNDS = st.lists(seconds, min_size=1, max_size=6)
 @given(ROUNDS, ROUNDS, st.floats(1e-4, 10))
 def test_whatever_the_times_there_is_a_verdict(base: list[float], new: list[float], threshold: float) -> None:
     rounds = [
-        Rounds(tuple(side), p10_s=tuple(side), block_s=tuple(array("d", [each] * 10) for each in side), numbers=tuple(range(len(side))))
+        Rounds(tuple(side), p10_s=tuple(side), blocks=Blocks.of([[each] * 10 for each in side]), numbers=tuple(range(len(side))))
         for side in (base, new)
     ]
     tests = rank_tests(*rounds)

@@ -1,4 +1,3 @@
-from array import array
 from pathlib import Path
 
 import made_up
@@ -6,6 +5,7 @@ import pytest
 
 from dlbench.core import store
 from dlbench.core.model import Measurement, Memory, Status, Transfer
+from dlbench.core.rows.rounds import Blocks
 from dlbench.core.rows.summary import Rounds, per_round, summarise
 from dlbench.core.schema import BY_NAME
 
@@ -191,10 +191,10 @@ def test_what_each_round_gave() -> None:
     ]
     assert per_round(measurements) == Rounds(
         (1.0, 2.0),
-        (8.0, 4.0),
+        (8, 8),
         (),
         p10_s=(1.0, 2.0),
-        block_s=(array("d", [1.0, 1.0, 4.0]), array("d", [2.0])),
+        blocks=Blocks.of([[1.0, 1.0, 4.0], [2.0]]),
         numbers=(0, 1),
         spoiled=(False, False),
         host_peak_bytes=(3 << 20,) * 2,
