@@ -14,12 +14,14 @@ from dlbench.core.model import Clock, Policy, Samples, Transfer, Work
 from dlbench.core.units import byte_count
 from dlbench.harness.probe.memory import available_memory
 from dlbench.harness.worker.backends.base import Backend
-from dlbench.harness.worker.stopping import EnoughBlocks, Steadiness
+from dlbench.harness.worker.stopping import SHORT_WINDOW, WINDOW, EnoughBlocks, Steadiness
 
 SLOW_CALL_S = 0.1
 """A call whose second and third time take longer is warm after two; blocks of one call, and their least number, carry the round."""
 WARM_CALLS_AGREE = 0.05
 """Within what share of each other a slow call's second and third time both count: as far as two warm ones are mostly apart."""
+LONG_BLOCK_S = 0.05
+"""Six such blocks, and not ten, have to be steady: they last as long as a hundred and fifty short ones."""
 _SHORT = 0.75
 """Of the least length of a block: one that is shorter gets more calls."""
 MOST_CALLS = 10**6
@@ -106,9 +108,10 @@ def _warm_up(
     Return the calls of a block, the last ones, which are as good as any behind them, and whether they were steady; none where they were
     not. ``called``: how many calls there were before, the fastest warm one of which took ``call_s``.
     """
-    begun, steadiness = clock.now(), Steadiness()
+    begun = clock.now()
     wanted_s = pace.warmup_s if policy.warmup_s is None else policy.warmup_s
     calls = _calls_for(call_s, least_s)
+    steadiness = Steadiness(SHORT_WINDOW if calls * call_s > LONG_BLOCK_S else WINDOW)
     while True:
         seconds = block(calls)
         called += calls

@@ -8,10 +8,10 @@ from itertools import combinations
 from dlbench.core.model import STEADY_SHIFT, Policy
 from dlbench.core.stats import relative_half_width
 
-WINDOW = 5
-"""Blocks in each of the two windows that must agree before measuring starts."""
-STEADY_TREND = 0.6
-"""Kendall's tau over both windows from which on their order counts as a trend: 0.6 of ten values has p = 0.017."""
+WINDOW, SHORT_WINDOW = 5, 3
+"""Blocks in each of the two windows that must agree before measuring starts; the short ones are for long blocks."""
+STEADY_TREND = {WINDOW: 0.6, SHORT_WINDOW: 0.85}
+"""Kendall's tau over both windows from which on their order counts as a trend, with p = 0.017 in either size."""
 PRECISE = 0.01
 """Half-width of the interval of the block median, relative, at which a round has enough blocks."""
 PRECISE_FROM = 10
@@ -21,22 +21,23 @@ PRECISE_FROM = 10
 class Steadiness:
     """Whether the block times have stopped moving: two windows agree in level and show no trend."""
 
-    def __init__(self) -> None:
+    def __init__(self, window: int = WINDOW) -> None:
+        self._window = window
         self.recent: list[float] = []
-        """The last ten blocks, or fewer at first."""
+        """The last blocks, as many as both windows have, or fewer at first."""
 
     def add(self, seconds: float) -> None:
         """Take one block's seconds a call."""
-        self.recent = [*self.recent[-(2 * WINDOW - 1) :], seconds]
+        self.recent = [*self.recent[-(2 * self._window - 1) :], seconds]
 
     def done(self) -> bool:
-        """Return whether the last ten blocks are steady."""
-        if len(self.recent) < 2 * WINDOW:
+        """Return whether the last blocks are steady."""
+        if len(self.recent) < 2 * self._window:
             return False
-        before, after = statistics.median(self.recent[:WINDOW]), statistics.median(self.recent[WINDOW:])
+        before, after = statistics.median(self.recent[: self._window]), statistics.median(self.recent[self._window :])
         pairs = list(combinations(self.recent, 2))
         kendall_tau = sum((b > a) - (b < a) for a, b in pairs) / len(pairs)  # tau-a of the values against their order
-        return abs(after - before) <= STEADY_SHIFT * before and abs(kendall_tau) < STEADY_TREND
+        return abs(after - before) <= STEADY_SHIFT * before and abs(kendall_tau) < STEADY_TREND[self._window]
 
 
 class EnoughBlocks:

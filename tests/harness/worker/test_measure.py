@@ -127,8 +127,8 @@ def test_calls_made_to_look_whether_a_call_is_slow_count_as_warm_up():
     clock = ManualClock()
     call = calls_taking(clock, 0.09, 0.5, 0.09)
     samples = take_samples(Work(call=call), clock, Pace(0.02, 0.0, 14), Policy(round_s=0.27))
-    assert call.count == 14  # three to look, and eleven blocks, of which the last ten count
-    assert samples.warmup_s == pytest.approx(0.09 + 0.5 + 2 * 0.09)
+    assert call.count == 14  # three to look, and eleven blocks, of which the last six count
+    assert samples.warmup_s == pytest.approx(0.09 + 0.5 + 6 * 0.09)
 
 
 @pytest.mark.parametrize(
@@ -181,8 +181,8 @@ def test_an_accelerator_gets_longer_blocks_and_ten_calls_of_warm_up():
     call = calls_taking(clock, 0.09)
     samples = take_samples(Work(call=call), clock, Pace(0.02, 0.5, 10), Policy(round_s=0.27))
     assert samples.calls == 1
-    assert len(samples.block_s) == 10
-    assert call.count == 2 + 10  # ten steady blocks are enough of a round, too
+    assert len(samples.block_s) == 6
+    assert call.count == 10  # the last six of them, all of 0.09 s, are enough of a round, too
 
 
 def test_the_garbage_collector_is_off_while_timing_and_back_on_afterwards():

@@ -1,6 +1,7 @@
 """Stopping rules are fed lists of floats; they know no clock."""
 
 import random
+from itertools import combinations
 
 import pytest
 from hypothesis import given
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from dlbench.core.model import Policy
 from dlbench.core.stats import median_interval
+from dlbench.harness.worker import stopping
 from dlbench.harness.worker.stopping import EnoughBlocks, EnoughRounds, Steadiness
 
 
@@ -32,6 +34,18 @@ def feed(rule, values):
 )
 def test_steadiness(values, expected):
     assert feed(Steadiness(), values) == expected
+
+
+@pytest.mark.parametrize(("window", "blocks"), [(stopping.WINDOW, 10), (stopping.SHORT_WINDOW, 6)])
+def test_chance_makes_a_trend_as_seldom_of_six_blocks_as_of_ten(window, blocks):
+    assert feed(Steadiness(window), [1.0] * 20) == blocks
+    noise = random.Random(3)
+    orders = [noise.sample(range(blocks), blocks) for _ in range(20000)]
+
+    def trend(order):
+        return abs(sum((b > a) - (b < a) for a, b in combinations(order, 2))) / (blocks * (blocks - 1) / 2)
+
+    assert sum(trend(order) >= stopping.STEADY_TREND[window] for order in orders) / 20000 == pytest.approx(0.017, abs=0.003)
 
 
 def test_a_round_ends_when_ten_blocks_agree():
