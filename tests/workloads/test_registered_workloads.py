@@ -16,7 +16,7 @@ def test_the_workloads_of_dlbench_register_under_their_names_and_tags() -> None:
         "model_parallel": ("training", "ranks"),
         "noop": ("self",),
         "spin": ("self",),
-        "slowed": ("self",),
+        "slowed": ("self", "training"),
     }
 
 
