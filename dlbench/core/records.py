@@ -1,9 +1,9 @@
 """JSON of signatures (over the pipe) and measurements (in the result file), and the checks of what is read back."""
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from sys import intern
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, TypeVar
 
 from dlbench.core import declarations
 from dlbench.core.conditions import Throttling
@@ -38,54 +38,31 @@ def measurement_to_json(measurement: Measurement) -> dict[str, Any]:
     return data
 
 
-class Unchanging(NamedTuple):
-    """What hardly ever differs between the rounds of a case, as it was checked in one of them."""
-
-    case: Case
-    told: Mapping[str, Any]
-    """Its JSON's values of ``case`` and of `fields`."""
-    fields: Mapping[str, Any]
-    apart: Set[str]
-    """The names of the fields, and of what is converted: none of them is checked again."""
-
-    @classmethod
-    def of(cls, measurement: Measurement, data: Mapping[str, Any]) -> Self:
-        """Take it from a round of the case, and its JSON."""
-        fields = {name: getattr(measurement, name) for name in _SHARED if name in data}
-        return cls(measurement.case, {"case": data["case"], **fields}, fields, _CONVERTED.union(fields))
-
-
-def measurement_from_json(data: Mapping[str, Any], earlier: Unchanging | None = None) -> Measurement:
+def measurement_from_json(data: Mapping[str, Any], earlier: Measurement | None = None) -> Measurement:
     """Inverse of `measurement_to_json`. Raises KeyError, TypeError or ValueError for data that is not a measurement.
 
-    ``earlier``: of another round of the case; to share what is equal saves most of the time and memory of a large file.
+    ``earlier``: a round of the same case; what is equal there is shared, which saves most of the memory of a large file.
     """
-    case, shared, apart = _alike(data, earlier)
-    others = {name: data[name] for name in data if name not in apart}
-    for name, value in others.items():
-        _check_field(name, value)
-    samples, transfer, check, throttling = map(data.get, ("samples", "transfer", "check", "throttling"))
+    samples, transfer, check, throttling = (data.get(name) for name in ("samples", "transfer", "check", "throttling"))
+    rest = {}
+    for name, value in data.items():
+        # What is as in an earlier round was checked there: a large file holds a hundred thousand rounds.
+        if name in _SHARED and earlier is not None and (same := getattr(earlier, name)) == value:
+            rest[name] = same
+        elif name not in _APART:
+            _check_field(name, value)
+            rest[name] = value
+    case = earlier.case if earlier is not None and _is_case(data["case"], earlier.case) else case_from_json(data["case"])
     return Measurement(
-        case=case or case_from_json(data["case"]),
-        status=Status.OK if data["status"] == "ok" else Status(data["status"]),
-        samples=None if samples is None else _samples(samples),
+        case=case,
+        status=Status(data["status"]),
+        samples=_samples(samples) if samples is not None else None,
         memory=numbers(Memory, data.get("memory", {})),
-        transfer=None if transfer is None else numbers(Transfer, transfer),
-        check=None if check is None else numbers(SpotCheck, check),
-        throttling=None if throttling is None else Throttling.from_json(throttling),
-        **shared,
-        **others,
+        transfer=numbers(Transfer, transfer) if transfer is not None else None,
+        check=numbers(SpotCheck, check) if check is not None else None,
+        throttling=Throttling.from_json(throttling) if throttling is not None else None,
+        **rest,
     )
-
-
-def _alike(data: Mapping[str, Any], earlier: Unchanging | None) -> tuple[Case | None, Mapping[str, Any], Set[str]]:
-    """Return the case and the fields that are as in an earlier round, and which fields are not to be checked."""
-    if earlier is None:
-        return None, {}, _CONVERTED
-    if earlier.told.items() <= data.items():
-        return earlier.case, earlier.fields, earlier.apart
-    shared = {name: value for name, value in earlier.fields.items() if name in data and data[name] == value}
-    return earlier.case if data["case"] == earlier.told["case"] else None, shared, _CONVERTED.union(shared)
 
 
 MOST = 1e100  # nothing that is measured comes near, and squares and sums of such numbers are still finite
@@ -95,8 +72,8 @@ _COUNTS = frozenset(("threads", "round", "peak_bytes", "reserved_bytes", "host_p
 _ALWAYS = frozenset(("h2d_bytes", "h2d_s", "d2h_bytes", "d2h_s"))
 """Of a group of numbers that may be unknown, those that are there if the group is."""
 _TEXTS = frozenset(("reason", "side", "device_name", "started"))
-_CONVERTED = frozenset(("kind", "case", "throttling", "status", *_GROUPS))
-_SHARED = ("device_name", "threads", "items", "flops", "least_flops", "bytes", "math", "nulls")
+_APART = frozenset(("kind", "case", "throttling", "status", *_GROUPS))
+_SHARED = frozenset(("device_name", "threads", "items", "flops", "least_flops", "bytes", "math", "nulls"))
 _PLAIN = frozenset((int, float, str, bool))
 _OBJECTS = {"values": frozenset((int, float, bool, list)), "math": _PLAIN, "nulls": frozenset((str,))}
 
@@ -110,6 +87,10 @@ def _check_field(name: str, value: Any) -> None:
         _check(name, "an object of plain values", isinstance(value, dict) and _OBJECTS[name].issuperset(map(type, value.values())))
         for series in value.values() if name == "values" else ():
             _check(name, "numbers, or lists of them", type(series) is not list or {int, float}.issuperset(map(type, series)))
+
+
+def _is_case(data: Any, case: Case) -> bool:
+    return bool(data == {"id": case.id, "suite": case.suite, "workload": case.workload, "params": case.params, "device": case.device})
 
 
 def case_from_json(data: Mapping[str, Any]) -> Case:
@@ -132,9 +113,8 @@ def _samples(data: Mapping[str, Any]) -> Samples:
     _check_number("warmup_s", data["warmup_s"])
     if data.get("device_s") is not None:
         _check_number("device_s", data["device_s"])
-    calls, steady = data["calls"], data["steady"]
-    _check("calls", "a positive integer", type(calls) is int and 0 < calls <= MOST)
-    _check("steady", "true, false or null", steady is None or isinstance(steady, bool))
+    _check("calls", "a positive integer", type(data["calls"]) is int and 0 < data["calls"] <= MOST)
+    _check("steady", "true, false or null", data["steady"] is None or isinstance(data["steady"], bool))
     return Samples(**{**data, "block_s": tuple(blocks)})
 
 

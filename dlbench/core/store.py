@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 from dlbench.core.conditions import RoundState
 from dlbench.core.errors import OutputError, ResultFileError, UsageError
 from dlbench.core.model import Measurement
-from dlbench.core.records import Unchanging, measurement_from_json
+from dlbench.core.records import measurement_from_json
 from dlbench.core.thresholds import check
 
 SCHEMA = 1
@@ -133,7 +133,12 @@ def load(path: Path, reader: Reader | None = None) -> RunFile:
     discarded: list[Measurement] = []
     states: list[RoundState] = []
     torn = False
-    measurement = _Sharing()
+    earlier: dict[str, Measurement] = {}
+
+    def measurement(record: Record) -> Measurement:
+        found = earlier[record["case"]["id"]] = measurement_from_json(record, earlier.get(record["case"]["id"]))
+        return found
+
     for number, place, record in _records(path):
         if header is None:
             header = _checked_header(path, record)
@@ -157,21 +162,6 @@ def load(path: Path, reader: Reader | None = None) -> RunFile:
     if header is None:
         raise ResultFileError(f"{path} is empty; give a file that dlbench run wrote")
     return RunFile(path, header, tuple(measurements), footer, torn, tuple(states), tuple(discarded))
-
-
-class _Sharing:
-    """Converts the measurements of a file; what is as in an earlier round of the case is the same object."""
-
-    def __init__(self) -> None:
-        self._earlier: dict[str, Unchanging] = {}
-
-    def __call__(self, record: Record) -> Measurement:
-        name = record["case"]["id"]
-        earlier = self._earlier.get(name)
-        found = measurement_from_json(record, earlier)
-        if earlier is None or found.case is not earlier.case:
-            self._earlier[name] = Unchanging.of(found, record)
-        return found
 
 
 def blocks_at(path: Path, places: Sequence[int]) -> Iterator[Sequence[float]]:
