@@ -160,11 +160,12 @@ def _print(name: str, cases: int, processes: int, taken: Mapping[str, Taken]) ->
         within &= math.exp(equal) <= AT_MOST.get(tool, 1.0)
         spread = percent(statistics.median(math.sqrt(other.variance(case)) for case in other.values))
         rows.append((tool, SHARED[tool], clock_time(other.seconds), spread, f"{ratio:.2f}", f"{math.exp(equal):.2f}{interval}"))
+    aims = " and ".join(f"{most} x {tool}" for tool, most in AT_MOST.items() if tool in taken)
     report(
         f"{name}: {cases} cases, {processes} processes of each by every tool",
         ("tool", "processes share", "all", "sd of a process, median case", "dlbench / tool", "the same to equal width (95 % interval)"),
         rows,
-        f"to equal width at most {' and '.join(f'{most} x {tool}' for tool, most in AT_MOST.items())}, and less than every other tool",
+        f"to equal width at most {aims}, and less than every other tool",
         within,
     )
 
