@@ -60,18 +60,7 @@ def rank_test_p(base: Sequence[float], other: Sequence[float]) -> float:
     exact up to `MOST_COUNTED` and closely from there on.
     Raises StatisticsError where a sample is empty.
     """
-    if not base or not other:
-        raise statistics.StatisticsError("a rank test needs values on both sides")
-    ordered, pairs = sorted(base), len(base) * len(other)
-    below = sum(bisect_left(ordered, value) for value in other)
-    above = pairs - sum(bisect_right(ordered, value) for value in other)
-    return _p_of_counts(len(base), len(other), below, above)
-
-
-def _p_of_counts(m: int, n: int, below: int, above: int) -> float:
-    """Return the p of m and n values, of which in so many pairs the first lies below the second, and above it."""
-    # U and m n - U of the ways to break ties run from these counts up; the way nearest to the middle is the least extreme.
-    return _two_sided_p(m, n)[min(m * n - below, m * n - above, m * n // 2)]
+    return rank_test(base, other, ())[0]
 
 
 @cache
@@ -99,28 +88,27 @@ def shift_interval(base: Sequence[float], other: Sequence[float], confidence: fl
     the samples are too small for that confidence: for 95 % four and four are enough, three and four are not.
     Raises StatisticsError where a sample is empty.
     """
-    estimate, intervals = shift_intervals(base, other, (confidence,))
-    return estimate, intervals[0]
-
-
-def shift_intervals(base: Sequence[float], other: Sequence[float], confidences: Iterable[float]) -> tuple[float, list[Interval | None]]:
-    """Return the estimate of `shift_interval` and an interval for each confidence."""
-    _, estimate, intervals = rank_test(base, other, confidences)
-    return estimate, intervals
+    _, estimate, (interval,) = rank_test(base, other, (confidence,))
+    return estimate, interval
 
 
 def rank_test(base: Sequence[float], other: Sequence[float], confidences: Iterable[float]) -> tuple[float, float, list[Interval | None]]:
-    """Return what `rank_test_p` and `shift_intervals` do, all from the differences of all pairs."""
+    """Return the p of `rank_test_p`, the estimate of `shift_interval` and an interval for each confidence, all from the same differences.
+
+    Raises StatisticsError where a sample is empty.
+    """
     differences = sorted([b - a for a in base for b in other])
-    centre, p_values = _middle(differences), _two_sided_p(len(base), len(other))
-    p = _p_of_counts(len(base), len(other), len(differences) - bisect_right(differences, 0.0), bisect_left(differences, 0.0))
+    centre, p_values, pairs = _middle(differences), _two_sided_p(len(base), len(other)), len(differences)
+    # U and m n - U of the ways to break ties run from the pairs that are not below, and not above; the way nearest to the middle is the
+    # least extreme.
+    p = p_values[min(bisect_right(differences, 0.0), pairs - bisect_left(differences, 0.0), pairs // 2)]
     return p, centre, _inverted(p_values, differences, confidences)
 
 
 def _middle(ordered: Sequence[float]) -> float:
-    """Return the median of values that are in order. Raises StatisticsError for none."""
+    """Return the median of differences that are in order, which `statistics.median` would sort again. Raises StatisticsError for none."""
     if not ordered:
-        raise statistics.StatisticsError("no median of no values")
+        raise statistics.StatisticsError("a rank test needs values on both sides")
     half = len(ordered) // 2
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 

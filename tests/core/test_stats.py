@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dlbench.core.rank_test import shift_interval, shift_intervals
+from dlbench.core.rank_test import rank_test, shift_interval
 from dlbench.core.stats import (
     Interval,
     median_interval,
@@ -177,13 +177,13 @@ def rejected_exactly(m: int, n: int, confidence: str) -> int:
 @pytest.mark.parametrize(("m", "n"), [(2, 2), (2, 3), (3, 3), (3, 4), (4, 4), (4, 5), (5, 5), (2, 7)])
 def test_shift_intervals_are_the_narrowest_that_cover_by_exact_fractions(m: int, n: int, confidence: str) -> None:
     differences = sorted(1000 * j - i for i in range(m) for j in range(n))
-    (interval,) = shift_intervals(range(m), range(0, 1000 * n, 1000), (float(confidence),))[1]
+    (interval,) = rank_test(range(m), range(0, 1000 * n, 1000), (float(confidence),))[2]
     k = rejected_exactly(m, n, confidence)
     assert (interval and (interval.low, interval.high)) == ((differences[k - 1], differences[-k]) if k else None)
 
 
 def test_three_rounds_a_side_have_exactly_ninety_percent() -> None:
-    assert shift_intervals([1, 2, 4], [8, 16, 32], (0.9, 0.95))[1] == [Interval(4, 31, 0.9), None]
+    assert rank_test([1, 2, 4], [8, 16, 32], (0.9, 0.95))[2] == [Interval(4, 31, 0.9), None]
 
 
 def test_shift_interval_of_the_textbook_example() -> None:
