@@ -2,7 +2,7 @@
 
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Literal, Self
 
@@ -36,8 +36,7 @@ def process_for(case: Case, isolation: Isolation) -> str:
 class WorkerPool:
     """The measuring processes of a run. Use as a context manager: leaving it ends them all.
 
-    ``first_workers`` are the processes that answered the handshake, by side: the first round goes on in them. ``trains`` tells whether a
-    case may use an optimizer.
+    ``first_workers`` are the processes that answered the handshake, by side: the first round goes on in them.
     """
 
     def __init__(
@@ -47,14 +46,12 @@ class WorkerPool:
         threads: int,
         interruption: Interruption,
         first_workers: Mapping[str | None, WorkerProcess],
-        trains: Callable[[Case], bool],
     ) -> None:
         self._isolation = isolation
         self._seed = seed
         self._threads = threads
         self._interruption = interruption
         self._first_workers = first_workers
-        self._trains = trains
         self._number = 0
         self._training = False
         self._workers: dict[_Key, WorkerProcess | RankGroup] = {}
@@ -69,8 +66,8 @@ class WorkerPool:
             worker.end()
 
     @contextmanager
-    def round(self, number: int, tasks: Sequence[Task], certain: int) -> Iterator[None]:
-        """Have the processes ready that a round of these tasks needs, and end them when left.
+    def round(self, number: int, tasks: Sequence[Task], certain: int, *, training: bool) -> Iterator[None]:
+        """Have the processes ready that a round of these tasks needs, and end them when left; ``training``: some use an optimizer.
 
         Importing torch keeps one CPU busy, and nothing may be measured meanwhile. So as many processes start side by side as there are
         CPUs to use: those of the round, then those that fork in the next ones, up to ``certain`` rounds in all, which wait without taking
@@ -78,7 +75,7 @@ class WorkerPool:
         """
         began = time.monotonic()
         self._number = number
-        self._training = any(self._trains(task.case) for task in tasks)
+        self._training = training
         new = [self._adopt(side, worker) for side, worker in self._first_workers.items()]
         self._first_workers = {}
         new += [self._start(key, side) for key, side in self._missing(tasks, certain)]

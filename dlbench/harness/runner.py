@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from dlbench.core.model import Case, Measurement, Policy, Series, Signature, Status
+from dlbench.core.model import Measurement, Policy, Series, Signature, Status
 from dlbench.core.records import measurement_to_json
 from dlbench.harness.pool import Isolation, WorkerPool, process_for
 from dlbench.harness.probe.memory import available_memory, oom_kills
@@ -89,7 +89,7 @@ class Runner:
     def run(self, first_round: int = 0) -> Outcome:
         """Measure round after round until each task has enough. Raises DeviceFault where a whole machine of several is gone."""
         policy, settings = self.settings.policy, self.settings
-        pool = WorkerPool(settings.isolation, settings.seed, settings.threads, self.interruption, self.first_workers, self._trains)
+        pool = WorkerPool(settings.isolation, settings.seed, settings.threads, self.interruption, self.first_workers)
         with pool:
             for number in range(first_round, first_round + (policy.max_rounds if policy.budget_s else policy.rounds)):
                 pending = self._progress.pending(number, self._left_s())
@@ -104,13 +104,11 @@ class Runner:
         """Return the rest of the budget."""
         return (self.settings.policy.budget_s or math.inf) - (time.monotonic() - self._started)
 
-    def _trains(self, case: Case) -> bool:
-        return case.workload in self.signatures and "training" in self.signatures[case.workload].tags
-
     def _measure_round(self, number: int, tasks: Sequence[Task], pool: WorkerPool) -> bool:
         """Measure each task, and again what was held back. Return whether the round was completed, without an interruption."""
         self.observer.round_started(number, len(tasks))
-        ready = pool.round(number, tasks, self._progress.certain(tasks))
+        training = any("training" in self.signatures[task.case.workload].tags for task in tasks if task.case.workload in self.signatures)
+        ready = pool.round(number, tasks, self._progress.certain(tasks), training=training)
         with ready, self.watch.round(number, lambda state: self.save(state.to_json())) as around:
             self._progress.start_s = pool.start_s
             for attempt in self._retries.of_round(_in_order(tasks, self.settings, number)):

@@ -1,4 +1,4 @@
-"""What the tests of several commands share."""
+"""Fixtures of the tests of several commands."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a user can get wrong: one sentence with place and remedy, and the right exit code."""
+"""Mistakes of a user: one sentence with place and remedy, and the right exit code."""
 
 import json
 

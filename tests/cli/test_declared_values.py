@@ -195,16 +195,21 @@ MISTAKES = {
 }
 
 
+def planned(folder: Path, declared: str, parameters: str) -> tuple[int, str]:
+    """The exit code, and what is said, where a workload declared so is to be planned."""
+    (folder / "w.py").write_text(
+        "from typing import Literal\nfrom dlbench import Parallel, Unit, Value, Work, workload\n"
+        f"@workload({declared})\ndef wrong(device, *, {parameters}) -> Work:\n    'Err.'\n    return Work(call=lambda: None)\n"
+    )
+    (folder / "w.toml").write_text('about = "?"\n[[bench]]\nworkload = "wrong"\n')
+    done = dlbench("run", "w.toml", "--plugin", "w.py", "--dry-run", cwd=folder)
+    return done.code, done.err
+
+
 @pytest.mark.parametrize("values", MISTAKES)
 def test_a_declaration_that_makes_no_sense_is_a_sentence(tmp_path: Path, values: str) -> None:
-    (tmp_path / "w.py").write_text(
-        "from dlbench import Unit, Value, Work, workload\n"
-        f"@workload(values=({values},))\ndef wrong(device, *, form: str = 'x') -> Work:\n    'Err.'\n    return Work(call=lambda: None)\n"
-    )
-    (tmp_path / "w.toml").write_text('about = "?"\n[[bench]]\nworkload = "wrong"\n')
-    done = dlbench("run", "w.toml", "--plugin", "w.py", "--dry-run", cwd=tmp_path)
-    assert done.code == 2
-    assert done.err == f"dlbench: workload 'wrong', {MISTAKES[values]}\n"
+    said = planned(tmp_path, f"values=({values},)", "form: str = 'x'")
+    assert said == (2, f"dlbench: workload 'wrong', {MISTAKES[values]}\n")
 
 
 MISFITS = {
@@ -219,15 +224,8 @@ MISFITS = {
 @pytest.mark.parametrize("declared", MISFITS)
 def test_a_declaration_that_does_not_fit_the_signature_is_a_sentence(tmp_path: Path, declared: str) -> None:
     ranks = "rank" if "step" in declared else "ranks"
-    (tmp_path / "w.py").write_text(
-        "from typing import Literal\nfrom dlbench import Parallel, Unit, Value, Work, workload\n"
-        f"@workload({declared})\n"
-        f"def wrong(device, *, form: Literal['ddp', 'tower'] = 'ddp', flag: bool = True, {ranks}: int = 1) -> Work:\n"
-        "    'Err.'\n    return Work(call=lambda: None)\n"
-    )
-    (tmp_path / "w.toml").write_text('about = "?"\n[[bench]]\nworkload = "wrong"\n')
-    done = dlbench("run", "w.toml", "--plugin", "w.py", "--dry-run", cwd=tmp_path)
-    assert (done.code, done.err) == (2, f"dlbench: workload 'wrong', {MISFITS[declared]}\n")
+    said = planned(tmp_path, declared, f"form: Literal['ddp', 'tower'] = 'ddp', flag: bool = True, {ranks}: int = 1")
+    assert said == (2, f"dlbench: workload 'wrong', {MISFITS[declared]}\n")
 
 
 def written(path: Path, value: float, suites: Sequence[object] = ("quick",), **declared: object) -> Path:

@@ -1,4 +1,4 @@
-"""What a run makes of workloads that are not what they say: seen in its result file and on its screen."""
+"""Workloads that are not what they say: how a run tells, in its result file and on its screen."""
 
 import json
 

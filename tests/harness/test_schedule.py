@@ -1,4 +1,4 @@
-"""Which cases come again: those that were held back, as long as that helps and fits, and those that a budget buys a round."""
+"""Cases that come again: those that were held back, as long as that helps and fits, and those that a budget buys a round."""
 
 import math
 import random

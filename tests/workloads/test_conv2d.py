@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 import torch
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 from torch.utils.flop_counter import FlopCounterMode
 
 from dlbench import Dtype

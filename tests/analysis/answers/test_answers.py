@@ -65,9 +65,8 @@ def test_the_result_comes_first_in_at_most_15_lines_then_the_cases(run_file, wid
     assert cases
 
 
-def test_many_values_on_a_narrow_screen_drop_columns_and_cut_no_number(tmp_path):
-    declared = [{"name": f"share_{n}", "unit": "s", "meaning": "a part"} for n in range(20)]
-    values = {f"share_{n}": n + 0.25 for n in range(20)}
+def table_of_values(tmp_path, declared, values):
+    """The table of a workload's values, as the details show it at 80 columns."""
     measured = [
         made_up.with_values(made_up.without_rounds(each), **values) for each in made_up.rounds_of(made_up.case("mine", n=1), [[1.0]])
     ]
@@ -75,7 +74,13 @@ def test_many_values_on_a_narrow_screen_drop_columns_and_cut_no_number(tmp_path)
     console = Console(width=80, force_terminal=False)
     with console.capture() as capture:
         console.print(overview(collect([path]), details=True))
-    table = capture.get().partition("Values of mine")[2]
+    return capture.get().partition("Values of mine")[2]
+
+
+def test_many_values_on_a_narrow_screen_drop_columns_and_cut_no_number(tmp_path):
+    declared = [{"name": f"share_{n}", "unit": "s", "meaning": "a part"} for n in range(20)]
+    values = {f"share_{n}": n + 0.25 for n in range(20)}
+    table = table_of_values(tmp_path, declared, values)
     assert "250 ms  1.25 s  2.25 s" in " ".join(table.split("\n")).replace("   ", "  ")
     assert "…" not in table
     assert "share_19" in table.partition("not shown at this width:")[2].partition(";")[0]
@@ -85,14 +90,7 @@ def test_a_series_folds_on_a_narrow_screen_between_its_words(tmp_path):
     names = ["loss", "curve", "steps", "tail"]
     declared = [{"name": name, "unit": "s", "meaning": "by step", "series": True} for name in names]
     values = {name: [2.0 + number, 1.0, 0.25] for number, name in enumerate(names)}
-    measured = [
-        made_up.with_values(made_up.without_rounds(each), **values) for each in made_up.rounds_of(made_up.case("mine", n=1), [[1.0]])
-    ]
-    path = made_up.write(tmp_path / "run.jsonl", measured, workloads={"mine": {"values": declared}})
-    console = Console(width=80, force_terminal=False)
-    with console.capture() as capture:
-        console.print(overview(collect([path]), details=True))
-    table = capture.get().partition("Values of mine")[2]
+    table = table_of_values(tmp_path, declared, values)
     assert "not shown" not in table
     assert all(text in table for text in ("2.00 s", "3.00 s", "4.00 s", "5.00 s", "250", "points)"))
 
