@@ -26,7 +26,7 @@ ROOMS = {
     "harness.ranks": "torchrun placement cluster rank_group",
     "harness": "schedule pool runner",
     "analysis.read": "pyperf clock_speed superlinear trend header declared table",
-    "analysis": "ratios wording outliers",
+    "analysis": "ratios wording figures outliers",
     "analysis.scaling": "speedup projection",
     "analysis.compare": "calibration judge power by_threshold verdict pairs ab provenance",
     "analysis.answers": "base pairs unanswered speedup batch precision devices health __init__",

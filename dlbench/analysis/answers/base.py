@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from dlbench.analysis.figures import Figure
 from dlbench.analysis.ratios import PAIR_COLUMNS, grouped
 from dlbench.analysis.wording import INTERVAL, cell, device_label, plural, several_runs
 from dlbench.core import units
@@ -59,6 +60,8 @@ class Answer:
     """Ids of the cases it rests on."""
     weaknesses: tuple[str, ...]
     tables: tuple[Table, ...]
+    figures: tuple[Figure, ...] = ()
+    """What a page draws; the tables hold the same numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,7 @@ def answered(
     weaknesses: Iterable[str],
     *tables: Table,
     reports: Sequence[str] = (),
+    figures: Sequence[Figure] = (),
 ) -> Answer:
     """Return the answer in the first two of its sentences, and of those on reported values, that rests on these rows of the tidy table."""
     counts = {mark: sum(bool(row[flag]) for row in rows) for flag, mark in _SPOILS.items()}
@@ -84,7 +88,8 @@ def answered(
     told = (("", sentences), ("what is reported on ", reports))
     more = [f"{what}{plural(len(each) - 2, 'more device')}: in the table only" for what, each in told if len(each) > 2]
     cases = dict.fromkeys(str(row["case.id"]) for row in rows)
-    return Answer(question, tuple(map(units.one_line, (*sentences[:2], *reports[:2]))), tuple(cases), (*doubts, *weaknesses, *more), tables)
+    said = tuple(map(units.one_line, (*sentences[:2], *reports[:2])))
+    return Answer(question, said, tuple(cases), (*doubts, *weaknesses, *more), tables, tuple(figures))
 
 
 def with_device(rows: Sequence[Row], prefix: str) -> tuple[Row, ...]:
