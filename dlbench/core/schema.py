@@ -24,6 +24,8 @@ class Unit(Enum):
     RATIO = "ratio"
     JOULES = "J"
     WATTS = "W"
+    HERTZ = "Hz"
+    CELSIUS = "°C"
     FLAG = "flag"
 
 
@@ -35,7 +37,7 @@ def text(value: float, unit: Unit) -> str:
     """Return a number of that unit as text: ``12.3 ms``, ``1.50 GiB``, ``83.1 %``."""
     if unit is Unit.COUNT and value == int(value):
         return f"{value:,.0f}"
-    if unit in (Unit.JOULES, Unit.WATTS):
+    if unit in (Unit.JOULES, Unit.WATTS, Unit.CELSIUS):
         return f"{units.three_digits(value)} {unit.value}"
     return _TEXTS.get(unit, units.three_digits)(value)
 
@@ -49,6 +51,7 @@ _TEXTS: Mapping[Unit, Callable[[float], str]] = {
     Unit.BYTES_PER_S: units.byte_rate,
     Unit.FRACTION: units.fraction,
     Unit.RATIO: units.ratio,
+    Unit.HERTZ: units.hertz,
 }
 
 

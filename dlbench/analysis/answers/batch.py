@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from dlbench.analysis.answers.base import DEVICE, RATIO, Answer, Missing, Question, Table, answered, by_device
+from dlbench.analysis.answers.base import DEVICE, RATIO, Answer, Missing, Question, Table, answered, by_device, with_device
+from dlbench.analysis.figures import Axis, Figure
 from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, entries, grouped, identifying, label, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.scaling.speedup import counted
@@ -25,6 +26,15 @@ _COLUMNS = (
     ("fits", Column("batch.fits", Unit.COUNT, "the largest batch that went well")),
     ("too large", Column("batch.too_large", Unit.COUNT, "the smallest batch that ran out of memory")),
 )
+_BATCH = Column("param.batch", Unit.COUNT, "items of one call")
+_SWEEP = Column("batch.sweep", Unit.TEXT, "the parameters that stay the same while the batch grows")
+_RATES = tuple(Column(f"batch.items_per_s_{end}", Unit.ITEMS_PER_S, f"{end}er end of its 95 % interval") for end in ("low", "high"))
+_QUANTITIES = (
+    ("throughput", BY_NAME["rate.items_per_s"], (_RATES[0], _RATES[1])),
+    ("latency", BY_NAME["time.median_s"], (BY_NAME["time.ci_low_s"], BY_NAME["time.ci_high_s"])),
+    ("memory", Column("batch.memory_bytes", Unit.BYTES, "peak on the accelerator, or on a CPU of the process", "lower"), None),
+)
+_INTERVALS = " The vertical lines are 95 % intervals over rounds."
 
 
 def answer(results: Results) -> Answer | Missing:
@@ -40,7 +50,8 @@ def answer(results: Results) -> Answer | Missing:
     rows = [row for found in devices.values() for row in found]
     sentences = [_sentence(where, found) for where, found in devices.items()]
     on = [entry.row for _, found in sweeps for entry in found]
-    return answered(QUESTION, sentences, on, (), Table("Throughput by batch size", _COLUMNS, tuple(rows)))
+    table = Table("Throughput by batch size", _COLUMNS, tuple(rows))
+    return answered(QUESTION, sentences, on, (), table, figures=_figures([found for _, found in sweeps]))
 
 
 def _measured(group: Iterable[Entry]) -> list[Entry]:
@@ -62,6 +73,32 @@ def _row(group: Iterable[Entry], measured: Sequence[Entry]) -> Row:
         "batch.fits": counted(measured[-1].row, "batch"),
         "batch.too_large": min([counted(each.row, "batch") for each in group if each.row["case.status"] == Status.OOM], default=None),
     }
+
+
+def _figures(sweeps: Sequence[Sequence[Entry]]) -> list[Figure]:
+    """Return throughput, latency and memory against the batch, of each workload and device a figure each, with a line a sweep."""
+    points: list[Row] = []
+    for sweep in sweeps:
+        for row in (entry.row for entry in sweep):
+            seconds, rate = number(row["time.median_s"]), number(row["rate.items_per_s"])
+            ends = [(end, row[f"time.ci_{other}_s"]) for end, other in (("low", "high"), ("high", "low"))]
+            rates = {f"batch.items_per_s_{end}": None if time is None else rate * seconds / number(time) for end, time in ends}
+            memory = row["memory.peak_bytes"] or row["memory.host_peak_bytes"]
+            points.append({**row, **rates, "batch.memory_bytes": memory, "param.batch": counted(row, "batch"), _SWEEP.name: _line(row)})
+    found = []
+    for (workload, where), rows in grouped(with_device(points, "case"), lambda row: (row["case.workload"], row["place"])).items():
+        for title, column, interval in _QUANTITIES:
+            shown = tuple(row for row in rows if row[column.name] is not None)
+            about = f"One line a network or shape; further right is a larger batch.{_INTERVALS if interval else ''}"
+            axes = Axis("batch", _BATCH, log=True), Axis(title, column, log=True)
+            named = f"{title[0].upper()}{title[1:]} by batch size: {workload} on {where}"
+            found += [Figure(named, about, "line", *axes, shown, Axis("work", _SWEEP), interval)] if shown else []
+    return found
+
+
+def _line(row: Row) -> str:
+    """Return what tells one sweep of a workload from another, such as ``resnet50 fp32``."""
+    return short(label(row, ("batch",))).partition(" ")[2] or str(row["case.workload"])
 
 
 def _sentence(where: str, rows: Sequence[Row]) -> str:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from dlbench.analysis.answers.base import DEVICE, Answer, Columns, Missing, Question, Table, answered, with_device
+from dlbench.analysis.figures import Axis, Figure, drawn
 from dlbench.analysis.ratios import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.scaling.speedup import COLUMNS, scaling
@@ -24,6 +25,12 @@ _MEANINGS = {
     "bubble": "idle part of a pipeline's step, from steps with other numbers of microbatches; in theory (p - 1) / (m + p - 1)",
 }
 _VERDICTS = {"scales": "scale", "helps": "help", "slows": "slow down", "undecided": "are undecided"}
+_EFFICIENCY_ENDS = {
+    Column(f"scaling.efficiency_{end}", Unit.FRACTION, f"{end}er end of the 95 % interval of the efficiency"): f"scaling.speedup_{end}"
+    for end in ("low", "high")
+}
+_WAY = Column("scaling.way", Unit.TEXT, "the work, how its batch is shared out, and where it ran")
+_RANKS = Column("scaling.ranks_text", Unit.TEXT, "how many ranks took part")
 WHAT: Columns = (
     ("case", COLUMNS["scaling.work"]),
     DEVICE,
@@ -68,7 +75,7 @@ def answer(results: Results) -> Answer | Missing:
     ids = {(row["scaling.run"], row[f"scaling.{name}"]) for row in gained for name in ("case", "base")}
     on = [row for key, row in cases.items() if key in ids]
     on_cpu = ["ranks on a CPU share its cores, which says nothing of accelerators"] if best[0]["scaling.device"] == "cpu" else []
-    return answered(QUESTION, sentences, on, on_cpu, table(rows))
+    return answered(QUESTION, sentences, on, on_cpu, table(rows), figures=[_efficiencies(gained)])
 
 
 def table(rows: Sequence[Row]) -> Table:
@@ -84,6 +91,23 @@ def table(rows: Sequence[Row]) -> Table:
     counts = Counter(str(row["scaling.reason"]) for row in rows if row["scaling.case"] and row["scaling.reason"])
     reasons = [units.one_line(f"{plural(count, 'case')}: {reason}") for reason, count in counts.items()]
     return Table("More devices: what all do together, against one", _SHOWN, tidy, (*meanings, *on_cpu, *reasons))
+
+
+def _efficiencies(gained: Sequence[Row]) -> Figure:
+    """Return the figure of scaling efficiency: a row a way, a dot for each number of ranks."""
+    rows: list[Row] = []
+    for row in with_device(gained, "scaling"):
+        resources = number(row["scaling.resources"])
+        ends = {end.name: None if row[whole] is None else number(row[whole]) / resources for end, whole in _EFFICIENCY_ENDS.items()}
+        words = (short(row["scaling.work"]), str(row["scaling.kind"] or ""), f"on {row['place']}")
+        rows.append(
+            {**row, **ends, _WAY.name: " ".join(filter(None, words)), _RANKS.name: plural(int(number(row["scaling.ranks"])), "rank")}
+        )
+    shown, left_out = drawn(rows, lambda row: number(row["scaling.efficiency"]))
+    about = f"At 1 every further device brings as much as the first; the lines are 95 % intervals over rounds.{left_out}"
+    efficiency, way, ranks = Axis("efficiency", COLUMNS["scaling.efficiency"]), Axis("way", _WAY), Axis("ranks", _RANKS)
+    low, high = _EFFICIENCY_ENDS
+    return Figure("Scaling efficiency: speed-up over resources", about, "dot", efficiency, way, shown, ranks, (low, high), 1.0)
 
 
 def _headline(rows: Sequence[Row], several: bool) -> str:

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dlbench.analysis.answers.base import DEVICE, RATIO, Columns, Table, by_device
+from dlbench.analysis.figures import Axis, Figure, drawn
 from dlbench.analysis.ratios import PAIR_COLUMNS, Pairs, pair
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import cell, choice, device_label, several_runs, short, value_name
+from dlbench.analysis.wording import cell, choice, device_label, number, several_runs, short, value_name
 from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column, Unit
 
@@ -38,7 +39,8 @@ def same_case(pairs: Pairs, results: Results, *more: Column) -> Table:
     for side in ("base", "other"):
         columns += _side(rows, side, ("time", Column(f"{side}.time_s", Unit.SECONDS, f"{side}: one call")))
     what = "how many times as fast" if any(row["ratio.speedup"] for row in rows) else "what it reports"
-    title = f"The same case {'on both sides' if on_devices else f'with another {by}'}: {what}"
+    differ = "on both sides" if on_devices else f"with another {by.partition('.')[2]}"
+    title = f"The same case {differ}: {what}"
     columns += RATIO
     for column in beside.values():
         sides = ("base", "other")
@@ -79,6 +81,30 @@ def own_best(pairs: Pairs) -> Table:
             columns += (("FLOP/s", PAIR_COLUMNS[f"{side}.flops_per_s"]),)
         columns += (("at", Column(f"{side}.choice", Unit.TEXT, f"{side}: what it chose")),)
     return Table("Each side at its own best batch, precision and layout: how many times the throughput", columns + RATIO, tuple(rows))
+
+
+def ratio_figures(table: Table, case: str = "pair.case") -> list[Figure]:
+    """Return the figure of the ratios in a table, a row each, named by that column; none where it has no ratios."""
+    rows = [row for row in table.rows if row["ratio.speedup"] is not None]
+    if not rows:
+        return []
+    shown, left_out = drawn(rows, lambda row: number(row["ratio.speedup"]))
+    bases = {str(row["base.label"]) for row in rows}
+    base = f" {bases.pop()}" if len(bases) == 1 else " the other side"
+    about = f"A value above 1 is faster than{base}; the lines are 95 % intervals over rounds."
+    return [
+        Figure(
+            title=table.title,
+            about=f"{about}{left_out}",
+            mark="dot" if len(rows) > len({row[case] for row in rows}) else "bar",
+            x=Axis(f"times as fast as{base}", PAIR_COLUMNS["ratio.speedup"], log=True),
+            y=Axis("case", PAIR_COLUMNS[case]),
+            rows=shown,
+            series=Axis("other side", Column("other.label", Unit.TEXT, "the side that is compared with the base")),
+            interval=(PAIR_COLUMNS["ratio.ci_low"], PAIR_COLUMNS["ratio.ci_high"]),
+            reference=1.0,
+        )
+    ]
 
 
 def both_sides(results: Results, pairs: Sequence[Row]) -> list[Row]:

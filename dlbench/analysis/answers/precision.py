@@ -1,15 +1,17 @@
 """Precision: how much faster each is, and how far off its results are."""
 
 from dlbench.analysis.answers.base import Answer, Missing, Question, Table, answered, by_device
-from dlbench.analysis.answers.pairs import both_sides, declared_values, reported, same_case
-from dlbench.analysis.ratios import grouped, pair
+from dlbench.analysis.answers.pairs import both_sides, declared_values, ratio_figures, reported, same_case
+from dlbench.analysis.figures import Axis, Figure, drawn
+from dlbench.analysis.ratios import PAIR_COLUMNS, grouped, pair
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import among, middle, number, ratio, short
 from dlbench.core.rows.summary import Row
 from dlbench.core.schema import BY_NAME
 from dlbench.core.units import fraction
 
-_ERROR = BY_NAME["check.error"]
+_ERROR, _PRECISION = BY_NAME["check.error"], BY_NAME["case.dtype"]
+_SIDES = ("other", "base")
 QUESTION = Question("precision", "Which precision; how much faster is it, and how far off are its results?")
 
 
@@ -20,12 +22,26 @@ def answer(results: Results) -> Answer | Missing:
         return Missing(QUESTION, "no two rows differ in their precision alone", "dlbench run precision")
     table = same_case(pairs, results, _ERROR)
     weaknesses = ["whether training still converges in it was not measured"]
-    if all(row[f"{side}.{_ERROR.name}"] is None for row in table.rows for side in ("base", "other")):
+    if all(row[f"{side}.{_ERROR.name}"] is None for row in table.rows for side in _SIDES):
         weaknesses.insert(0, "how far off its results are was not checked")
     sentences = [_sentence(where, found, table) for where, found in by_device(table.rows, "other").items()]
     rows = both_sides(results, (*pairs.rows, *(values.rows if reports else ())))
     tables = [each for each in (table, values) if each.rows]
-    return answered(QUESTION, sentences, rows, weaknesses if sentences else (), *tables, reports=reports)
+    figures = [*ratio_figures(table), *_errors(table)]
+    return answered(QUESTION, sentences, rows, weaknesses if sentences else (), *tables, reports=reports, figures=figures)
+
+
+def _errors(table: Table) -> list[Figure]:
+    """Return the figure of how far off results are, a dot for each precision; none where nothing was checked."""
+    sides = [(row["pair.case"], row["place"], row[f"{side}.value"], row[f"{side}.{_ERROR.name}"]) for row in table.rows for side in _SIDES]
+    names = ("pair.case", "place", _PRECISION.name, _ERROR.name)
+    rows: list[Row] = [dict(zip(names, side, strict=True)) for side in dict.fromkeys(sides) if side[-1]]  # zero has no logarithm
+    if not rows:
+        return []
+    shown, left_out = drawn(rows, lambda row: number(row[_ERROR.name]))
+    about = f"Relative distance from the result in fp64 on the CPU, in the 2-norm; further left is nearer.{left_out}"
+    error, case, series = Axis("error", _ERROR, log=True), Axis("case", PAIR_COLUMNS["pair.case"]), Axis("precision", _PRECISION)
+    return [Figure("How far off the results are", about, "dot", error, case, shown, series)]
 
 
 def _sentence(where: str, rows: list[Row], table: Table) -> str:
@@ -34,7 +50,7 @@ def _sentence(where: str, rows: list[Row], table: Table) -> str:
     base, other = row["base.value"], row["other.value"]
     parts = [f"On {where} the fastest beside {base} is {other}: {short(row['pair.case'])} runs {ratio(row)} as fast{among(pairs)}"]
     off = []
-    for side in ("other", "base"):
+    for side in _SIDES:
         errors = [number(error) for pair in pairs if (error := pair[f"{side}.{_ERROR.name}"]) is not None]
         off += [f"{fraction(max(errors))} in {row[f'{side}.value']}"] if errors else []
     parts += [f"results are off by up to {' and '.join(off)}"] if off else []

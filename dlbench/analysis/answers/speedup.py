@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from itertools import groupby
 
 from dlbench.analysis.answers.base import Answer, Missing, Question, answered
-from dlbench.analysis.answers.pairs import both_sides, own_best, reported, same_case
+from dlbench.analysis.answers.pairs import both_sides, own_best, ratio_figures, reported, same_case
 from dlbench.analysis.ratios import Pairs, best, pair
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import among, machine_name, middle, ratio, several_runs
@@ -25,8 +25,10 @@ def answer(results: Results) -> Answer | Missing:
     if not same.rows and not reports:
         return Missing(QUESTION, "no case went well on both a CPU and an accelerator", "dlbench run")
     rows = both_sides(results, [*same.rows, *bests.rows, *(values.rows if reports else ())])
-    tables = [each for each in (same_case(same, results), own_best(bests), values) if each.rows]
-    return answered(QUESTION, headlines(same, bests), rows, (), *tables, reports=reports)
+    of_cases, of_bests = same_case(same, results), own_best(bests)
+    tables = [each for each in (of_cases, of_bests, values) if each.rows]
+    figures = [*ratio_figures(of_cases), *ratio_figures(of_bests, "pair.work")]
+    return answered(QUESTION, headlines(same, bests), rows, (), *tables, reports=reports, figures=figures)
 
 
 def headlines(same: Pairs, own_best: Pairs) -> list[str]:

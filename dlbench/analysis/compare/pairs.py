@@ -10,7 +10,7 @@ from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.power import MUST_SEE_BY_DEFAULT, Blind
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, Pair, Sight, comparison
 from dlbench.analysis.ratios import WORK, Entry, couple, entries
-from dlbench.analysis.read.clock_speed import clock_difference
+from dlbench.analysis.read.readings import clock_difference
 from dlbench.analysis.read.table import Results
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Status
@@ -45,7 +45,7 @@ def compare(
     if not across_machines:
         columns += ["case.device_name", "case.threads"]
     columns = [name for name in columns if name not in free]
-    clocks, new_clocks = (next(iter(side.clocks.values()), {}) for side in (base, new))
+    readings, new_readings = (next(iter(side.readings.values()), {}) for side in (base, new))
     protocol, new_protocol = (next(iter(side.protocols.values()), {}) for side in (base, new))
     unlike = _differences(protocol, new_protocol, [name for name in protocol if name in new_protocol])
     sight = Sight.of(given, None if across_machines else MUST_SEE_BY_DEFAULT, insist)
@@ -62,7 +62,7 @@ def compare(
             if change and verdict.verdict is Verdict.INCOMPARABLE and one and other and _status(one) is _status(other) is Status.OK:
                 incomparable.append(Blind(case, change, f"incomparable, {verdict.note}", asked=asked))
         elif one and other:
-            apart = None if across_machines else clock_difference(clocks, new_clocks, str(one.row["case.device"]))
+            apart = None if across_machines else clock_difference(readings, new_readings, str(one.row["case.device"]))
             drifts = calibration.drifts(case) if calibration else {}
             pairs.append(Pair(case, one, other, limits, apart, drifts, _values(base, new, one, other, limits)))
     title = f"{', '.join(new.environments)} against {', '.join(base.environments)}"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from dlbench.analysis.read import declared, header, pyperf
-from dlbench.analysis.read.clock_speed import Clocks, read_clocks
+from dlbench.analysis.read.readings import Readings, device_readings
 from dlbench.analysis.read.superlinear import flag_super_linear
 from dlbench.analysis.read.trend import trends
 from dlbench.core import store
@@ -50,8 +50,8 @@ class Results:
     """Of each ``case.run`` the header's ``environment``, with what it says of a side; empty where a file does not say."""
     thresholds: Mapping[str, Mapping[str, ThresholdSettings]] = field(default_factory=dict)
     """Of each ``case.run``, for each suite that sets any, its thresholds."""
-    clocks: Mapping[str, Clocks] = field(default_factory=dict)
-    """At which clocks each ``case.run`` was measured; not known of the sides of an A/B, whose rounds alternate."""
+    readings: Mapping[str, Readings] = field(default_factory=dict)
+    """What the devices of each file read after its rounds; by its own name where it is an A/B, whose sides share them."""
     circumstances: tuple[str, ...] = ()
     """A sentence for each thing that was in the way of all cases of a file, and what to do about it."""
     protocols: Mapping[str, Row] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class Results:
         return replace(self, rows=tuple(row for row, _ in chosen), rounds=tuple(rounds for _, rounds in chosen), **by_run)
 
 
-_BY_RUN = ("environments", "thresholds", "clocks", "protocols", "declarations")
+_BY_RUN = ("environments", "thresholds", "readings", "protocols", "declarations")
 """Fields of `Results` that are keyed by ``case.run``."""
 
 
@@ -213,7 +213,7 @@ def _read_one(path: Path, name: str, to_compare: bool) -> Results:
         notes=(*header.incomplete(run, len(places)), *doubts),
         environments=environments,
         thresholds=dict.fromkeys(environments, header.thresholds(run)),
-        clocks={name: read_clocks(run)},
+        readings={name: device_readings(run)},
         circumstances=(*header.circumstances(run, name), *trends(run, name, places, rounds)),
         protocols=dict.fromkeys(environments, header.protocol(run)),
         declarations=declarations,

@@ -1,4 +1,4 @@
-"""Clocks of the devices while a file was measured, and whether two files were measured at the same."""
+"""Clocks, temperature and power of devices while a file was measured, and whether two files were measured at the same clocks."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -12,34 +12,35 @@ FAR = 0.02
 """Clocks that differ by more than this part make times that say little about the program."""
 _CHANCE = 0.05  # that readings which differ by accident lie wholly apart
 
-Clocks = Mapping[str, Mapping[str, Sequence[float]]]
-"""Device to the name of a clock to what it read, in hertz."""
+Readings = Mapping[str, Mapping[str, Sequence[float]]]
+"""Device to the name in the file to what was read after each round, in base units."""
 
 _OF_CPU = {"clock_hz": "clock"}
 _OF_ACCELERATOR = {"clock_sm_hz": "clock", "clock_memory_hz": "memory clock"}
+_OTHERS = ("temperature_c", "power_w")
 
 
-def read_clocks(run: RunFile) -> Clocks:
-    """Return the clocks right after each round, or of a file without its rounds' states those at its end; what is unknown is left out.
+def device_readings(run: RunFile) -> Readings:
+    """Return what devices read right after each round, or of a file without states of its rounds at its end; unknown ones are left out.
 
     Those before a round are of a device that rests, which tells nothing of its work.
     """
     states: list[Any] = [each.after for each in run.states] or [(run.footer or {}).get("state")]
-    clocks: dict[str, dict[str, list[float]]] = {}
+    readings: dict[str, dict[str, list[float]]] = {}
     for state in states:
         if not isinstance(state, Mapping):  # not what dlbench writes, as all that is tested below
             continue
         accelerators = state.get("accelerators")
         devices = {"cpu": state.get("cpu"), **(accelerators if isinstance(accelerators, Mapping) else {})}
         for device, reading in devices.items():
-            for name in _OF_CPU if device == "cpu" else _OF_ACCELERATOR:
-                hz = reading.get(name) if isinstance(reading, Mapping) else None
-                if type(hz) in (int, float) and 0 < hz < float("inf"):  # type: ignore[operator]  # a number by then
-                    clocks.setdefault(device, {}).setdefault(name, []).append(hz)  # type: ignore[arg-type]  # likewise
-    return clocks
+            for name in (*_OF_CPU, *_OF_ACCELERATOR, *_OTHERS):
+                value = reading.get(name) if isinstance(reading, Mapping) else None
+                if type(value) in (int, float) and 0 < value < float("inf"):  # type: ignore[operator]  # a number by then
+                    readings.setdefault(device, {}).setdefault(name, []).append(value)  # type: ignore[arg-type]  # likewise
+    return readings
 
 
-def clock_difference(base: Clocks, new: Clocks, device: str) -> str | None:
+def clock_difference(base: Readings, new: Readings, device: str) -> str | None:
     """Say how a device's clocks differ between two files, if by more than `FAR`; None too where a file does not tell.
 
     An accelerator's clock holds while its process does, so the medians decide. What the system tells of a CPU is the clock of the

@@ -6,7 +6,7 @@ from typing import Any
 import made_up
 import pytest
 
-from dlbench.analysis.read.clock_speed import clock_difference, read_clocks
+from dlbench.analysis.read.readings import clock_difference, device_readings
 from dlbench.core.conditions import RoundState
 from dlbench.core.store import load
 
@@ -14,7 +14,7 @@ from dlbench.core.store import load
 def clocks(folder: Path, state: Any) -> Any:
     path = folder / "run.jsonl"
     path.unlink(missing_ok=True)
-    return read_clocks(load(made_up.write(path, made_up.rounds_of(made_up.case(n=1), [[1.0]]), state=state)))
+    return device_readings(load(made_up.write(path, made_up.rounds_of(made_up.case(n=1), [[1.0]]), state=state)))
 
 
 def accelerator(**hz: Any) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def test_the_clocks_after_the_run_are_read(tmp_path: Path) -> None:
     state = {"cpu": {"clock_hz": 2.1e9}, **accelerator(clock_sm_hz=1.98e9, clock_memory_hz=3.2e9, power_w=300)}
     assert clocks(tmp_path, state) == {
         "cpu": {"clock_hz": [2.1e9]},
-        "cuda:0": {"clock_sm_hz": [1.98e9], "clock_memory_hz": [3.2e9]},
+        "cuda:0": {"clock_sm_hz": [1.98e9], "clock_memory_hz": [3.2e9], "power_w": [300]},
     }
 
 
@@ -36,7 +36,7 @@ def test_the_clocks_after_each_round_go_before_those_after_the_run(tmp_path: Pat
     ]
     measured = made_up.rounds_of(made_up.case(n=1), [[1.0], [1.0]])
     path = made_up.write(tmp_path / "run.jsonl", measured, states=states, state=accelerator(clock_sm_hz=3e8))
-    assert read_clocks(load(path)) == {"cuda:0": {"clock_sm_hz": [1.98e9, 1.965e9]}}
+    assert device_readings(load(path)) == {"cuda:0": {"clock_sm_hz": [1.98e9, 1.965e9]}}
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_what_does_not_tell_a_clock_has_none(tmp_path: Path, state: Any) -> None
 
 def test_an_unfinished_file_has_none(tmp_path: Path) -> None:
     path = made_up.write(tmp_path / "run.jsonl", made_up.rounds_of(made_up.case(n=1), [[1.0]]), finished=False)
-    assert read_clocks(load(path)) == {}
+    assert device_readings(load(path)) == {}
 
 
 def of_gpu(*hz: float, name: str = "clock_sm_hz") -> Any:

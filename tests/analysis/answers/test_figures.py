@@ -1,0 +1,96 @@
+"""Figures of the answers as data: what is drawn, from which rows, and by which encoding."""
+
+from itertools import pairwise
+
+import made_up
+import pytest
+
+from dlbench.core.model import SpotCheck
+
+
+def column(axis):
+    return axis["column"]["name"], axis["column"]["unit"], axis["log"]
+
+
+def by_title(answer):
+    return {each["title"]: each for each in answer["figures"]}
+
+
+def test_the_speed_up_of_each_case_is_drawn_on_a_ratio_axis_around_one(asked):
+    same, best = asked(made_up.both_kinds())["speed-up"]["figures"]
+    assert same["title"] == "The same case on both sides: how many times as fast"
+    assert (same["mark"], same["reference"]) == ("bar", 1.0)
+    assert (column(same["x"]), column(same["y"])) == (("ratio.speedup", "ratio", True), ("pair.case", "text", False))
+    assert same["x"]["title"] == "times as fast as cpu"
+    assert [end["name"] for end in same["interval"]] == ["ratio.ci_low", "ratio.ci_high"]
+    assert [round(row["ratio.speedup"]) for row in same["rows"]] == [40, 80, 50, 100]
+    assert all(row["ratio.ci_low"] < row["ratio.speedup"] < row["ratio.ci_high"] for row in same["rows"])
+    assert [row["pair.work"] for row in best["rows"]] == ["train_step[model=resnet18]"]
+
+
+def test_a_figure_keeps_of_its_rows_what_it_draws(asked):
+    (figure, *_) = asked(made_up.both_kinds())["speed-up"]["figures"]
+    assert {tuple(row) for row in figure["rows"]} == {("pair.case", "other.label", "ratio.speedup", "ratio.ci_low", "ratio.ci_high")}
+
+
+def test_of_many_cases_forty_are_drawn_from_the_lowest_to_the_highest_and_the_figure_says_so(asked):
+    found = []
+    for n in range(1, 82):
+        for device, seconds in (("cpu", 1.0), ("cuda:0", 1 / n)):
+            found += made_up.rounds_of(made_up.case("matmul", device, n=n), made_up.flat([seconds] * 4))
+    (figure, *_) = asked(found)["speed-up"]["figures"]
+    ratios = [round(row["ratio.speedup"]) for row in figure["rows"]]
+    assert (len(ratios), min(ratios), max(ratios)) == (40, 1, 81)
+    assert {later - earlier for earlier, later in pairwise(ratios)} == {2, 3}
+    assert figure["about"].endswith(" 40 of 81 are drawn, spread evenly from the lowest to the highest; the table has all.")
+
+
+def test_throughput_latency_and_memory_stand_against_the_batch_with_a_line_a_sweep(asked):
+    figures = by_title(asked(made_up.both_kinds())["batch"])
+    assert list(figures) == [
+        f"{quantity} by batch size: train_step on {device}"
+        for device in ("cpu", "cuda:0")
+        for quantity in ("Throughput", "Latency", "Memory")
+    ]
+    throughput = figures["Throughput by batch size: train_step on cuda:0"]
+    assert (throughput["mark"], column(throughput["x"])) == ("line", ("param.batch", "count", True))
+    rows = throughput["rows"]
+    assert [(row["batch.sweep"], row["param.batch"]) for row in rows] == [
+        (f"resnet18 {dtype}", batch) for dtype in ("fp32", "bf16") for batch in (8, 64)
+    ]
+    assert rows[0]["rate.items_per_s"] == pytest.approx(800)
+    # The fastest and the slowest of seven rounds are 3 % from the median.
+    assert [rows[0][f"batch.items_per_s_{end}"] for end in ("low", "high")] == pytest.approx([800 / 1.03, 800 / 0.97])
+    memory = {device: figures[f"Memory by batch size: train_step on {device}"] for device in ("cpu", "cuda:0")}
+    assert {device: {row["batch.memory_bytes"] for row in each["rows"]} for device, each in memory.items()} == {
+        "cpu": {3 << 20}, "cuda:0": {5 << 20},
+    }  # fmt: skip
+    assert memory["cpu"]["interval"] is None
+
+
+def test_a_precision_has_its_speed_and_its_error_and_an_error_of_zero_is_not_on_a_logarithmic_axis(asked):
+    found = made_up.both_kinds()
+    errors = {"fp32": 0.0, "bf16": 0.004}
+    checked = [made_up.checked(each, SpotCheck(True, errors[each.case.params["dtype"]], 0.02, 1e-7), "") for each in found]
+    speed, error = asked(checked)["precision"]["figures"]
+    assert {row["other.label"] for row in speed["rows"]} == {"bf16"}
+    assert (error["title"], column(error["x"])) == ("How far off the results are", ("check.error", "fraction", True))
+    assert {(row["case.dtype"], row["check.error"]) for row in error["rows"]} == {("bf16", 0.004)}
+    assert speed["title"] == "The same case with another dtype: how many times as fast"
+
+
+def test_where_nothing_was_checked_no_error_is_drawn(asked):
+    assert len(asked(made_up.both_kinds())["precision"]["figures"]) == 1
+
+
+def test_efficiency_is_the_speed_up_and_its_ends_over_the_resources(asked):
+    found = []
+    for seconds, ranks in ((1.0, 1), (1.25, 2)):
+        case = made_up.case("data_parallel", "cuda:0", form="ddp", model="resnet18", batch=32, ranks=ranks, scaling="weak")
+        found += made_up.rounds_of(case, made_up.flat([seconds * each for each in made_up.SEVEN]), items=ranks * 32)
+    (figure,) = asked(found)["devices"]["figures"]
+    (row,) = figure["rows"]
+    assert (row["scaling.way"], row["scaling.ranks_text"]) == ("data_parallel ddp resnet18 batch=32 weak on cuda:0", "2 ranks")
+    assert row["scaling.efficiency"] == pytest.approx(0.8)
+    assert row["scaling.efficiency_low"] < 0.8 < row["scaling.efficiency_high"] < 0.9
+    assert figure["reference"] == 1.0
