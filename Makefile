@@ -9,7 +9,7 @@ PYTEST = $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope
 QUICK_TESTS = tests/core tests/analysis tests/harness $(addprefix tests/cli/test_,list.py show.py devices_command.py missing_packages.py)
 TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
 
-.PHONY: run test test-quick floors check gpu clean
+.PHONY: run test test-quick floors check docs gpu clean
 
 run: $(INSTALLED)
 	$(BIN)/dlbench run
@@ -34,6 +34,10 @@ check: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The pages of docs/reference, from what the program says of itself.
+docs: $(INSTALLED)
+	$(BIN)/python docs/generate.py
 
 # For a machine with an accelerator and perhaps no network: the Python that is there, from the bare checkout, nothing installed.
 gpu:

@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -17,12 +18,10 @@ import shared_hosts
 import test_architecture
 
 from dlbench import models
-from dlbench.analysis.scaling import speedup
 from dlbench.cli.main import dlbench
 from dlbench.core.errors import ExitCode
-from dlbench.core.model import Measurement, Policy, Status, value_text
+from dlbench.core.model import Measurement, Policy, Status
 from dlbench.core.records import signature_from_json
-from dlbench.core.schema import COLUMNS
 from dlbench.core.stats import median_ranks
 from dlbench.harness.plan import cases as planning
 from dlbench.harness.plan import suite
@@ -33,7 +32,11 @@ from dlbench.harness.worker.backends.cpu import CpuBackend
 from dlbench.harness.worker.backends.cuda import CudaBackend
 
 ROOT = front_door.ROOT
-PAGES = {str(path.relative_to(ROOT)): path.read_text() for path in (*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md")))}
+PAGES = {
+    str(path.relative_to(ROOT)): path.read_text()
+    for pattern in ("*.md", "docs/**/*.md", "examples/**/*.md")
+    for path in sorted(ROOT.glob(pattern))
+}
 
 
 def blocks(language):
@@ -211,14 +214,10 @@ def replay(page, folder):
                 assert done.code == 0, f"{command}: {done.err}"
 
 
-def test_the_columns_are_those_of_the_schema():
-    expected = [[column.name, column.unit.value, column.better or "", column.meaning] for column in COLUMNS]
-    assert table("docs/results.md", "column", "unit", "better", "meaning") == expected
-
-
-def test_the_columns_of_scaling_are_those_of_the_program():
-    expected = [[column.name, column.unit.value, column.better or "", column.meaning] for column in speedup.COLUMNS.values()]
-    assert table("docs/scaling-reference.md", "column", "unit", "better", "meaning") == expected
+def test_the_reference_is_what_make_docs_writes():
+    made = runpy.run_path(str(ROOT / "docs" / "generate.py"))["pages"]()
+    assert {name: PAGES[f"docs/reference/{name}"] for name in made} == made, "make docs writes them anew"
+    assert {f"docs/reference/{name}" for name in made} == {page for page in PAGES if page.startswith("docs/reference/")}
 
 
 def test_the_exit_codes_are_those_of_the_program():
@@ -259,19 +258,7 @@ def test_the_built_in_suites_have_as_many_more_cases_on_an_accelerator_as_they_p
     assert said == {name: count for name, count in more.items() if count > 0}
 
 
-def test_the_workloads_have_the_parameters_that_the_table_says(signatures):
-    rows = {
-        name: (re.findall(r"\w+", required), optional)
-        for name, required, optional in table("docs/suites.md", "workload", "required", "with a default")
-    }
-    built_in = [name for name, each in registry.all_workloads().items() if each.function.__module__.startswith("dlbench.")]
-    assert set(built_in) <= set(rows)
-    for name, (required, optional) in rows.items():
-        parameters = signatures[name].parameters
-        assert required == [each.name for each in parameters if each.required]
-        for each in parameters:
-            shown = each.default is None or f"{each.name} {value_text(each.default)}" in optional
-            assert each.required or (re.search(rf"\b{each.name}\b", optional) and shown), f"{name}: {each.name}"
+def test_the_limits_of_suites_are_those_of_the_program():
     words = " ".join(PAGES["docs/suites.md"].split())
     limits = [f"{number:,}" for number in (suite.MAX_BYTES, planning.MAX_CASES)]
     assert all(limit in words for limit in limits)

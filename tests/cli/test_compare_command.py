@@ -638,10 +638,6 @@ def rows_below(heading: str) -> list[list[str]]:
     return [[cell.strip().replace("`", "") for cell in line.split("|")[1:-1]] for line in lines]
 
 
-def test_the_page_has_the_columns_of_the_program() -> None:
-    assert rows_below("| column | unit | meaning |") == [[each.name, each.unit.value, each.meaning] for each in COLUMNS.values()]
-
-
 def test_the_page_has_the_verdicts_of_the_program() -> None:
     assert {row[0] for row in rows_below("| verdict | meaning | exit code |")} == {each.value for each in Verdict}
 

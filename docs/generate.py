@@ -1,0 +1,161 @@
+"""The pages of docs/reference, from what the program itself says: ``make docs`` writes them, a test holds that they are up to date."""
+
+import inspect
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from dlbench.analysis import ratios
+from dlbench.analysis.compare import calibration
+from dlbench.analysis.export import compare_export
+from dlbench.analysis.report import doctor_text
+from dlbench.analysis.scaling import speedup
+from dlbench.cli.main import dlbench
+from dlbench.core import schema
+from dlbench.core.declarations import Value
+from dlbench.core.model import Parameter, value_text
+from dlbench.harness.worker import registry
+
+FOLDER = Path(__file__).parent / "reference"
+WIDTH = 120
+"""Columns of a line of prose."""
+
+TABLES = {
+    "The table of results": (
+        "What `dlbench.read` returns and `dlbench show --format json|csv|md` and `dlbench export --to csv|parquet` write: a row a "
+        "case. Behind these columns come `param.NAME`, one for each parameter of any case, and `value.NAME`, what its workload "
+        "declares ([workloads.md](workloads.md)). What nulls and flags mean is in [results.md](../results.md#the-table).",
+        schema.COLUMNS,
+    ),
+    "Pairs": (
+        "What `dlbench show --by COLUMN --format json|csv|md` writes: a row a pair. See [results.md](../results.md#showing-files-again).",
+        ratios.PAIR_COLUMNS.values(),
+    ),
+    "Scaling": (
+        "What `dlbench show --by ranks --format json|csv|md` writes: a row a case of several ranks. See "
+        "[scaling-reference.md](../scaling-reference.md#speed-up-and-efficiency).",
+        speedup.COLUMNS.values(),
+    ),
+    "Comparisons": (
+        "What `dlbench compare` and `dlbench ab` write with `--format json|csv|md`, and the rows of `--verdict`: a row a case, the "
+        "worst first. Behind these columns come `value.NAME.base`, `new`, `change` and `verdict` of each declared value. See "
+        "[compare.md](../compare.md#output).",
+        compare_export.COLUMNS.values(),
+    ),
+    "Calibration": (
+        "What `dlbench calibrate --format json|csv|md` writes: a row a case. See [calibrate.md](../calibrate.md).",
+        calibration.COLUMNS.values(),
+    ),
+    "Fitness of a machine": (
+        "What `dlbench doctor --format json|csv|md` writes: a row a check. See [doctor.md](../doctor.md).",
+        doctor_text.COLUMNS.values(),
+    ),
+}
+
+
+def pages() -> dict[str, str]:
+    """Return the text of every page by its file name."""
+    made = {"columns.md": columns(), "workloads.md": workloads(), "commands.md": commands()}
+    return {name: "\n\n".join(each).rstrip() + "\n" for name, each in made.items()}
+
+
+def columns() -> Iterator[str]:
+    """Yield the page of columns, a part each."""
+    yield from _head("Columns", "Numbers are in the base units named here, unrounded. *Better* says which change is an improvement.")
+    for title, (about, listed) in TABLES.items():
+        yield f"## {title}"
+        yield _wrapped(about)
+        yield _table(
+            ("column", "unit", "better", "meaning"),
+            [(f"`{each.name}`", each.unit.value, each.better or "", each.meaning) for each in listed],
+        )
+
+
+def workloads() -> Iterator[str]:
+    """Yield the page of workloads, a part each: those of dlbench itself, by name."""
+    registry.load_builtins()
+    yield from _head(
+        "Workloads",
+        "What a suite can name, and the values that its axes can take. A parameter without a default has to be in the suite. "
+        "[suites.md](../suites.md) says how to write one, [workloads.md](../workloads.md) how to add a workload of your own.",
+    )
+    builtin = {name: each for name, each in registry.all_workloads().items() if each.function.__module__.startswith("dlbench.")}
+    for name, each in sorted(builtin.items()):
+        path = f"{each.function.__module__.replace('.', '/')}.py"
+        yield f"## {name}"
+        yield from map(_wrapped, _paragraphs(inspect.getdoc(each.function) or ""))
+        if each.signature.parameters:
+            yield _table(("parameter", "valid", "default"), map(_parameter, each.signature.parameters))
+        if each.signature.values:
+            yield "What it reports beside its time:"
+            yield _table(("value", "unit", "better", "meaning", "reported by"), map(_value, each.signature.values))
+        yield f"Source: [{path}](../../{path})"
+
+
+def commands() -> Iterator[str]:
+    """Yield the page of commands, a part each, in the order of ``dlbench --help``."""
+    yield from _head(
+        "Commands",
+        "What `--help` says of each. Data goes to stdout, everything else to stderr; [results.md](../results.md#exit-codes) has the "
+        "exit codes.",
+    )
+    group = click.Context(dlbench, info_name="dlbench")
+    for name in dlbench.list_commands(group):
+        yield f"## dlbench {name}"
+        if found := dlbench.get_command(group, name):
+            yield from _command(found, click.Context(found, group, info_name=name))
+
+
+def _command(command: click.Command, context: click.Context) -> Iterator[str]:
+    yield f"    {context.command_path} {' '.join(command.collect_usage_pieces(context))}"
+    for paragraph in _paragraphs(inspect.cleandoc("\n\n".join(filter(None, (command.help, command.epilog))))):
+        yield _as_it_stands(paragraph) if paragraph.startswith("\b") else _wrapped(paragraph)
+    records = filter(None, (each.get_help_record(context) for each in command.params if isinstance(each, click.Option)))
+    if rows := [(f"`{names}`", meaning) for names, meaning in records]:
+        yield _table(("option", "meaning"), rows)
+
+
+def _head(title: str, about: str) -> Iterator[str]:
+    yield f"# {title}"
+    yield "<!-- Made by `make docs` from the program; not to be edited. -->"
+    yield _wrapped(about)
+
+
+def _parameter(each: Parameter) -> tuple[str, str, str]:
+    default = "required" if each.required else "" if each.default is None else value_text(each.default)
+    return f"`{each.name}`", each.wanted().removeprefix("one of "), default
+
+
+def _value(each: Value) -> tuple[str, str, str, str, str]:
+    what = f"{each.meaning} ({', '.join(each.points)})" if each.points else each.meaning
+    when = "; ".join(f"{name} {', '.join(valid)}" for name, valid in each.when.items())
+    return f"`value.{each.name}`", each.unit.value, each.direction or "", what, when
+
+
+def _paragraphs(text: str) -> list[str]:
+    return [each for each in text.split("\n\n") if each.strip()]
+
+
+def _wrapped(paragraph: str) -> str:
+    return textwrap.fill(" ".join(paragraph.split()), WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def _as_it_stands(paragraph: str) -> str:
+    """Return lines that help does not refill as a block: of shell where they are commands."""
+    lines = textwrap.dedent(paragraph.removeprefix("\b").strip("\n"))
+    language = "sh" if re.match(r"\s*dlbench ", lines) else "text"
+    return f"```{language}\n{lines}\n```"
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    cells = [[" ".join(cell.replace("|", r"\|").split()) for cell in row] for row in (header, *rows)]
+    first, *others = (f"| {' | '.join(row)} |".replace("|  |", "| |") for row in cells)
+    return "\n".join((first, "|---" * len(header) + "|", *others))
+
+
+if __name__ == "__main__":
+    for name, text in pages().items():
+        (FOLDER / name).write_text(text)
