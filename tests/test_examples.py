@@ -1,0 +1,40 @@
+"""The package in examples/, as somebody uses it: installed, tested and run."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import front_door
+import pytest
+
+EXAMPLE = front_door.ROOT / "examples" / "dlbench-attention"
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Variables under which Python finds the package, installed without a network into a folder of its own."""
+    folder = tmp_path_factory.mktemp("installed")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps"]
+    subprocess.run([*pip, "--no-build-isolation", "--target", str(folder), str(EXAMPLE)], check=True)
+    return {"PYTHONPATH": f"{folder}{os.pathsep}{front_door.environment()['PYTHONPATH']}"}
+
+
+def test_its_workload_runs_by_its_name_alone(installed: dict[str, str], tmp_path: Path) -> None:
+    suite = (EXAMPLE / "decode.toml").read_text()
+    (tmp_path / "decode.toml").write_text(suite + front_door.HASTY)
+    narrow = ["--set", "seq=64", "--set", "kv_heads=4,1", "--set", "heads=4", "--device", "cpu"]
+    done = front_door.dlbench("run", "decode.toml", *narrow, "--rounds", "1", "-o", "decode.jsonl", cwd=tmp_path, variables=installed)
+    assert done.code == 0, done.err
+    ended = {each["case"]["id"]: each["status"] for each in front_door.measurements(tmp_path / "decode.jsonl")}
+    ids = [f"decode_attention[seq=64,heads=4,kv_heads={kv_heads},dtype=fp32]@cpu" for kv_heads in (4, 1)]
+    assert ended == dict.fromkeys(ids, "ok")
+
+
+def test_its_own_tests_pass(installed: dict[str, str], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(EXAMPLE), "--rootdir", str(EXAMPLE)]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=front_door.environment(**installed), capture_output=True, text=True, check=False, timeout=240
+    )
+    assert done.returncode == 0, done.stdout
+    assert "3 passed" in done.stdout
