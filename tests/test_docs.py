@@ -205,6 +205,20 @@ def test_the_results_page_runs(tmp_path):
     assert shown == [each.name for each in fields(Measurement)]
 
 
+def test_the_data_page_runs(tmp_path):
+    import duckdb
+
+    page = "docs/data.md"
+    (tmp_path / "run.jsonl").write_bytes((ROOT / "results" / "reference" / "intel-xeon-processor" / "quick.jsonl").read_bytes())
+    replay(page, tmp_path)
+    code = "\n".join(each.values[1] for each in blocks("python") if each.values[0] == page)
+    done = python("-W", "error", "-c", code, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    with contextlib.chdir(tmp_path):
+        found = [duckdb.sql(each.values[1]).fetchall() for each in blocks("sql") if each.values[0] == page]
+    assert [len(rows) for rows in found] == [14, 14 * 7]  # cases, and their rounds
+
+
 def replay(page, folder):
     """Run every command of a page in a folder that has its files."""
     for each in SHELL:
