@@ -1,6 +1,7 @@
 """The documentation, held against the program: suites are checked, commands parsed, examples run, tables compared."""
 
 import contextlib
+import json
 import re
 import runpy
 import shlex
@@ -150,6 +151,33 @@ def test_commands_are_what_the_command_line_takes(command, signatures):
         assert next(planning.plan(suites, signatures, ["cpu", "cuda:0"], only=only))
     for word in given.get("device_words", ()):
         assert re.fullmatch(r"(cpu|cuda|xpu|mps|twin)(:\d+)?", word)
+
+
+def named_in_prose(page):
+    """The commands in a page's prose, each as the words behind ``dlbench``."""
+    prose = re.sub(r"^```.*?^```$", "", PAGES[page], flags=re.MULTILINE | re.DOTALL)
+    return [words.split() for words in re.findall(r"`dlbench ([^`]+)`", prose)]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_and_options_in_prose_are_there(page):
+    with dlbench.make_context("dlbench", [], resilient_parsing=True) as context:
+        for name, *words in named_in_prose(page):
+            found = dlbench if name.startswith("-") else dlbench.get_command(context, name)
+            assert found is not None, f"there is no command {name}"
+            options = {option for each in found.get_params(context) for option in each.opts}
+            assert {word for word in (name, *words) if word.startswith("-")} <= options
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_benchmarks_that_a_page_names_are_there(page):
+    named = re.findall(r"python -m benchmarks\.(\w+)", PAGES[page])
+    assert [name for name in named if not (ROOT / "benchmarks" / f"{name}.py").is_file()] == []
+
+
+@pytest.mark.parametrize(("page", "body"), blocks("json"))
+def test_json_is_json(page, body):
+    assert json.loads(body)
 
 
 @pytest.mark.parametrize(("page", "body"), SHELL)
