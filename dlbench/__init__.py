@@ -7,7 +7,7 @@ device: docs/workloads.md shows it at work.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "PRECISIONS",
     "Backend",

@@ -78,7 +78,21 @@ def test_a_workflow_may_read_and_no_more(workflow: dict[Any, Any]) -> None:
     assert workflow["permissions"] in ({}, {"contents": "read"})
     assert "pull_request_target" not in workflow[ON]
     for job in workflow["jobs"].values():
-        assert "permissions" not in job or "workflow_run" in workflow[ON]
+        assert "permissions" not in job or "workflow_run" in workflow[ON] or is_release(workflow)
+
+
+def is_release(workflow: dict[Any, Any]) -> bool:
+    """Whether nothing but a tag starts it."""
+    return list(workflow[ON]) == ["push"] and list(workflow[ON]["push"]) == ["tags"]
+
+
+def test_what_may_publish_runs_no_code_and_waits_for_approval() -> None:
+    (release,) = (workflow for workflow in WORKFLOWS.values() if is_release(workflow))
+    build, publish = release["jobs"].values()
+    assert "permissions" not in build
+    assert (publish["needs"], publish["environment"]) == ("build", "pypi")
+    assert publish["permissions"] == {"id-token": "write", "attestations": "write"}
+    assert scripts(publish) == []
 
 
 @workflows
