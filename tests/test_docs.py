@@ -98,6 +98,12 @@ def test_links_point_at_what_is_there(page):
     assert [target for target in sorted(local) if not ((ROOT / page).parent / target).exists()] == []
 
 
+def test_the_index_has_every_page():
+    listed = set(re.findall(r"\]\(([^)#]+\.md)\)", PAGES["docs/README.md"]))
+    there = {page.removeprefix("docs/") for page in PAGES if page.startswith("docs/")} - {"README.md"}
+    assert listed == there
+
+
 def anchors(text):
     """The anchors of a page's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
