@@ -124,6 +124,14 @@ def test_lines_wrap_at_120(page):
     assert [line for line in prose.splitlines() if len(line) > 120 and " " in line.lstrip(" -*")] == []
 
 
+def test_every_example_in_python_sql_and_yaml_is_on_a_page_that_is_run():
+    assert {each.values[0] for each in blocks("python")} == {"docs/data.md", "docs/results.md", "docs/workloads.md"}
+    assert {each.values[0] for each in blocks("sql")} == {"docs/data.md"}
+    assert {each.values[0] for each in blocks("yaml")} == {"docs/ci.md"}  # by test_workflows.py
+    languages = {language for text in PAGES.values() for language in re.findall(r"^ *```(\w*)\n.*?^ *```$", text, re.MULTILINE | re.DOTALL)}
+    assert languages == {"console", "json", "python", "sh", "sql", "text", "toml", "yaml"}
+
+
 @pytest.mark.parametrize(("page", "body"), blocks("python"))
 def test_python_compiles(page, body):
     compile(body, page, "exec")
