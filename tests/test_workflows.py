@@ -21,9 +21,13 @@ from dlbench.cli.main import dlbench
 ROOT = front_door.ROOT
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 PAGE = (ROOT / "docs" / "ci.md").read_text()
-BLOCKS = [yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)]
+BLOCKS, EXPORTED = (
+    [yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)]
+    for page in (PAGE, (ROOT / "docs" / "export.md").read_text())
+)
 FILES = {str(path.relative_to(ROOT)): yaml.safe_load(path.read_text()) for path in (ROOT / ".github" / "workflows").glob("*.yml")}
 ALL = {"action.yml": ACTION, **FILES, **{f"docs/ci.md {number}": block for number, block in enumerate(BLOCKS, 1)}}
+ALL |= {f"docs/export.md {number}": block for number, block in enumerate(EXPORTED, 1)}
 WORKFLOWS = {name: each for name, each in ALL.items() if isinstance(each, dict) and "jobs" in each}
 ON = True  # what YAML 1.1 makes of the key `on`
 
