@@ -18,12 +18,14 @@ import test_architecture
 
 from dlbench import models
 from dlbench.analysis.scaling import speedup
+from dlbench.cli.defaults import FILE, PROJECT
 from dlbench.cli.main import dlbench
 from dlbench.core.errors import ExitCode
 from dlbench.core.model import Measurement, Policy, Status, value_text
 from dlbench.core.records import signature_from_json
 from dlbench.core.schema import COLUMNS
 from dlbench.core.stats import median_ranks
+from dlbench.core.toml import MAX_BYTES
 from dlbench.harness.plan import cases as planning
 from dlbench.harness.plan import suite
 from dlbench.harness.plan.selection import compile_expression
@@ -120,9 +122,13 @@ def test_python_compiles(page, body):
 
 
 @pytest.mark.parametrize(("page", "body"), blocks("toml"))
-def test_suites_are_valid(page, body, signatures):
+def test_suites_and_files_of_defaults_are_valid(page, body, signatures, tmp_path):
     if "project" in (data := tomllib.loads(body)):
         assert list(data["project"]["entry-points"]) == [registry.ENTRY_POINT_GROUP]
+        return
+    if name := re.match(rf"# ({FILE}|{PROJECT})\n", body):
+        (tmp_path / name[1]).write_text(body)
+        assert shared_hosts.dlbench("config", cwd=tmp_path).code == 0
         return
     written = suite.parse(body, page)
     planning.check([written], signatures)
@@ -273,7 +279,7 @@ def test_the_workloads_have_the_parameters_that_the_table_says(signatures):
             shown = each.default is None or f"{each.name} {value_text(each.default)}" in optional
             assert each.required or (re.search(rf"\b{each.name}\b", optional) and shown), f"{name}: {each.name}"
     words = " ".join(PAGES["docs/suites.md"].split())
-    limits = [f"{number:,}" for number in (suite.MAX_BYTES, planning.MAX_CASES)]
+    limits = [f"{number:,}" for number in (MAX_BYTES, planning.MAX_CASES)]
     assert all(limit in words for limit in limits)
     assert f"exponents from 0 to {suite.MAX_POWER}" in words
 

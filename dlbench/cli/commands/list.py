@@ -17,6 +17,11 @@ def command(planning: PlanOptions, form: str) -> None:
 
     SUITE is the name of a built-in suite, or a path that ends in .toml. Off a terminal the cases are one id a line; their number
     and the estimate go to stderr.
+
+    \b
+      dlbench list
+      dlbench list quick cnn
+      dlbench list matmul -k bf16 --device cpu --format csv
     """
     if not planning.names:
         if planning != PlanOptions():
