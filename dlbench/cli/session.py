@@ -78,6 +78,8 @@ class Session:
     first_round: int = 0
     gate: ThresholdSettings | None = None
     """Of a baseline: what every case has to be able to show, as the command line says."""
+    answered: bool = False
+    """Whether its rows are meant as answers, which then stand on the screen from the first case on."""
 
 
 class Recording:

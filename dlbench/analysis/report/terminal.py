@@ -40,7 +40,7 @@ def overview(results: Results, *, answers: bool = False, details: bool = False, 
     """
     found = every_answer(results) if answers else (speedup.answer(results), devices.answer(results))
     known = [each for each in found if isinstance(each, Answer)]
-    head = [_Answers(found)] if answers else [Text(line, style="bold") for each in known for line in each.sentences]
+    head = [Answers(found)] if answers else [Text(line, style="bold") for each in known for line in each.sentences]
     tables = [table for each in known for table in each.tables]
     if details:
         tables += [detail_tables.projection(projected(results)), *detail_tables.values(results), detail_tables.bandwidths(results)]
@@ -82,18 +82,19 @@ def _cases(results: Results, pictures: bool) -> list[RenderableType]:
 
 
 @dataclass(frozen=True)
-class _Answers:
-    """Answers in sentences, in so many lines at most on a screen of any width."""
+class Answers:
+    """Answers in sentences, in fewer than so many lines on a screen of any width."""
 
     found: Sequence[Answer | Missing]
+    lines: int = _LINES
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for cautious in (True, False):
-            texts = _paragraphs(self.found, cautious)
+            texts = _paragraphs(self.found, cautious)[: self.lines - 1]
             most = [len(_wrapped(text, options.max_width)) for text in texts]
-            if sum(most) < _LINES:
+            if sum(most) < self.lines:
                 break
-        while sum(most) >= _LINES:
+        while sum(most) >= self.lines:
             most[most.index(max(most))] -= 1
         for text, limit in zip(texts, most, strict=True):
             shown = Text("\n".join(_wrapped(text, options.max_width, limit)))

@@ -158,7 +158,7 @@ def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Int
     from dlbench.analysis.read.table import collect
 
     with sessions.Recording(session, interruption) as recording:
-        recording.measure(session, {None: worker})
+        recording.measure(replace(session, answered=True), {None: worker})
     results = collect((recording.path,))
     write_results(results, None, form, answers=True)
     click.echo(f"saved in {recording.path}", err=True)
