@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from dlbench.core.errors import UsageError, nearest
+from dlbench.core.units import one_line
 
 FILE = "dlbench.toml"
 PROJECT = "pyproject.toml"
@@ -71,7 +72,7 @@ class Defaults:
 
     def notes(self) -> list[str]:
         """Return a sentence for each option that this command did not get from its command line."""
-        return [f"{each.origin} set --{each.name} to {shown(each.value)}" for each in self.used]
+        return [one_line(f"{each.origin} set --{each.name} to {shown(each.value)}") for each in self.used]
 
     def to_json(self) -> dict[str, Any]:
         """Return what this command went by, for the provenance of a result file."""
@@ -122,9 +123,9 @@ def read(commands: Mapping[str, Callable[[], click.Command]]) -> Defaults:
     for origin, tables in _files():
         for command, table in tables.items():
             if command not in commands:
-                raise UsageError(f"{origin}: there is no command '{command}'{nearest(command, list(commands))}")
+                raise _mistake(f"{origin}: there is no command '{command}'{nearest(command, list(commands))}")
             if not isinstance(table, dict):
-                raise UsageError(f"{origin}, {command}: must be a table of its options, such as [{command}]")
+                raise _mistake(f"{origin}, {command}: must be a table of its options, such as [{command}]")
             for name, value in table.items():
                 place = f"{origin}, [{command}] {name}"
                 found[command, name] = _setting(commands[command](), command, name, value, origin, place)
@@ -143,18 +144,26 @@ def _setting(command: click.Command, called: str, name: str, value: object, orig
     """Return the setting of an option if it may have one and the value is of its kind. Raises UsageError that begins with the place."""
     options = _options(command)
     if name not in options:
-        raise UsageError(f"{place}: dlbench {called} has no option '{name}'{nearest(name, list(settable(command)))}")
+        raise _mistake(f"{place}: dlbench {called} has no option '{name}'{nearest(name, list(settable(command)))}")
     if name not in SETTABLE:
-        raise UsageError(f"{place}: --{name} can't have a default, as {_REFUSED.get(name, _ELSE_REFUSED)}")
+        raise _mistake(f"{place}: --{name} can't have a default, as {_REFUSED.get(name, _ELSE_REFUSED)}")
     option = options[name]
     given = _given(option, value, place)
     try:
         converted = option.type_cast_value(click.Context(command), given)
     except click.BadParameter as error:
-        raise UsageError(f"{place}: {error.message}") from error
+        wrong = error.message.rstrip(".")
+        if isinstance(option.type, click.IntRange):
+            wrong = f"'{given}' is no whole number from {option.type.min} to {option.type.max}"
+        raise _mistake(f"{place}: {wrong}") from error
     if name == "strict" and not converted:
-        raise UsageError(f"{place}: --strict can't be turned off by default, as {_OF_A_GATE}")
+        raise _mistake(f"{place}: --strict can't be turned off by default, as {_OF_A_GATE}")
     return Setting(called, name, str(option.name), bool(converted) if option.is_flag else given, origin)
+
+
+def _mistake(text: str) -> UsageError:
+    """Return the error; what a file says is shown without what would steer a terminal."""
+    return UsageError(one_line(text))
 
 
 def _given(option: click.Option, value: object, place: str) -> Given:
@@ -165,7 +174,7 @@ def _given(option: click.Option, value: object, place: str) -> Given:
         texts = [value] if isinstance(value, str) else value
         if isinstance(texts, list) and texts and all(isinstance(each, str) for each in texts):
             return tuple(texts)
-        raise UsageError(f'{place}: must be a text or a list of texts, such as ["cpu"], not {value!r}')
+        raise _mistake(f'{place}: must be a text or a list of texts, such as ["cpu"], not {value!r}')
     if option.is_flag:
         fits, wanted = isinstance(value, bool), "true or false"
     elif isinstance(option.type, click.IntRange):
@@ -173,7 +182,7 @@ def _given(option: click.Option, value: object, place: str) -> Given:
     else:
         fits, wanted = isinstance(value, str | int | float) and not isinstance(value, bool), "a text or a number"
     if not fits:
-        raise UsageError(f"{place}: must be {wanted}, not {value!r}")
+        raise _mistake(f"{place}: must be {wanted}, not {value!r}")
     return value if isinstance(value, bool) else str(value)
 
 
@@ -200,7 +209,7 @@ def _files() -> Iterator[tuple[str, dict[str, Any]]]:
             if isinstance(tool, dict) and "dlbench" in tool:
                 ours = tool["dlbench"]
                 if not isinstance(ours, dict):
-                    raise UsageError(f"{PROJECT}, tool.dlbench: must be a table of commands, such as [tool.dlbench.run]")
+                    raise _mistake(f"{PROJECT}, tool.dlbench: must be a table of commands, such as [tool.dlbench.run]")
                 yield PROJECT, ours
                 break
     if path_of_ours := next((folder / FILE for folder in folders if (folder / FILE).is_file()), None):

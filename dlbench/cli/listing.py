@@ -10,7 +10,7 @@ import click
 from dlbench.analysis.export import tabular
 from dlbench.cli.planning import Plan
 from dlbench.core.model import Case
-from dlbench.core.units import seconds
+from dlbench.core.units import one_line, seconds
 from dlbench.harness.plan.cases import estimate
 from dlbench.harness.plan.suite import builtin_names, load
 
@@ -56,7 +56,7 @@ def write_rows(rows: list[dict[str, Any]], form: str) -> None:
 
 
 def _text(value: object) -> str:
-    return "–" if value is None else str(value)
+    return "–" if value is None else one_line(str(value))
 
 
 def _write_cases(cases: Iterator[Case], form: str) -> None:

@@ -9,6 +9,8 @@ import pytest
 import shared_hosts
 from front_door import HASTY, lines, suite
 
+from dlbench.cli.main import COMMANDS
+
 
 @pytest.fixture
 def dlbench(tmp_path):
@@ -105,12 +107,13 @@ CALL = "--dry-run can't have a default, as it says what a single call is to do; 
     ("text", "said"),
     [
         ("[run\n", "dlbench.toml: not valid TOML: Expected ']' at the end of a table declaration (at line 1, column 5)"),
+        ('["\\u001b[2J"]\n', "dlbench.toml: there is no command '[2J'; valid: " + ", ".join(COMMANDS)),
         ("[rnu]\n", "dlbench.toml: there is no command 'rnu'; did you mean 'run'?"),
         ("run = 7\n", "dlbench.toml, run: must be a table of its options, such as [run]"),
         ("[run]\nronds = 7\n", "dlbench.toml, [run] ronds: dlbench run has no option 'ronds'; did you mean 'rounds'?"),
         ("[run]\nrounds = true\n", "dlbench.toml, [run] rounds: must be a whole number, not True"),
         ("[run]\nrounds = 2.5\n", "dlbench.toml, [run] rounds: must be a whole number, not 2.5"),
-        ("[run]\nrounds = 0\n", "dlbench.toml, [run] rounds: 0 is not in the range 1<=x<=1000."),
+        ("[run]\nrounds = 0\n", "dlbench.toml, [run] rounds: '0' is no whole number from 1 to 1000"),
         ("[run]\nbudget = 'soon'\n", "dlbench.toml, [run] budget: 'soon' is not a duration; write for example 90s, 1.5m, 500ms or 2h"),
         ("[run]\ndevice = [1]\n", 'dlbench.toml, [run] device: must be a text or a list of texts, such as ["cpu"], not [1]'),
         ("[show]\nplain = 'yes'\n", "dlbench.toml, [show] plain: must be true or false, not 'yes'"),
@@ -143,8 +146,8 @@ def test_a_mistake_ends_every_command_before_it_does_anything(tmp_path, dlbench,
     ("variable", "value", "said"),
     [
         ("DLBENCH_RUN_RONDS", "7", "dlbench run has no option 'ronds'; did you mean 'rounds'?"),
-        ("DLBENCH_RUN_ROUNDS", "many", "'many' is not a valid integer range."),
-        ("DLBENCH_SHOW_FORMAT", "xml", "'xml' is not one of 'table', 'json', 'csv', 'md'."),
+        ("DLBENCH_RUN_ROUNDS", "many", "'many' is no whole number from 1 to 1000"),
+        ("DLBENCH_SHOW_FORMAT", "xml", "'xml' is not one of 'table', 'json', 'csv', 'md'"),
         ("DLBENCH_RUN_PLUGIN", "m.py", CODE),
     ],
 )
