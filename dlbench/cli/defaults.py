@@ -202,26 +202,30 @@ def _variables(commands: Mapping[str, object]) -> Iterator[tuple[str, str, str]]
 def _files() -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield name and tables of the nearest pyproject.toml that has ours, then of the nearest dlbench.toml, which goes first."""
     folders = _folders()
-    for folder in folders:
-        path = folder / PROJECT
-        if path.is_file() and _mentions_us(path):
-            tool = _toml(path).get("tool")
-            if isinstance(tool, dict) and "dlbench" in tool:
-                ours = tool["dlbench"]
-                if not isinstance(ours, dict):
-                    raise _mistake(f"{PROJECT}, tool.dlbench: must be a table of commands, such as [tool.dlbench.run]")
-                yield PROJECT, ours
-                break
+    ours = next((found for folder in folders if (found := _of_project(folder / PROJECT)) is not None), None)
+    if ours is not None and not isinstance(ours, dict):
+        raise _mistake(f"{PROJECT}, tool.dlbench: must be a table of commands, such as [tool.dlbench.run]")
+    if ours:
+        yield PROJECT, ours
     if path_of_ours := next((folder / FILE for folder in folders if (folder / FILE).is_file()), None):
         yield FILE, _toml(path_of_ours)
 
 
-def _mentions_us(path: Path) -> bool:
-    """Whether a project's file may have a table of ours: most have none, and what is wrong in those is not ours to say."""
+def _of_project(path: Path) -> object:
+    """Return ``tool.dlbench`` of a project's file; None where it has none, which is most often so."""
     try:
-        return b"dlbench" in path.read_bytes()
+        content = path.read_bytes() if path.is_file() else b""
     except OSError:
-        return False
+        return None
+    if b"dlbench" not in content:
+        return None
+    try:
+        tool = _toml(path).get("tool")
+    except UsageError:
+        if b"tool.dlbench" in content:
+            raise
+        return None  # what is wrong in a file that is not about dlbench is not ours to say
+    return tool.get("dlbench") if isinstance(tool, dict) else None
 
 
 def _folders() -> list[Path]:

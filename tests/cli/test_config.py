@@ -177,5 +177,9 @@ def test_a_file_is_looked_for_up_to_the_top_of_the_checkout_and_no_further(tmp_p
 
 
 def test_a_broken_project_file_that_is_not_about_dlbench_is_not_ours(tmp_path, dlbench):
-    (tmp_path / "pyproject.toml").write_text("[project\n")
+    (tmp_path / "pyproject.toml").write_text("dependencies = ['dlbench']\n[project\n")
     assert settings(dlbench("config", "--format", "json")) == {}
+    (tmp_path / "pyproject.toml").write_text("[tool.dlbench.run]\n[project\n")
+    assert dlbench("config").err.startswith("dlbench: pyproject.toml: not valid TOML: ")
+    (tmp_path / "pyproject.toml").write_text("[tool]\ndlbench = 1\n")
+    assert dlbench("config").err == "dlbench: pyproject.toml, tool.dlbench: must be a table of commands, such as [tool.dlbench.run]\n"
