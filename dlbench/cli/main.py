@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem, shell_complete
 
 from dlbench import __version__
 from dlbench.cli.encoding import make_printable
-from dlbench.core.errors import DlbenchError, ExitCode
+from dlbench.core.errors import DlbenchError, ExitCode, UsageError, nearest
 
 # Static text, so that --help imports none of the commands.
 COMMANDS = {
@@ -44,6 +44,8 @@ class LazyGroup(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, and the defaults that the user has set for its options; help is given without them."""
+        if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
+            raise UsageError(f"there is no command '{args[0]}'{nearest(args[0], list(COMMANDS))}")
         name, command, rest = super().resolve_command(ctx, args)
         if command is not None and not ctx.resilient_parsing and not {*rest} & {*ctx.help_option_names}:
             from dlbench.cli import defaults  # not at the top, so that --help stays quick
@@ -81,6 +83,9 @@ def dlbench(context: click.Context) -> None:
     Exit codes: 0 fine, 2 usage or bad file, 3 regression, 4 undecidable, 5 some cases failed,
     69 a required device is absent, 70 internal error, 74 could not write, 75 device fault,
     130 / 143 interrupted.
+
+    \b
+    Completion: eval "$(_DLBENCH_COMPLETE=bash_source dlbench)", or likewise with zsh_source or fish_source.
     """
     if context.invoked_subcommand is None:
         from dlbench.cli.next_step import lines

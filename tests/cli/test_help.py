@@ -55,6 +55,11 @@ def test_with_results_here_it_says_how_to_look_at_the_newest(tmp_path, finished)
     assert shown[-1] == "dlbench list"
 
 
+def test_a_command_that_there_is_not_is_named_with_the_nearest(tmp_path):
+    done = front_door.in_process(tmp_path, "rnu")
+    assert (done.code, done.out, done.err) == (2, "", "dlbench: there is no command 'rnu'; did you mean 'run'?\n")
+
+
 def test_it_names_a_file_without_what_would_steer_the_terminal(tmp_path):
     made_up.write(tmp_path / "a\x1b[2Jb.jsonl", [])
     assert "\x1b" not in front_door.in_process(tmp_path).out
