@@ -16,7 +16,7 @@ FILE = "dlbench.toml"
 PROJECT = "pyproject.toml"
 _VARIABLE = "DLBENCH_"
 
-SETTABLE = ("device", "set", "rounds", "budget", "timeout", "seed", "isolation", "occasions", "pause", "format", "strict", "plain")
+SETTABLE = ("device", "set", "rounds", "budget", "timeout", "seed", "isolation", "format", "strict", "plain")
 """Options that may have a default of the user's. An option that is not named here has none, so a new one is refused until it is."""
 _OF_A_GATE = "it decides what a gate lets pass; that is said on the command line or, of thresholds, in the suite's [thresholds]"
 _A_FILE = "it names a file for one result; name it on the command line"

@@ -17,7 +17,7 @@ def lines(commands: Collection[str]) -> Iterator[str]:
     newest = _newest()
     if newest is None:
         yield "No results here yet. To measure this machine, and see who wins:"
-        yield from _examples(("dlbench run", "every device, some minutes; the answers stand there from the first round on"))
+        yield from _examples(("dlbench run", "every device; answers from the first round on"))
         yield "Before that:"
         yield from _examples(("dlbench devices", "what is in this machine"), ("dlbench doctor", "whether it is fit to measure on now"))
     else:

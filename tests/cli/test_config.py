@@ -79,6 +79,11 @@ def test_a_gate_on_the_command_line_goes_before_rounds_by_default(tmp_path, dlbe
     assert (done.code, done.out) == (0, "noop[]@cpu\n")
 
 
+def test_a_default_of_which_cases_to_plan_is_no_mistake_where_none_are(dlbench):
+    assert dlbench("list", DLBENCH_LIST_DEVICE="cpu") == dlbench("list")
+    assert dlbench("list", "--device", "cpu").code == 2
+
+
 def test_what_a_default_set_stands_under_the_verdict_and_in_its_document(tmp_path, dlbench):
     for name in ("a", "b"):
         made_up.write(tmp_path / f"{name}.jsonl", made_up.rounds_of(made_up.case("noop"), made_up.flat(made_up.SEVEN)))
