@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parent.parent / "dlbench"
 
 # The rooms and their modules, lowest first: a module may import those before it and nothing else of ours.
 ROOMS = {
-    "core": "errors units precision provenance stats conditions schema thresholds rank_test declarations model records store finding",
+    "core": "errors toml units precision provenance stats conditions schema thresholds rank_test declarations model records store finding",
     "core.reference": "collectives networks peaks",
     "core.rows": "rounds rates summary",
     "harness.plan": "suite selection cases known_cases",
@@ -30,7 +30,7 @@ ROOMS = {
     "analysis.scaling": "speedup projection",
     "analysis.compare": "calibration judge power by_threshold verdict pairs ab provenance",
     "analysis.answers": "base pairs unanswered speedup batch precision devices health __init__",
-    "analysis.report": "samples sentences detail_tables terminal compare_terminal doctor_text",
+    "analysis.report": "samples sentences detail_tables strips terminal compare_terminal doctor_text",
     "analysis.export": "tabular cases pyperf pytest_benchmark google_benchmark bencher github_action_benchmark formats "
     "compare_export answers_export junit github",
     "analysis.doctor": "aa_check selftest",

@@ -19,11 +19,13 @@ import shared_hosts
 import test_architecture
 
 from dlbench import models
+from dlbench.cli.defaults import FILE, PROJECT
 from dlbench.cli.main import dlbench
 from dlbench.core.errors import ExitCode
 from dlbench.core.model import Measurement, Policy, Status
 from dlbench.core.records import signature_from_json
 from dlbench.core.stats import median_ranks
+from dlbench.core.toml import MAX_BYTES
 from dlbench.harness.plan import cases as planning
 from dlbench.harness.plan import suite
 from dlbench.harness.plan.selection import compile_expression
@@ -138,9 +140,13 @@ def test_python_compiles(page, body):
 
 
 @pytest.mark.parametrize(("page", "body"), blocks("toml"))
-def test_suites_are_valid(page, body, signatures):
+def test_suites_and_files_of_defaults_are_valid(page, body, signatures, tmp_path):
     if "project" in (data := tomllib.loads(body)):
         assert list(data["project"]["entry-points"]) == [registry.ENTRY_POINT_GROUP]
+        return
+    if name := re.match(rf"# ({FILE}|{PROJECT})\n", body):
+        (tmp_path / name[1]).write_text(body)
+        assert shared_hosts.dlbench("config", cwd=tmp_path).code == 0
         return
     written = suite.parse(body, page)
     planning.check([written], signatures)
@@ -316,7 +322,7 @@ def test_the_built_in_suites_have_as_many_more_cases_on_an_accelerator_as_they_p
 
 def test_the_limits_of_suites_are_those_of_the_program():
     words = " ".join(PAGES["docs/suites.md"].split())
-    limits = [f"{number:,}" for number in (suite.MAX_BYTES, planning.MAX_CASES)]
+    limits = [f"{number:,}" for number in (MAX_BYTES, planning.MAX_CASES)]
     assert all(limit in words for limit in limits)
     assert f"exponents from 0 to {suite.MAX_POWER}" in words
 

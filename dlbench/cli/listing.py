@@ -10,7 +10,7 @@ import click
 from dlbench.analysis.export import tabular
 from dlbench.cli.planning import Plan
 from dlbench.core.model import Case
-from dlbench.core.units import seconds
+from dlbench.core.units import one_line, seconds
 from dlbench.harness.plan.cases import estimate
 from dlbench.harness.plan.suite import builtin_names, load
 
@@ -37,13 +37,26 @@ def write_plan(plan: Plan, form: str) -> None:
 def write_suites(form: str) -> None:
     """Write every built-in suite to stdout: its name, number of benches and question. Needs neither torch nor a process."""
     rows = [{"suite": suite.name, "benches": len(suite.benches), "about": suite.about} for suite in map(load, builtin_names())]
+    write_rows(rows, form)
+
+
+def write_rows(rows: list[dict[str, Any]], form: str) -> None:
+    """Write rows of one kind, one at least, to stdout: drawn on a terminal, else a line each with its columns aligned."""
     if form != "table":
         _write(tabular.lines(list(rows[0]), rows, form))
     elif sys.stdout.isatty():
         _draw(rows)
     else:
-        width = max(map(len, builtin_names()))
-        _write(f"{row['suite']:<{width}}  {row['benches']:>3}  {row['about']}\n" for row in rows)
+        texts = [[_text(value) for value in row.values()] for row in rows]
+        widths = [max(3, *map(len, column)) for column in zip(*texts, strict=True)]
+        signs = [">" if isinstance(value, int) else "<" for value in rows[0].values()]
+        for cells in texts:
+            line = "  ".join(f"{cell:{sign}{width}}" for cell, sign, width in zip(cells, signs, widths, strict=True))
+            _write([f"{line.rstrip()}\n"])
+
+
+def _text(value: object) -> str:
+    return "–" if value is None else one_line(str(value))
 
 
 def _write_cases(cases: Iterator[Case], form: str) -> None:
@@ -73,5 +86,5 @@ def _draw(rows: list[dict[str, Any]]) -> None:
     for name, value in rows[0].items():
         drawn.add_column(name, overflow="fold", justify="right" if isinstance(value, int) else "left")
     for row in rows:
-        drawn.add_row(*(Text(str(value)) for value in row.values()))  # never read as markup
+        drawn.add_row(*(Text(_text(value)) for value in row.values()))  # never read as markup
     Console().print(drawn)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dlbench.core import units
+from dlbench.core.declarations import Declaration
 from dlbench.core.model import Measurement, Series, Status
 from dlbench.core.rows.summary import Rounds, Row, ending, per_round, planned_row, summarise
 from dlbench.harness.runner import Observer
@@ -19,7 +20,13 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
 
+    from dlbench.analysis.report.terminal import Answers
     from dlbench.cli.session import Session
+
+_ANSWERS_SHARE = 4
+"""What part of the screen's lines answers take at most: a quarter."""
+_REST = 50
+"""Times what answering took before it is done again: 2 % of the time between cases at most."""
 
 
 @contextmanager
@@ -122,6 +129,9 @@ class _LiveTable(_Tracker):
         self._rows = {task.series: ({**planned_row(task.case), "case.run": task.side.name}, Rounds()) for task in session.tasks}
         for series, measurements in self.measurements.items():
             self._rows[series] = self._entry(measurements)
+        self._answers: Answers | None = None
+        self._answers_due_s = 0.0
+        self._answer()
 
     def case_started(self, series: Series, number: int) -> None:
         super().case_started(series, number)
@@ -130,10 +140,29 @@ class _LiveTable(_Tracker):
     def case_ended(self, measurement: Measurement) -> None:
         super().case_ended(measurement)
         self._rows[measurement.series] = self._entry(self.measurements[measurement.series])
+        self._answer()
         self.draw()
 
+    def _answer(self) -> None:
+        """Answer from the rows so far, unless that would take a noticeable part of the run: of many cases it takes longer."""
+        started_s = time.monotonic()
+        measured = [entry for entry in self._rows.values() if entry[0]["case.status"] is not None]
+        if not measured or not self.session.answered or started_s < self._answers_due_s:
+            return
+        from dlbench.analysis.answers import answers
+        from dlbench.analysis.answers.base import Answer
+        from dlbench.analysis.read.table import of_rows
+        from dlbench.analysis.report.terminal import Answers
+
+        rows, rounds = zip(*measured, strict=True)
+        declared = {name: Declaration(each.values, each.parallel) for name, each in self.session.signatures.items()}
+        known = [each for each in answers(of_rows(rows, rounds, self._path.stem, declared)) if isinstance(each, Answer)]
+        self._answers = Answers(known, self._live.console.height // _ANSWERS_SHARE) if known else None
+        ended_s = time.monotonic()
+        self._answers_due_s = ended_s + _REST * (ended_s - started_s)
+
     def draw(self) -> None:
-        """Show as much of the table as fits, around the current case."""
+        """Show as much of the table as fits, around the current case, and below it what it answers."""
         from rich.console import Group
         from rich.text import Text
 
@@ -142,9 +171,10 @@ class _LiveTable(_Tracker):
         status = Text(f"{self.where()}, {units.clock_time(self.elapsed_s())} gone{left}", style="bold")
         doing = f"now {self.current}" if self.current else f"writing {self._path}"
         now = Text(units.one_line(doing), style="dim", no_wrap=True, overflow="ellipsis")
-        self._live.update(Group(self._visible_part(), status, now), refresh=True)
+        below = Group(*([self._answers] if self._answers else ()), status, now)
+        self._live.update(Group(self._visible_part(below), below), refresh=True)
 
-    def _visible_part(self) -> "RenderableType":
+    def _visible_part(self, below: "RenderableType") -> "RenderableType":
         """Return the table of as many cases as the screen has lines for; those that are told together at the end take none."""
         from dlbench.analysis.read.declared import columns
         from dlbench.analysis.report.sentences import many_alike
@@ -157,7 +187,7 @@ class _LiveTable(_Tracker):
         position = list(entries).index(self.current) if self.current in entries else 0
         declared = {name: signature.values for name, signature in self.session.signatures.items()}
         console = self._live.console
-        room = max(3, console.height - 3)  # but for two lines of status, and one that the terminal keeps
+        room = max(3, console.height - len(console.render_lines(below, pad=False)) - 1)  # one line the terminal keeps
         count = min(room, self._fitting + 1)  # most often as many as last time
         while True:
             first = max(0, min(position - count // 2, len(entries) - count))

@@ -1,14 +1,16 @@
 """The ``dlbench`` command: its table of contents, and the one place where errors become exit codes."""
 
-import io
 import os
 import sys
+from functools import partial
 from importlib import import_module
 
 import click
+from click.shell_completion import CompletionItem, shell_complete
 
 from dlbench import __version__
-from dlbench.core.errors import DlbenchError, ExitCode
+from dlbench.cli.encoding import make_printable
+from dlbench.core.errors import DlbenchError, ExitCode, UsageError, nearest
 
 # Static text, so that --help imports none of the commands.
 COMMANDS = {
@@ -21,7 +23,12 @@ COMMANDS = {
     "doctor": "Is this machine fit to measure on now, and what to change.",
     "export": "Write a result file in the format of another tool.",
     "calibrate": "This machine's noise between occasions, which compare allows for.",
+    "config": "Every default of an option, and where it came from.",
 }
+
+
+_COMPLETE = "_DLBENCH_COMPLETE"
+"""The variable in which a shell says how it asks for completions, by Click's convention."""
 
 
 class LazyGroup(click.Group):
@@ -33,10 +40,24 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the module called as the command is and return its ``command``."""
-        if cmd_name not in COMMANDS:
-            return None
-        command: click.Command = import_module(f"dlbench.cli.commands.{cmd_name}").command
-        return command
+        return load(cmd_name) if cmd_name in COMMANDS else None
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, and the defaults that the user has set for its options; help is given without them."""
+        if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
+            raise UsageError(f"there is no command '{args[0]}'{nearest(args[0], list(COMMANDS))}")
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None and not ctx.resilient_parsing and not {*rest} & {*ctx.help_option_names}:
+            from dlbench.cli import defaults  # not at the top, so that --help stays quick
+
+            ctx.obj = defaults.read({each: partial(load, each) for each in COMMANDS})
+            ctx.default_map = ctx.obj.as_map()
+        return name, command, rest
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the name of a command, or an option."""
+        commands = [CompletionItem(name, help=about) for name, about in COMMANDS.items() if name.startswith(incomplete)]
+        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the static help."""
@@ -44,9 +65,16 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+def load(name: str) -> click.Command:
+    """Import a command of the table."""
+    command: click.Command = import_module(f"dlbench.cli.commands.{name}").command
+    return command
+
+
+@click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="dlbench")
-def dlbench() -> None:
+@click.pass_context
+def dlbench(context: click.Context) -> None:
     """Measure what a deep-learning machine really delivers: CPU beside GPU, in numbers that hold up.
 
     Data goes to stdout, everything else to stderr.
@@ -55,15 +83,23 @@ def dlbench() -> None:
     Exit codes: 0 fine, 2 usage or bad file, 3 regression, 4 undecidable, 5 some cases failed,
     69 a required device is absent, 70 internal error, 74 could not write, 75 device fault,
     130 / 143 interrupted.
+
+    \b
+    Completion: eval "$(_DLBENCH_COMPLETE=bash_source dlbench)", or likewise with zsh_source or fish_source.
     """
+    if context.invoked_subcommand is None:
+        from dlbench.cli.next_step import lines
+
+        click.echo("\n".join(lines(COMMANDS)))
 
 
 def main() -> None:
     """Run the command line and exit with the code that fits."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that can't show × or µ shall still show the rest
+    make_printable(sys.stdout, sys.stderr)
+    context: click.Context | None = None
     try:
+        if instruction := os.environ.get(_COMPLETE):
+            sys.exit(ExitCode.USAGE if shell_complete(dlbench, {}, "dlbench", _COMPLETE, instruction) else ExitCode.OK)
         # Not Click's own main: it answers Ctrl-C and a closed pipe with 1, which must stay the code of an uncaught exception.
         with dlbench.make_context("dlbench", sys.argv[1:]) as context:
             code = dlbench.invoke(context)
@@ -76,6 +112,8 @@ def main() -> None:
         code = ExitCode.USAGE
     except DlbenchError as error:
         click.echo(f"dlbench: {error}", err=True)
+        for note in context.obj.notes() if context and context.obj else ():
+            click.echo(f"note: {note}", err=True)
         code = error.exit_code
     except BrokenPipeError:
         # The reader of our output left (`dlbench list big | head`): no error, and Python's own flush at exit shall not make it one.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from dlbench.cli import completion
 from dlbench.cli.output import FORMATS
 from dlbench.core.errors import UsageError
 from dlbench.core.thresholds import MUST_SEE, check
@@ -63,7 +64,12 @@ class PlanOptions:
 
 
 device_option = click.option(
-    "--device", "device_words", multiple=True, metavar="DEVICE", help="cpu, cuda or cuda:0 (default: every device). Repeatable."
+    "--device",
+    "device_words",
+    multiple=True,
+    metavar="DEVICE",
+    shell_complete=completion.devices,
+    help="cpu, cuda or cuda:0 (default: every device). Repeatable.",
 )
 device_plugin_option = click.option(
     "--plugin", "plugins", multiple=True, metavar="MODULE", help="Module or .py file with a kind of device of your own. Repeatable."
@@ -71,7 +77,7 @@ device_plugin_option = click.option(
 planning_options = gathered(
     "planning",
     PlanOptions,
-    click.argument("names", nargs=-1, metavar="[SUITE]..."),
+    click.argument("names", nargs=-1, metavar="[SUITE]...", shell_complete=completion.suites),
     click.option("-k", "expression", metavar="EXPR", help="Only cases whose id matches: words, and, or, not, parentheses."),
     click.option(
         "--set", "overrides", multiple=True, metavar="AXIS=V1,V2", help="Replace an axis wherever the workload has it. Repeatable."
@@ -185,7 +191,7 @@ format_option = click.option(
 output_options = gathered(
     "output",
     OutputOptions,
-    click.option("--strict", is_flag=True, help="Exit with 4 if any case is inconclusive or incomparable."),
+    click.option("--strict/--no-strict", help="Exit with 4 if any case is inconclusive or incomparable."),
     click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write the verdicts as JUnit XML, too."),
     click.option("--verdict", type=click.Path(path_type=Path), metavar="FILE", help="Write all of it as one JSON document, too."),
     click.option("--github", is_flag=True, help="In GitHub Actions, add a summary to the step and annotations to the run."),

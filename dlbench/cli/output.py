@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dlbench.analysis.export import tabular
+from dlbench.cli import defaults
 from dlbench.core.errors import ExitCode, OutputError, UsageError
 from dlbench.core.units import one_line
 
@@ -21,21 +22,24 @@ if TYPE_CHECKING:
 FORMATS = ("table", *tabular.FORMATS)
 _UNBOUNDED = 100_000
 """Columns for output that goes to a file or a pipe, so that nothing is folded or cut."""
-_LEAST = 80
+_LEAST = 40
 """Columns that the numbers of a row need; a narrower terminal breaks the lines itself, which loses nothing."""
 
 
-def write_results(results: "Results", by: str | None, form: str, *, answers: bool = False, details: bool = False) -> None:
+def write_results(
+    results: "Results", by: str | None, form: str, *, answers: bool = False, details: bool = False, pictures: bool = False
+) -> None:
     """Write results, or with ``by`` pairs of their rows, to stdout, and unpaired rows to stderr.
 
-    ``answers`` and ``details`` are for tables: see `analysis.report.terminal.overview`.
+    ``answers``, ``details`` and ``pictures`` are for tables, and pictures for those on a terminal: see `analysis.report.terminal.overview`.
     """
     from dlbench.analysis import ratios
     from dlbench.analysis.answers.pairs import both_sides, reported
     from dlbench.analysis.report import sentences, terminal
 
+    pictures = pictures and sys.stdout.isatty()
     if by and by.removeprefix("param.") == "ranks":
-        _write_scaling(results, form)
+        _write_scaling(results, form, pictures)
         return
     pairs = ratios.pair(results, by) if by else None
     unpaired = pairs.unpaired if pairs else ()
@@ -43,11 +47,11 @@ def write_results(results: "Results", by: str | None, form: str, *, answers: boo
         click.echo(tabular.render(pairs.frame if pairs else results.frame, form), nl=False)
     elif by and pairs:
         values, _ = reported(results, by)
-        _print(terminal.paired(results, pairs, values))
+        _print(terminal.paired(results, pairs, values, pictures=pictures))
         shown = {(row["case.id"], row["case.run"]) for row in both_sides(results, values.rows)}
         unpaired = tuple(each for each in pairs.unpaired if (each.case, each.run) not in shown)
     else:
-        _print(terminal.overview(results, answers=answers, details=details))
+        _print(terminal.overview(results, answers=answers, details=details, pictures=pictures))
     for note in sentences.unpaired(unpaired):
         click.echo(f"note: {note}", err=True)
 
@@ -61,7 +65,7 @@ def write_answers(results: "Results", form: str) -> None:
     click.echo(write(answers(results)), nl=False)
 
 
-def _write_scaling(results: "Results", form: str) -> None:
+def _write_scaling(results: "Results", form: str, pictures: bool) -> None:
     """Write speedup and efficiency by number of ranks, which ratios of rows alone do not show."""
     from dlbench.analysis.read import table
     from dlbench.analysis.report import terminal
@@ -71,7 +75,7 @@ def _write_scaling(results: "Results", form: str) -> None:
     if not rows:
         raise UsageError("no row has ranks to pair it by; measure some: dlbench run scaling")
     if form == "table":
-        _print(terminal.more_devices(results))
+        _print(terminal.more_devices(results, pictures=pictures))
     else:
         click.echo(tabular.render(table.as_frame(rows, speedup.COLUMNS), form), nl=False)
 
@@ -98,6 +102,7 @@ def conclude(comparisons: Sequence["Comparison"], notes: Sequence[str], options:
     conclusion = f"{compare_terminal.summary(comparisons)}; exit {code.value}"
     notes = [*notes, *(line for comparison in comparisons for line in sentences.unpaired(comparison.unpaired))]
     notes += [doubt for comparison in comparisons for doubt in comparison.doubts]
+    notes += defaults.in_force().notes()
     _write_verdicts(comparisons, conclusion, options.form)
     for note in notes:
         click.echo(f"note: {note}", err=True)

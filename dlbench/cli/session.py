@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from dlbench import __version__
+from dlbench.cli import defaults
 from dlbench.cli.planning import Plan, signatures_of
 from dlbench.core.declarations import from_json
 from dlbench.core.errors import DeviceAbsent, DeviceFault, ResultFileError, UsageError
@@ -77,6 +78,8 @@ class Session:
     first_round: int = 0
     gate: ThresholdSettings | None = None
     """Of a baseline: what every case has to be able to show, as the command line says."""
+    answered: bool = False
+    """Whether its rows are meant as answers, which then stand on the screen from the first case on."""
 
 
 class Recording:
@@ -164,6 +167,8 @@ def start(
     name = default_name(plan.suites)
     path = output or Path("results") / (f"ab-{name}" if sides else name)
     where = fingerprint.fingerprint(plan.hello, plan.devices)
+    if chosen := defaults.in_force().to_json():
+        where["provenance"]["defaults"] = chosen
     if sides:
         where = {key: value for key, value in where.items() if key not in ("stack", "stack_key")}
     header = {

@@ -33,7 +33,7 @@ class UsageError(DlbenchError):
 
 
 class SuiteError(UsageError):
-    """A mistake in a suite: the sentence names the file, the place and, where one is near, the valid name."""
+    """A mistake in a suite, or another TOML file: the sentence names the file, the place and, where one is near, the valid name."""
 
 
 class ResultFileError(UsageError):

@@ -2,11 +2,12 @@
 
 import re
 import sys
+from pathlib import Path
 
 import front_door
 import pytest
 
-from benchmarks import agreement, alternate, compare_scale, help_time, isolation_cost, overhead, planning, quick_time, ranks
+from benchmarks import agreement, alternate, compare_scale, first_answer, help_time, isolation_cost, overhead, planning, quick_time, ranks
 
 
 def printed(capsys, script, *arguments):
@@ -30,6 +31,25 @@ def test_quick_time_counts_cases_and_rounds(capsys, tmp_path):
     table, _ = printed(capsys, quick_time, "--suite", str(tmp_path / suite))
     assert [row[0] for row in table] == ["what", "first table, 2 cases", "2 rounds", "memory, all processes, twice a second"]
     assert [row[2] for row in table] == ["target", "30 s", "180 s", "3.00 GiB"]
+
+
+def test_first_answer_times_each_step_and_adds_up_all_but_the_download(capsys, tmp_path, monkeypatch):
+    def quickly(*command):
+        if "venv" in command:  # the other steps are pip's and git's, and take a minute
+            python = Path(command[-1]) / "bin" / "python"
+            python.parent.mkdir(parents=True)
+            python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+            python.chmod(0o755)
+        return 30.0
+
+    monkeypatch.setattr(first_answer, "_seconds", quickly)
+    suite = front_door.suite(tmp_path, 'workload = "spin"\naxes.seconds = 0.001')
+    table, verdict = printed(capsys, first_answer, "--suite", str(tmp_path / suite))
+    steps = ["clone", "virtual environment", "torch's download (apart)", "installation", "dlbench run, to the first answer"]
+    assert [row[0] for row in table] == ["step", *steps]
+    run_s = float(table[-1][1].removesuffix(" s"))
+    assert 0.5 < run_s < 29
+    assert verdict == f"reached: {90 + run_s:.1f} s without torch's download, at most 120 s"
 
 
 def test_isolation_cost_covers_an_empty_and_a_training_case(capsys):

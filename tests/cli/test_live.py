@@ -59,6 +59,9 @@ def test_the_status_stays_in_sight_however_many_lines_the_cases_take(tmp_path, l
         assert frame.count("\n") < lines, frame
     current = re.findall(r"now matmul\[n=(\d),m=2000,k=(\d+),dtype=fp32\]", written)
     assert len(set(current)) == 12
+    answered = ["health:" in frame for frame in frames]
+    assert answered == sorted(answered)  # from the first case that went well on
+    assert answered[-1]
     assert "tf32" in frames[0]
     assert "tf32" not in frames[-1]  # twelve that this device can't do are told in one line at the end
 

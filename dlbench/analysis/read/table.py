@@ -112,6 +112,13 @@ def read(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> "pd.Data
     return results.frame
 
 
+def of_rows(rows: Sequence[Row], rounds: Sequence[Rounds], name: str, declarations: Mapping[str, Declaration]) -> Results:
+    """Return rows of a run that goes on as if its file, which is called so, had been read; ``declarations`` are those of its workloads."""
+    named = flag_super_linear([{**row, "case.run": name} for row in rows], rounds)
+    columns = chain.from_iterable(dict.fromkeys(map(tuple, named)))
+    return Results(tuple(_filled(named, columns)), tuple(rounds), (), {name: {}}, declarations={name: declarations})
+
+
 Read = Callable[[Path, str], Results]
 Map = Callable[[Read, Iterable[Path], Iterable[str]], Iterable[Results]]
 """`map`, or that of a pool of processes: calls a function with each path and name, and returns the results in that order."""

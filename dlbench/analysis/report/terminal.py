@@ -1,8 +1,8 @@
 """Rows and ratios as tables for people. The door to rich tables."""
 
 import textwrap
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 
 from rich import box
@@ -17,7 +17,7 @@ from dlbench.analysis.answers.base import Answer, Missing, Table
 from dlbench.analysis.answers.pairs import same_case
 from dlbench.analysis.ratios import Pairs, grouped
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.report import detail_tables, sentences
+from dlbench.analysis.report import detail_tables, sentences, strips
 from dlbench.analysis.scaling.projection import projected
 from dlbench.core import units
 from dlbench.core.model import ParamValue, Status
@@ -27,41 +27,44 @@ from dlbench.core.schema import Column, Unit
 _Columns = list[tuple[str, list[Text]]]
 _LINES = 15
 """Lines that the answers take at most."""
+_BAR = "bar (log)"
+_BAR_NOTE = f"{_BAR}: how many times as fast, on a logarithmic scale; to the right of │ faster, to the left slower"
+_STRIP_NOTE = "each round's median beside the case's own, which is in the middle; the higher, the more rounds; ‹ and › are rounds beyond"
 
 
-def overview(results: Results, *, answers: bool = False, details: bool = False) -> RenderableType:
+def overview(results: Results, *, answers: bool = False, details: bool = False, pictures: bool = False) -> RenderableType:
     """Return what result files say to a person: the result in sentences, every case, and the tables that the result stands on.
 
     With ``answers`` all nine questions are answered, as far as the rows go; else those on accelerators and on several devices.
-    With ``details`` projections, tables of values, and bandwidths come last.
+    With ``details`` projections, tables of values, and bandwidths come last. With ``pictures`` there are bars and strips of rounds.
     """
     found = every_answer(results) if answers else (speedup.answer(results), devices.answer(results))
     known = [each for each in found if isinstance(each, Answer)]
-    head = [_Answers(found)] if answers else [Text(line, style="bold") for each in known for line in each.sentences]
+    head = [Answers(found)] if answers else [Text(line, style="bold") for each in known for line in each.sentences]
     tables = [table for each in known for table in each.tables]
     if details:
         tables += [detail_tables.projection(projected(results)), *detail_tables.values(results), detail_tables.bandwidths(results)]
-    return Group(*head, *_cases(results), *(part for table in tables for part in _table(table)))
+    return Group(*head, *_cases(results, pictures), *(part for table in tables for part in _table(table, pictures)))
 
 
-def more_devices(results: Results) -> RenderableType:
+def more_devices(results: Results, *, pictures: bool = False) -> RenderableType:
     """Return what more devices bring in sentences, the table behind it, and what it would be on more of them than were measured."""
     found, rows = devices.answer(results), projected(results)
     answer = [Text(line, style="bold") for line in found.sentences] if isinstance(found, Answer) else []
-    return Group(*answer, *_table(devices.table(rows)), *_table(detail_tables.projection(rows)))
+    return Group(*answer, *_table(devices.table(rows), pictures), *_table(detail_tables.projection(rows)))
 
 
-def paired(results: Results, pairs: Pairs, values: Table) -> RenderableType:
+def paired(results: Results, pairs: Pairs, values: Table, *, pictures: bool = False) -> RenderableType:
     """Return what pairing the rows by one column says, also of those that report ``values`` alone; by device, each at its own best, too."""
     if not (rows := pairs.rows or values.rows):
         return Group(*_dim(sentences.devices(results.rows)), Text("No two ok rows differ in that column alone."))
     found = speedup.answer(results) if rows[0]["pair.by"] == "case.device" else None
     answer, tables = (found.sentences, found.tables) if isinstance(found, Answer) else ((), (same_case(pairs, results), values))
     lines = [Text(line, style="bold") for line in answer]
-    return Group(*lines, *_dim(sentences.devices(results.rows)), *(part for table in tables for part in _table(table)))
+    return Group(*lines, *_dim(sentences.devices(results.rows)), *(part for table in tables for part in _table(table, pictures)))
 
 
-def _cases(results: Results) -> list[RenderableType]:
+def _cases(results: Results, pictures: bool) -> list[RenderableType]:
     """Return the count of cases, their devices, the table of them, and what was in their way."""
     rows = results.rows
     many = sentences.many_alike(rows)
@@ -71,7 +74,7 @@ def _cases(results: Results) -> list[RenderableType]:
     return [
         Text(sentences.count(rows)),
         *_dim(sentences.devices(rows)),
-        results_table(shown, rounds, results.declared),
+        results_table(shown, rounds, results.declared, pictures=pictures),
         *(Text(line, style="yellow") for line in many.values()),
         *_dim([f"{mark}: {sentence}" for mark, sentence in sentences.marks(shown, rounds).items()]),
         *_dim(notes),
@@ -79,18 +82,19 @@ def _cases(results: Results) -> list[RenderableType]:
 
 
 @dataclass(frozen=True)
-class _Answers:
-    """Answers in sentences, in so many lines at most on a screen of any width."""
+class Answers:
+    """Answers in sentences, in fewer than so many lines on a screen of any width."""
 
     found: Sequence[Answer | Missing]
+    lines: int = _LINES
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for cautious in (True, False):
-            texts = _paragraphs(self.found, cautious)
+            texts = _paragraphs(self.found, cautious)[: self.lines - 1]
             most = [len(_wrapped(text, options.max_width)) for text in texts]
-            if sum(most) < _LINES:
+            if sum(most) < self.lines:
                 break
-        while sum(most) >= _LINES:
+        while sum(most) >= self.lines:
             most[most.index(max(most))] -= 1
         for text, limit in zip(texts, most, strict=True):
             shown = Text("\n".join(_wrapped(text, options.max_width, limit)))
@@ -116,19 +120,28 @@ def _wrapped(text: str, width: int, most: int | None = None) -> list[str]:
     return textwrap.wrap(text, width, max_lines=most, placeholder=" …", break_on_hyphens=False)
 
 
-def _table(table: Table) -> list[RenderableType]:
-    """Return a table of data behind an empty line, and what a reader has to know of it."""
+def _table(table: Table, pictures: bool = False) -> list[RenderableType]:
+    """Return a table of data behind an empty line, and what a reader has to know of it; with ``pictures`` a bar beside each ratio."""
     columns = [(heading, [_text(cell) for cell in cells]) for heading, cells in table.cells()]
     words = frozenset(heading for heading, column in table.columns if column.unit is Unit.TEXT)
     series = frozenset(heading for heading, column in table.columns if column.series)
-    return [Text(), _Fitting(table.title, columns, words | {"case"}, series), *_dim(table.notes)] if columns else []
+    drawn: dict[str, str] = {}
+    ratio = next((each for each in table.columns if each[1].name in _RATIOS), None)
+    if ratio and pictures and (place := next((n for n, (heading, _) in enumerate(columns, 1) if heading == ratio[0]), 0)):
+        found = [row.get(ratio[1].name) for row in table.rows]
+        bars = strips.bars([None if each is None else wording.number(each) for each in found])
+        columns.insert(place, (_BAR, [Text(bar) for bar in bars]))
+        drawn = {_BAR: _BAR_NOTE}
+    return [Text(), _Fitting(table.title, columns, words | {"case"}, series, drawn), *_dim(table.notes)] if columns else []
 
 
 def _dim(lines: Sequence[str]) -> list[RenderableType]:
     return [Text(line, style="dim") for line in lines]
 
 
-def results_table(rows: Sequence[Row], rounds: Sequence[Rounds], declared: Callable[[Row], Sequence[Column]]) -> RenderableType:
+def results_table(
+    rows: Sequence[Row], rounds: Sequence[Rounds], declared: Callable[[Row], Sequence[Column]], *, pictures: bool = False
+) -> RenderableType:
     """Return the table of cases; ``rounds[i]`` is what the rounds of ``rows[i]`` gave, ``declared`` the columns of its values.
 
     Devices that ran the same work stand one below the other. A column with nothing to show is left out; where the screen is too
@@ -141,12 +154,15 @@ def results_table(rows: Sequence[Row], rounds: Sequence[Rounds], declared: Calla
     interval = kinds.pop() if len(kinds) == 1 else wording.INTERVAL
     ordered = [row for row, _ in entries]
     labels = [wording.device_label(row, "case", several) for row in ordered]
+    reach, drawn = strips.strips([each.median_s for _, each in entries]) if pictures else (0.0, [""] * len(entries))
+    strip = f"rounds ±{reach * 100:.0f} %"
     columns: _Columns = [
         ("case", [_case_cell(row) for row in ordered]),
         ("device", [_text(label) for label in labels] if len(set(labels)) > 1 else []),
         ("time", [_time_cell(row) for row in ordered]),
         (interval, [_text(span if kind == interval else f"{kind} {span}") for kind, span in spreads]),
         ("rounds", [_text(row["time.rounds"] or "") for row in ordered] if sentences.common_rounds(rows) is None else []),
+        (strip, [Text(each) for each in drawn]),
         ("items/s", [_shown(row["rate.items_per_s"], lambda rate: units.item_rate(rate).removesuffix("/s")) for row in ordered]),
         ("FLOP/s", [_shown(row["rate.flops_per_s"], lambda rate: units.flop_rate(rate).removesuffix("FLOP/s")) for row in ordered]),
         ("peak", [_text(sentences.share_of_peak(row)) for row in ordered]),
@@ -155,7 +171,7 @@ def results_table(rows: Sequence[Row], rounds: Sequence[Rounds], declared: Calla
         ("notes", [_text(", ".join([*sentences.notes(row), *detail_tables.value_notes(declared(row), row)])) for row in ordered]),
     ]
     there = [(title, cells) for title, cells in columns if title == "case" or any(cell.plain for cell in cells)]
-    return _Fitting(None, there, frozenset({"case", "device", "notes"}))
+    return _Fitting(None, there, frozenset({"case", "device", "notes"}), pictures={strip: f"{strip}: {_STRIP_NOTE}"})
 
 
 @dataclass(frozen=True)
@@ -168,26 +184,44 @@ class _Fitting:
     """Headings of columns that fold where the screen is narrow; a number never does: half of one is another number."""
     series: frozenset[str] = frozenset()
     """Headings of columns that fold between their numbers."""
+    pictures: Mapping[str, str] = field(default_factory=dict)
+    """Headings of columns that are drawn, which are the first to go, and what a reader has to know of each."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if options.ascii_only:  # no ellipsis there; written out before widths are counted, and not by the stream
+            for cell in chain.from_iterable(cells for _, cells in self.columns):
+                cell.plain = cell.plain.replace("…", "...")
         shown, dropped = self.columns, []
-        numbers = [title for title, _ in reversed(self.columns) if title not in self.words]
-        for title in (*_LEAST_MISSED, *numbers):
-            if self._least_width(shown, title in _LEAST_MISSED) > options.max_width and title in dict(shown):
+        numbers = [
+            title for title, _ in reversed(self.columns) if title not in {*self.words, *self.pictures, *_LEAST_MISSED, *_MOST_MISSED}
+        ]
+        for title in (*self.pictures, *_LEAST_MISSED, *numbers):
+            if self._least_width(shown, title not in numbers) > options.max_width and title in dict(shown):
                 shown = [column for column in shown if column[0] != title]
-                dropped.append(title)
-        table = RichTable(title=self.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+                dropped += [title] if title not in self.pictures else []
+        table = RichTable(
+            title=self.title,
+            title_justify="left",
+            title_style="bold",
+            box=_PLAIN_HEAD if options.ascii_only else box.SIMPLE_HEAD,
+            pad_edge=False,
+        )
         table.collapse_padding = True
         fold = self._least_width(shown, True) > options.max_width
         for name, column in shown:
             words, width = name in self.words, self._width(name, column, False) if fold and name in self.series else None
             still = not words and not width
             table.add_column(
-                _text(name), justify="right" if still else "left", overflow="ellipsis" if still else "fold", no_wrap=still, width=width
+                _text(name),
+                justify="right" if still and name not in self.pictures else "left",
+                overflow="ellipsis" if still else "fold",
+                no_wrap=still,
+                width=width,
             )
         for cells in zip(*(cells for _, cells in shown), strict=True):
             table.add_row(*cells)
         yield table
+        yield from _dim([note for title, note in self.pictures.items() if title in dict(shown)])
         if dropped:
             yield Text(f"not shown at this width: {', '.join(reversed(dropped))}; widen the terminal, or use --format csv\n", style="dim")
 
@@ -201,10 +235,16 @@ class _Fitting:
         return max(Text(part).cell_len for part in (title, *parts))
 
 
+_PLAIN_HEAD = box.Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
+"""rich's SIMPLE_HEAD in plain characters."""
 _CASE_WIDTH = 24
+_RATIOS = ("ratio.speedup", "scaling.speedup")
+"""Columns beside which a bar may stand."""
 _LEAST_MISSED: tuple[str, ...] = ("of", "error in fp32", "peak", "copies", "in theory", "smallest", "memory", "FLOP/s", "of a step")
 _LEAST_MISSED += ("scaling", "items/s", "items/s, projected", wording.INTERVAL, "bubble", "waits")
 """The first is the first to go; where that is not enough, so are other numbers, from the right."""
+_MOST_MISSED = ("time", "ratio", "speed-up")
+"""What a table is about: rather than these the case is squeezed."""
 
 
 def _case_cell(row: Row) -> Text:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dlbench.cli import completion
 from dlbench.cli.options import CALIBRATIONS, OutputOptions, output_options, threshold_options
 from dlbench.cli.output import conclude
 from dlbench.core.errors import ExitCode, UsageError
@@ -27,13 +28,18 @@ _HUGE = 1 << 30  # bytes; above, one file after the other, as what is read at th
 
 
 @click.command("compare")
-@click.argument("base", type=click.Path(path_type=Path))
-@click.argument("new", metavar="[NEW|FOLDER]...", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("base", type=click.Path(path_type=Path), shell_complete=completion.result_files)
+@click.argument("new", metavar="[NEW|FOLDER]...", nargs=-1, type=click.Path(path_type=Path), shell_complete=completion.result_files)
 @threshold_options(
     "10% of time, with --by 3%, and 5% of memory",
     "End with 4 if some case could not show such a change (default: the suite's; else 25%, which only --strict insists on).",
 )
-@click.option("--by", metavar="COLUMN", help="Compare rows within BASE that differ in it: device, dtype, mode, batch, param.layout, …")
+@click.option(
+    "--by",
+    metavar="COLUMN",
+    shell_complete=completion.columns,
+    help="Compare rows within BASE that differ in it: device, dtype, mode, batch, param.layout, …",
+)
 @click.option(
     "--calibration",
     type=click.Path(path_type=Path),

@@ -24,6 +24,10 @@ def command(plugins: tuple[str, ...], form: str) -> None:
 
     What a device or its driver does not tell is shown as – with the reason. Of one that can't be computed on it says why, and what is
     known of it all the same.
+
+    \b
+      dlbench devices
+      dlbench devices --format json
     """
     from dlbench.harness.probe.devices import describe
     from dlbench.harness.runner import ask_hello

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from dlbench.cli import defaults
 from dlbench.cli import session as sessions
 from dlbench.cli.options import PlanOptions, device_option, device_plugin_option, format_option
 from dlbench.cli.planning import Plan, load_suites, plan_suites
@@ -34,7 +35,13 @@ ROUNDS = 10
     "--rounds", type=click.IntRange(1, 1000), help="Rounds: fresh processes for each of the two sides (default: 10; of --selftest 14)."
 )
 @device_plugin_option
-@click.option("--selftest", is_flag=True, help="Measure dlbench's own error rates on this machine's CPU instead, in about six minutes.")
+@click.option(
+    "--selftest",
+    is_flag=True,
+    is_eager=True,
+    callback=defaults.yields("device_words"),
+    help="Measure dlbench's own error rates on this machine's CPU instead, in about six minutes.",
+)
 @format_option
 def command(device_words: tuple[str, ...], rounds: int | None, plugins: tuple[str, ...], selftest: bool, form: str) -> ExitCode:
     """Say whether this machine is fit to measure on now, and what to change.

@@ -8,12 +8,13 @@ from pathlib import Path
 import click
 
 from dlbench.analysis.export.formats import FORMATS, export
+from dlbench.cli import completion
 from dlbench.core.errors import OutputError, UsageError
 from dlbench.core.store import make_folder_of
 
 
 @click.command("export")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=click.Path(path_type=Path), shell_complete=completion.result_files)
 @click.option("--to", "form", type=click.Choice(list(FORMATS)), required=True, help="The format.")
 @click.option("-o", "--output", metavar="OUT", type=click.Path(path_type=Path), help="File to write, never overwritten (default: stdout).")
 def command(file: Path, form: str, output: Path | None) -> None:

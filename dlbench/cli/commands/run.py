@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from dlbench.cli import completion, defaults
 from dlbench.cli import session as sessions
 from dlbench.cli.listing import write_plan
 from dlbench.cli.options import (
@@ -39,9 +40,23 @@ from dlbench.harness.schedule import Side
     rounds="Fresh processes to measure each case in (default: the suite's, 7).",
     budget="Time for the whole run, such as 90s or 10m; what is left buys more rounds.",
 )
-@click.option("--gate", is_flag=True, help="Make a baseline: ten rounds or more, enough for a later comparison to call a case slower.")
+@click.option(
+    "--gate",
+    is_flag=True,
+    is_eager=True,
+    callback=defaults.yields("rounds", "budget"),
+    help="Make a baseline: ten rounds or more, enough for a later comparison to call a case slower.",
+)
 @must_see_option("With --gate: end with 4 if, compared with a run like this one, a case could not show such a change (default: 25%).")
-@click.option("--resume", type=click.Path(path_type=Path), metavar="FILE", help="Go on with a run as it was planned, or to more --rounds.")
+@click.option(
+    "--resume",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    shell_complete=completion.result_files,
+    is_eager=True,
+    callback=defaults.yields(),
+    help="Go on with a run as it was planned, or to more --rounds.",
+)
 @click.option("--dry-run", is_flag=True, help="Only print what would be measured, and an estimate of the time.")
 @format_option
 def command(
@@ -143,7 +158,7 @@ def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Int
     from dlbench.analysis.read.table import collect
 
     with sessions.Recording(session, interruption) as recording:
-        recording.measure(session, {None: worker})
+        recording.measure(replace(session, answered=True), {None: worker})
     results = collect((recording.path,))
     write_results(results, None, form, answers=True)
     click.echo(f"saved in {recording.path}", err=True)

@@ -4,19 +4,28 @@ from pathlib import Path
 
 import click
 
+from dlbench.cli import completion
 from dlbench.cli.options import format_option
 from dlbench.core.errors import UsageError
 
 
 @click.command("show")
-@click.argument("files", metavar="FILE|FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--by", metavar="COLUMN", help="Pair the rows that differ in it: device, dtype, mode, run, batch, threads, param.layout, …")
+@click.argument(
+    "files", metavar="FILE|FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path), shell_complete=completion.result_files
+)
+@click.option(
+    "--by",
+    metavar="COLUMN",
+    shell_complete=completion.columns,
+    help="Pair the rows that differ in it: device, dtype, mode, run, batch, threads, param.layout, …",
+)
 @format_option
 @click.option("--answers", is_flag=True, help="Begin with what the files say to each of nine questions; alone with --format md or json.")
 @click.option(
     "--details", is_flag=True, help="End with projections, all values of workloads that report many, and bandwidths of collectives."
 )
-def command(files: tuple[Path, ...], by: str | None, form: str, answers: bool, details: bool) -> None:
+@click.option("--plain/--no-plain", help="On a terminal, too, draw no bars beside ratios and no strips of rounds.")
+def command(files: tuple[Path, ...], by: str | None, form: str, answers: bool, details: bool, plain: bool) -> None:
     """Print the tables of result files again, or pair their rows.
 
     With a CPU and an accelerator among the rows, the table also says how many times as fast that is: on the same
@@ -48,7 +57,7 @@ def command(files: tuple[Path, ...], by: str | None, form: str, answers: bool, d
     if answers and form != "table":
         write_answers(results, form)
     else:
-        write_results(results, by, form, answers=answers, details=details)
+        write_results(results, by, form, answers=answers, details=details, pictures=not plain)
     notes = [*results.notes, *(side_notes(results) if are_sides(results) else ())]
     if any(path.is_dir() for path in files):
         notes += fleet_notes(results)

@@ -1,7 +1,6 @@
 """Suites: found by name or path, read from TOML, and checked as far as their text alone allows."""
 
 import math
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -11,9 +10,7 @@ import dlbench
 from dlbench.core.errors import SuiteError, nearest
 from dlbench.core.model import ParamValue, Policy, value_text
 from dlbench.core.thresholds import ThresholdSettings, check
-
-MAX_BYTES = 1 << 20
-"""A suite is written by hand; a bigger file is something else."""
+from dlbench.core.toml import parse_toml, read_text
 
 MAX_POWER = 40
 """2**40 bytes is a tebibyte: no size in a suite is meant beyond it."""
@@ -74,12 +71,12 @@ def load(argument: str) -> Suite:
     Raises SuiteError for an unknown name and for whatever is wrong in the file.
     """
     if argument.endswith(".toml"):
-        return parse(_read(Path(argument), argument), argument)
+        return parse(read_text(Path(argument), argument), argument)
     names = builtin_names()
     if argument not in names:
         raise SuiteError(f"no suite is called '{argument}'{nearest(argument, names)} (a suite of your own is a path that ends in .toml)")
     path = _builtin_folder() / f"{argument}.toml"
-    return parse(_read(path, path.name), path.name)
+    return parse(read_text(path, path.name), path.name)
 
 
 def load_all(arguments: Sequence[str]) -> tuple[Suite, ...]:
@@ -98,15 +95,7 @@ def parse(text: str, origin: str) -> Suite:
 
     Raises SuiteError with file, place and the nearest valid name.
     """
-    try:
-        data = tomllib.loads(text)
-    except RecursionError as error:
-        raise SuiteError(f"{origin}: not valid TOML: nested too deeply") from error
-    except ValueError as error:  # TOMLDecodeError, and an integer of too many digits
-        last = text.count("\n") + (not text.endswith("\n"))
-        message = str(error).replace("(at end of document)", f"(at line {last}, the end of the file)")
-        raise SuiteError(f"{origin}: not valid TOML: {message}") from error
-    return Suite(**_contents(data, origin), name=Path(origin).stem)
+    return Suite(**_contents(parse_toml(text, origin), origin), name=Path(origin).stem)
 
 
 def axis_values(values: Iterable[object], where: str) -> tuple[ParamValue, ...]:
@@ -130,21 +119,6 @@ def _builtin_folder() -> Path:
     # Inside the package first: that is the wheel, where a folder beside the package would be a stranger's.
     inside = _PACKAGE / "suites"
     return inside if inside.is_dir() else _PACKAGE.parent / "suites"
-
-
-def _read(path: Path, origin: str) -> str:
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise SuiteError(f"cannot read {origin}: {error.strerror or error}") from error
-    if len(content) > MAX_BYTES:
-        raise SuiteError(f"{origin} is larger than {MAX_BYTES:,} bytes, and no suite is; give another file, or split it up")
-    try:
-        return content.decode("utf-8-sig")  # an editor's byte-order mark is no mistake of the user
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise SuiteError(f"{origin}, line {line}: not UTF-8, as TOML has to be; save the file as UTF-8") from error
 
 
 def _contents(data: Mapping[str, Any], origin: str) -> dict[str, Any]:

@@ -1,0 +1,46 @@
+"""``dlbench config``: every option that may have a default of the user's, its value, and where it came from."""
+
+from typing import cast
+
+import click
+
+from dlbench.cli import defaults
+from dlbench.cli.listing import write_rows
+from dlbench.cli.options import format_option
+
+BUILT_IN = "built-in"
+
+
+@click.command("config")
+@format_option
+@click.pass_context
+def command(context: click.Context, form: str) -> None:
+    """Show every option that may have a default of yours, its value, and where that came from.
+
+    The command line goes first, then a variable of the environment, dlbench.toml, [tool.dlbench] of pyproject.toml, and what is built
+    in. Both files are looked for in the working directory and, in a git checkout, above it up to its top. Plugins, output files and
+    what a gate stands on can't be set there: docs/config.md says why.
+
+    \b
+      dlbench config
+      dlbench config --format json
+      DLBENCH_RUN_ROUNDS=10 dlbench config
+    """
+    group = cast(click.Group, context.find_root().command)
+    set_here = {(each.command, each.name): each for each in defaults.in_force().settings}
+    rows = []
+    for name in group.list_commands(context):
+        found = group.get_command(context, name)
+        for long, option in defaults.settable(found).items() if found else ():
+            setting = set_here.get((name, long))
+            built_in = option.default if isinstance(option.default, str) else False if option.is_flag else None
+            rows.append(
+                {
+                    "command": name,
+                    "option": long,
+                    "value": defaults.shown(setting.value if setting else built_in) or None,
+                    "from": setting.origin if setting else BUILT_IN,
+                    "variable": defaults.variable(name, long),
+                }
+            )
+    write_rows(rows, form)

@@ -1,0 +1,245 @@
+"""Defaults of options from environment variables, dlbench.toml and pyproject.toml, and which of them a command went by."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dlbench.core.errors import UsageError, nearest
+from dlbench.core.units import one_line
+
+FILE = "dlbench.toml"
+PROJECT = "pyproject.toml"
+_VARIABLE = "DLBENCH_"
+
+SETTABLE = ("device", "set", "rounds", "budget", "timeout", "seed", "isolation", "format", "strict", "plain")
+"""Options that may have a default of the user's. An option that is not named here has none, so a new one is refused until it is."""
+_OF_A_GATE = "it decides what a gate lets pass; that is said on the command line or, of thresholds, in the suite's [thresholds]"
+_A_FILE = "it names a file for one result; name it on the command line"
+_REFUSED = {
+    "plugin": "it names code to run; name that on the command line",
+    "threshold": _OF_A_GATE,
+    "must-see": _OF_A_GATE,
+    "across-machines": _OF_A_GATE,
+    "calibration": _OF_A_GATE,
+    "output": _A_FILE,
+    "junit": _A_FILE,
+    "verdict": _A_FILE,
+    "report": _A_FILE,
+}
+_ELSE_REFUSED = "it says what a single call is to do; say it on the command line"
+
+Given = str | bool | tuple[str, ...]
+"""A value as click takes it: of an option that is repeatable a tuple."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Default of one option of one command."""
+
+    command: str
+    name: str
+    """The option's long name, without its dashes."""
+    parameter: str
+    """What click calls it."""
+    value: Given
+    origin: str
+    """The name of a file, without its folder, or of an environment variable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """Settings of every command, and those that the command which was called went by."""
+
+    settings: tuple[Setting, ...] = ()
+    """For each option the one that counts."""
+    used: list[Setting] = field(default_factory=list)
+
+    def as_map(self) -> dict[str, dict[str, Callable[[], Given]]]:
+        """Return click's ``default_map``; click asks for a value only where the command line gives none, which is kept in ``used``."""
+        by_command: dict[str, dict[str, Callable[[], Given]]] = {}
+        for each in self.settings:
+            by_command.setdefault(each.command, {})[each.parameter] = partial(self._use, each)
+        return by_command
+
+    def _use(self, setting: Setting) -> Given:
+        self.used.append(setting)
+        return setting.value
+
+    def notes(self) -> list[str]:
+        """Return a sentence for each option that this command did not get from its command line."""
+        return [one_line(f"{each.origin} set --{each.name} to {shown(each.value)}") for each in self.used]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what this command went by, for the provenance of a result file."""
+        return {each.name: {"value": each.value, "from": each.origin} for each in self.used}
+
+
+def in_force() -> Defaults:
+    """Return the defaults of the command that is running; none outside of one."""
+    context = click.get_current_context(silent=True)
+    return context.obj if context is not None and isinstance(context.obj, Defaults) else Defaults()
+
+
+def yields(*names: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """Return the callback of an eager option beside which no option, or none of ``names``, has a default: the command line goes first."""
+
+    def callback(context: click.Context, _: click.Parameter, value: Any) -> Any:
+        if value:
+            kept = context.default_map or {}
+            context.default_map = {name: each for name, each in kept.items() if name == "form" or (names and name not in names)}
+        return value
+
+    return callback
+
+
+def shown(value: Given | None) -> str:
+    """Return a value as one would type it."""
+    if isinstance(value, tuple):
+        return " ".join(value)
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else value
+
+
+def variable(command: str, name: str) -> str:
+    """Return the environment variable of an option."""
+    return f"{_VARIABLE}{command}_{name}".upper().replace("-", "_")
+
+
+def settable(command: click.Command) -> dict[str, click.Option]:
+    """Return the options of a command that may have a default, by their long names."""
+    return {name: option for name, option in _options(command).items() if name in SETTABLE}
+
+
+def read(commands: Mapping[str, Callable[[], click.Command]]) -> Defaults:
+    """Read the environment and the nearest files, and check all of it. Raises UsageError with the place and the nearest valid name.
+
+    ``commands``: what imports each; only those that something is set for are imported.
+    """
+    found: dict[tuple[str, str], Setting] = {}
+    for origin, tables in _files():
+        for command, table in tables.items():
+            if command not in commands:
+                raise _mistake(f"{origin}: there is no command '{command}'{nearest(command, list(commands))}")
+            if not isinstance(table, dict):
+                raise _mistake(f"{origin}, {command}: must be a table of its options, such as [{command}]")
+            for name, value in table.items():
+                place = f"{origin}, [{command}] {name}"
+                found[command, name] = _setting(commands[command](), command, name, value, origin, place)
+    for origin, command, name in _variables(commands):
+        found[command, name] = _setting(commands[command](), command, name, _Text(os.environ[origin]), origin, origin)
+    return Defaults(tuple(found.values()))
+
+
+class _Text(str):
+    """Value of an environment variable, which is text whatever it means."""
+
+    __slots__ = ()
+
+
+def _setting(command: click.Command, called: str, name: str, value: object, origin: str, place: str) -> Setting:
+    """Return the setting of an option if it may have one and the value is of its kind. Raises UsageError that begins with the place."""
+    options = _options(command)
+    if name not in options:
+        raise _mistake(f"{place}: dlbench {called} has no option '{name}'{nearest(name, list(settable(command)))}")
+    if name not in SETTABLE:
+        raise _mistake(f"{place}: --{name} can't have a default, as {_REFUSED.get(name, _ELSE_REFUSED)}")
+    option = options[name]
+    given = _given(option, value, place)
+    try:
+        converted = option.type_cast_value(click.Context(command), given)
+    except click.BadParameter as error:
+        wrong = error.message.rstrip(".")
+        if isinstance(option.type, click.IntRange):
+            wrong = f"'{given}' is no whole number from {option.type.min} to {option.type.max}"
+        raise _mistake(f"{place}: {wrong}") from error
+    if name == "strict" and not converted:
+        raise _mistake(f"{place}: --strict can't be turned off by default, as {_OF_A_GATE}")
+    return Setting(called, name, str(option.name), bool(converted) if option.is_flag else given, origin)
+
+
+def _mistake(text: str) -> UsageError:
+    """Return the error; what a file says is shown without what would steer a terminal."""
+    return UsageError(one_line(text))
+
+
+def _given(option: click.Option, value: object, place: str) -> Given:
+    """Return a value as the command line would have it. Raises UsageError for one that is of another kind than the option."""
+    if isinstance(value, _Text):
+        return tuple(value.split()) if option.multiple else str(value)
+    if option.multiple:
+        texts = [value] if isinstance(value, str) else value
+        if isinstance(texts, list) and texts and all(isinstance(each, str) for each in texts):
+            return tuple(texts)
+        raise _mistake(f'{place}: must be a text or a list of texts, such as ["cpu"], not {value!r}')
+    if option.is_flag:
+        fits, wanted = isinstance(value, bool), "true or false"
+    elif isinstance(option.type, click.IntRange):
+        fits, wanted = type(value) is int, "a whole number"
+    else:
+        fits, wanted = isinstance(value, str | int | float) and not isinstance(value, bool), "a text or a number"
+    if not fits:
+        raise _mistake(f"{place}: must be {wanted}, not {value!r}")
+    return value if isinstance(value, bool) else str(value)
+
+
+def _options(command: click.Command) -> dict[str, click.Option]:
+    options = [each for each in command.params if isinstance(each, click.Option)]
+    return {long.removeprefix("--"): each for each in options for long in each.opts if long.startswith("--")}
+
+
+def _variables(commands: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
+    """Yield each variable ``DLBENCH_COMMAND_OPTION`` that is not empty, with the command and the option's long name."""
+    for name in sorted(os.environ):
+        command, _, option = name.removeprefix(_VARIABLE).lower().partition("_")
+        if name.startswith(_VARIABLE) and command in commands and os.environ[name]:
+            yield name, command, option.replace("_", "-")
+
+
+def _files() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield name and tables of the nearest pyproject.toml that has ours, then of the nearest dlbench.toml, which goes first."""
+    folders = _folders()
+    ours = next((found for folder in folders if (found := _of_project(folder / PROJECT)) is not None), None)
+    if ours is not None and not isinstance(ours, dict):
+        raise _mistake(f"{PROJECT}, tool.dlbench: must be a table of commands, such as [tool.dlbench.run]")
+    if ours:
+        yield PROJECT, ours
+    if path_of_ours := next((folder / FILE for folder in folders if (folder / FILE).is_file()), None):
+        yield FILE, _toml(path_of_ours)
+
+
+def _of_project(path: Path) -> object:
+    """Return ``tool.dlbench`` of a project's file; None where it has none, which is most often so."""
+    try:
+        content = path.read_bytes() if path.is_file() else b""
+    except OSError:
+        return None
+    if b"dlbench" not in content:
+        return None
+    try:
+        tool = _toml(path).get("tool")
+    except UsageError:
+        if b"tool.dlbench" in content:
+            raise
+        return None  # what is wrong in a file that is not about dlbench is not ours to say
+    return tool.get("dlbench") if isinstance(tool, dict) else None
+
+
+def _folders() -> list[Path]:
+    """Return the working directory and, in a git checkout, those above it up to the checkout's: a file further up may be a stranger's."""
+    try:
+        here = Path.cwd()
+        above = [here, *here.parents]
+        root = next((folder for folder in above if (folder / ".git").exists()), here)
+    except OSError:  # the folder was removed, or one above it may not be read
+        return []
+    return above[: above.index(root) + 1]
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    from dlbench.core.toml import parse_toml, read_text  # not at the top: most calls have no such file
+
+    return parse_toml(read_text(path, path.name), path.name)

@@ -1,0 +1,44 @@
+"""Signs that a terminal or a pipe has no character for, written in those that it has."""
+
+import codecs
+import io
+from typing import TextIO
+
+_SIGNS = "× x  µ u  … ...  – -  − -  ± +-  ≤ <=  ≥ >=  → ->  · .  ─ -  │ |  ‹ <  › >"
+_ALIKE = {
+    **dict(pair.split() for pair in _SIGNS.split("  ")),
+    # Heights and lengths of what `analysis.report.strips` draws.
+    **dict(zip("▁▂▃▄▅▆▇█", "..::||##", strict=True)),
+    **dict(zip("▏▎▍▌▋▊▉▐", "   ===#=", strict=True)),
+}
+_HANDLER = "dlbench.alike"
+_ASCII = "dlbench-ascii"
+
+
+def make_printable(*streams: TextIO) -> None:
+    """Have each stream write what its encoding lacks as something alike, and else as a question mark, rather than fail."""
+    codecs.register_error(_HANDLER, _alike)
+    codecs.register(_find)
+    for stream in streams:
+        if isinstance(stream, io.TextIOWrapper):
+            # Click takes plain ASCII for a mistake and writes UTF-8 there; so that encoding goes by a name of ours.
+            plain = codecs.lookup(stream.encoding).name == "ascii"
+            stream.reconfigure(encoding=_ASCII if plain else None, errors=_HANDLER)
+
+
+def _alike(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    return "".join(_ALIKE.get(sign, "?") for sign in lacking), error.end
+
+
+class _Encoder(codecs.IncrementalEncoder):
+    def encode(self, text: str, final: bool = False) -> bytes:
+        return codecs.ascii_encode(text, self.errors)[0]
+
+
+def _find(name: str) -> codecs.CodecInfo | None:
+    if name.replace("_", "-") != _ASCII:
+        return None
+    return codecs.CodecInfo(codecs.ascii_encode, codecs.ascii_decode, incrementalencoder=_Encoder, name=_ASCII)

@@ -1,0 +1,38 @@
+"""TOML files that people write by hand, with a sentence for what is wrong in one."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from dlbench.core.errors import SuiteError
+
+MAX_BYTES = 1 << 20
+"""A suite is written by hand; a bigger file is something else."""
+
+
+def read_text(path: Path, origin: str) -> str:
+    """Return the text of a TOML file. Raises SuiteError where it can't be read, is too large or is not UTF-8."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise SuiteError(f"cannot read {origin}: {error.strerror or error}") from error
+    if len(content) > MAX_BYTES:
+        raise SuiteError(f"{origin} is larger than {MAX_BYTES:,} bytes, and no suite is; give another file, or split it up")
+    try:
+        return content.decode("utf-8-sig")  # an editor's byte-order mark is no mistake of the user
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise SuiteError(f"{origin}, line {line}: not UTF-8, as TOML has to be; save the file as UTF-8") from error
+
+
+def parse_toml(text: str, origin: str) -> dict[str, Any]:
+    """Return the tables of a TOML file. Raises SuiteError with file and line."""
+    try:
+        return tomllib.loads(text)
+    except RecursionError as error:
+        raise SuiteError(f"{origin}: not valid TOML: nested too deeply") from error
+    except ValueError as error:  # TOMLDecodeError, and an integer of too many digits
+        last = text.count("\n") + (not text.endswith("\n"))
+        message = str(error).replace("(at end of document)", f"(at line {last}, the end of the file)")
+        raise SuiteError(f"{origin}: not valid TOML: {message}") from error

@@ -1,0 +1,190 @@
+"""Defaults of options: where they come from, which goes first, what is refused, and where they are said."""
+
+import csv
+import io
+import json
+
+import made_up
+import pytest
+import shared_hosts
+from front_door import HASTY, lines, suite
+
+from dlbench.cli.main import COMMANDS
+
+
+@pytest.fixture
+def dlbench(tmp_path):
+    return lambda *arguments, **variables: shared_hosts.dlbench(*arguments, cwd=tmp_path, variables=variables)
+
+
+def settings(done):
+    """What ``dlbench config --format json`` says is not built in."""
+    assert done.code == 0, done.err
+    return {(row["command"], row["option"]): (row["value"], row["from"]) for row in json.loads(done.out) if row["from"] != "built-in"}
+
+
+def test_the_variable_goes_before_dlbench_toml_and_that_before_pyproject(tmp_path, dlbench):
+    (tmp_path / "pyproject.toml").write_text(
+        "[tool.dlbench.run]\nrounds = 1\nseed = 2\nbudget = '3m'\n[tool.dlbench.show]\nformat = 'md'\n"
+    )
+    (tmp_path / "dlbench.toml").write_text("[run]\nrounds = 4\nseed = 5\ndevice = ['cpu', 'cuda']\n")
+    assert settings(dlbench("config", "--format", "json", DLBENCH_RUN_ROUNDS="6", DLBENCH_AB_SET="n=8 dtype=fp32")) == {
+        ("run", "budget"): ("3m", "pyproject.toml"),
+        ("run", "seed"): ("5", "dlbench.toml"),
+        ("run", "device"): ("cpu cuda", "dlbench.toml"),
+        ("run", "rounds"): ("6", "DLBENCH_RUN_ROUNDS"),
+        ("show", "format"): ("md", "pyproject.toml"),
+        ("ab", "set"): ("n=8 dtype=fp32", "DLBENCH_AB_SET"),
+    }
+
+
+def test_config_says_what_is_built_in_and_how_each_is_set(dlbench):
+    rows = {(row["command"], row["option"]): row for row in csv.DictReader(io.StringIO(dlbench("config", "--format", "csv").out))}
+    assert {row["from"] for row in rows.values()} == {"built-in"}
+    assert rows["show", "format"]["value"] == "table"
+    assert (rows["compare", "strict"]["value"], rows["compare", "strict"]["variable"]) == ("false", "DLBENCH_COMPARE_STRICT")
+    assert not {"plugin", "threshold", "must-see", "calibration", "across-machines", "output", "junit", "resume"} & {
+        name for _, name in rows
+    }
+
+
+def test_the_default_is_what_the_command_goes_by_unless_its_line_says_otherwise(tmp_path, dlbench):
+    made_up.write(tmp_path / "run.jsonl", made_up.both_kinds())
+    (tmp_path / "dlbench.toml").write_text("[show]\nformat = 'csv'\n")
+    assert dlbench("show", "run.jsonl").out == dlbench("show", "run.jsonl", "--format", "csv").out
+    assert dlbench("show", "run.jsonl", "--format", "md").out.startswith("| case.id |")
+
+
+def test_a_run_keeps_what_set_it_and_goes_on_as_planned_whatever_the_defaults_are(tmp_path, dlbench):
+    name = suite(tmp_path, 'workload = "noop"')
+    (tmp_path / "dlbench.toml").write_text("[run]\nrounds = 1\ndevice = 'cpu'\n")
+    done = dlbench("run", name, "-o", "o.jsonl", "--seed", "3", DLBENCH_RUN_SEED="4", DLBENCH_RUN_TIMEOUT="30s")
+    assert done.code == 0, done.err
+    header, *_, footer = lines(tmp_path / "o.jsonl")
+    assert (header["policy"]["rounds"], header["policy"]["timeout_s"], header["seed"], footer["rounds"]) == (1, 30.0, 3, 1)
+    assert header["environment"]["provenance"]["defaults"] == {
+        "device": {"value": ["cpu"], "from": "dlbench.toml"},
+        "rounds": {"value": "1", "from": "dlbench.toml"},
+        "timeout": {"value": "30s", "from": "DLBENCH_RUN_TIMEOUT"},
+    }
+    (tmp_path / "dlbench.toml").write_text("[run]\nrounds = 5\ndevice = 'cuda'\nseed = 1\n")
+    done = dlbench("run", "--resume", "o.jsonl")
+    assert done.code == 0, done.err
+    assert [each["round"] for each in lines(tmp_path / "o.jsonl") if each["kind"] == "measurement"] == [0]
+
+
+def test_a_gate_on_the_command_line_goes_before_rounds_by_default(tmp_path, dlbench):
+    name = suite(tmp_path, 'workload = "noop"', head=HASTY)
+    done = dlbench("run", name, "--device", "cpu", "--gate", "--dry-run", DLBENCH_RUN_ROUNDS="2", DLBENCH_RUN_BUDGET="1s")
+    assert (done.code, done.out) == (0, "noop[]@cpu\n")
+
+
+def test_a_default_of_which_cases_to_plan_is_no_mistake_where_none_are(dlbench):
+    assert dlbench("list", DLBENCH_LIST_DEVICE="cpu") == dlbench("list")
+    assert dlbench("list", "--device", "cpu").code == 2
+
+
+def test_what_a_default_set_stands_under_the_verdict_and_in_its_document(tmp_path, dlbench):
+    for name in ("a", "b"):
+        made_up.write(tmp_path / f"{name}.jsonl", made_up.rounds_of(made_up.case("noop"), made_up.flat(made_up.SEVEN)))
+    (tmp_path / "dlbench.toml").write_text("[compare]\nstrict = true\n")
+    told = "dlbench.toml set --strict to true"
+    done = dlbench("compare", "a.jsonl", "b.jsonl", "--verdict", "v.json")
+    assert f"note: {told}\n" in done.err
+    assert told in json.loads((tmp_path / "v.json").read_text())["notes"]
+    assert told not in dlbench("compare", "a.jsonl", "b.jsonl", "--no-strict").err
+
+
+def test_an_error_says_which_options_were_not_typed(tmp_path, dlbench):
+    (tmp_path / "dlbench.toml").write_text("[run]\ndevice = 'quda'\n")
+    done = dlbench("run", suite(tmp_path, 'workload = "noop"'))
+    assert done.code == 2
+    assert done.err.endswith("note: dlbench.toml set --device to quda\n")
+
+
+GATE = "it decides what a gate lets pass; that is said on the command line or, of thresholds, in the suite's [thresholds]"
+CODE = "--plugin can't have a default, as it names code to run; name that on the command line"
+OUTPUT = "--output can't have a default, as it names a file for one result; name it on the command line"
+CALL = "--dry-run can't have a default, as it says what a single call is to do; say it on the command line"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[run\n", "dlbench.toml: not valid TOML: Expected ']' at the end of a table declaration (at line 1, column 5)"),
+        ('["\\u001b[2J"]\n', "dlbench.toml: there is no command '[2J'; valid: " + ", ".join(COMMANDS)),
+        ("[rnu]\n", "dlbench.toml: there is no command 'rnu'; did you mean 'run'?"),
+        ("run = 7\n", "dlbench.toml, run: must be a table of its options, such as [run]"),
+        ("[run]\nronds = 7\n", "dlbench.toml, [run] ronds: dlbench run has no option 'ronds'; did you mean 'rounds'?"),
+        ("[run]\nrounds = true\n", "dlbench.toml, [run] rounds: must be a whole number, not True"),
+        ("[run]\nrounds = 2.5\n", "dlbench.toml, [run] rounds: must be a whole number, not 2.5"),
+        ("[run]\nrounds = 0\n", "dlbench.toml, [run] rounds: '0' is no whole number from 1 to 1000"),
+        ("[run]\nbudget = 'soon'\n", "dlbench.toml, [run] budget: 'soon' is not a duration; write for example 90s, 1.5m, 500ms or 2h"),
+        ("[run]\ndevice = [1]\n", 'dlbench.toml, [run] device: must be a text or a list of texts, such as ["cpu"], not [1]'),
+        ("[show]\nplain = 'yes'\n", "dlbench.toml, [show] plain: must be true or false, not 'yes'"),
+        ("[run]\nplugin = 'm.py'\n", f"dlbench.toml, [run] plugin: {CODE}"),
+        ("[compare]\nstrict = false\n", f"dlbench.toml, [compare] strict: --strict can't be turned off by default, as {GATE}"),
+        *(
+            (f"[{command}]\n{name} = '50%'\n", f"dlbench.toml, [{command}] {name}: --{name} can't have a default, as {GATE}")
+            for command in ("compare", "ab")
+            for name in ("threshold", "must-see")
+        ),
+        ("[compare]\ncalibration = 'c'\n", f"dlbench.toml, [compare] calibration: --calibration can't have a default, as {GATE}"),
+        (
+            "[compare]\nacross-machines = true\n",
+            f"dlbench.toml, [compare] across-machines: --across-machines can't have a default, as {GATE}",
+        ),
+        ("[run]\noutput = 'o'\n", f"dlbench.toml, [run] output: {OUTPUT}"),
+        ("[run]\ndry-run = true\n", f"dlbench.toml, [run] dry-run: {CALL}"),
+        ("\ufeff[run]\n\x00", "dlbench.toml: not valid TOML: Invalid statement (at line 2, column 1)"),
+    ],
+)
+def test_a_mistake_ends_every_command_before_it_does_anything(tmp_path, dlbench, text, said):
+    (tmp_path / "dlbench.toml").write_text(text)
+    for arguments in (("config",), ("list",)):
+        done = dlbench(*arguments)
+        assert (done.code, done.out, done.err) == (2, "", f"dlbench: {said}\n")
+    assert dlbench("run", "--help").code == 0
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("DLBENCH_RUN_RONDS", "7", "dlbench run has no option 'ronds'; did you mean 'rounds'?"),
+        ("DLBENCH_RUN_ROUNDS", "many", "'many' is no whole number from 1 to 1000"),
+        ("DLBENCH_SHOW_FORMAT", "xml", "'xml' is not one of 'table', 'json', 'csv', 'md'"),
+        ("DLBENCH_RUN_PLUGIN", "m.py", CODE),
+    ],
+)
+def test_a_variable_is_held_to_the_same(dlbench, variable, value, said):
+    done = dlbench("list", **{variable: value})
+    assert (done.code, done.out, done.err) == (2, "", f"dlbench: {variable}: {said}\n")
+
+
+def test_variables_of_others_and_empty_ones_are_left_alone(dlbench):
+    assert settings(dlbench("config", "--format", "json", DLBENCH_RUN_ROUNDS="", DLBENCH_HOME="/x", DLBENCH_PADDING="x")) == {}
+
+
+def test_a_file_is_looked_for_up_to_the_top_of_the_checkout_and_no_further(tmp_path):
+    (tmp_path / "dlbench.toml").write_text("[run]\nrounds = 1\n")
+    deep = tmp_path / "checkout" / "a" / "b"
+    deep.mkdir(parents=True)
+    config = ("config", "--format", "json")
+    assert settings(shared_hosts.dlbench(*config, cwd=deep)) == {}
+    (tmp_path / "checkout" / ".git").write_text("gitdir: elsewhere\n")
+    (tmp_path / "checkout" / "dlbench.toml").write_text("[run]\nrounds = 2\n")
+    (tmp_path / "checkout" / "a" / "pyproject.toml").write_text("[project]\ndependencies = ['dlbench']\n")
+    (tmp_path / "checkout" / "pyproject.toml").write_text("[tool.dlbench.run]\nrounds = 3\nseed = 4\n")
+    assert settings(shared_hosts.dlbench(*config, cwd=deep)) == {
+        ("run", "rounds"): ("2", "dlbench.toml"),
+        ("run", "seed"): ("4", "pyproject.toml"),
+    }
+
+
+def test_a_broken_project_file_that_is_not_about_dlbench_is_not_ours(tmp_path, dlbench):
+    (tmp_path / "pyproject.toml").write_text("dependencies = ['dlbench']\n[project\n")
+    assert settings(dlbench("config", "--format", "json")) == {}
+    (tmp_path / "pyproject.toml").write_text("[tool.dlbench.run]\n[project\n")
+    assert dlbench("config").err.startswith("dlbench: pyproject.toml: not valid TOML: ")
+    (tmp_path / "pyproject.toml").write_text("[tool]\ndlbench = 1\n")
+    assert dlbench("config").err == "dlbench: pyproject.toml, tool.dlbench: must be a table of commands, such as [tool.dlbench.run]\n"

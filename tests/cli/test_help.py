@@ -1,0 +1,65 @@
+"""Help that teaches by example, and what a bare ``dlbench`` says."""
+
+import os
+import re
+import shlex
+
+import front_door
+import made_up
+import pytest
+
+from dlbench.cli.main import COMMANDS, load
+from dlbench.harness.plan.suite import builtin_names
+
+
+def examples(name):
+    return [shlex.split(line) for line in re.findall(r"^ *(?:\w+=\S+ )?dlbench (.*)$", load(name).help, re.MULTILINE)]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_each_command_has_examples_that_parse(name):
+    found = examples(name)
+    assert len(found) >= 2
+    for first, *words in found:
+        assert first == name
+        given = load(name).make_context(name, words[: words.index(">")] if ">" in words else words).params
+        assert {each for each in given.get("names", ()) if not each.endswith(".toml")} <= set(builtin_names())
+
+
+def test_a_bare_call_says_how_to_begin(tmp_path):
+    done = front_door.in_process(tmp_path)
+    assert (done.code, done.err) == (0, "")
+    assert commands(done.out) == ["dlbench run", "dlbench devices", "dlbench doctor"]
+    assert done.out.splitlines()[-1] == "All commands: dlbench --help; of one: dlbench run --help"
+
+
+def commands(text):
+    """The commands that are proposed, which all parse."""
+    found = re.findall(r"^  (dlbench .*?) +#", text, re.MULTILINE)
+    for _, name, *words in map(shlex.split, found):
+        load(name).make_context(name, words)
+    assert len(text.splitlines()) <= 12
+    return found
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_with_results_here_it_says_how_to_look_at_the_newest(tmp_path, finished):
+    for age, (name, ended) in enumerate([("results/new one", finished), ("old", True), ("results/older", False)]):
+        path = made_up.write(tmp_path / f"{name}.jsonl", made_up.rounds_of(made_up.case("noop"), [[1.0]]), finished=ended)
+        os.utime(path, (1e9 - age, 1e9 - age))
+    done = front_door.in_process(tmp_path)
+    newest = "'results/new one.jsonl'"
+    shown = commands(done.out)
+    assert shown[0] == f"dlbench show {newest} --answers"
+    assert ("dlbench run" if finished else f"dlbench run --resume {newest}") in shown
+    assert shown[-1] == "dlbench list"
+
+
+def test_a_command_that_there_is_not_is_named_with_the_nearest(tmp_path):
+    done = front_door.in_process(tmp_path, "rnu")
+    assert (done.code, done.out, done.err) == (2, "", "dlbench: there is no command 'rnu'; did you mean 'run'?\n")
+
+
+def test_it_names_a_file_without_what_would_steer_the_terminal(tmp_path):
+    made_up.write(tmp_path / "a\x1b[2Jb.jsonl", [])
+    assert "\x1b" not in front_door.in_process(tmp_path).out
