@@ -16,7 +16,7 @@ TOPICS = ["speed-up", "crossover", "bottleneck", "batch", "precision", "devices"
 
 
 def everything():
-    """Rows that answer all five questions that rows can answer."""
+    """Rows that answer all six questions that rows can answer."""
     found = [made_up.checked(each, SpotCheck(True, 0.004, 0.02, 1e-7), "") for each in made_up.both_kinds()]
     for seconds, ranks in ((1.0, 1), (1.25, 2)):
         case = made_up.case("data_parallel", "cuda:0", form="ddp", model="resnet18", batch=32, ranks=ranks, scaling="weak")
@@ -37,7 +37,7 @@ def test_nine_questions_in_order_and_what_no_suite_answers_yet(asked):
     found = asked(everything())
     assert list(found) == TOPICS
     missing = {topic: (each["reason"], each["command"]) for topic, each in found.items() if each["kind"] == "missing"}
-    assert list(missing) == ["crossover", "bottleneck", "serving", "cost"]
+    assert list(missing) == ["crossover", "bottleneck", "serving"]
     assert {command for _, command in missing.values()} == {None}
     assert missing["crossover"][0].startswith("dlbench does not conclude it yet")
     assert missing["crossover"][0].endswith("without the copies, and leaves the size from which on it wins to the reader")
@@ -60,7 +60,7 @@ def test_the_result_comes_first_in_at_most_15_lines_then_the_cases(run_file, wid
     assert len(lines) <= 15
     assert max(map(len, lines)) <= width
     assert [line.partition(":")[0] for line in lines if line.partition(":")[0] in (*TOPICS, "not answered")] == [
-        "speed-up", "batch", "precision", "devices", "health", "not answered",
+        "speed-up", "batch", "precision", "devices", "cost", "health", "not answered",
     ]  # fmt: skip
     assert cases
 
@@ -102,7 +102,7 @@ def test_off_a_terminal_nothing_is_cut_and_what_is_missing_names_its_command(tmp
         "health: No sign of trouble in 1 case. Caution: no published peak of these devices is known for what was measured; "
         "one file says nothing of other days: dlbench compare.",
         "not answered: speed-up, crossover, bottleneck, batch (dlbench run batch), precision (dlbench run precision), "
-        "devices (dlbench run scaling), serving, cost; for the reasons: dlbench show FILE --answers --format md",
+        "devices (dlbench run scaling), serving, cost (dlbench run cnn); for the reasons: dlbench show FILE --answers --format md",
         "",
         "1 case: 1 ok; 7 rounds.",
     ]
@@ -122,7 +122,7 @@ def test_markdown_has_a_section_for_each_question(run_file):
 def test_every_row_of_markdown_is_as_wide_as_its_head(run_file):
     blocks = show(run_file, "--answers", "--format", "md").out.split("\n\n")
     widths = [[line.replace("\\|", "").count("|") for line in block.splitlines()] for block in blocks if block.startswith("| ")]
-    assert len(widths) == 7
+    assert len(widths) == 8
     assert [set(each) for each in widths] == [{each[0]} for each in widths]
 
 
