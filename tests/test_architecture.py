@@ -33,6 +33,7 @@ ROOMS = {
     "analysis.report": "sentences detail_tables terminal compare_terminal doctor_text",
     "analysis.export": "tabular cases pyperf pytest_benchmark google_benchmark bencher github_action_benchmark formats "
     "compare_export answers_export junit github",
+    "analysis.contribute": "public fitness",
     "analysis.doctor": "aa_check selftest",
 }
 ORDER = [f"dlbench.{room}.{name}".removesuffix(".__init__") for room, names in ROOMS.items() for name in names.split()]

@@ -9,6 +9,7 @@ import click
 
 from dlbench.analysis.export import tabular
 from dlbench.core.errors import ExitCode, OutputError, UsageError
+from dlbench.core.store import make_folder_of
 from dlbench.core.units import one_line
 
 if TYPE_CHECKING:
@@ -158,6 +159,23 @@ def _tell_github(comparisons: Sequence["Comparison"], conclusion: str, notes: Se
                 file.write(text)
             else:  # what stands there already would be lost as well
                 click.echo("note: the summary of this step is full, so nothing was added to it", err=True)
+    except OSError as error:
+        raise OutputError.of(path, error) from error
+
+
+def write_new(path: Path, content: bytes) -> None:
+    """Write a file that must not be there yet. Raises UsageError if it is, OutputError if it can't be written."""
+    try:
+        make_folder_of(path)
+        with path.open("xb") as file:
+            try:
+                file.write(content)
+                file.flush()
+            except OSError:
+                path.unlink()  # half of it is of no use, and would stand in the way of the next try
+                raise
+    except FileExistsError as error:
+        raise UsageError(f"{path} exists and is never overwritten; choose another name") from error
     except OSError as error:
         raise OutputError.of(path, error) from error
 

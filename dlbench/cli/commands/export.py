@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from dlbench.analysis.export.formats import FORMATS, export
+from dlbench.cli.output import write_new
 from dlbench.core.errors import OutputError, UsageError
-from dlbench.core.store import make_folder_of
 
 
 @click.command("export")
@@ -65,21 +65,7 @@ def _write(contents: Mapping[Path | None, bytes]) -> None:
         if path is None:
             _print(content)
             continue
-        try:
-            _create(path, content)
-        except OSError as error:
-            raise OutputError.of(path, error) from error
-
-
-def _create(path: Path, content: bytes) -> None:
-    make_folder_of(path)
-    with path.open("xb") as file:
-        try:
-            file.write(content)
-            file.flush()
-        except OSError:
-            path.unlink()  # half of it is of no use, and would stand in the way of the next try
-            raise
+        write_new(path, content)
 
 
 def _print(content: bytes) -> None:
