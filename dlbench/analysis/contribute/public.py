@@ -229,7 +229,7 @@ def _measured(run: RunFile, names: Iterable[str]) -> list[Mapping[str, Any]]:
 
 def _named(device: object, names: Container[object]) -> dict[str, Any]:
     name = part(device, "name")
-    return {**(_DEVICE(device) or {}), **({"name": name} if name in names else {})}
+    return {**(_DEVICE(device) or {}), **({"name": name} if isinstance(name, str) and name in names else {})}
 
 
 def _state(state: object, devices: set[str]) -> Record:
