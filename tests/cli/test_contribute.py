@@ -98,8 +98,8 @@ def test_what_was_contributed_can_be_contributed_again_and_stays_as_it_is(tmp_pa
 
 PLANTED = st.sampled_from(
     [
-        "/home/marie/project",
-        "marie@example.org",
+        "/home/somebody/project",
+        "somebody@example.org",
         "build-host-17",
         f"GPU-{uuid.UUID(int=7)}",
         "192.168.17.23",
@@ -153,9 +153,9 @@ def test_a_private_text_anywhere_in_header_states_and_footer_never_leaves(tmp_pa
 
 def test_paths_in_reasons_are_cut_out(tmp_path):
     oom = made_up.ended(
-        made_up.case("matmul", n=9), Status.OOM, "no room in /home/marie/train.py, nor in C:\\data\\x or src/lib/a.py: 3 FLOP/s"
+        made_up.case("matmul", n=9), Status.OOM, "no room in /home/somebody/train.py, nor in C:\\data\\x or src/lib/a.py: 3 FLOP/s"
     )
-    noted = [replace(each, nulls={"check": "see ~/notes and marie@example.org"}) for each in quiet()]
+    noted = [replace(each, nulls={"check": "see ~/notes and somebody@example.org"}) for each in quiet()]
     write(tmp_path, [*noted, oom])
     assert contribute(tmp_path, "-o", "out.jsonl").code == 0
     lines = front_door.measurements(tmp_path / "out.jsonl")
@@ -185,8 +185,8 @@ UNFIT = {
     "interrupted": (quiet, {"finished": False},
                     "the run was interrupted or is still going on, at 4 of 4 planned cases; "
                     "continue it with: dlbench run --resume run.jsonl"),
-    "a path": (lambda: [*quiet(), *made_up.rounds_of(made_up.case("t", file="/home/marie/x"), made_up.flat(made_up.SEVEN))], {},
-               "names of its cases or devices look like a path or an address, such as 't[file=/home/marie/x]'; measure without that"),
+    "a path": (lambda: [*quiet(), *made_up.rounds_of(made_up.case("t", file="/home/somebody/x"), made_up.flat(made_up.SEVEN))], {},
+               "names of its cases or devices look like a path or an address, such as 't[file=/home/somebody/x]'; measure without that"),
     "nothing": (lambda: [made_up.ended(made_up.case("matmul", n=9), Status.OOM, "full")], {}, "none of its cases went well"),
 }  # fmt: skip
 
