@@ -162,7 +162,7 @@ def _versions(environment: object) -> tuple[str, str]:
 
 def _alone(rows: Sequence[Row], is_reference: bool) -> str:
     names = [described(row, "case") if row["case.device"] == "cpu" else row["case.device_name"] or row["case.device"] for row in rows]
-    what = " or ".join(f"{row['place']} ({name})" for row, name in zip(rows, names, strict=True))
+    what = one_line(" or ".join(f"{row['place']} ({name})" for row, name in zip(rows, names, strict=True)))
     if is_reference:
-        return f"this is a reference run itself, and no other has a case of {what}"
+        return f"the reference run is shown here itself, and no other has a case of {what}"
     return f"no reference run has a case of {what}; dlbench contribute makes one"

@@ -18,6 +18,7 @@ WIDE = 1.5
 TOLERATED = 0.25
 """Share of the cases that may be throttled, disturbed or wide: on a shared machine some always are."""
 _SHOWN = 3
+_LONG = 80
 
 
 def doubts(run: RunFile, results: Results) -> list[str]:
@@ -41,7 +42,7 @@ def doubts(run: RunFile, results: Results) -> list[str]:
         found.append(f"{_cases(implausible)} can't have done what it says in that time; dlbench show gives the reason")
     found += _restless(ok)
     if texts := private_texts(run.measurements):
-        found.append(f"names of its cases or devices look like a path or an address, such as {texts[0]!r}; measure without that")
+        found.append(f"names of its cases or devices look like a path or an address, such as {texts[0][:_LONG]!r}; measure without that")
     return [one_line(each) for each in found]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from dlbench.analysis.answers.base import Answer, Missing, Table
-from dlbench.analysis.export.tabular import lines
+from dlbench.analysis.export.tabular import escaped, lines
 from dlbench.core.schema import Unit
 
 
@@ -23,8 +23,9 @@ def as_markdown(found: Sequence[Answer | Missing]) -> str:
         if isinstance(each, Missing):
             parts.append(f"Not answered: {each.reason}{f'; measure it with `{each.command}`' if each.command else ''}.")
             continue
-        parts += [" ".join(each.sentences), "\n".join(f"- {weakness}" for weakness in each.weaknesses)]
-        parts += [part for table in each.tables for part in (f"**{table.title}**", _markdown(table), *table.notes) if table.rows]
+        parts += [escaped(" ".join(each.sentences)), "\n".join(f"- {escaped(weakness)}" for weakness in each.weaknesses)]
+        tables = [table for table in each.tables if table.rows]
+        parts += [part for table in tables for part in (f"**{table.title}**", _markdown(table), *map(escaped, table.notes))]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 

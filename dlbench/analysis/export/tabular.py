@@ -72,7 +72,7 @@ def _json(_: Sequence[str], rows: Iterable[Row]) -> Iterator[str]:
 
 def _markdown(columns: Sequence[str], rows: Iterable[Row]) -> Iterator[str]:
     for cells in chain((columns, ["---"] * len(columns)), (row.values() for row in rows)):
-        yield f"| {' | '.join(_escaped(_cell(cell)) for cell in cells)} |\n"
+        yield f"| {' | '.join(escaped(_cell(cell)) for cell in cells)} |\n"
 
 
 FORMATS: Mapping[str, Callable[[Sequence[str], Iterable[Row]], Iterator[str]]] = {"json": _json, "csv": _csv, "md": _markdown}
@@ -93,6 +93,6 @@ def _inert(text: str) -> str:
     return f"'{line}" if line.startswith(_FORMULA) else line
 
 
-def _escaped(text: str) -> str:
-    """One cell of a Markdown table: a line of its own, with nothing in it that ends the cell."""
+def escaped(text: str) -> str:
+    """Text for Markdown, also in a cell of a table: a line of its own, with nothing in it that ends the cell or begins a tag."""
     return one_line(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

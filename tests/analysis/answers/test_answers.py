@@ -1,6 +1,7 @@
 """The nine together: their order, their forms, and how much of a screen they take."""
 
 import json
+from dataclasses import replace
 
 import front_door
 import made_up
@@ -138,6 +139,17 @@ def test_text_of_a_file_can_not_end_a_cell_or_steer_a_terminal(tmp_path):
     path = made_up.write(tmp_path / "run.jsonl", measured)
     assert "| t a\\|b[2J&lt;b> fp32 |" in show(path, "--answers", "--format", "md").out
     assert "\x1b" not in show(path, "--answers").out
+
+
+def test_the_name_of_a_device_is_text_and_no_tag_in_a_sentence_either(tmp_path):
+    case = made_up.case("train_step", "cuda:0", model="resnet50", batch=8, dtype="amp_fp16")
+    named = [replace(each, device_name="<b>\x1b[2J\u202e card") for each in made_up.rounds_of(case, made_up.flat(made_up.SEVEN))]
+    path = made_up.write(tmp_path / "run.jsonl", named)
+    text = show(path, "--answers", "--format", "md").out
+    assert "on &lt;b>[2J card at batch=8 amp_fp16." in text
+    assert "no reference run has a case of cuda:0 (&lt;b>[2J card); " in text
+    assert [part for part in ("<b>", "\x1b", "\u202e") if part in text] == []
+    assert not {"\x1b", "\u202e"} & set(show(path, "--answers").out)
 
 
 @pytest.mark.parametrize(

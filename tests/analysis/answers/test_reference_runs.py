@@ -81,7 +81,7 @@ def test_a_reference_run_is_not_held_against_itself(health):
     began = front_door.lines(REFERENCE)[0]["environment"]["provenance"]["utc"]
     answer = health(began=began)
     assert not [table for table in answer["tables"] if table["title"].startswith("Beside reference runs")]
-    assert f"this is a reference run itself, and no other has a case of cpu ({XEON})" in answer["weaknesses"]
+    assert f"the reference run is shown here itself, and no other has a case of cpu ({XEON})" in answer["weaknesses"]
 
 
 def test_a_header_that_holds_anything_stands_beside_the_reference_all_the_same(health):
