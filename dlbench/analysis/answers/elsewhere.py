@@ -7,10 +7,10 @@ from functools import cached_property
 
 from dlbench.analysis.answers.base import DEVICE, RATIO, Columns, Table, by_device
 from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, entries, grouped, speed_ratio
-from dlbench.analysis.read.references import ReferenceRun, kind_of, origin, part, reference_runs, rows_of
+from dlbench.analysis.read.references import ReferenceRun, origin, part, reference_runs, rows_of
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import among, described, key, middle, number, plural, ratio, short, times
-from dlbench.core.model import Status
+from dlbench.core.model import Status, kind_of
 from dlbench.core.reference.peaks import name_words
 from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column, Unit

@@ -1,4 +1,4 @@
-"""What of a result file may be published: named field by field, so that what nobody thought of stays behind.
+"""Publishable part of a result file, named field by field, so that what nobody thought of stays behind.
 
 Numbers and flags pass where their field is listed, texts only as words of a closed set or in a form that has no room for a name. The
 makers' names of devices pass as far as a measurement has them.
@@ -10,10 +10,10 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from dlbench.analysis.read.references import kind_of, part
+from dlbench.analysis.read.references import part
 from dlbench.analysis.read.table import Results
 from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS, RoundState
-from dlbench.core.model import Measurement, Policy
+from dlbench.core.model import Measurement, Policy, kind_of
 from dlbench.core.records import measurement_to_json
 from dlbench.core.store import Record, RunFile
 

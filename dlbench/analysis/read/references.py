@@ -10,6 +10,7 @@ from typing import Any
 import dlbench
 from dlbench.analysis.read.table import Results, collect
 from dlbench.core.errors import ResultFileError
+from dlbench.core.model import kind_of
 from dlbench.core.store import read_header
 
 _PACKAGE = Path(dlbench.__file__).resolve().parent
@@ -47,11 +48,6 @@ class ReferenceRun:
         """Whether its suites plan any of these workloads."""
         suites = [suite for suite in self.header.get("suites", ()) if isinstance(suite, Mapping)]
         return any(part(bench, "workload") in workloads for suite in suites for bench in suite.get("bench", ()))
-
-
-def kind_of(device: str) -> str:
-    """Return the kind of a device: ``cuda`` of ``cuda:0``."""
-    return device.partition(":")[0]
 
 
 def part(data: object, *names: str) -> Any:

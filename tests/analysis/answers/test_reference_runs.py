@@ -3,7 +3,10 @@
 import json
 
 import front_door
+import made_up
 import pytest
+
+from dlbench.analysis.read.references import reference_runs
 
 REFERENCE = front_door.ROOT / "results" / "reference" / "intel-xeon-processor" / "quick.jsonl"
 XEON = "Intel(R) Xeon(R) Processor, 2 threads"
@@ -92,6 +95,29 @@ def test_a_header_that_holds_anything_stands_beside_the_reference_all_the_same(h
         "another version: torch 2.13.0+cpu there and unknown here; dlbench 0.1.0 there and unknown here"
         in beside(health(edit=edited))["notes"]
     )
+
+
+def test_the_page_lists_the_runs_that_there_are():
+    page = (front_door.ROOT / "docs" / "reference-runs.md").read_text()
+    listed = [[cell.strip(" `") for cell in row.split("|")[1:-1]] for row in page.splitlines() if row.startswith("| `")]
+    assert listed == [
+        [
+            f"{run.machine}/{run.path.stem}",
+            f"{run.name_of('cpu')}, {run.threads} threads",
+            str(run.header["planned"]["count"]),
+            run.environment["provenance"]["utc"][:10],
+            run.environment["stack"]["versions"]["torch"],
+            run.header["dlbench"],
+        ]
+        for run in reference_runs()
+    ]
+
+
+def test_of_another_kind_of_device_or_other_workloads_the_first_line_alone_is_read(monkeypatch, asked):
+    monkeypatch.setattr("dlbench.analysis.answers.elsewhere.rows_of", lambda runs: pytest.fail("read"))
+    on_gpu = made_up.rounds_of(made_up.case("matmul", "cuda:0", n=512, dtype="fp32"), made_up.flat(made_up.SEVEN))
+    other_work = made_up.rounds_of(made_up.case("mine", "cpu", n=512, dtype="fp32"), made_up.flat(made_up.SEVEN))
+    assert "no reference run has a case of cuda:0 (NVIDIA H200) or cpu" in "; ".join(asked([*on_gpu, *other_work])["health"]["weaknesses"])
 
 
 def test_the_rows_alone_read_no_reference(monkeypatch, tmp_path):
