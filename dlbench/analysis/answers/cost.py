@@ -6,7 +6,7 @@ from dlbench.analysis.answers.base import DEVICE, Answer, Columns, Missing, Ques
 from dlbench.analysis.ratios import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.scaling.speedup import counted
-from dlbench.analysis.wording import INTERVAL, described, number, plural
+from dlbench.analysis.wording import INTERVAL, choice, described, number, plural
 from dlbench.core.model import Status
 from dlbench.core.reference.schedules import schedules
 from dlbench.core.rows.summary import Row
@@ -23,9 +23,7 @@ _NO_ENERGY = "nothing meters energy yet, so joules and money are open"
 _COLUMNS: Columns = (
     ("network", Column("param.model", Unit.TEXT, "the network")),
     DEVICE,
-    ("batch", Column("train.batch", Unit.COUNT, "images a step")),
-    ("precision", BY_NAME["case.dtype"]),
-    ("layout", Column("param.layout", Unit.TEXT, "order of the images in memory")),
+    ("at", Column("train.choice", Unit.TEXT, "the batch, precision and layout at which it was fastest")),
     ("images/s", BY_NAME["rate.items_per_s"]),
     ("epochs", Column("train.epochs", Unit.COUNT, "passes over ImageNet's training set, of the published schedule")),
     ("time to train", Column("train.seconds", Unit.SECONDS, "all steps of the schedule at that rate", "lower")),
@@ -71,7 +69,9 @@ def _estimate(row: Row) -> Row:
     ends = {end: row[f"time.ci_{end}_s"] for end in ("low", "high")}
     return {
         **row,
-        "train.batch": counted(row, "batch"),
+        "train.choice": choice(
+            {"row.batch": counted(row, "batch"), "row.dtype": row["case.dtype"], "row.layout": row.get("param.layout")}, "row"
+        ),
         "train.epochs": schedule.epochs,
         "train.seconds": total,
         **{f"train.{end}": None if value is None else total * number(value) / step for end, value in ends.items()},
@@ -98,9 +98,8 @@ def _time(row: Row) -> str:
 
 
 def _device(row: Row) -> str:
-    layout = "" if row.get("param.layout") in (None, "nchw") else f" {row['param.layout']}"
     name = described(row, "case") if row["case.device"] == "cpu" else row["case.device_name"] or row["case.device"]
-    return f"{name} at batch={row['train.batch']} {row['case.dtype']}{layout}"
+    return f"{name} at {row['train.choice']}"
 
 
 def _sources(models: Sequence[str]) -> tuple[str, ...]:

@@ -31,7 +31,6 @@ _COLUMNS: Columns = (
         "off",
         Column("reference.off", Unit.TEXT, f"whether it is beyond a factor of {NORMAL:g}, all of its interval, on hardware of that name"),
     ),
-    ("reference", Column("reference.device", Unit.TEXT, "what the reference run was measured on")),
 )
 
 
@@ -109,8 +108,8 @@ def _nearest(place: str, mine: Sequence[Entry], runs: Sequence[ReferenceRun], re
         if rows:
             same = _distance(machine[0], kind, name, threads)[:2] == (False, False)
             there = [{**each, "reference.off": "off" if same and _is_off(each) else None} for each in rows]
-            notes = _notes(machine, results, str(row["case.run"]))
-            return Beside(place, str(rows[0]["reference.device"]), same, tuple(there), notes)
+            device = str(rows[0]["reference.device"])
+            return Beside(place, device, same, tuple(there), _notes(device, machine, results, str(row["case.run"])))
     return None
 
 
@@ -143,7 +142,7 @@ def _is_off(row: Row) -> bool:
     return number(high) < 1 / NORMAL or number(low) > NORMAL
 
 
-def _notes(machine: Sequence[ReferenceRun], results: Results, run: str) -> tuple[str, ...]:
+def _notes(device: str, machine: Sequence[ReferenceRun], results: Results, run: str) -> tuple[str, ...]:
     """Say which reference it is and of when, and where torch or dlbench is another."""
     names = ", ".join(each.path.stem for each in machine)
     days = sorted({began[1][:10] for each in machine if (began := origin(each.environment))})
@@ -151,7 +150,7 @@ def _notes(machine: Sequence[ReferenceRun], results: Results, run: str) -> tuple
     apart = [
         f"{what} {there} there and {here} here" for what, there, here in zip(("torch", "dlbench"), *versions, strict=True) if there != here
     ]
-    notes = [f"reference: {machine[0].machine} ({names}), measured {' and '.join(days) or 'on a day that it does not tell'}"]
+    notes = [f"there: {device}, {machine[0].machine} ({names}), measured {' and '.join(days) or 'on a day that it does not tell'}"]
     return tuple(map(one_line, [*notes, *([f"another version: {'; '.join(apart)}"] if apart else [])]))
 
 

@@ -2,7 +2,7 @@
 
 import math
 
-from dlbench.analysis.answers.base import DEVICE, Columns, Table, by_device
+from dlbench.analysis.answers.base import Columns, Table, by_device
 from dlbench.analysis.ratios import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.scaling.speedup import counted
@@ -25,12 +25,11 @@ _NOT_THE_SAME = "figures of others, by other programs on other software: for the
 def _columns(name: str) -> Columns:
     return (
         ("measured", Column("published.case", Unit.TEXT, "the case measured here that is nearest to it")),
-        DEVICE,
         ("on", Column("published.here", Unit.TEXT, "what it was measured on here")),
         ("here", BY_NAME[name]),
-        ("published", Column("published.value", BY_NAME[name].unit, "what others published")),
+        ("there", Column("published.value", BY_NAME[name].unit, "what others published")),
         ("ratio", Column("published.ratio", Unit.RATIO, "measured here over published")),
-        ("of", Column("published.configuration", Unit.TEXT, "device and batch of the figure; its precision is that of the case")),
+        ("figure of", Column("published.configuration", Unit.TEXT, "device and batch of the figure; its precision is that of the case")),
         ("source", Column("published.source", Unit.TEXT, "who published it")),
         ("date", Column("published.date", Unit.TEXT, "and when")),
     )

@@ -1,5 +1,9 @@
 import made_up
 import pytest
+from rich.console import Console
+
+from dlbench.analysis.read.table import collect
+from dlbench.analysis.report.terminal import overview
 
 IMAGES = 1_281_167
 PUBLISHED = {"values": [], "parallel": {}, "tags": ["training", "imagenet"]}
@@ -37,7 +41,11 @@ def test_of_a_network_the_fastest_row_counts_and_beside_another_stands_what_it_t
     assert second.startswith("vgg16, 74 epochs of ImageNet, estimated: 8 h 14 min ")
     assert second.endswith("; its authors took 2 to 3 weeks on four NVIDIA Titan Black.")
     (table,) = answer["tables"]
-    assert [(row["param.model"], row["train.batch"]) for row in table["rows"]] == [("resnet50", 64), ("vgg16", 64), ("alexnet", 64)]
+    assert [(row["param.model"], row["train.choice"]) for row in table["rows"]] == [
+        ("resnet50", "batch=64 amp_bf16"),
+        ("vgg16", "batch=64 amp_bf16"),
+        ("alexnet", "batch=64 amp_bf16"),
+    ]
     assert "5 to 6 days on two NVIDIA GTX 580: Krizhevsky et al., NIPS 2012, section 5" in table["notes"]
 
 
@@ -74,3 +82,12 @@ def test_a_workload_of_a_plugin_that_declares_itself_gets_an_estimate(asked):
 
 def test_tags_that_are_no_texts_give_no_estimate(asked):
     assert asked(steps(0.01), workloads={"train_step": {"tags": ["training", 3]}})["cost"]["kind"] == "missing"
+
+
+def test_at_80_columns_the_time_and_the_authors_are_still_there(tmp_path):
+    path = made_up.write(tmp_path / "run.jsonl", [*steps(0.01, model="vgg16"), *steps(0.02, model="alexnet")])
+    console = Console(width=80, force_terminal=False)
+    with console.capture() as capture:
+        console.print(overview(collect([path]), answers=True))
+    table = capture.get().partition("Time to train on ImageNet: an estimate")[2]
+    assert all(heading in table.splitlines()[2] for heading in ("network", "at", "images/s", "time to train", "its authors"))
