@@ -102,13 +102,16 @@ def _nearest(place: str, mine: Sequence[Entry], runs: Sequence[ReferenceRun], re
     kind, name = kind_of(str(row["case.device"])), str(row["case.device_name"] or "")
     threads = max(int(number(each.row["case.threads"] or 1)) for each in mine)
     workloads = frozenset(str(each.row["case.workload"]) for each in mine)
-    machines = grouped([run for run in runs if run.name_of(kind) and run.has_any(workloads)], lambda run: run.machine)
+    machines = grouped(
+        [run for run in runs if run.name_of(kind) and run.has_any(workloads)], lambda run: (run.machine, run.name_of(kind), run.threads)
+    )
     for machine in sorted(machines.values(), key=lambda found: _distance(found[0], kind, name, threads)):
         rows = _pairs(place, mine, [each for each in entries(rows_of(tuple(machine))) if _is_fit(each)], kind)
         if rows:
             same = _distance(machine[0], kind, name, threads)[:2] == (False, False)
             there = [{**each, "reference.off": "off" if same and _is_off(each) else None} for each in rows]
-            device = str(rows[0]["reference.device"])
+            threaded = f", {plural(machine[0].threads or 1, 'thread')}" if kind == "cpu" else ""
+            device = f"{machine[0].name_of(kind)}{threaded}"
             return Beside(place, device, same, tuple(there), _notes(device, machine, results, str(row["case.run"])))
     return None
 
@@ -129,7 +132,6 @@ def _pairs(place: str, mine: Sequence[Entry], theirs: Sequence[Entry], kind: str
             "place": place,
             "pair.case": key(each.row),
             "reference.median_s": there.row["time.median_s"],
-            "reference.device": described(there.row, "case") if kind == "cpu" else there.row["case.device_name"],
             **speed_ratio(*([1 / seconds for seconds in side.rounds.median_s] for side in (there, each))),
         }
         for each in mine

@@ -6,7 +6,7 @@ import front_door
 import made_up
 import pytest
 
-from dlbench.analysis.read.references import reference_runs
+from dlbench.analysis.read.references import ReferenceRun, reference_runs
 
 REFERENCE = front_door.ROOT / "results" / "reference" / "intel-xeon-processor" / "quick.jsonl"
 XEON = "Intel(R) Xeon(R) Processor, 2 threads"
@@ -118,6 +118,16 @@ def test_of_another_kind_of_device_or_other_workloads_the_first_line_alone_is_re
     on_gpu = made_up.rounds_of(made_up.case("matmul", "cuda:0", n=512, dtype="fp32"), made_up.flat(made_up.SEVEN))
     other_work = made_up.rounds_of(made_up.case("mine", "cpu", n=512, dtype="fp32"), made_up.flat(made_up.SEVEN))
     assert "no reference run has a case of cuda:0 (NVIDIA H200) or cpu" in "; ".join(asked([*on_gpu, *other_work])["health"]["weaknesses"])
+
+
+def test_a_damaged_reference_is_none(monkeypatch, health, tmp_path):
+    path = tmp_path / "damaged" / "quick.jsonl"
+    path.parent.mkdir()
+    header, *rest = REFERENCE.read_text().splitlines(keepends=True)
+    path.write_text("".join([header, "no JSON\n", *rest]))
+    monkeypatch.setattr("dlbench.analysis.answers.elsewhere.reference_runs", lambda: (ReferenceRun(path, json.loads(header)),))
+    began = "2026-12-02T00:00:00+00:00"
+    assert f"no reference run has a case of cpu ({XEON}); dlbench contribute makes one" in health(began=began)["weaknesses"]
 
 
 def test_the_rows_alone_read_no_reference(monkeypatch, tmp_path):
