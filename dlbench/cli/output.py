@@ -1,7 +1,7 @@
 """The output of the commands: results for people and programs, and the verdicts, files for CI and exit code of those that judge."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -163,19 +163,25 @@ def _tell_github(comparisons: Sequence["Comparison"], conclusion: str, notes: Se
         raise OutputError.of(path, error) from error
 
 
-def write_new(path: Path, content: bytes) -> None:
-    """Write a file that must not be there yet. Raises UsageError if it is, OutputError if it can't be written."""
+def refuse_existing(paths: Iterable[Path]) -> None:
+    """Raise UsageError where one of these files is there already."""
+    for path in paths:
+        if path.exists():
+            raise UsageError(f"{path} exists and is never overwritten; choose another name")
+
+
+def create(path: Path, content: bytes) -> None:
+    """Write a new file, and its folder where there is none: whole or not at all. Raises UsageError or OutputError."""
+    refuse_existing([path])
+    part = path.with_name(f"{path.name}.part")
     try:
         make_folder_of(path)
-        with path.open("xb") as file:
-            try:
-                file.write(content)
-                file.flush()
-            except OSError:
-                path.unlink()  # half of it is of no use, and would stand in the way of the next try
-                raise
-    except FileExistsError as error:
-        raise UsageError(f"{path} exists and is never overwritten; choose another name") from error
+        try:
+            part.write_bytes(content)
+            part.rename(path)
+        except OSError:
+            part.unlink(missing_ok=True)
+            raise
     except OSError as error:
         raise OutputError.of(path, error) from error
 

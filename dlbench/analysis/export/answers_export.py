@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from dlbench.analysis.answers.base import Answer, Missing, Table
-from dlbench.analysis.export.tabular import escaped, lines
+from dlbench.analysis.export.tabular import lines, markdown
 from dlbench.core.schema import Unit
 
 
@@ -21,18 +21,19 @@ def as_markdown(found: Sequence[Answer | Missing]) -> str:
     for each in found:
         parts.append(f"## {each.question.text}")
         if isinstance(each, Missing):
-            parts.append(f"Not answered: {each.reason}{f'; measure it with `{each.command}`' if each.command else ''}.")
+            parts.append(f"Not answered: {markdown(each.reason)}{f'; measure it with `{each.command}`' if each.command else ''}.")
             continue
-        parts += [escaped(" ".join(each.sentences)), "\n".join(f"- {escaped(weakness)}" for weakness in each.weaknesses)]
-        tables = [table for table in each.tables if table.rows]
-        parts += [part for table in tables for part in (f"**{table.title}**", _markdown(table), *map(escaped, table.notes))]
+        parts += [markdown(" ".join(each.sentences)), "\n".join(f"- {markdown(weakness)}" for weakness in each.weaknesses)]
+        parts += [part for table in each.tables if table.rows for part in _section(table)]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _markdown(table: Table) -> str:
+def _section(table: Table) -> list[str]:
+    """Return the title of a table, its rows, and its notes."""
     cells = table.cells()
     by_place = ({str(place): cell for place, cell in enumerate(row)} for row in zip(*(column for _, column in cells), strict=True))
-    return "".join(lines([heading for heading, _ in cells], by_place, "md")).rstrip()  # two columns may have the same heading
+    rows = "".join(lines([heading for heading, _ in cells], by_place, "md"))  # two columns may have the same heading
+    return [f"**{markdown(table.title)}**", rows.rstrip(), *map(markdown, table.notes)]
 
 
 def _unit(value: object) -> str:

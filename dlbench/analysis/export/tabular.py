@@ -1,5 +1,6 @@
 """Tables as data: csv, json, Markdown and Parquet with full column names and base units, nothing rounded and nothing cut."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -71,8 +72,12 @@ def _json(_: Sequence[str], rows: Iterable[Row]) -> Iterator[str]:
 
 
 def _markdown(columns: Sequence[str], rows: Iterable[Row]) -> Iterator[str]:
-    for cells in chain((columns, ["---"] * len(columns)), (row.values() for row in rows)):
-        yield f"| {' | '.join(escaped(_cell(cell)) for cell in cells)} |\n"
+    def line(cells: Iterable[Any]) -> str:
+        return f"| {' | '.join(markdown(_cell(cell)) for cell in cells)} |\n"
+
+    yield line(columns)
+    yield f"|{' --- |' * len(columns)}\n"
+    yield from (line(row.values()) for row in rows)
 
 
 FORMATS: Mapping[str, Callable[[Sequence[str], Iterable[Row]], Iterator[str]]] = {"json": _json, "csv": _csv, "md": _markdown}
@@ -93,6 +98,14 @@ def _inert(text: str) -> str:
     return f"'{line}" if line.startswith(_FORMULA) else line
 
 
-def escaped(text: str) -> str:
-    """Text for Markdown, also in a cell of a table: a line of its own, with nothing in it that ends the cell or begins a tag."""
-    return one_line(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+def markdown(text: str) -> str:
+    """Return a text as one line of Markdown that shows it: nothing in it is markup, a link, or the end of a table's cell.
+
+    The rules are those of CommonMark 0.31 and of GitHub's tables; an underscore between letters is none of markup.
+    """
+    return _BLOCK.sub(r"\1\\\2", _MARKUP.sub(r"\\\g<0>", one_line(text))).replace("<", "&lt;")
+
+
+_MARKUP = re.compile(r"[\\`*~|]|(?<![^\W_])_|_(?![^\W_])|(?<=\])[(\[]|!(?=\[)|&(?=[#A-Za-z])|^>")
+_BLOCK = re.compile(r"^(\d*)([#+.)-])(?=[#\s-]|$)")
+"""What makes a heading or an item of a list of a line."""

@@ -214,7 +214,7 @@ _LEAST_MISSED: tuple[str, ...] = (
     "FLOP/s",
     "of a step",
 )
-_LEAST_MISSED += ("scaling", "items/s", "items/s, projected", wording.INTERVAL, "bubble", "waits")
+_LEAST_MISSED += ("epochs", "scaling", "items/s", "items/s, projected", wording.INTERVAL, "bubble", "waits")
 """The first is the first to go; where that is not enough, so are other numbers, from the right."""
 
 

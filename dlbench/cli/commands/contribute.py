@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from dlbench.cli.output import write_new
+from dlbench.cli.output import create
 from dlbench.core.errors import DlbenchError, UsageError
 
 
@@ -37,7 +37,7 @@ def command(file: Path, output: Path | None) -> None:
     records = list(public_records(run))
     machine, suites = machine_name(records[0]["devices"]), file_name("-".join(suite["name"] for suite in records[0]["suites"]))
     path = output or Path(f"{machine}-{suites}.jsonl")
-    write_new(path, as_lines(records))
+    create(path, as_lines(records))
     if different := unlike(results, collect((path,))):
         path.unlink()
         raise DlbenchError(f"the copy of {file} was not like it and is gone: {different}; please report it")

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from dlbench.analysis.export.formats import FORMATS, export
-from dlbench.cli.output import write_new
+from dlbench.cli.output import create, refuse_existing
 from dlbench.core.errors import OutputError, UsageError
 
 
@@ -58,14 +58,12 @@ def _path(output: Path | None, part: str) -> Path | None:
 
 def _write(contents: Mapping[Path | None, bytes]) -> None:
     """Write all files or, where one of them exists, none. Raises UsageError or OutputError."""
-    for path in contents:
-        if path is not None and path.exists():
-            raise UsageError(f"{path} exists and is never overwritten; choose another name")
+    refuse_existing(path for path in contents if path is not None)
     for path, content in contents.items():
         if path is None:
             _print(content)
-            continue
-        write_new(path, content)
+        else:
+            create(path, content)
 
 
 def _print(content: bytes) -> None:

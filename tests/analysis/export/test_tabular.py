@@ -1,13 +1,17 @@
 import csv
 import io
 import json
+from html.parser import HTMLParser
 from pathlib import Path
 
 import made_up
 import pandas as pd
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
-from dlbench.analysis.export.tabular import lines, render
+from dlbench.analysis.export.tabular import lines, markdown, render
 from dlbench.analysis.read.table import read
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Status
@@ -87,3 +91,37 @@ def test_rows_are_written_as_they_come_and_a_group_is_one_cell() -> None:
         '[\n{"id": "a|0", "params": {"n": 0}},\n{"id": "a|1", "params": {"n": 1}}\n]\n'
     )
     assert list(lines(("id", "params"), cases(), "md"))[2] == '| a\\|0 | {"n": 0} |\n'
+
+
+class Shown(HTMLParser):
+    """What a reader of a page of Markdown sees, and which elements it has."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.text, self.elements = "", []
+        self.feed(MarkdownIt("commonmark").enable(["table", "strikethrough"]).render(text))
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append(tag)
+
+    def handle_data(self, data):
+        self.text += data
+
+
+HOSTILE = st.text(st.sampled_from("ab1 <>&;#[]()!*_`~|\\\"'-+.=:/lt"), max_size=30)
+
+
+@given(HOSTILE)
+@example("<script>alert(1)</script>")
+@example("![x](https://e/i.png) [a](b) [a][b] <https://e>")
+@example("# head")
+@example("10) item")
+@example("- item")
+@example("&lt;b&gt; C:\\x\\* train_step _y_ ~~z~~ `q` | cell")
+def test_a_text_in_markdown_is_itself_and_nothing_else(text):
+    line = markdown(text)
+    alone, cell = Shown(line), Shown(f"| a |\n| --- |\n| {line} |\n")
+    shown = " ".join(text.split())
+    assert (alone.text.strip(), set(alone.elements)) == (shown, {"p"} if shown else set())
+    assert cell.text.split() == ["a", *shown.split()]
+    assert set(cell.elements) == {"table", "thead", "tbody", "tr", "th", "td"}
