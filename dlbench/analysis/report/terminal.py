@@ -202,18 +202,7 @@ class _Fitting:
 
 
 _CASE_WIDTH = 24
-_LEAST_MISSED: tuple[str, ...] = (
-    "of",
-    "error in fp32",
-    "peak",
-    "copies",
-    "in theory",
-    "smallest",
-    "memory",
-    "epochs",
-    "FLOP/s",
-    "of a step",
-)
+_LEAST_MISSED: tuple[str, ...] = ("of", "error in fp32", "peak", "copies", "in theory", "smallest", "memory", "FLOP/s", "of a step")
 _LEAST_MISSED += ("epochs", "scaling", "items/s", "items/s, projected", wording.INTERVAL, "bubble", "waits")
 """The first is the first to go; where that is not enough, so are other numbers, from the right."""
 
