@@ -21,7 +21,6 @@ def command(file: Path, output: Path | None) -> None:
     process, user, host, UUID or serial number. FILE stays as it is. Nothing is sent anywhere.
 
     \b
-      dlbench run quick -o quick.jsonl
       dlbench contribute quick.jsonl
       dlbench contribute quick.jsonl -o reference.jsonl
     """
