@@ -10,7 +10,6 @@ import argparse
 import importlib.util
 import json
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.alternate import ROOT, environment, python
+from dlbench.analysis.contribute.public import machine_name
 from dlbench.core.errors import DlbenchError, ExitCode
 from dlbench.core.model import Policy, Status
 from dlbench.core.store import RunFile, load
@@ -263,13 +263,6 @@ def describe_devices() -> list[dict[str, Any]]:
         raise SystemExit(int(_as_exit_code(asked.returncode)))
     devices: list[dict[str, Any]] = json.loads(asked.stdout)["devices"]
     return devices
-
-
-def machine_name(devices: Sequence[dict[str, Any]]) -> str:
-    """Return the first accelerator's name, or the CPU's where there is none, as a folder is called: ``nvidia-h200``."""
-    first = next((device for device in devices if device["kind"] != "cpu"), devices[0])
-    name = re.sub(r"\((r|tm)\)", " ", str(first["name"] or first["id"]).lower())
-    return re.sub(r"[^a-z0-9]+", "-", name).strip("-")
 
 
 def main(

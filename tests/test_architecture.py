@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parent.parent / "dlbench"
 # The rooms and their modules, lowest first: a module may import those before it and nothing else of ours.
 ROOMS = {
     "core": "errors toml units precision provenance stats conditions schema thresholds rank_test declarations model records store finding",
-    "core.reference": "collectives networks peaks",
+    "core.reference": "collectives networks peaks schedules published",
     "core.rows": "rounds rates summary",
     "harness.plan": "suite selection cases known_cases",
     "harness.probe": "cgroup memory processor nvml devices fingerprint monitor preflight",
@@ -25,14 +25,15 @@ ROOMS = {
     "backends.mps backends.xpu backends.__init__ ranks measure correctness main rank_main",
     "harness.ranks": "torchrun placement cluster rank_group",
     "harness": "schedule pool runner",
-    "analysis.read": "pyperf readings superlinear trend header declared table",
+    "analysis.read": "pyperf readings superlinear trend header declared table references",
     "analysis": "ratios wording figures outliers",
     "analysis.scaling": "speedup projection",
     "analysis.compare": "calibration judge power by_threshold verdict pairs ab provenance",
-    "analysis.answers": "base pairs unanswered speedup batch precision devices health __init__",
+    "analysis.answers": "base pairs unanswered speedup batch precision devices cost elsewhere published health __init__",
     "analysis.report": "samples sentences detail_tables strips terminal compare_terminal doctor_text",
     "analysis.export": "tabular cases pyperf pytest_benchmark google_benchmark bencher github_action_benchmark formats "
     "compare_export answers_export junit github",
+    "analysis.contribute": "public fitness",
     "analysis.doctor": "aa_check selftest",
 }
 ORDER = [f"dlbench.{room}.{name}".removesuffix(".__init__") for room, names in ROOMS.items() for name in names.split()]

@@ -155,8 +155,8 @@ class _LiveTable(_Tracker):
         from dlbench.analysis.report.terminal import Answers
 
         rows, rounds = zip(*measured, strict=True)
-        declared = {name: Declaration(each.values, each.parallel) for name, each in self.session.signatures.items()}
-        known = [each for each in answers(of_rows(rows, rounds, self._path.stem, declared)) if isinstance(each, Answer)]
+        declared = {name: Declaration(each.values, each.parallel, each.tags) for name, each in self.session.signatures.items()}
+        known = [each for each in answers(of_rows(rows, rounds, self._path.stem, declared), references=False) if isinstance(each, Answer)]
         self._answers = Answers(known, self._live.console.height // _ANSWERS_SHARE) if known else None
         ended_s = time.monotonic()
         self._answers_due_s = ended_s + _REST * (ended_s - started_s)

@@ -22,6 +22,7 @@ COMMANDS = {
     "ab": "Two sides measured in turn on this machine, and a verdict for every case.",
     "doctor": "Is this machine fit to measure on now, and what to change.",
     "export": "Write a result file in the format of another tool.",
+    "contribute": "Make a reference run for others: check a result file, and strip what is private.",
     "calibrate": "This machine's noise between occasions, which compare allows for.",
     "config": "Every default of an option, and where it came from.",
 }

@@ -1,7 +1,7 @@
 """The output of the commands: results for people and programs, and the verdicts, files for CI and exit code of those that judge."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ import click
 from dlbench.analysis.export import tabular
 from dlbench.cli import defaults
 from dlbench.core.errors import ExitCode, OutputError, UsageError
+from dlbench.core.store import make_folder_of
 from dlbench.core.units import one_line
 
 if TYPE_CHECKING:
@@ -163,6 +164,29 @@ def _tell_github(comparisons: Sequence["Comparison"], conclusion: str, notes: Se
                 file.write(text)
             else:  # what stands there already would be lost as well
                 click.echo("note: the summary of this step is full, so nothing was added to it", err=True)
+    except OSError as error:
+        raise OutputError.of(path, error) from error
+
+
+def refuse_existing(paths: Iterable[Path]) -> None:
+    """Raise UsageError where one of these files is there already."""
+    for path in paths:
+        if path.exists():
+            raise UsageError(f"{path} exists and is never overwritten; choose another name")
+
+
+def create(path: Path, content: bytes) -> None:
+    """Write a new file, and its folder where there is none: whole or not at all. Raises UsageError or OutputError."""
+    refuse_existing([path])
+    part = path.with_name(f"{path.name}.part")
+    try:
+        make_folder_of(path)
+        try:
+            part.write_bytes(content)
+            part.rename(path)
+        except OSError:
+            part.unlink(missing_ok=True)
+            raise
     except OSError as error:
         raise OutputError.of(path, error) from error
 

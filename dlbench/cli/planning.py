@@ -46,7 +46,8 @@ class Plan:
 
     def declarations(self) -> dict[str, Any]:
         """Return the declarations of each workload that takes part, for the header."""
-        return {name: to_json(each.values, each.parallel) for name in workload_names(self.suites) if (each := self.signatures[name])}
+        taking_part = [self.signatures[name] for name in workload_names(self.suites)]
+        return {each.name: to_json(each.values, each.parallel, each.tags) for each in taking_part}
 
 
 def load_suites(options: PlanOptions) -> tuple[Suite, ...]:

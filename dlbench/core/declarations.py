@@ -65,11 +65,14 @@ class Declaration(NamedTuple):
 
     values: tuple[Value, ...] = ()
     parallel: Parallel = Parallel()
+    tags: tuple[str, ...] = ()
+    """What kind of work it is: ``training``, ``imagenet`` for images as ImageNet's networks take them, …"""
 
 
-def to_json(values: Sequence[Value], parallel: Parallel) -> dict[str, Any]:
-    """Return plain data for the pipe and for the header of a result file, without what is empty."""
-    return {"values": [{**_filled(each), "unit": each.unit.value} for each in values], "parallel": _filled(parallel)}
+def to_json(values: Sequence[Value], parallel: Parallel, tags: Sequence[str]) -> dict[str, Any]:
+    """Return plain data for the pipe and for the header of a result file; a value and the parallelism without what is empty."""
+    described = [{**_filled(each), "unit": each.unit.value} for each in values]
+    return {"values": described, "parallel": _filled(parallel), "tags": list(tags)}
 
 
 def _filled(record: Value | Parallel) -> dict[str, Any]:
@@ -105,7 +108,11 @@ def from_json(data: object) -> tuple[Declaration, list[str]]:
             parallel[each.name] = part
         else:
             doubts.append(f"{each.name} of its parallelism can't be {part!r}")
-    return Declaration(tuple(values), Parallel(**parallel)), doubts
+    tags = _tuple(data.get("tags", ()))
+    if not _are_texts(tags):
+        doubts.append(f"its tags can't be {tags!r}")
+        tags = ()
+    return Declaration(tuple(values), Parallel(**parallel), tags), doubts
 
 
 def _value(data: Mapping[str, Any]) -> Value:

@@ -19,6 +19,11 @@ ACCELERATOR = "accelerator"
 """A suite's name for every device but the CPU."""
 
 
+def kind_of(device: str) -> str:
+    """Return the kind of device that an id means: ``cuda`` of ``cuda:1``."""
+    return device.partition(":")[0]
+
+
 class Status(StrEnum):
     """Outcome of a planned case; all but ``ok`` come with a reason."""
 
@@ -174,7 +179,6 @@ class Clock(Protocol):
 
     def now(self) -> float:
         """Wait for the device to finish what it was given, then return seconds."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,8 +236,7 @@ class Policy:
     """Most attempts of a case in a round: it is repeated where it was throttled or disturbed, as long as that helps."""
 
 
-STEADY_SHIFT = 0.02
-"""Most that times may move, relative, and still count as steady."""
+STEADY_SHIFT = 0.02  # most that times may move, relative, and still count as steady
 
 
 @dataclass(slots=True)  # not frozen, as `Measurement`

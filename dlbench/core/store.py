@@ -164,6 +164,13 @@ def load(path: Path, reader: Reader | None = None) -> RunFile:
     return RunFile(path, header, tuple(measurements), footer, torn, tuple(states), tuple(discarded))
 
 
+def read_header(path: Path) -> Record:
+    """Read the first line of a result file alone. Raises ResultFileError where that is no header of ours."""
+    for _, _, record in _records(path):
+        return _checked_header(path, record)
+    raise ResultFileError(f"{path} is empty; give a file that dlbench run wrote")
+
+
 def blocks_at(path: Path, places: Sequence[int]) -> Iterator[Sequence[float]]:
     """Read the blocks of lines again. Raises ResultFileError if the file is another by now."""
     try:

@@ -42,13 +42,24 @@ def three_digits(value: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """``1.23 ns`` to ``12.3 s``; whole minutes from 10 minutes on."""
-    if value >= 600:
-        return f"{value / 60:.0f} min"
+    """``1.23 ns`` to ``12.3 s``; whole minutes from 10 minutes on, ``5 h 20 min`` from 2 hours, ``3 days 4 h`` from 2 days, then days."""
+    if 600 <= value < math.inf:
+        return _minutes_up(value)
     for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if abs(value) >= factor * 0.9995:
             return f"{three_digits(value / factor)} {unit}"
     return f"{three_digits(value / 1e-9)} ns"
+
+
+def _minutes_up(value: float) -> str:
+    minutes, hours = round(value / 60), round(value / 3600)
+    if minutes < 120:
+        return f"{minutes} min"
+    if hours < 48:
+        return f"{minutes // 60} h {minutes % 60} min" if minutes % 60 else f"{minutes // 60} h"
+    if hours < 240:
+        return f"{hours // 24} days {hours % 24} h" if hours % 24 else f"{hours // 24} days"
+    return f"{value / 86400:.0f} days"
 
 
 def _prefixed(value: float, step: float, prefixes: str, unit: str) -> str:

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Literal, Self
 
-from dlbench.core.model import Case
+from dlbench.core.model import Case, kind_of
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.wire import MeasureRequest, PrepareRequest
 from dlbench.harness.process.worker_process import Ending, Mode, WorkerProcess
-from dlbench.harness.ranks.placement import Placement, kind_of
+from dlbench.harness.ranks.placement import Placement
 from dlbench.harness.ranks.rank_group import RankGroup
 from dlbench.harness.schedule import Side, Task
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from dlbench.core.model import Measurement, Policy, Series, Signature, Status
+from dlbench.core.model import Measurement, Policy, Series, Signature, Status, kind_of
 from dlbench.core.records import measurement_to_json
 from dlbench.harness.pool import Isolation, WorkerPool, process_for
 from dlbench.harness.probe.memory import available_memory, oom_kills
@@ -16,7 +16,7 @@ from dlbench.harness.probe.monitor import Watch
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.wire import MeasureRequest
 from dlbench.harness.process.worker_process import Ending, WorkerProcess, handshake
-from dlbench.harness.ranks.placement import Placement, kind_of, place_ranks
+from dlbench.harness.ranks.placement import Placement, place_ranks
 from dlbench.harness.schedule import Attempt, Progress, Retirement, Retries, Task
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from dlbench.core.conditions import Throttling
-from dlbench.core.model import Case, Measurement, Policy, Series, Status
+from dlbench.core.model import Case, Measurement, Policy, Series, Status, kind_of
 from dlbench.harness.probe.devices import Device, take_one_process, unusable, usable
 from dlbench.harness.process.worker_process import Interpreter
 from dlbench.harness.ranks.cluster import RemoteNode
-from dlbench.harness.ranks.placement import NodeCapacity, kind_of
+from dlbench.harness.ranks.placement import NodeCapacity
 from dlbench.harness.worker.stopping import EnoughRounds
 
 PAUSES_S = (1.0, 4.0)

@@ -30,7 +30,7 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 }
 
 
-@workload(tags=("cnn", "training"))
+@workload(tags=("cnn", "training", "imagenet"))
 def train_step(
     device: torch.device,
     *,
@@ -49,7 +49,7 @@ def train_step(
     return Work(call=step, inputs=(images, labels), items=batch, flops=flops, least_flops=flops / FASTER_CONVOLUTION)
 
 
-@workload(tags=("cnn", "inference"))
+@workload(tags=("cnn", "inference", "imagenet"))
 def infer_step(device: torch.device, *, model: ModelName, batch: Size, dtype: Dtype = "fp32", layout: Layout = "nchw") -> Work:
     """Classify a batch of images: forward only, without a gradient."""
     network, images = classifier(device, model, batch, dtype, layout)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from dlbench.core import units
 
-SCALE = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
+SCALE = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "days": 86400.0}
 
 
 @pytest.mark.parametrize(
@@ -55,11 +55,13 @@ def test_three_digits(value: float, text: str) -> None:
     assert units.three_digits(value) == text
 
 
-@given(st.floats(1e-9, 1e6))
+@given(st.floats(1e-9, 1e6) | st.floats(1e6, 1e12))
 def test_seconds_read_back(value: float) -> None:
-    number, unit = units.seconds(value).split(" ")
-    assert float(number) * SCALE[unit] == pytest.approx(value, rel=0.0501 if unit == "min" else 0.00501)
-    assert unit == "min" or len(number.replace(".", "").lstrip("0")) == 3
+    words = units.seconds(value).split(" ")
+    numbers, names = words[::2], words[1::2]
+    read = sum(float(number) * SCALE[unit] for number, unit in zip(numbers, names, strict=True))
+    assert read == pytest.approx(value, rel=0.0501 if value >= 600 else 0.00501)
+    assert value >= 599.5 or len(numbers[0].replace(".", "").lstrip("0")) == 3
 
 
 @pytest.mark.parametrize(
@@ -74,6 +76,13 @@ def test_seconds_read_back(value: float) -> None:
         (59.96, "60.0 s"),
         (599, "599 s"),
         (600, "10 min"),
+        (7169, "119 min"),
+        (7200, "2 h"),
+        (19_200, "5 h 20 min"),
+        (172_799, "2 days"),
+        (273_600, "3 days 4 h"),
+        (3_542_400, "41 days"),
+        (math.inf, "inf s"),
     ],
 )
 def test_seconds(value: float, text: str) -> None:

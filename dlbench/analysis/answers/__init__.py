@@ -1,13 +1,16 @@
 """Answers to nine questions about a machine, one question a file, from the rows of result files."""
 
-from dlbench.analysis.answers import batch, devices, health, precision, speedup
+from dlbench.analysis.answers import batch, cost, devices, health, precision, speedup
 from dlbench.analysis.answers.base import Answer, Missing
-from dlbench.analysis.answers.unanswered import BOTTLENECK, COST, CROSSOVER, SERVING
+from dlbench.analysis.answers.unanswered import BOTTLENECK, CROSSOVER, SERVING
 from dlbench.analysis.read.table import Results
 
 
-def answers(results: Results) -> tuple[Answer | Missing, ...]:
-    """Return the answer to each question, or what is missing for it, in the order in which they are asked."""
+def answers(results: Results, *, references: bool = True) -> tuple[Answer | Missing, ...]:
+    """Return the answer to each question, or what is missing for it, in the order in which they are asked.
+
+    ``references``: whether to hold the machine against the reference runs that are like it, which are read for it, each once.
+    """
     first, second = speedup.answer(results), (CROSSOVER, BOTTLENECK)
     measured = (batch.answer(results), precision.answer(results), devices.answer(results))
-    return first, *second, *measured, SERVING, COST, health.answer(results)
+    return first, *second, *measured, SERVING, cost.answer(results), health.answer(results, references=references)

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from dlbench.analysis.answers import elsewhere
 from dlbench.analysis.answers.base import DEVICE, Answer, Missing, Question, Table, answered, by_device
+from dlbench.analysis.answers.published import beside_published
 from dlbench.analysis.outliers import kinds, sentences
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import key, number, plural, short
@@ -35,8 +37,11 @@ _PEAKS = (
 )
 
 
-def answer(results: Results) -> Answer | Missing:
-    """Return how many cases show a sign of trouble, and what share of its published peak each device reaches."""
+def answer(results: Results, *, references: bool) -> Answer | Missing:
+    """Return how many cases show a sign of trouble, what share of its published peak each device reaches, and if it is as fast as others.
+
+    ``references``: whether to hold it against reference runs, which are read for it.
+    """
     tried = [row for row in results.rows if row["case.status"] == Status.OK or Status(str(row["case.status"])).is_failure]
     if not tried:
         return Missing(QUESTION, "no case was measured", "dlbench run")
@@ -52,15 +57,23 @@ def answer(results: Results) -> Answer | Missing:
     summary = f"{'Signs' if signs else 'No sign'} of trouble in {plural(len(tried), 'case')}{f': {signs}' if signs else ''}"
     peaks = [{**nearest, "place": where, "case.id": key(nearest)} for where, found in devices.items() if (nearest := _nearest_peak(found))]
     several = len(results.environments) > 1
+    beside, alone = elsewhere.beside_references(results) if references else ([], [])
     others = sentences(kinds(results)) if several else []
     weaknesses = [*results.circumstances, *others[1:]]
     weaknesses += [] if peaks else ["no published peak of these devices is known for what was measured"]
+    weaknesses += alone
     weaknesses += [] if several else ["one file says nothing of other days: dlbench compare"]
     tables = (
         Table("Signs of trouble", _TROUBLE, tuple(trouble) if len(devices) > 1 else ()),
         Table("Shares of published peaks", _PEAKS, tuple(peaks)),
+        *([elsewhere.table(beside)] if beside else []),
+        *beside_published(results),
     )
-    found = answered(QUESTION, ["; ".join([summary, *others[:1]]) + ".", *map(_peak, peaks)], (), weaknesses, *tables)
+    clauses = {where: [_peak(row) for row in peaks if row["place"] == where] for where in devices}
+    for each in beside:
+        clauses[each.place].append(each.clause())
+    told = [f"{where} {', and '.join(said)}." for where, said in clauses.items() if said]
+    found = answered(QUESTION, ["; ".join([summary, *others[:1]]) + ".", *told], (), weaknesses, *tables)
     return replace(found, cases=tuple(dict.fromkeys(str(row["case.id"]) for row in tried)))  # their flags are what it tells
 
 
@@ -72,4 +85,4 @@ def _nearest_peak(rows: Sequence[Row]) -> Row | None:
 
 def _peak(row: Row) -> str:
     share = percent(number(row["rate.peak_fraction"]))
-    return f"{row['place']} reaches {share} of its published peak in {short(row['case.id'])} ({row['rate.peak']})."
+    return f"reaches {share} of its published peak in {short(row['case.id'])} ({row['rate.peak']})"

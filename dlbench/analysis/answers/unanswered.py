@@ -15,7 +15,3 @@ SERVING = Missing(
     Question("serving", "For serving: CPU or accelerator, at which batch and latency?"),
     "no built-in suite measures requests under a bound of latency yet",
 )
-COST = Missing(
-    Question("cost", "What does it cost: joules and money per 1000 samples, time to train?"),
-    "nothing meters energy yet, and no built-in suite trains to a target",
-)

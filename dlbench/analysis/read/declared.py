@@ -31,7 +31,7 @@ def declarations(
     notes: list[str] = []
     for side, of_side in sides.items():
         raw = of_side.get("workloads", run.header.get("workloads"))
-        read = {} if raw is None else {workload: from_json(each) for workload, each in raw.items()}
+        read = {} if raw is None else {workload: _read(workload, each) for workload, each in raw.items()}
         found[run_name(name, side)] = _of_old() if raw is None else {workload: declaration for workload, (declaration, _) in read.items()}
         notes += [
             f"{run.path}: of {workload}, {doubt}; what it is about is shown as plain numbers, and another version of dlbench may read it"
@@ -39,6 +39,13 @@ def declarations(
             for doubt in doubts
         ]
     return found, list(dict.fromkeys(notes))
+
+
+def _read(workload: str, payload: object) -> tuple[Declaration, list[str]]:
+    """Read one; of files from before there were tags in headers, those that the workload would have declared."""
+    found, doubts = from_json(payload)
+    untagged = isinstance(payload, Mapping) and "tags" not in payload and workload in _of_old()
+    return found._replace(tags=_of_old()[workload].tags) if untagged else found, doubts
 
 
 def columns(values: Sequence[Value], row: Row) -> tuple[Column, ...]:

@@ -74,6 +74,10 @@ class Results:
         """Whether any row has a column ``value.*``."""
         return bool(self.rows) and any(name.startswith("value.") for name in self.rows[0])
 
+    def tags(self, row: Row) -> frozenset[str]:
+        """Return the kinds of work that the workload of a row declares itself to be."""
+        return frozenset(self._declaration(row).tags)
+
     def parallel(self, row: Row) -> Parallel:
         """Return how the workload of a row uses several devices."""
         return self._declaration(row).parallel

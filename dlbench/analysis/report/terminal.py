@@ -241,7 +241,7 @@ _CASE_WIDTH = 24
 _RATIOS = ("ratio.speedup", "scaling.speedup")
 """Columns beside which a bar may stand."""
 _LEAST_MISSED: tuple[str, ...] = ("of", "error in fp32", "peak", "copies", "in theory", "smallest", "memory", "FLOP/s", "of a step")
-_LEAST_MISSED += ("scaling", "items/s", "items/s, projected", wording.INTERVAL, "bubble", "waits")
+_LEAST_MISSED += ("epochs", "scaling", "items/s", "items/s, projected", wording.INTERVAL, "bubble", "waits")
 """The first is the first to go; where that is not enough, so are other numbers, from the right."""
 _MOST_MISSED = ("time", "ratio", "speed-up")
 """What a table is about: rather than these the case is squeezed."""

@@ -60,7 +60,7 @@ class Share:
 @cache
 def peak_of(device_name: str | None) -> DevicePeak | None:
     """Return the figures of the device of that name, as its driver writes it; None for one that is not in the table: nothing is guessed."""
-    return _table().get(_words(device_name or ""))
+    return _table().get(name_words(device_name or ""))
 
 
 def arithmetic_share(device: DevicePeak, dtype: str, flops_per_s: float) -> Share | None:
@@ -96,9 +96,10 @@ def _table() -> Mapping[tuple[str, ...], DevicePeak]:
     for device in tomllib.loads(_TABLE.read_text(encoding="utf-8"))["device"]:
         for name in device["names"]:
             figures = device["flops"], tuple(device["matrix"]), device["bandwidth"], device["last_cache"]
-            found[_words(name)] = DevicePeak(name, *figures)
+            found[name_words(name)] = DevicePeak(name, *figures)
     return found
 
 
-def _words(name: str) -> tuple[str, ...]:
+def name_words(name: str) -> tuple[str, ...]:
+    """Return the words of a device's name that tell it from others."""
     return tuple(word for word in re.findall(r"[a-z0-9]+", name.casefold()) if word not in _BRANDS)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from dlbench.core.errors import SuiteError, UsageError, nearest
-from dlbench.core.model import ACCELERATOR, DEVICE_KINDS, Case, Parameter, ParamValue, Policy, Signature, value_text
+from dlbench.core.model import ACCELERATOR, DEVICE_KINDS, Case, Parameter, ParamValue, Policy, Signature, kind_of, value_text
 from dlbench.harness.plan.suite import Bench, Suite, axis_values
 
 MAX_CASES = 2_000_000
@@ -224,7 +224,7 @@ def _devices_of(suite: Suite, bench: Bench, signatures: Signatures, present: Seq
     found = _resolved(suite, bench, present, include_absent)
     if signatures[bench.workload].parameter("ranks") is None:
         return found
-    first_of_kind = {_kind(device): device for device in reversed(found)}
+    first_of_kind = {kind_of(device): device for device in reversed(found)}
     return tuple(first_of_kind.values())[::-1]
 
 
@@ -235,13 +235,9 @@ def _resolved(suite: Suite, bench: Bench, present: Sequence[str], include_absent
         return tuple(present)
     found: dict[str, None] = {}
     for word in wanted:
-        meant = [device for device in present if word in (device, _kind(device)) or (word == ACCELERATOR and _kind(device) != "cpu")]
+        meant = [device for device in present if word in (device, kind_of(device)) or (word == ACCELERATOR and kind_of(device) != "cpu")]
         found.update(dict.fromkeys(meant or ([word] if include_absent and word != ACCELERATOR else [])))
     return tuple(found)
-
-
-def _kind(device: str) -> str:
-    return device.partition(":")[0]
 
 
 def _shown(value: ParamValue | None) -> str | None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from dlbench.core.model import Case
+from dlbench.core.model import Case, kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,6 @@ class Placement:
     """All names there are among those devices."""
     threads: int
     """Of each rank, at least 1."""
-
-
-def kind_of(device: str) -> str:
-    """Return the kind of device that an id means: ``cuda`` of ``cuda:1``."""
-    return device.partition(":")[0]
 
 
 def place_ranks(case: Case, nodes: Sequence[NodeCapacity]) -> Placement:

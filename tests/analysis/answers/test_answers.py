@@ -1,6 +1,7 @@
 """The nine together: their order, their forms, and how much of a screen they take."""
 
 import json
+from dataclasses import replace
 
 import front_door
 import made_up
@@ -16,7 +17,7 @@ TOPICS = ["speed-up", "crossover", "bottleneck", "batch", "precision", "devices"
 
 
 def everything():
-    """Rows that answer all five questions that rows can answer."""
+    """Rows that answer all six questions that rows can answer."""
     found = [made_up.checked(each, SpotCheck(True, 0.004, 0.02, 1e-7), "") for each in made_up.both_kinds()]
     for seconds, ranks in ((1.0, 1), (1.25, 2)):
         case = made_up.case("data_parallel", "cuda:0", form="ddp", model="resnet18", batch=32, ranks=ranks, scaling="weak")
@@ -37,7 +38,7 @@ def test_nine_questions_in_order_and_what_no_suite_answers_yet(asked):
     found = asked(everything())
     assert list(found) == TOPICS
     missing = {topic: (each["reason"], each["command"]) for topic, each in found.items() if each["kind"] == "missing"}
-    assert list(missing) == ["crossover", "bottleneck", "serving", "cost"]
+    assert list(missing) == ["crossover", "bottleneck", "serving"]
     assert {command for _, command in missing.values()} == {None}
     assert missing["crossover"][0].startswith("dlbench does not conclude it yet")
     assert missing["crossover"][0].endswith("without the copies, and leaves the size from which on it wins to the reader")
@@ -60,7 +61,7 @@ def test_the_result_comes_first_in_at_most_15_lines_then_the_cases(run_file, wid
     assert len(lines) <= 15
     assert max(map(len, lines)) <= width
     assert [line.partition(":")[0] for line in lines if line.partition(":")[0] in (*TOPICS, "not answered")] == [
-        "speed-up", "batch", "precision", "devices", "health", "not answered",
+        "speed-up", "batch", "precision", "devices", "cost", "health", "not answered",
     ]  # fmt: skip
     assert cases
 
@@ -100,9 +101,10 @@ def test_off_a_terminal_nothing_is_cut_and_what_is_missing_names_its_command(tmp
     lines = show(path, "--answers").out.splitlines()
     assert lines[:4] == [
         "health: No sign of trouble in 1 case. Caution: no published peak of these devices is known for what was measured; "
+        "no reference run has a case of cpu (AMD EPYC 7B13, 2 threads); dlbench contribute makes one; "
         "one file says nothing of other days: dlbench compare.",
         "not answered: speed-up, crossover, bottleneck, batch (dlbench run batch), precision (dlbench run precision), "
-        "devices (dlbench run scaling), serving, cost; for the reasons: dlbench show FILE --answers --format md",
+        "devices (dlbench run scaling), serving, cost (dlbench run cnn); for the reasons: dlbench show FILE --answers --format md",
         "",
         "1 case: 1 ok; 7 rounds.",
     ]
@@ -122,7 +124,7 @@ def test_markdown_has_a_section_for_each_question(run_file):
 def test_every_row_of_markdown_is_as_wide_as_its_head(run_file):
     blocks = show(run_file, "--answers", "--format", "md").out.split("\n\n")
     widths = [[line.replace("\\|", "").count("|") for line in block.splitlines()] for block in blocks if block.startswith("| ")]
-    assert len(widths) == 7
+    assert len(widths) == 10
     assert [set(each) for each in widths] == [{each[0]} for each in widths]
 
 
@@ -137,6 +139,17 @@ def test_text_of_a_file_can_not_end_a_cell_or_steer_a_terminal(tmp_path):
     path = made_up.write(tmp_path / "run.jsonl", measured)
     assert "| t a\\|b[2J&lt;b> fp32 |" in show(path, "--answers", "--format", "md").out
     assert "\x1b" not in show(path, "--answers").out
+
+
+def test_the_name_of_a_device_is_text_and_no_tag_in_a_sentence_either(tmp_path):
+    case = made_up.case("train_step", "cuda:0", model="resnet50", batch=8, dtype="amp_fp16")
+    named = [replace(each, device_name="<b>\x1b[2J\u202e card") for each in made_up.rounds_of(case, made_up.flat(made_up.SEVEN))]
+    path = made_up.write(tmp_path / "run.jsonl", named)
+    text = show(path, "--answers", "--format", "md").out
+    assert "on &lt;b>[2J card at batch=8 amp_fp16." in text
+    assert "no reference run has a case of cuda:0 (&lt;b>[2J card); " in text
+    assert [part for part in ("<b>", "\x1b", "\u202e") if part in text] == []
+    assert not {"\x1b", "\u202e"} & set(show(path, "--answers").out)
 
 
 @pytest.mark.parametrize(

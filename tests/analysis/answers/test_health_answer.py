@@ -21,7 +21,10 @@ def test_a_quiet_machine_shows_no_sign_and_says_what_share_of_its_peak_it_reache
         "cuda:0 reaches 50.0 % of its published peak in matmul n=0 fp32 "
         "(arithmetic: 67.0 TFLOP/s, dense fp32 on the ordinary cores of NVIDIA H200).",
     ]
-    assert answer["weaknesses"] == ["one file says nothing of other days: dlbench compare"]
+    assert answer["weaknesses"] == [
+        "no reference run has a case of cuda:0 (NVIDIA H200); dlbench contribute makes one",
+        "one file says nothing of other days: dlbench compare",
+    ]
 
 
 def test_of_two_devices_with_a_peak_the_second_is_said_to_be_in_the_table(asked):
@@ -61,7 +64,11 @@ def test_few_files_are_too_few_and_a_cpu_has_no_peak(asked):
     assert answer["sentences"] == [
         "No sign of trouble in 2 cases; 2 files with AMD EPYC 7B13: too few to tell what stands out; it takes 5 with the same case."
     ]
-    assert answer["weaknesses"] == ["no published peak of these devices is known for what was measured"]
+    assert answer["weaknesses"] == [
+        "no published peak of these devices is known for what was measured",
+        "no reference run has a case of cpu in run0 (AMD EPYC 7B13, 2 threads) or cpu in run1 (AMD EPYC 7B13, 2 threads); "
+        "dlbench contribute makes one",
+    ]
 
 
 def test_nothing_measured_is_no_answer(asked):

@@ -71,7 +71,7 @@ def test_every_device_of_the_table_is_found_under_each_name_and_has_a_source():
         assert set(device["matrix"]) <= set(device["flops"]) <= {each.arithmetic for each in PRECISIONS.values()}
         for name in device["names"]:
             assert peak_of(name).flops_per_s == device["flops"]
-    assert len({peaks._words(name) for device in TABLE for name in device["names"]}) == sum(len(device["names"]) for device in TABLE)
+    assert len({peaks.name_words(name) for device in TABLE for name in device["names"]}) == sum(len(device["names"]) for device in TABLE)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,111 @@
+"""Cost: how long training a published network would take, estimated from measured steps."""
+
+from collections.abc import Sequence
+
+from dlbench.analysis.answers.base import DEVICE, Answer, Columns, Missing, Question, Table, answered, by_device
+from dlbench.analysis.ratios import grouped
+from dlbench.analysis.read.table import Results
+from dlbench.analysis.scaling.speedup import counted
+from dlbench.analysis.wording import INTERVAL, choice, described, number, plural
+from dlbench.core.model import Status
+from dlbench.core.reference.schedules import schedules
+from dlbench.core.rows.summary import Row
+from dlbench.core.schema import BY_NAME, Column, Unit
+from dlbench.core.units import seconds
+
+QUESTION = Question("cost", "What does it cost: joules and money per 1000 samples, time to train?")
+_TRAINING = frozenset(("training", "imagenet"))
+_LEAVES_OUT = (
+    "steps alone: reading and decoding images, validation, checkpoints, clocks that change over hours, and whether it converges at that "
+    "batch and in that precision are left out"
+)
+_NO_ENERGY = "nothing meters energy yet, so joules and money are open"
+_COLUMNS: Columns = (
+    ("network", Column("param.model", Unit.TEXT, "the network")),
+    DEVICE,
+    ("at", Column("train.choice", Unit.TEXT, "the batch, precision and layout at which it was fastest")),
+    ("images/s", BY_NAME["rate.items_per_s"]),
+    ("epochs", Column("train.epochs", Unit.COUNT, "passes over ImageNet's training set, of the published schedule")),
+    ("time to train", Column("train.seconds", Unit.SECONDS, "all steps of the schedule at that rate", "lower")),
+    (INTERVAL, Column("train.low", Unit.SECONDS, "lower end of its 95 % interval, as of the time of a step")),
+    (INTERVAL, Column("train.high", Unit.SECONDS, "upper end of it")),
+    ("its authors", Column("train.took", Unit.TEXT, "how long it took them, and on what")),
+)
+
+
+def answer(results: Results) -> Answer | Missing:
+    """Return the time that each device would take to train the published networks, at its best measured throughput."""
+    steps = [
+        row
+        for row in results.rows
+        if row["case.status"] == Status.OK
+        and not row["flag.implausible"]
+        and row.get("param.ranks") in (None, 1)
+        and row["rate.items_per_s"]
+        and results.tags(row) >= _TRAINING
+        and str(row.get("param.model")) in schedules()
+    ]
+    if not steps:
+        return Missing(QUESTION, "no training step of a published network was measured, and nothing meters energy yet", "dlbench run cnn")
+    rows = [_estimate(row) for found in by_device(steps, "case").values() for row in _best(found)]
+    models = [model for model in schedules() if any(row["param.model"] == model for row in rows)]
+    most = max(sum(row["param.model"] == model for row in rows) for model in models)
+    headline = next(model for model in models if sum(row["param.model"] == model for row in rows) == most)
+    timed = next((model for model in models if model != headline and schedules()[model].took), None)
+    sentences = [_sentence([row for row in rows if row["param.model"] == model]) for model in (headline, timed) if model]
+    rows.sort(key=lambda row: models.index(str(row["param.model"])))
+    table = Table("Time to train on ImageNet: an estimate", _COLUMNS, tuple(rows), _sources(models))
+    return answered(QUESTION, sentences, rows, (_LEAVES_OUT, _NO_ENERGY), table)
+
+
+def _best(rows: Sequence[Row]) -> list[Row]:
+    """Return the row of highest throughput of each network."""
+    return [max(found, key=lambda row: number(row["rate.items_per_s"])) for found in grouped(rows, lambda row: row["param.model"]).values()]
+
+
+def _estimate(row: Row) -> Row:
+    schedule = schedules()[str(row["param.model"])]
+    total, step = schedule.seconds(number(row["rate.items_per_s"])), number(row["time.median_s"])
+    ends = {end: row[f"time.ci_{end}_s"] for end in ("low", "high")}
+    return {
+        **row,
+        "train.choice": choice(
+            {"row.batch": counted(row, "batch"), "row.dtype": row["case.dtype"], "row.layout": row.get("param.layout")}, "row"
+        ),
+        "train.epochs": schedule.epochs,
+        "train.seconds": total,
+        **{f"train.{end}": None if value is None else total * number(value) / step for end, value in ends.items()},
+        "train.took": schedule.took,
+    }
+
+
+def _sentence(rows: Sequence[Row]) -> str:
+    """Say how long a network takes on the first device, on the CPU if that is another, and how long it took its authors."""
+    schedule = schedules()[str(rows[0]["param.model"])]
+    last = next((row for row in rows if row["case.device"] == "cpu"), rows[-1])
+    shown = list({id(row): row for row in (rows[0], last)}.values())
+    parts = [f"{_time(row)} on {_device(row)}" for row in shown]
+    more = f" (and {plural(len(rows) - len(shown), 'more device')} in the table)" if len(rows) > len(shown) else ""
+    authors = f"; its authors took {schedule.took}" if schedule.took else ""
+    return f"{schedule.model}, {schedule.epochs} epochs of ImageNet, estimated: {', '.join(parts)}{more}{authors}."
+
+
+def _time(row: Row) -> str:
+    low, high = row["train.low"], row["train.high"]
+    few = low is None or high is None
+    interval = "too few rounds for an interval" if few else f"{seconds(number(low))}…{seconds(number(high))}"
+    return f"{seconds(number(row['train.seconds']))} ({interval})"
+
+
+def _device(row: Row) -> str:
+    name = described(row, "case") if row["case.device"] == "cpu" else row["case.device_name"] or row["case.device"]
+    return f"{name} at {row['train.choice']}"
+
+
+def _sources(models: Sequence[str]) -> tuple[str, ...]:
+    """Return where the epochs and the times of the authors are from, each once."""
+    chosen = [schedules()[model] for model in models]
+    families = grouped(chosen, lambda each: each.source)
+    epochs = [f"epochs of {', '.join(each.model for each in family)}: {source}" for source, family in families.items()]
+    took = dict.fromkeys(f"{each.took}: {each.took_source}" for each in chosen if each.took)
+    return (f"images: {chosen[0].images:,} in ImageNet's training set", *epochs, *took)

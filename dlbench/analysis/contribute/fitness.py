@@ -1,0 +1,70 @@
+"""Fitness of a run to be a reference: what is wrong with it, and what to do about it."""
+
+from collections.abc import Sequence
+
+from dlbench.analysis.contribute.public import private_texts
+from dlbench.analysis.read import header
+from dlbench.analysis.read.table import Results
+from dlbench.analysis.wording import number, plural
+from dlbench.core.model import Status
+from dlbench.core.rows.summary import Row
+from dlbench.core.store import RunFile
+from dlbench.core.units import one_line, percent
+
+LEAST_ROUNDS = 6
+"""Fewer carry no 95 % interval."""
+WIDE = 1.5
+"""Upper over lower end of an interval from which on a case says little: others could not tell whether theirs is as fast."""
+TOLERATED = 0.25
+"""Share of the cases that may be throttled, disturbed or wide: on a shared machine some always are."""
+_SHOWN = 3
+_LONG = 80
+
+
+def doubts(run: RunFile, results: Results) -> list[str]:
+    """Return a sentence for each thing that keeps a run from being a reference; ``results`` are its rows."""
+    kinds = {
+        "sides": "it is an A/B, whose sides differ on purpose; measure one alone: dlbench run",
+        "machines": "it was measured on several machines; measure one alone: dlbench run",
+        "plugins": "it has workloads of a plugin, which others do not have; measure built-in suites alone",
+    }
+    found = [sentence for name, sentence in kinds.items() if run.header.get(name)]
+    found += [note.removeprefix(f"{run.path}: ") for note in header.incomplete(run, len(results.rows))]
+    ok = [row for row in results.rows if row["case.status"] == Status.OK]
+    failed = [row for row in results.rows if Status(str(row["case.status"])).is_failure]
+    if not ok:
+        found.append("none of its cases went well")
+    if failed:
+        found.append(f"{_cases(failed)} failed or crashed; find out why, and measure again")
+    if few := [row for row in ok if number(row["time.rounds"] or 0) < LEAST_ROUNDS]:
+        found.append(f"{_cases(few)} had fewer than {LEAST_ROUNDS} rounds; add some: dlbench run --resume {run.path} --rounds 7")
+    if implausible := [row for row in ok if row["flag.implausible"]]:
+        found.append(f"{_cases(implausible)} can't have done what it says in that time; dlbench show gives the reason")
+    found += _restless(ok)
+    if texts := private_texts(run.measurements):
+        found.append(f"names of its cases or devices look like a path or an address, such as {texts[0][:_LONG]!r}; measure without that")
+    return [one_line(each) for each in found]
+
+
+def _restless(rows: Sequence[Row]) -> list[str]:
+    """Say what more than a few of the cases show of a machine that was not at rest."""
+    signs = {
+        "throttled": ([row for row in rows if row["flag.throttled"]], "cool the machine or raise its quota"),
+        "disturbed": ([row for row in rows if row["flag.disturbed"]], "stop what else runs, look with dlbench doctor"),
+        f"noisy, with an interval wider than a factor of {WIDE:g}": ([row for row in rows if _is_wide(row)], "quieten the machine"),
+    }
+    return [
+        f"{len(found)} of {plural(len(rows), 'case')} are {sign}, which is more than {percent(TOLERATED)}; {advice}, and measure again"
+        for sign, (found, advice) in signs.items()
+        if len(found) > TOLERATED * len(rows)
+    ]
+
+
+def _is_wide(row: Row) -> bool:
+    low, high = row["time.ci_low_s"], row["time.ci_high_s"]
+    return low is not None and high is not None and number(high) > WIDE * number(low)
+
+
+def _cases(rows: Sequence[Row]) -> str:
+    names = [str(row["case.id"]) for row in rows]
+    return f"{', '.join(names[:_SHOWN])}{f' and {len(names) - _SHOWN} more' if len(names) > _SHOWN else ''}"

@@ -1,0 +1,256 @@
+"""Publishable part of a result file, named field by field, so that what nobody thought of stays behind.
+
+Numbers and flags pass where their field is listed, texts only as words of a closed set or in a form that has no room for a name. The
+makers' names of devices pass as far as a measurement has them.
+"""
+
+import json
+import re
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from dlbench.analysis.read.references import part
+from dlbench.analysis.read.table import Results
+from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS, RoundState
+from dlbench.core.model import Measurement, Policy, kind_of
+from dlbench.core.records import measurement_to_json
+from dlbench.core.store import Record, RunFile
+
+Sieve = Callable[[object], Any]
+"""Returns what may pass of a value; None for nothing."""
+CUT = "…"
+"""What stands in the place of a path or an address in a sentence."""
+
+_PRIVATE = re.compile(
+    r"""(?<![\w.])(?:[A-Za-z]:|~\w*|\.{1,2})?(?:[/\\][^\s/\\'"`,;:()]+)+[/\\]?   # a path from the root, home or here: /a/b, ~/a, C:\a
+      | (?<![\w.~-])[\w.~-]+(?:[/\\][\w.~-]+){2,} | (?<![\w-])[\w-]+[/\\][\w-]+\.\w+  # one from elsewhere: a/b/c, a/b.py
+      | (?<![\w.+-])[\w.+-]+@(?!(?:cpu|cuda|mps|xpu)\b)[\w.-]+                  # somebody somewhere
+      | \b\d{1,3}(?:\.\d{1,3}){3}\b | \b(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b         # an IPv4 or MAC address
+      | \b(?:[0-9a-f]{1,4}:){3,}[0-9a-f:]*                                       # an IPv6 address
+      | \b(?:GPU|MIG)-[0-9a-f-]+ | \b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b  # a UUID
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+
+
+def public_text(text: str) -> str:
+    """Return a sentence with paths, addresses and UUIDs cut out of it."""
+    return _PRIVATE.sub(CUT, text)
+
+
+def number(value: object) -> int | float | bool | None:
+    """Let a number or a flag pass."""
+    return value if isinstance(value, int | float) else None
+
+
+def one_of(*words: str) -> Sieve:
+    """Let these words pass, also several with commas between them, and lists of them."""
+
+    def pass_on(value: object) -> object:
+        if isinstance(value, list):
+            return [each for each in value if each in words]
+        return value if isinstance(value, str) and all(word in words for word in value.split(", ")) else None
+
+    return pass_on
+
+
+def form(pattern: str) -> Sieve:
+    """Let what a text begins with pass if it has this form, and no such thing goes on behind it."""
+    compiled = re.compile(pattern)
+
+    def pass_on(value: object) -> str | None:
+        match = compiled.match(value) if isinstance(value, str) else None
+        return match[0] if match and not re.match(r"[\w.]", match.string[match.end() :]) else None
+
+    return pass_on
+
+
+def fields_of(**sieves: Sieve) -> Sieve:
+    """Let of an object those fields pass that have a sieve, each as far as that lets it."""
+
+    def pass_on(value: object) -> dict[str, Any] | None:
+        if not isinstance(value, Mapping):
+            return None
+        found = {name: sieve(value[name]) for name, sieve in sieves.items() if name in value}
+        return {name: each for name, each in found.items() if each is not None}
+
+    return pass_on
+
+
+def numbers(names: str) -> dict[str, Sieve]:
+    """Return a sieve for each of these fields, which hold numbers or flags."""
+    return dict.fromkeys(names.split(), number)
+
+
+VERSION = form(r"\d+(\.\d+){0,2}((a|b|rc|dev|post)\d+)?(\+(cpu|xpu|cu\d+|rocm\d+(\.\d+)*))?")
+_HASH, _TIME = form(r"[0-9a-f]{16}([0-9a-f]{24})?"), form(r"\d{4}-\d\d-\d\dT[\d:.]+(\+00:00)?")
+_INSTRUCTIONS = one_of("DEFAULT", "NO AVX", "AVX", "AVX2", "AVX512", "AMX", "NEON", "SVE", "SVE128", "SVE256", "SVE512", "VSX", "ZVECTOR")
+_KNOWN: dict[str, Sieve] = {
+    "isa": _INSTRUCTIONS,
+    "vendor": one_of("nvidia", "amd", "intel", "apple"),
+    "compute_capability": form(r"\d+\.\d+"),
+    "driver_version": VERSION,
+    "compute_mode": one_of("default", "exclusive_process", "prohibited"),
+}
+_MACHINE = (
+    "sockets physical_cores threads l1d_bytes l2_bytes l3_bytes numa_nodes memory_bytes memory_gib cgroup_quota_cores affinity "
+    "affinity_cores usable_threads multiprocessors pcie_generation pcie_generation_max pcie_width pcie_width_max nvlink_links "
+    "power_limit_w power_limit_default_w clock_sm_hz clock_sm_max_hz clock_memory_hz clock_memory_max_hz ecc mig persistence temperature_c"
+)
+_DEVICE = fields_of(**_KNOWN, **numbers(_MACHINE))
+_CPU_STATE = fields_of(
+    governor=one_of("performance", "powersave", "ondemand", "conservative", "schedutil", "userspace"),
+    cgroup_throttling=fields_of(**numbers("throttled_periods throttled_s")),
+    **numbers("load_1min memory_available_bytes clock_hz boost affinity measured_on cgroup_quota_cores"),
+)
+_CARD_STATE = fields_of(
+    throttle_reasons=one_of(*SLOWDOWNS, *POWER_CAPS, "gpu_idle", "applications_clocks_setting", "sync_boost", "display_clock_setting"),
+    **numbers("pcie_generation pcie_width power_limit_w power_w clock_sm_hz clock_memory_hz ecc persistence temperature_c"),
+    **numbers("other_processes graphics_processes"),
+)
+_MATH = "fp32_matmul fp32_conv fp16_reduced_sum bf16_reduced_sum cudnn_benchmark deterministic flush_denormal"
+_STACK = fields_of(
+    versions=fields_of(torch_git=_HASH, **dict.fromkeys(("python", "torch", "cuda", "hip", "cudnn", "nccl", "triton"), VERSION)),
+    driver=VERSION,
+    kernel=VERSION,
+    blas=one_of("mkl", "other"),
+    math=fields_of(
+        **dict.fromkeys(_MATH.split(), lambda value: number(value) if isinstance(value, bool) else one_of("ieee", "tf32")(value))
+    ),
+    threads=number,
+)
+_HEADER = fields_of(
+    dlbench=VERSION,
+    isolation=one_of("fork", "spawn", "none"),
+    policy=fields_of(**{each.name: number for each in fields(Policy)}),
+    planned=fields_of(count=number),
+    **numbers("seed include_absent"),
+)
+_ENVIRONMENT = fields_of(
+    machine_key=_HASH,
+    stack_key=_HASH,
+    stack=_STACK,
+    provenance=fields_of(dlbench=VERSION, utc=_TIME, git=fields_of(sha=_HASH, dirty=number)),
+)
+_IDENTITY = fields_of(
+    architecture=one_of("x86_64", "AMD64", "aarch64", "arm64", "ppc64le", "riscv64", "s390x"),
+    os=one_of("Linux", "Darwin", "Windows"),
+    virtual=number,
+)
+
+
+def public_records(run: RunFile) -> Iterator[Record]:
+    """Yield the lines of the file as they may be published, the header first; every measurement is there, with all of its numbers."""
+    yield _header(run)
+    devices = {each.case.device for each in run.measurements}
+    for kind, measurements in (("measurement", run.measurements), ("discarded", run.discarded)):
+        for each in measurements:
+            yield measurement_to_json(public_measurement(each)) | {"kind": kind}
+    for state in run.states:
+        around = {name: _state(getattr(state, name), devices) for name in ("before", "after")}
+        yield RoundState(state.round, state.seconds, state.other_cpus, state.stolen_cpus, **around).to_json()
+    footer = run.footer or {}
+    yield {"kind": "footer", **fields_of(**numbers("rounds seconds"))(footer), "state": _state(footer.get("state"), devices)}
+
+
+def public_measurement(measurement: Measurement) -> Measurement:
+    """Return a measurement with its sentences as `public_text`, and nothing else changed."""
+    reason = None if measurement.reason is None else public_text(measurement.reason)
+    return replace(measurement, reason=reason, nulls={name: public_text(text) for name, text in measurement.nulls.items()})
+
+
+def private_texts(measurements: Iterable[Measurement]) -> list[str]:
+    """Return the texts that rows need and that look like a path or an address: those of cases, devices and flags."""
+    found: dict[str, None] = {}
+    for each in measurements:
+        case = each.case
+        texts = (
+            case.key,
+            case.suite,
+            case.workload,
+            case.device,
+            each.device_name,
+            *case.params.values(),
+            *case.params,
+            *each.math.values(),
+        )
+        found |= dict.fromkeys(text for text in texts if isinstance(text, str) and _PRIVATE.search(text))
+    return list(found)
+
+
+def machine_name(devices: Iterable[Mapping[str, Any]]) -> str:
+    """Return the first accelerator's name, or the CPU's where there is none, as a folder is called: ``nvidia-h200``."""
+    first = min(devices, key=lambda device: bool(kind_of(device["id"]) == "cpu"))
+    return file_name(re.sub(r"\((r|tm)\)", " ", str(first["name"] or first["id"]), flags=re.IGNORECASE))
+
+
+def file_name(text: str) -> str:
+    """Return a text as part of a file's name: letters, digits and dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower())[:100].strip("-") or "unnamed"
+
+
+def _header(run: RunFile) -> Record:
+    names: dict[str, str | None] = {}
+    planned: dict[str, dict[str, None]] = {}
+    for each in run.measurements:
+        planned.setdefault(each.case.suite, {})[each.case.workload] = None
+        names[each.case.device] = names.get(each.case.device) or each.device_name
+    environment = run.header.get("environment") or {}
+    identity = environment.get("identity") or {}
+    cards = [each for each in part(identity, "accelerators") or [] if isinstance(each, Mapping)]
+    suites = [{"name": suite, "bench": [{"workload": workload} for workload in workloads]} for suite, workloads in sorted(planned.items())]
+    devices = [
+        {**(_DEVICE(each) or {}), "id": each["id"], "name": names[each["id"]], "kind": kind_of(each["id"])}
+        for each in _measured(run, names)
+    ]
+    described = {
+        **_IDENTITY(identity),
+        "cpu": _named(part(identity, "cpu"), set(names.values())),
+        "accelerators": [_named(each, set(names.values())) for each in cards],
+    }
+    state = _state(environment.get("state"), set(names))
+    where = {**_ENVIRONMENT(environment), "identity": described, "state": state}
+    return {
+        "kind": "header",
+        "schema": run.header["schema"],
+        **_HEADER(run.header),
+        "suites": suites,
+        "devices": devices,
+        "environment": where,
+    }
+
+
+def _measured(run: RunFile, names: Iterable[str]) -> list[Mapping[str, Any]]:
+    """Return the header's devices that were measured, and those of measurements that it lacks."""
+    there = {each["id"]: each for each in run.header.get("devices", ())}
+    return [there.get(device, {"id": device}) for device in names]
+
+
+def _named(device: object, names: Container[object]) -> dict[str, Any]:
+    name = part(device, "name")
+    return {**(_DEVICE(device) or {}), **({"name": name} if isinstance(name, str) and name in names else {})}
+
+
+def _state(state: object, devices: set[str]) -> Record:
+    cards = part(state, "accelerators")
+    known = {name: _CARD_STATE(each) for name, each in cards.items() if name in devices} if isinstance(cards, Mapping) else {}
+    found = {"cpu": _CPU_STATE(part(state, "cpu")), "accelerators": {name: each for name, each in known.items() if each}}
+    return {name: each for name, each in found.items() if each}
+
+
+def unlike(original: Results, copy: Results) -> str | None:
+    """Name a cell in which a copy differs from its original; None where all rows are equal, sentences as `public_text`."""
+    if len(original.rows) != len(copy.rows):
+        return f"{len(original.rows)} rows against {len(copy.rows)}"
+    for mine, theirs in zip(original.rows, copy.rows, strict=True):
+        for name in sorted({*mine, *theirs} - {"case.run"}):
+            was, found = (public_text(value) if isinstance(value, str) else value for value in (mine.get(name), theirs.get(name)))
+            if was != found:
+                return f"{name} of {mine['case.id']} is {found!r} and was {was!r}"
+    return None
+
+
+def as_lines(records: Iterable[Record]) -> bytes:
+    """Return records as a result file has them."""
+    return b"".join(json.dumps(record, allow_nan=False, separators=(",", ":")).encode() + b"\n" for record in records)

@@ -1,0 +1,50 @@
+"""``dlbench contribute``: a run as a reference for others, without anything private."""
+
+from pathlib import Path
+
+import click
+
+from dlbench.cli import completion
+from dlbench.cli.output import create
+from dlbench.core.errors import DlbenchError, UsageError
+
+
+@click.command("contribute")
+@click.argument("file", type=click.Path(path_type=Path), shell_complete=completion.result_files)
+@click.option(
+    "-o", "--output", metavar="OUT", type=click.Path(path_type=Path), help="File to write, never overwritten (default: after the device)."
+)
+def command(file: Path, output: Path | None) -> None:
+    """Make a reference run for others out of a result file of `dlbench run`: check it, and strip what is private.
+
+    It has to be complete and quiet: all planned cases, six rounds or more, none failed, few throttled, disturbed or very noisy. The
+    copy has every measurement, the devices' names, the versions and the day. It has no path, command line, environment variable,
+    process, user, host, UUID or serial number. FILE stays as it is. Nothing is sent anywhere.
+
+    \b
+      dlbench contribute quick.jsonl
+      dlbench contribute quick.jsonl -o reference.jsonl
+    """
+    # Here and not at the top, so that --help stays quick.
+    from dlbench.analysis.contribute.fitness import doubts
+    from dlbench.analysis.contribute.public import as_lines, file_name, machine_name, public_records, unlike
+    from dlbench.analysis.read.table import collect
+    from dlbench.core.store import load
+
+    run, results = load(file), collect((file,))
+    if wrong := doubts(run, results):
+        raise UsageError(f"{file} can't be a reference run: {'; also, '.join(wrong)}")
+    records = list(public_records(run))
+    machine, suites = machine_name(records[0]["devices"]), file_name("-".join(suite["name"] for suite in records[0]["suites"]))
+    path = output or Path(f"{machine}-{suites}.jsonl")
+    create(path, as_lines(records))
+    if different := unlike(results, collect((path,))):
+        path.unlink()
+        raise DlbenchError(f"the copy of {file} was not like it and is gone: {different}; please report it")
+    click.echo(path)
+    click.echo(f"all {len(results.rows)} rows of {path} are those of {file}; look through it, it is plain text", err=True)
+    click.echo(
+        f"to publish it, put it into a checkout as results/reference/{machine}/{suites}.jsonl, and open a pull request against the project "
+        "that you have dlbench from; by itself it is sent nowhere",
+        err=True,
+    )

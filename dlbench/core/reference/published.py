@@ -1,0 +1,56 @@
+"""Figures that others published: what they measured, in which configuration, and when."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+_TABLE = Path(__file__).with_name("published.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedFigure:
+    """One figure, and what a row must be to stand beside it."""
+
+    column: str
+    """Of the tidy table: what it is a figure of, in that column's unit."""
+    value: float
+    device: str
+    """By its maker's name."""
+    on_cpu: bool
+    tags: frozenset[str]
+    """All of them a workload declares that measures the same."""
+    params: Mapping[str, Any] = field(hash=False)
+    """Parameters that a row has likewise."""
+    dtype: str | None
+    """None where precision is no matter."""
+    batch: int | None
+    """None where it has none, or its source does not state it."""
+    source: str
+    date: str
+    caution: str | None
+
+
+@cache
+def published_figures() -> tuple[PublishedFigure, ...]:
+    """Return all of them, the latest first."""
+    table = tomllib.loads(_TABLE.read_text(encoding="utf-8"))
+    return tuple(_figure(source, each) for source in table["source"] for each in source["figures"])
+
+
+def _figure(source: Mapping[str, Any], data: Mapping[str, Any]) -> PublishedFigure:
+    return PublishedFigure(
+        column=source["column"],
+        value=data["value"] if "value" in data else 1000 * data["batch"] / data["ms"],
+        device=data["device"],
+        on_cpu=data.get("kind") == "cpu",
+        tags=frozenset(source["tags"]),
+        params=data.get("params", {}),
+        dtype=data.get("dtype"),
+        batch=data.get("batch"),
+        source=source["name"],
+        date=source["date"],
+        caution=source.get("caution"),
+    )

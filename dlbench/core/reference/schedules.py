@@ -1,0 +1,45 @@
+"""Published training schedules of the networks on ImageNet."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+_TABLE = Path(__file__).with_name("schedules.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """How long a network was trained, and what that took its authors."""
+
+    model: str
+    """By the name that a case gives it."""
+    images: int
+    """In the training set."""
+    epochs: int
+    source: str
+    took: str | None
+    """In words, with the devices; None where its authors do not say."""
+    took_source: str | None
+
+    def seconds(self, images_per_s: float) -> float:
+        """Return the time of all steps at that rate, which must be above zero."""
+        return self.images * self.epochs / images_per_s
+
+
+@cache
+def schedules() -> Mapping[str, Schedule]:
+    """Return the schedule of each network by its name, those first that a summary would rather name."""
+    table = tomllib.loads(_TABLE.read_text(encoding="utf-8"))
+    found = [
+        Schedule(model, table["images"], each["epochs"], each["source"], each.get("took"), each.get("took_source"))
+        for each in table["schedule"]
+        for model in each["models"]
+    ]
+    return {each.model: each for each in sorted(found, key=lambda each: _rank(each, table["schedule"]))}
+
+
+def _rank(schedule: Schedule, groups: list[dict[str, list[str]]]) -> int:
+    """Return how far back a network stands in its family: the first of each family come before the second of any."""
+    return next(group["models"].index(schedule.model) for group in groups if schedule.model in group["models"])

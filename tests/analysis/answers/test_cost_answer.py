@@ -1,0 +1,93 @@
+import made_up
+import pytest
+from rich.console import Console
+
+from dlbench.analysis.read.table import collect
+from dlbench.analysis.report.terminal import overview
+
+IMAGES = 1_281_167
+PUBLISHED = {"values": [], "parallel": {}, "tags": ["training", "imagenet"]}
+
+
+def steps(seconds, device="cuda:0", items=64, workload="train_step", **params):
+    a_case = made_up.case(workload, device, **{"model": "resnet50", "batch": items, "dtype": "amp_bf16", **params})
+    return made_up.rounds_of(a_case, made_up.flat([seconds * each for each in made_up.SEVEN]), items=items, flops=None)
+
+
+def test_the_time_to_train_is_the_images_of_all_epochs_at_the_measured_rate(asked):
+    # 90 epochs in 19,200 s, and in 41 days.
+    gpu, cpu = (64 / (IMAGES * 90 / total) for total in (19_200, 41 * 86_400))
+    answer = asked([*steps(gpu, layout="channels_last"), *steps(cpu, "cpu", dtype="fp32")])["cost"]
+    assert answer["sentences"] == [
+        "resnet50, 90 epochs of ImageNet, estimated: 5 h 20 min (5 h 10 min…5 h 30 min) on NVIDIA H200 at batch=64 amp_bf16 channels_last, "
+        "41 days (40 days…42 days) on AMD EPYC 7B13, 2 threads at batch=64 fp32."
+    ]
+    (table,) = answer["tables"]
+    assert [(row["place"], row["train.epochs"], row["train.seconds"], row["train.took"]) for row in table["rows"]] == [
+        ("cuda:0", 90, pytest.approx(19_200), None),
+        ("cpu", 90, pytest.approx(41 * 86_400), None),
+    ]
+    assert [row["train.low"] for row in table["rows"]] == [pytest.approx(0.97 * 19_200), pytest.approx(0.97 * 41 * 86_400)]
+    assert answer["weaknesses"][-2].startswith("steps alone: reading and decoding images, validation, checkpoints")
+    assert answer["weaknesses"][-1] == "nothing meters energy yet, so joules and money are open"
+
+
+def test_of_a_network_the_fastest_row_counts_and_beside_another_stands_what_it_took_its_authors(asked):
+    fast, slow = steps(0.01, items=64), steps(0.01, items=8)
+    answer = asked([*fast, *slow, *steps(0.02, model="vgg16"), *steps(0.001, model="alexnet")])["cost"]
+    first, second = answer["sentences"]
+    assert first.startswith("resnet50, 90 epochs of ImageNet, estimated: 5 h ")
+    assert first.endswith("on NVIDIA H200 at batch=64 amp_bf16.")
+    assert second.startswith("vgg16, 74 epochs of ImageNet, estimated: 8 h 14 min ")
+    assert second.endswith("; its authors took 2 to 3 weeks on four NVIDIA Titan Black.")
+    (table,) = answer["tables"]
+    assert [(row["param.model"], row["train.choice"]) for row in table["rows"]] == [
+        ("resnet50", "batch=64 amp_bf16"),
+        ("vgg16", "batch=64 amp_bf16"),
+        ("alexnet", "batch=64 amp_bf16"),
+    ]
+    assert "5 to 6 days on two NVIDIA GTX 580: Krizhevsky et al., NIPS 2012, section 5" in table["notes"]
+
+
+def test_too_few_rounds_give_a_time_without_an_interval(asked):
+    a_case = made_up.case("train_step", "cpu", model="resnet50", batch=8, dtype="fp32")
+    answer = asked(made_up.rounds_of(a_case, made_up.flat([1.0] * 3)))["cost"]
+    assert "(too few rounds for an interval) on AMD EPYC 7B13" in answer["sentences"][0]
+
+
+@pytest.mark.parametrize(
+    "measured",
+    [
+        steps(0.01, model="mine"),
+        steps(0.01, workload="infer_step"),
+        steps(0.01, workload="data_parallel", ranks=2),
+        [made_up.without_rounds(each) for each in steps(0.01)],
+    ],
+    ids=["another network", "inference", "several ranks", "no time"],
+)
+def test_other_work_gives_no_estimate(asked, measured):
+    answer = asked(measured)["cost"]
+    assert (answer["kind"], answer["command"]) == ("missing", "dlbench run cnn")
+
+
+def test_a_workload_counts_by_what_it_declares_and_not_by_its_name(asked):
+    mine = steps(0.01, workload="mine")
+    assert asked(mine, workloads={"mine": {"tags": ["training"]}})["cost"]["kind"] == "missing"
+
+
+def test_a_workload_of_a_plugin_that_declares_itself_gets_an_estimate(asked):
+    answer = asked(steps(0.01, workload="mine"), workloads={"mine": PUBLISHED})["cost"]
+    assert answer["kind"] == "answer"
+
+
+def test_tags_that_are_no_texts_give_no_estimate(asked):
+    assert asked(steps(0.01), workloads={"train_step": {"tags": ["training", 3]}})["cost"]["kind"] == "missing"
+
+
+def test_at_80_columns_the_time_and_the_authors_are_still_there(tmp_path):
+    path = made_up.write(tmp_path / "run.jsonl", [*steps(0.01, model="vgg16"), *steps(0.02, model="alexnet")])
+    console = Console(width=80, force_terminal=False)
+    with console.capture() as capture:
+        console.print(overview(collect([path]), answers=True))
+    table = capture.get().partition("Time to train on ImageNet: an estimate")[2]
+    assert all(heading in table.splitlines()[2] for heading in ("network", "at", "images/s", "time to train", "its authors"))

@@ -1,0 +1,68 @@
+import made_up
+import pytest
+
+from dlbench.core.model import Transfer
+from dlbench.core.precision import PRECISIONS
+from dlbench.core.reference.networks import PARAMETERS
+from dlbench.core.reference.published import published_figures
+from dlbench.core.reference.schedules import schedules
+from dlbench.core.schema import BY_NAME
+
+
+def steps(rate, device="cuda:0", batch=64, dtype="amp_fp16", model="resnet50"):
+    """Training steps of so many images a second."""
+    a_case = made_up.case("train_step", device, model=model, batch=batch, dtype=dtype)
+    return made_up.rounds_of(a_case, made_up.flat([batch / rate] * 7), items=batch, flops=None, transfer=None)
+
+
+def published(answer):
+    return [table for table in answer["tables"] if table["title"].startswith("Beside published figures")]
+
+
+def test_a_row_stands_beside_the_figure_of_its_device_and_the_nearest_batch(asked):
+    (table,) = published(asked([*steps(2000, batch=64), *steps(2434.15, batch=128)])["health"])
+    (row,) = table["rows"]
+    assert (row["published.case"], row["published.ratio"]) == (
+        "train_step[model=resnet50,batch=128,dtype=amp_fp16]",
+        pytest.approx(0.5),
+    )
+    assert (row["published.configuration"], row["published.source"], row["published.date"]) == (
+        "NVIDIA H200, batch=256",
+        "mila-iqia/milabench, config/scaling/H200.yaml",
+        "2025-05-06",
+    )
+    assert table["notes"][0].endswith("for the order of magnitude, and never a verdict")
+    assert "with a loader of real ones it is 2204 images/s" in table["notes"][1]
+
+
+def test_another_precision_or_kind_of_device_is_not_the_same_work(asked):
+    measured = [*steps(2000, dtype="amp_bf16"), *steps(20, "cpu", dtype="fp32"), *steps(20, "cpu", dtype="tf32")]
+    (table,) = published(asked(measured)["health"])
+    (row,) = table["rows"]
+    assert row["published.configuration"] == "2 x Intel Xeon E5-2630 v3, batch=16"
+    assert row["published.ratio"] == pytest.approx(20 / (16_000 / 6627.25))
+    assert "known error: one of its tables repeats the forward column as backward" in table["notes"][1]
+
+
+def test_a_product_and_copies_stand_beside_theirs(asked):
+    a_case = made_up.case("matmul", "cuda:0", n=128, m=1760, k=1760, dtype="fp16")
+    copies = Transfer(1000, 0.25, 10, 0.125, pinned_h2d_s=1000 / 27.715e9)
+    product, copied = published(asked(made_up.rounds_of(a_case, made_up.flat([31e-6] * 7), items=1, flops=None, transfer=copies))["health"])
+    assert (product["title"], copied["title"]) == (
+        "Beside published figures: items a second",
+        "Beside published figures: copies to the device",
+    )
+    assert [row["published.ratio"] for table in (product, copied) for row in table["rows"]] == [pytest.approx(1.0), pytest.approx(0.5)]
+
+
+def test_every_figure_names_what_dlbench_has_with_a_source_and_a_date():
+    for figure in published_figures():
+        assert BY_NAME[figure.column].unit.value in ("items/s", "bytes/s")
+        assert figure.dtype in (None, *PRECISIONS)
+        assert figure.params.get("model", "resnet50") in PARAMETERS
+        assert all((figure.value > 0, figure.device, figure.source, figure.date))
+
+
+def test_every_schedule_is_of_a_network_that_dlbench_has():
+    assert set(schedules()) == set(PARAMETERS)
+    assert all(schedule.source and bool(schedule.took) == bool(schedule.took_source) for schedule in schedules().values())

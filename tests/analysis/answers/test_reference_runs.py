@@ -1,0 +1,137 @@
+"""A machine beside the reference runs that come with dlbench: copies of a committed one, made slower, renamed or of another day."""
+
+import json
+
+import front_door
+import made_up
+import pytest
+
+from dlbench.analysis.read.references import ReferenceRun, reference_runs
+
+REFERENCE = front_door.ROOT / "results" / "reference" / "intel-xeon-processor" / "quick.jsonl"
+XEON = "Intel(R) Xeon(R) Processor, 2 threads"
+
+
+@pytest.fixture
+def health(tmp_path):
+    """The answer on health of a copy of the reference run, each case as many times as slow."""
+
+    def ask(slower=lambda case: 1.0, edit=lambda lines: None, began="2026-12-01T00:00:00+00:00"):
+        lines = front_door.lines(REFERENCE)
+        lines[0]["environment"]["provenance"]["utc"] = began
+        for line in lines:
+            if line["kind"] == "measurement":
+                line["samples"]["block_s"] = [slower(line["case"]["id"]) * each for each in line["samples"]["block_s"]]
+        edit(lines)
+        (tmp_path / "mine.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        done = front_door.in_process(tmp_path, "show", "mine.jsonl", "--answers", "--format", "json")
+        assert done.code == 0, done.err
+        return json.loads(done.out)["answers"][-1]
+
+    return ask
+
+
+def beside(answer):
+    (found,) = [table for table in answer["tables"] if table["title"].startswith("Beside reference runs")]
+    return found
+
+
+def test_as_fast_as_the_same_hardware_is_normal(health):
+    answer = health()
+    assert answer["sentences"][1].startswith("cpu runs ")
+    assert f" as fast as the reference run on the same {XEON}, and no case is off by more than 1.25 ×." in answer["sentences"][1]
+    rows = beside(answer)["rows"]
+    assert len(rows) == 14
+    assert {(round(row["ratio.speedup"], 6), row["reference.off"]) for row in rows} == {(1.0, None)}
+    assert beside(answer)["notes"] == [f"there: {XEON}, intel-xeon-processor (cnn, quick), measured 2026-11-21"]
+
+
+def test_what_is_off_is_counted_and_the_farthest_named(health):
+    factors = {"matmul[n=512,dtype=fp32]@cpu": 3.0, "train_step[model=alexnet,batch=8,dtype=fp32]@cpu": 2.0}
+    answer = health(lambda case: factors.get(case, 1.0))
+    assert answer["sentences"][1].endswith("; off by more than 1.25 × are 2 of 14 cases, most matmul n=512 fp32: 0.333 ×.")
+    off = {row["case.id"]: round(row["ratio.speedup"], 6) for row in beside(answer)["rows"] if row["reference.off"]}
+    assert off == {case: pytest.approx(1 / factor, abs=1e-6) for case, factor in factors.items()}
+
+
+def rename(lines, name, threads=2):
+    lines[0]["devices"][0]["name"] = name
+    for line in lines[1:]:
+        if line["kind"] == "measurement":
+            line |= {"device_name": name, "threads": threads}
+
+
+@pytest.mark.parametrize(("name", "threads"), [("AMD EPYC 7B13", 2), ("Intel(R) Xeon(R) Processor", 16)])
+def test_other_hardware_stands_beside_the_nearest_reference_and_nothing_of_it_is_off(health, name, threads):
+    answer = health(lambda case: 4.0, lambda lines: rename(lines, name, threads))
+    assert " 0.250 × " in answer["sentences"][1]
+    assert f" as fast as the nearest reference run, on {XEON}" in answer["sentences"][1]
+    assert "off by more" not in answer["sentences"][1]
+    assert {row["reference.off"] for row in beside(answer)["rows"]} == {None}
+
+
+def test_another_torch_is_said(health):
+    def newer(lines):
+        lines[0]["environment"]["stack"]["versions"]["torch"] = "2.99.0"
+        lines[0]["environment"]["provenance"]["dlbench"] = "9.9"
+
+    assert beside(health(edit=newer))["notes"][1] == (
+        "another version: torch 2.13.0+cpu there and 2.99.0 here; dlbench 0.1.0 there and 9.9 here"
+    )
+
+
+def test_a_reference_run_is_not_held_against_itself(health):
+    began = front_door.lines(REFERENCE)[0]["environment"]["provenance"]["utc"]
+    answer = health(began=began)
+    assert not [table for table in answer["tables"] if table["title"].startswith("Beside reference runs")]
+    assert f"the reference run is shown here itself, and no other has a case of cpu ({XEON})" in answer["weaknesses"]
+
+
+def test_a_header_that_holds_anything_stands_beside_the_reference_all_the_same(health):
+    def edited(lines):
+        lines[0]["environment"] |= {"provenance": "nobody knows", "stack": {"versions": ["torch"]}}
+
+    assert (
+        "another version: torch 2.13.0+cpu there and unknown here; dlbench 0.1.0 there and unknown here"
+        in beside(health(edit=edited))["notes"]
+    )
+
+
+def test_the_page_lists_the_runs_that_there_are():
+    page = (front_door.ROOT / "docs" / "reference-runs.md").read_text()
+    listed = [[cell.strip(" `") for cell in row.split("|")[1:-1]] for row in page.splitlines() if row.startswith("| `")]
+    assert listed == [
+        [
+            f"{run.machine}/{run.path.stem}",
+            f"{run.name_of('cpu')}, {run.threads} threads",
+            str(run.header["planned"]["count"]),
+            run.environment["provenance"]["utc"][:10],
+            run.environment["stack"]["versions"]["torch"],
+            run.header["dlbench"],
+        ]
+        for run in reference_runs()
+    ]
+
+
+def test_of_another_kind_of_device_or_other_workloads_the_first_line_alone_is_read(monkeypatch, asked):
+    monkeypatch.setattr("dlbench.analysis.answers.elsewhere.rows_of", lambda runs: pytest.fail("read"))
+    on_gpu = made_up.rounds_of(made_up.case("matmul", "cuda:0", n=512, dtype="fp32"), made_up.flat(made_up.SEVEN))
+    other_work = made_up.rounds_of(made_up.case("mine", "cpu", n=512, dtype="fp32"), made_up.flat(made_up.SEVEN))
+    assert "no reference run has a case of cuda:0 (NVIDIA H200) or cpu" in "; ".join(asked([*on_gpu, *other_work])["health"]["weaknesses"])
+
+
+def test_a_damaged_reference_is_none(monkeypatch, health, tmp_path):
+    path = tmp_path / "damaged" / "quick.jsonl"
+    path.parent.mkdir()
+    header, *rest = REFERENCE.read_text().splitlines(keepends=True)
+    path.write_text("".join([header, "no JSON\n", *rest]))
+    monkeypatch.setattr("dlbench.analysis.answers.elsewhere.reference_runs", lambda: (ReferenceRun(path, json.loads(header)),))
+    began = "2026-12-02T00:00:00+00:00"
+    assert f"no reference run has a case of cpu ({XEON}); dlbench contribute makes one" in health(began=began)["weaknesses"]
+
+
+def test_the_rows_alone_read_no_reference(monkeypatch, tmp_path):
+    """Comparisons and plain tables shall not pay for them."""
+    monkeypatch.setattr("dlbench.analysis.answers.elsewhere.reference_runs", lambda: pytest.fail("read"))
+    for arguments in (["show", str(REFERENCE)], ["show", str(REFERENCE), "--by", "dtype"], ["compare", str(REFERENCE), "--by", "dtype"]):
+        assert front_door.in_process(tmp_path, *arguments).out
