@@ -1,0 +1,66 @@
+"""Figure as data: tidy rows in base units and how to draw them. Who draws it is the report's business."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from dlbench.core.rows.summary import Row
+from dlbench.core.schema import Column
+
+Mark = Literal["bar", "line", "dot"]
+"""Bars begin at zero or, on a logarithmic axis, at the ``reference``; lines join the points of one series in the order of ``x``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis: which column of the rows, in its base unit, and how it reads."""
+
+    title: str
+    column: Column
+    """A text or a flag makes a categorical axis, in the order of the rows; any other unit one of numbers."""
+    log: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Tidy rows and an encoding: enough to draw it, to print it as a table, and to say it to somebody who can't see it."""
+
+    title: str
+    about: str
+    """One or two sentences: what is drawn, and what to read from it."""
+    mark: Mark
+    x: Axis
+    y: Axis
+    rows: tuple[Row, ...]
+    series: Axis | None = None
+    """Tells lines, bars or dots apart, by colour and by shape or dash; a text."""
+    interval: tuple[Column, Column] | None = None
+    """The ends of an interval around the number of each row, on the axis that has numbers, ``x`` where both have."""
+    reference: float | None = None
+    """A value on that axis to hold the others against, such as a ratio of 1."""
+    band: tuple[Column, Column] | None = None
+    """The ends of a band around the reference, of each row its own, such as a threshold."""
+
+    def __post_init__(self) -> None:
+        names = [column.name for column in self.columns]
+        object.__setattr__(self, "rows", tuple({name: row.get(name) for name in names} for row in self.rows))
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """What is drawn of a row, and all that the rows keep."""
+        axes = (self.y, *([self.series] if self.series else ()), self.x)
+        return (*(axis.column for axis in axes), *(self.interval or ()), *(self.band or ()))
+
+
+MOST_DRAWN = 40
+"""Rows of a categorical axis from which on it can't be read."""
+
+
+def drawn(rows: Sequence[Row], number: Callable[[Row], float]) -> tuple[tuple[Row, ...], str]:
+    """Return as many rows as can be drawn, spread evenly over the range of their numbers, in their order; and a sentence on the others."""
+    if len(rows) <= MOST_DRAWN:
+        return tuple(rows), ""
+    ranked = sorted(range(len(rows)), key=lambda at: number(rows[at]))
+    chosen = {ranked[round(step * (len(rows) - 1) / (MOST_DRAWN - 1))] for step in range(MOST_DRAWN)}
+    note = f" {MOST_DRAWN} of {len(rows)} are drawn, spread evenly from the lowest to the highest; the table has all."
+    return tuple(rows[at] for at in sorted(chosen)), note
