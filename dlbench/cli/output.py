@@ -1,7 +1,7 @@
 """The output of the commands: results for people and programs, and the verdicts, files for CI and exit code of those that judge."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +9,7 @@ import click
 
 from dlbench.analysis.export import tabular
 from dlbench.core.errors import ExitCode, OutputError, UsageError
+from dlbench.core.store import make_folder_of
 from dlbench.core.units import one_line
 
 if TYPE_CHECKING:
@@ -87,7 +88,17 @@ def _print(renderable: "RenderableType") -> None:
     click.echo(capture.get(), nl=False)
 
 
-def conclude(comparisons: Sequence["Comparison"], notes: Sequence[str], options: "OutputOptions") -> ExitCode:
+def notes_on(results: "Results", files: Sequence[Path]) -> list[str]:
+    """Return a sentence for each thing that a reader of these files has to know beside their rows."""
+    from dlbench.analysis.compare.ab import are_sides
+    from dlbench.analysis.compare.provenance import side_notes
+    from dlbench.analysis.outliers import fleet_notes
+
+    notes = [*results.notes, *(side_notes(results) if are_sides(results) else ())]
+    return [*notes, *(fleet_notes(results) if any(path.is_dir() for path in files) else ())]
+
+
+def conclude(comparisons: Sequence["Comparison"], notes: Sequence[str], options: "OutputOptions", results: "Results") -> ExitCode:
     """Write the cases to stdout, the notes to stderr, and the files that are asked for; return the code to exit with."""
     import json  # not at the top, so that --help stays quick
 
@@ -106,6 +117,10 @@ def conclude(comparisons: Sequence["Comparison"], notes: Sequence[str], options:
     if options.verdict:
         document = compare_export.verdict(comparisons, code, notes)
         _write(options.verdict, json.dumps(document, ensure_ascii=False, allow_nan=False).encode(errors="replace") + b"\n")
+    if options.report:
+        from dlbench.analysis.report import page
+
+        create(options.report, page.comparison(comparisons, conclusion, notes, results.environments).html.encode(errors="replace"))
     if options.summary:
         _tell_github(comparisons, conclusion, notes, options.summary)
     return code
@@ -158,6 +173,29 @@ def _tell_github(comparisons: Sequence["Comparison"], conclusion: str, notes: Se
                 file.write(text)
             else:  # what stands there already would be lost as well
                 click.echo("note: the summary of this step is full, so nothing was added to it", err=True)
+    except OSError as error:
+        raise OutputError.of(path, error) from error
+
+
+def refuse_existing(paths: Iterable[Path]) -> None:
+    """Raise UsageError where one of these files is there already."""
+    for path in paths:
+        if path.exists():
+            raise UsageError(f"{path} exists and is never overwritten; choose another name")
+
+
+def create(path: Path, content: bytes) -> None:
+    """Write a new file, and its folder where there is none: whole or not at all. Raises UsageError or OutputError."""
+    refuse_existing([path])
+    part = path.with_name(f"{path.name}.part")
+    try:
+        make_folder_of(path)
+        try:
+            part.write_bytes(content)
+            part.rename(path)
+        except OSError:
+            part.unlink(missing_ok=True)
+            raise
     except OSError as error:
         raise OutputError.of(path, error) from error
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from dlbench.analysis.export.formats import FORMATS, export
+from dlbench.cli.output import create, refuse_existing
 from dlbench.core.errors import OutputError, UsageError
-from dlbench.core.store import make_folder_of
 
 
 @click.command("export")
@@ -58,28 +58,12 @@ def _path(output: Path | None, part: str) -> Path | None:
 
 def _write(contents: Mapping[Path | None, bytes]) -> None:
     """Write all files or, where one of them exists, none. Raises UsageError or OutputError."""
-    for path in contents:
-        if path is not None and path.exists():
-            raise UsageError(f"{path} exists and is never overwritten; choose another name")
+    refuse_existing(path for path in contents if path is not None)
     for path, content in contents.items():
         if path is None:
             _print(content)
-            continue
-        try:
-            _create(path, content)
-        except OSError as error:
-            raise OutputError.of(path, error) from error
-
-
-def _create(path: Path, content: bytes) -> None:
-    make_folder_of(path)
-    with path.open("xb") as file:
-        try:
-            file.write(content)
-            file.flush()
-        except OSError:
-            path.unlink()  # half of it is of no use, and would stand in the way of the next try
-            raise
+        else:
+            create(path, content)
 
 
 def _print(content: bytes) -> None:
