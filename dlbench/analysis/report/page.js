@@ -5,6 +5,7 @@ for (const data of document.querySelectorAll("script[data-plot]")) {
     mode: "vega-lite", renderer: "svg", ast: true, actions: false, defaultStyle: false, tooltip: { disableDefaultStyle: true },
   }).then(() => {
     const drawn = place.querySelector("svg");
+    for (const part of drawn.querySelectorAll("[role]")) part.removeAttribute("role");
     drawn.setAttribute("role", "img");
     drawn.setAttribute("aria-labelledby", still.getAttribute("aria-labelledby"));
     drawn.prepend(...still.querySelectorAll(":scope > title, :scope > desc"));

@@ -23,6 +23,7 @@ from dlbench.analysis.figures import Figure
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.report import case_table, commands, compare_terminal, machines, plots, sentences
 from dlbench.analysis.report.forest import forest
+from dlbench.analysis.report.plot_points import brief
 from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Unit
 from dlbench.core.units import one_line
@@ -76,7 +77,7 @@ def comparison(
         {
             "name": f"{name}-verdicts",
             "title": each.title,
-            "summary": compare_terminal.summary([each]),
+            "summary": compare_terminal.summary([each]) if len(comparisons) > 1 else None,
             "doubts": each.doubts,
             "plot": picture and _plot(name, picture),
             "table": _verdicts(each),
@@ -167,7 +168,7 @@ def _files(names: Iterable[str], pictures: Iterable[plots.Drawing]) -> dict[str,
 
 
 def _title(rows: Iterable[Row]) -> str:
-    names = list(dict.fromkeys(str(row["case.device_name"]) for row in rows if row["case.device_name"]))
+    names = list(dict.fromkeys(brief(str(row["case.device_name"])) for row in rows if row["case.device_name"]))
     more = f" and {wording.plural(len(names) - _NAMED, 'more device')}" if len(names) > _NAMED else ""
     return f"{', '.join(names[:_NAMED])}{more}" if names else "Results"
 

@@ -31,9 +31,14 @@ def is_category(axis: Axis) -> bool:
 
 
 def shown(row: Row, axis: Axis) -> str:
-    """Return what an axis of words has for a row; of a very long text the beginning and the end."""
-    words = units.one_line(cell(row.get(axis.column.name), axis.column)) or "none"
-    return words if len(words) <= _LONG else f"{words[: _LONG - 30]}…{words[-29:]}"
+    """Return what an axis of words has for a row."""
+    return brief(cell(row.get(axis.column.name), axis.column)) or "none"
+
+
+def brief(words: str) -> str:
+    """Return a text as one line, of a very long one the beginning and the end."""
+    line = units.one_line(words)
+    return line if len(line) <= _LONG else f"{line[: _LONG - 30]}…{line[-29:]}"
 
 
 def limited(figure: Figure) -> tuple[Figure, list[str]]:

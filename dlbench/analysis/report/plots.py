@@ -38,7 +38,7 @@ _MARKED = 40
 """Points of a line from which on they are no longer marked one by one."""
 _TICKS = 12
 """Most different counts, such as batch sizes, that each have a tick of their own."""
-_WIDTH, _HEIGHT, _STEP = 560, 280, 24
+_WIDTH, _HEIGHT, _STEP = 640, 300, 24
 _NUMBERS = re.compile(r"\d+\.\d{2,}")
 
 
@@ -117,8 +117,7 @@ def _chart(figure: Figure, points: Sequence[Row], interactive: bool) -> "alt.Lay
     bars = figure.mark == "bar" and value in scales and (figure.reference is not None or not getattr(figure, value).log)
     grouped = bars and figure.series is not None and len({point["series"] for point in points}) > 1
     encoding: dict[str, Any] = {
-        name: _position(name, axis, points, scales.get(name), zero=bars and name == value)
-        for name, axis in (("x", figure.x), ("y", figure.y))
+        name: _position(name, axis, points, scales.get(name), bars) for name, axis in (("x", figure.x), ("y", figure.y))
     }
     if grouped:
         offset = alt.YOffset if value == "x" else alt.XOffset
@@ -142,18 +141,20 @@ def _told_apart(channel: Any, series: Axis, points: Sequence[Row], signs: Sequen
     return channel("series:N", title=units.one_line(series.title), scale=scale, legend=alt.Legend(orient="top", columns=3, labelLimit=240))
 
 
-def _position(name: str, axis: Axis, points: Sequence[Row], scale: Scale | None, zero: bool) -> Any:
+def _position(name: str, axis: Axis, points: Sequence[Row], scale: Scale | None, bars: bool) -> Any:
     channel, title = (alt.X if name == "x" else alt.Y), units.one_line(axis.title)
     if scale is None:
         domain = alt.Scale(domain=_categories(points, name))
         if name == "y":  # the figure's caption says what its rows are
-            return channel("y:N", title=None, sort=None, scale=domain, axis=alt.Axis(labelLimit=340, grid=True))
+            return channel("y:N", title=None, sort=None, scale=domain, axis=alt.Axis(labelLimit=340, grid=not bars))
         return channel("x:N", title=title, sort=None, scale=domain, axis=alt.Axis(labelLimit=200, labelAngle=-35))
     counts = sorted({number(point[name]) for point in points}) if axis.column.unit is Unit.COUNT else []
     ticks: dict[str, Any] = {"values": counts} if 0 < len(counts) <= _TICKS else {"tickCount": 6}
     label = f"format(datum.value, '{scale.form}') + '{scale.suffix}'"
-    form: dict[str, Any] = {"type": "log", "nice": False, "padding": 12} if axis.log else {"zero": zero, "nice": True}
-    return channel(f"{name}:Q", title=title, scale=alt.Scale(**form), axis=alt.Axis(labelExpr=label, labelOverlap="greedy", **ticks))
+    form: dict[str, Any] = {"type": "log", "nice": False, "padding": 12} if axis.log else {"zero": bars, "nice": True}
+    return channel(
+        f"{name}:Q", title=title, scale=alt.Scale(**form), axis=alt.Axis(labelExpr=label, labelOverlap="greedy", labelSeparation=8, **ticks)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,19 +240,20 @@ class _Layers:
         """Return the layer of words at the ends of horizontal bars, so that colour never tells alone."""
         if not self.bars or self.value != "x":
             return []
+        said = ["series", "text"] if len({point.get("series") for point in self.points}) > 1 else ["text"]
         origin = (self.figure.reference or 0) / (self.scale.divisor if self.scale else 1)
         words: list[Row] = [
-            {**point, "end": max(number(point["x"]), number(point.get("high", point["x"])), origin), "words": _words(point)}
+            {
+                **point,
+                "words": " · ".join(str(point[name]) for name in said if name in point),
+                "end": max(number(point["x"]), number(point.get("high", point["x"])), origin),
+            }
             for point in self.points
         ]
         end = self.encoding["x"].copy()
         end.shorthand = "end:Q"
         label = self._of(words, "x", "color", x=end, text=alt.Text("words:N"))
         return [label.mark_text(align="left", dx=5, color="var(--ink)", limit=240)]
-
-
-def _words(point: Row) -> str:
-    return " · ".join(str(point[name]) for name in ("series", "text") if name in point)
 
 
 def _styled(chart: Any) -> "alt.LayerChart":
