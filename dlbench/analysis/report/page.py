@@ -36,11 +36,16 @@ _COMPARED_WORDS = ("case", "verdict", "note")
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page, and each of its plots as a file of its own."""
+    """A page, and what is drawn on it."""
 
     html: str
-    figures: Mapping[str, str]
-    """SVG on white by the name of the file, such as ``speed-up.svg``."""
+    drawings: Mapping[str, plots.Drawing]
+    """By name, such as ``speed-up``."""
+
+    def files(self) -> dict[str, str]:
+        """Return each plot as SVG on white by the name of its file, such as ``speed-up.svg``."""
+        files = {f"{name}.svg": plots.standalone(drawing) for name, drawing in self.drawings.items()}
+        return {name: content for name, content in files.items() if content}
 
 
 def report(results: Results, notes: Sequence[str] = (), interactive: bool = False) -> Page:
@@ -63,7 +68,7 @@ def report(results: Results, notes: Sequence[str] = (), interactive: bool = Fals
         states=_view(machines.states(results.environments)),
         warnings=[*notes, *results.circumstances, *sentences.reasons(results.rows)],
     )
-    return Page(html, _files(names, pictures))
+    return Page(html, dict(zip(names, pictures, strict=True)))
 
 
 def comparison(
@@ -94,8 +99,7 @@ def comparison(
         states=_view(machines.states(environments)),
         warnings=notes,
     )
-    there = [(name, picture) for name, picture in zip(names, pictures, strict=True) if picture]
-    return Page(html, _files([name for name, _ in there], [picture for _, picture in there]))
+    return Page(html, {name: picture for name, picture in zip(names, pictures, strict=True) if picture})
 
 
 @cache
@@ -161,10 +165,6 @@ def _names(topics: Iterable[str]) -> list[str]:
         seen[topic] = seen.get(topic, 0) + 1
         found.append(topic if seen[topic] == 1 else f"{topic}-{seen[topic]}")
     return found
-
-
-def _files(names: Iterable[str], pictures: Iterable[plots.Drawing]) -> dict[str, str]:
-    return {f"{name}.svg": picture for name, picture in zip(names, map(plots.standalone, pictures), strict=True) if picture}
 
 
 def _title(rows: Iterable[Row]) -> str:

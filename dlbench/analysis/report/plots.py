@@ -220,7 +220,8 @@ class _Layers:
         return [lines, dots] if most < _MARKED else [lines]
 
     def _size(self) -> int:
-        return 60 if len(self.points) < 3 * _MARKED else 16
+        few = len(self.points) < 3 * _MARKED or is_category(self.figure.x) or is_category(self.figure.y)
+        return 60 if few else 16
 
     def _hints(self) -> list[tuple[str, str]]:
         """Return which fields a hint shows, and how each is called."""

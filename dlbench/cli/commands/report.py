@@ -39,7 +39,7 @@ def command(files: tuple[Path, ...], output: Path, interactive: bool, figures: P
     refuse_existing([output])
     results = collect(files)
     made = page.report(results, notes_on(results, files), interactive)
-    drawn = {figures / name: picture for name, picture in made.figures.items()} if figures else {}
+    drawn = {figures / name: picture for name, picture in made.files().items()} if figures else {}
     refuse_existing(drawn)
     for path, content in {**drawn, output: made.html}.items():
         create(path, content.encode(errors="replace"))
