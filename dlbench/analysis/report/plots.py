@@ -14,7 +14,7 @@ import altair as alt
 import vl_convert
 
 from dlbench.analysis.figures import Axis, Figure
-from dlbench.analysis.report.plot_points import Scale, divided, is_category, limited, plotted, scale_of, value_axis
+from dlbench.analysis.report.plot_points import Scale, brief, divided, is_category, limited, plotted, scale_of, value_axis
 from dlbench.analysis.wording import number, plural
 from dlbench.core import units
 from dlbench.core.rows.summary import Row
@@ -75,7 +75,7 @@ def standalone(drawing: Drawing) -> str:
     """Return the drawing as a file of its own, with its title on white, or an empty text."""
     if drawing.chart is None:
         return ""
-    heading = alt.TitleParams(units.one_line(drawing.figure.title), anchor="start", fontSize=14, color="var(--ink)", limit=_WIDTH + 300)
+    heading = alt.TitleParams(brief(drawing.figure.title), anchor="start", fontSize=14, color="var(--ink)", limit=_WIDTH + 300)
     chart = drawing.chart.properties(title=heading, background="var(--paper)")
     return re.sub(r"var\(--(\w+)\)", lambda found: LIGHT[found[1]], _rendered(chart)) + "\n"
 
