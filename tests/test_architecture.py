@@ -30,7 +30,8 @@ ROOMS = {
     "analysis.scaling": "speedup projection",
     "analysis.compare": "calibration judge power by_threshold verdict pairs ab provenance",
     "analysis.answers": "base pairs unanswered speedup batch precision devices cost elsewhere published health __init__",
-    "analysis.report": "samples sentences detail_tables strips terminal compare_terminal doctor_text",
+    "analysis.report": "samples sentences detail_tables case_table strips terminal compare_terminal doctor_text "
+    "plot_points plots commands machines forest page",
     "analysis.export": "tabular cases pyperf pytest_benchmark google_benchmark bencher github_action_benchmark formats "
     "compare_export answers_export junit github",
     "analysis.contribute": "public fitness",
@@ -54,6 +55,9 @@ DOORS = {
     "pynvml": ("dlbench.harness.probe.nvml",),
     "psutil": ("dlbench.harness.probe.processor", "dlbench.harness.probe.fingerprint", "dlbench.harness.probe.devices"),
     "rich": ("dlbench.analysis.report.terminal", "dlbench.cli"),
+    "altair": ("dlbench.analysis.report.plots",),
+    "vl_convert": ("dlbench.analysis.report.plots",),
+    "jinja2": ("dlbench.analysis.report.page",),
     "click": ("dlbench.cli",),
 }
 

@@ -18,6 +18,7 @@ COMMANDS = {
     "list": "Suites; with names, the planned cases and an estimate of the time.",
     "run": "Measure: run suites (default: quick) and print who wins.",
     "show": "Print the tables of result files again, or pair their rows.",
+    "report": "One page on result files, to look at or to send: answers, plots, tables.",
     "compare": "A verdict for every case of BASE and NEW, and an exit code for CI.",
     "ab": "Two sides measured in turn on this machine, and a verdict for every case.",
     "doctor": "Is this machine fit to measure on now, and what to change.",
@@ -26,6 +27,9 @@ COMMANDS = {
     "calibrate": "This machine's noise between occasions, which compare allows for.",
     "config": "Every default of an option, and where it came from.",
 }
+
+_REPORT_NEEDS = ("altair", "vl_convert", "jinja2")
+"""Modules of the extra that makes pages."""
 
 
 _COMPLETE = "_DLBENCH_COMPLETE"
@@ -121,7 +125,10 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = ExitCode.OK
     except ModuleNotFoundError as error:
-        click.echo(f"dlbench: the package '{error.name}' is not installed here; pip install . adds what is missing", err=True)
+        sentence = f"the package '{error.name}' is not installed here; pip install . adds what is missing"
+        if (error.name or "").partition(".")[0] in _REPORT_NEEDS:
+            sentence = "a page needs altair, vl-convert-python and Jinja2: pip install 'dlbench[report]'"
+        click.echo(f"dlbench: {sentence}", err=True)
         code = ExitCode.USAGE
     except MemoryError:
         click.echo("dlbench: out of memory; plan fewer cases, or free some", err=True)

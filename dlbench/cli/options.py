@@ -5,13 +5,14 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
 from dlbench.cli import completion
-from dlbench.cli.output import FORMATS
+from dlbench.cli.output import FORMATS, refuse_existing
 from dlbench.core.errors import UsageError
 from dlbench.core.thresholds import MUST_SEE, check
 from dlbench.core.units import parse_duration
@@ -172,9 +173,13 @@ class OutputOptions:
     junit: Path | None
     verdict: Path | None
     github: bool
+    report: Path | None
     form: str
 
     def __post_init__(self) -> None:
+        if self.report:  # before anything is measured
+            refuse_existing([self.report])
+            import_module("dlbench.analysis.report.page")
         if self.github and not self.summary:
             raise UsageError("--github is for a step of GitHub Actions, where GITHUB_STEP_SUMMARY names a file; leave it out elsewhere")
 
@@ -194,7 +199,8 @@ output_options = gathered(
     click.option("--strict/--no-strict", help="Exit with 4 if any case is inconclusive or incomparable."),
     click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write the verdicts as JUnit XML, too."),
     click.option("--verdict", type=click.Path(path_type=Path), metavar="FILE", help="Write all of it as one JSON document, too."),
+    click.option("--report", type=click.Path(path_type=Path), metavar="PAGE", help="Write a page with a plot, too; never overwritten."),
     click.option("--github", is_flag=True, help="In GitHub Actions, add a summary to the step and annotations to the run."),
     format_option,
 )
-"""Adds --strict, --junit, --verdict, --github and --format; the command gets ``output``."""
+"""Adds --strict, --junit, --verdict, --report, --github and --format; the command gets ``output``."""

@@ -92,7 +92,17 @@ def _print(renderable: "RenderableType") -> None:
     click.echo(capture.get(), nl=False)
 
 
-def conclude(comparisons: Sequence["Comparison"], notes: Sequence[str], options: "OutputOptions") -> ExitCode:
+def notes_on(results: "Results", files: Sequence[Path]) -> list[str]:
+    """Return a sentence for each thing that a reader of these files has to know beside their rows."""
+    from dlbench.analysis.compare.ab import are_sides
+    from dlbench.analysis.compare.provenance import side_notes
+    from dlbench.analysis.outliers import fleet_notes
+
+    notes = [*results.notes, *(side_notes(results) if are_sides(results) else ())]
+    return [*notes, *(fleet_notes(results) if any(path.is_dir() for path in files) else ())]
+
+
+def conclude(comparisons: Sequence["Comparison"], notes: Sequence[str], options: "OutputOptions", results: "Results") -> ExitCode:
     """Write the cases to stdout, the notes to stderr, and the files that are asked for; return the code to exit with."""
     import json  # not at the top, so that --help stays quick
 
@@ -112,6 +122,10 @@ def conclude(comparisons: Sequence["Comparison"], notes: Sequence[str], options:
     if options.verdict:
         document = compare_export.verdict(comparisons, code, notes)
         _write(options.verdict, json.dumps(document, ensure_ascii=False, allow_nan=False).encode(errors="replace") + b"\n")
+    if options.report:
+        from dlbench.analysis.report import page
+
+        create(options.report, page.comparison(comparisons, conclusion, notes, results.environments).html.encode(errors="replace"))
     if options.summary:
         _tell_github(comparisons, conclusion, notes, options.summary)
     return code

@@ -26,8 +26,9 @@ def of_sides(run: RunFile, measured: Iterable[str | None]) -> dict[str | None, M
 
 
 def environments(run: RunFile, name: str, sides: Mapping[str | None, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Return where each ``case.run`` of a file was measured."""
-    return {run_name(name, side): {**(run.header.get("environment") or {}), **of_side} for side, of_side in sides.items()}
+    """Return where each ``case.run`` of a file was measured; ``state_after`` is the machine's state after the last case."""
+    after = {"state_after": state} if run.footer and (state := run.footer.get("state")) else {}
+    return {run_name(name, side): {**(run.header.get("environment") or {}), **after, **of_side} for side, of_side in sides.items()}
 
 
 _TIMING = ("round_s", "min_blocks", "max_blocks", "warmup_s", "max_warmup_s")

@@ -15,9 +15,9 @@ from dlbench.analysis.answers import answers as every_answer
 from dlbench.analysis.answers import devices, speedup
 from dlbench.analysis.answers.base import Answer, Missing, Table
 from dlbench.analysis.answers.pairs import same_case
-from dlbench.analysis.ratios import Pairs, grouped
+from dlbench.analysis.ratios import Pairs
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.report import detail_tables, sentences, strips
+from dlbench.analysis.report import case_table, detail_tables, sentences, strips
 from dlbench.analysis.scaling.projection import projected
 from dlbench.core import units
 from dlbench.core.model import ParamValue, Status
@@ -147,31 +147,19 @@ def results_table(
     Devices that ran the same work stand one below the other. A column with nothing to show is left out; where the screen is too
     narrow for the others, so are some of them, and a line below the table says which.
     """
-    several = wording.several_runs(rows, "case")
-    entries = list(chain.from_iterable(grouped(zip(rows, rounds, strict=True), lambda entry: wording.key(entry[0])).values()))
-    spreads = [sentences.spread(row, each) for row, each in entries]
-    kinds = {kind for kind, _ in spreads if kind}
-    interval = kinds.pop() if len(kinds) == 1 else wording.INTERVAL
-    ordered = [row for row, _ in entries]
-    labels = [wording.device_label(row, "case", several) for row in ordered]
-    reach, drawn = strips.strips([each.median_s for _, each in entries]) if pictures else (0.0, [""] * len(entries))
-    strip = f"rounds ±{reach * 100:.0f} %"
-    columns: _Columns = [
-        ("case", [_case_cell(row) for row in ordered]),
-        ("device", [_text(label) for label in labels] if len(set(labels)) > 1 else []),
-        ("time", [_time_cell(row) for row in ordered]),
-        (interval, [_text(span if kind == interval else f"{kind} {span}") for kind, span in spreads]),
-        ("rounds", [_text(row["time.rounds"] or "") for row in ordered] if sentences.common_rounds(rows) is None else []),
-        (strip, [Text(each) for each in drawn]),
-        ("items/s", [_shown(row["rate.items_per_s"], lambda rate: units.item_rate(rate).removesuffix("/s")) for row in ordered]),
-        ("FLOP/s", [_shown(row["rate.flops_per_s"], lambda rate: units.flop_rate(rate).removesuffix("FLOP/s")) for row in ordered]),
-        ("peak", [_text(sentences.share_of_peak(row)) for row in ordered]),
-        ("memory", [_shown(row["memory.peak_bytes"] or row["memory.host_peak_bytes"], units.byte_count) for row in ordered]),
-        ("copies", [_shown(row["transfer.share"], units.percent) for row in ordered]),
-        ("notes", [_text(", ".join([*sentences.notes(row), *detail_tables.value_notes(declared(row), row)])) for row in ordered]),
+    entries = case_table.ordered(rows, rounds)
+    styled = {"case": _case_cell, "time": _time_cell}
+    columns = [
+        (title, [styled.get(title, _plain_cell)(text, row) for text, (row, _) in zip(cells, entries, strict=True)])
+        for title, cells in case_table.columns(entries, declared)
     ]
-    there = [(title, cells) for title, cells in columns if title == "case" or any(cell.plain for cell in cells)]
-    return _Fitting(None, there, frozenset({"case", "device", "notes"}), pictures={strip: f"{strip}: {_STRIP_NOTE}"})
+    reach, drawn = strips.strips([each.median_s for _, each in entries]) if pictures else (0.0, [])
+    if not any(drawn):
+        return _Fitting(None, columns, case_table.WORDS)
+    strip = f"rounds ±{reach * 100:.0f} %"
+    behind_interval = [title for title, _ in columns].index("time") + 2
+    columns.insert(behind_interval, (strip, [Text(each) for each in drawn]))
+    return _Fitting(None, columns, case_table.WORDS, pictures={strip: f"{strip}: {_STRIP_NOTE}"})
 
 
 @dataclass(frozen=True)
@@ -247,23 +235,21 @@ _MOST_MISSED = ("time", "ratio", "speed-up")
 """What a table is about: rather than these the case is squeezed."""
 
 
-def _case_cell(row: Row) -> Text:
-    cell = _text(wording.short(wording.key(row)))
-    if row["case.status"] not in ("ok", None):
-        cell.append(f"\n{units.one_line(ending(row)[1])}", style="yellow")
-    elif row["flag.implausible"]:
-        cell.append(f"\n{units.one_line(str(row['flag.implausible_reason']))}", style="yellow")
+def _case_cell(text: str, row: Row) -> Text:
+    cell = Text(text)
+    if trouble := case_table.trouble(row):
+        cell.append(f"\n{trouble}", style="yellow")
     return cell
 
 
-def _time_cell(row: Row) -> Text:
-    if row["case.status"] in ("ok", None):  # None: planned, and not measured yet
-        return _shown(row["time.median_s"], units.seconds)
-    return Text(str(row["case.status"]), style="red" if Status(str(row["case.status"])).is_failure else "yellow")
+def _time_cell(text: str, row: Row) -> Text:
+    if row["case.status"] in ("ok", None):
+        return Text(text)
+    return Text(text, style="red" if Status(str(row["case.status"])).is_failure else "yellow")
 
 
-def _shown(value: ParamValue | None, text: Callable[[float], str]) -> Text:
-    return Text("" if value is None else text(wording.number(value)))
+def _plain_cell(text: str, _: Row) -> Text:
+    return Text(text)
 
 
 def _text(value: ParamValue) -> Text:

@@ -33,6 +33,7 @@ from dlbench.harness.schedule import Task
 
 if TYPE_CHECKING:
     from dlbench.analysis.compare.verdict import Comparison
+    from dlbench.analysis.read.table import Results
 
 
 LEAST_ROUNDS = 14
@@ -153,26 +154,26 @@ def _further(
     return replace(session, tasks=tuple(tasks), settings=replace(session.settings, policy=policy), first_round=recording.rounds)
 
 
-def _judged(path: Path, given: ThresholdSettings) -> tuple["Comparison", list[str]]:
-    """Return the verdicts of the file, and notes on it."""
+def _judged(path: Path, given: ThresholdSettings) -> tuple["Comparison", "Results"]:
+    """Return the verdicts of the file, and what it holds."""
     from dlbench.analysis.compare.ab import compare_sides
-    from dlbench.analysis.compare.provenance import side_notes
     from dlbench.analysis.read.table import collect
 
     results = collect((path,))
-    return compare_sides(results, given), [*results.notes, *side_notes(results)]
+    return compare_sides(results, given), results
 
 
 def _end(path: Path, fault: DeviceFault | None, interruption: Interruption, given: ThresholdSettings, output: OutputOptions) -> ExitCode:
     """Write the verdicts; after a fault or an interruption only the results, as a test that was cut short is none."""
+    from dlbench.analysis.compare.provenance import side_notes
     from dlbench.analysis.read.table import collect
 
     if fault or interruption.requested:
         write_results(collect((path,)), None, output.form)
         code = ExitCode.DEVICE_FAULT
     else:
-        comparison, notes = _judged(path, given)
-        code = conclude([comparison], notes, output)
+        comparison, results = _judged(path, given)
+        code = conclude([comparison], [*results.notes, *side_notes(results)], output, results)
     click.echo(f"saved in {path}", err=True)
     if fault:
         raise fault

@@ -81,7 +81,7 @@ def command(
     else:
         comparisons, notes = _across_files(results, given, calibration, across_machines, output.strict)
         notes += fleet_notes(results) if any(path.is_dir() for path in new) else []
-    return conclude(comparisons, [*results.notes, *notes], output)
+    return conclude(comparisons, [*results.notes, *notes], output, results)
 
 
 def _refuse_contradictions(base: Path, new: Sequence[Path], by: str | None, calibration: Path | None, across_machines: bool) -> None:

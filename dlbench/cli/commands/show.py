@@ -47,19 +47,13 @@ def command(files: tuple[Path, ...], by: str | None, form: str, answers: bool, d
         raise UsageError(f"--details are tables for people, and --format {form} is every column already; leave one of them out")
 
     # Here and not at the top: pandas takes longer to import than help may take.
-    from dlbench.analysis.compare.ab import are_sides
-    from dlbench.analysis.compare.provenance import side_notes
-    from dlbench.analysis.outliers import fleet_notes
     from dlbench.analysis.read.table import collect
-    from dlbench.cli.output import write_answers, write_results
+    from dlbench.cli.output import notes_on, write_answers, write_results
 
     results = collect(files)
     if answers and form != "table":
         write_answers(results, form)
     else:
         write_results(results, by, form, answers=answers, details=details, pictures=not plain)
-    notes = [*results.notes, *(side_notes(results) if are_sides(results) else ())]
-    if any(path.is_dir() for path in files):
-        notes += fleet_notes(results)
-    for note in notes:
+    for note in notes_on(results, files):
         click.echo(f"note: {note}", err=True)

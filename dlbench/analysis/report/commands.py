@@ -1,0 +1,71 @@
+"""Command that measures one case again, from what its file says of the command that measured all of them."""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from dlbench.analysis.ratios import grouped
+from dlbench.core import units
+from dlbench.core.rows.summary import Row
+
+_WORD = re.compile(r"[\w.:@\[\],=+-]+")
+"""A word of ``-k``, which selects the ids that contain it."""
+_OPERATORS = ("and", "or", "not")
+_LEFT_OUT = ("-k", "-o", "--output", "--device", "--resume", "--format", "--junit", "--verdict", "--report")
+"""Options with a value that say what to choose, or where to write."""
+_FLAGS = ("--github", "--dry-run")
+
+
+def again(rows: Sequence[Row], environments: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return for each row the command that measures its case again and no other case of its file, quoted for a shell.
+
+    Two ids that differ in nothing but the case of letters select each other.
+    """
+    of_run = grouped(rows, lambda row: row["case.run"])
+    ids = {run: [str(row["case.id"]).lower() for row in found] for run, found in of_run.items()}
+    alike = {run: grouped(found, _parameters) for run, found in ids.items()}
+    found = []
+    for row in rows:
+        run, case = row["case.run"], str(row["case.id"])
+        words = _words(case)
+        # An id that holds another whole has its parameters, too; only an id of several words needs a look at all of them.
+        rivals = ids[run] if len(words) > 1 else alike[run][_parameters(case.lower())]
+        terms = [*words, *(f"not {word}" for word in _telling(case.lower(), words, rivals))]
+        where = str(row["case.device"])
+        where = where.partition(":")[0] if row.get("param.ranks") is not None else where  # one id stands for all devices of its kind
+        command = ["dlbench", *_given(row, environments.get(str(run), {})), *(["-k", " and ".join(terms)] if terms else [])]
+        found.append(shlex.join(map(units.one_line, [*command, "--device", where])))
+    return found
+
+
+def _words(case: str) -> list[str]:
+    return [word for word in _WORD.findall(case) if word not in _OPERATORS]
+
+
+def _parameters(case: str) -> str:
+    return case[case.find("[") :]
+
+
+def _telling(case: str, words: Sequence[str], rivals: Sequence[str]) -> list[str]:
+    """Return a word of each rival that all of the words select as well, which the case has not."""
+    wanted = [word.lower() for word in words]
+    also = [rival for rival in dict.fromkeys(rivals) if rival != case and all(word in rival for word in wanted)]
+    found = (next((word for word in _words(rival) if word not in case), None) for rival in also)
+    return list(dict.fromkeys(filter(None, found)))
+
+
+def _given(row: Row, environment: Mapping[str, Any]) -> list[str]:
+    """Return the words of the command that measured a row, without what it chose and wrote; of another tool's file the suite alone."""
+    argv = (environment.get("provenance") or {}).get("argv")
+    words = [str(word) for word in argv[1:]] if isinstance(argv, list) else []
+    return list(_kept(words)) if words[:1] in (["run"], ["ab"]) else ["run", str(row["case.suite"])]
+
+
+def _kept(words: Sequence[str]) -> Iterator[str]:
+    rest = iter(words)
+    for word in rest:
+        if word in _LEFT_OUT:
+            next(rest, None)
+        elif word not in _FLAGS and not word.startswith(tuple(f"{name}=" if name[1] == "-" else name for name in _LEFT_OUT)):
+            yield word

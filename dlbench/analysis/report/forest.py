@@ -1,0 +1,48 @@
+"""Forest plot of a comparison: the change of each case with its interval, beside the band in which a change does not matter."""
+
+from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
+from dlbench.analysis.figures import MOST_DRAWN, Axis, Figure
+from dlbench.analysis.wording import short
+from dlbench.core.rows.summary import Row
+from dlbench.core.schema import Column, Unit
+
+_CASE = Column("compare.case", Unit.TEXT, "the case")
+_VERDICT = Column("compare.verdict", Unit.TEXT, "slower, faster, same, or more than the data can tell")
+_CHANGE = Column("compare.change", Unit.FRACTION, "of base: 0.1 is 10 % more time", "lower")
+_ENDS = tuple(Column(f"compare.ci_{end}", Unit.FRACTION, f"{end}er end of its 95 % interval") for end in ("low", "high"))
+_BAND = tuple(Column(f"compare.band_{end}", Unit.FRACTION, f"{end}er end of the changes that do not matter") for end in ("low", "high"))
+_ABOUT = "Right of zero takes more time than before. A line is a 95 % interval; in the band a change is smaller than the threshold."
+
+
+def forest(comparison: Comparison) -> Figure | None:
+    """Return the figure of the changes of the cases whose times were tested, the worst first; None where none was."""
+    tested = [row for case in comparison.cases if (row := _row(case))]
+    if not tested:
+        return None
+    few = f" Drawn are the first {MOST_DRAWN} of {len(tested)} cases, the worst first; the table has all." if tested[MOST_DRAWN:] else ""
+    return Figure(
+        title="Change of each case",
+        about=f"{_ABOUT}{few}",
+        mark="dot",
+        x=Axis("change of time", _CHANGE),
+        y=Axis("case", _CASE),
+        rows=tuple(tested[:MOST_DRAWN]),
+        series=Axis("verdict", _VERDICT),
+        interval=(_ENDS[0], _ENDS[1]),
+        reference=0.0,
+        band=(_BAND[0], _BAND[1]),
+    )
+
+
+def _row(case: CaseVerdict) -> Row | None:
+    change, limits = case.shown, case.thresholds
+    if change is None or limits is None:
+        return None
+    work, _, device = case.case.rpartition("@")
+    return {
+        _CASE.name: f"{short(work)} on {device}" if work else short(case.case),
+        _VERDICT.name: case.verdict.value,
+        _CHANGE.name: change.change,
+        **dict(zip((each.name for each in _ENDS), (change.ci_low, change.ci_high), strict=True)),
+        **dict(zip((each.name for each in _BAND), (1 / (1 + limits.time) - 1, limits.time), strict=True)),
+    }

@@ -1,0 +1,58 @@
+"""Tables of the machines and the software that files were measured with, and of the state that the machines were in."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from dlbench.analysis.answers.base import Table
+from dlbench.analysis.ratios import grouped
+from dlbench.core import units
+from dlbench.core.provenance import leaves
+from dlbench.core.rows.summary import Row
+from dlbench.core.schema import Column, Unit
+
+Environments = Mapping[str, Mapping[str, Any]]
+"""As in `Results`, by ``case.run``."""
+
+_FILE = ("file", Column("file", Unit.TEXT, "the result file, and of an A/B the side"))
+_ENTRY = ("entry", Column("entry", Unit.TEXT, "what it is"))
+_VALUE = ("value", Column("value", Unit.TEXT, "as recorded before the first case"))
+_AFTER = ("after the run", Column("after", Unit.TEXT, "the same after the last case"))
+_BLOCKS = ("identity", "stack", "side")
+_NAMED = 3
+_TEXTS = {"_bytes": units.byte_count, "_hz": units.hertz}
+
+
+def machines(environments: Environments) -> list[Table]:
+    """Return a table for each machine and software, which may be that of several files; none of files that do not say."""
+    said = {run: each for run, each in environments.items() if each.get("identity") or each.get("stack")}
+    groups = grouped(said, lambda run: str([said[run].get(block) for block in _BLOCKS]))
+    return [Table(_title(runs), (_ENTRY, _VALUE), tuple(_entries(said[runs[0]], _BLOCKS))) for runs in groups.values()]
+
+
+def states(environments: Environments) -> Table:
+    """Return when and by what each file was measured, and the state of its machine before and after."""
+    rows: list[Row] = []
+    for run, each in environments.items():
+        provenance = {name: value for name, value in (each.get("provenance") or {}).items() if name in ("dlbench", "utc", "git")}
+        after = {str(row["entry"]): row["value"] for row in _entries({"state": each.get("state_after")}, ("state",))}
+        before = _entries({**each, "provenance": provenance}, ("provenance", "state"))
+        rows += [{"file": run, **row, "after": after.get(str(row["entry"]))} for row in before]
+    return Table("State before and after", (_FILE, _ENTRY, _VALUE, _AFTER), tuple(rows))
+
+
+def _title(runs: list[str]) -> str:
+    more = f" and {len(runs) - _NAMED} more" if len(runs) > _NAMED else ""
+    return f"{', '.join(runs[:_NAMED])}{more}"
+
+
+def _entries(environment: Mapping[str, Any], blocks: Iterable[str]) -> list[Row]:
+    """Return a row for each leaf of some blocks; what is unknown is left out."""
+    found = {name: end for block in blocks for name, end in leaves(block, environment.get(block) or {}).items()}
+    return [{"entry": name.partition(".")[2], "value": _text(name, end)} for name, end in found.items() if end not in (None, {}, [])]
+
+
+def _text(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    known = next((text for suffix, text in _TEXTS.items() if name.endswith(suffix)), None)
+    return known(value) if known and isinstance(value, int | float) else str(value)

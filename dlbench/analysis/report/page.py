@@ -1,0 +1,247 @@
+"""Results and comparisons as one self-contained page of HTML. The door to Jinja2.
+
+Nothing is loaded, and no script runs unless the page is to be interactive. All text of files goes through autoescaping and `one_line`.
+"""
+
+import base64
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from dlbench import __version__
+from dlbench.analysis import wording
+from dlbench.analysis.answers import answers as every_answer
+from dlbench.analysis.answers.base import Answer, Missing, Table
+from dlbench.analysis.compare.verdict import Comparison
+from dlbench.analysis.figures import Figure
+from dlbench.analysis.read.table import Results
+from dlbench.analysis.report import case_table, commands, compare_terminal, machines, plots, sentences
+from dlbench.analysis.report.forest import forest
+from dlbench.analysis.report.plot_points import brief
+from dlbench.core.rows.summary import Row
+from dlbench.core.schema import Unit
+from dlbench.core.units import one_line
+
+_FOLDER = Path(__file__).parent
+_NAMED = 4
+"""Devices that the title names."""
+_COMPARED_WORDS = ("case", "verdict", "note")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page, and what is drawn on it."""
+
+    html: str
+    drawings: Mapping[str, plots.Drawing]
+    """By name, such as ``speed-up``."""
+
+    def files(self) -> dict[str, str]:
+        """Return each plot as SVG on white by the name of its file, such as ``speed-up.svg``."""
+        files = {f"{name}.svg": plots.standalone(drawing) for name, drawing in self.drawings.items()}
+        return {name: content for name, content in files.items() if content}
+
+
+def report(results: Results, notes: Sequence[str] = (), interactive: bool = False) -> Page:
+    """Return the page on result files: answers, plots, every case with the command that measures it again, environment and warnings."""
+    found = every_answer(results)
+    drawn = [(each.question.topic, figure) for each in found if isinstance(each, Answer) for figure in each.figures]
+    names = _names([topic for topic, _ in drawn])
+    pictures = [plots.draw(figure, interactive) for _, figure in drawn]
+    views = [_plot(name, picture, interactive) for name, picture in zip(names, pictures, strict=True)]
+    in_turn = iter(views)
+    html = _rendered(
+        interactive,
+        kind="report",
+        title=_title(results.rows),
+        lead=[sentences.count(results.rows), *_where(results)],
+        answers=[_answer(each, in_turn) for each in found],
+        plots=views,
+        cases=_cases(results),
+        environments=_environments(results.environments),
+        states=_view(machines.states(results.environments)),
+        warnings=[*notes, *results.circumstances, *sentences.reasons(results.rows)],
+    )
+    return Page(html, dict(zip(names, pictures, strict=True)))
+
+
+def comparison(
+    comparisons: Sequence[Comparison], conclusion: str, notes: Sequence[str], environments: Mapping[str, Mapping[str, Any]]
+) -> Page:
+    """Return the page on comparisons: for each the verdicts, the worst first, and a forest plot."""
+    pictures = [plots.draw(figure) if (figure := forest(each)) else None for each in comparisons]
+    names = _names(["comparison"] * len(comparisons))
+    rows = [row for each in comparisons for case in each.cases for row in (case.base, case.new) if row]
+    views = [
+        {
+            "name": f"{name}-verdicts",
+            "title": each.title,
+            "summary": compare_terminal.summary([each]) if len(comparisons) > 1 else None,
+            "doubts": each.doubts,
+            "plot": picture and _plot(name, picture),
+            "table": _verdicts(each),
+        }
+        for name, each, picture in zip(names, comparisons, pictures, strict=True)
+    ]
+    html = _rendered(
+        False,
+        kind="comparison",
+        title=_title(rows),
+        lead=[conclusion],
+        comparisons=views,
+        environments=_environments(environments),
+        states=_view(machines.states(environments)),
+        warnings=notes,
+    )
+    return Page(html, {name: picture for name, picture in zip(names, pictures, strict=True) if picture})
+
+
+@cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_harmless
+    )
+    return environment.from_string(_text("page.html.jinja"))
+
+
+def _harmless(value: object) -> object:
+    """Return what stands on the page for a value: text without control characters, nothing for None."""
+    if isinstance(value, str) and not hasattr(value, "__html__"):  # which what is escaped already has
+        return one_line(value)
+    return "" if value is None else value
+
+
+def _text(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="utf-8")
+
+
+_PARTS = {
+    "answers": ("answers", "Answers"),
+    "plots": ("plots", "Plots"),
+    "cases": ("cases", "All cases"),
+    "environments": ("environment", "Environment"),
+    "warnings": ("warnings", "Warnings"),
+}
+"""What a page may consist of, beside comparisons: of each part its id and its heading."""
+
+
+def _rendered(interactive: bool, **content: Any) -> str:
+    content = {**dict.fromkeys((*_PARTS, "comparisons", "states"), ()), **content}
+    parts = [(each["name"], each["title"]) for each in content["comparisons"]]
+    parts += [part for name, part in _PARTS.items() if content[name] or name == "warnings"]
+    style, script = _style(), _script() if interactive else ""
+    policy = ["default-src 'none'", f"style-src {_hash(style)}", "base-uri 'none'", "form-action 'none'"]
+    policy += [f"script-src {_hash(script)}"] if script else []
+    return _template().render(**content, version=__version__, parts=parts, policy="; ".join(policy), style=style, script=script)
+
+
+def _style() -> str:
+    light, dark = ("".join(f"--{name}:{colour};" for name, colour in each.items()) for each in (plots.LIGHT, plots.DARK))
+    schemes = f":root{{{light}}}\n@media screen and (prefers-color-scheme: dark){{:root{{{dark}}}}}\n"
+    return schemes + _text("page.css")
+
+
+@cache
+def _script() -> str:
+    # The end of a script, and what would make a browser look for a second one, may only stand there in disguise.
+    return plots.script(_text("page.js")).replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+def _hash(content: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+
+
+def _names(topics: Iterable[str]) -> list[str]:
+    """Return a name for each plot: ``speed-up``, and for the next of the same topic ``speed-up-2``."""
+    found: list[str] = []
+    seen: dict[str, int] = {}
+    for topic in topics:
+        seen[topic] = seen.get(topic, 0) + 1
+        found.append(topic if seen[topic] == 1 else f"{topic}-{seen[topic]}")
+    return found
+
+
+def _title(rows: Iterable[Row]) -> str:
+    names = list(dict.fromkeys(brief(str(row["case.device_name"])) for row in rows if row["case.device_name"]))
+    more = f" and {wording.plural(len(names) - _NAMED, 'more device')}" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}" if names else "Results"
+
+
+def _where(results: Results) -> list[str]:
+    """Return a line for each device, of many as many as the title names."""
+    lines = sentences.devices(results.rows)
+    return [*lines[:_NAMED], f"and {len(lines) - _NAMED} more"] if len(lines) > _NAMED else lines
+
+
+def _view(table: Table) -> dict[str, Any] | None:
+    """Return a table as words, with which headings stand above numbers; None where it has no rows."""
+    cells = table.cells()
+    words = {heading for heading, column in table.columns if column.unit in (Unit.TEXT, Unit.FLAG)}
+    rows = list(zip(*(column for _, column in cells), strict=True))
+    headings = [(heading, heading not in words) for heading, _ in cells]
+    return {"title": table.title, "headings": headings, "rows": rows, "notes": table.notes} if rows else None
+
+
+def _plot(name: str, picture: plots.Drawing, interactive: bool = False) -> dict[str, Any]:
+    return {
+        "name": name,
+        "title": picture.figure.title,
+        "about": picture.figure.about,
+        "svg": plots.svg(picture, name),
+        "specification": plots.specification(picture) if interactive else None,
+        "left_out": picture.left_out,
+        "table": _view(_drawn_table(picture.figure)),
+    }
+
+
+def _drawn_table(figure: Figure) -> Table:
+    """Return what is drawn as a table; the ends of an interval, or of a band, share a column."""
+    axes = [axis for axis in (figure.y, figure.series, figure.x) if axis]
+    columns = [(axis.title, axis.column) for axis in sorted(axes, key=lambda axis: axis.column.unit is not Unit.TEXT)]
+    ends = [(heading, column) for heading, pair in ((wording.INTERVAL, figure.interval), ("band", figure.band)) for column in pair or ()]
+    return Table(figure.title, (*columns, *ends), figure.rows)
+
+
+def _answer(found: Answer | Missing, views: Iterator[dict[str, Any]]) -> dict[str, Any]:
+    """Return an answer for the page, which takes as many of the views of plots as it has figures."""
+    asked = {"topic": found.question.topic, "question": found.question.text}
+    if isinstance(found, Missing):
+        return {**asked, "missing": found.reason, "command": found.command}
+    return {
+        **asked,
+        "missing": None,
+        "sentences": found.sentences,
+        "weaknesses": found.weaknesses,
+        "cases": found.cases,
+        "plots": [(view["name"], view["title"]) for view in islice(views, len(found.figures))],
+        "tables": [view for table in found.tables if (view := _view(table))],
+    }
+
+
+def _cases(results: Results) -> dict[str, Any] | None:
+    entries = case_table.ordered(results.rows, results.rounds)
+    if not entries:
+        return None
+    rows = [row for row, _ in entries]
+    columns = case_table.columns(entries, results.declared)
+    texts = zip(*(cells for _, cells in columns), strict=True)
+    return {
+        "headings": [(heading, heading not in case_table.WORDS) for heading, _ in columns],
+        "rows": list(zip(texts, map(case_table.trouble, rows), commands.again(rows, results.environments), strict=True)),
+        "marks": list(sentences.marks(rows, [rounds for _, rounds in entries]).items()),
+    }
+
+
+def _verdicts(comparison: Comparison) -> dict[str, Any]:
+    headings = [(heading, heading not in _COMPARED_WORDS) for heading in compare_terminal.HEADINGS]
+    return {"headings": headings, "rows": [compare_terminal.cells(case) for case in comparison.cases], "notes": ()}
+
+
+def _environments(environments: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{"title": table.title, "table": view} for table in machines.machines(environments) if (view := _view(table))]

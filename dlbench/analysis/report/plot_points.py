@@ -1,0 +1,120 @@
+"""Points of a figure as they are drawn: plain numbers and words, and how the numbers of an axis read best."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from dlbench.analysis.figures import MOST_DRAWN, Axis, Figure
+from dlbench.analysis.wording import cell, number
+from dlbench.core import units
+from dlbench.core.rows.summary import Row
+from dlbench.core.schema import Unit, text
+
+MOST_SERIES = 12
+"""Series of a figure from which on they can't be told apart."""
+
+_LONG = 90
+"""Letters of a label: more would not fit beside the drawing."""
+
+
+class Scale(NamedTuple):
+    """Numbers of an axis as they are drawn: divided, in a format of d3, with a suffix."""
+
+    divisor: float
+    form: str
+    suffix: str
+
+
+def is_category(axis: Axis) -> bool:
+    """Whether an axis has words, not numbers."""
+    return axis.column.unit in (Unit.TEXT, Unit.FLAG)
+
+
+def shown(row: Row, axis: Axis) -> str:
+    """Return what an axis of words has for a row."""
+    return brief(cell(row.get(axis.column.name), axis.column)) or "none"
+
+
+def brief(words: str) -> str:
+    """Return a text as one line, of a very long one the beginning and the end."""
+    line = units.one_line(words)
+    return line if len(line) <= _LONG else f"{line[: _LONG - 30]}…{line[-29:]}"
+
+
+def limited(figure: Figure) -> tuple[Figure, list[str]]:
+    """Return the figure with its first categories and series, and what that leaves out."""
+    rows, notes = figure.rows, []
+    limits = [(axis, MOST_DRAWN) for axis in (figure.x, figure.y) if is_category(axis)]
+    limits += [(figure.series, MOST_SERIES)] if figure.series else []
+    for axis, most in limits:
+        kept = dict.fromkeys(shown(row, axis) for row in rows)
+        if len(kept) > most:
+            notes.append(f"{len(kept) - most} of {len(kept)}, behind the first {most} by {axis.title}")
+            first = set(list(kept)[:most])
+            rows = tuple(row for row in rows if shown(row, axis) in first)
+    return replace(figure, rows=rows), notes
+
+
+def value_axis(figure: Figure) -> str:
+    """Return which axis has the number that intervals, bands and the reference are of: ``x`` where both have, ``y`` for lines."""
+    if is_category(figure.x) or (figure.mark == "line" and not is_category(figure.y)):
+        return "y"
+    return "x"
+
+
+def plotted(figure: Figure) -> list[Row]:
+    """Return a row of plain fields for each that can be drawn: x, y, series, and ends of interval and band, in base units."""
+    ends = {"low": 0, "high": 1}
+    found = []
+    for row in figure.rows:
+        point: Row = {name: _place(row, axis) for name, axis in (("x", figure.x), ("y", figure.y))}
+        if None in point.values():
+            continue
+        if figure.series:
+            point["series"] = shown(row, figure.series)
+        for kind, columns in (("", figure.interval), ("band_", figure.band)):
+            values = {f"{kind}{end}": row.get(columns[at].name) for end, at in ends.items()} if columns else {}
+            point |= values if None not in values.values() else {}
+        axis = getattr(figure, value_axis(figure))
+        if not is_category(axis):
+            point["text"] = text(number(row[axis.column.name]), axis.column.unit)
+        found.append(point)
+    return found
+
+
+def _place(row: Row, axis: Axis) -> str | float | None:
+    if is_category(axis):
+        return shown(row, axis)
+    value = row.get(axis.column.name)
+    if value is None or isinstance(value, str) or (axis.log and value <= 0):
+        return None
+    return float(value)
+
+
+def scale_of(axis: Axis, points: Sequence[Row], name: str) -> Scale:
+    """Return how the numbers of an axis read best, from its unit and the largest of them."""
+    most, unit = max(abs(number(point[name])) for point in points), axis.column.unit
+    if unit is Unit.SECONDS and most >= 600 and not axis.log:
+        return Scale(3600, "~g", " h") if most >= 7200 else Scale(60, "~g", " min")
+    if unit is Unit.BYTES:
+        power = next((power for power in (3, 2, 1) if most >= 1024**power), 0)
+        return Scale(1024**power, ",~r" if axis.log else ",~g", f" {('B', 'KiB', 'MiB', 'GiB')[power]}")
+    if unit is Unit.FRACTION:
+        return Scale(1, "~e" if axis.log or most < 1e-3 else "~%", "")
+    return Scale(1, *_FORMATS.get(unit, ("~s", unit.value)))
+
+
+_FORMATS = {
+    Unit.COUNT: (",d", ""),
+    Unit.NUMBER: ("~g", ""),
+    Unit.RATIO: ("~g", " ×"),
+    Unit.PER_S: ("~s", "/s"),
+    Unit.ITEMS_PER_S: ("~s", "/s"),
+    Unit.BYTES_PER_S: ("~s", "B/s"),
+}
+
+
+def divided(point: Row, scales: Mapping[str, Scale], value: str) -> Row:
+    """Return a point in the units that its axes show; the ends of intervals and bands are on the axis ``value``."""
+    where = {**{name: name for name in scales}, **{name: value for name in ("low", "high", "band_low", "band_high") if value in scales}}
+    return {**point, **{name: number(point[name]) / scales[axis].divisor for name, axis in where.items() if name in point}}

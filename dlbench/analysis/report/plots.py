@@ -1,0 +1,271 @@
+"""Figures as SVG, and as specifications of Vega-Lite. The door to Altair and vl-convert.
+
+Colours are custom properties of CSS, such as ``var(--ink)``, so one drawing serves light and dark pages; a file of its own gets the
+light ones.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import altair as alt
+import vl_convert
+
+from dlbench.analysis.figures import Axis, Figure
+from dlbench.analysis.report.plot_points import Scale, brief, divided, is_category, limited, plotted, scale_of, value_axis
+from dlbench.analysis.wording import number, plural
+from dlbench.core import units
+from dlbench.core.rows.summary import Row
+from dlbench.core.schema import Unit
+
+LIGHT = {
+    "paper": "#ffffff", "ink": "#1d2329", "dim": "#56606b", "line": "#d5dae0", "band": "#dfe5ec", "edge": "#6b7682",
+    "s1": "#0062a3", "s2": "#b84a00", "s3": "#00735a", "s4": "#9c3f78", "s5": "#7a6000", "s6": "#4a4f57",
+}  # fmt: skip
+DARK = {
+    "paper": "#14181d", "ink": "#e8ebef", "dim": "#a9b3be", "line": "#38414b", "band": "#2b3641", "edge": "#8c98a5",
+    "s1": "#56b4e9", "s2": "#f0a202", "s3": "#33c79b", "s4": "#e29ac6", "s5": "#e6db5a", "s6": "#c3c9d1",
+}  # fmt: skip
+"""After Okabe and Ito's palette, whose order they keep: every colour of a series has 4.5:1 or more against its paper."""
+_SERIES = [f"var(--{name})" for name in LIGHT if re.fullmatch(r"s\d", name)]
+_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross")
+_DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 4])
+"""One fewer than colours, so that of thirty series no two are alike in both."""
+
+_MARKED = 40
+"""Points of a line from which on they are no longer marked one by one."""
+_TICKS = 12
+"""Most different counts, such as batch sizes, that each have a tick of their own."""
+_WIDTH, _HEIGHT, _STEP = 640, 300, 24
+_NUMBERS = re.compile(r"\d+\.\d{2,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A figure, as far as it is drawn."""
+
+    figure: Figure
+    left_out: tuple[str, ...]
+    """A sentence for each thing that is in its table only."""
+    chart: "alt.LayerChart | None"
+    """None where there is nothing to draw."""
+
+
+def draw(figure: Figure, interactive: bool = False) -> Drawing:
+    """Return the drawing of a figure, in as many categories and series as can be told apart; ``interactive`` adds hints to its marks."""
+    few, left_out = limited(figure)
+    points = plotted(few)
+    if lacking := len(few.rows) - len(points):
+        left_out.append(f"{plural(lacking, 'row')} without a number to draw")
+    return Drawing(figure, tuple(left_out), _chart(few, points, interactive) if points else None)
+
+
+def svg(drawing: Drawing, name: str) -> str:
+    """Return the drawing as an element for a page, or an empty text; ``name`` begins the ids of its title and its description."""
+    if drawing.chart is None:
+        return ""
+    titled = f'<title id="{name}-title">{_plain(drawing.figure.title)}</title><desc id="{name}-about">{_plain(drawing.figure.about)}</desc>'
+    head = f'role="img" aria-labelledby="{name}-title {name}-about"'
+    return re.sub(r"<svg ([^>]*)>", lambda found: f"<svg {head} {found[1]}>{titled}", _rendered(drawing.chart), count=1)
+
+
+def standalone(drawing: Drawing) -> str:
+    """Return the drawing as a file of its own, with its title on white, or an empty text."""
+    if drawing.chart is None:
+        return ""
+    heading = alt.TitleParams(brief(drawing.figure.title), anchor="start", fontSize=14, color="var(--ink)", limit=_WIDTH + 300)
+    chart = drawing.chart.properties(title=heading, background="var(--paper)")
+    return re.sub(r"var\(--(\w+)\)", lambda found: LIGHT[found[1]], _rendered(chart)) + "\n"
+
+
+def specification(drawing: Drawing) -> dict[str, Any] | None:
+    """Return the drawing as Vega-Lite, or None where there is nothing to draw."""
+    return None if drawing.chart is None else drawing.chart.to_dict()
+
+
+def script(snippet: str) -> str:
+    """Return one script of Vega, Vega-Lite and Vega-Embed as vl-convert brings them, that ends with a snippet of ours."""
+    return str(vl_convert.javascript_bundle(snippet, vl_version=_VERSION))
+
+
+_VERSION = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
+"""Of Vega-Lite, that Altair writes."""
+
+
+def _plain(words: str) -> str:
+    return escape(units.one_line(words))
+
+
+def _rendered(chart: "alt.LayerChart") -> str:
+    """Return the SVG that Vega makes, without what does not show."""
+    drawn = vl_convert.vegalite_to_svg(chart.to_dict(), vl_version=_VERSION)
+    drawn = re.sub(r'<path [^>]*(?:d="M0,0h0v0h0Z"|display="none")[^>]*/>', "", drawn)
+    return re.sub(r"<[^>]*>", _slim, drawn)
+
+
+def _slim(tag: re.Match[str]) -> str:
+    kept = re.sub(r' (?:xmlns:xlink|version|class|role|aria-[a-z]+|pointer-events|stroke-miterlimit)="[^"]*"', "", tag[0])
+    kept = re.sub(r' (?:opacity="1"|fill-opacity="1")', "", kept)
+    return _NUMBERS.sub(lambda found: f"{float(found[0]):.1f}".removesuffix(".0"), kept)
+
+
+def _chart(figure: Figure, points: Sequence[Row], interactive: bool) -> "alt.LayerChart":
+    value = value_axis(figure)
+    scales = {name: scale_of(each, points, name) for name, each in (("x", figure.x), ("y", figure.y)) if not is_category(each)}
+    bars = figure.mark == "bar" and value in scales and (figure.reference is not None or not getattr(figure, value).log)
+    grouped = bars and figure.series is not None and len({point["series"] for point in points}) > 1
+    encoding: dict[str, Any] = {
+        name: _position(name, axis, points, scales.get(name), bars) for name, axis in (("x", figure.x), ("y", figure.y))
+    }
+    if grouped:
+        offset = alt.YOffset if value == "x" else alt.XOffset
+        encoding[f"{'y' if value == 'x' else 'x'}Offset"] = offset("series:N", scale=alt.Scale(domain=_categories(points, "series")))
+    if figure.series:
+        encoding["color"] = _told_apart(alt.Color, figure.series, points, _SERIES)
+    layers = _Layers(figure, [divided(each, scales, value) for each in points], encoding, value, scales.get(value), bars, interactive)
+    height: Any = alt.Step(18 if grouped else _STEP) if is_category(figure.y) else _HEIGHT
+    width: Any = alt.Step(_STEP + 10) if is_category(figure.x) else _WIDTH
+    return _styled(alt.layer(*layers.all()).properties(width=width, height=height))
+
+
+def _categories(points: Sequence[Row], name: str) -> list[Any]:
+    return list(dict.fromkeys(point[name] for point in points))
+
+
+def _told_apart(channel: Any, series: Axis, points: Sequence[Row], signs: Sequence[Any]) -> Any:
+    """Return an encoding of the series by colour, shape or dash; Vega joins those of one legend."""
+    names = _categories(points, "series")
+    scale = alt.Scale(domain=names, range=[signs[at % len(signs)] for at in range(len(names))])
+    return channel("series:N", title=units.one_line(series.title), scale=scale, legend=alt.Legend(orient="top", columns=3, labelLimit=240))
+
+
+def _position(name: str, axis: Axis, points: Sequence[Row], scale: Scale | None, bars: bool) -> Any:
+    channel, title = (alt.X if name == "x" else alt.Y), units.one_line(axis.title)
+    if scale is None:
+        domain = alt.Scale(domain=_categories(points, name))
+        if name == "y":  # the figure's caption says what its rows are
+            return channel("y:N", title=None, sort=None, scale=domain, axis=alt.Axis(labelLimit=340, grid=not bars))
+        return channel("x:N", title=title, sort=None, scale=domain, axis=alt.Axis(labelLimit=200, labelAngle=-35))
+    counts = sorted({number(point[name]) for point in points}) if axis.column.unit is Unit.COUNT else []
+    ticks: dict[str, Any] = {"values": counts} if 0 < len(counts) <= _TICKS else {"tickCount": 6}
+    label = f"format(datum.value, '{scale.form}') + '{scale.suffix}'"
+    form: dict[str, Any] = {"type": "log", "nice": False, "padding": 12} if axis.log else {"zero": bars, "nice": True}
+    return channel(
+        f"{name}:Q", title=title, scale=alt.Scale(**form), axis=alt.Axis(labelExpr=label, labelOverlap="greedy", labelSeparation=8, **ticks)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Layers:
+    """The layers of a chart, the lowest first."""
+
+    figure: Figure
+    points: Sequence[Row]
+    encoding: Mapping[str, Any]
+    value: str
+    scale: Scale | None
+    """Of the axis of numbers."""
+    bars: bool
+    interactive: bool
+
+    def all(self) -> "list[alt.Chart]":
+        """Return those that the figure asks for."""
+        wanted = (self._band, self._reference, self._marks, self._interval, self._labels)
+        return [layer for make in wanted for layer in make()]
+
+    def _of(self, points: Sequence[Row], *without: str, **more: Any) -> Any:
+        kept = {name: each for name, each in self.encoding.items() if name not in without}
+        return alt.Chart(alt.InlineData(values=[{**each} for each in points])).encode(**kept, **more)
+
+    def _between(self, low: str, high: str) -> "list[Row]":
+        return [point for point in self.points if low in point and high in point]
+
+    def _span(self, low: str, high: str) -> dict[str, Any]:
+        """Return the encoding of a span on the axis of numbers, which keeps the scale and the ticks of the marks."""
+        first = self.encoding[self.value].copy()
+        first.shorthand = f"{low}:Q"
+        return {self.value: first, f"{self.value}2": f"{high}:Q"}
+
+    def _band(self) -> "list[alt.Chart]":
+        points = self._between("band_low", "band_high")
+        if not points or self.scale is None:
+            return []
+        chart = self._of(points, self.value, "color", "xOffset", "yOffset", **self._span("band_low", "band_high"))
+        across = is_category(self.figure.y if self.value == "x" else self.figure.x)
+        return [chart.mark_bar(color="var(--band)") if across else chart.mark_area(color="var(--band)")]
+
+    def _reference(self) -> "list[alt.Chart]":
+        if self.figure.reference is None or self.scale is None:
+            return []
+        at = {self.value: alt.datum(self.figure.reference / self.scale.divisor)}
+        return [alt.Chart(alt.InlineData(values=[{}])).mark_rule(color="var(--edge)", strokeDash=[4, 3]).encode(**at)]
+
+    def _marks(self) -> "list[alt.Chart]":
+        series = self.figure.series
+        hints = [alt.Tooltip(f"{name}:N", title=units.one_line(title)) for name, title in self._hints()]
+        more: dict[str, Any] = {"tooltip": hints} if self.interactive else {}
+        shape = {"shape": _told_apart(alt.Shape, series, self.points, _SHAPES)} if series and not self.bars else {}
+        plain: dict[str, Any] = {} if series else {"color": _SERIES[0]}
+        if self.bars:
+            to = {f"{self.value}2": alt.datum(self.figure.reference or 0)} if getattr(self.figure, self.value).log else {}
+            return [self._of(self.points, **to, **more).mark_bar(**plain)]
+        dots = self._of(self.points, **shape, **more).mark_point(filled=True, opacity=1, size=self._size(), **plain)
+        if self.figure.mark != "line":
+            return [dots]
+        dash = {"strokeDash": _told_apart(alt.StrokeDash, series, self.points, _DASHES)} if series else {}
+        lines = self._of(self.points, **dash).mark_line(strokeWidth=2, **plain)
+        most = max(sum(point.get("series") == name for point in self.points) for name in {point.get("series") for point in self.points})
+        return [lines, dots] if most < _MARKED else [lines]
+
+    def _size(self) -> int:
+        few = len(self.points) < 3 * _MARKED or is_category(self.figure.x) or is_category(self.figure.y)
+        return 60 if few else 16
+
+    def _hints(self) -> list[tuple[str, str]]:
+        """Return which fields a hint shows, and how each is called."""
+        axes = {"x": self.figure.x, "y": self.figure.y}
+        named = [(name, axis.title) for name, axis in axes.items() if name != self.value]
+        return [*named, *([("series", self.figure.series.title)] if self.figure.series else []), ("text", axes[self.value].title)]
+
+    def _interval(self) -> "list[alt.Chart]":
+        points = self._between("low", "high")
+        if not points or self.scale is None:
+            return []
+        plain: dict[str, Any] = {"color": "var(--ink)"} if self.bars or not self.figure.series else {}
+        rule = self._of(points, self.value, *(["color"] if plain else []), **self._span("low", "high"))
+        return [rule.mark_rule(strokeWidth=1.5, **plain)]
+
+    def _labels(self) -> "list[alt.Chart]":
+        """Return the layer of words at the ends of horizontal bars, so that colour never tells alone."""
+        if not self.bars or self.value != "x":
+            return []
+        said = ["series", "text"] if len({point.get("series") for point in self.points}) > 1 else ["text"]
+        origin = (self.figure.reference or 0) / (self.scale.divisor if self.scale else 1)
+        words: list[Row] = [
+            {
+                **point,
+                "words": " · ".join(str(point[name]) for name in said if name in point),
+                "end": max(number(point["x"]), number(point.get("high", point["x"])), origin),
+            }
+            for point in self.points
+        ]
+        end = self.encoding["x"].copy()
+        end.shorthand = "end:Q"
+        label = self._of(words, "x", "color", x=end, text=alt.Text("words:N"))
+        return [label.mark_text(align="left", dx=5, color="var(--ink)", limit=240)]
+
+
+def _styled(chart: Any) -> "alt.LayerChart":
+    words: dict[str, Any] = {
+        "labelColor": "var(--ink)",
+        "titleColor": "var(--ink)",
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+    }
+    lines: dict[str, Any] = {"gridColor": "var(--line)", "domainColor": "var(--edge)", "tickColor": "var(--edge)"}
+    chart = chart.configure(background="transparent", aria=False, font="sans-serif", padding=6).configure_axis(**words, **lines)
+    styled: alt.LayerChart = chart.configure_legend(**words, symbolSize=70).configure_view(stroke=None).configure_text(fontSize=12)
+    return styled

@@ -1,0 +1,46 @@
+"""``dlbench report``: result files as one self-contained page."""
+
+from pathlib import Path
+
+import click
+
+from dlbench.cli.output import create, refuse_existing
+
+
+@click.command("report")
+@click.argument("files", metavar="FILE|FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default=Path("report.html"),
+    show_default=True,
+    metavar="PAGE",
+    help="The page; never overwritten.",
+)
+@click.option("--interactive", is_flag=True, help="Add a script, which shows the numbers behind a mark where the pointer is.")
+@click.option("--figures", type=click.Path(path_type=Path), metavar="FOLDER", help="Write each plot as an SVG file of its own, too.")
+def command(files: tuple[Path, ...], output: Path, interactive: bool, figures: Path | None) -> None:
+    """Write one page on result files, to look at or to send: answers, plots, tables, environment, warnings.
+
+    The page is one file of HTML that loads nothing and, without --interactive, runs no script. It has every case with the command that
+    measures it again. For a page on a comparison: dlbench compare --report.
+
+    \b
+      dlbench report run.jsonl
+      dlbench report cpu.jsonl gpu.jsonl -o both.html
+      dlbench report run.jsonl -o run.html --figures figures
+    """
+    # Here and not at the top: they import more than help may take.
+    from dlbench.analysis.read.table import collect
+    from dlbench.analysis.report import page
+    from dlbench.cli.output import notes_on
+
+    refuse_existing([output])
+    results = collect(files)
+    made = page.report(results, notes_on(results, files), interactive)
+    drawn = {figures / name: picture for name, picture in made.files().items()} if figures else {}
+    refuse_existing(drawn)
+    for path, content in {**drawn, output: made.html}.items():
+        create(path, content.encode(errors="replace"))
+    click.echo(f"saved in {output}" + (f", and {len(drawn)} figures in {figures}" if figures else ""), err=True)

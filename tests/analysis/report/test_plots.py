@@ -1,0 +1,130 @@
+"""Drawings of made-up figures."""
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from dlbench.analysis.figures import Axis, Figure
+from dlbench.analysis.report import plots
+from dlbench.core.model import ParamValue
+from dlbench.core.rows.summary import Row
+from dlbench.core.schema import Column, Unit
+
+CASE = Axis("case", Column("case", Unit.TEXT, "the case"))
+KIND = Axis("precision", Column("kind", Unit.TEXT, "which it is"))
+RATIO = Axis("times as fast as cpu", Column("ratio", Unit.RATIO, "how many times as fast"), log=True)
+ENDS = (Column("low", Unit.RATIO, "lower end"), Column("high", Unit.RATIO, "upper end"))
+BATCH = Axis("batch", Column("batch", Unit.COUNT, "items of a call"), log=True)
+MEMORY = Axis("memory", Column("memory", Unit.BYTES, "peak"))
+HOSTILE = "</svg><script>alert(1)</script>\"'\x1b[31m\u202e" + "y" * 10_000
+
+
+def bars(*rows: Row, **fields: object) -> Figure:
+    given: dict[str, object] = {"reference": 1.0, "interval": ENDS, **fields}
+    return Figure("How many times", "More is faster.", "bar", RATIO, CASE, rows, **given)  # type: ignore[arg-type]  # fields of many types
+
+
+def row(case: ParamValue, ratio: float | None = 2.0, **more: ParamValue | None) -> Row:
+    return {"case": case, "ratio": ratio, **more}
+
+
+def parsed(svg: str) -> ElementTree.Element:
+    return ElementTree.fromstring(svg)  # noqa: S314  # made a moment ago, by the code under test
+
+
+def words(svg: str) -> list[str]:
+    """The text of a drawing, each piece once."""
+    return list(dict.fromkeys(each.text for each in parsed(svg).iter() if each.tag.endswith("text") and each.text))
+
+
+def drawn(figure: Figure) -> str:
+    return plots.svg(plots.draw(figure), "a")
+
+
+def test_a_drawing_says_what_it_shows() -> None:
+    svg = drawn(bars(row("resnet18", 2.0, low=1.5, high=2.5), row("vgg16", 0.5, low=0.4, high=0.6)))
+    root = parsed(svg)
+    assert root.attrib["role"] == "img"
+    assert root.attrib["aria-labelledby"] == "a-title a-about"
+    assert [(each.attrib["id"], each.text) for each in root[:2]] == [("a-title", "How many times"), ("a-about", "More is faster.")]
+    assert {"resnet18", "vgg16", "2.00 ×", "0.500 ×", "1 ×", "times as fast as cpu"} <= set(words(svg))
+
+
+def test_colours_are_those_of_the_page_and_of_a_file_of_its_own_the_light_ones() -> None:
+    drawing = plots.draw(bars(row("resnet18", kind="fp32"), row("vgg16", kind="bf16"), series=KIND))
+    named = re.compile(r'(?:fill|stroke)="(?!none)([^"]*)"')
+    assert {colour for colour in named.findall(plots.svg(drawing, "a")) if not re.fullmatch(r"var\(--\w+\)", colour)} == set()
+    alone = plots.standalone(drawing)
+    assert set(named.findall(alone)) <= set(plots.LIGHT.values())
+    assert "How many times" in words(alone)
+    assert "var(" not in alone
+
+
+def test_a_drawing_is_the_same_each_time() -> None:
+    figure = bars(row("resnet18", kind="fp32"), row("vgg16", kind="bf16"), series=KIND)
+    assert plots.standalone(plots.draw(figure)) == plots.standalone(plots.draw(figure))
+
+
+def test_colour_never_tells_alone() -> None:
+    both = (row("resnet18", 2, kind="fp32"), row("resnet18", 4, kind="bf16"))
+    assert {"fp32 · 2.00 ×", "bf16 · 4.00 ×"} <= set(words(drawn(bars(*both, series=KIND))))
+    lines = [{"batch": batch, "memory": batch << 20, "kind": kind} for batch in (1, 2) for kind in ("fp32", "bf16")]
+    svg = drawn(Figure("Memory", "By batch.", "line", BATCH, MEMORY, tuple(lines), KIND))
+    assert len(set(re.findall(r'stroke-dasharray="([^"]*)"', svg))) == 2
+    assert {"1", "2", "fp32", "bf16"} <= set(words(svg))
+    assert [each for each in words(svg) if each.endswith("MiB")]
+
+
+def test_an_interval_a_reference_and_a_band_are_drawn() -> None:
+    def lines(figure: Figure) -> list[int]:
+        return [len(re.findall(f"<line [^>]*{sign}", drawn(figure))) for sign in ('stroke="var\\(--ink\\)"', 'stroke-dasharray="4,3"')]
+
+    assert lines(bars(row("resnet18", low=1.5, high=2.5))) == [1, 1]
+    assert lines(bars(row("resnet18", low=1.5, high=None))) == [0, 1]
+    assert lines(bars(row("resnet18"), reference=None)) == [0, 0]
+    banded = bars(row("resnet18", low=0.9, high=1.1), band=ENDS)
+    assert drawn(banded).count("var(--band)") == 1
+
+
+def test_what_is_not_drawn_is_said() -> None:
+    many = plots.draw(bars(*(row(f"case {n}", 1 + n) for n in range(50))))
+    assert many.left_out == ("10 of 50, behind the first 40 by case",)
+    assert {"case 0", "case 39"} <= set(words(plots.svg(many, "a")))
+    assert "case 40" not in words(plots.svg(many, "a"))
+    holes = plots.draw(bars(row("resnet18"), row("vgg16", None), row("alexnet", 0.0)))
+    assert holes.left_out == ("2 rows without a number to draw",)  # zero has no place on a logarithmic axis
+    series = plots.draw(bars(*(row("resnet18", 2, kind=f"k{n}") for n in range(14)), series=KIND))
+    assert series.left_out == ("2 of 14, behind the first 12 by precision",)
+
+
+def test_nothing_to_draw_is_no_drawing() -> None:
+    for figure in (bars(), bars(row("vgg16", None))):
+        drawing = plots.draw(figure)
+        assert (plots.svg(drawing, "a"), plots.standalone(drawing), plots.specification(drawing)) == ("", "", None)
+
+
+def test_hostile_words_stay_words() -> None:
+    figure = Figure(HOSTILE, HOSTILE, "dot", RATIO, CASE, (row(HOSTILE, 2, kind=HOSTILE), row("vgg16", 1, kind="fp32")), KIND)
+    drawing = plots.draw(figure)
+    for svg in (plots.svg(drawing, "a"), plots.standalone(drawing)):
+        tags = {each.tag.rpartition("}")[2] for each in parsed(svg).iter()}
+        assert tags <= {"svg", "title", "desc", "g", "path", "line", "text", "rect"}
+        assert "\x1b" not in svg
+        assert "\u202e" not in svg
+    assert words(plots.standalone(drawing))
+
+
+@pytest.mark.parametrize("scheme", [plots.LIGHT, plots.DARK])
+def test_words_and_marks_can_be_seen(scheme: dict[str, str]) -> None:
+    def luminance(colour: str) -> float:  # as WCAG 2.1 defines it
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+    def contrast(one: str, other: str) -> float:
+        low, high = sorted((luminance(scheme[one]), luminance(scheme[other])))
+        return (high + 0.05) / (low + 0.05)
+
+    assert [name for name in ("ink", "dim", "s1", "s2", "s3", "s4", "s5", "s6") if contrast(name, "paper") < 4.5] == []
+    assert [name for name in ("ink", "edge", "s1", "s2", "s3", "s4", "s5", "s6") if contrast(name, "band") < 3] == []

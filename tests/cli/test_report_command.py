@@ -1,0 +1,289 @@
+"""``dlbench report`` and the page of ``dlbench compare``, as a user calls them."""
+
+import base64
+import hashlib
+import json
+import re
+import shlex
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import front_door
+import made_up
+import pytest
+import shared_hosts
+from front_door import in_process
+
+from dlbench.analysis.read.table import collect
+from dlbench.analysis.report.commands import again
+from dlbench.core.model import Measurement, Status
+
+REFERENCE = front_door.ROOT / "results" / "reference" / "intel-xeon-processor"
+HOSTILE = "</script><script>alert(1)</script><!--\"'`&\x1b[31m\u202e" + "y" * 10_000
+ENVIRONMENT = {
+    "machine_key": "k1",
+    "identity": {"os": "Linux", "cpu": {"name": made_up.CPU, "memory_bytes": 1 << 34}},
+    "stack": {"versions": {"torch": "2.13.0"}},
+    "state": {"cpu": {"load_1min": 0.5, "clock_hz": 2e9}},
+    "provenance": {"dlbench": "0.1.0", "argv": ["dlbench", "run", "quick", "--rounds", "7", "-o", "run.jsonl", "-k", "resnet"]},
+}
+VOID = {"meta", "link", "br"}
+
+
+class Page(HTMLParser):
+    """A page as a browser takes it apart: its tags, and the text below each."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[tuple[str, str]] = []
+        self._open: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+            self.texts.append((tag, ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts += [(self._open[-1], data)] if self._open else []
+
+    def all(self, *names: str) -> list[str]:
+        """The texts right below these tags, in their order."""
+        return [text.strip() for tag, text in self.texts if tag in names and text.strip()]
+
+    def contents(self, name: str) -> list[dict[str, str | None]]:
+        return [attributes for tag, attributes in self.tags if tag == name]
+
+    @property
+    def policy(self) -> str:
+        (found,) = (each["content"] for each in self.contents("meta") if each.get("http-equiv") == "Content-Security-Policy")
+        return found or ""
+
+
+def hashed(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def saved(folder: Path, *arguments: str, name: str = "report.html") -> Page:
+    done = in_process(folder, "report", *arguments)
+    assert (done.code, done.out) == (0, "")
+    return Page((folder / name).read_text())
+
+
+def write_run(folder: Path) -> Path:
+    state = {"cpu": {"load_1min": 2.5, "clock_hz": 2e9}}
+    return made_up.write(folder / "run.jsonl", made_up.both_kinds(), environment=ENVIRONMENT, state=state)
+
+
+@pytest.fixture
+def run_file(tmp_path: Path) -> Path:
+    return write_run(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
+    """The page on that file, for tests that only read it."""
+    folder = write_run(tmp_path_factory.mktemp("page")).parent
+    done = in_process(folder, "report", "run.jsonl")
+    assert (done.code, done.out, done.err) == (0, "", "saved in report.html\n")
+    return Page((folder / "report.html").read_text())
+
+
+def test_the_page_begins_with_the_answers(page: Page) -> None:
+    assert (page.all("title")[0], page.all("h1")) == ("AMD EPYC 7B13, NVIDIA H200 · dlbench", ["AMD EPYC 7B13, NVIDIA H200"])
+    assert [each for each in page.all("h2") if each != "Plots"] == ["Answers", "All cases", "Environment", "Warnings"]
+    assert page.contents("html") == [{"lang": "en"}]
+    text = " ".join(page.all("p", "li", "code", "summary"))
+    assert "NVIDIA H200 runs train_step[model=resnet18,batch=64,dtype=fp32] 50.0 × (48.5…51.5) as fast as the CPU" in text
+    assert "whether training still converges in it was not measured" in text
+    assert "The 8 cases that the answer on speed-up rests on" in text
+    assert "Not answered: no case of several ranks went well beside the same work of one rank. This command would give it:" in text
+    assert "dlbench run scaling" in page.all("code")
+
+
+def test_the_page_has_every_case_and_the_environment(page: Page) -> None:
+    cells = page.all("td")
+    rows = [cells[at : at + 4] for at, cell in enumerate(cells) if cell == "train_step resnet18 batch=8 fp32"]
+    assert ["train_step resnet18 batch=8 fp32", "cpu", "400 ms", "388…412 ms"] in rows
+    command = "dlbench run quick --rounds 7 -k 'train_step[model=resnet18,batch=8,dtype=fp32]@cuda:0' --device cuda:0"
+    assert [each for each in page.all("code") if each.startswith("dlbench run quick --rounds")].count(command) == 1
+    assert page.all("summary").count("measure it again") == 8
+    name = cells.index("cpu.memory_bytes")
+    assert cells[name + 1] == "16.0 GiB"
+    load = cells.index("cpu.load_1min")
+    assert cells[load + 1 : load + 3] == ["0.5", "2.5"]
+
+
+def test_the_page_loads_nothing_and_runs_nothing(page: Page) -> None:
+    (style,) = page.all("style")
+    whole = next(text for tag, text in page.texts if tag == "style" and text)
+    assert page.policy == f"default-src 'none'; style-src {hashed(whole)}; base-uri 'none'; form-action 'none'"
+    assert "url(" not in style
+    assert page.contents("script") == []
+    attributes = [attribute for _, each in page.tags for attribute in each.items()]
+    assert [value for name, value in attributes if name in ("src", "href", "action", "data") and not str(value).startswith("#")] == []
+    assert [name for name, _ in attributes if name.startswith("on") or name == "style"] == []
+    ids = [value for name, value in attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+
+
+def test_an_interactive_page_runs_one_script_that_its_policy_knows(run_file: Path) -> None:
+    page = saved(run_file.parent, "run.jsonl", "--interactive")
+    scripts = [each for each in page.contents("script") if "type" not in each]
+    assert scripts == [{}]
+    whole = next(text for tag, text in reversed(page.texts) if tag == "script" and text)
+    assert "script[data-plot]" in whole
+    assert page.policy.endswith(f"; script-src {hashed(whole)}")
+    assert "unsafe" not in page.policy
+
+
+def test_hostile_names_change_nothing_but_their_own_text(tmp_path: Path) -> None:
+    def write(name: str, word: str) -> None:
+        cases = [made_up.case("train_step", device, suite=word, model=word, dtype="fp32") for device in ("cpu", "cuda:0")]
+        rounds = [made_up.renamed(each, word, 2) for case in cases for each in made_up.rounds_of(case, made_up.flat(made_up.SEVEN))]
+        environment = {"identity": {word: word}, "stack": {word: [word]}, "provenance": {"argv": ["dlbench", "run", word], "utc": word}}
+        made_up.write(tmp_path / f"{name}.jsonl", rounds, environment=environment)
+
+    write("good", "word")
+    write("bad", HOSTILE)
+    for more in ((), ("--interactive",)):
+        bad, good = (
+            saved(tmp_path, f"{name}.jsonl", "-o", f"{name}{len(more)}.html", *more, name=f"{name}{len(more)}.html")
+            for name in ("bad", "good")
+        )
+
+        def skeleton(page: Page) -> list[str]:
+            return [tag for tag, _ in page.tags if tag not in ("g", "path", "line", "text")]
+
+        assert skeleton(bad) == skeleton(good)
+        said = "".join(text for tag, text in bad.texts if tag not in ("script", "style"))
+        assert "\x1b" not in said
+        assert "\u202e" not in said
+        assert "</script><script>alert(1)</script><!--\"'`&[31m" + "y" * 10_000 in said
+
+
+@pytest.mark.parametrize(
+    ("measurements", "sentence"),
+    [
+        pytest.param([], "No cases.", id="no results"),
+        pytest.param(made_up.rounds_of(made_up.case("noop"), [[0.5]]), "1 case: 1 ok; 1 round.", id="one case of one round"),
+        pytest.param([made_up.ended(made_up.case("noop"), Status.FAILED, "it is odd")], "1 case: 1 failed.", id="only failures"),
+    ],
+)
+def test_little_is_a_page_as_well(tmp_path: Path, measurements: Sequence[Measurement], sentence: str) -> None:
+    made_up.write(tmp_path / "run.jsonl", measurements)
+    assert sentence in saved(tmp_path, "run.jsonl").all("p")
+
+
+def test_files_of_different_machines_share_a_page(run_file: Path) -> None:
+    other = [made_up.renamed(each, "AMD EPYC 9654", 8) for each in made_up.both_kinds()[:14]]
+    made_up.write(run_file.parent / "other.jsonl", other, environment={**ENVIRONMENT, "identity": {"os": "BSD"}})
+    page = saved(run_file.parent, "run.jsonl", "other.jsonl", "-o", "new/both.html", name="new/both.html")
+    assert page.all("h1") == ["AMD EPYC 7B13, NVIDIA H200, AMD EPYC 9654"]
+    assert page.all("h3")[-2:] == ["run", "other"]
+
+
+def test_an_output_that_exists_or_cannot_be_written_is_refused(run_file: Path) -> None:
+    folder = run_file.parent
+    (folder / "there.html").write_text("mine")
+    done = in_process(folder, "report", "run.jsonl", "-o", "there.html")
+    assert (done.code, done.err) == (2, "dlbench: there.html exists and is never overwritten; choose another name\n")
+    assert (folder / "there.html").read_text() == "mine"
+    done = in_process(folder, "report", "run.jsonl", "-o", "there.html/page.html")
+    assert (done.code, done.err) == (74, "dlbench: cannot write there.html/page.html: Not a directory\n")
+    assert sorted(path.name for path in folder.iterdir()) == ["run.jsonl", "there.html"]
+
+
+def test_figures_are_files_of_their_own_and_the_same_each_time(run_file: Path) -> None:
+    folder = run_file.parent
+    for name in ("one", "two"):
+        in_process(folder, "report", "run.jsonl", "-o", f"{name}.html", "--figures", name)
+    written = [{path.name: path.read_bytes() for path in (folder / name).glob("*")} for name in ("one", "two")]
+    assert written[0] == written[1]
+    assert all(re.fullmatch(r"[a-z-]+(-\d+)?\.svg", name) for name in written[0])
+
+
+def test_a_missing_package_is_one_sentence(run_file: Path) -> None:
+    for number, name in enumerate(("altair", "jinja2")):
+        variables = front_door.without(run_file.parent, name)
+        command = (("report", "run.jsonl"), ("compare", "run.jsonl", "--by", "dtype", "--report", "page.html"))[number]
+        done = front_door.dlbench(*command, cwd=run_file.parent, variables=variables)
+        sentence = "dlbench: a page needs altair, vl-convert-python and Jinja2: pip install 'dlbench[report]'\n"
+        assert (done.code, done.out, done.err) == (2, "", sentence)
+        assert not list(run_file.parent.glob("*.html"))
+        (run_file.parent / "hiding" / f"{name}.py").unlink()
+
+
+def test_a_comparison_has_the_worst_case_first(tmp_path: Path) -> None:
+    cases = [made_up.case("matmul", n=n, dtype="fp32") for n in (1, 2, 3)]
+    times = made_up.flat(made_up.SEVEN * 2)
+    made_up.write(tmp_path / "base.jsonl", [each for case in cases for each in made_up.rounds_of(case, times)], environment=ENVIRONMENT)
+    new = [
+        made_up.scaled(each, factor) for case, factor in zip(cases, (1, 1.5, 0.5), strict=True) for each in made_up.rounds_of(case, times)
+    ]
+    made_up.write(tmp_path / "new.jsonl", new, environment=ENVIRONMENT)
+    done = in_process(tmp_path, "compare", "base.jsonl", "new.jsonl", "--report", "page.html")
+    assert done.code == 3
+    page = Page((tmp_path / "page.html").read_text())
+    assert page.all("p")[1] == "1 slower, 1 faster, 1 same; exit 3"
+    assert page.all("h2") == ["new against base", "Environment", "Warnings"]
+    assert [cell for cell in page.all("td") if cell.startswith("matmul[")] == [f"matmul[n={n},dtype=fp32]@cpu" for n in (2, 3, 1)]
+    assert page.all("title")[1] == "Change of each case"
+    assert {"matmul n=2 fp32 on cpu", "slower", "20%"} <= set(page.all("text"))
+    assert len(re.findall("no calibration", " ".join(page.all("li")))) == 1
+    done = in_process(tmp_path, "compare", "base.jsonl", "new.jsonl", "--report", "page.html")
+    assert (done.code, done.out) == (2, "")
+
+
+def planned(command: str, folder: Path) -> list[str]:
+    words = shlex.split(command)
+    assert words[0] == "dlbench"
+    done = shared_hosts.dlbench(*words[1:], "--dry-run", "--format", "json", cwd=folder)
+    assert done.code == 0, done.err
+    return [each["id"] for each in json.loads(done.out)]
+
+
+def test_each_command_plans_its_case_alone(tmp_path: Path) -> None:
+    results = collect([REFERENCE / f"{name}.jsonl" for name in ("quick", "scaling")])
+    commands = dict(
+        zip(((row["case.run"], row["case.id"]) for row in results.rows), again(results.rows, results.environments), strict=True)
+    )
+    for run, case in list(commands)[::25]:
+        assert planned(commands[run, case], tmp_path) == [case]
+
+
+def test_a_command_names_the_suite_file_the_plugin_and_the_axes_of_the_user(tmp_path: Path) -> None:
+    bench = 'workload = "spin"\naxes.seconds = [0.001, 0.01]'
+    suite = front_door.suite(tmp_path, bench, 'workload = "noop"', name="my own")
+    run = ("run", suite, "--device", "cpu", "--set", "seconds=0.001,0.002,0.02", "--rounds", "1", "-o", "o.jsonl")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["dlbench", *run])
+        assert shared_hosts.dlbench(*run, cwd=tmp_path).code == 0
+    results = collect([tmp_path / "o.jsonl"])
+    for row, command in zip(results.rows, again(results.rows, results.environments), strict=True):
+        assert planned(command, tmp_path) == [row["case.id"]]
+        assert "'my own.toml'" in command
+
+
+def test_a_command_tells_ids_apart_that_hold_each_other() -> None:
+    def row(workload: str, parameters: str = "n=5", device: str = "cpu", **more: Any) -> dict[str, Any]:
+        return {"case.id": f"{workload}[{parameters}]@{device}", "case.run": "run", "case.suite": "mine", "case.device": device, **more}
+
+    rows = [row("matmul"), row("batched_matmul"), row("matmul", "text=rock and roll"), row("copy", device="cuda:0", **{"param.ranks": 2})]
+    assert again(rows, {}) == [
+        "dlbench run mine -k 'matmul[n=5]@cpu and not batched_matmul[n=5]@cpu' --device cpu",
+        "dlbench run mine -k 'batched_matmul[n=5]@cpu' --device cpu",
+        "dlbench run mine -k 'matmul[text=rock and roll]@cpu' --device cpu",
+        "dlbench run mine -k 'copy[n=5]@cuda:0' --device cuda",
+    ]
+    ab = {"run": {"provenance": {"argv": ["x", "ab", "matmul", "--b-env", "A=1 2", "--output=o", "-kfp32", "--report", "p"]}}}
+    assert again(rows[1:2], ab) == ["dlbench ab matmul --b-env 'A=1 2' -k 'batched_matmul[n=5]@cpu' --device cpu"]
