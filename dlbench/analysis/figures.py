@@ -35,7 +35,7 @@ class Figure:
     series: Axis | None = None
     """Tells lines, bars or dots apart, by colour and by shape or dash; a text."""
     interval: tuple[Column, Column] | None = None
-    """The ends of an interval around the number of each row, on the axis that has numbers, ``x`` where both have."""
+    """The ends of an interval around the number of each row, on the axis that has numbers: of two ``y`` for lines, else ``x``."""
     reference: float | None = None
     """A value on that axis to hold the others against, such as a ratio of 1."""
     band: tuple[Column, Column] | None = None

@@ -56,7 +56,7 @@ def limited(figure: Figure) -> tuple[Figure, list[str]]:
 
 
 def value_axis(figure: Figure) -> str:
-    """Return which axis has the number that intervals, bands and the reference are of: ``x`` where both have, ``y`` for lines."""
+    """Return which axis has the number that intervals, bands and the reference are of: where both have, ``y`` of lines and else ``x``."""
     if is_category(figure.x) or (figure.mark == "line" and not is_category(figure.y)):
         return "y"
     return "x"
