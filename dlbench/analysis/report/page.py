@@ -24,6 +24,7 @@ from dlbench.analysis.read.table import Results
 from dlbench.analysis.report import case_table, commands, compare_terminal, machines, plots, sentences
 from dlbench.analysis.report.forest import forest
 from dlbench.analysis.report.plot_points import brief
+from dlbench.analysis.report.samples import samples
 from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Unit
 from dlbench.core.units import one_line
@@ -52,9 +53,12 @@ def report(results: Results, notes: Sequence[str] = (), interactive: bool = Fals
     """Return the page on result files: answers, plots, every case with the command that measures it again, environment and warnings."""
     found = every_answer(results)
     drawn = [(each.question.topic, figure) for each in found if isinstance(each, Answer) for figure in each.figures]
+    measured = samples(results, found)
+    drawn += [("samples", figure) for figure in measured.figures]
     names = _names([topic for topic, _ in drawn])
     pictures = [plots.draw(figure, interactive) for _, figure in drawn]
     views = [_plot(name, picture, interactive) for name, picture in zip(names, pictures, strict=True)]
+    of_answers = len(views) - len(measured.figures)
     in_turn = iter(views)
     html = _rendered(
         interactive,
@@ -62,7 +66,9 @@ def report(results: Results, notes: Sequence[str] = (), interactive: bool = Fals
         title=_title(results.rows),
         lead=[sentences.count(results.rows), *_where(results)],
         answers=[_answer(each, in_turn) for each in found],
-        plots=views,
+        plots=views[:of_answers],
+        samples=views[of_answers:],
+        not_sampled=measured.left_out,
         cases=_cases(results),
         environments=_environments(results.environments),
         states=_view(machines.states(results.environments)),
@@ -124,6 +130,7 @@ def _text(name: str) -> str:
 _PARTS = {
     "answers": ("answers", "Answers"),
     "plots": ("plots", "Plots"),
+    "samples": ("rounds", "Rounds and samples"),
     "cases": ("cases", "All cases"),
     "environments": ("environment", "Environment"),
     "warnings": ("warnings", "Warnings"),
@@ -132,7 +139,7 @@ _PARTS = {
 
 
 def _rendered(interactive: bool, **content: Any) -> str:
-    content = {**dict.fromkeys((*_PARTS, "comparisons", "states"), ()), **content}
+    content = {**dict.fromkeys((*_PARTS, "comparisons", "states", "not_sampled"), ()), **content}
     parts = [(each["name"], each["title"]) for each in content["comparisons"]]
     parts += [part for name, part in _PARTS.items() if content[name] or name == "warnings"]
     style, script = _style(), _script() if interactive else ""

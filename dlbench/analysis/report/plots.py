@@ -38,7 +38,9 @@ _MARKED = 40
 """Points of a line from which on they are no longer marked one by one."""
 _TICKS = 12
 """Most different counts, such as batch sizes, that each have a tick of their own."""
-_WIDTH, _HEIGHT, _STEP = 640, 300, 24
+_WIDTH, _HEIGHT, _STEP = 480, 260, 24
+_PREFIX_APART = "replace({}, /[^0-9.]?$/, ' $&')"
+"""Of Vega: d3 writes a prefix of the SI right behind its number."""
 _NUMBERS = re.compile(r"\d+\.\d{2,}")
 
 
@@ -115,7 +117,7 @@ def _chart(figure: Figure, points: Sequence[Row], interactive: bool) -> "alt.Lay
     value = value_axis(figure)
     scales = {name: scale_of(each, points, name) for name, each in (("x", figure.x), ("y", figure.y)) if not is_category(each)}
     bars = figure.mark == "bar" and value in scales and (figure.reference is not None or not getattr(figure, value).log)
-    grouped = bars and figure.series is not None and len({point["series"] for point in points}) > 1
+    grouped = bars and figure.series is not None and len(points) > len(_categories(points, "y" if value == "x" else "x"))
     encoding: dict[str, Any] = {
         name: _position(name, axis, points, scales.get(name), bars) for name, axis in (("x", figure.x), ("y", figure.y))
     }
@@ -146,11 +148,11 @@ def _position(name: str, axis: Axis, points: Sequence[Row], scale: Scale | None,
     if scale is None:
         domain = alt.Scale(domain=_categories(points, name))
         if name == "y":  # the figure's caption says what its rows are
-            return channel("y:N", title=None, sort=None, scale=domain, axis=alt.Axis(labelLimit=340, grid=not bars))
+            return channel("y:N", title=None, sort=None, scale=domain, axis=alt.Axis(labelLimit=440, grid=not bars))
         return channel("x:N", title=title, sort=None, scale=domain, axis=alt.Axis(labelLimit=200, labelAngle=-35))
     counts = sorted({number(point[name]) for point in points}) if axis.column.unit is Unit.COUNT else []
     ticks: dict[str, Any] = {"values": counts} if 0 < len(counts) <= _TICKS else {"tickCount": 6}
-    label = f"format(datum.value, '{scale.form}') + '{scale.suffix}'"
+    label = f"{_PREFIX_APART if scale.form.endswith('s') else '{}'} + '{scale.suffix}'".format(f"format(datum.value, '{scale.form}')")
     form: dict[str, Any] = {"type": "log", "nice": False, "padding": 12} if axis.log else {"zero": bars, "nice": True}
     return channel(
         f"{name}:Q", title=title, scale=alt.Scale(**form), axis=alt.Axis(labelExpr=label, labelOverlap="greedy", labelSeparation=8, **ticks)
