@@ -100,7 +100,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
 
 def test_the_page_begins_with_the_answers(page: Page) -> None:
     assert (page.all("title")[0], page.all("h1")) == ("AMD EPYC 7B13, NVIDIA H200 · dlbench", ["AMD EPYC 7B13, NVIDIA H200"])
-    assert [each for each in page.all("h2") if each != "Plots"] == ["Answers", "All cases", "Environment", "Warnings"]
+    assert page.all("h2") == ["Answers", "Plots", "Rounds and samples", "All cases", "Environment", "Warnings"]
     assert page.contents("html") == [{"lang": "en"}]
     text = " ".join(page.all("p", "li", "code", "summary"))
     assert "NVIDIA H200 runs train_step[model=resnet18,batch=64,dtype=fp32] 50.0 × (48.5…51.5) as fast as the CPU" in text
@@ -108,6 +108,17 @@ def test_the_page_begins_with_the_answers(page: Page) -> None:
     assert "The 8 cases that the answer on speed-up rests on" in text
     assert "Not answered: no case of several ranks went well beside the same work of one rank. This command would give it:" in text
     assert "dlbench run scaling" in page.all("code")
+
+
+def test_the_page_draws_rounds_and_samples_of_twenty_cases_and_names_the_others(page: Page, tmp_path: Path) -> None:
+    assert {"Every round beside its interval", "Samples of train_step resnet18 batch=8 fp32 on cuda:0"} < set(page.all("h3"))
+    many = [made_up.case("matmul", n=n) for n in range(1, 24)]
+    made_up.write(tmp_path / "many.jsonl", [each for case in many for each in made_up.rounds_of(case, made_up.flat([1.0] * 7))])
+    crowded = saved(tmp_path, "many.jsonl")
+    assert sum(each.startswith("Samples of") for each in crowded.all("h3")) == 20
+    assert "The 3 cases not drawn here" in crowded.all("summary")
+    codes = crowded.all("code")  # once for the answer that rests on a case, and once more where it is not drawn
+    assert [codes.count(f"matmul[n={n}]@cpu") for n in (1, 20, 21, 23)] == [1, 1, 2, 2]
 
 
 def test_the_page_has_every_case_and_the_environment(page: Page) -> None:

@@ -4,11 +4,14 @@ from pathlib import Path
 
 import click
 
+from dlbench.cli import completion
 from dlbench.cli.output import create, refuse_existing
 
 
 @click.command("report")
-@click.argument("files", metavar="FILE|FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument(
+    "files", metavar="FILE|FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path), shell_complete=completion.result_files
+)
 @click.option(
     "-o",
     "--output",
