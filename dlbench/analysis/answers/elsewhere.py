@@ -1,9 +1,10 @@
 """Same hardware elsewhere: each case beside that of the nearest reference run."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from dlbench.analysis.answers.base import DEVICE, RATIO, Columns, Table, by_device
 from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, entries, grouped, speed_ratio
@@ -42,7 +43,7 @@ class Beside:
     device: str
     """The name of the reference's device, on a CPU with its threads."""
     same: bool
-    """Whether both devices are called the same and, on a CPU, have as many threads."""
+    """Whether both devices are called the same and, on a CPU, have as many threads and the same units."""
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
     """What reference it is, and where its software is another."""
@@ -100,15 +101,16 @@ def _nearest(place: str, mine: Sequence[Entry], runs: Sequence[ReferenceRun], re
     """Return the entries of one device beside those of the nearest machine that measured any of them."""
     row = mine[0].row
     kind, name = kind_of(str(row["case.device"])), str(row["case.device_name"] or "")
+    isa = _isa(results.environments[str(row["case.run"])])
     threads = max(int(number(each.row["case.threads"] or 1)) for each in mine)
     workloads = frozenset(str(each.row["case.workload"]) for each in mine)
     machines = grouped(
         [run for run in runs if run.name_of(kind) and run.has_any(workloads)], lambda run: (run.machine, run.name_of(kind), run.threads)
     )
-    for machine in sorted(machines.values(), key=lambda found: _distance(found[0], kind, name, threads)):
+    for machine in sorted(machines.values(), key=lambda found: _distance(found[0], kind, name, threads, isa)):
         rows = _pairs(place, mine, [each for each in entries(rows_of(tuple(machine))) if _is_fit(each)], kind)
         if rows:
-            same = _distance(machine[0], kind, name, threads)[:2] == (False, False)
+            same = _distance(machine[0], kind, name, threads, isa)[:2] == (False, False)
             there = [{**each, "reference.off": "off" if same and _is_off(each) else None} for each in rows]
             threaded = f", {plural(machine[0].threads or 1, 'thread')}" if kind == "cpu" else ""
             device = f"{machine[0].name_of(kind)}{threaded}"
@@ -116,11 +118,18 @@ def _nearest(place: str, mine: Sequence[Entry], runs: Sequence[ReferenceRun], re
     return None
 
 
-def _distance(run: ReferenceRun, kind: str, name: str, threads: int) -> tuple[bool, bool, int, float]:
-    """Return how far a reference is from a device: another name, on a CPU other threads, then fewer words in common, then their ratio."""
+def _distance(run: ReferenceRun, kind: str, name: str, threads: int, isa: str | None) -> tuple[bool, bool, int, float]:
+    """Return how far a reference is from a device: another name, on a CPU other units or threads, fewer words in common, their ratio."""
     theirs, words = name_words(run.name_of(kind) or ""), name_words(name)
     apart = abs(math.log((run.threads or 1) / threads)) if kind == "cpu" else 0.0
-    return theirs != words, apart > 0, -len(set(theirs) & set(words)), apart
+    other_units = kind == "cpu" and _isa(run.environment) != isa
+    return theirs != words, apart > 0 or other_units, -len(set(theirs) & set(words)), apart
+
+
+def _isa(environment: Mapping[str, Any]) -> str | None:
+    """Return the vector and matrix units of a CPU; hypervisors give different processors the same name."""
+    found = part(environment, "identity", "cpu", "isa")
+    return found if isinstance(found, str) else None
 
 
 def _pairs(place: str, mine: Sequence[Entry], theirs: Sequence[Entry], kind: str) -> list[Row]:

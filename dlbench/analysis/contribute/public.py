@@ -180,9 +180,13 @@ def private_texts(measurements: Iterable[Measurement]) -> list[str]:
 
 
 def machine_name(devices: Iterable[Mapping[str, Any]]) -> str:
-    """Return the first accelerator's name, or the CPU's where there is none, as a folder is called: ``nvidia-h200``."""
+    """Return the first accelerator's name, or the CPU's where there is none, as a folder is called: ``nvidia-h200``.
+
+    A CPU's name goes on with its matrix units, which processors of one name have or have not.
+    """
     first = min(devices, key=lambda device: bool(kind_of(device["id"]) == "cpu"))
-    return file_name(re.sub(r"\((r|tm)\)", " ", str(first["name"] or first["id"]), flags=re.IGNORECASE))
+    units = " amx" if "AMX" in str(first.get("isa")) else ""
+    return file_name(re.sub(r"\((r|tm)\)", " ", str(first["name"] or first["id"]), flags=re.IGNORECASE) + units)
 
 
 def file_name(text: str) -> str:

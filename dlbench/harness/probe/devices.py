@@ -170,7 +170,8 @@ def describe_cpu(isa: str | None = None, *, root: Path = Path("/")) -> Processor
         "sockets": processor.socket_count(root),
         "physical_cores": processor.core_count(root),
         "threads": processor.thread_count(root),
-        "isa": isa,
+        # torch names the vector units only; two processors of one name may differ in having matrix units.
+        "isa": f"{isa}, AMX" if isa and processor.has_amx(root) else isa,
         "l1d_bytes": caches.get("l1d"),
         "l2_bytes": caches.get("l2"),
         "l3_bytes": caches.get("l3"),

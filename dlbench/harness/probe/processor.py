@@ -145,8 +145,13 @@ def available_memory_bytes(root: Path = Path("/")) -> int:
 
 def is_virtual(root: Path = Path("/")) -> bool | None:
     """Whether a hypervisor stands below the operating system; only x86 processors tell."""
-    flags = [block["flags"].split() for block in _cpuinfo(root)[:1] if "flags" in block]
-    return "hypervisor" in flags[0] if flags else None
+    flags = _flags(root)
+    return "hypervisor" in flags if flags else None
+
+
+def has_amx(root: Path = Path("/")) -> bool:
+    """Whether it has Intel's matrix units, which multiply in bf16 and int8 many times as fast as its vector units."""
+    return "amx_tile" in _flags(root)
 
 
 def clock_hz(root: Path = Path("/")) -> float | None:
@@ -199,6 +204,10 @@ def thermal_throttle_s(root: Path = Path("/")) -> dict[str, float]:
 
 def _cpu_folders(root: Path) -> Iterator[Path]:
     return (root / "sys/devices/system/cpu").glob("cpu[0-9]*")
+
+
+def _flags(root: Path) -> list[str]:
+    return next((block["flags"].split() for block in _cpuinfo(root)[:1] if "flags" in block), [])
 
 
 def _cpuinfo(root: Path) -> list[dict[str, str]]:

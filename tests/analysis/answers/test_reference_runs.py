@@ -70,6 +70,15 @@ def test_other_hardware_stands_beside_the_nearest_reference_and_nothing_of_it_is
     assert {row["reference.off"] for row in beside(answer)["rows"]} == {None}
 
 
+def test_a_processor_of_the_same_name_with_other_units_is_another(health):
+    def older(lines):
+        lines[0]["environment"]["identity"]["cpu"]["isa"] = "AVX2"
+
+    answer = health(lambda case: 4.0, older)
+    assert f" as fast as the nearest reference run, on {XEON}" in answer["sentences"][1]
+    assert {row["reference.off"] for row in beside(answer)["rows"]} == {None}
+
+
 def test_another_torch_is_said(health):
     def newer(lines):
         lines[0]["environment"]["stack"]["versions"]["torch"] = "2.99.0"

@@ -39,6 +39,13 @@ def eight_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
 
 
+def test_matrix_units_stand_behind_what_torch_tells_of_the_vector_units(tmp_path: Path) -> None:
+    write(tmp_path, {"proc/cpuinfo": "processor : 0\nflags : fpu avx512f amx_bf16 amx_tile amx_int8"})
+    (cpu,) = describe(hello(), root=tmp_path)
+    assert isinstance(cpu, Processor)
+    assert cpu.isa == "AVX512, AMX"
+
+
 @pytest.mark.usefixtures("eight_allowed")
 def test_the_cpu(tmp_path: Path) -> None:
     cgroup = {
