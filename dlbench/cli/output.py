@@ -28,11 +28,18 @@ _LEAST = 40
 
 
 def write_results(
-    results: "Results", by: str | None, form: str, *, answers: bool = False, details: bool = False, pictures: bool = False
+    results: "Results",
+    by: str | None,
+    form: str,
+    *,
+    answers: bool = False,
+    details: bool = False,
+    pictures: bool = False,
+    brief: bool = False,
 ) -> None:
     """Write results, or with ``by`` pairs of their rows, to stdout, and unpaired rows to stderr.
 
-    ``answers``, ``details`` and ``pictures`` are for tables, and pictures for those on a terminal: see `analysis.report.terminal.overview`.
+    The others are for tables, and ``pictures`` for those on a terminal: see `analysis.report.terminal.overview`.
     """
     from dlbench.analysis import ratios
     from dlbench.analysis.answers.pairs import both_sides, reported
@@ -52,7 +59,7 @@ def write_results(
         shown = {(row["case.id"], row["case.run"]) for row in both_sides(results, values.rows)}
         unpaired = tuple(each for each in pairs.unpaired if (each.case, each.run) not in shown)
     else:
-        _print(terminal.overview(results, answers=answers, details=details, pictures=pictures))
+        _print(terminal.overview(results, answers=answers, details=details, pictures=pictures, brief=brief))
     for note in sentences.unpaired(unpaired):
         click.echo(f"note: {note}", err=True)
 

@@ -3,9 +3,12 @@
 import json
 
 import front_door
+import made_up
 import pytest
 import shared_hosts
 from front_door import dlbench
+
+from dlbench.analysis.export import tabular
 
 HEADER = '{"kind":"header","schema":1,"policy":{},"devices":[],"environment":{}}\n'
 
@@ -153,3 +156,34 @@ def test_tables_say_what_a_hostile_file_says_without_obeying_it(tmp_path):
     assert "\x1b" not in table.out
     assert "[/foo]" in table.out
     assert "'=cmd()" in shared_hosts.dlbench("show", "f.jsonl", "--format", "csv", cwd=tmp_path).out
+
+
+HOSTILE = "=</script><script>alert(1)</script><!--\"'`&|![x](http://e)\x1b[31m\u202e\n" + "y" * 10_000
+"""Markup, quotes, a formula, an escape sequence, a mark of the direction of writing, a line break, and much of it."""
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "md", "table"])
+def test_hostile_names_change_nothing_but_their_own_text_in_any_format(tmp_path, form):
+    """What is printed is that of harmless names, with those names in place of the others."""
+
+    def shown(name):
+        case = made_up.case("matmul", suite=name, n=3, text=name)
+        measured = made_up.rounds_of(case, made_up.flat(made_up.SEVEN), device_name=name)
+        made_up.write(tmp_path / name[:1] / "run.jsonl", measured)
+        return shared_hosts.dlbench("show", "run.jsonl", "--format", form, cwd=tmp_path / name[:1])
+
+    harmless, hostile = shown("x" * 9), shown(HOSTILE)
+    assert (hostile.code, hostile.err) == (0, "")
+    assert "\x1b" not in hostile.out
+    assert ("\u202e" in hostile.out) is (form == "json")  # data for programs is what the file says
+    line = HOSTILE.replace("\x1b", "").replace("\u202e", "").rstrip().replace("\n", " ")
+    inside = {
+        "csv": lambda text: text.replace(line, "x" * 9).replace(line.replace('"', '""'), "x" * 9).replace("'" + "x" * 9, "x" * 9),
+        "json": lambda text: json.dumps(json.loads(text)).replace(json.dumps(HOSTILE)[1:-1], "x" * 9),
+        "md": lambda text: text.replace(tabular.markdown(HOSTILE), "x" * 9),
+        "table": lambda text: text.replace(line, "x" * 9),
+    }[form]
+    one, other = inside(hostile.out), json.dumps(json.loads(harmless.out)) if form == "json" else harmless.out
+    assert [row.split() for row in one.replace('"', "").replace("─", "").splitlines()] == [
+        row.split() for row in other.replace('"', "").replace("─", "").splitlines()
+    ]

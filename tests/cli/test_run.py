@@ -318,7 +318,9 @@ def test_results_go_to_results_by_default_and_say_where(tmp_path):
     done = dlbench("run", front_door.suite(tmp_path, 'workload = "noop"'), "--rounds", "1", cwd=tmp_path)
     (path,) = (tmp_path / "results").iterdir()
     assert re.fullmatch(r"mine-\d{8}-\d{6}\.jsonl", path.name)
-    assert f"saved in results/{path.name}" in done.err
+    shown = f"results/{path.name}"
+    assert f"saved in {shown}; more: dlbench show {shown} --answers, or dlbench report {shown}\n" in done.err
+    assert "Beside published figures" not in done.out  # those tables may be longer than the cases
 
 
 def test_every_case_says_how_long_it_waited_for_a_cpu_or_why_not(tmp_path):

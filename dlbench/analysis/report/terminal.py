@@ -12,7 +12,7 @@ from rich.text import Text
 
 from dlbench.analysis import wording
 from dlbench.analysis.answers import answers as every_answer
-from dlbench.analysis.answers import devices, speedup
+from dlbench.analysis.answers import cost, devices, health, speedup
 from dlbench.analysis.answers.base import Answer, Missing, Table
 from dlbench.analysis.answers.pairs import same_case
 from dlbench.analysis.ratios import Pairs
@@ -27,21 +27,25 @@ from dlbench.core.schema import Column, Unit
 _Columns = list[tuple[str, list[Text]]]
 _LINES = 15
 """Lines that the answers take at most."""
+_BESIDE_OTHERS = (cost.QUESTION, health.QUESTION)
 _BAR = "bar (log)"
 _BAR_NOTE = f"{_BAR}: how many times as fast, on a logarithmic scale; to the right of │ faster, to the left slower"
 _STRIP_NOTE = "each round's median beside the case's own, which is in the middle; the higher, the more rounds; ‹ and › are rounds beyond"
 
 
-def overview(results: Results, *, answers: bool = False, details: bool = False, pictures: bool = False) -> RenderableType:
+def overview(
+    results: Results, *, answers: bool = False, details: bool = False, pictures: bool = False, brief: bool = False
+) -> RenderableType:
     """Return what result files say to a person: the result in sentences, every case, and the tables that the result stands on.
 
     With ``answers`` all nine questions are answered, as far as the rows go; else those on accelerators and on several devices.
     With ``details`` projections, tables of values, and bandwidths come last. With ``pictures`` there are bars and strips of rounds.
+    ``brief`` leaves out what sets these rows beside those of others: it may be longer than the cases.
     """
     found = every_answer(results) if answers else (speedup.answer(results), devices.answer(results))
     known = [each for each in found if isinstance(each, Answer)]
     head = [Answers(found)] if answers else [Text(line, style="bold") for each in known for line in each.sentences]
-    tables = [table for each in known for table in each.tables]
+    tables = [table for each in known for table in each.tables if not brief or each.question not in _BESIDE_OTHERS]
     if details:
         tables += [detail_tables.projection(projected(results)), *detail_tables.values(results), detail_tables.bandwidths(results)]
     return Group(*head, *_cases(results, pictures), *(part for table in tables for part in _table(table, pictures)))

@@ -160,8 +160,8 @@ def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Int
     with sessions.Recording(session, interruption) as recording:
         recording.measure(replace(session, answered=True), {None: worker})
     results = collect((recording.path,))
-    write_results(results, None, form, answers=True)
-    click.echo(f"saved in {recording.path}", err=True)
+    write_results(results, None, form, answers=True, brief=True)
+    click.echo(f"saved in {recording.path}; more: dlbench show {recording.path} --answers, or dlbench report {recording.path}", err=True)
     if recording.fault:
         click.echo(f"what was skipped can be measured with: dlbench run --resume {recording.path}", err=True)
         raise recording.fault
