@@ -1,6 +1,7 @@
 """Results in README.md and the documentation, held against the committed result files."""
 
 import re
+from pathlib import Path
 
 import pytest
 from front_door import ROOT, dlbench
@@ -36,3 +37,18 @@ def test_the_error_rates_are_those_of_the_page_that_a_test_holds_against_the_rec
     rows = [line.split(" | ") for line in (ROOT / "docs" / "validation.md").read_text().splitlines() if line.startswith(f"| {GATE}: ")]
     assert said
     assert [(row[4], row[9]) for row in rows] == [(f"{said[1]} %", f"{said[2]} %")]
+
+
+def test_the_picture_is_what_report_draws_of_the_file_of_the_table(tmp_path):
+    text = " ".join((ROOT / "README.md").read_text().split())
+    ((words, picture),) = re.findall(r"!\[(.*?)\]\((.*?)\)", text)
+    (command, shown), *_ = SHOWN["README.md"]
+    done = dlbench("report", str(ROOT / command.split()[1]), "-o", "page.html", "--figures", "figures", cwd=tmp_path)
+    assert done.code == 0, done.err
+    drawn, committed = ((path / Path(picture).name).read_text() for path in (tmp_path / "figures", (ROOT / picture).parent))
+    labels = [re.findall(r">([^<]+)</text>", svg) for svg in (drawn, committed)]
+    assert labels[0] == labels[1]
+    ratios = sorted(float(ratio) for ratio in re.findall(r"([\d.]+) ×", shown))
+    assert len(ratios) == 6
+    assert f"{ratios[0]:.2f} to {ratios[-1]:.2f} times as fast" in words
+    assert f"up to {ratios[-1]:.1f} times as fast" in text

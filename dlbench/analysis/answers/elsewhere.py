@@ -114,6 +114,8 @@ def _nearest(place: str, mine: Sequence[Entry], runs: Sequence[ReferenceRun], re
             there = [{**each, "reference.off": "off" if same and _is_off(each) else None} for each in rows]
             threaded = f", {plural(machine[0].threads or 1, 'thread')}" if kind == "cpu" else ""
             device = f"{machine[0].name_of(kind)}{threaded}"
+            units = _isa(machine[0].environment) if kind == "cpu" and not same else None
+            device = f"{device}, {units}" if units else device
             return Beside(place, device, same, tuple(there), _notes(device, machine, results, str(row["case.run"])))
     return None
 

@@ -89,6 +89,7 @@ def ratio_figures(table: Table, case: str = "pair.case") -> list[Figure]:
     if not rows:
         return []
     shown, left_out = drawn(rows, lambda row: number(row["ratio.speedup"]))
+    by = str(rows[0]["pair.by"]).partition(".")[2] or "device"
     bases = {str(row["base.label"]) for row in rows}
     base = f" {bases.pop()}" if len(bases) == 1 else " the other side"
     about = f"A value above 1 is faster than{base}; the lines are 95 % intervals over rounds."
@@ -100,7 +101,7 @@ def ratio_figures(table: Table, case: str = "pair.case") -> list[Figure]:
             x=Axis(f"times as fast as{base}", PAIR_COLUMNS["ratio.speedup"], log=True),
             y=Axis("case", PAIR_COLUMNS[case]),
             rows=shown,
-            series=Axis("other side", Column("other.label", Unit.TEXT, "the side that is compared with the base")),
+            series=Axis(by, Column("other.label", Unit.TEXT, "the side that is compared with the base")),
             interval=(PAIR_COLUMNS["ratio.ci_low"], PAIR_COLUMNS["ratio.ci_high"]),
             reference=1.0,
         )
