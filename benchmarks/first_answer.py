@@ -32,11 +32,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         clone, wheels = folder / "dlbench", str(folder / "wheels")
-        download = (sys.executable, "-m", "pip", "download", "--quiet", "--constraint", str(clone / "constraints.txt"), "--dest", wheels)
+        pinned = ("--constraint", str(clone / "constraints.txt"))
+        download = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", *pinned, "--dest", wheels)
+        uncached = {"PIP_FIND_LINKS": wheels, "PIP_NO_CACHE_DIR": "1"}
         steps: Mapping[str, Callable[[], float]] = {
             "clone": lambda: _seconds("git", "clone", "--quiet", "--no-hardlinks", options.repository, str(clone)),
             "torch's download (apart)": lambda: _seconds(*download, "torch"),
-            "environment and installation": lambda: _seconds("make", "-C", str(clone), ".venv/.installed", PIP_FIND_LINKS=wheels),
+            "environment and installation": lambda: _seconds("make", "-C", str(clone), ".venv/.installed", **uncached),
             "dlbench run, to the first answer": lambda: _to_the_first_answer(clone / ".venv" / "bin" / "python", options.suite, folder),
         }
         took_s = {step: do() for step, do in steps.items()}

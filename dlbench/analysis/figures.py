@@ -53,7 +53,7 @@ class Figure:
 
 
 MOST_DRAWN = 40
-"""Rows of a categorical axis from which on it can't be read."""
+"""Rows of a categorical axis that can still be read."""
 
 
 def drawn(rows: Sequence[Row], number: Callable[[Row], float]) -> tuple[tuple[Row, ...], str]:
@@ -62,5 +62,5 @@ def drawn(rows: Sequence[Row], number: Callable[[Row], float]) -> tuple[tuple[Ro
         return tuple(rows), ""
     ranked = sorted(range(len(rows)), key=lambda at: number(rows[at]))
     chosen = {ranked[round(step * (len(rows) - 1) / (MOST_DRAWN - 1))] for step in range(MOST_DRAWN)}
-    note = f" {MOST_DRAWN} of {len(rows)} are drawn, spread evenly from the lowest to the highest; the table has all."
+    note = f" {MOST_DRAWN} of {len(rows)} are drawn, spread evenly from the lowest to the highest; the table of the answer has all."
     return tuple(rows[at] for at in sorted(chosen)), note

@@ -21,7 +21,7 @@ NORMAL = 1.25
 """Factor within which a case is as on the same hardware elsewhere: room, memory and drivers of two machines of one kind make 10 % often,
 and a wrong setting costs more than a quarter, as a rule."""
 _MOST_FILES = 4
-"""Files from which on they are a fleet, which is held against itself."""
+"""Files that are held against references; more are a fleet, which is held against itself."""
 _COLUMNS: Columns = (
     ("case", PAIR_COLUMNS["pair.case"]),
     DEVICE,

@@ -99,13 +99,14 @@ def _inert(text: str) -> str:
 
 
 def markdown(text: str) -> str:
-    """Return a text as one line of Markdown that shows it: nothing in it is markup, a link, or the end of a table's cell.
+    """Return a text as one line of Markdown that shows it: nothing in it is markup, a link in brackets, or the end of a table's cell.
 
-    The rules are those of CommonMark 0.31 and of GitHub's tables; an underscore between letters is none of markup.
+    The rules are those of CommonMark 0.31 and of GitHub's tables; an underscore between letters is none of markup. What some pages
+    make of plain text, such as links of bare addresses, they make of this, too.
     """
     return _BLOCK.sub(r"\1\\\2", _MARKUP.sub(r"\\\g<0>", one_line(text))).replace("<", "&lt;")
 
 
-_MARKUP = re.compile(r"[\\`*~|]|(?<![^\W_])_|_(?![^\W_])|(?<=\])[(\[]|!(?=\[)|&(?=[#A-Za-z])|^>")
+_MARKUP = re.compile(r"[\\`*~|]|(?<![^\W_])_|_(?![^\W_])|(?<=\])[(\[:]|!(?=\[)|&(?=[#A-Za-z])|^>")
 _BLOCK = re.compile(r"^(\d*)([#+.)-])(?=[#\s-]|$)")
 """What makes a heading or an item of a list of a line."""

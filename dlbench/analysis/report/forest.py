@@ -11,7 +11,7 @@ _VERDICT = Column("compare.verdict", Unit.TEXT, "slower, faster, same, or more t
 _CHANGE = Column("compare.change", Unit.FRACTION, "of base: 0.1 is 10 % more time", "lower")
 _ENDS = tuple(Column(f"compare.ci_{end}", Unit.FRACTION, f"{end}er end of its 95 % interval") for end in ("low", "high"))
 _BAND = tuple(Column(f"compare.band_{end}", Unit.FRACTION, f"{end}er end of the changes that do not matter") for end in ("low", "high"))
-_ABOUT = "Right of zero takes more time than before. A line is a 95 % interval; in the band a change is smaller than the threshold."
+_ABOUT = "Right of zero takes more time than the base. A line is a 95 % interval; in the band a change is smaller than the threshold."
 
 
 def forest(comparison: Comparison) -> Figure | None:
@@ -19,7 +19,7 @@ def forest(comparison: Comparison) -> Figure | None:
     tested = [row for case in comparison.cases if (row := _row(case))]
     if not tested:
         return None
-    few = f" Drawn are the first {MOST_DRAWN} of {len(tested)} cases, the worst first; the table has all." if tested[MOST_DRAWN:] else ""
+    few = f" Drawn are the first {MOST_DRAWN} of {len(tested)} cases; the table of verdicts has all." if tested[MOST_DRAWN:] else ""
     return Figure(
         title="Change of each case",
         about=f"{_ABOUT}{few}",

@@ -32,6 +32,9 @@ from dlbench.core.units import one_line
 _FOLDER = Path(__file__).parent
 _NAMED = 4
 """Devices that the title names."""
+_MOST_FORESTS = 20
+"""Comparisons whose changes are drawn."""
+_FEW_FORESTS = f"Of the first {_MOST_FORESTS} comparisons the changes are drawn; of all the verdicts stand in tables."
 _COMPARED_WORDS = ("case", "verdict", "note")
 
 
@@ -81,7 +84,8 @@ def comparison(
     comparisons: Sequence[Comparison], conclusion: str, notes: Sequence[str], environments: Mapping[str, Mapping[str, Any]]
 ) -> Page:
     """Return the page on comparisons: for each the verdicts, the worst first, and a forest plot."""
-    pictures = [plots.draw(figure) if (figure := forest(each)) else None for each in comparisons]
+    figures = [forest(each) if at < _MOST_FORESTS else None for at, each in enumerate(comparisons)]
+    pictures = [plots.draw(figure) if figure else None for figure in figures]
     names = _names(["comparison"] * len(comparisons))
     rows = [row for each in comparisons for case in each.cases for row in (case.base, case.new) if row]
     views = [
@@ -99,7 +103,7 @@ def comparison(
         False,
         kind="comparison",
         title=_title(rows),
-        lead=[conclusion],
+        lead=[conclusion, *([_FEW_FORESTS] if comparisons[_MOST_FORESTS:] else [])],
         comparisons=views,
         environments=_environments(environments),
         states=_view(machines.states(environments)),

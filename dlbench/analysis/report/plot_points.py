@@ -11,7 +11,7 @@ from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Unit, text
 
 MOST_SERIES = 12
-"""Series of a figure from which on they can't be told apart."""
+"""Series of a figure that can still be told apart."""
 
 _LONG = 90
 """Letters of a label: more would not fit beside the drawing."""

@@ -29,6 +29,7 @@ DARK = {
     "s1": "#56b4e9", "s2": "#f0a202", "s3": "#33c79b", "s4": "#e29ac6", "s5": "#e6db5a", "s6": "#c3c9d1",
 }  # fmt: skip
 """After Okabe and Ito's palette, whose order they keep: every colour of a series has 4.5:1 or more against its paper."""
+_COLOUR = re.compile(rf"var\(--({'|'.join(LIGHT)})\)")
 _SERIES = [f"var(--{name})" for name in LIGHT if re.fullmatch(r"s\d", name)]
 _SHAPES = ("circle", "square", "triangle-up", "diamond", "cross")
 _DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 4])
@@ -79,7 +80,7 @@ def standalone(drawing: Drawing) -> str:
         return ""
     heading = alt.TitleParams(brief(drawing.figure.title), anchor="start", fontSize=14, color="var(--ink)", limit=_WIDTH + 300)
     chart = drawing.chart.properties(title=heading, background="var(--paper)")
-    return re.sub(r"var\(--(\w+)\)", lambda found: LIGHT[found[1]], _rendered(chart)) + "\n"
+    return re.sub(r"<[^>]*>", lambda tag: _COLOUR.sub(lambda colour: LIGHT[colour[1]], tag[0]), _rendered(chart)) + "\n"
 
 
 def specification(drawing: Drawing) -> dict[str, Any] | None:

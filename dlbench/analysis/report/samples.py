@@ -1,7 +1,7 @@
 """Figures of what was measured: rounds beside their interval, samples in the order taken, and what the devices read meanwhile."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from dlbench.analysis.answers.base import Answer, Missing
@@ -49,7 +49,7 @@ def samples(results: Results, found: Iterable[Answer | Missing]) -> SampleFigure
     several = several_runs([each.row for each in drawn], "case")
     names = [f"{short(key(each.row))} on {device_label(each.row, 'case', several)}" for each in drawn]
     in_order = [_in_order(name, each) for name, each in zip(names, drawn, strict=True)]
-    return SampleFigures((_rounds(names, drawn), *in_order, *_readings(results)), left_out)
+    return SampleFigures((_rounds(names, drawn), *in_order, *_readings(results, {str(each.row["case.run"]) for each in drawn})), left_out)
 
 
 def _gravest_flag(row: Row) -> int:
@@ -81,10 +81,12 @@ def _in_order(name: str, entry: Entry) -> Figure:
     return Figure(f"Samples of {name}", about, "dot", Axis("round", _ROUND), Axis("time of a call", time), tuple(rows))
 
 
-def _readings(results: Results) -> list[Figure]:
-    """Return a figure for each kind of reading of each file that has any: a line a device, a point after each round."""
+def _readings(results: Results, runs: Container[str]) -> list[Figure]:
+    """Return a figure for each kind of reading of each of these files that has any: a line a device, a point after each round."""
     found = []
     for run, devices in results.readings.items():
+        if run not in runs:
+            continue
         for title, unit in dict.fromkeys(_READINGS.values()):
             column = Column("sample.reading", unit, "what the device read right after the round")
             device = Column("sample.device", Unit.TEXT, "the device")

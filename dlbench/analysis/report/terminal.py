@@ -94,17 +94,18 @@ class Answers:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for cautious in (True, False):
-            texts = _paragraphs(self.found, cautious)[: self.lines - 1]
+            texts = _paragraphs(self.found, cautious)[: max(0, self.lines - 1)]
             most = [len(_wrapped(text, options.max_width)) for text in texts]
             if sum(most) < self.lines:
                 break
-        while sum(most) >= self.lines:
+        while most and sum(most) >= self.lines:
             most[most.index(max(most))] -= 1
         for text, limit in zip(texts, most, strict=True):
             shown = Text("\n".join(_wrapped(text, options.max_width, limit)))
             shown.stylize("bold", 0, text.index(":") + 1)
             yield shown
-        yield Text()
+        if texts:
+            yield Text()
 
 
 def _paragraphs(found: Sequence[Answer | Missing], cautious: bool) -> list[str]:

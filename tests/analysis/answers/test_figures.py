@@ -42,7 +42,7 @@ def test_of_many_cases_forty_are_drawn_from_the_lowest_to_the_highest_and_the_fi
     ratios = [round(row["ratio.speedup"]) for row in figure["rows"]]
     assert (len(ratios), min(ratios), max(ratios)) == (40, 1, 81)
     assert {later - earlier for earlier, later in pairwise(ratios)} == {2, 3}
-    assert figure["about"].endswith(" 40 of 81 are drawn, spread evenly from the lowest to the highest; the table has all.")
+    assert figure["about"].endswith(" 40 of 81 are drawn, spread evenly from the lowest to the highest; the table of the answer has all.")
 
 
 def test_throughput_latency_and_memory_stand_against_the_batch_with_a_line_a_sweep(asked):

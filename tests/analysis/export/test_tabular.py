@@ -115,6 +115,7 @@ HOSTILE = st.text(st.sampled_from("ab1 <>&;#[]()!*_`~|\\\"'-+.=:/lt"), max_size=
 @example("<script>alert(1)</script>")
 @example("![x](https://e/i.png) [a](b) [a][b] <https://e>")
 @example("# head")
+@example("[foo]: x")
 @example("10) item")
 @example("- item")
 @example("&lt;b&gt; C:\\x\\* train_step _y_ ~~z~~ `q` | cell")

@@ -115,6 +115,11 @@ def test_hostile_words_stay_words() -> None:
     assert words(plots.standalone(drawing))
 
 
+def test_words_that_look_like_a_colour_of_the_page_are_words() -> None:
+    svg = plots.standalone(plots.draw(bars(row("var(--evil)"), row("var(--ink)"))))
+    assert {"var(--evil)", "var(--ink)"} < set(words(svg))
+
+
 @pytest.mark.parametrize("scheme", [plots.LIGHT, plots.DARK])
 def test_words_and_marks_can_be_seen(scheme: dict[str, str]) -> None:
     def luminance(colour: str) -> float:  # as WCAG 2.1 defines it

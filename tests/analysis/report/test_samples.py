@@ -55,6 +55,17 @@ def test_readings_after_each_round_are_drawn_with_their_unit(drawn):
     assert (temperature.title, [row["sample.reading"] for row in temperature.rows]) == ("Temperature after each round of run", [60, 61])
 
 
+def test_readings_are_drawn_of_the_files_whose_cases_are(tmp_path):
+    state = RoundState(0, 1.0, None, None, before={}, after={"cpu": {"clock_hz": 2e9}})
+    paths = []
+    for number in range(30):
+        found = [each for n in range(2) for each in noisy(f"case{number:02}_{n}")]
+        paths.append(made_up.write(tmp_path / f"run{number:02}.jsonl", found, states=[state, state]))
+    results = collect(paths)
+    titles = [figure.title for figure in samples(results, answers(results)).figures]
+    assert [each for each in titles if each.startswith("Clock")] == [f"Clock after each round of run{number:02}" for number in range(10)]
+
+
 def test_twenty_cases_are_drawn_and_the_others_named(drawn):
     found = drawn([each for number in range(23) for each in noisy(f"case{number:02}")])
     assert len(found.figures) == 1 + 20

@@ -5,12 +5,12 @@ import pytest
 from rich.console import Console, RenderableType
 
 from dlbench.analysis import wording
-from dlbench.analysis.answers import speedup
+from dlbench.analysis.answers import answers, speedup
 from dlbench.analysis.answers.pairs import reported
 from dlbench.analysis.ratios import best, pair
 from dlbench.analysis.read.table import Results, collect
 from dlbench.analysis.report import detail_tables, sentences
-from dlbench.analysis.report.terminal import overview, paired, results_table
+from dlbench.analysis.report.terminal import Answers, overview, paired, results_table
 from dlbench.core.model import Measurement, Status, Transfer
 from dlbench.core.rows.summary import per_round, summarise
 
@@ -337,3 +337,14 @@ def test_many_reasons_of_flags_are_told_by_the_most_common_ones():
         "1 case: b",
         "2 cases more, each with a reason of its own: flag.reason of --format json",
     ]
+
+
+@pytest.mark.parametrize("lines", [0, 1, 2, 3, 8])
+def test_answers_take_fewer_lines_than_they_may_on_the_smallest_screen_too(tmp_path: Path, lines: int) -> None:
+    results = results_of(tmp_path, made_up.both_kinds())
+    console = Console(width=40, force_terminal=False)
+    with console.capture() as capture:
+        console.print(Answers(answers(results), lines))
+    shown = capture.get().rstrip("\n").splitlines()
+    assert len(shown) <= max(0, lines - 1)
+    assert bool(shown) is (lines > 1)
