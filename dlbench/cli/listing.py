@@ -9,7 +9,7 @@ import click
 
 from dlbench.analysis.export import tabular
 from dlbench.cli.planning import Plan
-from dlbench.core.model import Case
+from dlbench.core.model import Case, Policy
 from dlbench.core.units import one_line, seconds
 from dlbench.harness.plan.cases import estimate
 from dlbench.harness.plan.suite import builtin_names, load
@@ -19,8 +19,8 @@ _TABLE_AT_MOST = 300
 _COLUMNS = ("id", "suite", "workload", "device", "params")
 
 
-def write_plan(plan: Plan, form: str) -> None:
-    """Write the cases of a plan to stdout as they come, and to stderr how many there are and about how long they take."""
+def write_plan(plan: Plan, form: str, policy: Policy) -> None:
+    """Write the cases of a plan to stdout as they come, and to stderr how many there are and about how long they take by a policy."""
     count = 0
 
     def counted() -> Iterator[Case]:
@@ -29,8 +29,8 @@ def write_plan(plan: Plan, form: str) -> None:
             yield case
 
     _write_cases(counted(), form)
-    time = seconds(estimate(plan.policy, count))
-    rounds = f"in {plan.policy.rounds} rounds (estimated from the policy; slow steps take longer)"
+    time = seconds(estimate(policy, count))
+    rounds = f"in {policy.rounds} rounds (estimated from the policy; slow steps take longer)"
     click.echo(f"{count:,} case{'' if count == 1 else 's'}, about {time} {rounds}", err=True)
 
 

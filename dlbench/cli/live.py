@@ -95,14 +95,19 @@ class _Tracker(Observer):
         return f"round {self.round + 1}{of}, {self.left_in_round} case{'' if self.left_in_round == 1 else 's'} left"
 
 
+def again_because(measurement: Measurement) -> str:
+    """Say why a measurement does not count: ``disturbed: waited for a CPU for 30.0 % of its time; again later in this round``."""
+    reason = (measurement.throttling and measurement.throttling.explanation()) or "stays with its other side"
+    return f"{reason}; again later in this round"
+
+
 class PlainLines(_Tracker):
     """One line a case, for logs."""
 
     def case_postponed(self, measurement: Measurement) -> None:
         """Write why the case is measured again."""
         super().case_postponed(measurement)
-        reason = (measurement.throttling and measurement.throttling.explanation()) or "stays with its other side"
-        self._write(f"{measurement.series} {reason}; again later in this round")
+        self._write(f"{measurement.series} {again_because(measurement)}")
 
     def case_ended(self, measurement: Measurement) -> None:
         """Write its time, or how else it ended."""
@@ -129,6 +134,8 @@ class _LiveTable(_Tracker):
         self._rows = {task.series: ({**planned_row(task.case), "case.run": task.side.name}, Rounds()) for task in session.tasks}
         for series, measurements in self.measurements.items():
             self._rows[series] = self._entry(measurements)
+        self._postponed = ""
+        """What was measured and does not count, since the last case that did."""
         self._answers: Answers | None = None
         self._answers_due_s = 0.0
         self._answer()
@@ -137,8 +144,13 @@ class _LiveTable(_Tracker):
         super().case_started(series, number)
         self.draw()
 
+    def case_postponed(self, measurement: Measurement) -> None:
+        super().case_postponed(measurement)
+        self._postponed = f"{measurement.series} {again_because(measurement)}"
+
     def case_ended(self, measurement: Measurement) -> None:
         super().case_ended(measurement)
+        self._postponed = ""
         self._rows[measurement.series] = self._entry(self.measurements[measurement.series])
         self._answer()
         self.draw()
@@ -170,8 +182,9 @@ class _LiveTable(_Tracker):
         left = "" if left_s is None else f", about {units.clock_time(left_s)} left"
         status = Text(f"{self.where()}, {units.clock_time(self.elapsed_s())} gone{left}", style="bold")
         doing = f"now {self.current}" if self.current else f"writing {self._path}"
-        now = Text(units.one_line(doing), style="dim", no_wrap=True, overflow="ellipsis")
-        below = Group(*([self._answers] if self._answers else ()), status, now)
+        lines = [self._postponed, doing] if self._postponed else [doing]
+        now = [Text(units.one_line(line), style="dim", no_wrap=True, overflow="ellipsis") for line in lines]
+        below = Group(*([self._answers] if self._answers else ()), status, *now)
         self._live.update(Group(self._visible_part(below), below), refresh=True)
 
     def _visible_part(self, below: "RenderableType") -> "RenderableType":

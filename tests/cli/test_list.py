@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+import shared_hosts
 from front_door import ROOT
 
 from dlbench.cli import main as front_door
@@ -210,3 +211,9 @@ def test_a_terminal_gets_a_table_of_few_cases_and_plain_lines_of_many(tmp_path):
 def test_a_terminal_gets_a_table_of_suites():
     out, _ = on_terminal([sys.executable, "-m", "dlbench", "list"])
     assert [line.split()[:3] for line in out.splitlines() if "self" in line] == [["self", "2", "What"]]
+
+
+def test_a_dry_run_goes_by_the_rounds_of_its_command_line(tmp_path):
+    done = shared_hosts.dlbench("run", "self", "--rounds", "3", "--dry-run", cwd=tmp_path)
+    assert done.code == 0
+    assert "in 3 rounds (estimated" in done.err

@@ -28,6 +28,7 @@ _COLUMNS = (
 )
 _BATCH = Column("param.batch", Unit.COUNT, "items of one call")
 _SWEEP = Column("batch.sweep", Unit.TEXT, "the parameters that stay the same while the batch grows")
+_ITSELF: Row = dict.fromkeys(("ratio.speedup", "ratio.ci_low", "ratio.ci_high"), 1.0)
 _RATES = tuple(Column(f"batch.items_per_s_{end}", Unit.ITEMS_PER_S, f"{end}er end of its 95 % interval") for end in ("low", "high"))
 _QUANTITIES = (
     ("throughput", BY_NAME["rate.items_per_s"], (_RATES[0], _RATES[1])),
@@ -69,7 +70,7 @@ def _row(group: Iterable[Entry], measured: Sequence[Entry]) -> Row:
         "pair.case": label(smallest.row, ("batch",)),
         "batch.enough": counted(enough.row, "batch"),
         "batch.smallest": counted(smallest.row, "batch"),
-        **speed_ratio(smallest.rounds.items_per_s, enough.rounds.items_per_s),
+        **(_ITSELF if enough is smallest else speed_ratio(smallest.rounds.items_per_s, enough.rounds.items_per_s)),
         "batch.fits": counted(measured[-1].row, "batch"),
         "batch.too_large": min([counted(each.row, "batch") for each in group if each.row["case.status"] == Status.OOM], default=None),
     }
@@ -107,4 +108,5 @@ def _sentence(where: str, rows: Sequence[Row]) -> str:
     smaller = f", {ratio(row)} the throughput of batch={row['batch.smallest']}"
     text += ", the smallest measured" if row["batch.enough"] == row["batch.smallest"] else smaller
     end = f"batch={row['batch.too_large']} runs out of memory" if row["batch.too_large"] else f"all up to batch={row['batch.fits']} fit"
+    end += ", and no larger one was measured" if row["batch.enough"] == row["batch.fits"] and not row["batch.too_large"] else ""
     return f"{text}{among(rows)}; {end}."

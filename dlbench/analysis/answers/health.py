@@ -54,7 +54,8 @@ def answer(results: Results, *, references: bool) -> Answer | Missing:
     ]
     counts = {words: sum(int(number(row["cases"])) for row in trouble if row["sign"] == words) for words in _SIGNS.values()}
     signs = ", ".join(f"{count} {words}" for words, count in counts.items() if count)
-    summary = f"{'Signs' if signs else 'No sign'} of trouble in {plural(len(tried), 'case')}{f': {signs}' if signs else ''}"
+    measured = plural(len(tried), "case")
+    summary = f"Signs of trouble among {measured}: {signs}" if signs else f"No sign of trouble in {measured}"
     peaks = [{**nearest, "place": where, "case.id": key(nearest)} for where, found in devices.items() if (nearest := _nearest_peak(found))]
     several = len(results.environments) > 1
     beside, alone = elsewhere.beside_references(results) if references else ([], [])

@@ -13,6 +13,12 @@ from dlbench.core.schema import Column, Unit
 
 _DEVICE_TIME = "device: by the device's own events; the wall time of a cold call, which is timed alone, also holds its launch and a wait"
 
+_OVER_ROUNDS = (
+    "ratio: the middle of what all pairs of rounds give, which on a noisy machine differs from the quotient of the two medians shown"
+)
+_APART = 0.05
+"""Difference between the two from which on a reader would wonder."""
+
 _AT = {"case.device": "on", "case.dtype": "in", "case.mode": "in", "case.run": "in"}
 
 
@@ -45,7 +51,14 @@ def same_case(pairs: Pairs, results: Results, *more: Column) -> Table:
     for column in beside.values():
         sides = ("base", "other")
         columns += tuple((_of_side(column, rows, side, by), replace(column, name=f"{side}.{column.name}")) for side in sides)
-    return Table(title, columns, tuple(rows), (_DEVICE_TIME,) if which else ())
+    notes = (*((_DEVICE_TIME,) if which else ()), *((_OVER_ROUNDS,) if any(map(_is_apart, rows)) else ()))
+    return Table(title, columns, tuple(rows), notes)
+
+
+def _is_apart(row: Row) -> bool:
+    """Whether the ratio is far from the quotient of the two times that stand beside it."""
+    base, other, ratio = (row[name] for name in ("base.time_s", "other.time_s", "ratio.speedup"))
+    return bool(base and other and ratio) and abs(number(base) / number(other) / number(ratio) - 1) > _APART
 
 
 def reported(results: Results, by: str) -> tuple[Table, list[str]]:

@@ -48,7 +48,9 @@ def _sentence(where: str, rows: list[Row], table: Table) -> str:
     pairs = max(grouped(rows, lambda row: row["other.value"]).values(), key=lambda pairs: number(middle(pairs)["ratio.speedup"]))
     row = middle(pairs)
     base, other = row["base.value"], row["other.value"]
-    parts = [f"On {where} the fastest beside {base} is {other}: {short(row['pair.case'])} runs {ratio(row)} as fast{among(pairs)}"]
+    slower = number(row["ratio.speedup"]) < 1
+    best = f"nothing is faster than {base}, and nearest comes {other}" if slower else f"the fastest beside {base} is {other}"
+    parts = [f"On {where} {best}: {short(row['pair.case'])} runs {ratio(row)} as fast{among(pairs)}"]
     off = []
     for side in _SIDES:
         errors = [number(error) for pair in pairs if (error := pair[f"{side}.{_ERROR.name}"]) is not None]

@@ -23,7 +23,8 @@ def as_markdown(found: Sequence[Answer | Missing]) -> str:
         if isinstance(each, Missing):
             parts.append(f"Not answered: {markdown(each.reason)}{f'; measure it with `{each.command}`' if each.command else ''}.")
             continue
-        parts += [markdown(" ".join(each.sentences)), "\n".join(f"- {markdown(weakness)}" for weakness in each.weaknesses)]
+        cautions = "\n".join(f"- {markdown(weakness)}" for weakness in each.weaknesses)
+        parts += [markdown(" ".join(each.sentences)), "Caution:" if cautions else "", cautions]
         parts += [part for table in each.tables if table.rows for part in _section(table)]
     return "\n\n".join(filter(None, parts)) + "\n"
 

@@ -68,7 +68,7 @@ def report(results: Results, notes: Sequence[str] = (), interactive: bool = Fals
         kind="report",
         title=_title(results.rows),
         lead=[sentences.count(results.rows), *_where(results)],
-        answers=[_answer(each, in_turn) for each in found],
+        answers=sorted((_answer(each, in_turn) for each in found), key=lambda view: view["missing"] is not None),
         plots=views[:of_answers],
         samples=views[of_answers:],
         not_sampled=measured.left_out,

@@ -32,7 +32,7 @@ _LAUNCHES = "the device waits for Python and its launches, a third of the time o
 _ROUNDS_SPREAD = "min–max"
 _BLOCKS_SPREAD = "p10–p90"
 _SPREADS = {
-    _ROUNDS_SPREAD: "spread of the rounds, as fewer than six carry no 95 % interval; for one give --rounds 7",
+    _ROUNDS_SPREAD: "spread of the rounds, as fewer than six carry no 95 % interval; for one give --rounds 7 or more time (--budget)",
     _BLOCKS_SPREAD: "spread within one process, which hides how processes differ; for an interval give --rounds 7",
 }
 _PEAK = "share of the published peak of arithmetic, or of memory where it says so. "
@@ -115,9 +115,16 @@ def reasons(rows: Sequence[Row]) -> list[str]:
 def unpaired(rows: Iterable[Unpaired]) -> list[str]:
     """Return a line for each reason, with the rows that stand in no pair because of it."""
     return [
-        units.one_line(f"{len(alike)} not paired, {reason}: {', '.join(f'{each.case} ({each.run})' for each in alike)}")
+        units.one_line(f"{len(alike)} not paired, {reason}: {_first(f'{each.case} ({each.run})' for each in alike)}")
         for reason, alike in grouped(rows, lambda each: each.reason).items()
     ]
+
+
+def _first(names: Iterable[str]) -> str:
+    """Return a few names, and how many there are besides."""
+    known = list(names)
+    more = len(known) - _MANY
+    return ", ".join(known) if more <= 0 else f"{', '.join(known[:_MANY])} and {more} more"
 
 
 def spread(row: Row, rounds: Rounds) -> tuple[str, str]:

@@ -34,4 +34,5 @@ def command(context: click.Context, planning: PlanOptions, form: str) -> None:
     from dlbench.harness.runner import ask_hello  # not at the top: without a SUITE no process starts, and --help needs none
 
     suites = load_suites(planning)
-    write_plan(plan_suites(suites, ask_hello(planning.plugins, workload_names(suites)), planning), form)
+    plan = plan_suites(suites, ask_hello(planning.plugins, workload_names(suites)), planning)
+    write_plan(plan, form, plan.policy)

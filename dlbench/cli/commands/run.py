@@ -22,7 +22,7 @@ from dlbench.cli.options import (
 from dlbench.cli.output import write_results
 from dlbench.cli.planning import Plan, load_suites, plan_suites, require_sight
 from dlbench.core.errors import ExitCode, UsageError
-from dlbench.core.model import Status
+from dlbench.core.model import Policy, Status
 from dlbench.core.rank_test import TESTS_A_CASE, rounds_for_gate
 from dlbench.core.store import load
 from dlbench.core.thresholds import ACROSS_RUNS, ThresholdSettings
@@ -101,7 +101,7 @@ def command(
             if given is not None:
                 require_sight(plan.suites, ACROSS_RUNS, given)
             if dry_run:
-                write_plan(plan, form)
+                write_plan(plan, form, _policy(plan, opened, measuring, given))
                 return ExitCode.OK
             session = _new_session(plan, opened, settings, measuring, given)
         return _measure(session, opened.worker, interruption, form)
@@ -147,9 +147,14 @@ def _new_session(
     plan: Plan, opened: sessions.OpenSide, settings: RunSettings, measuring: MeasureOptions, gate: ThresholdSettings | None
 ) -> sessions.Session:
     """Return the session of a run; a baseline gets the rounds that a gate needs."""
-    tasks = opened.tasks(plan)
-    policy = sessions.policy_for(plan, measuring.policy, None if gate is None else rounds_for_gate(TESTS_A_CASE * len(tasks)))
-    return sessions.start(plan, tasks, replace(settings, policy=policy), measuring.output, machines=opened.side.machines, gate=gate)
+    settings = replace(settings, policy=_policy(plan, opened, measuring, gate))
+    return sessions.start(plan, opened.tasks(plan), settings, measuring.output, machines=opened.side.machines, gate=gate)
+
+
+def _policy(plan: Plan, opened: sessions.OpenSide, measuring: MeasureOptions, gate: ThresholdSettings | None) -> Policy:
+    """Return the policy that the command line makes of the plan's; a baseline has the rounds that a gate over its cases needs."""
+    rounds = None if gate is None else rounds_for_gate(TESTS_A_CASE * len(opened.tasks(plan)))
+    return sessions.policy_for(plan, measuring.policy, rounds)
 
 
 def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Interruption, form: str) -> ExitCode:

@@ -40,7 +40,7 @@ def test_signs_are_counted_and_what_can_not_be_true_is_no_share(asked):
     failed = made_up.ended(made_up.case("matmul", "cpu", n=9), Status.FAILED, "it broke")
     oom = made_up.ended(made_up.case("matmul", "cpu", n=10), Status.OOM, "full")
     answer = asked([*hot, *fast, failed, oom])["health"]
-    assert answer["sentences"][0] == "Signs of trouble in 3 cases: 1 failed or crashed, 1 implausible, 1 throttled."
+    assert answer["sentences"][0] == "Signs of trouble among 3 cases: 1 failed or crashed, 1 implausible, 1 throttled."
     assert answer["sentences"][1].startswith("cuda:0 reaches 10.0 % of its published peak in matmul n=0 fp32 ")
     trouble, _ = answer["tables"]
     assert [(row["place"], row["sign"], row["cases"], row["measured"]) for row in trouble["rows"]] == [

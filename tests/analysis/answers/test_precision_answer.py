@@ -24,6 +24,15 @@ def test_the_fastest_beside_fp32_and_how_far_off_both_are(asked):
     }
 
 
+def test_where_all_are_slower_the_nearest_is_named_and_none_called_fast(asked):
+    answer = asked([made_up.scaled(each, 2.0) if each.case.params["dtype"] == "bf16" else each for each in made_up.both_kinds()])[
+        "precision"
+    ]
+    assert answer["sentences"][1] == (
+        "On cpu nothing is faster than fp32, and nearest comes bf16: train_step resnet18 batch=8 runs 0.500 × (0.485…0.515) as fast."
+    )
+
+
 def test_of_several_the_one_whose_case_in_the_middle_is_fastest_is_named(asked):
     seconds = {"fp32": 1.0, "tf32": 0.5, "bf16": 0.25, "fp64": 2.0}
     measured = []

@@ -238,6 +238,13 @@ def test_unpaired_rows_are_counted_and_named_by_reason(tmp_path: Path) -> None:
     ]
 
 
+def test_of_many_unpaired_rows_the_first_are_named_and_the_others_counted(tmp_path: Path) -> None:
+    found = [each for n in range(1, 8) for each in made_up.rounds_of(made_up.case("matmul", n=n), [[1.0]])]
+    (line,) = sentences.unpaired(pair(results_of(tmp_path, found), "device").unpaired)
+    assert line.startswith("7 not paired, nothing to pair it with at another case.device: matmul[n=1]@cpu (run0), ")
+    assert line.endswith(", matmul[n=4]@cpu (run0) and 3 more")
+
+
 def test_an_implausible_row_says_why_below_its_case_and_stands_in_no_ratio(tmp_path: Path) -> None:
     measurements = [
         *made_up.rounds_of(made_up.case("matmul", n=8, dtype="fp32"), made_up.flat(made_up.SEVEN)),
