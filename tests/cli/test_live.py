@@ -1,6 +1,7 @@
 """Screen of a terminal while a run goes on: a real one, of a given size."""
 
 import fcntl
+import io
 import os
 import pty
 import re
@@ -13,8 +14,9 @@ from types import SimpleNamespace
 import front_door
 import made_up
 import pytest
+from rich.console import Console
 
-from dlbench.cli.live import PlainLines
+from dlbench.cli.live import PlainLines, _LiveTable
 from dlbench.core.conditions import Throttling
 from dlbench.core.model import Policy
 from dlbench.harness.schedule import Side, Task
@@ -82,3 +84,20 @@ def test_a_line_says_why_a_case_is_measured_again(throttling, told, capsys):
     (measurement,) = made_up.rounds_of(case, [[1.0]], throttling=throttling)
     lines.case_postponed(measurement)
     assert capsys.readouterr().err == f"round 1 of 7, 1 case left: matmul[n=8]@cpu {told}; again later in this round\n"
+
+
+def test_the_screen_says_what_does_not_count_until_something_does(tmp_path):
+    case = made_up.case("matmul", n=8)
+    policy = SimpleNamespace(policy=Policy())
+    side = Side({"cpu": None})
+    session = SimpleNamespace(settings=policy, tasks=(Task(case, side),), done=(), first_round=0, answered=False, signatures={})
+    console = Console(file=io.StringIO(), width=100, height=30, force_terminal=True)
+    screen = _LiveTable(session, tmp_path / "o.jsonl", SimpleNamespace(console=console, update=lambda shown, refresh: console.print(shown)))
+    lost, whole = (made_up.rounds_of(case, [[1.0]], throttling=throttling)[0] for throttling in (LOST, None))
+    screen.round_started(0, 1)
+    screen.case_postponed(lost)
+    screen.case_started(lost.series, 0)
+    assert "matmul[n=8]@cpu disturbed: waited for a CPU for 50.0 % of its time; again later in this round" in console.file.getvalue()
+    console.file.truncate(0)
+    screen.case_ended(whole)
+    assert "again later" not in console.file.getvalue()
