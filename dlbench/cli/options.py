@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from dlbench.cli import completion
-from dlbench.cli.output import FORMATS, refuse_existing
+from dlbench.cli.output import FORMATS, refuse_existing, refuse_same_file
 from dlbench.core.errors import UsageError
 from dlbench.core.thresholds import MUST_SEE, check
 from dlbench.core.units import parse_duration
@@ -167,7 +167,10 @@ def _check(option: str, given: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class OutputOptions:
-    """Where verdicts go, and how strictly they become an exit code. Raises UsageError for ``--github`` where there is no step of it."""
+    """Where verdicts go, and how strictly they become an exit code.
+
+    Raises UsageError for two options of one file, a page that exists, and ``--github`` where there is no step of it.
+    """
 
     strict: bool
     junit: Path | None
@@ -177,11 +180,17 @@ class OutputOptions:
     form: str
 
     def __post_init__(self) -> None:
+        refuse_same_file(self.files)
         if self.report:  # before anything is measured
             refuse_existing([self.report])
             import_module("dlbench.analysis.report.page")
         if self.github and not self.summary:
             raise UsageError("--github is for a step of GitHub Actions, where GITHUB_STEP_SUMMARY names a file; leave it out elsewhere")
+
+    @property
+    def files(self) -> dict[str, Path | None]:
+        """The files that options name, by option."""
+        return {"--junit": self.junit, "--verdict": self.verdict, "--report": self.report}
 
     @property
     def summary(self) -> Path | None:

@@ -1,7 +1,9 @@
 """The output of the commands: results for people and programs, and the verdicts, files for CI and exit code of those that judge."""
 
+import os
+import secrets
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -190,26 +192,57 @@ def _tell_github(comparisons: Sequence["Comparison"], conclusion: str, notes: Se
 
 
 def refuse_existing(paths: Iterable[Path]) -> None:
-    """Raise UsageError where one of these files is there already."""
+    """Raise UsageError where one of these files, or a link of that name, is there already, OutputError where that can't be told."""
     for path in paths:
-        if path.exists():
-            raise UsageError(f"{path} exists and is never overwritten; choose another name")
+        try:
+            path.lstat()
+        except FileNotFoundError:
+            continue
+        except OSError as error:  # a name too long, a file where a folder should be, a folder that may not be entered
+            raise OutputError.of(path, error) from error
+        raise _exists(path)
+
+
+def refuse_same_file(paths: Mapping[str, Path | None]) -> None:
+    """Raise UsageError where two of these options name one file: what is written last would replace the other."""
+    taken: dict[str, str] = {}
+    for option, path in paths.items():
+        if path is None:
+            continue
+        first = taken.setdefault(os.path.realpath(path), option)
+        if first != option:
+            raise UsageError(f"{first} and {option} both name {path}; give each a file of its own")
 
 
 def create(path: Path, content: bytes) -> None:
     """Write a new file, and its folder where there is none: whole or not at all. Raises UsageError or OutputError."""
     refuse_existing([path])
-    part = path.with_name(f"{path.name}.part")
+    part = path.with_name(f".{secrets.token_hex(8)}.part")
     try:
         make_folder_of(path)
         try:
-            part.write_bytes(content)
-            part.rename(path)
-        except OSError:
+            with part.open("xb") as file:
+                file.write(content)
+            _name(part, path)
+        finally:
             part.unlink(missing_ok=True)
-            raise
     except OSError as error:
         raise OutputError.of(path, error) from error
+
+
+def _name(part: Path, path: Path) -> None:
+    """Give a file its name. Raises UsageError where another has got that name in the meantime."""
+    try:
+        path.hardlink_to(part)  # unlike a rename it never replaces a file
+    except FileExistsError as error:
+        raise _exists(path) from error
+    except OSError:  # not every filesystem has links
+        refuse_existing([path])
+        part.rename(path)
+
+
+def _exists(path: Path) -> UsageError:
+    return UsageError(f"{path} exists and is never overwritten; choose another name")
 
 
 def _write(path: Path, content: bytes) -> None:

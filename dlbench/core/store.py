@@ -64,7 +64,7 @@ class ResultWriter:
             make_folder_of(path)
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            if path.exists():
+            if os.path.lexists(path):
                 resume = "" if "sides" in header else f", or go on with it: dlbench run --resume {path}"
                 raise UsageError(f"{path} exists and is never overwritten; choose another name{resume}") from error
             raise OutputError.of(path, error) from error

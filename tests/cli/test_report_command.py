@@ -1,8 +1,10 @@
 """``dlbench report`` and the page of ``dlbench compare``, as a user calls them."""
 
 import base64
+import errno
 import hashlib
 import json
+import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -212,15 +214,64 @@ def test_an_output_that_exists_or_cannot_be_written_is_refused(run_file: Path) -
     done = in_process(folder, "report", "run.jsonl", "-o", "there.html/page.html")
     assert (done.code, done.err) == (74, "dlbench: cannot write there.html/page.html: Not a directory\n")
     assert sorted(path.name for path in folder.iterdir()) == ["run.jsonl", "there.html"]
+    long = f"{'a' * 300}.html"
+    for arguments in (("report", "run.jsonl", "-o", long), ("compare", "run.jsonl", "--by", "dtype", "--report", long)):
+        done = in_process(folder, *arguments)
+        assert (done.code, done.out, done.err) == (74, "", f"dlbench: cannot write {long}: File name too long\n")
+    (folder / "link.html").symlink_to("nowhere.html")
+    done = in_process(folder, "report", "run.jsonl", "-o", "link.html")
+    assert (done.code, done.err) == (2, "dlbench: link.html exists and is never overwritten; choose another name\n")
+    assert (folder / "link.html").is_symlink()
+
+
+def test_a_page_destroys_no_file_beside_it_nor_one_that_comes_meanwhile(run_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = run_file.parent
+    (folder / "report.html.part").write_text("mine")
+    saved(folder, "run.jsonl")
+    assert sorted(path.name for path in folder.iterdir()) == ["report.html", "report.html.part", "run.jsonl"]
+    assert (folder / "report.html.part").read_text() == "mine"
+
+    def meanwhile(path: Path, part: Path) -> None:
+        path.write_text("another's")
+        os.link(part, path)
+
+    def unable(path: Path, part: Path) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "hardlink_to", meanwhile)
+    done = in_process(folder, "report", "run.jsonl", "-o", "new.html")
+    assert (done.code, done.err) == (2, "dlbench: new.html exists and is never overwritten; choose another name\n")
+    assert (folder / "new.html").read_text() == "another's"
+    monkeypatch.setattr(Path, "hardlink_to", unable)
+    assert saved(folder, "run.jsonl", "-o", "unlinked.html", name="unlinked.html").all("h1")
+    assert not [path for path in folder.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "first", "second"),
+    [
+        (("compare", "run.jsonl", "--by", "dtype", "--junit", "x"), "--junit", "--report"),
+        (("compare", "run.jsonl", "--by", "dtype", "--verdict", "./new/../x"), "--verdict", "--report"),
+        (("ab", "noop", "-o", "x"), "--output", "--report"),
+    ],
+)
+def test_two_options_of_one_file_are_refused_before_anything_is_measured(
+    run_file: Path, arguments: Sequence[str], first: str, second: str
+) -> None:
+    done = in_process(run_file.parent, *arguments, "--report", "x")
+    assert (done.code, done.out, done.err) == (2, "", f"dlbench: {first} and {second} both name x; give each a file of its own\n")
+    assert [path.name for path in run_file.parent.iterdir()] == ["run.jsonl"]
 
 
 def test_figures_are_files_of_their_own_and_the_same_each_time(run_file: Path) -> None:
     folder = run_file.parent
     for name in ("one", "two"):
-        in_process(folder, "report", "run.jsonl", "-o", f"{name}.html", "--figures", name)
+        done = in_process(folder, "report", "run.jsonl", "-o", f"{name}.html", "--figures", name)
+        assert (done.code, done.out, done.err) == (0, "", f"saved in {name}.html, and 18 figures in {name}\n")
     written = [{path.name: path.read_bytes() for path in (folder / name).glob("*")} for name in ("one", "two")]
     assert written[0] == written[1]
-    assert all(re.fullmatch(r"[a-z-]+(-\d+)?\.svg", name) for name in written[0])
+    numbers = {"speed-up": 2, "batch": 6, "precision": 1, "samples": 9}
+    assert set(written[0]) == {f"{name}-{n}.svg" if n > 1 else f"{name}.svg" for name, most in numbers.items() for n in range(1, most + 1)}
 
 
 def test_a_missing_package_is_one_sentence(run_file: Path) -> None:

@@ -121,6 +121,17 @@ def test_a_file_is_never_overwritten(tmp_path):
     assert path.read_text() == "precious"
 
 
+def test_a_link_to_nothing_is_there_as_well(tmp_path):
+    (tmp_path / "f.jsonl").symlink_to("nowhere")
+    with pytest.raises(UsageError, match=r"f\.jsonl exists and is never overwritten"):
+        ResultWriter.create(tmp_path / "f.jsonl", {})
+
+
+def test_a_name_too_long_cannot_be_written(tmp_path):
+    with pytest.raises(OutputError, match="File name too long"):
+        ResultWriter.create(tmp_path / f"{'a' * 300}.jsonl", {})
+
+
 def test_a_folder_that_is_a_file_cannot_be_written_to(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="Not a directory"):

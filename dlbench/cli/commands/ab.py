@@ -20,7 +20,7 @@ from dlbench.cli.options import (
     planning_options,
     threshold_options,
 )
-from dlbench.cli.output import conclude, write_results
+from dlbench.cli.output import conclude, refuse_same_file, write_results
 from dlbench.cli.planning import Plan, load_suites, require_sight
 from dlbench.core.errors import DeviceFault, ExitCode
 from dlbench.core.model import CONFIRMING
@@ -77,6 +77,7 @@ def command(
       dlbench ab mine.toml --plugin mine.py --a-ref main --confirm
     """
     refuse_several("dlbench ab", os.environ)
+    refuse_same_file({"--output": measuring.output, **output.files})
     suites, settings = load_suites(planning), sessions.settings_for(measuring.seed, measuring.isolation)
     require_sight(suites, WITHIN_A_RUN, given)
     with ExitStack() as stack:
