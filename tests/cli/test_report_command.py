@@ -263,6 +263,23 @@ def test_two_options_of_one_file_are_refused_before_anything_is_measured(
     assert [path.name for path in run_file.parent.iterdir()] == ["run.jsonl"]
 
 
+@pytest.mark.parametrize("provenance", ["text", ["a", "list"], {"argv": "text", "defaults": ["a", "list"], "utc": {}}])
+def test_a_header_of_odd_provenance_is_one_that_does_not_say(run_file: Path, provenance: object) -> None:
+    folder = run_file.parent
+    made_up.write(folder / "odd.jsonl", made_up.both_kinds(), environment={**ENVIRONMENT, "provenance": provenance})
+    command = "dlbench run quick -k 'train_step[model=resnet18,batch=8,dtype=fp32]@cpu' --device cpu"
+    assert command in saved(folder, "odd.jsonl").all("code")
+    done = in_process(folder, "compare", "run.jsonl", "odd.jsonl", "--report", "page.html")
+    assert done.out.endswith("; exit 0\n")
+    assert "was measured by dlbench" not in done.err
+
+
+def test_a_number_larger_than_any_is_shown_as_it_stands(tmp_path: Path) -> None:
+    identity = {"os": "Linux", "cpu": {"memory_bytes": 10**400}}
+    made_up.write(tmp_path / "run.jsonl", made_up.both_kinds(), environment={**ENVIRONMENT, "identity": identity})
+    assert str(10**400) in saved(tmp_path, "run.jsonl").all("td")
+
+
 def test_figures_are_files_of_their_own_and_the_same_each_time(run_file: Path) -> None:
     folder = run_file.parent
     for name in ("one", "two"):
@@ -334,6 +351,19 @@ def test_a_command_names_the_suite_file_the_plugin_and_the_axes_of_the_user(tmp_
     for row, command in zip(results.rows, again(results.rows, results.environments), strict=True):
         assert planned(command, tmp_path) == [row["case.id"]]
         assert "'my own.toml'" in command
+
+
+def test_a_command_has_what_defaults_set(tmp_path: Path) -> None:
+    suite = front_door.suite(tmp_path, 'workload = "spin"\naxes.seconds = [0.001, 0.01]')
+    variables = {"DLBENCH_RUN_SET": "seconds=0.002,0.02", "DLBENCH_RUN_ROUNDS": "1", "DLBENCH_RUN_DEVICE": "cpu"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["dlbench", "run", suite, "-o", "o.jsonl"])
+        assert shared_hosts.dlbench("run", suite, "-o", "o.jsonl", cwd=tmp_path, variables=variables).code == 0
+    results = collect([tmp_path / "o.jsonl"])
+    commands = again(results.rows, results.environments)
+    assert [command.partition(" -k")[0] for command in commands] == [f"dlbench run {suite} --set seconds=0.002,0.02 --rounds 1"] * 2
+    for row, command in zip(results.rows, commands, strict=True):
+        assert planned(command, tmp_path) == [row["case.id"]]
 
 
 def test_a_command_tells_ids_apart_that_hold_each_other() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from dlbench.analysis.ratios import Entry, entries
+from dlbench.analysis.read.references import part
 from dlbench.analysis.read.table import Results, as_frame
 from dlbench.core.errors import ResultFileError
 from dlbench.core.rows.summary import Row
@@ -142,9 +143,7 @@ def estimate(machine_key: str, results: Results) -> Calibration | None:
     }
     pooled = {name: statistics.fmean(each[name] for each in variances.values()) for name in STATISTICS}
     times = sorted(
-        when
-        for environment in results.environments.values()
-        if isinstance(when := (environment.get("provenance") or {}).get("utc"), str) and when
+        when for environment in results.environments.values() if isinstance(when := part(environment, "provenance", "utc"), str) and when
     )
     return Calibration(
         machine_key,

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dlbench.analysis.compare import calibration
+from dlbench.analysis.read.references import part
 from dlbench.analysis.read.table import Results
 from dlbench.core.errors import UsageError
 from dlbench.core.provenance import differences
@@ -35,7 +36,7 @@ def compare_machines(results: Results, base: str, others: Sequence[str], across_
 
 def version_notes(results: Results, base: str, others: Sequence[str]) -> list[str]:
     """Say which files another version of dlbench measured than the base: it may warm up, or count, in another way."""
-    made = {name: (results.environments[name].get("provenance") or {}).get("dlbench") for name in (base, *others)}
+    made = {name: part(results.environments[name], "provenance", "dlbench") for name in (base, *others)}
     return [
         one_line(f"{base} was measured by dlbench {made[base]} and {name} by {made[name]}; measure both with one version to be sure")
         for name in others

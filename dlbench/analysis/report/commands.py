@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dlbench.analysis.ratios import grouped
+from dlbench.analysis.read.references import part
 from dlbench.core import units
 from dlbench.core.rows.summary import Row
 
@@ -15,6 +16,8 @@ _OPERATORS = ("and", "or", "not")
 _LEFT_OUT = ("-k", "-o", "--output", "--device", "--resume", "--format", "--junit", "--verdict", "--report")
 """Options with a value that say what to choose, or where to write."""
 _FLAGS = ("--github", "--dry-run")
+_NO_DEFAULTS = ("device", "format", "strict", "plain")
+"""Options set by default that do not belong to the command either."""
 
 
 def again(rows: Sequence[Row], environments: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -56,10 +59,23 @@ def _telling(case: str, words: Sequence[str], rivals: Sequence[str]) -> list[str
 
 
 def _given(row: Row, environment: Mapping[str, Any]) -> list[str]:
-    """Return the words of the command that measured a row, without what it chose and wrote; of another tool's file the suite alone."""
-    argv = (environment.get("provenance") or {}).get("argv")
+    """Return the words of the command that measured a row, without what it chose and wrote; of another tool's file the suite alone.
+
+    Options that defaults of the user's set stand there as if they had been typed.
+    """
+    argv = part(environment, "provenance", "argv")
     words = [str(word) for word in argv[1:]] if isinstance(argv, list) else []
-    return list(_kept(words)) if words[:1] in (["run"], ["ab"]) else ["run", str(row["case.suite"])]
+    if words[:1] not in (["run"], ["ab"]):
+        return ["run", str(row["case.suite"])]
+    return [*_kept(words), *_by_default(part(environment, "provenance", "defaults"))]
+
+
+def _by_default(defaults: object) -> Iterator[str]:
+    for name, default in defaults.items() if isinstance(defaults, dict) else ():
+        if name not in _NO_DEFAULTS and isinstance(default, dict):
+            value = default.get("value")
+            for each in value if isinstance(value, list) else [value]:
+                yield from (f"--{name}", str(each))
 
 
 def _kept(words: Sequence[str]) -> Iterator[str]:

@@ -1,10 +1,12 @@
 """Tables of the machines and the software that files were measured with, and of the state that the machines were in."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from dlbench.analysis.answers.base import Table
 from dlbench.analysis.ratios import grouped
+from dlbench.analysis.read.references import part
 from dlbench.core import units
 from dlbench.core.provenance import leaves
 from dlbench.core.rows.summary import Row
@@ -33,7 +35,7 @@ def states(environments: Environments) -> Table:
     """Return when and by what each file was measured, and the state of its machine before and after."""
     rows: list[Row] = []
     for run, each in environments.items():
-        provenance = {name: value for name, value in (each.get("provenance") or {}).items() if name in ("dlbench", "utc", "git")}
+        provenance = {name: part(each, "provenance", name) for name in ("dlbench", "utc", "git")}
         after = {str(row["entry"]): row["value"] for row in _entries({"state": each.get("state_after")}, ("state",))}
         before = _entries({**each, "provenance": provenance}, ("provenance", "state"))
         rows += [{"file": run, **row, "after": after.get(str(row["entry"]))} for row in before]
@@ -55,4 +57,7 @@ def _text(name: str, value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     known = next((text for suffix, text in _TEXTS.items() if name.endswith(suffix)), None)
-    return known(value) if known and isinstance(value, int | float) else str(value)
+    if known and isinstance(value, int | float):
+        with suppress(OverflowError):  # an integer of a file may be larger than any float
+            return known(value)
+    return str(value)
