@@ -95,7 +95,7 @@ def dlbench(context: click.Context) -> None:
     if context.invoked_subcommand is None:
         from dlbench.cli.next_step import lines
 
-        click.echo("\n".join(lines(COMMANDS)))
+        click.echo("\n".join(lines()))
 
 
 def main() -> None:

@@ -2,18 +2,27 @@
 
 import os
 import shlex
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
+from typing import Any
 
+from dlbench.core.errors import ResultFileError
+from dlbench.core.store import read_header
 from dlbench.core.units import one_line
 
 _RESULTS = Path("results")
+_PAGE = "report.html"
 _TAIL = 1 << 16
 """Bytes at the end of a file that its last line is looked for in: a footer is far shorter, and a file may be large."""
 
 
-def lines(commands: Collection[str]) -> Iterator[str]:
-    """Yield what a newcomer would type in this folder: to measure, or to look at the newest results. Reads the end of one file at most."""
+def lines() -> Iterator[str]:
+    """Yield what a newcomer would type in this folder: to measure, or to look at the newest results.
+
+    Of files it reads the first line, from the newest one on until one is a result file, and of that one the end.
+    """
     newest = _newest()
     if newest is None:
         yield "No results here yet. To measure this machine, and see who wins:"
@@ -21,15 +30,17 @@ def lines(commands: Collection[str]) -> Iterator[str]:
         yield "Before that:"
         yield from _examples(("dlbench devices", "what is in this machine"), ("dlbench doctor", "whether it is fit to measure on now"))
     else:
-        file = one_line(shlex.quote(str(newest)))
+        path, header = newest
+        file = one_line(shlex.quote(str(path)))
         yield f"The newest results here are {file}. To see what they say:"
-        shown = [(f"dlbench show {file} --answers", "answers, then every case")]
-        if "report" in commands:
-            shown.append((f"dlbench report {file} -o report.html", "the same as a page to send"))
-        yield from _examples(*shown)
+        yield from _examples(
+            (f"dlbench show {file} --answers", "answers, then every case"),
+            (f"dlbench report {file}{_page()}", "the same as a page to send"),
+        )
         yield "To go on:"
-        unfinished = (f"dlbench run --resume {file}", "it was interrupted, or is still going on")
-        yield from _examples(("dlbench run", "measure again") if _is_finished(newest) else unfinished, ("dlbench list", "other suites"))
+        resume = (f"dlbench run --resume {file}", "it was interrupted, or is still going on")
+        ended = "sides" in header or _is_finished(path)  # an A/B can't be resumed
+        yield from _examples(("dlbench run", "measure again") if ended else resume, ("dlbench list", "other suites"))
     yield "All commands: dlbench --help; of one: dlbench run --help"
 
 
@@ -38,15 +49,24 @@ def _examples(*examples: tuple[str, str]) -> Iterator[str]:
     yield from (f"  {command:<{width}}  # {about}" for command, about in examples)
 
 
-def _newest() -> Path | None:
-    """Return the newest result file in this folder or in its results; None where there is none that can be looked at."""
+def _newest() -> tuple[Path, dict[str, Any]] | None:
+    """Return the newest result file in this folder or in its results, with its header; None where there is none that can be read."""
     found: list[tuple[float, Path]] = []
     for path in (*Path().glob("*.jsonl"), *_RESULTS.glob("*.jsonl")):
-        try:
-            found.append((path.stat().st_mtime, path))
-        except OSError:  # it went away, or may not be read
-            continue
-    return max(found)[1] if found else None
+        with suppress(OSError):  # it went away, or may not be looked at
+            if path.is_file():
+                found.append((path.stat().st_mtime, path))
+    for _, path in sorted(found, reverse=True):
+        with suppress(ResultFileError):  # such as a data set
+            return path, read_header(path)
+    return None
+
+
+def _page() -> str:
+    """Return the option for a page that does not exist yet; none where the default will do."""
+    if not os.path.lexists(_PAGE):
+        return ""
+    return f" -o {next(name for number in count(2) if not os.path.lexists(name := f'report-{number}.html'))}"
 
 
 def _is_finished(path: Path) -> bool:

@@ -52,7 +52,35 @@ def test_with_results_here_it_says_how_to_look_at_the_newest(tmp_path, finished)
     shown = commands(done.out)
     assert shown[0] == f"dlbench show {newest} --answers"
     assert ("dlbench run" if finished else f"dlbench run --resume {newest}") in shown
+    assert shown[1] == f"dlbench report {newest}"
     assert shown[-1] == "dlbench list"
+
+
+def test_what_is_no_result_file_is_passed_over(tmp_path):
+    for name, text in {
+        "train": '{"text": "a cat", "label": 1}\n',
+        "empty": "",
+        "binary": "\x00\n",
+        "newer": '{"kind":"header","schema":99}\n',
+    }.items():
+        (tmp_path / f"{name}.jsonl").write_text(text)
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    assert commands(front_door.in_process(tmp_path).out)[0] == "dlbench run"
+    path = made_up.write(tmp_path / "old.jsonl", made_up.rounds_of(made_up.case("noop"), [[1.0]]))
+    os.utime(path, (1, 1))
+    assert commands(front_door.in_process(tmp_path).out)[0] == "dlbench show old.jsonl --answers"
+
+
+def test_it_proposes_a_page_that_does_not_exist_and_goes_on_with_no_ab(tmp_path):
+    made_up.write(tmp_path / "ab.jsonl", made_up.rounds_of(made_up.case("noop"), [[1.0]]), sides={"a": {}, "b": {}}, finished=False)
+    for name in ("report.html", "report-2.html"):
+        (tmp_path / name).write_text("mine")
+    assert commands(front_door.in_process(tmp_path).out) == [
+        "dlbench show ab.jsonl --answers",
+        "dlbench report ab.jsonl -o report-3.html",
+        "dlbench run",
+        "dlbench list",
+    ]
 
 
 def test_a_command_that_there_is_not_is_named_with_the_nearest(tmp_path):
