@@ -19,8 +19,11 @@ _VARIABLE = "DLBENCH_"
 SETTABLE = ("device", "set", "rounds", "budget", "timeout", "seed", "isolation", "format", "strict", "plain")
 """Options that may have a default of the user's. An option that is not named here has none, so a new one is refused until it is."""
 _OF_A_GATE = "it decides what a gate lets pass; that is said on the command line or, of thresholds, in the suite's [thresholds]"
+_NARROWS = "it narrows what a gate measures; say that on the command line"
 _A_FILE = "it names a file for one result; name it on the command line"
 _REFUSED = {
+    "device": _NARROWS,
+    "set": _NARROWS,
     "plugin": "it names code to run; name that on the command line",
     "threshold": _OF_A_GATE,
     "must-see": _OF_A_GATE,
@@ -32,6 +35,8 @@ _REFUSED = {
     "report": _A_FILE,
 }
 _ELSE_REFUSED = "it says what a single call is to do; say it on the command line"
+_NOT_OF = {"ab": ("device", "set")}
+"""Options of a gate that may have a default with other commands only."""
 
 Given = str | bool | tuple[str, ...]
 """A value as click takes it: of an option that is repeatable a tuple."""
@@ -111,7 +116,8 @@ def variable(command: str, name: str) -> str:
 
 def settable(command: click.Command) -> dict[str, click.Option]:
     """Return the options of a command that may have a default, by their long names."""
-    return {name: option for name, option in _options(command).items() if name in SETTABLE}
+    refused = _NOT_OF.get(str(command.name), ())
+    return {name: option for name, option in _options(command).items() if name in SETTABLE and name not in refused}
 
 
 def read(commands: Mapping[str, Callable[[], click.Command]]) -> Defaults:
@@ -145,7 +151,7 @@ def _setting(command: click.Command, called: str, name: str, value: object, orig
     options = _options(command)
     if name not in options:
         raise _mistake(f"{place}: dlbench {called} has no option '{name}'{nearest(name, list(settable(command)))}")
-    if name not in SETTABLE:
+    if name not in settable(command):
         raise _mistake(f"{place}: --{name} can't have a default, as {_REFUSED.get(name, _ELSE_REFUSED)}")
     option = options[name]
     given = _given(option, value, place)
@@ -191,12 +197,21 @@ def _options(command: click.Command) -> dict[str, click.Option]:
     return {long.removeprefix("--"): each for each in options for long in each.opts if long.startswith("--")}
 
 
-def _variables(commands: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
-    """Yield each variable ``DLBENCH_COMMAND_OPTION`` that is not empty, with the command and the option's long name."""
+def _variables(commands: Mapping[str, Callable[[], click.Command]]) -> Iterator[tuple[str, str, str]]:
+    """Yield each variable ``DLBENCH_COMMAND_OPTION`` that is not empty, with the command and the option's long name.
+
+    Raises UsageError for one of an option that may have a default and of no command; other variables are not ours to judge.
+    """
     for name in sorted(os.environ):
+        if not name.startswith(_VARIABLE) or not os.environ[name]:
+            continue
         command, _, option = name.removeprefix(_VARIABLE).lower().partition("_")
-        if name.startswith(_VARIABLE) and command in commands and os.environ[name]:
+        last = name.rpartition("_")[2].lower()
+        if command in commands:
             yield name, command, option.replace("_", "-")
+        elif last in SETTABLE:
+            valid = [variable(each, last) for each, load in commands.items() if last in settable(load())]
+            raise _mistake(f"{name}: it names no command{nearest(name if option else '', valid)}")
 
 
 def _files() -> Iterator[tuple[str, dict[str, Any]]]:

@@ -7,7 +7,7 @@ from typing import Any
 from dlbench.core.errors import SuiteError
 
 MAX_BYTES = 1 << 20
-"""A suite is written by hand; a bigger file is something else."""
+"""Such a file is written by hand; a bigger one is something else."""
 
 
 def read_text(path: Path, origin: str) -> str:
@@ -18,7 +18,7 @@ def read_text(path: Path, origin: str) -> str:
     except OSError as error:
         raise SuiteError(f"cannot read {origin}: {error.strerror or error}") from error
     if len(content) > MAX_BYTES:
-        raise SuiteError(f"{origin} is larger than {MAX_BYTES:,} bytes, and no suite is; give another file, or split it up")
+        raise SuiteError(f"{origin} is larger than {MAX_BYTES:,} bytes, the most that dlbench reads of a TOML file; shorten it")
     try:
         return content.decode("utf-8-sig")  # an editor's byte-order mark is no mistake of the user
     except UnicodeDecodeError as error:

@@ -28,13 +28,13 @@ def test_the_variable_goes_before_dlbench_toml_and_that_before_pyproject(tmp_pat
         "[tool.dlbench.run]\nrounds = 1\nseed = 2\nbudget = '3m'\n[tool.dlbench.show]\nformat = 'md'\n"
     )
     (tmp_path / "dlbench.toml").write_text("[run]\nrounds = 4\nseed = 5\ndevice = ['cpu', 'cuda']\n")
-    assert settings(dlbench("config", "--format", "json", DLBENCH_RUN_ROUNDS="6", DLBENCH_AB_SET="n=8 dtype=fp32")) == {
+    assert settings(dlbench("config", "--format", "json", DLBENCH_RUN_ROUNDS="6", DLBENCH_RUN_SET="n=8 dtype=fp32")) == {
         ("run", "budget"): ("3m", "pyproject.toml"),
         ("run", "seed"): ("5", "dlbench.toml"),
         ("run", "device"): ("cpu cuda", "dlbench.toml"),
         ("run", "rounds"): ("6", "DLBENCH_RUN_ROUNDS"),
         ("show", "format"): ("md", "pyproject.toml"),
-        ("ab", "set"): ("n=8 dtype=fp32", "DLBENCH_AB_SET"),
+        ("run", "set"): ("n=8 dtype=fp32", "DLBENCH_RUN_SET"),
     }
 
 
@@ -43,6 +43,7 @@ def test_config_says_what_is_built_in_and_how_each_is_set(dlbench):
     assert {row["from"] for row in rows.values()} == {"built-in"}
     assert rows["show", "format"]["value"] == "table"
     assert (rows["compare", "strict"]["value"], rows["compare", "strict"]["variable"]) == ("false", "DLBENCH_COMPARE_STRICT")
+    assert not {("ab", "device"), ("ab", "set")} & set(rows)
     assert not {"plugin", "threshold", "must-see", "calibration", "across-machines", "output", "junit", "resume"} & {
         name for _, name in rows
     }
@@ -104,6 +105,7 @@ def test_an_error_says_which_options_were_not_typed(tmp_path, dlbench):
 
 GATE = "it decides what a gate lets pass; that is said on the command line or, of thresholds, in the suite's [thresholds]"
 CODE = "--plugin can't have a default, as it names code to run; name that on the command line"
+NARROWS = "it narrows what a gate measures; say that on the command line"
 OUTPUT = "--output can't have a default, as it names a file for one result; name it on the command line"
 CALL = "--dry-run can't have a default, as it says what a single call is to do; say it on the command line"
 
@@ -134,6 +136,8 @@ CALL = "--dry-run can't have a default, as it says what a single call is to do; 
             "[compare]\nacross-machines = true\n",
             f"dlbench.toml, [compare] across-machines: --across-machines can't have a default, as {GATE}",
         ),
+        ("[ab]\ndevice = 'cpu'\n", f"dlbench.toml, [ab] device: --device can't have a default, as {NARROWS}"),
+        (f"# {' ' * (1 << 20)}\n", "dlbench.toml is larger than 1,048,576 bytes, the most that dlbench reads of a TOML file; shorten it"),
         ("[run]\noutput = 'o'\n", f"dlbench.toml, [run] output: {OUTPUT}"),
         ("[run]\ndry-run = true\n", f"dlbench.toml, [run] dry-run: {CALL}"),
         ("\ufeff[run]\n\x00", "dlbench.toml: not valid TOML: Invalid statement (at line 2, column 1)"),
@@ -154,6 +158,9 @@ def test_a_mistake_ends_every_command_before_it_does_anything(tmp_path, dlbench,
         ("DLBENCH_RUN_ROUNDS", "many", "'many' is no whole number from 1 to 1000"),
         ("DLBENCH_SHOW_FORMAT", "xml", "'xml' is not one of 'table', 'json', 'csv', 'md'"),
         ("DLBENCH_RUN_PLUGIN", "m.py", CODE),
+        ("DLBENCH_AB_SET", "n=8", f"--set can't have a default, as {NARROWS}"),
+        ("DLBENCH_RNU_ROUNDS", "7", "it names no command; did you mean 'DLBENCH_RUN_ROUNDS'?"),
+        ("DLBENCH_SEED", "7", "it names no command; valid: DLBENCH_RUN_SEED, DLBENCH_AB_SEED"),
     ],
 )
 def test_a_variable_is_held_to_the_same(dlbench, variable, value, said):
@@ -162,7 +169,10 @@ def test_a_variable_is_held_to_the_same(dlbench, variable, value, said):
 
 
 def test_variables_of_others_and_empty_ones_are_left_alone(dlbench):
-    assert settings(dlbench("config", "--format", "json", DLBENCH_RUN_ROUNDS="", DLBENCH_HOME="/x", DLBENCH_PADDING="x")) == {}
+    assert (
+        settings(dlbench("config", "--format", "json", DLBENCH_RUN_ROUNDS="", DLBENCH_HOME="/x", DLBENCH_ROUNDS="", DLBENCH_MY_CASES="x"))
+        == {}
+    )
 
 
 def test_a_file_is_looked_for_up_to_the_top_of_the_checkout_and_no_further(tmp_path):

@@ -240,7 +240,7 @@ def test_what_cannot_be_found_or_read_is_one_sentence(tmp_path, monkeypatch):
         ("gone.toml",): "cannot read gone.toml: No such file or directory",
         ("folder.toml",): "cannot read folder.toml: Is a directory",
         ("latin.toml",): "latin.toml, line 2: not UTF-8, as TOML has to be; save the file as UTF-8",
-        ("big.toml",): "big.toml is larger than 1,048,576 bytes, and no suite is; give another file, or split it up",
+        ("big.toml",): "big.toml is larger than 1,048,576 bytes, the most that dlbench reads of a TOML file; shorten it",
         ("self", "./self.toml"): "self.toml and ./self.toml are both called 'self'; rename one of them",
     }
     for arguments, sentence in sentences.items():
