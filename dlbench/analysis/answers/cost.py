@@ -20,6 +20,10 @@ _LEAVES_OUT = (
     "batch and in that precision are left out"
 )
 _NO_ENERGY = "nothing meters energy yet, so joules and money are open"
+_NO_STEPS = (
+    "no training step of a published network was measured, and nothing meters energy yet, so the command gives the time to train, "
+    "and neither joules nor money"
+)
 _COLUMNS: Columns = (
     ("network", Column("param.model", Unit.TEXT, "the network")),
     DEVICE,
@@ -46,7 +50,7 @@ def answer(results: Results) -> Answer | Missing:
         and str(row.get("param.model")) in schedules()
     ]
     if not steps:
-        return Missing(QUESTION, "no training step of a published network was measured, and nothing meters energy yet", "dlbench run cnn")
+        return Missing(QUESTION, _NO_STEPS, "dlbench run cnn")
     rows = [_estimate(row) for found in by_device(steps, "case").values() for row in _best(found)]
     models = [model for model in schedules() if any(row["param.model"] == model for row in rows)]
     most = max(sum(row["param.model"] == model for row in rows) for model in models)

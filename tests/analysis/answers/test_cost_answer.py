@@ -72,7 +72,9 @@ def test_other_work_gives_no_estimate(asked, measured):
 
 def test_a_workload_counts_by_what_it_declares_and_not_by_its_name(asked):
     mine = steps(0.01, workload="mine")
-    assert asked(mine, workloads={"mine": {"tags": ["training"]}})["cost"]["kind"] == "missing"
+    answer = asked(mine, workloads={"mine": {"tags": ["training"]}})["cost"]
+    assert (answer["kind"], answer["command"]) == ("missing", "dlbench run cnn")
+    assert answer["reason"].endswith("so the command gives the time to train, and neither joules nor money")
 
 
 def test_a_workload_of_a_plugin_that_declares_itself_gets_an_estimate(asked):
