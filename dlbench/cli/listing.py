@@ -2,7 +2,7 @@
 
 import itertools
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import click
@@ -19,8 +19,11 @@ _TABLE_AT_MOST = 300
 _COLUMNS = ("id", "suite", "workload", "device", "params")
 
 
-def write_plan(plan: Plan, form: str, policy: Policy) -> None:
-    """Write the cases of a plan to stdout as they come, and to stderr how many there are and about how long they take by a policy."""
+def write_plan(plan: Plan, form: str, policy_of: Callable[[int], Policy]) -> None:
+    """Write the cases of a plan to stdout as they come, and to stderr how many there are and about how long they take.
+
+    ``policy_of`` returns the policy by which so many cases are measured.
+    """
     count = 0
 
     def counted() -> Iterator[Case]:
@@ -29,6 +32,7 @@ def write_plan(plan: Plan, form: str, policy: Policy) -> None:
             yield case
 
     _write_cases(counted(), form)
+    policy = policy_of(count)
     time = seconds(estimate(policy, count))
     rounds = f"in {policy.rounds} rounds (estimated from the policy; slow steps take longer)"
     click.echo(f"{count:,} case{'' if count == 1 else 's'}, about {time} {rounds}", err=True)

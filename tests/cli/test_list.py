@@ -217,3 +217,10 @@ def test_a_dry_run_goes_by_the_rounds_of_its_command_line(tmp_path):
     done = shared_hosts.dlbench("run", "self", "--rounds", "3", "--dry-run", cwd=tmp_path)
     assert done.code == 0
     assert "in 3 rounds (estimated" in done.err
+
+
+def test_a_dry_run_of_a_baseline_has_the_rounds_that_its_cases_need(tmp_path):
+    done = shared_hosts.dlbench("run", "self", "--gate", "--dry-run", cwd=tmp_path)
+    assert (done.code, len(done.out.splitlines())) == (0, 5)
+    assert "5 cases" in done.err
+    assert "in 10 rounds (estimated" in done.err

@@ -3,6 +3,7 @@
 import os
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
@@ -101,7 +102,7 @@ def command(
             if given is not None:
                 require_sight(plan.suites, ACROSS_RUNS, given)
             if dry_run:
-                write_plan(plan, form, _policy(plan, opened, measuring, given))
+                write_plan(plan, form, partial(_policy, plan, measuring, given))
                 return ExitCode.OK
             session = _new_session(plan, opened, settings, measuring, given)
         return _measure(session, opened.worker, interruption, form)
@@ -147,14 +148,14 @@ def _new_session(
     plan: Plan, opened: sessions.OpenSide, settings: RunSettings, measuring: MeasureOptions, gate: ThresholdSettings | None
 ) -> sessions.Session:
     """Return the session of a run; a baseline gets the rounds that a gate needs."""
-    settings = replace(settings, policy=_policy(plan, opened, measuring, gate))
-    return sessions.start(plan, opened.tasks(plan), settings, measuring.output, machines=opened.side.machines, gate=gate)
+    tasks = opened.tasks(plan)
+    settings = replace(settings, policy=_policy(plan, measuring, gate, len(tasks)))
+    return sessions.start(plan, tasks, settings, measuring.output, machines=opened.side.machines, gate=gate)
 
 
-def _policy(plan: Plan, opened: sessions.OpenSide, measuring: MeasureOptions, gate: ThresholdSettings | None) -> Policy:
-    """Return the policy that the command line makes of the plan's; a baseline has the rounds that a gate over its cases needs."""
-    rounds = None if gate is None else rounds_for_gate(TESTS_A_CASE * len(opened.tasks(plan)))
-    return sessions.policy_for(plan, measuring.policy, rounds)
+def _policy(plan: Plan, measuring: MeasureOptions, gate: ThresholdSettings | None, cases: int) -> Policy:
+    """Return the policy that the command line makes of the plan's; a baseline has the rounds that a gate over so many cases needs."""
+    return sessions.policy_for(plan, measuring.policy, None if gate is None else rounds_for_gate(TESTS_A_CASE * cases))
 
 
 def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Interruption, form: str) -> ExitCode:
