@@ -14,7 +14,8 @@ PACKAGE = Path(__file__).parent.parent / "dlbench"
 
 # The rooms and their modules, lowest first: a module may import those before it and nothing else of ours.
 ROOMS = {
-    "core": "errors toml units precision provenance stats conditions schema thresholds rank_test declarations model records store finding",
+    "core": "errors toml units precision provenance stats conditions schema thresholds rank_test declarations model unknown records "
+    "store finding",
     "core.reference": "collectives networks peaks schedules published",
     "core.rows": "rounds rates summary",
     "harness.plan": "suite selection cases known_cases",
@@ -34,7 +35,7 @@ ROOMS = {
     "plot_points plots commands machines forest page",
     "analysis.export": "tabular cases pyperf pytest_benchmark google_benchmark bencher github_action_benchmark formats "
     "compare_export answers_export junit github",
-    "analysis.contribute": "public fitness",
+    "analysis.contribute": "sieves measured public fitness",
     "analysis.doctor": "aa_check selftest",
 }
 ORDER = [f"dlbench.{room}.{name}".removesuffix(".__init__") for room, names in ROOMS.items() for name in names.split()]

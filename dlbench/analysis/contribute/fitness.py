@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from dlbench.analysis.contribute.public import private_texts
+from dlbench.analysis.contribute.measured import refused
 from dlbench.analysis.read import header
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import number, plural
@@ -18,7 +18,6 @@ WIDE = 1.5
 TOLERATED = 0.25
 """Share of the cases that may be throttled, disturbed or wide: on a shared machine some always are."""
 _SHOWN = 3
-_LONG = 80
 
 
 def doubts(run: RunFile, results: Results) -> list[str]:
@@ -28,7 +27,9 @@ def doubts(run: RunFile, results: Results) -> list[str]:
         "machines": "it was measured on several machines; measure one alone: dlbench run",
         "plugins": "it has workloads of a plugin, which others do not have; measure built-in suites alone",
     }
-    found = [sentence for name, sentence in kinds.items() if run.header.get(name)]
+    present = {name for name in kinds if run.header.get(name)}
+    present |= {"sides" for each in run.measurements if each.side is not None}
+    found = [sentence for name, sentence in kinds.items() if name in present]
     found += [note.removeprefix(f"{run.path}: ") for note in header.incomplete(run, len(results.rows))]
     ok = [row for row in results.rows if row["case.status"] == Status.OK]
     failed = [row for row in results.rows if Status(str(row["case.status"])).is_failure]
@@ -41,8 +42,7 @@ def doubts(run: RunFile, results: Results) -> list[str]:
     if implausible := [row for row in ok if row["flag.implausible"]]:
         found.append(f"{_cases(implausible)} can't have done what it says in that time; dlbench show gives the reason")
     found += _restless(ok)
-    if texts := private_texts(run.measurements):
-        found.append(f"names of its cases or devices look like a path or an address, such as {texts[0][:_LONG]!r}; measure without that")
+    found += refused([*run.measurements, *run.discarded])
     return [one_line(each) for each in found]
 
 

@@ -6,85 +6,22 @@ makers' names of devices pass as far as a measurement has them.
 
 import json
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import fields, replace
+import tempfile
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
+from dlbench.analysis.contribute.measured import public_measurement
+from dlbench.analysis.contribute.sieves import HASH, MATH, TIME, VERSION, Sieve, fields_of, form, number, numbers, one_of
 from dlbench.analysis.read.references import part
-from dlbench.analysis.read.table import Results
+from dlbench.analysis.read.table import Results, collect
 from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS, RoundState
-from dlbench.core.model import Measurement, Policy, kind_of
+from dlbench.core.errors import OutputError
+from dlbench.core.model import Policy, kind_of
 from dlbench.core.records import measurement_to_json
 from dlbench.core.store import Record, RunFile
 
-Sieve = Callable[[object], Any]
-"""Returns what may pass of a value; None for nothing."""
-CUT = "…"
-"""What stands in the place of a path or an address in a sentence."""
-
-_PRIVATE = re.compile(
-    r"""(?<![\w.])(?:[A-Za-z]:|~\w*|\.{1,2})?(?:[/\\][^\s/\\'"`,;:()]+)+[/\\]?   # a path from the root, home or here: /a/b, ~/a, C:\a
-      | (?<![\w.~-])[\w.~-]+(?:[/\\][\w.~-]+){2,} | (?<![\w-])[\w-]+[/\\][\w-]+\.\w+  # one from elsewhere: a/b/c, a/b.py
-      | (?<![\w.+-])[\w.+-]+@(?!(?:cpu|cuda|mps|xpu)\b)[\w.-]+                  # somebody somewhere
-      | \b\d{1,3}(?:\.\d{1,3}){3}\b | \b(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b         # an IPv4 or MAC address
-      | \b(?:[0-9a-f]{1,4}:){3,}[0-9a-f:]*                                       # an IPv6 address
-      | \b(?:GPU|MIG)-[0-9a-f-]+ | \b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b  # a UUID
-    """,
-    re.VERBOSE | re.IGNORECASE,
-)
-
-
-def public_text(text: str) -> str:
-    """Return a sentence with paths, addresses and UUIDs cut out of it."""
-    return _PRIVATE.sub(CUT, text)
-
-
-def number(value: object) -> int | float | bool | None:
-    """Let a number or a flag pass."""
-    return value if isinstance(value, int | float) else None
-
-
-def one_of(*words: str) -> Sieve:
-    """Let these words pass, also several with commas between them, and lists of them."""
-
-    def pass_on(value: object) -> object:
-        if isinstance(value, list):
-            return [each for each in value if each in words]
-        return value if isinstance(value, str) and all(word in words for word in value.split(", ")) else None
-
-    return pass_on
-
-
-def form(pattern: str) -> Sieve:
-    """Let what a text begins with pass if it has this form, and no such thing goes on behind it."""
-    compiled = re.compile(pattern)
-
-    def pass_on(value: object) -> str | None:
-        match = compiled.match(value) if isinstance(value, str) else None
-        return match[0] if match and not re.match(r"[\w.]", match.string[match.end() :]) else None
-
-    return pass_on
-
-
-def fields_of(**sieves: Sieve) -> Sieve:
-    """Let of an object those fields pass that have a sieve, each as far as that lets it."""
-
-    def pass_on(value: object) -> dict[str, Any] | None:
-        if not isinstance(value, Mapping):
-            return None
-        found = {name: sieve(value[name]) for name, sieve in sieves.items() if name in value}
-        return {name: each for name, each in found.items() if each is not None}
-
-    return pass_on
-
-
-def numbers(names: str) -> dict[str, Sieve]:
-    """Return a sieve for each of these fields, which hold numbers or flags."""
-    return dict.fromkeys(names.split(), number)
-
-
-VERSION = form(r"\d+(\.\d+){0,2}((a|b|rc|dev|post)\d+)?(\+(cpu|xpu|cu\d+|rocm\d+(\.\d+)*))?")
-_HASH, _TIME = form(r"[0-9a-f]{16}([0-9a-f]{24})?"), form(r"\d{4}-\d\d-\d\dT[\d:.]+(\+00:00)?")
 _INSTRUCTIONS = one_of("DEFAULT", "NO AVX", "AVX", "AVX2", "AVX512", "AMX", "NEON", "SVE", "SVE128", "SVE256", "SVE512", "VSX", "ZVECTOR")
 _KNOWN: dict[str, Sieve] = {
     "isa": _INSTRUCTIONS,
@@ -109,15 +46,12 @@ _CARD_STATE = fields_of(
     **numbers("pcie_generation pcie_width power_limit_w power_w clock_sm_hz clock_memory_hz ecc persistence temperature_c"),
     **numbers("other_processes graphics_processes"),
 )
-_MATH = "fp32_matmul fp32_conv fp16_reduced_sum bf16_reduced_sum cudnn_benchmark deterministic flush_denormal"
 _STACK = fields_of(
-    versions=fields_of(torch_git=_HASH, **dict.fromkeys(("python", "torch", "cuda", "hip", "cudnn", "nccl", "triton"), VERSION)),
+    versions=fields_of(torch_git=HASH, **dict.fromkeys(("python", "torch", "cuda", "hip", "cudnn", "nccl", "triton"), VERSION)),
     driver=VERSION,
     kernel=VERSION,
     blas=one_of("mkl", "other"),
-    math=fields_of(
-        **dict.fromkeys(_MATH.split(), lambda value: number(value) if isinstance(value, bool) else one_of("ieee", "tf32")(value))
-    ),
+    math=MATH,
     threads=number,
 )
 _HEADER = fields_of(
@@ -128,10 +62,10 @@ _HEADER = fields_of(
     **numbers("seed include_absent"),
 )
 _ENVIRONMENT = fields_of(
-    machine_key=_HASH,
-    stack_key=_HASH,
+    machine_key=HASH,
+    stack_key=HASH,
     stack=_STACK,
-    provenance=fields_of(dlbench=VERSION, utc=_TIME, git=fields_of(sha=_HASH, dirty=number)),
+    provenance=fields_of(dlbench=VERSION, utc=TIME, git=fields_of(sha=HASH, dirty=number)),
 )
 _IDENTITY = fields_of(
     architecture=one_of("x86_64", "AMD64", "aarch64", "arm64", "ppc64le", "riscv64", "s390x"),
@@ -152,31 +86,6 @@ def public_records(run: RunFile) -> Iterator[Record]:
         yield RoundState(state.round, state.seconds, state.other_cpus, state.stolen_cpus, **around).to_json()
     footer = run.footer or {}
     yield {"kind": "footer", **fields_of(**numbers("rounds seconds"))(footer), "state": _state(footer.get("state"), devices)}
-
-
-def public_measurement(measurement: Measurement) -> Measurement:
-    """Return a measurement with its sentences as `public_text`, and nothing else changed."""
-    reason = None if measurement.reason is None else public_text(measurement.reason)
-    return replace(measurement, reason=reason, nulls={name: public_text(text) for name, text in measurement.nulls.items()})
-
-
-def private_texts(measurements: Iterable[Measurement]) -> list[str]:
-    """Return the texts that rows need and that look like a path or an address: those of cases, devices and flags."""
-    found: dict[str, None] = {}
-    for each in measurements:
-        case = each.case
-        texts = (
-            case.key,
-            case.suite,
-            case.workload,
-            case.device,
-            each.device_name,
-            *case.params.values(),
-            *case.params,
-            *each.math.values(),
-        )
-        found |= dict.fromkeys(text for text in texts if isinstance(text, str) and _PRIVATE.search(text))
-    return list(found)
 
 
 def machine_name(devices: Iterable[Mapping[str, Any]]) -> str:
@@ -243,18 +152,42 @@ def _state(state: object, devices: set[str]) -> Record:
     return {name: each for name, each in found.items() if each}
 
 
+_SENTENCES = frozenset(("case.reason", "check.reason", "memory.reason", "transfer.reason"))
+
+
 def unlike(original: Results, copy: Results) -> str | None:
-    """Name a cell in which a copy differs from its original; None where all rows are equal, sentences as `public_text`."""
+    """Name a cell in which a copy differs from its original; None where all rows are equal but for reasons.
+
+    Flags of torch and values that no dlbench writes may be missing in the copy.
+    """
     if len(original.rows) != len(copy.rows):
         return f"{len(original.rows)} rows against {len(copy.rows)}"
     for mine, theirs in zip(original.rows, copy.rows, strict=True):
-        for name in sorted({*mine, *theirs} - {"case.run"}):
-            was, found = (public_text(value) if isinstance(value, str) else value for value in (mine.get(name), theirs.get(name)))
-            if was != found:
+        for name in sorted({*mine, *theirs} - _SENTENCES - {"case.run"}):
+            was, found = mine.get(name), theirs.get(name)
+            if was != found and not _stayed_behind(name, was, found):
                 return f"{name} of {mine['case.id']} is {found!r} and was {was!r}"
     return None
+
+
+def _stayed_behind(name: str, was: object, found: object) -> bool:
+    """Whether a cell differs only in what has no place in a copy."""
+    if name == "case.math":
+        return set(str(found or "").split(", ")) <= {*str(was).split(", "), ""}
+    return name.startswith("value.") and found is None
 
 
 def as_lines(records: Iterable[Record]) -> bytes:
     """Return records as a result file has them."""
     return b"".join(json.dumps(record, allow_nan=False, separators=(",", ":")).encode() + b"\n" for record in records)
+
+
+def as_read(content: bytes) -> Results:
+    """Return what the lines of a result file are read as. Raises ResultFileError where they are none, OutputError for want of room."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="dlbench-") as folder:
+            path = Path(folder, "copy.jsonl")
+            path.write_bytes(content)
+            return collect((path,))
+    except OSError as error:
+        raise OutputError.of(Path(tempfile.gettempdir()), error) from error

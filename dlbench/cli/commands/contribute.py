@@ -18,8 +18,9 @@ def command(file: Path, output: Path | None) -> None:
     """Make a reference run for others out of a result file of `dlbench run`: check it, and strip what is private.
 
     It has to be complete and quiet: all planned cases, six rounds or more, none failed, few throttled, disturbed or very noisy. The
-    copy has every measurement, the devices' names, the versions and the day. It has no path, command line, environment variable,
-    process, user, host, UUID or serial number. FILE stays as it is. Nothing is sent anywhere.
+    copy has every measurement, the makers' names of the devices, the versions, the day and the time. It has no path, command line,
+    environment variable, process, user, host, UUID or serial number, and of reasons only what kind they are. FILE stays as it is.
+    Nothing is sent anywhere.
 
     \b
       dlbench contribute quick.jsonl
@@ -27,22 +28,24 @@ def command(file: Path, output: Path | None) -> None:
     """
     # Here and not at the top, so that --help stays quick.
     from dlbench.analysis.contribute.fitness import doubts
-    from dlbench.analysis.contribute.public import as_lines, file_name, machine_name, public_records, unlike
+    from dlbench.analysis.contribute.public import as_lines, as_read, file_name, machine_name, public_records, unlike
     from dlbench.analysis.read.table import collect
     from dlbench.core.store import load
 
+    if file.is_fifo():
+        raise UsageError(f"{file} is a pipe, and this reads a file twice; write it to a file first, and give that")
     run, results = load(file), collect((file,))
     if wrong := doubts(run, results):
         raise UsageError(f"{file} can't be a reference run: {'; also, '.join(wrong)}")
     records = list(public_records(run))
+    content = as_lines(records)
     machine, suites = machine_name(records[0]["devices"]), file_name("-".join(suite["name"] for suite in records[0]["suites"]))
     path = output or Path(f"{machine}-{suites}.jsonl")
-    create(path, as_lines(records))
-    if different := unlike(results, collect((path,))):
-        path.unlink()
-        raise DlbenchError(f"the copy of {file} was not like it and is gone: {different}; please report it")
+    if different := unlike(results, as_read(content)):
+        raise DlbenchError(f"the copy of {file} would not be like it and was not written: {different}; please report it")
+    create(path, content)
     click.echo(path)
-    click.echo(f"all {len(results.rows)} rows of {path} are those of {file}; look through it, it is plain text", err=True)
+    click.echo(f"all {len(results.rows)} rows of {path} are those of {file} but for reasons; look through it, it is plain text", err=True)
     click.echo(
         f"to publish it, put it into a checkout as results/reference/{machine}/{suites}.jsonl, and open a pull request against the project "
         "that you have dlbench from; by itself it is sent nowhere",

@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from dlbench.core.model import Measurement, ParamValue, SpotCheck, Status, Work
 from dlbench.core.precision import PRECISIONS
+from dlbench.core.unknown import Unknown
 from dlbench.harness.probe.memory import available_memory
 from dlbench.harness.worker.backends.base import Backend, find, tensors_in
 from dlbench.harness.worker.registry import Workload
@@ -90,7 +91,7 @@ def _attempt(check: Callable[[], Any]) -> tuple[Any, str | None]:
 def _follows_input(result: Measurement, work: Work, subject: Subject, left_s: float) -> bool:
     _refuse_ranks(subject)
     if not work.inputs:
-        raise Unchecked("the workload names none")
+        raise Unchecked(Unknown.NO_INPUTS)
     _refuse_longer(2 * _slowest_s(result), left_s)
     before = _output(work, subject.seed)
     # The same seed again: what differs is the inputs' doing and not that of dropout.
@@ -106,7 +107,7 @@ def _output(work: Work, seed: int, change: Callable[[], object] = lambda: None) 
     torch.manual_seed(seed)
     found = [tensor.detach().clone() for tensor in tensors_in(work.call()) if tensor.is_floating_point()]  # type: ignore[misc]  # has a call
     if not found:
-        raise Unchecked("its call returns no floating-point numbers")
+        raise Unchecked(Unknown.NO_FLOATS)
     return found
 
 
@@ -126,7 +127,7 @@ def _refill(inputs: Sequence[Tensor]) -> None:
             values.random_(int(low), int(high) + 1)
         refilled = True
     if not refilled:
-        raise Unchecked("each holds one value only, so there is no range to draw others from")
+        raise Unchecked(Unknown.ONE_VALUE)
 
 
 class _Distance(NamedTuple):
@@ -141,11 +142,11 @@ def _compare(result: Measurement, subject: Subject, left_s: float) -> _Distance:
     _refuse_ranks(subject)
     parameter = subject.workload.signature.parameter("dtype")
     if parameter is None or "fp64" not in parameter.choices or subject.dtype not in PRECISIONS:
-        raise Unchecked("the workload has none")
+        raise Unchecked(Unknown.NO_DTYPE)
     if subject.is_reference:
-        raise Unchecked("the case is in fp64 on the CPU itself")
+        raise Unchecked(Unknown.IS_FP64)
     if not result.flops:
-        raise Unchecked("it states no operations, from which to tell how long that would take")
+        raise Unchecked(Unknown.NO_FLOPS)
     _refuse_cost(result, subject, left_s)
     case = _first_call(subject)
     reference = _first_call(subject.in_fp64())
@@ -154,19 +155,19 @@ def _compare(result: Measurement, subject: Subject, left_s: float) -> _Distance:
     flops = result.flops or 0.0
     worst = _worst(case, reference, subject.dtype, flops)
     if worst.tolerance > MOST_TOLERANCE:
-        raise Unchecked("so many roundings in this precision may change the output altogether")
+        raise Unchecked(Unknown.TOO_ROUGH)
     if math.isinf(worst.error) and precision.narrow_range:
-        raise Unchecked(f"its numbers leave the range of {precision.arithmetic}")
+        raise Unchecked(Unknown.OUT_OF_RANGE.format(precision=precision.arithmetic))
     # Before a case fails for its numbers, they have to be the same each time.
     if worst.error > worst.tolerance and _worst(_first_call(subject.in_fp64()), reference, subject.dtype, flops).error > worst.tolerance:
-        raise Unchecked("its numbers change from one set-up to the next")
+        raise Unchecked(Unknown.CHANGING)
     return worst
 
 
 def _refuse_ranks(subject: Subject) -> None:
     """Raise Unchecked for what several processes do together: a call that the others don't make too would wait for ever."""
     if "ranks" in subject.params:
-        raise Unchecked("its ranks can only call together")
+        raise Unchecked(Unknown.TOGETHER)
 
 
 def _refuse_cost(result: Measurement, subject: Subject, left_s: float) -> None:
@@ -181,13 +182,13 @@ def _refuse_cost(result: Measurement, subject: Subject, left_s: float) -> None:
     needed = peak * (1 + 8 // PRECISIONS[subject.dtype].bytes)
     left = available_memory()
     if left is not None and needed > left:
-        raise Unchecked("it would take more memory than is left")
+        raise Unchecked(Unknown.NO_MEMORY_LEFT)
 
 
 def _refuse_longer(needed_s: float, left_s: float) -> None:
     """Raise Unchecked where a check would take too long for what it is, or come near the deadline."""
     if needed_s > min(BUDGET_S, left_s / 10):
-        raise Unchecked(f"it would take about {needed_s:.2g} s, and {BUDGET_S:g} s at most are spent on it")
+        raise Unchecked(Unknown.TOO_LONG.format(seconds=f"{needed_s:.2g}", seconds_most=f"{BUDGET_S:g}"))
 
 
 def _slowest_s(result: Measurement) -> float:
@@ -251,17 +252,17 @@ def _on_host(subject: Subject, tensors: Sequence[Tensor]) -> list[Tensor]:
 def _refuse_unlike(case: _FirstCall, reference: _FirstCall, relative: float) -> None:
     """Raise Unchecked where the two don't compute the same thing by design; ``relative`` is how near the inputs have to be."""
     if not torch.equal(case.state, reference.state) or not _near(case.inputs, reference.inputs, relative):
-        raise Unchecked("there it draws other numbers; draw them on the CPU in fp32, as workloads.precision.operands does")
+        raise Unchecked(Unknown.OTHER_NUMBERS)
     if reference.drew:
-        raise Unchecked("its call draws random numbers, which are others on each device")
+        raise Unchecked(Unknown.RANDOM)
     if reference.tally.narrower:
-        raise Unchecked("there it computes in a narrower type too")
+        raise Unchecked(Unknown.NARROWER)
     if not case.output or [each.shape for each in case.output] != [each.shape for each in reference.output]:
-        raise Unchecked("its call returns no floating-point numbers, or others there")
+        raise Unchecked(Unknown.OTHER_OUTPUT)
     if not reference.tally.results:
-        raise Unchecked("there its call computes nothing")
+        raise Unchecked(Unknown.COMPUTES_NOTHING)
     if not all(each.isfinite().all() and each.any() for each in reference.output):
-        raise Unchecked("there its output is all zeros, or not finite")
+        raise Unchecked(Unknown.NO_OUTPUT)
 
 
 def _worst(case: _FirstCall, reference: _FirstCall, dtype: str, flops: float) -> _Distance:

@@ -9,6 +9,7 @@ from itertools import repeat
 from typing import Any, NamedTuple, Protocol
 
 from dlbench.core.model import Clock, Samples, Work
+from dlbench.core.unknown import Unknown
 
 _QUEUED_S = 1e-3
 """Launches of one reading, in host time: two hundred of 5 µs, far below the about 1024 that a CUDA stream takes before a launch waits."""
@@ -20,12 +21,6 @@ _MISSES = 4
 _READINGS = 5
 _SPENT_S = 0.2
 """Time after which the readings so far are enough."""
-
-_NOT_QUEUED = (
-    "its launches can't be queued ahead: "
-    "the call waits for the device by itself, or launches more kernels than a stream queues (about a thousand)"
-)
-_NO_TIME = "too little time was left until the deadline to read the device's own events; raise --timeout"
 
 
 class Unread(Exception):
@@ -70,7 +65,7 @@ def take_device_time(
         return clock.now() + delay_s + calls * call_s <= until
 
     if not fits(2, 0.0):  # one to measure its launches, and one reading
-        raise Unread(_NO_TIME)
+        raise Unread(Unknown.NO_TIME)
     launched_s = read(1, 0.0).launched_s
     # No more than a timed block has: a reading of slow calls would otherwise take as many of them as of fast ones.
     calls = min(samples.calls, max(1, int(_QUEUED_S / max(launched_s, 1e-9))))
@@ -81,7 +76,7 @@ def take_device_time(
         if too_long or not fits(calls, delay_s):
             if readings:
                 break
-            raise Unread(_NOT_QUEUED if too_long else _NO_TIME)
+            raise Unread(Unknown.NOT_QUEUED if too_long else Unknown.NO_TIME)
         reading = read(calls, delay_s)
         if reading.launched_s < reading.delayed_s:
             readings.append(reading.call_s)

@@ -23,6 +23,7 @@ from dlbench.core.declarations import Value
 from dlbench.core.errors import DlbenchError
 from dlbench.core.model import Clock, Measurement, Memory, Reported, Status, Transfer, Work
 from dlbench.core.records import signature_to_json
+from dlbench.core.unknown import Unknown
 from dlbench.harness.process.wire import HelloRequest, MeasureRequest, Message, PrepareRequest, Reader, Reply, Request, send
 from dlbench.harness.worker import lifecycle, registry
 from dlbench.harness.worker.backends.base import BACKENDS, Backend, describe_devices, find, tensors_in
@@ -33,8 +34,6 @@ from dlbench.harness.worker.failures import failure_of
 from dlbench.harness.worker.measure import DeviceClock, NotPinned, Pace, TooSlow, take_pinned_transfer, take_samples, take_transfer
 from dlbench.harness.worker.ranks import BLOCK_S, Member, RanksClock, in_any_rank
 from dlbench.harness.worker.usage import HostMemory, LostTime, read_status, return_freed_memory
-
-_SEVERAL = "each of several ranks has a device of its own"
 
 
 def main() -> None:
@@ -218,8 +217,8 @@ def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | 
         if result.samples:
             result = _with_device_time(result, work, backend, device, clock, deadline)
     else:
-        waits = "threads of several ranks wait for each other's, too"
-        result = replace(result, nulls={"waiting": waits, "stolen": waits, "device_s": _SEVERAL})
+        waits = str(Unknown.WAITING_OF_RANKS)
+        result = replace(result, nulls={"waiting": waits, "stolen": waits, "device_s": str(Unknown.SEVERAL_DEVICES)})
     memory = replace(backend.peak(device), host_peak_bytes=host_memory.peak_bytes())
     result = replace(
         result,
@@ -276,7 +275,7 @@ def _with_device_time(
     try:
         timer = backend.event_timer(device)
         if timer is None:
-            raise Unread("a CPU has no clock but the host's" if backend.is_host else f"dlbench reads no events of {backend.kind} devices")
+            raise Unread(Unknown.NO_CLOCK if backend.is_host else Unknown.NO_EVENTS.format(kind=backend.kind))
         device_s = take_device_time(work, result.samples, timer, clock, deadline)
     except Unread as error:
         return replace(result, nulls={**result.nulls, "device_s": str(error)})
@@ -293,19 +292,19 @@ def _copies(
 ) -> tuple[Transfer | None, str | None]:
     """Return the copies' times, and why some or all are unknown."""
     if backend.is_host:
-        return None, "inputs and output are in host memory already"
+        return None, str(Unknown.ON_HOST)
     if work.call is None or result.samples is None:
-        return None, "one experiment has no inputs of a call"
+        return None, str(Unknown.EXPERIMENT)
     if clock.now() + max(result.samples.block_s) > deadline:
-        return None, "one more call, for its output, would end behind the deadline; raise --timeout"
+        return None, str(Unknown.NO_TIME_TO_COPY)
     if work.before:
         work.before()
     outputs = tensors_in(work.call())
     if not in_any_rank(bool(work.inputs or outputs)):
-        return None, "there is neither an input nor an output to copy"
+        return None, str(Unknown.NOTHING_TO_COPY)
     transfer = take_transfer(work.inputs, outputs, backend, device, clock)
     if "ranks" in result.case.params:
-        return transfer, f"pinned: {_SEVERAL}"
+        return transfer, f"pinned: {Unknown.SEVERAL_DEVICES}"
     try:
         return take_pinned_transfer(transfer, work.inputs, outputs, backend, device, clock), None
     except NotPinned as error:
@@ -313,9 +312,9 @@ def _copies(
 
 
 def _memory_nulls(memory: Memory, backend: Backend) -> dict[str, str]:
-    reasons = []
+    reasons: list[str] = []
     if memory.peak_bytes is None:
-        reasons.append("a CPU has no memory of its own" if backend.is_host else f"torch does not count peaks on {backend.kind}")
+        reasons.append(Unknown.NO_OWN_MEMORY if backend.is_host else Unknown.NO_PEAKS.format(kind=backend.kind))
     if memory.host_peak_bytes is None:
-        reasons.append("this system has no /proc to read the host's peak from")
+        reasons.append(Unknown.NO_PROC)
     return {"memory": "; ".join(reasons)} if reasons else {}

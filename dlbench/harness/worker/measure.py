@@ -12,6 +12,7 @@ from typing import Any
 
 from dlbench.core.model import Clock, Policy, Samples, Transfer, Work
 from dlbench.core.units import byte_count
+from dlbench.core.unknown import Unknown
 from dlbench.harness.probe.memory import available_memory
 from dlbench.harness.worker.backends.base import Backend
 from dlbench.harness.worker.stopping import SHORT_WINDOW, WINDOW, EnoughBlocks, Steadiness
@@ -173,14 +174,14 @@ def take_pinned_transfer(
     """Time the same copies from and to page-locked memory. Raises NotPinned where it can't be had."""
     needed, left = transfer.h2d_bytes + transfer.d2h_bytes, available_memory()
     if left is not None and needed > left / _LOCKED_SHARE:
-        raise NotPinned(f"{byte_count(needed)} of page-locked memory would be too much of the {byte_count(left)} that the host has left")
+        raise NotPinned(Unknown.TOO_MUCH_TO_LOCK.format(bytes=byte_count(needed), bytes_left=byte_count(left)))
     on_host = [*backend.to_host(inputs), *backend.to_host(outputs)]
     try:
         pinned = backend.pin(on_host)
     except RuntimeError as error:  # torch's own kinds of it differ between versions
         raise NotPinned(f"no page-locked memory: {str(error).strip().partition(chr(10))[0][:200]}") from error
     if pinned is None:
-        raise NotPinned(f"dlbench locks no host memory for {backend.kind} devices")
+        raise NotPinned(Unknown.NO_LOCKS.format(kind=backend.kind))
     sources, targets = pinned[: len(inputs)], pinned[len(inputs) :]
     return replace(
         transfer,

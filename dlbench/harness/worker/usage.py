@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from dlbench.core.conditions import Throttling
+from dlbench.core.unknown import Unknown
 from dlbench.harness.probe.memory import TICK_S, cpu_times, memory_field
 
 SHORTEST_S = 0.1
@@ -58,11 +59,11 @@ class LostTime:
         waited_s, stolen_s = _most(self._waited_s, _waited_s(self._root)), _most(self._stolen_s, _stolen_s(self._root))
         nulls = {}
         if waited_s is None:
-            nulls["waiting"] = "the system does not count how long threads wait for a CPU"
+            nulls["waiting"] = str(Unknown.WAITING)
         elif seconds < SHORTEST_S:
-            waited_s, nulls["waiting"] = None, f"it was timed for less than {SHORTEST_S:g} s, of which a single wait would be too much"
+            waited_s, nulls["waiting"] = None, Unknown.TOO_SHORT.format(seconds=f"{SHORTEST_S:g}")
         if stolen_s is None:
-            nulls["stolen"] = "the system does not count what a hypervisor takes"
+            nulls["stolen"] = str(Unknown.STOLEN)
         else:
             stolen_s -= TICK_S  # that many ticks at least have passed between two readings of a count of whole ones
         return Throttling(waiting=_share(waited_s, seconds), stolen=_share(stolen_s, seconds)), nulls
