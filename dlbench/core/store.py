@@ -191,9 +191,9 @@ def _blocks_of(path: Path, record: Record | None) -> Sequence[float]:
 
 def _records(path: Path) -> Iterator[tuple[int, int | None, Record | None]]:
     """Yield (line number, its place in the file, object); None for a torn last line."""
-    again = path.is_file()  # a pipe can be read only once
     place = 0
     try:
+        again = path.is_file()  # a pipe can be read only once
         with path.open("rb", buffering=1 << 18) as lines:
             for number, line in enumerate(lines, 1):
                 whole = line.endswith(b"\n")

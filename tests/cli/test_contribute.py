@@ -136,7 +136,7 @@ def places(data, path=()):
 
 
 def plant(line, way, planted, how):
-    """Put a text into a line: in the place of something, or beside it, or in place of its name. Returns whether a name went."""
+    """Put a text into a line: in the place of something or inside it, beside it, or as another name of it."""
     *outer, last = way
     spot = line
     for name in outer:
@@ -172,9 +172,8 @@ def test_a_private_text_anywhere_never_leaves(tmp_path, data, planted, how):
     for old in tmp_path.iterdir():
         old.unlink()
     declared = {"matmul": {"values": [], "parallel": {}, "tags": ["compute"]}}
-    again = [replace(each, side=None) for each in quiet()[:2]]
     oom = made_up.ended(made_up.case("matmul", n=9), Status.OOM, "full")
-    path = write(tmp_path, [*quiet(), oom], policy=Policy(), isolation="fork", workloads=declared, discarded=again)
+    path = write(tmp_path, [*quiet(), oom], policy=Policy(), isolation="fork", workloads=declared, discarded=quiet()[:2])
     lines = front_door.lines(path)
     kind = data.draw(st.sampled_from(sorted({each["kind"] for each in lines})))
     line = data.draw(st.sampled_from([each for each in lines if each["kind"] == kind]))
@@ -279,12 +278,17 @@ def test_a_device_may_be_called_what_a_maker_would_call_it(tmp_path, name, code)
 
 
 def test_a_pipe_is_refused_as_it_can_be_read_only_once(tmp_path):
-    os.mkfifo(tmp_path / "run.jsonl")
-    done = contribute(tmp_path)
-    assert (done.code, done.err) == (
-        2,
-        "dlbench: run.jsonl is a pipe, and this reads a file twice; write it to a file first, and give that\n",
-    )
+    reading, writing = os.pipe()
+    os.write(writing, write(tmp_path, quiet()).read_bytes())
+    os.close(writing)
+    done = contribute(tmp_path, name=f"/dev/fd/{reading}")
+    os.close(reading)
+    said = f"dlbench: /dev/fd/{reading} is a pipe, and this reads a file twice; write it to a file first, and give that\n"
+    assert (done.code, done.out, done.err) == (2, "", said)
+
+
+def test_a_name_that_no_file_can_have_is_said(tmp_path):
+    assert contribute(tmp_path, name="x" * 300) == front_door.Done(2, "", f"dlbench: cannot read {'x' * 300}: File name too long\n")
 
 
 def hot(measured):

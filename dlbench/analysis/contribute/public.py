@@ -26,7 +26,7 @@ _INSTRUCTIONS = one_of("DEFAULT", "NO AVX", "AVX", "AVX2", "AVX512", "AMX", "NEO
 _KNOWN: dict[str, Sieve] = {
     "isa": _INSTRUCTIONS,
     "vendor": one_of("nvidia", "amd", "intel", "apple"),
-    "compute_capability": form(r"\d+\.\d+"),
+    "compute_capability": form(r"\d{1,3}\.\d{1,3}"),
     "driver_version": VERSION,
     "compute_mode": one_of("default", "exclusive_process", "prohibited"),
 }

@@ -32,9 +32,10 @@ def command(file: Path, output: Path | None) -> None:
     from dlbench.analysis.read.table import collect
     from dlbench.core.store import load
 
-    if file.is_fifo():
+    run = load(file)
+    if not file.is_file():
         raise UsageError(f"{file} is a pipe, and this reads a file twice; write it to a file first, and give that")
-    run, results = load(file), collect((file,))
+    results = collect((file,))
     if wrong := doubts(run, results):
         raise UsageError(f"{file} can't be a reference run: {'; also, '.join(wrong)}")
     records = list(public_records(run))
