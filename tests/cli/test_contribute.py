@@ -115,11 +115,11 @@ def test_what_was_contributed_can_be_contributed_again_and_stays_as_it_is(tmp_pa
 
 
 PLANTED = (
-    "/home/alice/x",
-    "alice@example.org",
+    "/home/somebody/x",
+    "somebody@example.org",
     "build-host-17",
     "build07.corp.example.org",
-    "process 4711 of alice",
+    "process 4711 of somebody",
     f"GPU-{uuid.UUID(int=7)}",
     "192.168.17.23",
     "SN0099-XYZ",
@@ -162,7 +162,7 @@ def is_valid(path):
     return True
 
 
-NEEDED = ("suite", "workload", "params", "device", "id", "device_name", "side", "name")
+NEEDED = ("suite", "workload", "params", "device", "id", "device_name", "side")
 """Where a text can't be left out, so that the run is refused: names of cases, devices and sides."""
 
 
@@ -192,6 +192,34 @@ def test_a_private_text_anywhere_never_leaves(tmp_path, data, planted, how):
         assert way[-1] in NEEDED or "params" in way
 
 
+NAMES = {
+    ("case", "id"): "the name 'build-host-17' says something else than the case's workload, parameters and device",
+    ("case", "suite"): "a suite is called 'build-host-17', and only plain words",
+    ("case", "workload"): "a workload is called 'build-host-17', and only plain words",
+    ("case", "device"): "a device is called 'build-host-17', and only plain words",
+    ("case", "params", "dtype"): "dtype is called 'build-host-17', and only plain words",
+    ("case", "params", "build-host-17"): "a parameter is called 'build-host-17', and only plain words",
+    ("device_name",): "cpu has several names in it; measure on one machine",
+    ("side",): "it is an A/B",
+}
+
+
+@pytest.mark.parametrize("kind", ["measurement", "discarded"])
+@pytest.mark.parametrize(("way", "sentence"), NAMES.items(), ids=map("-".join, NAMES))
+def test_a_name_that_is_not_plain_is_refused(tmp_path, way, sentence, kind):
+    path = write(tmp_path, quiet(), discarded=quiet()[:1])
+    lines = front_door.lines(path)
+    plant(next(line for line in lines if line["kind"] == kind), way, "build-host-17", "instead")
+    path.write_text("".join(f"{json.dumps(each)}\n" for each in lines))
+    done = contribute(tmp_path, "-o", "out.jsonl")
+    if (way, kind) == (("side",), "discarded"):
+        assert done.code == 0  # no row stands on it
+        assert "build-host-17" not in (tmp_path / "out.jsonl").read_text()
+        return
+    assert done.code == 2
+    assert sentence in done.err
+
+
 @pytest.mark.parametrize("planted", PLANTED)
 def test_private_texts_in_every_line_that_can_do_without_them_stay_behind(tmp_path, planted):
     path = write(tmp_path, quiet(), discarded=quiet()[:1])
@@ -213,7 +241,7 @@ def test_private_texts_in_every_line_that_can_do_without_them_stay_behind(tmp_pa
 
 
 def test_of_a_reason_only_its_kind_is_published(tmp_path):
-    text = "CUDA out of memory. Process 12345 of alice on build07.corp.example.org, /home/john smith/x"
+    text = "CUDA out of memory. Process 12345 of somebody on build07.corp.example.org, /home/some body/x"
     ends = [(Status.OOM, 9), (Status.TIMEOUT, 10), (Status.UNSUPPORTED, 11), (Status.SKIPPED, 12)]
     ended = [made_up.ended(made_up.case("matmul", n=n, dtype="fp32"), status, text) for status, n in ends]
     write(tmp_path, [*quiet(), *ended])
@@ -241,7 +269,7 @@ def test_sentences_of_dlbench_on_what_is_not_known_stay(tmp_path, said):
     assert {line["nulls"]["check"] for line in front_door.measurements(tmp_path / "out.jsonl")} == {said}
 
 
-@pytest.mark.parametrize("said", ["RuntimeError: no", f"{OWN[0]}; alice", f"alice: {OWN[0]}", OWN[3].replace("mps", "alice")])
+@pytest.mark.parametrize("said", ["RuntimeError: no", f"{OWN[0]}; somebody", f"somebody: {OWN[0]}", OWN[3].replace("mps", "somebody")])
 def test_other_sentences_on_what_is_not_known_do_not(tmp_path, said):
     write(tmp_path, [replace(each, nulls={"check": said}) for each in quiet()])
     assert contribute(tmp_path, "-o", "out.jsonl").code == 0
@@ -261,9 +289,9 @@ def test_a_number_that_is_none_stays_behind(tmp_path, digits):
 DEVICE_NAMES = {
     "Intel(R) Core(TM) i7-8700 CPU @ 3.20GHz": 0,
     "NVIDIA A100-SXM4-80GB MIG 1g.10gb": 0,
-    "Xeon of alice, build07.corp.example.org": 2,
+    "Xeon of somebody, build07.corp.example.org": 2,
     "build07.corp.example.org": 2,
-    "alice@example": 2,
+    "somebody@example": 2,
     "x" * 81: 2,
 }
 
