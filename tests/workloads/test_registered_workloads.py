@@ -7,8 +7,8 @@ def test_the_workloads_of_dlbench_register_under_their_names_and_tags() -> None:
     registry.load_builtins()
     tags = {name: each.signature.tags for name, each in registry.all_workloads().items() if each.function.__module__.startswith("dlbench.")}
     assert tags == {
-        "train_step": ("cnn", "training"),
-        "infer_step": ("cnn", "inference"),
+        "train_step": ("cnn", "training", "imagenet"),
+        "infer_step": ("cnn", "inference", "imagenet"),
         "conv2d": ("compute",),
         "data_parallel": ("cnn", "training", "ranks"),
         "matmul": ("compute",),

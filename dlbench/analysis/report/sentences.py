@@ -140,9 +140,9 @@ def spread(row: Row, rounds: Rounds) -> tuple[str, str]:
 
 def _span(low: ParamValue | None, high: ParamValue | None) -> str:
     """Return ``239…244 ms``, with both units only where they differ."""
-    first, first_unit = units.seconds(wording.number(low)).split(" ")
-    last, last_unit = units.seconds(wording.number(high)).split(" ")
-    return f"{first}…{last} {last_unit}" if first_unit == last_unit else f"{first} {first_unit}…{last} {last_unit}"
+    first, last = (units.seconds(wording.number(end)) for end in (low, high))
+    number, *unit = first.split(" ")
+    return f"{number if len(unit) == 1 and unit == last.split(' ')[1:] else first}…{last}"
 
 
 def notes(row: Row) -> list[str]:

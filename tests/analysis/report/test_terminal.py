@@ -355,3 +355,8 @@ def test_answers_take_fewer_lines_than_they_may_on_the_smallest_screen_too(tmp_p
     shown = capture.get().rstrip("\n").splitlines()
     assert len(shown) <= max(0, lines - 1)
     assert bool(shown) is (lines > 1)
+
+
+def test_a_spread_of_hours_and_minutes_has_both_ends_in_full(tmp_path: Path) -> None:
+    results = results_of(tmp_path, made_up.rounds_of(made_up.case("slow", n=1), [[7300.0], [9000.0]]))
+    assert sentences.spread(results.rows[0], results.rounds[0]) == ("min–max", "2 h 2 min…2 h 30 min")
