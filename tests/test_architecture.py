@@ -31,7 +31,7 @@ ROOMS = {
     "analysis.scaling": "speedup projection",
     "analysis.compare": "calibration judge power by_threshold verdict pairs ab provenance",
     "analysis.answers": "base pairs unanswered speedup batch precision devices cost elsewhere published health __init__",
-    "analysis.report": "samples sentences detail_tables case_table strips terminal compare_terminal doctor_text "
+    "analysis.report": "samples sentences detail_tables case_table strips compare_terminal terminal doctor_text "
     "plot_points plots commands machines forest page",
     "analysis.export": "tabular cases pyperf pytest_benchmark google_benchmark bencher github_action_benchmark formats "
     "compare_export answers_export junit github",

@@ -58,6 +58,12 @@ def short(label: ParamValue | None) -> str:
     return " ".join([ours["workload"], *words])
 
 
+def placed(case: str) -> str:
+    """Return ``train_step resnet18 batch=8 fp32 on cpu`` for the id of a case."""
+    work, _, device = case.rpartition("@")
+    return f"{short(work)} on {device}" if work else short(case)
+
+
 def key(row: Row) -> str:
     """Return the id without the device: the same work, wherever it runs."""
     return str(row["case.id"]).rpartition("@")[0]

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from dlbench.cli.options import OutputOptions
 
 FORMATS = ("table", *tabular.FORMATS)
+_DRAWN_AT_MOST = 300
+"""Verdicts that are laid out for a screen, which takes a millisecond each."""
 _UNBOUNDED = 100_000
 """Columns for output that goes to a file or a pipe, so that nothing is folded or cut."""
 _LEAST = 40
@@ -166,10 +168,15 @@ def _write_verdicts(comparisons: Sequence["Comparison"], conclusion: str, form: 
         click.echo(conclusion, err=True)
         return
     for comparison in comparisons:
-        lines = [one_line(comparison.title), "", *compare_terminal.table(comparison), ""]
+        click.echo(one_line(comparison.title))
+        if sys.stdout.isatty() and len(comparison.cases) <= _DRAWN_AT_MOST:
+            from dlbench.analysis.report import terminal
+
+            _print(terminal.verdicts(comparison))
+        else:
+            click.echo("\n".join(["", *compare_terminal.table(comparison), ""]))
         if len(comparisons) > 1:
-            lines += [compare_terminal.summary([comparison]), ""]
-        click.echo("\n".join(lines))
+            click.echo(f"{compare_terminal.summary([comparison])}\n")
     click.echo(conclusion)
 
 

@@ -88,3 +88,15 @@ def test_signs_that_nothing_is_alike_are_question_marks():
     encoding.make_printable()
     assert "3 µs ± 1 × 汉…".encode("ascii", encoding._HANDLER) == b"3 us +- 1 x ?..."
     assert codecs.lookup(encoding._ASCII).name == encoding._ASCII
+
+
+def test_a_comparison_is_laid_out_for_its_terminal_and_a_pipe_gets_whole_lines(folder):
+    made_up.write(folder / "later.jsonl", made_up.both_kinds())
+    text = shown_on_terminal(folder, "compare", "run.jsonl", "later.jsonl", columns=70).decode()
+    table = text[: text.index("8 same; exit 0")].splitlines()
+    assert max(map(len, table)) <= 70
+    assert sum(line.rstrip().endswith("same") for line in table) == 8
+    assert "train_step resnet18 batch=8" in text
+    assert "not shown at this width:" in text
+    piped = front_door.in_process(folder, "compare", "run.jsonl", "later.jsonl").out
+    assert re.search(r"^train_step\[model=resnet18,batch=8,dtype=fp32\]@cpu +400 ms +400 ms .* same$", piped, re.MULTILINE)

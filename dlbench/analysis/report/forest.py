@@ -2,7 +2,7 @@
 
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.figures import MOST_DRAWN, Axis, Figure
-from dlbench.analysis.wording import short
+from dlbench.analysis.wording import placed
 from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column, Unit
 
@@ -38,9 +38,8 @@ def _row(case: CaseVerdict) -> Row | None:
     change, limits = case.shown, case.thresholds
     if change is None or limits is None:
         return None
-    work, _, device = case.case.rpartition("@")
     return {
-        _CASE.name: f"{short(work)} on {device}" if work else short(case.case),
+        _CASE.name: placed(case.case),
         _VERDICT.name: case.verdict.value,
         _CHANGE.name: change.change,
         **dict(zip((each.name for each in _ENDS), (change.ci_low, change.ci_high), strict=True)),

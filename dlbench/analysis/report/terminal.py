@@ -15,9 +15,10 @@ from dlbench.analysis.answers import answers as every_answer
 from dlbench.analysis.answers import cost, devices, health, speedup
 from dlbench.analysis.answers.base import Answer, Missing, Table
 from dlbench.analysis.answers.pairs import same_case
+from dlbench.analysis.compare.verdict import Comparison
 from dlbench.analysis.ratios import Pairs
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.report import case_table, detail_tables, sentences, strips
+from dlbench.analysis.report import case_table, compare_terminal, detail_tables, sentences, strips
 from dlbench.analysis.scaling.projection import projected
 from dlbench.core import units
 from dlbench.core.model import ParamValue, Status
@@ -66,6 +67,13 @@ def paired(results: Results, pairs: Pairs, values: Table, *, pictures: bool = Fa
     answer, tables = (found.sentences, found.tables) if isinstance(found, Answer) else ((), (same_case(pairs, results), values))
     lines = [Text(line, style="bold") for line in answer]
     return Group(*lines, *_dim(sentences.devices(results.rows)), *(part for table in tables for part in _table(table, pictures)))
+
+
+def verdicts(comparison: Comparison) -> RenderableType:
+    """Return the table of a comparison for a screen: what a pipe gets, with names short and in columns that fold."""
+    rows = [(wording.placed(case.case), *compare_terminal.cells(case)[1:]) for case in comparison.cases]
+    columns = [(heading, [_text(row[at]) for row in rows]) for at, heading in enumerate(compare_terminal.HEADINGS)]
+    return _Fitting(None, columns, frozenset({"case", "verdict", "note"}))
 
 
 def _cases(results: Results, pictures: bool) -> list[RenderableType]:
@@ -233,8 +241,8 @@ _PLAIN_HEAD = box.Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=
 _CASE_WIDTH = 24
 _RATIOS = ("ratio.speedup", "scaling.speedup")
 """Columns beside which a bar may stand."""
-_LEAST_MISSED: tuple[str, ...] = ("of", "error in fp32", "peak", "copies", "in theory", "smallest", "memory", "FLOP/s", "of a step")
-_LEAST_MISSED += ("epochs", "scaling", "items/s", "items/s, projected", wording.INTERVAL, "bubble", "waits")
+_LEAST_MISSED: tuple[str, ...] = ("p after Holm", "of", "error in fp32", "peak", "copies", "in theory", "smallest", "memory", "FLOP/s")
+_LEAST_MISSED += ("of a step", "epochs", "scaling", "items/s", "items/s, projected", wording.INTERVAL, "bubble", "waits")
 """The first is the first to go; where that is not enough, so are other numbers, from the right."""
 _MOST_MISSED = ("time", "ratio", "speed-up")
 """What a table is about: rather than these the case is squeezed."""
