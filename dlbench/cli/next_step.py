@@ -1,4 +1,4 @@
-"""What to type next, by what lies in the current folder: the answer to a bare ``dlbench``."""
+"""Proposal of what to type next, by what lies in the current folder: the answer to a bare ``dlbench``."""
 
 import os
 import shlex
@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from dlbench.core.errors import ResultFileError
-from dlbench.core.store import read_header
+from dlbench.core.store import ends_with_footer, read_header
 from dlbench.core.units import one_line
 
 _RESULTS = Path("results")
 _PAGE = "report.html"
-_TAIL = 1 << 16
-"""Bytes at the end of a file that its last line is looked for in: a footer is far shorter, and a file may be large."""
 
 
 def lines() -> Iterator[str]:
@@ -70,11 +68,7 @@ def _page() -> str:
 
 
 def _is_finished(path: Path) -> bool:
-    """Whether a file ends with a footer, as a run that came to its end leaves it."""
     try:
-        with path.open("rb") as file:
-            file.seek(-min(_TAIL, file.seek(0, os.SEEK_END)), os.SEEK_END)
-            last = file.read().rstrip().rpartition(b"\n")[2]
-    except OSError:
+        return ends_with_footer(path)
+    except ResultFileError:  # it went away, so there is nothing to go on with
         return True
-    return b'"kind": "footer"' in last or b'"kind":"footer"' in last

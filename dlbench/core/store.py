@@ -90,7 +90,7 @@ class ResultWriter:
 
         Raises OutputError if it is not, with the file cut back to its last whole line.
         """
-        line = json.dumps(record, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+        line = as_line(record)
         written = 0
         try:
             # A filling disk answers with a short write first, and with an error only on the next one.
@@ -107,6 +107,11 @@ class ResultWriter:
     def close(self) -> None:
         """Close the file."""
         os.close(self._descriptor)
+
+
+def as_line(record: Record) -> bytes:
+    """Return a record as a result file has it."""
+    return json.dumps(record, allow_nan=False, separators=(",", ":")).encode() + b"\n"
 
 
 def make_folder_of(path: Path) -> None:
@@ -169,6 +174,22 @@ def read_header(path: Path) -> Record:
     for _, _, record in _records(path):
         return _checked_header(path, record)
     raise ResultFileError(f"{path} is empty; give a file that dlbench run wrote")
+
+
+def ends_with_footer(path: Path) -> bool:
+    """Whether a run came to its end, of which the file's end alone is read. Raises ResultFileError where it can't be."""
+    try:
+        with path.open("rb") as file:
+            file.seek(-min(_TAIL, file.seek(0, os.SEEK_END)), os.SEEK_END)
+            last = file.read().rstrip().rpartition(b"\n")[2]
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    record = _parsed(last)
+    return record is not None and record.get("kind") == "footer"
+
+
+_TAIL = 1 << 16
+"""Bytes at the end of a file that its last line is looked for in: a footer is far shorter, and a file may be large."""
 
 
 def blocks_at(path: Path, places: Sequence[int]) -> Iterator[Sequence[float]]:

@@ -4,7 +4,6 @@ Numbers and flags pass where their field is listed, texts only as words of a clo
 makers' names of devices pass as far as a measurement has them.
 """
 
-import json
 import re
 import tempfile
 from collections.abc import Container, Iterable, Iterator, Mapping
@@ -175,11 +174,6 @@ def _stayed_behind(name: str, was: object, found: object) -> bool:
     if name == "case.math":
         return set(str(found or "").split(", ")) <= {*str(was).split(", "), ""}
     return name.startswith("value.") and found is None
-
-
-def as_lines(records: Iterable[Record]) -> bytes:
-    """Return records as a result file has them."""
-    return b"".join(json.dumps(record, allow_nan=False, separators=(",", ":")).encode() + b"\n" for record in records)
 
 
 def as_read(content: bytes) -> Results:

@@ -28,9 +28,9 @@ def command(file: Path, output: Path | None) -> None:
     """
     # Here and not at the top, so that --help stays quick.
     from dlbench.analysis.contribute.fitness import doubts
-    from dlbench.analysis.contribute.public import as_lines, as_read, file_name, machine_name, public_records, unlike
+    from dlbench.analysis.contribute.public import as_read, file_name, machine_name, public_records, unlike
     from dlbench.analysis.read.table import collect
-    from dlbench.core.store import load
+    from dlbench.core.store import as_line, load
 
     run = load(file)
     if not file.is_file():
@@ -39,7 +39,7 @@ def command(file: Path, output: Path | None) -> None:
     if wrong := doubts(run, results):
         raise UsageError(f"{file} can't be a reference run: {'; also, '.join(wrong)}")
     records = list(public_records(run))
-    content = as_lines(records)
+    content = b"".join(map(as_line, records))
     machine, suites = machine_name(records[0]["devices"]), file_name("-".join(suite["name"] for suite in records[0]["suites"]))
     path = output or Path(f"{machine}-{suites}.jsonl")
     if different := unlike(results, as_read(content)):
