@@ -136,7 +136,7 @@ def test_every_example_in_python_sql_and_yaml_is_on_a_page_that_is_run():
 
 @pytest.mark.parametrize(("page", "body"), blocks("python"))
 def test_python_compiles(page, body):
-    compile(body, page, "exec")
+    assert compile(body, page, "exec").co_filename == page
 
 
 @pytest.mark.parametrize(("page", "body"), blocks("toml"))

@@ -1,4 +1,4 @@
-"""What is released: the wheel, the source distribution, and the version that all of it names."""
+"""Release: the wheel, the source distribution, and the version that all of it names."""
 
 import re
 import subprocess

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from dlbench.core import schema, units
 from dlbench.core.model import ParamValue
@@ -88,6 +88,11 @@ def machine_name(row: Row, side: str, with_run: bool) -> str:
     return f"{row[f'{side}.device_name'] or row[f'{side}.device']}{run}"
 
 
+def hardware(row: Row) -> str:
+    """Return what a row was measured on: a CPU with its threads, an accelerator by its maker's name or else as torch calls it."""
+    return described(row, "case") if row["case.device"] == "cpu" else str(row["case.device_name"] or row["case.device"])
+
+
 def described(row: Row, prefix: str) -> str:
     """Return the maker's name and, on a CPU, the threads."""
     name, threads = str(row[f"{prefix}.device_name"] or "unnamed"), row[f"{prefix}.threads"]
@@ -108,10 +113,14 @@ def times(row: Row) -> str:
 
 def ratio(row: Row) -> str:
     """Return the ratio of a pair with its interval: ``41.2 × (40.1…42.0)``."""
-    low, high = row["ratio.ci_low"], row["ratio.ci_high"]
-    few = low is None or high is None
-    interval = "too few rounds for an interval" if few else "…".join(units.three_digits(number(end)) for end in (low, high))
-    return f"{times(row)} ({interval})"
+    return f"{times(row)} ({interval(row['ratio.ci_low'], row['ratio.ci_high'], units.three_digits)})"
+
+
+def interval(low: ParamValue | None, high: ParamValue | None, text: Callable[[float], str]) -> str:
+    """Return an interval in a sentence, ``40.1…42.0``, or why there is none; ``text`` writes its ends."""
+    if low is None or high is None:
+        return "too few rounds for an interval"
+    return f"{text(number(low))}…{text(number(high))}"
 
 
 def middle(pairs: Sequence[Row]) -> Row:

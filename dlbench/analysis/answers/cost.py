@@ -6,7 +6,7 @@ from dlbench.analysis.answers.base import DEVICE, Answer, Columns, Missing, Ques
 from dlbench.analysis.ratios import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.scaling.speedup import counted
-from dlbench.analysis.wording import INTERVAL, choice, described, number, plural
+from dlbench.analysis.wording import INTERVAL, choice, hardware, interval, number, plural
 from dlbench.core.model import Status
 from dlbench.core.reference.schedules import schedules
 from dlbench.core.rows.summary import Row
@@ -52,12 +52,12 @@ def answer(results: Results) -> Answer | Missing:
     if not steps:
         return Missing(QUESTION, _NO_STEPS, "dlbench run cnn")
     rows = [_estimate(row) for found in by_device(steps, "case").values() for row in _best(found)]
-    models = [model for model in schedules() if any(row["param.model"] == model for row in rows)]
-    most = max(sum(row["param.model"] == model for row in rows) for model in models)
-    headline = next(model for model in models if sum(row["param.model"] == model for row in rows) == most)
+    of_model = grouped(rows, lambda row: str(row["param.model"]))
+    models = [model for model in schedules() if model in of_model]
+    headline = max(models, key=lambda model: len(of_model[model]))
     timed = next((model for model in models if model != headline and schedules()[model].took), None)
-    sentences = [_sentence([row for row in rows if row["param.model"] == model]) for model in (headline, timed) if model]
-    rows.sort(key=lambda row: models.index(str(row["param.model"])))
+    sentences = [_sentence(of_model[model]) for model in (headline, timed) if model]
+    rows = [row for model in models for row in of_model[model]]
     table = Table("Time to train on ImageNet: an estimate", _COLUMNS, tuple(rows), _sources(models))
     return answered(QUESTION, sentences, rows, (_LEAVES_OUT, _NO_ENERGY), table)
 
@@ -88,22 +88,14 @@ def _sentence(rows: Sequence[Row]) -> str:
     schedule = schedules()[str(rows[0]["param.model"])]
     last = next((row for row in rows if row["case.device"] == "cpu"), rows[-1])
     shown = list({id(row): row for row in (rows[0], last)}.values())
-    parts = [f"{_time(row)} on {_device(row)}" for row in shown]
+    parts = [f"{_time(row)} on {hardware(row)} at {row['train.choice']}" for row in shown]
     more = f" (and {plural(len(rows) - len(shown), 'more device')} in the table)" if len(rows) > len(shown) else ""
     authors = f"; its authors took {schedule.took}" if schedule.took else ""
     return f"{schedule.model}, {schedule.epochs} epochs of ImageNet, estimated: {', '.join(parts)}{more}{authors}."
 
 
 def _time(row: Row) -> str:
-    low, high = row["train.low"], row["train.high"]
-    few = low is None or high is None
-    interval = "too few rounds for an interval" if few else f"{seconds(number(low))}…{seconds(number(high))}"
-    return f"{seconds(number(row['train.seconds']))} ({interval})"
-
-
-def _device(row: Row) -> str:
-    name = described(row, "case") if row["case.device"] == "cpu" else row["case.device_name"] or row["case.device"]
-    return f"{name} at {row['train.choice']}"
+    return f"{seconds(number(row['train.seconds']))} ({interval(row['train.low'], row['train.high'], seconds)})"
 
 
 def _sources(models: Sequence[str]) -> tuple[str, ...]:

@@ -4,13 +4,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 from dlbench.analysis.answers.base import DEVICE, RATIO, Columns, Table, by_device
 from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, entries, grouped, speed_ratio
 from dlbench.analysis.read.references import ReferenceRun, origin, part, reference_runs, rows_of
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import among, described, key, middle, number, plural, ratio, short, times
+from dlbench.analysis.wording import among, hardware, key, middle, number, plural, ratio, short, times
 from dlbench.core.model import Status, kind_of
 from dlbench.core.reference.peaks import name_words
 from dlbench.core.rows.summary import Row
@@ -75,11 +76,11 @@ def beside_references(results: Results) -> tuple[list[Beside], list[str]]:
     own = {origin(environment) for environment in results.environments.values()} - {None}
     runs = reference_runs()
     themselves = {run.machine for run in runs if origin(run.environment) in own}
+    others = [run for run in runs if run.machine not in themselves]
     fit = {(str(each.row["case.run"]), str(each.row["case.id"])): each for each in entries(results) if _is_fit(each)}
     found, alone = [], list[Row]()
     for place, rows in by_device([each.row for each in fit.values()], "case").items():
         mine = [fit[str(row["case.run"]), str(row["case.id"])] for row in rows]
-        others = [run for run in runs if run.machine not in themselves]
         beside = _nearest(place, mine, others, results)
         found += [beside] if beside else []
         alone += [] if beside else rows[:1]
@@ -107,15 +108,16 @@ def _nearest(place: str, mine: Sequence[Entry], runs: Sequence[ReferenceRun], re
     machines = grouped(
         [run for run in runs if run.name_of(kind) and run.has_any(workloads)], lambda run: (run.machine, run.name_of(kind), run.threads)
     )
-    for machine in sorted(machines.values(), key=lambda found: _distance(found[0], kind, name, threads, isa)):
+    distances = ((_distance(machine[0], kind, name, threads, isa), machine) for machine in machines.values())
+    for distance, machine in sorted(distances, key=itemgetter(0)):
         rows = _pairs(place, mine, [each for each in entries(rows_of(tuple(machine))) if _is_fit(each)], kind)
         if rows:
-            same = _distance(machine[0], kind, name, threads, isa)[:2] == (False, False)
+            same = distance[:2] == (False, False)
             there = [{**each, "reference.off": "off" if same and _is_off(each) else None} for each in rows]
-            threaded = f", {plural(machine[0].threads or 1, 'thread')}" if kind == "cpu" else ""
-            device = f"{machine[0].name_of(kind)}{threaded}"
-            units = _isa(machine[0].environment) if kind == "cpu" and not same else None
-            device = f"{device}, {units}" if units else device
+            told = [machine[0].name_of(kind)]
+            if kind == "cpu":
+                told += [plural(machine[0].threads or 1, "thread"), None if same else _isa(machine[0].environment)]
+            device = ", ".join(filter(None, told))
             return Beside(place, device, same, tuple(there), _notes(device, machine, results, str(row["case.run"])))
     return None
 
@@ -173,8 +175,7 @@ def _versions(environment: object) -> tuple[str, str]:
 
 
 def _alone(rows: Sequence[Row], is_reference: bool) -> str:
-    names = [described(row, "case") if row["case.device"] == "cpu" else row["case.device_name"] or row["case.device"] for row in rows]
-    what = one_line(" or ".join(f"{row['place']} ({name})" for row, name in zip(rows, names, strict=True)))
+    what = one_line(" or ".join(f"{row['place']} ({hardware(row)})" for row in rows))
     if is_reference:
         return f"the reference run is shown here itself, and no other has a case of {what}"
     return f"no reference run has a case of {what}; dlbench contribute makes one"
