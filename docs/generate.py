@@ -89,9 +89,9 @@ def workloads() -> Iterator[str]:
         yield from map(_wrapped, _paragraphs(inspect.getdoc(each.function) or ""))
         if each.signature.parameters:
             yield _table(("parameter", "valid", "default"), map(_parameter, each.signature.parameters))
-        if each.signature.values:
+        if each.signature.declared.values:
             yield "What it reports beside its time:"
-            yield _table(("value", "unit", "better", "meaning", "reported by"), map(_value, each.signature.values))
+            yield _table(("value", "unit", "better", "meaning", "reported by"), map(_value, each.signature.declared.values))
         yield f"Source: [{path}](../../{path})"
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import click
 
 from dlbench.core import units
-from dlbench.core.declarations import Declaration
 from dlbench.core.model import Measurement, Series, Status
 from dlbench.core.rows.summary import Rounds, Row, ending, per_round, planned_row, summarise
 from dlbench.harness.runner import Observer
@@ -167,7 +166,7 @@ class _LiveTable(_Tracker):
         from dlbench.analysis.report.terminal import Answers
 
         rows, rounds = zip(*measured, strict=True)
-        declared = {name: Declaration(each.values, each.parallel, each.tags) for name, each in self.session.signatures.items()}
+        declared = {name: each.declared for name, each in self.session.signatures.items()}
         known = [each for each in answers(of_rows(rows, rounds, self._path.stem, declared), references=False) if isinstance(each, Answer)]
         self._answers = Answers(known, self._live.console.height // _ANSWERS_SHARE) if known else None
         ended_s = time.monotonic()
@@ -198,7 +197,7 @@ class _LiveTable(_Tracker):
         if many:  # seldom, and a run may have many thousand cases
             entries = {series: entry for series, entry in self._rows.items() if ending(entry[0]) not in many} or self._rows
         position = list(entries).index(self.current) if self.current in entries else 0
-        declared = {name: signature.values for name, signature in self.session.signatures.items()}
+        declared = {name: signature.declared.values for name, signature in self.session.signatures.items()}
         console = self._live.console
         room = max(3, console.height - len(console.render_lines(below, pad=False)) - 1)  # one line the terminal keeps
         count = min(room, self._fitting + 1)  # most often as many as last time

@@ -47,7 +47,7 @@ class Plan:
     def declarations(self) -> dict[str, Any]:
         """Return the declarations of each workload that takes part, for the header."""
         taking_part = [self.signatures[name] for name in workload_names(self.suites)]
-        return {each.name: to_json(each.values, each.parallel, each.tags) for each in taking_part}
+        return {each.name: to_json(each.declared) for each in taking_part}
 
 
 def load_suites(options: PlanOptions) -> tuple[Suite, ...]:

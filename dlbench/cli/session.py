@@ -248,10 +248,10 @@ def _declared_anew(workloads: Mapping[str, Any], signatures: Mapping[str, Signat
     """Name each value, and each parallelism, that the signatures do not declare as the header says."""
     found = []
     for name in filter(signatures.__contains__, workloads):
-        (was, parallel, _), _ = from_json(workloads[name])
-        before, now = ({each.name: each for each in values} for values in (was, signatures[name].values))
+        (was, _), declared = from_json(workloads[name]), signatures[name].declared
+        before, now = ({each.name: each for each in values} for values in (was.values, declared.values))
         found += [f"value '{each}' of {name}" for each in {**before, **now} if before.get(each) != now.get(each)]
-        found += [f"parallel of {name}"] if parallel != signatures[name].parallel else []
+        found += [f"parallel of {name}"] if was.parallel != declared.parallel else []
     return found
 
 

@@ -1,8 +1,8 @@
 """Declarations of the values that a workload reports and of how it uses several devices."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 from dlbench.core.errors import nearest
 from dlbench.core.schema import Column, Direction, Unit
@@ -60,7 +60,8 @@ class Parallel:
     """Forms that pass on parts of a batch, as many as ``microbatches``; the first passes it on whole, as all do with one."""
 
 
-class Declaration(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
     """What a workload declares beside its parameters."""
 
     values: tuple[Value, ...] = ()
@@ -69,10 +70,10 @@ class Declaration(NamedTuple):
     """What kind of work it is: ``training``, ``imagenet`` for images as ImageNet's networks take them, …"""
 
 
-def to_json(values: Sequence[Value], parallel: Parallel, tags: Sequence[str]) -> dict[str, Any]:
+def to_json(declared: Declaration) -> dict[str, Any]:
     """Return plain data for the pipe and for the header of a result file; a value and the parallelism without what is empty."""
-    described = [{**_filled(each), "unit": each.unit.value} for each in values]
-    return {"values": described, "parallel": _filled(parallel), "tags": list(tags)}
+    described = [{**_filled(each), "unit": each.unit.value} for each in declared.values]
+    return {"values": described, "parallel": _filled(declared.parallel), "tags": list(declared.tags)}
 
 
 def _filled(record: Value | Parallel) -> dict[str, Any]:
@@ -112,7 +113,7 @@ def from_json(data: object) -> tuple[Declaration, list[str]]:
     if not _are_texts(tags):
         doubts.append(f"its tags can't be {tags!r}")
         tags = ()
-    return Declaration(tuple(values), Parallel(**parallel), tags), doubts
+    return Declaration(values=tuple(values), parallel=Parallel(**parallel), tags=tags), doubts
 
 
 def _value(data: Mapping[str, Any]) -> Value:

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
 from dlbench.core.conditions import Throttling
-from dlbench.core.declarations import Parallel, Value
+from dlbench.core.declarations import Declaration
 
 ParamValue = int | float | str | bool
 """Type of a workload's parameters."""
@@ -110,10 +110,7 @@ class Signature:
     name: str
     about: str
     parameters: tuple[Parameter, ...]
-    tags: tuple[str, ...] = ()
-    values: tuple[Value, ...] = ()
-    """What it reports beside its time."""
-    parallel: Parallel = field(default_factory=Parallel)
+    declared: Declaration = field(default_factory=Declaration)
 
     def parameter(self, name: str) -> Parameter | None:
         """Return the parameter of that name, if there is one."""

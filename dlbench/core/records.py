@@ -12,16 +12,15 @@ from dlbench.core.model import Case, Measurement, Memory, Parameter, Samples, Si
 
 def signature_to_json(signature: Signature) -> dict[str, Any]:
     """Return plain data for the pipe between the measuring process and its parent."""
-    declared = declarations.to_json(signature.values, signature.parallel, signature.tags)
     parameters = [asdict(each) for each in signature.parameters]
-    return {"name": signature.name, "about": signature.about, "parameters": parameters, **declared}
+    return {"name": signature.name, "about": signature.about, "parameters": parameters, **declarations.to_json(signature.declared)}
 
 
 def signature_from_json(data: Mapping[str, Any]) -> Signature:
     """Inverse of `signature_to_json`."""
     parameters = tuple(Parameter(**{**p, "choices": tuple(p["choices"])}) for p in data["parameters"])
     declared, _ = declarations.from_json(data)
-    return Signature(data["name"], data["about"], parameters, declared.tags, declared.values, declared.parallel)
+    return Signature(data["name"], data["about"], parameters, declared)
 
 
 def measurement_to_json(measurement: Measurement) -> dict[str, Any]:

@@ -107,7 +107,8 @@ class Runner:
     def _measure_round(self, number: int, tasks: Sequence[Task], pool: WorkerPool) -> bool:
         """Measure each task, and again what was held back. Return whether the round was completed, without an interruption."""
         self.observer.round_started(number, len(tasks))
-        training = any("training" in self.signatures[task.case.workload].tags for task in tasks if task.case.workload in self.signatures)
+        known = [self.signatures[task.case.workload] for task in tasks if task.case.workload in self.signatures]
+        training = any("training" in each.declared.tags for each in known)
         ready = pool.round(number, tasks, self._progress.certain(tasks), training=training)
         with ready, self.watch.round(number, lambda state: self.save(state.to_json())) as around:
             self._progress.start_s = pool.start_s

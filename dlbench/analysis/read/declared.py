@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ def _read(workload: str, payload: object) -> tuple[Declaration, list[str]]:
     """Read one; of files from before there were tags in headers, those that the workload would have declared."""
     found, doubts = from_json(payload)
     untagged = isinstance(payload, Mapping) and "tags" not in payload and workload in _of_old()
-    return found._replace(tags=_of_old()[workload].tags) if untagged else found, doubts
+    return replace(found, tags=_of_old()[workload].tags) if untagged else found, doubts
 
 
 def columns(values: Sequence[Value], row: Row) -> tuple[Column, ...]:

@@ -233,7 +233,7 @@ def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | 
     )
     result = _with_transfer(result, work, backend, device, clock, deadline)
     answers = member is None or member.rank == 0  # a case's values are those of rank 0
-    if answers and (wrong := undeclared(result.values, workload.signature.values, case.params)):
+    if answers and (wrong := undeclared(result.values, workload.signature.declared.values, case.params)):
         return replace(result, status=Status.FAILED, reason=wrong)
     if result.round or work.call is None:
         return result

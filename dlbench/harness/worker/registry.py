@@ -14,7 +14,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from dlbench.core.declarations import Parallel, Value, mistakes
+from dlbench.core.declarations import Declaration, Parallel, Value, mistakes
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import Parameter, ParamValue, Signature, Work
 
@@ -77,7 +77,8 @@ def workload(
         if known and known.function.__module__ != function.__module__:
             raise UsageError(f"two workloads are called '{function.__name__}': in {known.function.__module__} and {function.__module__}")
         about = (inspect.getdoc(function) or "").partition("\n")[0]
-        signature = Signature(function.__name__, about, tuple(_parameters(function)), tags, values, parallel or Parallel())
+        declared = Declaration(values=values, parallel=parallel or Parallel(), tags=tags)
+        signature = Signature(function.__name__, about, tuple(_parameters(function)), declared)
         for wrong in itertools.chain(mistakes(values), _misfits(signature)):  # the latter only of what is well-formed
             raise UsageError(f"workload '{function.__name__}', {wrong}")
         _workloads[function.__name__] = Workload(function, signature)
@@ -142,10 +143,10 @@ def refuse_imports_from(folder: str | None) -> None:
 
 def _misfits(signature: Signature) -> Iterator[str]:
     """Yield a sentence on each parameter, and each text of one, that a declaration names and the signature has not."""
-    parallel, valid = signature.parallel, {each.name: each for each in signature.parameters}
+    parallel, valid = signature.declared.parallel, {each.name: each for each in signature.parameters}
     forms = (*parallel.independent, *parallel.all_reduce, *parallel.pipelines)
     ranks = () if parallel == Parallel() else ("ranks",)
-    named: dict[str, Mapping[str, tuple[str, ...]]] = {f"value '{each.name}'": each.when for each in signature.values}
+    named: dict[str, Mapping[str, tuple[str, ...]]] = {f"value '{each.name}'": each.when for each in signature.declared.values}
     named["parallel"] = {"form": forms} if forms else {}
     for where, texts_of in named.items():
         plain = (*ranks, *filter(None, (parallel.collective, *parallel.spread, parallel.synchronise))) if where == "parallel" else ()
