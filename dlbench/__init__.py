@@ -21,6 +21,7 @@ __all__ = [
     "Parallel",
     "Reported",
     "Size",
+    "Sweep",
     "Unit",
     "UsageError",
     "Value",
@@ -37,7 +38,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from dlbench.analysis.read.table import read
-    from dlbench.core.declarations import Parallel, Value
+    from dlbench.core.declarations import Parallel, Sweep, Value
     from dlbench.core.errors import UsageError
     from dlbench.core.model import Clock, Memory, Reported, Work
     from dlbench.core.precision import PRECISIONS, Dtype
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "dlbench.analysis.read.table": "read",
-    "dlbench.core.declarations": "Parallel Value",
+    "dlbench.core.declarations": "Parallel Sweep Value",
     "dlbench.core.errors": "UsageError",
     "dlbench.core.model": "Clock Memory Reported Work",
     "dlbench.core.precision": "Dtype PRECISIONS",

@@ -2,13 +2,19 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from dlbench.core.errors import nearest
-from dlbench.core.schema import Column, Direction, Unit
+from dlbench.core.schema import BY_NAME, Column, Direction, Unit
 
 UNITS = {unit.value: unit for unit in Unit if unit not in (Unit.TEXT, Unit.FLAG)}
 """Units that a value can have, as files spell them: values are numbers."""
+
+
+Part = Literal["input", "transfer", "host"]
+"""Parts of the time of a step beside what the device does: waiting for its batch, copying it, and code on the host."""
+Ceiling = Literal["arithmetic", "memory", "launch", "synchronisation", "copy"]
+"""What a machine can do at most, or at the quickest, that a workload measures; others' rows are held against it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +33,12 @@ class Value:
     """What the points of a series are called, if there are always as many, such as the bins of a histogram."""
     when: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Reported only where each of these parameters is one of those texts: ``{"form": ("async", "hogwild")}``."""
+    optional: bool = False
+    """Whether a machine may not tell it; the row has none of it then."""
+    part: Part | None = None
+    """Which part of the time of a call it is, in seconds."""
+    bounds: str | None = None
+    """The column that can't be more than it, such as ``rate.bytes_per_s``."""
 
     @property
     def column(self) -> Column:
@@ -60,6 +72,16 @@ class Parallel:
     """Forms that pass on parts of a batch, as many as ``microbatches``; the first passes it on whole, as all do with one."""
 
 
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Parameters of work whose time is looked at over its size: ``Sweep("n", copies="copies")``."""
+
+    size: str
+    """The one that says how large it is, a number."""
+    copies: str | None = None
+    """The one that says how operands get to an accelerator; on a CPU it has its default."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
     """What a workload declares beside its parameters."""
@@ -68,15 +90,36 @@ class Declaration:
     parallel: Parallel = Parallel()
     tags: tuple[str, ...] = ()
     """What kind of work it is: ``training``, ``imagenet`` for images as ImageNet's networks take them, …"""
+    ceiling: Ceiling | None = None
+    sweep: Sweep | None = None
+
+    def part(self, row: Mapping[str, Any], part: Part) -> float | None:
+        """Return the seconds that a row reports as that part of a call."""
+        return _first(row.get(each.column.name) for each in self.values if each.part == part)
+
+    def bound(self, row: Mapping[str, Any], column: str) -> float | None:
+        """Return what a row reports as the most that a column of it can be."""
+        return _first(row.get(each.column.name) for each in self.values if each.bounds == column)
+
+
+def _first(found: Iterable[Any]) -> float | None:
+    return next((float(each) for each in found if each is not None), None)
 
 
 def to_json(declared: Declaration) -> dict[str, Any]:
-    """Return plain data for the pipe and for the header of a result file; a value and the parallelism without what is empty."""
+    """Return plain data for the pipe and for the header of a result file; its records without what is empty."""
     described = [{**_filled(each), "unit": each.unit.value} for each in declared.values]
-    return {"values": described, "parallel": _filled(declared.parallel), "tags": list(declared.tags)}
+    sweep = _filled(declared.sweep) if declared.sweep else None
+    return {
+        "values": described,
+        "parallel": _filled(declared.parallel),
+        "tags": list(declared.tags),
+        "ceiling": declared.ceiling,
+        "sweep": sweep,
+    }
 
 
-def _filled(record: Value | Parallel) -> dict[str, Any]:
+def _filled(record: Value | Parallel | Sweep) -> dict[str, Any]:
     found = {each.name: getattr(record, each.name) for each in fields(record)}
     return {name: dict(value) if isinstance(value, Mapping) else value for name, value in found.items() if value}
 
@@ -113,7 +156,19 @@ def from_json(data: object) -> tuple[Declaration, list[str]]:
     if not _are_texts(tags):
         doubts.append(f"its tags can't be {tags!r}")
         tags = ()
-    return Declaration(values=tuple(values), parallel=Parallel(**parallel), tags=tags), doubts
+    ceiling, sweep = data.get("ceiling"), data.get("sweep")
+    if ceiling not in (None, *get_args(Ceiling)):
+        doubts.append(f"no ceiling is called {ceiling!r}")
+        ceiling = None
+    if sweep is not None and not _is_sweep(sweep):
+        doubts.append(f"its sweep can't be {sweep!r}")
+        sweep = None
+    sweep = None if sweep is None else Sweep(sweep["size"], sweep.get("copies"))
+    return Declaration(values=tuple(values), parallel=Parallel(**parallel), tags=tags, ceiling=ceiling, sweep=sweep), doubts
+
+
+def _is_sweep(data: object) -> bool:
+    return isinstance(data, Mapping) and isinstance(data.get("size"), str) and isinstance(data.get("copies"), str | None)
 
 
 def _value(data: Mapping[str, Any]) -> Value:
@@ -164,4 +219,10 @@ def _mistake(value: Value) -> str | None:
         return f"points must be texts in a tuple, not {value.points!r}"
     if not isinstance(value.when, Mapping) or not all(map(_are_texts, value.when.values())):
         return f"when must give each parameter texts in a tuple, not {value.when!r}"
+    if not isinstance(value.optional, bool):
+        return f"optional must be True or False, not {value.optional!r}"
+    if value.part is not None and (value.part not in get_args(Part) or value.unit is not Unit.SECONDS or value.series):
+        return f"part must be {', '.join(get_args(Part))} or None, of a number of seconds, not {value.part!r}"
+    if value.bounds is not None and (not isinstance(value.bounds, str) or value.bounds not in BY_NAME):
+        return f"bounds must name a column of the table{nearest(str(value.bounds), list(BY_NAME))}"
     return "points name those of a series; give series=True" if value.points and not value.series else None

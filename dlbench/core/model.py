@@ -183,12 +183,14 @@ class Work:
     """What a workload returns: set up and ready, to be timed by the harness. Counts are per call.
 
     Three forms: ``call`` alone, repeated; ``call`` with a ``before`` that runs untimed ahead of every call; or ``observe``, one
-    experiment a round, which gets a clock and returns the values that its workload declares.
+    experiment a round, which gets a clock and returns the values that its workload declares. What a ``call`` has to say beside its
+    time ``report`` returns, right after the timed blocks.
     """
 
     call: Callable[[], Any] | None = None
     before: Callable[[], object] | None = None
     observe: Callable[[Clock], Mapping[str, Reported]] | None = None
+    report: Callable[[], Mapping[str, Reported]] | None = None
     inputs: tuple[Any, ...] = ()
     """Tensors on the device that a user would have to copy there for one call."""
     items: float | None = None
@@ -203,8 +205,8 @@ class Work:
     def __post_init__(self) -> None:
         if (self.call is None) == (self.observe is None):
             raise ValueError("a Work has either a call or an observe")
-        if self.before is not None and self.call is None:
-            raise ValueError("a before goes with a call")
+        if self.call is None and (self.before is not None or self.report is not None):
+            raise ValueError("a before, and a report, go with a call")
 
 
 @dataclass(frozen=True, slots=True)

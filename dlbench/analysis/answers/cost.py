@@ -46,7 +46,7 @@ def answer(results: Results) -> Answer | Missing:
         and not row["flag.implausible"]
         and row.get("param.ranks") in (None, 1)
         and row["rate.items_per_s"]
-        and results.tags(row) >= _TRAINING
+        and _TRAINING.issubset(results.declaration(row).tags)
         and str(row.get("param.model")) in schedules()
     ]
     if not steps:

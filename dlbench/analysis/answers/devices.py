@@ -60,7 +60,7 @@ def answer(results: Results) -> Answer | Missing:
     rows = scaling(results)
     # What devices do that communicate nothing is a bound for the others, and trains no network.
     cases = {(row["case.run"], row["case.id"]): row for row in results.rows}
-    alone = {key for key, row in cases.items() if row.get("param.form") in results.parallel(row).independent}
+    alone = {key for key, row in cases.items() if row.get("param.form") in results.declaration(row).parallel.independent}
     gains = [row for row in rows if row["scaling.speedup"] is not None and row["scaling.verdict"] not in ("base", "implausible")]
     gained = [row for row in gains if (row["scaling.run"], row["scaling.case"]) not in alone]
     if not gained:

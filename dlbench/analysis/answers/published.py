@@ -65,7 +65,8 @@ def beside_published(results: Results) -> list[Table]:
 def _is_same_work(row: Row, figure: PublishedFigure, results: Results) -> bool:
     ranks = figure.params.get("ranks", 1)
     same = all(row.get(f"param.{name}") == value for name, value in figure.params.items()) and (counted(row, "ranks") or 1) == ranks
-    return same and figure.dtype in (None, row["case.dtype"]) and bool(row[figure.column]) and results.tags(row) >= figure.tags
+    alike = figure.tags.issubset(results.declaration(row).tags)
+    return same and alike and figure.dtype in (None, row["case.dtype"]) and bool(row[figure.column])
 
 
 def _alike(name: str, other: str) -> tuple[bool, int]:

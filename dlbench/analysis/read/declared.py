@@ -43,10 +43,12 @@ def declarations(
 
 
 def _read(workload: str, payload: object) -> tuple[Declaration, list[str]]:
-    """Read one; of files from before there were tags in headers, those that the workload would have declared."""
+    """Read one; of what headers did not hold when its file was written, that which the workload would have declared."""
     found, doubts = from_json(payload)
-    untagged = isinstance(payload, Mapping) and "tags" not in payload and workload in _of_old()
-    return replace(found, tags=_of_old()[workload].tags) if untagged else found, doubts
+    if not isinstance(payload, Mapping) or workload not in _of_old():
+        return found, doubts
+    since: dict[str, Any] = {name: getattr(_of_old()[workload], name) for name in ("tags", "ceiling", "sweep") if name not in payload}
+    return replace(found, **since), doubts
 
 
 def columns(values: Sequence[Value], row: Row) -> tuple[Column, ...]:

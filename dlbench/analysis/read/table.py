@@ -18,7 +18,7 @@ from dlbench.analysis.read.readings import Readings, device_readings
 from dlbench.analysis.read.superlinear import flag_super_linear
 from dlbench.analysis.read.trend import trends
 from dlbench.core import store
-from dlbench.core.declarations import Declaration, Parallel
+from dlbench.core.declarations import Declaration
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Case, Measurement, ParamValue, Policy
 from dlbench.core.rows.rounds import Reduction
@@ -74,20 +74,13 @@ class Results:
         """Whether any row has a column ``value.*``."""
         return bool(self.rows) and any(name.startswith("value.") for name in self.rows[0])
 
-    def tags(self, row: Row) -> frozenset[str]:
-        """Return the kinds of work that the workload of a row declares itself to be."""
-        return frozenset(self._declaration(row).tags)
-
-    def parallel(self, row: Row) -> Parallel:
-        """Return how the workload of a row uses several devices."""
-        return self._declaration(row).parallel
+    def declaration(self, row: Row) -> Declaration:
+        """Return what the workload of a row declares."""
+        return self.declarations.get(str(row["case.run"]), {}).get(str(row["case.workload"]), Declaration())
 
     def declared(self, row: Row) -> tuple[Column, ...]:
         """Return the columns ``value.*`` that this row has, each as its workload declares it, or as a plain number."""
-        return declared.columns(self._declaration(row).values, row)
-
-    def _declaration(self, row: Row) -> Declaration:
-        return self.declarations.get(str(row["case.run"]), {}).get(str(row["case.workload"]), Declaration())
+        return declared.columns(self.declaration(row).values, row)
 
     def of_run(self, *names: str) -> Self:
         """Return the rows of one ``case.run``, or of several."""

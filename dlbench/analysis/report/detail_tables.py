@@ -52,7 +52,7 @@ def bandwidths(results: Results) -> Table:
     """Return the table of collectives: bus bandwidth by ranks, size and operation; no rows where there is nothing."""
 
     def operation(row: Row) -> str:
-        return str(row[f"param.{results.parallel(row).collective}"])
+        return str(row[f"param.{results.declaration(row).parallel.collective}"])
 
     known = [row for row in results.rows if row["rate.bus_bytes_per_s"] is not None and type(row.get("param.bytes")) is int]
     same_line = ("param.ranks", "param.bytes", "case.dtype", "case.device", "case.run")

@@ -77,7 +77,9 @@ def projected(results: Results) -> list[Row]:
     rows = scaling(results)
     measured = {(str(row["case.run"]), str(row["case.id"])): row for row in results.rows}
     checkable = [
-        row for row in rows if row["scaling.form"] in results.parallel(measured[_key(row)]).all_reduce and row["scaling.step_s"] is not None
+        row
+        for row in rows
+        if row["scaling.form"] in results.declaration(measured[_key(row)]).parallel.all_reduce and row["scaling.step_s"] is not None
     ]
     groups = grouped(checkable, lambda row: tuple(row[f"scaling.{name}"] for name in ("work", "kind", "device", "run")))
     more: list[Row] = []
@@ -144,7 +146,7 @@ def _ring(case: Row, ranks: int, results: Results) -> tuple[float, float] | None
     points = [
         (number(row["param.bytes"]), number(row["time.median_s"]))
         for row in results.rows
-        if row.get(f"param.{results.parallel(row).collective}") == "all_reduce"
+        if row.get(f"param.{results.declaration(row).parallel.collective}") == "all_reduce"
         and row.get("param.ranks") == ranks
         and (row["case.dtype"], row["case.status"]) == ("fp32", "ok")
         and all(row[name] == case[name] for name in ("case.run", "case.device"))
@@ -161,7 +163,7 @@ def _fixed_part(case: Row, batch: float, computing_s: float, results: Results) -
     same += ["case.threads"] if case["case.device"] == "cpu" else []
     points = {batch: computing_s}
     for row in results.rows:
-        parallel, form = results.parallel(row), row.get("param.form")
+        parallel, form = results.declaration(row).parallel, row.get("param.form")
         alone = row.get("param.ranks") == 1 or row.get(f"param.{parallel.synchronise}") is False or form in parallel.independent
         timed = row["case.status"] == "ok" and row["time.median_s"] is not None and form in (*parallel.all_reduce, *parallel.independent)
         if alone and timed and all(row.get(name) == case.get(name) for name in same) and (items := share(row)):

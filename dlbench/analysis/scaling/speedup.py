@@ -96,7 +96,7 @@ def scaling(results: Results) -> list[Row]:
     without synchronisation serve to tell what synchronising costs, and have no row of their own.
     """
     columns = [name for name in identifying(results.columns) if name not in ("case.threads", "case.math")]
-    every = (Step(each.row, each.rounds, results.parallel(each.row), _throughput(each, results)) for each in entries(results))
+    every = (Step(each.row, each.rounds, results.declaration(each.row).parallel, _throughput(each, results)) for each in entries(results))
     steps = [each for each in every if each.ranks and not each.parallel.collective]
     rows = [_row(each, steps, columns, results.environments) for each in steps if not each.unsynchronised]
     first = {row["scaling.work"]: number for number, row in reversed(list(enumerate(rows)))}

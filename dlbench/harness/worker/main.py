@@ -210,7 +210,8 @@ def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | 
     if work.observe:
         result = replace(begun, values=reported(work.observe(clock)))
     else:
-        result = replace(begun, samples=take_samples(work, clock, pace, policy, deadline))
+        samples = take_samples(work, clock, pace, policy, deadline)
+        result = replace(begun, samples=samples, values=reported(work.report()) if work.report else {})
     if member is None:
         lost, unknown = lost_time.shares()
         result = replace(result, throttling=lost, nulls=unknown)
@@ -259,6 +260,8 @@ def undeclared(values: Mapping[str, Reported], declared: Sequence[Value], params
     wrong = [f"'{name}' was returned and is not declared" for name in values if name not in expected]
     for name, each in expected.items():
         value, kinds = values.get(name), ("scalar", "series")
+        if value is None and each.optional:
+            continue
         if value is None:
             wrong.append(f"'{name}' is declared and was not returned")
         elif isinstance(value, float) == each.series:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from dlbench.core.declarations import Declaration, Parallel, Value, mistakes
+from dlbench.core.declarations import Ceiling, Declaration, Parallel, Sweep, Value, mistakes
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import Parameter, ParamValue, Signature, Work
 
@@ -63,13 +63,20 @@ _workloads: dict[str, Workload] = {}
 
 
 def workload(
-    *, tags: tuple[str, ...] = (), values: tuple[Value, ...] = (), parallel: Parallel | None = None
+    *,
+    tags: tuple[str, ...] = (),
+    values: tuple[Value, ...] = (),
+    parallel: Parallel | None = None,
+    ceiling: Ceiling | None = None,
+    sweep: Sweep | None = None,
 ) -> Callable[[WorkloadFunction], WorkloadFunction]:
     """Register a function ``name(device, *, parameters…) -> Work`` under its own name.
 
     A tag ``training`` says that it uses an optimizer, which is then imported once a round and not by each of its cases. ``values`` are
-    all that it reports beside its time; ``parallel`` is for one with a parameter ``ranks``. Raises UsageError if the
-    name is taken by another function, a type in the signature says too little, or a declaration makes no sense.
+    all that it reports beside its time; ``parallel`` is for one with a parameter ``ranks``; ``ceiling`` for one whose rows say what the
+    machine can do at most; ``sweep`` for one that is looked at over its size.
+
+    Raises UsageError if the name is taken by another function, a type in the signature says too little, or a declaration makes no sense.
     """
 
     def register(function: WorkloadFunction) -> WorkloadFunction:
@@ -77,7 +84,7 @@ def workload(
         if known and known.function.__module__ != function.__module__:
             raise UsageError(f"two workloads are called '{function.__name__}': in {known.function.__module__} and {function.__module__}")
         about = (inspect.getdoc(function) or "").partition("\n")[0]
-        declared = Declaration(values=values, parallel=parallel or Parallel(), tags=tags)
+        declared = Declaration(values=values, parallel=parallel or Parallel(), tags=tags, ceiling=ceiling, sweep=sweep)
         signature = Signature(function.__name__, about, tuple(_parameters(function)), declared)
         for wrong in itertools.chain(mistakes(values), _misfits(signature)):  # the latter only of what is well-formed
             raise UsageError(f"workload '{function.__name__}', {wrong}")
@@ -160,6 +167,12 @@ def _misfits(signature: Signature) -> Iterator[str]:
                 yield from (
                     f"{where}: {name} can't be '{each}'{nearest(each, choices)}" for each in texts_of.get(name, ()) if each not in choices
                 )
+    if sweep := signature.declared.sweep:
+        for name in filter(None, (sweep.size, sweep.copies)):
+            if name not in valid:
+                yield f"sweep: no parameter is called '{name}'{nearest(name, list(valid))}"
+    if signature.declared.ceiling not in (None, *(ceilings := list(get_args(Ceiling)))):
+        yield f"ceiling can't be '{signature.declared.ceiling}'{nearest(str(signature.declared.ceiling), ceilings)}"
     if parallel.scaling not in (None, *(scalings := ["weak", "strong"])):
         yield f"parallel: scaling can't be '{parallel.scaling}'{nearest(str(parallel.scaling), scalings)}"
 
