@@ -24,18 +24,21 @@ def write_plan(plan: Plan, form: str, policy_of: Callable[[int], Policy]) -> Non
 
     ``policy_of`` returns the policy by which so many cases are measured.
     """
-    count = 0
+    count, absent, present = 0, 0, {device.id for device in plan.devices}
 
     def counted() -> Iterator[Case]:
-        nonlocal count
-        for count, case in enumerate(plan.cases, 1):  # noqa: B007  # read below
+        nonlocal count, absent
+        for case in plan.cases:
+            count += 1
+            absent += case.device not in present
             yield case
 
     _write_cases(counted(), form)
     policy = policy_of(count)
-    time = seconds(estimate(policy, count))
+    time = seconds(estimate(policy, count - absent))
+    skipped = f", of which {absent:,} will be skipped for want of their device" if absent else ""
     rounds = f"in {policy.rounds} rounds (estimated from the policy; slow steps take longer)"
-    click.echo(f"{count:,} case{'' if count == 1 else 's'}, about {time} {rounds}", err=True)
+    click.echo(f"{count:,} case{'' if count == 1 else 's'}{skipped}, about {time} {rounds}", err=True)
 
 
 def write_suites(form: str) -> None:

@@ -2,12 +2,12 @@
 
 import torch
 
-from dlbench import Cache, Dtype, Size, Work, workload
+from dlbench import Cache, Dtype, Size, Sweep, Work, workload
 from dlbench.workloads.cache import before_call
 from dlbench.workloads.precision import autocast, operands, output
 
 
-@workload(tags=("compute",))
+@workload(tags=("compute",), ceiling="arithmetic", sweep=Sweep("n"))
 def matmul(
     device: torch.device,
     *,

@@ -97,8 +97,8 @@ def plan(
     """Yield the cases of suites that `check` accepted, in order, none of them twice and none of them kept.
 
     ``devices`` are the ids that take part; a suite's own ``devices`` choose among them. One that it names and that is not there
-    still has its cases, for the runner to skip with a reason, unless ``include_absent`` is false because the user chose the devices.
-    ``accelerator`` names none: where there is no other device than the CPU it has no cases.
+    still has its cases, for the runner to skip with a reason, unless ``include_absent`` is false because the user chose the devices;
+    so has ``accelerator`` where there is no other device than the CPU.
     ``only`` says of a case's id whether to plan it.
 
     Raises SuiteError at once for more than ``MAX_CASES``; UsageError, at the end, where there was no case.
@@ -236,7 +236,7 @@ def _resolved(suite: Suite, bench: Bench, present: Sequence[str], include_absent
     found: dict[str, None] = {}
     for word in wanted:
         meant = [device for device in present if word in (device, kind_of(device)) or (word == ACCELERATOR and kind_of(device) != "cpu")]
-        found.update(dict.fromkeys(meant or ([word] if include_absent and word != ACCELERATOR else [])))
+        found.update(dict.fromkeys(meant or ([word] if include_absent else [])))
     return tuple(found)
 
 

@@ -90,15 +90,16 @@ def test_a_device_that_is_absent_has_its_cases_unless_the_user_chose_others():
     assert planning.count([wanted], ["cpu"], include_absent=False) == 1
 
 
-def test_accelerators_of_any_kind_have_their_cases_and_no_rows_where_there_is_none():
+def test_accelerators_of_any_kind_have_their_cases_and_where_there_is_none_so_has_the_word():
     wanted = suite(Bench("noop", {}), Bench("spin", {}, ("accelerator",)))
-    assert ids(wanted, devices=["cpu"]) == ["noop[]@cpu"]
+    assert ids(wanted, devices=["cpu"]) == ["noop[]@cpu", "spin[]@accelerator"]
+    assert ids(wanted, devices=["cpu"], include_absent=False) == ["noop[]@cpu"]
     assert ids(wanted, devices=["cpu", "cuda:0", "cuda:1", "xpu:0"]) == [
         *(f"noop[]@{device}" for device in ("cpu", "cuda:0", "cuda:1", "xpu:0")),
         *(f"spin[]@{device}" for device in ("cuda:0", "cuda:1", "xpu:0")),
     ]
     assert ids(wanted, devices=["mps"], include_absent=False) == ["noop[]@mps", "spin[]@mps"]
-    assert [planning.count([wanted], devices) for devices in (["cpu"], ["cpu", "cuda:0"])] == [1, 3]
+    assert [planning.count([wanted], devices) for devices in (["cpu"], ["cpu", "cuda:0"])] == [2, 3]
 
 
 def test_a_case_that_two_benches_share_is_planned_once():
