@@ -65,6 +65,18 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Findings:
+    """What rows say to a part of a question."""
+
+    sentences: tuple[str, ...] = ()
+    rows: tuple[Row, ...] = ()
+    """Those of the tidy table that it rests on."""
+    tables: tuple[Table, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    weaknesses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Missing:
     """Reason why rows give no answer, and the command whose rows do; None where no built-in suite does on this machine."""
 

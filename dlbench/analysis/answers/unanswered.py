@@ -7,10 +7,6 @@ CROSSOVER = Missing(
     "dlbench does not conclude it yet; where there is an accelerator, dlbench run matmul -o sizes.jsonl && dlbench show sizes.jsonl --by "
     "device gives the ratio at each size of a product without the copies, and leaves the size from which on it wins to the reader",
 )
-BOTTLENECK = Missing(
-    Question("bottleneck", "What is the bottleneck: arithmetic, memory bandwidth, launch latency, PCIe, disk or host code?"),
-    "no built-in suite tells them apart yet; the columns rate.peak_fraction, time.launch_bound and transfer.share each say a part",
-)
 SERVING = Missing(
     Question("serving", "For serving: CPU or accelerator, at which batch and latency?"),
     "no built-in suite measures requests under a bound of latency yet",
