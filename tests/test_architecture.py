@@ -23,7 +23,7 @@ ROOMS = {
     "harness.process": "interrupt wire checkout worker_process",
     "harness.worker": "lifecycle usage stopping registry failures device_time "
     "backends.base backends.torch_build backends.cpu backends.cuda "
-    "backends.mps backends.xpu backends.__init__ ranks measure correctness main rank_main",
+    "backends.mps backends.xpu backends.__init__ ranks measure operations correctness main rank_main",
     "harness.ranks": "torchrun placement cluster rank_group",
     "harness": "schedule pool runner",
     "analysis.read": "pyperf readings superlinear trend header declared table references",
@@ -46,6 +46,7 @@ DOORS = {
         "dlbench.harness.worker.backends",
         "dlbench.harness.worker.ranks",
         "dlbench.harness.worker.correctness",
+        "dlbench.harness.worker.operations",
         "dlbench.harness.worker.main",
         "dlbench.workloads",
         "dlbench.models",

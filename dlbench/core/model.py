@@ -182,9 +182,8 @@ class Clock(Protocol):
 class Work:
     """What a workload returns: set up and ready, to be timed by the harness. Counts are per call.
 
-    Three forms: ``call`` alone, repeated; ``call`` with a ``before`` that runs untimed ahead of every call; or ``observe``, one
-    experiment a round, which gets a clock and returns the values that its workload declares. What a ``call`` has to say beside its
-    time ``report`` returns, right after the timed blocks.
+    Three forms: ``call`` alone, repeated; with a ``before`` that runs untimed ahead of every call; or ``observe``, one experiment a round,
+    which gets a clock. That returns the values which its workload declares; of a ``call``, ``report`` does, right after the timed blocks.
     """
 
     call: Callable[[], Any] | None = None
@@ -308,6 +307,8 @@ class SpotCheck:
     """Error that rounding explains; a case beyond it has failed."""
     empty_call_s: float | None = None
     """Seconds of a call that does nothing."""
+    operations: int | None = None
+    """That one call hands to the device."""
 
 
 @dataclass(slots=True)  # not frozen, which takes four times as long to make, and a large file has hundreds of thousands

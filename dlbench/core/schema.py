@@ -128,6 +128,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("check.error", Unit.FRACTION, "how far the output is from that in fp64 on the CPU, relative in the 2-norm", "lower"),
     Column("check.tolerance", Unit.FRACTION, "what rounding explains of that; a case beyond it has failed"),
     Column("check.empty_call_s", Unit.SECONDS, "what a call takes that does nothing"),
+    Column("check.operations", Unit.COUNT, "that one call hands to the device, without views and allocations; each is a launch at least"),
     Column("check.reason", Unit.TEXT, "why a check column is null"),
     Column("energy.joules_per_item", Unit.JOULES, "energy of one item; null where nothing meters it", "lower"),
     Column("energy.watts", Unit.WATTS, "mean power while measuring; null where nothing meters it", "lower"),

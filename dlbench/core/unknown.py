@@ -9,7 +9,7 @@ from functools import cache
 
 from dlbench.core.model import DEVICE_KINDS
 
-PARTS = ("inputs", "fp64", "pinned")
+PARTS = ("inputs", "fp64", "operations", "pinned")
 """What may stand before a sentence, with a colon, where it is about a part only."""
 
 
@@ -55,6 +55,7 @@ class Unknown(StrEnum):
     OTHER_OUTPUT = "its call returns no floating-point numbers, or others there"
     COMPUTES_NOTHING = "there its call computes nothing"
     NO_OUTPUT = "there its output is all zeros, or not finite"
+    COMPILED = "what is compiled or replayed has no operations of its own"
 
 
 def is_own(text: str) -> bool:

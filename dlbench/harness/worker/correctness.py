@@ -16,6 +16,7 @@ from dlbench.core.precision import PRECISIONS
 from dlbench.core.unknown import Unknown
 from dlbench.harness.probe.memory import available_memory
 from dlbench.harness.worker.backends.base import Backend, find, tensors_in
+from dlbench.harness.worker.operations import operations_of
 from dlbench.harness.worker.registry import Workload
 
 BUDGET_S = 1.0
@@ -62,14 +63,16 @@ def spot_checked(result: Measurement, work: Work, subject: Subject, left_s: floa
     """Return the measurement with its check, failed where rounding can't explain the error. The work's inputs hold other numbers then."""
     empty_call_s = min(timeit.repeat(lambda: None, number=1000, repeat=5)) / 1000
     follows_input, no_inputs = _attempt(lambda: _follows_input(result, work, subject, left_s))
+    operations, uncounted = _attempt(lambda: _operations(result, work, subject, left_s))
     compared, no_fp64 = _attempt(lambda: _compare(result, subject, left_s))
     subject.backend.synchronize(subject.device)  # a device that a check has broken says so here
     error, tolerance = compared or (None, None)
     finite = error is not None and math.isfinite(error)
-    reasons = [f"{what}: {reason}" for what, reason in (("inputs", no_inputs), ("fp64", no_fp64)) if reason]
+    given = (("inputs", no_inputs), ("fp64", no_fp64), ("operations", uncounted))
+    reasons = [f"{what}: {reason}" for what, reason in given if reason]
     checked = replace(
         result,
-        check=SpotCheck(follows_input, error if finite else None, tolerance, empty_call_s),
+        check=SpotCheck(follows_input, error if finite else None, tolerance, empty_call_s, operations),
         nulls={**result.nulls, **({"check": "; ".join(reasons)} if reasons else {})},
     )
     if error is None or error <= tolerance:
@@ -128,6 +131,17 @@ def _refill(inputs: Sequence[Tensor]) -> None:
         refilled = True
     if not refilled:
         raise Unchecked(Unknown.ONE_VALUE)
+
+
+def _operations(result: Measurement, work: Work, subject: Subject, left_s: float) -> int:
+    """Return how many operations one call hands to the device. Raises Unchecked where they can't be counted."""
+    _refuse_ranks(subject)
+    if subject.params.get("mode", "eager") != "eager":
+        raise Unchecked(Unknown.COMPILED)
+    _refuse_longer(_slowest_s(result), left_s)
+    if work.before:
+        work.before()
+    return operations_of(work.call)  # type: ignore[arg-type]  # has a call
 
 
 class _Distance(NamedTuple):

@@ -23,7 +23,7 @@ ROW = {
     "samples": {"calls": 1, "block_s": [0.5], "first_call_s": 1.0, "warmup_s": 1.0, "steady": True},
     "memory": {"peak_bytes": 5},
     "transfer": {"h2d_bytes": 1, "h2d_s": 0.5, "d2h_bytes": 1, "d2h_s": 0.5},
-    "check": {"follows_input": True, "error": 1e-7, "tolerance": 1e-5, "empty_call_s": 4e-8},
+    "check": {"follows_input": True, "error": 1e-7, "tolerance": 1e-5, "empty_call_s": 4e-8, "operations": 3},
     "items": 1,
     "flops": 8,
     "least_flops": 2,

@@ -30,6 +30,7 @@ def checked(measurement, subject=SUBJECT, left_s=60.0):
 def test_a_real_product_passes():
     found = checked(TIMED)
     assert (found.status, found.check.follows_input, found.nulls) == (Status.OK, True, {})
+    assert found.check.operations == 1
     assert 0 < found.check.error < found.check.tolerance
 
 
@@ -38,9 +39,14 @@ def test_a_real_product_passes():
     [
         (replace(TIMED, samples=Samples(1, (0.6,), 0.6, 1.0, True)), SUBJECT, 60.0, "inputs: {long}"),
         (TIMED, replace(SUBJECT, setup_s=0.4), 60.0, "fp64: {long}"),
-        (TIMED, SUBJECT, 1e-6, "inputs: {long}; fp64: {long}"),
-        (TIMED, replace(SUBJECT, params={**PARAMS, "mode": "compile"}), 60.0, "fp64: TypeError: .*"),
-        (TIMED, replace(SUBJECT, params={**PARAMS, "ranks": 2}), 60.0, "inputs: its ranks can only call together; fp64: its ranks .*"),
+        (TIMED, SUBJECT, 1e-6, "inputs: {long}; fp64: {long}; operations: {long}"),
+        (TIMED, replace(SUBJECT, params={**PARAMS, "mode": "compile"}), 60.0, "fp64: TypeError: .*; operations: what is compiled .*"),
+        (
+            TIMED,
+            replace(SUBJECT, params={**PARAMS, "ranks": 2}),
+            60.0,
+            "inputs: its ranks can only call together; fp64: its ranks .*; operations: .*",
+        ),
         (replace(TIMED, memory=Memory(host_peak_bytes=1 << 60)), SUBJECT, 60.0, "fp64: it would take more memory than is left"),
     ],
 )
