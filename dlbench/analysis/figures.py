@@ -7,8 +7,9 @@ from typing import Literal
 from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column
 
-Mark = Literal["bar", "line", "dot"]
-"""Bars begin at zero or, on a logarithmic axis, at the ``reference``; lines join the points of one series in the order of ``x``."""
+Mark = Literal["bar", "line", "dot", "stack"]
+"""Bars begin at zero or, on a logarithmic axis, at the ``reference``; a stack has those of all series one behind the other. Lines join the
+points of one series in the order of ``x``."""
 
 
 @dataclass(frozen=True, slots=True)

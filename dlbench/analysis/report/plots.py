@@ -40,6 +40,8 @@ _MARKED = 40
 _TICKS = 12
 """Most different counts, such as batch sizes, that each have a tick of their own."""
 _WIDTH, _HEIGHT, _STEP = 480, 260, 24
+_ROOM = 0.15
+"""Share of the longest stack that a part needs for its name."""
 _PREFIX_APART = "replace({}, /[^0-9.]?$/, ' $&')"
 """Of Vega: d3 writes a prefix of the SI right behind its number."""
 _NUMBERS = re.compile(r"\d+\.\d{2,}")
@@ -117,8 +119,10 @@ def _slim(tag: re.Match[str]) -> str:
 def _chart(figure: Figure, points: Sequence[Row], interactive: bool) -> "alt.LayerChart":
     value = value_axis(figure)
     scales = {name: scale_of(each, points, name) for name, each in (("x", figure.x), ("y", figure.y)) if not is_category(each)}
-    bars = figure.mark == "bar" and value in scales and (figure.reference is not None or not getattr(figure, value).log)
-    grouped = bars and figure.series is not None and len(points) > len(_categories(points, "y" if value == "x" else "x"))
+    bars = figure.mark in ("bar", "stack") and value in scales and (figure.reference is not None or not getattr(figure, value).log)
+    grouped = (
+        bars and figure.mark == "bar" and figure.series is not None and len(points) > len(_categories(points, "y" if value == "x" else "x"))
+    )
     encoding: dict[str, Any] = {
         name: _position(name, axis, points, scales.get(name), bars) for name, axis in (("x", figure.x), ("y", figure.y))
     }
@@ -127,6 +131,9 @@ def _chart(figure: Figure, points: Sequence[Row], interactive: bool) -> "alt.Lay
         encoding[f"{'y' if value == 'x' else 'x'}Offset"] = offset("series:N", scale=alt.Scale(domain=_categories(points, "series")))
     if figure.series:
         encoding["color"] = _told_apart(alt.Color, figure.series, points, _SERIES)
+    if figure.mark == "stack":
+        points = [{**each, "rank": _categories(points, "series").index(each["series"])} for each in points]
+        encoding["order"] = alt.Order("rank:Q")
     layers = _Layers(figure, [divided(each, scales, value) for each in points], encoding, value, scales.get(value), bars, interactive)
     height: Any = alt.Step(18 if grouped else _STEP) if is_category(figure.y) else _HEIGHT
     width: Any = alt.Step(_STEP + 10) if is_category(figure.x) else _WIDTH
@@ -244,6 +251,8 @@ class _Layers:
         """Return the layer of words at the ends of horizontal bars, so that colour never tells alone."""
         if not self.bars or self.value != "x":
             return []
+        if self.figure.mark == "stack":
+            return [self._inside()]
         said = ["series", "text"] if len({point.get("series") for point in self.points}) > 1 else ["text"]
         origin = (self.figure.reference or 0) / (self.scale.divisor if self.scale else 1)
         words: list[Row] = [
@@ -258,6 +267,19 @@ class _Layers:
         end.shorthand = "end:Q"
         label = self._of(words, "x", "color", x=end, text=alt.Text("words:N"))
         return [label.mark_text(align="left", dx=5, color="var(--ink)", limit=240)]
+
+    def _inside(self) -> "alt.Chart":
+        """Return the layer of words within the parts of stacks, as far as they have room."""
+        wholes: dict[Any, float] = {}
+        for point in self.points:
+            wholes[point["y"]] = wholes.get(point["y"], 0.0) + number(point["x"])
+        most = max(wholes.values())
+        words: list[Row] = [{**point, "words": point["series"] if number(point["x"]) >= _ROOM * most else ""} for point in self.points]
+        middle = self.encoding["x"].copy()
+        middle.stack, middle.bandPosition = "zero", 0.5
+        label = self._of(words, "x", "color", x=middle, text=alt.Text("words:N"), detail=alt.Detail("series:N"))
+        named: alt.Chart = label.mark_text(color="var(--paper)", limit=_WIDTH * 0.3)
+        return named
 
 
 def _styled(chart: Any) -> "alt.LayerChart":

@@ -51,6 +51,17 @@ def test_a_drawing_says_what_it_shows() -> None:
     assert {"resnet18", "vgg16", "2.00 ×", "0.500 ×", "1 ×", "times as fast as cpu"} <= set(words(svg))
 
 
+def test_the_parts_of_a_stack_stand_one_behind_the_other_in_the_order_of_the_rows_and_say_their_names() -> None:
+    parts = [
+        row(case, ratio, kind=kind) for case in ("resnet18", "vgg16") for kind, ratio in (("launch", 0.6), ("copy", 0.3), ("rest", 0.1))
+    ]
+    whole = Axis("share", Column("ratio", Unit.FRACTION, "of the time of a step"))
+    svg = drawn(Figure("Parts", "Further right is more.", "stack", whole, CASE, tuple(parts), KIND))
+    left = [float(start) for start in re.findall(r'd="M([\d.]+),[\d.]+h[\d.]+v[\d.]+h-[\d.]+Z" fill', svg)]
+    assert left == [0, 288, 432] * 2
+    assert [text for text in words(svg) if text in ("launch", "copy", "rest")][:2] == ["launch", "copy"]
+
+
 def test_colours_are_those_of_the_page_and_of_a_file_of_its_own_the_light_ones() -> None:
     drawing = plots.draw(bars(row("resnet18", kind="fp32"), row("vgg16", kind="bf16"), series=KIND))
     named = re.compile(r'(?:fill|stroke)="(?!none)([^"]*)"')

@@ -1,0 +1,100 @@
+"""Bottleneck of a step, by rules on its measured parts: which of them takes most of its time, and what would help most."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Resource = Literal["arithmetic", "memory", "launch", "transfer", "input", "host"]
+
+LEAST_WORK = 0.25
+"""Share of the device's time that its operations or bytes have to explain, at the measured ceilings, before they are said to bound it.
+Large kernels reach half of a ceiling or more; what holds up those that reach less than a quarter is not measured."""
+ADDS_UP = 0.1
+"""How far the parts may be off the whole, relative, before a verdict says so: they are measured in other calls than the whole."""
+
+REMEDIES: dict[Resource, str] = {
+    "arithmetic": "a narrower precision, or a device with more of it",
+    "memory": "a narrower precision, or operations fused by torch.compile, so that fewer bytes move",
+    "launch": "a larger batch, CUDA graphs or torch.compile, so that fewer launches do the same",
+    "transfer": "data kept on the device, or copied from page-locked memory while the step before computes",
+    "input": "data prepared beforehand or kept on the device, or more loader workers",
+    "host": "less Python between operations, and none that waits for the device, such as .item()",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """A step and what was measured of it, in seconds a call; None where that is not known."""
+
+    whole_s: float
+    device_s: float | None = None
+    """The device's own time, copies in its queue included; None on a CPU, which has none."""
+    arithmetic_s: float | None = None
+    """Its operations at the measured ceiling of that precision."""
+    memory_s: float | None = None
+    """Its bytes at the measured ceiling of memory."""
+    launch_s: float | None = None
+    """Its launches, one behind the other, at the measured latency of one."""
+    transfer_s: float | None = None
+    """Copying its batch, alone."""
+    input_s: float | None = None
+    """Waiting for its batch on the host."""
+    host_s: float | None = None
+    """Code on the host that reported its own time."""
+    on_host: bool = False
+    """Whether the device is the CPU: launching and computing then take turns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What bounds a step, and how much of its time that is."""
+
+    bound: Resource | None
+    """None where the parts that are known don't tell."""
+    seconds: dict[Resource, float]
+    """Of the whole: each part that is known. Of arithmetic and memory, which go on at once, the longer."""
+    unexplained_s: float
+    """What is left of the whole: kernels below the ceilings, and what nobody measured."""
+    over_s: float
+    """What the parts have beyond the whole, because they overlap."""
+
+
+def verdict(parts: Parts) -> Verdict:
+    """Return what bounds a step.
+
+    The whole is taken apart into the device's time, transfer, input and what the device idles. Of that, launches have what they need at
+    their measured latency, and other code on the host the rest. The device's time is bound by arithmetic or by memory, whichever takes
+    longer at its ceiling (Williams, Waterman and Patterson, Roofline, CACM 52(4), 2009), if that explains enough of it.
+    """
+    reported: dict[Resource, float | None] = {"transfer": parts.transfer_s, "input": parts.input_s, "host": parts.host_s}
+    seconds = {name: value for name, value in reported.items() if value is not None}
+    work = _longer(parts)
+    others = sum(seconds.values())
+    if parts.on_host:
+        if parts.launch_s is not None:
+            seconds["launch"] = min(parts.launch_s, max(0.0, parts.whole_s - others))
+        device_s = max(0.0, parts.whole_s - sum(seconds.values()))
+    elif parts.device_s is None:
+        device_s = max(0.0, parts.whole_s - others)
+    else:
+        device_s = max(0.0, parts.device_s - (parts.transfer_s or 0.0))
+        _idle(parts, max(0.0, parts.whole_s - device_s - others), seconds)
+    if work:
+        seconds[work[0]] = work[1]
+    found = sum(seconds.values())
+    bound = max((name for name in seconds if name not in ("arithmetic", "memory")), key=seconds.__getitem__, default=None)
+    if bound is None or device_s >= seconds[bound]:
+        bound = work[0] if work and work[1] >= LEAST_WORK * device_s else None
+    return Verdict(bound, seconds, max(0.0, parts.whole_s - found), max(0.0, found - parts.whole_s))
+
+
+def _longer(parts: Parts) -> tuple[Resource, float] | None:
+    """Return the longer of arithmetic and memory; None where neither is known."""
+    known: list[tuple[Resource, float | None]] = [("arithmetic", parts.arithmetic_s), ("memory", parts.memory_s)]
+    return max([(name, value) for name, value in known if value is not None], key=lambda each: each[1], default=None)
+
+
+def _idle(parts: Parts, idle_s: float, seconds: dict[Resource, float]) -> None:
+    """Divide the time in which the device does nothing among launches and other code on the host."""
+    launches_s = idle_s if parts.launch_s is None else min(idle_s, parts.launch_s)
+    seconds["launch"] = launches_s
+    seconds["host"] = seconds.get("host", 0.0) + idle_s - launches_s
