@@ -180,6 +180,27 @@ def test_a_missing_value_leaves_the_times(tmp_path: Path) -> None:
     assert row["time.median_s"] > 0
 
 
+def test_a_call_reports_values_beside_its_time_and_leaves_out_what_a_machine_does_not_tell(tmp_path: Path) -> None:
+    (tmp_path / "w.py").write_text(
+        "from dlbench import Sweep, Unit, Value, Work, workload\n"
+        'CALLS = Value("calls", Unit.COUNT, None, "m")\n'
+        'LINK = Value("link", Unit.BYTES_PER_S, None, "m", optional=True, bounds="rate.bytes_per_s")\n'
+        "@workload(values=(CALLS, LINK), ceiling='copy', sweep=Sweep('n'))\n"
+        "def counts(device, *, n: int = 1) -> Work:\n    'Count.'\n    called = []\n"
+        "    return Work(call=lambda: called.append(0), report=lambda: {'calls': len(called)}, bytes=8)\n"
+    )
+    (tmp_path / "w.toml").write_text(f'about = "?"\n{HASTY}\n[[bench]]\nworkload = "counts"\n')
+    done = dlbench("run", "w.toml", "--plugin", "w.py", "--device", "cpu", "--format", "json", "-o", "o.jsonl", cwd=tmp_path)
+    (row,) = json.loads(done.out)
+    header, measured, *_ = lines(tmp_path / "o.jsonl")
+    timed = measured["samples"]["calls"] * len(measured["samples"]["block_s"])
+    assert (done.code, row["case.status"], "value.link" in row) == (0, "ok", False)
+    assert row["value.calls"] > timed  # the warm-up is in it; copies and checks come later
+    declared = header["workloads"]["counts"]
+    assert (declared["ceiling"], declared["sweep"]) == ("copy", {"size": "n"})
+    assert declared["values"][1] == {"name": "link", "unit": "bytes/s", "meaning": "m", "optional": True, "bounds": "rate.bytes_per_s"}
+
+
 MISTAKES = {
     'Value("a", "ms", None, "")': "value 'a': no unit of values is called 'ms'; did you mean 's'?",
     'Value("a", "s", None, "")': "value 'a': give Unit.SECONDS, not 's'",
@@ -191,6 +212,16 @@ MISTAKES = {
     'Value("a b", Unit.SECONDS, None, "")': "value 'a b': its name must be one of Python, such as p99_s",
     'Value("a", Unit.SECONDS, None, ""), Value("a", Unit.SECONDS, None, "")': "value 'a': it is declared twice",
     'Value("a", Unit.SECONDS, None, "", when={"fom": ("x",)})': "value 'a': no parameter is called 'fom'; did you mean 'form'?",
+    'Value("a", Unit.SECONDS, None, "", part="inputs")': (
+        "value 'a': part must be input, transfer, host or None, of a number of seconds, not 'inputs'"
+    ),
+    'Value("a", Unit.RATIO, None, "", part="input")': (
+        "value 'a': part must be input, transfer, host or None, of a number of seconds, not 'input'"
+    ),
+    'Value("a", Unit.SECONDS, None, "", bounds="rate.byte_per_s")': (
+        "value 'a': bounds must name a column of the table; did you mean 'rate.bytes_per_s'?"
+    ),
+    'Value("a", Unit.SECONDS, None, "", optional="yes")': "value 'a': optional must be True or False, not 'yes'",
     'Value("a", Unit.SECONDS, None, "", points=("x",))': "value 'a': points name those of a series; give series=True",
 }
 
@@ -198,7 +229,7 @@ MISTAKES = {
 def planned(folder: Path, declared: str, parameters: str) -> tuple[int, str]:
     """The exit code, and what is said, where a workload declared so is to be planned."""
     (folder / "w.py").write_text(
-        "from typing import Literal\nfrom dlbench import Parallel, Unit, Value, Work, workload\n"
+        "from typing import Literal\nfrom dlbench import Parallel, Sweep, Unit, Value, Work, workload\n"
         f"@workload({declared})\ndef wrong(device, *, {parameters}) -> Work:\n    'Err.'\n    return Work(call=lambda: None)\n"
     )
     (folder / "w.toml").write_text('about = "?"\n[[bench]]\nworkload = "wrong"\n')
@@ -217,6 +248,9 @@ MISFITS = {
     'values=(Value("a", Unit.SECONDS, None, "", when={"form": ("tover",)}),)': "value 'a': form can't be 'tover'; did you mean 'tower'?",
     'parallel=Parallel(all_reduce=("ddp", "tawer"))': "parallel: form can't be 'tawer'; did you mean 'tower'?",
     'parallel=Parallel(scaling="weka")': "parallel: scaling can't be 'weka'; did you mean 'weak'?",
+    'sweep=Sweep("fom")': "sweep: no parameter is called 'fom'; did you mean 'form'?",
+    'sweep=Sweep("form", copies="copies")': "sweep: no parameter is called 'copies'; valid: form, flag, ranks",
+    'ceiling="memry"': "ceiling can't be 'memry'; did you mean 'memory'?",
     'parallel=Parallel(step="s")': "parallel: no parameter is called 'ranks'; did you mean 'rank'?",
 }
 
@@ -270,6 +304,12 @@ DOUBTS = {
     '{"parallel": "weak"}': "its parallelism can't be 'weak'",
     '{"parallel": {"spread": "form"}}': "spread of its parallelism can't be 'form'",
     "[]": "its declarations can't be []",
+    '{"ceiling": "roof"}': "no ceiling is called 'roof'",
+    '{"ceiling": ["memory"]}': "no ceiling is called ['memory']",
+    '{"sweep": "n"}': "its sweep can't be 'n'",
+    '{"sweep": {"copies": "copies"}}': "its sweep can't be {'copies': 'copies'}",
+    json.dumps({"values": [{**HITS, "part": ["input"]}]}): "value 'hits': part must be input, transfer, host or None",
+    json.dumps({"values": [{**HITS, "bounds": 3}]}): "value 'hits': bounds must name a column of the table",
     json.dumps({"values": [{**HITS, "name": ["hits"]}]}): "value '['hits']': its name must be one of Python",
     json.dumps({"values": [{**HITS, "meaning": None}]}): "value 'hits': its meaning must be a text, not None",
     json.dumps({"values": [{**HITS, "series": "no"}]}): "value 'hits': series must be True or False, not 'no'",
