@@ -26,7 +26,7 @@ ROOMS = {
     "backends.mps backends.xpu backends.__init__ ranks measure operations correctness main rank_main",
     "harness.ranks": "torchrun placement cluster rank_group",
     "harness": "schedule pool runner",
-    "analysis.read": "pyperf readings superlinear trend header declared table references",
+    "analysis.read": "pyperf readings superlinear ceilings trend header declared table references",
     "analysis": "ratios wording figures outliers",
     "analysis.scaling": "speedup projection",
     "analysis.compare": "calibration judge power by_threshold verdict pairs ab provenance",

@@ -20,11 +20,12 @@ def before_call(device: torch.device, cache: Cache) -> Callable[[], object] | No
     """
     if cache == "hot":
         return None
-    filler = torch.empty(2 * _last_cache_bytes(device), dtype=torch.uint8, device=device)
+    filler = torch.empty(2 * last_cache_bytes(device), dtype=torch.uint8, device=device)
     return filler.zero_
 
 
-def _last_cache_bytes(device: torch.device) -> int:
+def last_cache_bytes(device: torch.device) -> int:
+    """Return the size of a device's largest cache, or a safe guess where nothing tells it."""
     if device.type == "cuda":
         return int(getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0)) or _UNKNOWN
     files = _CACHES.glob("index*/size") if device.type == "cpu" else ()

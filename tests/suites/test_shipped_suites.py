@@ -8,7 +8,7 @@ from dlbench.harness.plan import cases as planning
 from dlbench.harness.plan.suite import builtin_names, load, load_all
 from dlbench.harness.worker import registry
 
-NAMES = ["batch", "cnn", "collectives", "conv", "full", "matmul", "noise", "precision", "quick", "scaling", "self"]
+NAMES = ["batch", "ceilings", "cnn", "collectives", "conv", "full", "matmul", "noise", "precision", "quick", "scaling", "self"]
 INCLUDED = ("quick", "matmul", "conv", "cnn", "batch", "precision")
 MODELS = {"alexnet", "vgg11", "vgg16", "vgg19", "resnet18", "resnet50", "resnet101"}
 
@@ -79,6 +79,13 @@ def test_precision_takes_every_precision_through_every_workload(planned):
     cases = planned("precision")
     for workload in ("matmul", "conv2d", "train_step", "infer_step"):
         assert values(cases, workload, "dtype") == set(Dtype.__args__)
+
+
+def test_ceilings_leave_fp16_and_large_products_to_accelerators(planned, on_a_gpu):
+    assert values(planned("ceilings"), "matmul", "dtype") == {"fp64", "fp32", "bf16"}
+    assert values(planned("ceilings"), "stream", "op") == {"copy", "triad", "sum", "fill"}
+    assert {"launch_kernel", "synchronise"} <= {case.workload for case in planned("ceilings")}
+    assert values(on_a_gpu("ceilings"), "matmul", "dtype") == {"fp64", "fp32", "tf32", "bf16", "fp16"}
 
 
 def test_full_is_all_the_others_together(planned):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from dlbench.analysis.read import declared, header, pyperf
+from dlbench.analysis.read.ceilings import with_ceilings
 from dlbench.analysis.read.readings import Readings, device_readings
 from dlbench.analysis.read.superlinear import flag_super_linear
 from dlbench.analysis.read.trend import trends
@@ -112,6 +113,7 @@ def read(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> "pd.Data
 def of_rows(rows: Sequence[Row], rounds: Sequence[Rounds], name: str, declarations: Mapping[str, Declaration]) -> Results:
     """Return rows of a run that goes on as if its file, which is called so, had been read; ``declarations`` are those of its workloads."""
     named = flag_super_linear([{**row, "case.run": name} for row in rows], rounds)
+    named = with_ceilings(named, lambda row: declarations.get(str(row["case.workload"]), Declaration()))
     columns = chain.from_iterable(dict.fromkeys(map(tuple, named)))
     return Results(tuple(_filled(named, columns)), tuple(rounds), (), {name: {}}, declarations={name: declarations})
 
@@ -146,13 +148,14 @@ def collect(paths: Sequence[Path], each: Map = map, *, to_compare: bool = False)
     files = list(each(partial(_read_one, to_compare=to_compare), paths, _names(paths)))
     columns = [name for file in files for row in file.rows[:1] for name in row]
     by_run: dict[str, Any] = {field: dict(chain.from_iterable(getattr(file, field).items() for file in files)) for field in _BY_RUN}
-    return Results(
+    results = Results(
         rows=tuple(row for file in files for row in _filled(file.rows, columns)),
         rounds=tuple(chain.from_iterable(file.rounds for file in files)),
         notes=tuple(chain.from_iterable(file.notes for file in files)),
         circumstances=tuple(chain.from_iterable(file.circumstances for file in files)),
         **by_run,
     )
+    return results if to_compare else replace(results, rows=tuple(with_ceilings(results.rows, results.declaration)))
 
 
 class _File(NamedTuple):

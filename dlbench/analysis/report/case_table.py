@@ -39,7 +39,7 @@ def columns(entries: Sequence[tuple[Row, Rounds]], declared: Callable[[Row], Seq
         ("rounds", [str(row["time.rounds"] or "") for row in rows] if sentences.common_rounds(rows) is None else []),
         ("items/s", [_shown(row["rate.items_per_s"], lambda rate: units.item_rate(rate).removesuffix("/s")) for row in rows]),
         ("FLOP/s", [_shown(row["rate.flops_per_s"], lambda rate: units.flop_rate(rate).removesuffix("FLOP/s")) for row in rows]),
-        ("peak", [sentences.share_of_peak(row) for row in rows]),
+        *((what, [sentences.share_of(what, row) for row in rows]) for what in ("peak", "ceiling")),
         ("memory", [_shown(row["memory.peak_bytes"] or row["memory.host_peak_bytes"], units.byte_count) for row in rows]),
         ("copies", [_shown(row["transfer.share"], units.percent) for row in rows]),
         ("notes", [", ".join([*sentences.notes(row), *detail_tables.value_notes(declared(row), row)]) for row in rows]),

@@ -35,7 +35,10 @@ _SPREADS = {
     _ROUNDS_SPREAD: "spread of the rounds, as fewer than six carry no 95 % interval; for one give --rounds 7 or more time (--budget)",
     _BLOCKS_SPREAD: "spread within one process, which hides how processes differ; for an interval give --rounds 7",
 }
-_PEAK = "share of the published peak of arithmetic, or of memory where it says so. "
+_SHARES = {
+    "peak": "share of the published peak of arithmetic, or of memory where it says so. ",
+    "ceiling": "share of the most measured on the same device, of arithmetic in the same precision or of memory where it says so. ",
+}
 _REASONS = 3
 """Reasons of flags that are told in full where there are many."""
 _MANY = 4
@@ -71,8 +74,9 @@ def marks(rows: Sequence[Row], rounds: Sequence[Rounds]) -> dict[str, str]:
         found[_LAUNCH_BOUND] = _LAUNCHES
     kinds = {spread(row, each)[0] for row, each in zip(rows, rounds, strict=True)}
     found |= {kind: sentence for kind, sentence in _SPREADS.items() if kind in kinds}
-    if peaks := dict.fromkeys(str(row["rate.peak"]) for row in rows if row["rate.peak"] is not None):
-        found["peak"] = _PEAK + "; ".join(peaks)
+    for what, sentence in _SHARES.items():
+        if figures := dict.fromkeys(str(row[f"rate.{what}"]) for row in rows if row[f"rate.{what}"] is not None):
+            found[what] = sentence + "; ".join(figures)
     if any(row["transfer.share"] is not None for row in rows):
         found["copies"] = _COPIES + _pinned(rows)
     return found
@@ -150,12 +154,12 @@ def notes(row: Row) -> list[str]:
     return [mark for flag, (mark, _) in _FLAGS.items() if row[flag]] + [_LAUNCH_BOUND] * bool(launch_bound(row))
 
 
-def share_of_peak(row: Row) -> str:
-    """Return how much of a peak a row reaches, ``83.1 %``, or ``41.0 % of memory``; an empty text where none is known."""
-    if row["rate.peak_fraction"] is None:
+def share_of(what: str, row: Row) -> str:
+    """Return how much of its ``peak`` or ``ceiling`` a row reaches, ``83.1 %``, or ``41.0 % of memory``; empty where none is known."""
+    if row[f"rate.{what}_fraction"] is None:
         return ""
-    memory = " of memory" if str(row["rate.peak"]).startswith("memory") else ""
-    return f"{units.percent(wording.number(row['rate.peak_fraction']))}{memory}"
+    memory = " of memory" if str(row[f"rate.{what}"]).startswith("memory") else ""
+    return f"{units.percent(wording.number(row[f'rate.{what}_fraction']))}{memory}"
 
 
 def common_rounds(rows: Sequence[Row]) -> int | None:

@@ -1,0 +1,79 @@
+"""What a machine can do at most besides arithmetic: bandwidth of its memory, launches, synchronisations."""
+
+import mmap
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from dlbench import Size, Work, workload
+from dlbench.models import BLOCK, repeat_block
+from dlbench.workloads.cache import last_cache_bytes
+
+TIMES_THE_CACHE = 4
+"""What STREAM asks of each array, so that caches hold little of it (https://www.cs.virginia.edu/stream/ref.html, "Sizing")."""
+LEAST = 256 << 20
+"""Bytes of each buffer by default where the last cache is small: an accelerator moves them in more time than a launch takes."""
+
+
+@workload(tags=("ceiling",), ceiling="memory")
+def stream(device: torch.device, *, op: Literal["copy", "triad", "sum", "fill"], bytes: Size | None = None) -> Work:  # noqa: A002  # its standard name
+    """Move buffers of `bytes` bytes, by default four times the last cache, through memory: a = b, a = b + 3 c, sum of a, or a = 3.
+
+    McCalpin's STREAM (https://www.cs.virginia.edu/stream/), copy and triad as there but in fp32. Bytes count as there: what the
+    program reads and writes, without the lines of `a` that a CPU reads only because they are written.
+    """
+    least = TIMES_THE_CACHE * last_cache_bytes(device)
+    bytes = bytes or max(LEAST, least)  # noqa: A001  # see above
+    if bytes < least:
+        raise ValueError(
+            f"buffers of {bytes} bytes would measure the cache; give {least} at least, {TIMES_THE_CACHE} times its size, or none"
+        )
+    buffers = {"copy": 2, "triad": 3, "sum": 1, "fill": 1}[op]
+    a, *others = (_buffer(device, bytes // 4) for _ in range(buffers))
+
+    def call() -> None:
+        match op:
+            case "copy":
+                a.copy_(others[0])
+            case "triad":
+                torch.add(*others, alpha=3, out=a)
+            case "sum":
+                a.sum()
+            case "fill":
+                a.fill_(3)
+
+    return Work(call=call, bytes=buffers * a.nbytes)
+
+
+def _buffer(device: torch.device, numbers: int) -> Tensor:
+    """Return a vector of normal fp32 numbers that repeat, every page of which is there, so that none is mapped while the clock runs."""
+    if device.type == "cpu" and hasattr(mmap, "MADV_HUGEPAGE"):
+        # Huge pages are there 3 times as soon, and the ceiling is then that of memory and not of its page tables.
+        memory = mmap.mmap(-1, 4 * numbers, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        memory.madvise(mmap.MADV_HUGEPAGE)
+        values = torch.frombuffer(memory, dtype=torch.float32)
+    else:
+        values = torch.empty(numbers, device=device)
+    drawn = values[:BLOCK]
+    drawn.copy_(torch.randn(drawn.shape))
+    repeat_block(values)
+    return values
+
+
+@workload(tags=("ceiling",), ceiling="launch")
+def launch_kernel(device: torch.device) -> Work:
+    """Negate one number: what a launch takes where the device keeps up, and on a CPU what torch takes to find and call its kernel."""
+    return Work(call=torch.ones(1, device=device).neg_, items=1)
+
+
+@workload(tags=("ceiling",), ceiling="synchronisation")
+def synchronise(device: torch.device) -> Work:
+    """Negate one number and wait until that is done: on a CPU, which is done when it returns, no more than `launch_kernel`."""
+    one = torch.ones(1, device=device)
+
+    def call() -> None:
+        one.neg_()
+        torch.accelerator.synchronize(device)
+
+    return Work(call=one.neg_ if device.type == "cpu" else call, items=1)

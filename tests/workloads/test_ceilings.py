@@ -1,0 +1,71 @@
+"""Ceilings beside arithmetic: what is moved, how much of it, and that nothing can come from a cache."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from dlbench.workloads import cache, ceilings
+from dlbench.workloads.ceilings import launch_kernel, stream, synchronise
+
+CPU = torch.device("cpu")
+CACHE = 256 << 10
+
+
+@pytest.fixture(autouse=True)
+def small_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "index3").mkdir()
+    (tmp_path / "index3/size").write_text(f"{CACHE >> 10}K\n")
+    monkeypatch.setattr(cache, "_CACHES", tmp_path)
+    monkeypatch.setattr(ceilings, "LEAST", 0)
+
+
+@pytest.mark.parametrize(("op", "buffers"), [("copy", 2), ("triad", 3), ("sum", 1), ("fill", 1)])
+def test_bytes_are_those_that_the_program_reads_and_writes(op: str, buffers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[torch.Tensor] = []
+    make = ceilings._buffer
+    monkeypatch.setattr(ceilings, "_buffer", lambda *given: made.append(make(*given)) or made[-1])
+    work = stream(CPU, op=op)
+    assert [each.nbytes for each in made] == buffers * [4 * CACHE]
+    assert work.bytes == buffers * 4 * CACHE
+    before = [each.clone() for each in made]
+    assert work.call() is None  # an output would be copied back, as that of other work is
+    expected = {
+        "copy": lambda _, b: b,
+        "triad": lambda _, b, c: b + 3 * c,
+        "sum": lambda a: a,
+        "fill": lambda a: torch.full_like(a, 3),
+    }
+    torch.testing.assert_close(made[0], expected[op](*before))  # a fused multiply-add rounds once
+    assert all(torch.equal(after, first) for after, first in zip(made[1:], before[1:], strict=True))
+
+
+def test_buffers_hold_numbers_without_zeros_throughout() -> None:
+    values = ceilings._buffer(CPU, CACHE)
+    assert values.count_nonzero() == values.numel()
+    assert values.std() == pytest.approx(1, abs=0.05)
+
+
+def test_buffers_have_the_size_that_is_asked_for_unless_caches_would_hold_much_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert stream(CPU, op="fill", bytes=8 * CACHE).bytes == 8 * CACHE
+    with pytest.raises(ValueError, match=f"would measure the cache; give {4 * CACHE} at least, 4 times its size, or none"):
+        stream(CPU, op="fill", bytes=4 * CACHE - 4)
+    monkeypatch.setattr(ceilings, "LEAST", 5 * CACHE)
+    assert stream(CPU, op="fill").bytes == 5 * CACHE
+
+
+def test_buffers_that_no_memory_holds_raise_what_becomes_out_of_memory() -> None:
+    with pytest.raises((OSError, OverflowError, MemoryError)):
+        stream(CPU, op="fill", bytes=1 << 60)
+
+
+def test_a_launch_and_a_synchronisation_negate_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    ones = [torch.ones(1), torch.ones(1)]
+    monkeypatch.setattr(torch, "ones", lambda *_, **__: ones.pop())
+    waited = []
+    monkeypatch.setattr(torch.accelerator, "synchronize", waited.append)
+    elsewhere = torch.device("cuda")
+    for work, expected in ((launch_kernel(elsewhere), []), (synchronise(elsewhere), [elsewhere])):
+        work.call()
+        assert (work.items, work.flops, work.bytes) == (1, None, None)
+        assert waited == expected
