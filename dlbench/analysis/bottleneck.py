@@ -5,9 +5,9 @@ from typing import Literal
 
 Resource = Literal["arithmetic", "memory", "launch", "transfer", "input", "host"]
 
-LEAST_WORK = 0.25
+LEAST_WORK = 1 / 3
 """Share of the device's time that its operations or bytes have to explain, at the measured ceilings, before they are said to bound it.
-Large kernels reach half of a ceiling or more; what holds up those that reach less than a quarter is not measured."""
+Large kernels reach half of a ceiling or more; what holds up those that reach less than a third is not measured."""
 ADDS_UP = 0.1
 """How far the parts may be off the whole, relative, before a verdict says so: they are measured in other calls than the whole."""
 
@@ -45,7 +45,7 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Diagnosis:
     """What bounds a step, and how much of its time that is."""
 
     bound: Resource | None
@@ -58,7 +58,7 @@ class Verdict:
     """What the parts have beyond the whole, because they overlap."""
 
 
-def verdict(parts: Parts) -> Verdict:
+def diagnose(parts: Parts) -> Diagnosis:
     """Return what bounds a step.
 
     The whole is taken apart into the device's time, transfer, input and what the device idles. Of that, launches have what they need at
@@ -84,7 +84,7 @@ def verdict(parts: Parts) -> Verdict:
     bound = max((name for name in seconds if name not in ("arithmetic", "memory")), key=seconds.__getitem__, default=None)
     if bound is None or device_s >= seconds[bound]:
         bound = work[0] if work and work[1] >= LEAST_WORK * device_s else None
-    return Verdict(bound, seconds, max(0.0, parts.whole_s - found), max(0.0, found - parts.whole_s))
+    return Diagnosis(bound, seconds, max(0.0, parts.whole_s - found), max(0.0, found - parts.whole_s))
 
 
 def _longer(parts: Parts) -> tuple[Resource, float] | None:

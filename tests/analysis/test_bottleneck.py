@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlbench.analysis.bottleneck import REMEDIES, Parts, verdict
+from dlbench.analysis.bottleneck import REMEDIES, Parts, diagnose
 
 GPU = {
     "arithmetic": Parts(whole_s=10, device_s=9.8, arithmetic_s=7, memory_s=3, launch_s=1, transfer_s=0.2, input_s=0.1),
@@ -29,50 +29,50 @@ CPU = {
 @pytest.mark.parametrize("bound", REMEDIES)
 @pytest.mark.parametrize("machine", [GPU, CPU], ids=["gpu", "cpu"])
 def test_each_bottleneck_is_found_on_a_machine_that_has_it(machine, bound):
-    assert verdict(machine[bound]).bound == bound
+    assert diagnose(machine[bound]).bound == bound
 
 
 @pytest.mark.parametrize("of", GPU)
 def test_the_parts_of_a_made_up_machine_add_up_to_the_whole(of):
-    found = verdict(GPU[of])
+    found = diagnose(GPU[of])
     assert sum(found.seconds.values()) + found.unexplained_s - found.over_s == pytest.approx(10)
 
 
 def test_what_launches_do_not_need_of_the_idle_time_is_the_hosts():
-    found = verdict(GPU["host"])
+    found = diagnose(GPU["host"])
     assert found.seconds == {"arithmetic": 2, "launch": 2, "host": 5}
     assert found.unexplained_s == 1  # kernels that took 3 s for what the ceiling does in 2
 
 
 def test_without_a_launch_latency_all_idle_time_may_be_launches():
-    assert verdict(Parts(whole_s=10, device_s=3, arithmetic_s=2)).seconds == {"arithmetic": 2, "launch": 7, "host": 0}
+    assert diagnose(Parts(whole_s=10, device_s=3, arithmetic_s=2)).seconds == {"arithmetic": 2, "launch": 7, "host": 0}
 
 
 def test_a_copy_in_the_devices_queue_counts_once():
-    assert verdict(GPU["transfer"]).seconds == {"arithmetic": 3, "transfer": 6, "input": 0.5, "launch": 0.5, "host": 0}
+    assert diagnose(GPU["transfer"]).seconds == {"arithmetic": 3, "transfer": 6, "input": 0.5, "launch": 0.5, "host": 0}
 
 
 def test_kernels_far_below_the_ceilings_are_bound_by_nothing_that_was_measured():
-    found = verdict(Parts(whole_s=10, device_s=9.9, arithmetic_s=2, memory_s=1, launch_s=0.1))
+    found = diagnose(Parts(whole_s=10, device_s=9.9, arithmetic_s=2, memory_s=1, launch_s=0.1))
     assert (found.bound, found.seconds["arithmetic"]) == (None, 2)
     assert found.unexplained_s == pytest.approx(7.9)
 
 
 def test_without_ceilings_a_busy_device_says_nothing_more():
-    assert verdict(Parts(whole_s=10, device_s=9.9)).bound is None
-    assert verdict(Parts(whole_s=10, on_host=True)).seconds == {}
+    assert diagnose(Parts(whole_s=10, device_s=9.9)).bound is None
+    assert diagnose(Parts(whole_s=10, on_host=True)).seconds == {}
 
 
 def test_parts_that_overlap_are_more_than_the_whole():
-    found = verdict(Parts(whole_s=10, device_s=9, arithmetic_s=8, launch_s=1, input_s=5))
+    found = diagnose(Parts(whole_s=10, device_s=9, arithmetic_s=8, launch_s=1, input_s=5))
     assert (found.bound, found.unexplained_s) == ("arithmetic", 0)
     assert found.over_s == 3
 
 
 def test_an_accelerator_whose_own_time_was_not_read_is_judged_by_the_rest():
     parts = Parts(whole_s=10, arithmetic_s=2, memory_s=1, launch_s=3, input_s=6)
-    assert verdict(parts).bound == "input"
-    assert "launch" not in verdict(parts).seconds  # they may go on while the device computes
+    assert diagnose(parts).bound == "input"
+    assert "launch" not in diagnose(parts).seconds  # they may go on while the device computes
 
 
 times = st.floats(0, 1e6) | st.none()
@@ -80,7 +80,7 @@ times = st.floats(0, 1e6) | st.none()
 
 @given(st.floats(1e-9, 1e6), times, times, times, times, times, times, times, st.booleans())
 def test_no_part_is_lost_or_negative(whole_s, device_s, arithmetic_s, memory_s, launch_s, transfer_s, input_s, host_s, on_host):
-    found = verdict(
+    found = diagnose(
         Parts(
             whole_s=whole_s,
             device_s=None if on_host else device_s,

@@ -12,8 +12,9 @@ def asked(tmp_path):
     """Each topic with its answer, as the JSON document has it, of files with these measurements."""
 
     def ask(*files, **header):
-        names = [made_up.write(tmp_path / f"run{number}.jsonl", each, **header).name for number, each in enumerate(files)]
-        done = front_door.in_process(tmp_path, "show", *names, "--answers", "--format", "json")
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        names = [made_up.write(folder / f"run{number}.jsonl", each, **header).name for number, each in enumerate(files)]
+        done = front_door.in_process(folder, "show", *names, "--answers", "--format", "json")
         assert done.code == 0, done.err
         return {each["question"]["topic"]: each for each in json.loads(done.out)["answers"]}
 

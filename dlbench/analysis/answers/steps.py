@@ -1,0 +1,150 @@
+"""Steps: what bounds each of them, by the rules of `analysis.bottleneck` on its measured parts."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from dlbench.analysis.answers.base import DEVICE, Columns, Findings, Table, by_device, with_device
+from dlbench.analysis.bottleneck import ADDS_UP, REMEDIES, Diagnosis, Parts, Resource, diagnose
+from dlbench.analysis.figures import Axis, Figure, drawn
+from dlbench.analysis.read.ceilings import Ceilings, computed_in, machine, measured
+from dlbench.analysis.read.table import Results
+from dlbench.analysis.wording import key, number, plural, short
+from dlbench.core.declarations import Declaration
+from dlbench.core.model import Status
+from dlbench.core.rows.summary import Row
+from dlbench.core.schema import BY_NAME, Column, Unit
+from dlbench.core.units import percent, seconds, three_digits
+
+_TAGS = frozenset(("training", "inference"))
+_OF_DLBENCH_ITSELF = "self"
+_NAMES: dict[Resource, str] = {
+    "arithmetic": "arithmetic",
+    "memory": "memory bandwidth",
+    "transfer": "copying its batch",
+    "input": "waiting for its batch",
+    "launch": "launches",
+    "host": "other code on the host",
+}
+_REST = "not explained"
+_UNKNOWN = "nothing that was measured"
+_MUCH = 1 / 3
+"""Share of a step from which on it is worth a word that nothing explains it."""
+_COLUMNS: Columns = (
+    ("step", Column("step.case", Unit.TEXT, "the case")),
+    DEVICE,
+    ("time", BY_NAME["time.median_s"]),
+    ("bound by", Column("step.bound", Unit.TEXT, "the part that takes most of its time")),
+    *((name, Column(f"step.{part}_s", Unit.SECONDS, f"of its time: {name}")) for part, name in _NAMES.items()),
+    (_REST, Column("step.unexplained_s", Unit.SECONDS, "of its time: kernels below the ceilings, and what nothing measures")),
+    ("verdict", Column("step.verdict", Unit.TEXT, "what bounds it, with its numbers, and what would help most")),
+)
+_STEP = Axis("step", Column("step.named", Unit.TEXT, "the step, where it ran and how long it took"))
+_PART = Axis("part", Column("step.part", Unit.TEXT, "which part of its time"))
+_SHARE = Axis(
+    "share of the time of a step", Column("step.share", Unit.FRACTION, "of the time of a step, or of its parts where they overlap")
+)
+
+
+def findings(results: Results) -> Findings:
+    """Return a verdict for each step, and for each device what bounds most of them."""
+    ceilings = measured(results.rows, results.declaration)
+    steps = [row for row in results.rows if _is_step(row, results.declaration(row))]
+    judged = [_judged(row, _parts(row, results.declaration(row), ceilings.get(machine(row), {}))) for row in steps]
+    devices = by_device(judged, "case")
+    rows = tuple(row for found in devices.values() for row in found)
+    if not rows:
+        return Findings()
+    sentences = tuple(_sentence(where, found) for where, found in devices.items())
+    without = [where for where, found in devices.items() if not any(ceilings.get(machine(row)) for row in found)]
+    doubts = [f"no ceiling of {where} was measured; give the file of dlbench run ceilings beside this one" for where in without]
+    return Findings(sentences, tuple(steps), (Table("What bounds each step", _COLUMNS, rows),), (_figure(rows),), tuple(doubts))
+
+
+def _is_step(row: Row, declared: Declaration) -> bool:
+    fit = row["case.status"] == Status.OK and not row["flag.implausible"] and bool(row["time.median_s"])
+    alone = row.get("param.ranks") in (None, 1)  # what several ranks wait for each other is none of these parts
+    return fit and alone and bool(_TAGS.intersection(declared.tags)) and _OF_DLBENCH_ITSELF not in declared.tags
+
+
+def _parts(row: Row, declared: Declaration, ceilings: Ceilings) -> Parts:
+    whole_s, operations, device_s = number(row["time.median_s"]), row["check.operations"], row["time.device_s"]
+    arithmetic, memory, launch = (ceilings.get(kind) for kind in (("arithmetic", computed_in(row) or ""), ("memory", ""), ("launch", "")))
+    flops, moved = (number(row[f"rate.{count}_per_s"] or 0) * whole_s for count in ("flops", "bytes"))
+    return Parts(
+        whole_s=whole_s,
+        device_s=None if device_s is None else number(device_s),
+        arithmetic_s=flops / arithmetic.per_s if flops and arithmetic else None,
+        # Fewer bytes than the ceiling was measured with may come from a cache.
+        memory_s=moved / memory.per_s if memory and moved >= memory.least_bytes else None,
+        launch_s=number(operations) / launch.per_s if operations is not None and launch else None,
+        transfer_s=declared.part(row, "transfer"),
+        input_s=declared.part(row, "input"),
+        host_s=declared.part(row, "host"),
+        on_host=row["case.device"] == "cpu",
+    )
+
+
+def _judged(row: Row, parts: Parts) -> Row:
+    found = diagnose(parts)
+    return {
+        **row,
+        **{f"step.{part}_s": found.seconds.get(part) for part in _NAMES},
+        "step.case": key(row),
+        "step.bound": _NAMES[found.bound] if found.bound else None,
+        "step.unexplained_s": found.unexplained_s,
+        "step.verdict": _verdict(found, parts),
+    }
+
+
+def _verdict(found: Diagnosis, parts: Parts) -> str:
+    """Return for example ``launches take 3.20 ms of 5.10 ms (62.7 %); a larger batch, … would help most``."""
+    whole_s = parts.whole_s
+    if found.bound:
+        part_s = found.seconds[found.bound]
+        helps = "would help most" if part_s >= found.unexplained_s else "would help with that part"
+        text = f"{_share(found.bound, part_s, whole_s)}; {REMEDIES[found.bound]} {helps}"
+    elif work := [part for part in ("arithmetic", "memory") if part in found.seconds]:
+        of = _share(work[0], found.seconds[work[0]], whole_s)
+        text = (
+            f"{of}, and no other part takes more; its kernels run far below the ceilings: other shapes, layout or precision may help most"
+        )
+    else:
+        text = "no part that was measured takes most of it; dlbench run ceilings measures what arithmetic and memory would take"
+    if found.unexplained_s >= _MUCH * whole_s and found.seconds:
+        text += f"; {seconds(found.unexplained_s)} ({percent(found.unexplained_s / whole_s)}) is not explained"
+    if found.over_s > ADDS_UP * whole_s:
+        more = three_digits(1 + found.over_s / whole_s)
+        text += f"; its parts add up to {more} times its time, so some overlap, or go faster than what was measured as a ceiling"
+    return text
+
+
+def _share(part: Resource, part_s: float, whole_s: float) -> str:
+    how = " at its measured ceiling" if part in ("arithmetic", "memory") else ""
+    verb = "take" if part == "launch" else "takes"
+    return f"{_NAMES[part]}{how} {verb} {seconds(part_s)} of {seconds(whole_s)} ({percent(part_s / whole_s)})"
+
+
+def _sentence(where: str, rows: Sequence[Row]) -> str:
+    """Return what bounds how many steps of a device, with the longest of those that are bound by what bounds most."""
+    counts = Counter(str(row["step.bound"] or _UNKNOWN) for row in rows)
+    most = max((row for row in rows if str(row["step.bound"] or _UNKNOWN) == counts.most_common(1)[0][0]), key=_longest)
+    told = ", ".join(f"{bound} {'bound' if bound == _NAMES['launch'] else 'bounds'} {count}" for bound, count in counts.most_common())
+    return f"Of {plural(len(rows), 'step')} on {where} {told}; {short(most['step.case'])}: {most['step.verdict']}."
+
+
+def _longest(row: Row) -> float:
+    return number(row["time.median_s"])
+
+
+def _figure(rows: Sequence[Row]) -> Figure:
+    """Return the steps as stacks of their parts, each over its own time."""
+    shown, left_out = drawn(rows, _longest)
+    parts: list[Row] = []
+    for row in with_device(shown, "case"):
+        known = [(name, number(row[f"step.{part}_s"])) for part, name in _NAMES.items() if row[f"step.{part}_s"]]
+        known += [(_REST, number(row["step.unexplained_s"]))]
+        whole_s = sum(part_s for _, part_s in known)
+        name = f"{short(row['step.case'])} on {row['place']}, {seconds(number(row['time.median_s']))}"
+        parts += [{_STEP.column.name: name, _PART.column.name: part, _SHARE.column.name: part_s / whole_s} for part, part_s in known]
+    about = f"Each bar is the time of one step; arithmetic and memory have what they would take at their measured ceilings.{left_out}"
+    return Figure("Time of a step, by its parts", about, "stack", _SHARE, _STEP, tuple(parts), _PART)

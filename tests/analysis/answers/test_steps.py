@@ -1,0 +1,117 @@
+"""Verdicts on steps, from made-up result files."""
+
+from dataclasses import replace
+
+import made_up
+import pytest
+
+from dlbench.core.model import SpotCheck, Status
+
+DECLARED = {
+    "products": {"ceiling": "arithmetic"},
+    "moves": {"ceiling": "memory"},
+    "launches": {"ceiling": "launch"},
+    "step": {
+        "tags": ["training"],
+        "values": [
+            {"name": "input_s", "unit": "s", "meaning": "m", "part": "input", "optional": True},
+            {"name": "copy_s", "unit": "s", "meaning": "m", "part": "transfer", "optional": True},
+        ],
+    },
+    "serve": {"tags": ["inference", "self"]},
+}
+HINT = "; a larger batch, CUDA graphs or torch.compile, so that fewer launches do the same would help most"
+
+
+def rounds(workload, device, seconds, device_s=None, operations=None, values=None, **fields):
+    """Seven rounds of a case that takes so long, with the parts that it tells."""
+    made = made_up.rounds_of(made_up.case(workload, device, dtype="fp32"), made_up.flat([seconds] * 7), items=None, **fields)
+    made[0] = replace(made[0], check=SpotCheck(operations=operations))
+    return [replace(each, samples=replace(each.samples, device_s=device_s), values=values or {}) for each in made]
+
+
+def ceilings(device):
+    """Of a device: 100 GFLOP/s in fp32, 10 GB/s of memory, 10 µs a launch."""
+    return [
+        *rounds("products", device, 1.0, flops=100e9),
+        *rounds("moves", device, 0.1, flops=None, bytes=1e9),
+        *[replace(each, items=1) for each in rounds("launches", device, 10e-6, flops=None)],
+    ]
+
+
+@pytest.fixture
+def answer(asked):
+    """The answer on the bottleneck of a step and the ceilings of its device, in files of their own."""
+
+    def of(*step, device="cuda:0", **fields):
+        return asked(rounds("step", device, *step, **fields), ceilings(device), workloads=DECLARED)["bottleneck"]
+
+    return of
+
+
+def test_launches_bound_a_step_whose_device_idles(answer):
+    found = answer(0.010, device_s=0.002, operations=600, flops=1e8)
+    (row,) = found["tables"][0]["rows"]
+    assert row["step.bound"] == "launches"
+    assert row["step.launch_s"] == pytest.approx(0.006)
+    assert row["step.host_s"] == pytest.approx(0.002)
+    assert row["step.arithmetic_s"] == pytest.approx(0.001)
+    assert row["step.unexplained_s"] == pytest.approx(0.001)
+    assert row["step.verdict"] == f"launches take 6.00 ms of 10.0 ms (60.0 %){HINT}"
+    assert found["sentences"][0] == f"Of 1 step on cuda:0 launches bound 1; step fp32: launches take 6.00 ms of 10.0 ms (60.0 %){HINT}."
+    assert "step[dtype=fp32]@cuda:0" in found["cases"]
+
+
+def test_reported_parts_bound_a_step(answer):
+    found = answer(0.010, flops=1e8, device="cpu", values={"input_s": 0.007, "copy_s": 0.001})
+    assert found["tables"][0]["rows"][0]["step.bound"] == "waiting for its batch"
+    found = answer(0.010, flops=1e8, device="cpu", values={"copy_s": 0.008})
+    assert found["tables"][0]["rows"][0]["step.bound"] == "copying its batch"
+
+
+@pytest.mark.parametrize(
+    ("flops", "moved", "bound"),
+    [(0.8e9, 0, "arithmetic"), (0.1e9, 2e9, "memory bandwidth"), (0.8e9, 0.9e9, "arithmetic"), (0.1e8, 0, None)],
+)
+def test_the_longer_of_arithmetic_and_memory_bounds_a_busy_device(answer, flops, moved, bound):
+    """Fewer bytes than the ceiling of memory was measured with may come from a cache."""
+    seconds = 0.010 if bound != "memory bandwidth" else 0.250
+    row = answer(seconds, device_s=seconds, operations=1, flops=flops, bytes=moved or None)["tables"][0]["rows"][0]
+    assert row["step.bound"] == bound
+
+
+def test_what_does_not_add_up_is_said(answer):
+    verdict = answer(0.010, device_s=0.010, operations=1, flops=0.4e9)["tables"][0]["rows"][0]["step.verdict"]
+    assert verdict.startswith("arithmetic at its measured ceiling takes 4.00 ms of 10.0 ms (40.0 %); ")
+    assert verdict.endswith("; 6.00 ms (60.0 %) is not explained")
+    verdict = answer(0.010, device_s=0.010, operations=1, flops=1.4e9)["tables"][0]["rows"][0]["step.verdict"]
+    assert "; its parts add up to 1.40 times its time" in verdict
+    verdict = answer(0.010, device_s=0.010, operations=1, flops=1e8)["tables"][0]["rows"][0]["step.verdict"]
+    assert "its kernels run far below the ceilings" in verdict
+
+
+def test_the_stack_has_the_parts_of_each_step_and_adds_up(answer):
+    figure = next(each for each in answer(0.010, device_s=0.002, operations=600, flops=1e8)["figures"] if each["mark"] == "stack")
+    shares = {row["step.part"]: row["step.share"] for row in figure["rows"]}
+    assert shares == {
+        name: pytest.approx(share)
+        for name, share in (("arithmetic", 0.1), ("launches", 0.6), ("other code on the host", 0.2), ("not explained", 0.1))
+    }
+    assert figure["rows"][0]["step.named"] == "step fp32 on cuda:0, 10.0 ms"
+
+
+def test_without_ceilings_a_step_says_what_would_tell(asked):
+    found = asked(rounds("step", "cpu", 0.010, flops=1e8), workloads=DECLARED)["bottleneck"]
+    assert found["sentences"][0].startswith("Of 1 step on cpu nothing that was measured bounds 1; step fp32: no part that was measured ")
+    assert "no ceiling of cpu was measured; give the file of dlbench run ceilings beside this one" in found["weaknesses"]
+
+
+def test_ceilings_of_another_device_do_not_count(asked):
+    found = asked([*rounds("step", "cpu", 0.010, flops=1e8), *ceilings("cuda:0")], workloads=DECLARED)["bottleneck"]
+    assert found["tables"][0]["rows"][0]["step.arithmetic_s"] is None
+
+
+def test_no_step_of_dlbench_itself_and_none_that_failed_is_judged(asked):
+    failed = made_up.ended(made_up.case("step", "cpu", dtype="fp32"), Status.FAILED, "it did not go well")
+    found = asked([*rounds("serve", "cpu", 1.0), failed], workloads=DECLARED)["bottleneck"]
+    assert (found["kind"], found["command"]) == ("missing", "dlbench run ceilings")
