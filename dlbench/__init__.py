@@ -13,6 +13,7 @@ __all__ = [
     "Backend",
     "Cache",
     "Clock",
+    "Copies",
     "Dtype",
     "Duration",
     "Layout",
@@ -33,6 +34,7 @@ __all__ = [
     "operands",
     "read",
     "register_backend",
+    "with_copies",
     "workload",
 ]
 
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from dlbench.harness.worker.ranks import control_group
     from dlbench.harness.worker.registry import Cache, Duration, Layout, Least, Size, workload
     from dlbench.workloads.cache import before_call
+    from dlbench.workloads.copies import Copies, with_copies
     from dlbench.workloads.precision import autocast, operands
 
 _HOMES = {
@@ -60,6 +63,7 @@ _HOMES = {
     "dlbench.harness.worker.ranks": "control_group",
     "dlbench.harness.worker.registry": "Cache Duration Layout Least Size workload",
     "dlbench.workloads.cache": "before_call",
+    "dlbench.workloads.copies": "Copies with_copies",
     "dlbench.workloads.precision": "autocast operands",
 }
 """Of each module the names that stand here."""

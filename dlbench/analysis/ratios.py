@@ -39,7 +39,7 @@ _GOES_WITH = {
     "case.mode": ("case.math",),
 }
 
-_ONE_DEVICE = ("case.device", "case.device_name", "case.threads", "case.run")
+ONE_DEVICE = ("case.device", "case.device_name", "case.threads", "case.run")
 _USUAL_BASE = {"case.device": "cpu", "case.dtype": "fp32", "case.mode": "eager"}
 
 _SIDE = (
@@ -130,7 +130,7 @@ def couple(results: Results, by: str, base: str | None = None, *, timed: bool = 
     free = {column, *_GOES_WITH.get(column, ())}
     identity = [name for name in identifying(results.columns) if name not in free]
     of_interest = [each for each in entries(results) if each.row[column] is not None]
-    trouble_of = {id(each): _trouble(each, column, timed) for each in of_interest}
+    trouble_of = {id(each): unfit(each, column, timed) for each in of_interest}
     base_value = _base_value([each for each in of_interest if trouble_of[id(each)] is None] or of_interest, column, base)
     couples: list[tuple[Entry, Entry]] = []
     unpaired: list[Unpaired] = []
@@ -166,7 +166,7 @@ def pair(results: Results, by: str, base: str | None = None, *, timed: bool = Tr
         both = (base_side.rounds, other_side.rounds)
         on_device = found.column == "param.cache" and all(min(each.device_s, default=0) > 0 for each in both)
         speeds = [[1 / s for s in (each.device_s if on_device else each.median_s)] for each in both]
-        row = _sides(base_side, other_side, found.column, [found.column.partition(".")[2]])
+        row = sides(base_side, other_side, found.column, [found.column.partition(".")[2]])
         of_times: Row = {"pair.time": "device" if on_device else "wall", **speed_ratio(*speeds)} if timed else {}
         rows.append({**row, "pair.by": found.column, **of_times})
     return Pairs(tuple(rows), found.unpaired)
@@ -191,7 +191,7 @@ def best(results: Results) -> Pairs:
             unpaired += [_unpaired(each, "no throughput to choose the best by") for each in fit]
             continue
         rate = common[0]
-        devices = grouped(fit, lambda each: tuple(each.row[name] for name in _ONE_DEVICE))
+        devices = grouped(fit, lambda each: tuple(each.row[name] for name in ONE_DEVICE))
         champions = [max(device, key=lambda each: float(each.row[f"rate.{rate}"] or 0)) for device in devices.values()]
         cpus = [each for each in champions if each.row["case.device"] == "cpu"]
         accelerators = [each for each in champions if each.row["case.device"] != "cpu"]
@@ -199,7 +199,7 @@ def best(results: Results) -> Pairs:
             unpaired += [_unpaired(each, f"no {'accelerator' if cpus else 'CPU'} with an ok row of the same work") for each in champions]
         for cpu, accelerator in product(cpus, accelerators):
             ratio = speed_ratio(getattr(cpu.rounds, rate), getattr(accelerator.rounds, rate))
-            rows.append({**_sides(cpu, accelerator, "case.device", _CHOSEN), "pair.by": "best", "pair.time": "wall", **ratio})
+            rows.append({**sides(cpu, accelerator, "case.device", _CHOSEN), "pair.by": "best", "pair.time": "wall", **ratio})
     return Pairs(tuple(rows), tuple(unpaired))
 
 
@@ -244,7 +244,7 @@ def _base_value(entries: Sequence[Entry], column: str, base: str | None) -> Para
     return values[base]
 
 
-def _trouble(entry: Entry, column: str, timed: bool) -> str | None:
+def unfit(entry: Entry, column: str, timed: bool) -> str | None:
     """Say why a row can't be in a ratio of rows that differ in this column, if so."""
     if entry.row["case.status"] != "ok":
         return ": ".join(ending(entry.row))
@@ -282,7 +282,7 @@ def speed_ratio(base: Sequence[float], other: Sequence[float]) -> Row:
     }
 
 
-def _sides(base: Entry, other: Entry, column: str, hidden: Iterable[str]) -> Row:
+def sides(base: Entry, other: Entry, column: str, hidden: Iterable[str]) -> Row:
     """Return the row of a pair with what describes its two sides, which differ in a column; ``hidden`` is left out of what they share."""
     described: Row = {**dict.fromkeys(PAIR_COLUMNS), "pair.case": label(base.row, hidden), "pair.work": label(base.row, _CHOSEN)}
     for side, entry in (("base", base), ("other", other)):

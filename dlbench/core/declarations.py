@@ -80,6 +80,8 @@ class Sweep:
     """The one that says how large it is, a number."""
     copies: str | None = None
     """The one that says how operands get to an accelerator; on a CPU it has its default."""
+    ways: Mapping[str, str] = field(default_factory=dict)
+    """Those that are ways to compute the same, each with the text that its others are held against: ``{"form": "loops"}``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,12 +165,15 @@ def from_json(data: object) -> tuple[Declaration, list[str]]:
     if sweep is not None and not _is_sweep(sweep):
         doubts.append(f"its sweep can't be {sweep!r}")
         sweep = None
-    sweep = None if sweep is None else Sweep(sweep["size"], sweep.get("copies"))
+    sweep = None if sweep is None else Sweep(sweep["size"], sweep.get("copies"), dict(sweep.get("ways", {})))
     return Declaration(values=tuple(values), parallel=Parallel(**parallel), tags=tags, ceiling=ceiling, sweep=sweep), doubts
 
 
 def _is_sweep(data: object) -> bool:
-    return isinstance(data, Mapping) and isinstance(data.get("size"), str) and isinstance(data.get("copies"), str | None)
+    if not isinstance(data, Mapping) or not isinstance(data.get("size"), str) or not isinstance(data.get("copies"), str | None):
+        return False
+    ways = data.get("ways", {})
+    return isinstance(ways, Mapping) and _are_texts([*ways, *ways.values()])
 
 
 def _value(data: Mapping[str, Any]) -> Value:

@@ -1,7 +1,22 @@
 """dlbench's own workloads; importing this package registers all of them."""
 
-from dlbench.workloads import ceilings, cnn, conv2d, matmul
+from dlbench.workloads import ceilings, cnn, conv2d, elementwise, inverse, matmul, mlp_step, reduction, vectorised
 from dlbench.workloads.parallel import collective, data_parallel, model_parallel
 from dlbench.workloads.self import overhead, slowed
 
-__all__ = ["ceilings", "cnn", "collective", "conv2d", "data_parallel", "matmul", "model_parallel", "overhead", "slowed"]
+__all__ = [
+    "ceilings",
+    "cnn",
+    "collective",
+    "conv2d",
+    "data_parallel",
+    "elementwise",
+    "inverse",
+    "matmul",
+    "mlp_step",
+    "model_parallel",
+    "overhead",
+    "reduction",
+    "slowed",
+    "vectorised",
+]

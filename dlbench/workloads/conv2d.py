@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
-from dlbench import Cache, Dtype, Layout, Least, Size, Work, workload
+from dlbench import Cache, Copies, Dtype, Layout, Least, Size, Sweep, Work, with_copies, workload
 from dlbench.models.flops import FASTER_CONVOLUTION
 from dlbench.workloads.cache import before_call
 from dlbench.workloads.precision import autocast, operands, output
@@ -14,7 +14,7 @@ from dlbench.workloads.precision import autocast, operands, output
 Padding = Annotated[int, Least(0)]
 
 
-@workload(tags=("compute",))
+@workload(tags=("compute",), sweep=Sweep("size", copies="copies"))
 def conv2d(
     device: torch.device,
     *,
@@ -29,6 +29,7 @@ def conv2d(
     layout: Layout = "nchw",
     dtype: Dtype = "fp32",
     cache: Cache = "hot",
+    copies: Copies = "none",
 ) -> Work:
     """Convolve `size` x `size` images with `kernel` x `kernel` filters; padding is kernel // 2 by default."""
     if padding is None:
@@ -47,7 +48,8 @@ def conv2d(
     convolve = autocast(device, dtype, lambda: F.conv2d(x, weight, stride=stride, padding=padding))
     before = before_call(device, cache)
     if direction == "forward":
-        return Work(call=convolve, before=before, inputs=(x, weight), items=batch, flops=flops, least_flops=fewest, bytes=least)
+        work = Work(call=convolve, before=before, inputs=(x, weight), items=batch, flops=flops, least_flops=fewest, bytes=least)
+        return with_copies(device, work, copies)
 
     # Of the loss by the output: what the next layer's backward would hand over.
     (gradient,) = operands(device, (batch, filters, out, out), dtype=dtype)
@@ -60,4 +62,5 @@ def conv2d(
         return torch.autograd.grad(convolve(), (x, weight), gradient)
 
     # The gradients of x and of weight are two more convolutions of the same size, over the same three tensors.
-    return Work(call=forward_backward, before=before, inputs=inputs, items=batch, flops=3 * flops, least_flops=3 * fewest, bytes=3 * least)
+    work = Work(call=forward_backward, before=before, inputs=inputs, items=batch, flops=3 * flops, least_flops=3 * fewest, bytes=3 * least)
+    return with_copies(device, work, copies)

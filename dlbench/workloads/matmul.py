@@ -2,12 +2,12 @@
 
 import torch
 
-from dlbench import Cache, Dtype, Size, Sweep, Work, workload
+from dlbench import Cache, Copies, Dtype, Size, Sweep, Work, with_copies, workload
 from dlbench.workloads.cache import before_call
 from dlbench.workloads.precision import autocast, operands, output
 
 
-@workload(tags=("compute",), ceiling="arithmetic", sweep=Sweep("n"))
+@workload(tags=("compute",), ceiling="arithmetic", sweep=Sweep("n", copies="copies"))
 def matmul(
     device: torch.device,
     *,
@@ -17,12 +17,13 @@ def matmul(
     batch: Size = 1,
     dtype: Dtype = "fp32",
     cache: Cache = "hot",
+    copies: Copies = "none",
 ) -> Work:
     """Multiply m x k by k x n matrices, `batch` of them in one call; m and k are n by default."""
     m, k = m or n, k or n
     stack = (batch,) if batch > 1 else ()
     a, b = operands(device, (*stack, m, k), (*stack, k, n), dtype=dtype)
-    return Work(
+    product = Work(
         call=autocast(device, dtype, lambda: a @ b),
         before=before_call(device, cache),
         inputs=(a, b),
@@ -30,3 +31,4 @@ def matmul(
         flops=2 * batch * m * n * k,  # m n outputs, each of k multiplies and k adds
         bytes=a.nbytes + b.nbytes + batch * m * n * output(dtype).itemsize,  # read both, write the product
     )
+    return with_copies(device, product, copies)

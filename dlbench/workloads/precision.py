@@ -29,6 +29,12 @@ def scales_gradients(dtype: Dtype) -> bool:
     return PRECISIONS[dtype].scales_gradients
 
 
+def refuse_autocast(dtype: Dtype) -> None:
+    """Raise NotImplementedError for ``amp_*``: what autocast leaves as it is would be in fp32 under another name."""
+    if PRECISIONS[dtype].autocast is not None:
+        raise NotImplementedError("it does nothing that autocast would make narrower; give the precision itself")
+
+
 def autocast(device: torch.device, dtype: Dtype, function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Return the function under torch's autocast for ``amp_*``, and the function itself for every other precision.
 

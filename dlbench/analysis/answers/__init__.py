@@ -1,8 +1,8 @@
 """Answers to nine questions about a machine, one question a file, from the rows of result files."""
 
-from dlbench.analysis.answers import batch, bottleneck, cost, devices, health, precision, speedup
+from dlbench.analysis.answers import batch, bottleneck, cost, crossover, devices, health, precision, speedup
 from dlbench.analysis.answers.base import Answer, Missing
-from dlbench.analysis.answers.unanswered import CROSSOVER, SERVING
+from dlbench.analysis.answers.unanswered import SERVING
 from dlbench.analysis.read.table import Results
 
 
@@ -11,6 +11,6 @@ def answers(results: Results, *, references: bool = True) -> tuple[Answer | Miss
 
     ``references``: whether to hold the machine against the reference runs that are like it, which are read for it, each once.
     """
-    first, second = speedup.answer(results), (CROSSOVER, bottleneck.answer(results))
+    first, second = speedup.answer(results), (crossover.answer(results), bottleneck.answer(results))
     measured = (batch.answer(results), precision.answer(results), devices.answer(results))
     return first, *second, *measured, SERVING, cost.answer(results), health.answer(results, references=references)

@@ -56,7 +56,7 @@ class Subject:
         """Return the same on the CPU, in fp64 and not compiled."""
         backend, device = find("cpu")
         mode = {"mode": "eager"} if "mode" in self.params else {}
-        return replace(self, params={**self.params, "dtype": "fp64", **mode}, backend=backend, device=device)
+        return replace(self, params={**self.workload.resident(self.params), "dtype": "fp64", **mode}, backend=backend, device=device)
 
 
 def spot_checked(result: Measurement, work: Work, subject: Subject, left_s: float) -> Measurement:
@@ -97,6 +97,7 @@ def _follows_input(result: Measurement, work: Work, subject: Subject, left_s: fl
         raise Unchecked(Unknown.NO_INPUTS)
     _refuse_longer(2 * _slowest_s(result), left_s)
     before = _output(work, subject.seed)
+    subject.backend.synchronize(subject.device)  # copies of the inputs that a call has only started read what comes next
     # The same seed again: what differs is the inputs' doing and not that of dropout.
     after = _output(work, subject.seed, lambda: _refill(work.inputs))
     return not (len(before) == len(after) and all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(before, after, strict=True)))

@@ -232,7 +232,7 @@ def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | 
         math=math_flags(),
         nulls={**result.nulls, **_memory_nulls(memory, backend)},
     )
-    result = _with_transfer(result, work, backend, device, clock, deadline)
+    result = _with_transfer(result, work, backend, device, clock, deadline, workload.resident(case.params) != case.params)
     answers = member is None or member.rank == 0  # a case's values are those of rank 0
     if answers and (wrong := undeclared(result.values, workload.signature.declared.values, case.params)):
         return replace(result, status=Status.FAILED, reason=wrong)
@@ -285,7 +285,11 @@ def _with_device_time(
     return replace(result, samples=replace(result.samples, device_s=device_s))
 
 
-def _with_transfer(result: Measurement, work: Work, backend: Backend, device: torch.device, clock: Clock, deadline: float) -> Measurement:
+def _with_transfer(
+    result: Measurement, work: Work, backend: Backend, device: torch.device, clock: Clock, deadline: float, within_calls: bool = False
+) -> Measurement:
+    if within_calls:
+        return replace(result, nulls={**result.nulls, "transfer": str(Unknown.OWN_COPIES)})
     transfer, reason = _copies(result, work, backend, device, clock, deadline)
     return replace(result, transfer=transfer, nulls=result.nulls if reason is None else {**result.nulls, "transfer": reason})
 

@@ -48,6 +48,12 @@ class Workload:
     function: WorkloadFunction
     signature: Signature
 
+    def resident(self, params: Mapping[str, ParamValue]) -> dict[str, ParamValue]:
+        """Return the parameters of the same case with its operands on the device from the start: no copies within its calls."""
+        sweep = self.signature.declared.sweep
+        own = [each for each in self.signature.parameters if sweep and each.name == sweep.copies and each.name in params]
+        return {**params, **{each.name: each.default for each in own if each.default is not None}}
+
     def set_up(self, device: Any, params: Mapping[str, ParamValue]) -> Work:
         """Call the function: allocate, initialise, and return what is to be timed. Raises TypeError if that is no Work."""
         hints = typing.get_type_hints(self.function)
@@ -168,9 +174,11 @@ def _misfits(signature: Signature) -> Iterator[str]:
                     f"{where}: {name} can't be '{each}'{nearest(each, choices)}" for each in texts_of.get(name, ()) if each not in choices
                 )
     if sweep := signature.declared.sweep:
-        for name in filter(None, (sweep.size, sweep.copies)):
+        for name in filter(None, (sweep.size, sweep.copies, *sweep.ways)):
             if name not in valid:
                 yield f"sweep: no parameter is called '{name}'{nearest(name, list(valid))}"
+            elif name in sweep.ways and sweep.ways[name] not in (texts := list(valid[name].choices)):
+                yield f"sweep: {name} can't be '{sweep.ways[name]}'{nearest(sweep.ways[name], texts)}"
     if signature.declared.ceiling not in (None, *(ceilings := list(get_args(Ceiling)))):
         yield f"ceiling can't be '{signature.declared.ceiling}'{nearest(str(signature.declared.ceiling), ceilings)}"
     if parallel.scaling not in (None, *(scalings := ["weak", "strong"])):

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from dlbench import with_copies
 from dlbench.core.model import Case, Measurement, Memory, Samples, Status
 from dlbench.harness.worker import registry
 from dlbench.harness.worker.backends.base import find
@@ -56,6 +57,17 @@ def test_a_check_that_costs_too_much_or_would_wait_for_others_is_not_made(measur
     long = rf"it would take about \S+ s, and {BUDGET_S:g} s at most are spent on it"
     expected = reasons.replace("{long}", long)
     assert re.fullmatch(expected, found.nulls["check"])
+
+
+def test_a_call_that_copies_follows_what_is_in_host_memory_and_is_held_against_one_that_does_not(monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "cpu", torch.Tensor.clone)  # memory of a device is apart from the host's
+    monkeypatch.setattr("dlbench.workloads.matmul.with_copies", lambda _, work, copies: with_copies(torch.device("cuda"), work, copies))
+    subject = replace(SUBJECT, params={**PARAMS, "copies": "pageable"})
+    assert subject.in_fp64().params["copies"] == "none"
+    torch.manual_seed(1)
+    found = spot_checked(replace(TIMED, flops=2 * 64**3), subject.workload.set_up(CPU, subject.params), subject, 60.0)
+    assert (found.status, found.check.follows_input, found.nulls) == (Status.OK, True, {})
+    assert 0 < found.check.error < found.check.tolerance
 
 
 def test_the_tolerance_is_that_of_the_formula():

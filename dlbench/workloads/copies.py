@@ -1,0 +1,71 @@
+"""Copies within a call: its inputs from host memory to the device and its output back."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from dlbench import Work
+
+Copies = Literal["none", "pageable", "pinned"]
+"""How operands get to an accelerator: they are there, or each call copies them from pageable or from page-locked host memory."""
+
+
+def with_copies(device: torch.device, work: Work, copies: Copies) -> Work:
+    """Return the work with calls that copy its inputs to the device ahead, into the same tensors, and its output back behind.
+
+    ``pageable`` copies as plain code does: blocking, the output into fresh memory. ``pinned`` only starts the copies, in the order of the
+    current stream, from and to page-locked memory that the first call, which is never timed, leaves there. The inputs of the new work are
+    those in host memory; it returns the output on the device, and its counts are those of the operation.
+
+    Raises NotImplementedError on a CPU, and where torch locks no memory for such a device.
+    """
+    if copies == "none":
+        return work
+    if device.type == "cpu":
+        raise NotImplementedError("a CPU computes on host memory, so there is nothing to copy to it")
+    compute = work.call
+    assert compute is not None, "an observe has no call to copy for"  # noqa: S101  # Work's own rule
+    on_host = tuple(tensor.detach().cpu() for tensor in work.inputs)
+    fetch: Callable[[Sequence[Tensor]], object] = _fetched
+    if copies == "pinned":
+        on_host = tuple(map(_pinned, on_host))
+        fetch = _page_locked_fetch()
+
+    def call() -> Any:
+        for tensor, source in zip(work.inputs, on_host, strict=True):
+            tensor.copy_(source, non_blocking=copies == "pinned")
+        output = compute()
+        fetch(output if isinstance(output, tuple) else (output,))
+        return output
+
+    return replace(work, call=call, inputs=on_host)
+
+
+def _fetched(outputs: Sequence[Tensor]) -> list[Tensor]:
+    return [output.cpu() for output in outputs]
+
+
+def _page_locked_fetch() -> Callable[[Sequence[Tensor]], object]:
+    """Return a function that starts copies to page-locked memory, which its first call takes."""
+    buffers: list[Tensor] = []
+
+    def fetch(outputs: Sequence[Tensor]) -> None:
+        if not buffers:
+            buffers.extend(_pinned(output.detach().cpu()) for output in outputs)
+        for buffer, output in zip(buffers, outputs, strict=True):
+            buffer.copy_(output, non_blocking=True)
+
+    return fetch
+
+
+def _pinned(tensor: Tensor) -> Tensor:
+    """Return a page-locked copy in the same memory layout."""
+    try:
+        return tensor.pin_memory()
+    except RuntimeError as error:
+        if "out of memory" in str(error).lower():
+            raise
+        raise NotImplementedError(f"no page-locked memory: {str(error).strip().partition(chr(10))[0][:200]}") from error

@@ -1,0 +1,27 @@
+"""Training step of a small perceptron: as many launches as work, until the batch is large."""
+
+import torch
+
+from dlbench import Copies, Dtype, Size, Sweep, Work, operands, with_copies, workload
+from dlbench.models import initialise
+from dlbench.models.flops import train_flops
+from dlbench.models.mlp import block
+from dlbench.workloads.cnn import OPTIMIZERS, training_step
+from dlbench.workloads.precision import storage
+
+
+@workload(tags=("training", "step"), sweep=Sweep("batch", copies="copies"))
+def mlp_step(device: torch.device, *, batch: Size, width: Size = 256, dtype: Dtype = "fp32", copies: Copies = "none") -> Work:
+    """Train two linear layers, width to 4 width to width, by one step of SGD: forward, cross-entropy, backward and update."""
+    network = block(width)
+    initialise(network)
+    network.to(device=device, dtype=storage(dtype))
+    (x,) = operands(device, (batch, width), dtype=dtype)
+    labels = torch.randint(width, (batch,)).to(device)
+    work = Work(
+        call=training_step(network, OPTIMIZERS["sgd"](network.parameters()), x, labels, dtype),
+        inputs=(x, labels),
+        items=batch,
+        flops=batch * train_flops(network, (width,)),  # 5 products of 2 batch x width x 4 width: forward 2, backward 3
+    )
+    return with_copies(device, work, copies)

@@ -1,0 +1,59 @@
+"""Inverse, elementwise, reduction and a small training step: right results, and counts by independent formulas."""
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from dlbench import Dtype
+from dlbench.workloads.elementwise import elementwise
+from dlbench.workloads.inverse import inverse
+from dlbench.workloads.mlp_step import mlp_step
+from dlbench.workloads.reduction import reduction
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(("dtype", "digits"), [("fp64", 1e-13), ("fp32", 1e-5)])
+@pytest.mark.parametrize("n", [1, 7, 300])
+def test_a_matrix_times_its_inverse_is_one(n: int, dtype: Dtype, digits: float) -> None:
+    work = inverse(CPU, n=n, dtype=dtype)
+    (a,) = work.inputs
+    assert torch.linalg.cond(a.double()).item() < 20
+    assert (a @ work.call() - torch.eye(n)).abs().max().item() < digits
+    assert (work.items, work.flops, work.bytes) == (1, 2 * n**3, 2 * n * n * a.itemsize)
+
+
+def test_elementwise_adds_twice_the_second_to_the_first() -> None:
+    work = elementwise(CPU, n=9)
+    a, b = work.inputs
+    assert torch.equal(work.call(), a + 2 * b)
+    assert (work.flops, work.bytes) == (18, 3 * 9 * 4)
+
+
+def test_a_reduction_sums() -> None:
+    work = reduction(CPU, n=1000, dtype="fp64")
+    (a,) = work.inputs
+    assert work.call().item() == pytest.approx(sum(a.tolist()))
+    assert (work.flops, work.bytes) == (1000, 8000)
+
+
+def test_a_step_of_the_perceptron_counts_what_torch_counts_and_follows_its_gradient() -> None:
+    work = mlp_step(CPU, batch=6, width=64)
+    x, labels = work.inputs
+    assert (x.shape, labels.shape) == ((6, 64), (6,))
+    with FlopCounterMode(display=False) as counter:
+        loss = work.call()
+    assert work.flops == counter.get_total_flops() == 5 * 2 * 6 * 64 * 256
+    assert 0 < loss.item() < 20
+    assert not loss.requires_grad
+
+
+@pytest.mark.parametrize("function", [inverse, elementwise, reduction])
+def test_an_autocast_that_changes_nothing_is_refused(function) -> None:  # type: ignore[no-untyped-def]  # a workload's signature is its own
+    with pytest.raises(NotImplementedError, match="nothing that autocast would make narrower"):
+        function(CPU, n=4, dtype="amp_bf16")
+
+
+def test_a_narrow_inverse_is_refused_by_torch_in_words_that_mean_unsupported() -> None:
+    with pytest.raises(RuntimeError, match=r"(?i)not supported|not implemented for"):
+        inverse(CPU, n=4, dtype="bf16").call()
