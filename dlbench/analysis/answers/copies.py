@@ -39,6 +39,8 @@ _COLUMNS: Columns = (
 )
 _TRAINED_DOWN = 0.99
 """Of what device and slot can have: a link that carries less has another generation, or fewer lanes."""
+_BENT = 0.25
+"""Median distance of sizes from their line from which on it is no good summary of them."""
 
 
 def findings(results: Results) -> Findings:
@@ -53,7 +55,7 @@ def findings(results: Results) -> Findings:
         rows=tuple(rows),
         tables=(Table("Copies: latency and bandwidth", _COLUMNS, tuple(row for found in devices.values() for row in found)),),
         figures=tuple(_figures(results, groups)),
-        weaknesses=tuple(filter(None, (_trained_down(where, found) for where, found in devices.items()))),
+        weaknesses=tuple(text for each in devices.items() for text in (_trained_down(*each), _bent(*each)) if text),
     )
 
 
@@ -134,6 +136,15 @@ def _trained_down(where: str, rows: Sequence[Row]) -> str | None:
         return None
     carried = f"{units.byte_rate(link)} each way while copying, where device and slot can have {units.byte_rate(most)}"
     return f"the PCIe link of {where} stays trained down at {carried}: see how the card is seated, its slot and the firmware's settings"
+
+
+def _bent(where: str, rows: Sequence[Row]) -> str | None:
+    """Say that times do not follow a line, of the way to copy of which that is worst; None where all do."""
+    off, row = max(((number(row["copies.off"] or 0), row) for row in rows), key=lambda each: each[0])
+    if off < _BENT:
+        return None
+    bends = "caches and protocols bend it, so the figure says more than latency and bandwidth"
+    return f"on {where} the sizes of {short(row[_WAY.name])} are {units.percent(off)} off their line in the median: {bends}"
 
 
 def _figures(results: Results, groups: Sequence[Sequence[Entry]]) -> list[Figure]:

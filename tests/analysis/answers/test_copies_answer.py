@@ -70,6 +70,13 @@ def test_no_latency_that_shows_is_said_in_words(found):
     assert sentence.startswith("On cpu transfer copies with no latency that shows at these sizes and a bandwidth of 50.0 GB/s (")
 
 
+def test_times_that_follow_no_line_are_named(found):
+    cached = [copied("cpu", latency_s=0.0, bytes_per_s=1e9 if size > SIZES[4] else 1e11, sizes=[size]) for size in SIZES]
+    (weakness,) = found(*cached).weaknesses
+    assert weakness.startswith("on cpu the sizes of transfer are ")
+    assert "caches and protocols bend it" in weakness
+
+
 def test_bandwidth_stands_against_size_with_a_line_a_way(found):
     cpu, accelerator = found(copied(memory="pinned"), copied(memory="pageable"), copied("cpu")).figures
     assert (accelerator.title, cpu.title) == ("Bandwidth by size: transfer on cuda:0", "Bandwidth by size: transfer on cpu")
