@@ -97,9 +97,10 @@ def _row(results: Results, group: Sequence[Entry]) -> Row:
 
 
 def _sentence(where: str, rows: Sequence[Row]) -> str:
-    """Say how quick copies over the link are, or where none was read all, at their fastest and at their slowest."""
-    ways = [row for row in rows if row[_LINK.name] is not None] or rows
-    fitted = sorted((row for row in ways if row["copies.reason"] is None), key=lambda row: number(row["copies.bytes_per_s"]))
+    """Say how quick copies over the link are, at the largest share of it and the smallest; where none was read, all by bandwidth."""
+    ways = [row for row in rows if row[_SHARE.name] is not None] or rows
+    order = "copies.bytes_per_s" if ways[0][_SHARE.name] is None else _SHARE.name
+    fitted = sorted((row for row in ways if row["copies.reason"] is None), key=lambda row: number(row[order]))
     if not fitted:
         best = max(ways, key=lambda row: number(row[_RATE.name]))
         few = f"{plural(max(int(number(row['copies.sizes'])) for row in ways), 'size')} of a copy"
