@@ -65,8 +65,8 @@ def fit(points: Sequence[tuple[float, float]]) -> Line | None:
         if larger > size and longer > seconds:
             s_per_byte = (longer - seconds) / (larger - size)
             lines.append(Line(seconds - s_per_byte * size, s_per_byte))
-    fit_for_use = [line for line in lines if line.latency_s >= 0 and 0 < line.s_per_byte < math.inf]
-    return min(fit_for_use, key=lambda line: sum(line.distance(*point) for point in known), default=None)
+    possible = [line for line in lines if line.latency_s >= 0 and 0 < line.s_per_byte < math.inf]
+    return min(possible, key=lambda line: sum(line.distance(*point) for point in known), default=None)
 
 
 def _spread(points: list[tuple[float, float]]) -> list[tuple[float, float]]:

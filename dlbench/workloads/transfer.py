@@ -16,7 +16,7 @@ from dlbench import Clock, Reported, Size, Sweep, Unit, Value, Work, link_bytes_
 from dlbench.models import BLOCK, repeat_block
 
 Direction = Literal["h2d", "d2h", "d2d", "both", "peer", "numa"]
-HostMemory = Literal["pageable", "pinned"]
+HostPages = Literal["pageable", "pinned"]
 
 _OVER_LINK = ("h2d", "d2h", "both")
 _PCI = Path("/sys/bus/pci/devices")
@@ -47,7 +47,7 @@ def transfer(
     *,
     bytes: Size,  # noqa: A002  # the field's standard name of this parameter
     direction: Direction,
-    memory: HostMemory = "pageable",
+    memory: HostPages = "pageable",
     blocking: bool = True,
 ) -> Work:
     """Copy `bytes` from one memory to another: one copy a call, into memory that exists.
@@ -107,7 +107,7 @@ def refuse_without_locks() -> None:
         raise NotImplementedError(f"no page-locked memory: {str(error).strip().partition(chr(10))[0][:200]}") from error
 
 
-def _refuse(device: torch.device, direction: Direction, memory: HostMemory, blocking: bool) -> None:
+def _refuse(device: torch.device, direction: Direction, memory: HostPages, blocking: bool) -> None:
     """Raise NotImplementedError for what there is not, with the reason."""
     if device.type == "cpu" and direction not in ("d2d", "numa"):
         raise NotImplementedError(f"a CPU's memory is the host's, so there is no copy {direction}; d2d is one within it")
@@ -123,7 +123,7 @@ def _refuse(device: torch.device, direction: Direction, memory: HostMemory, bloc
         refuse_without_locks()
 
 
-def _buffers(device: torch.device, size: int, direction: Direction, memory: HostMemory) -> list[tuple[Tensor, Tensor]]:
+def _buffers(device: torch.device, size: int, direction: Direction, memory: HostPages) -> list[tuple[Tensor, Tensor]]:
     """Return the source and the target of each copy of a call; all of their pages were written to."""
     host, pinned = torch.device("cpu"), memory == "pinned"
     match direction:
