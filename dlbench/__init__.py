@@ -31,6 +31,7 @@ __all__ = [
     "autocast",
     "before_call",
     "control_group",
+    "link_bytes_per_s_of",
     "operands",
     "read",
     "register_backend",
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from dlbench.core.errors import UsageError
     from dlbench.core.model import Clock, Memory, Reported, Work
     from dlbench.core.precision import PRECISIONS, Dtype
+    from dlbench.core.reference.peaks import link_bytes_per_s_of
     from dlbench.core.schema import Unit
     from dlbench.harness.worker.backends.base import Backend, register_backend
     from dlbench.harness.worker.ranks import control_group
@@ -58,6 +60,7 @@ _HOMES = {
     "dlbench.core.errors": "UsageError",
     "dlbench.core.model": "Clock Memory Reported Work",
     "dlbench.core.precision": "Dtype PRECISIONS",
+    "dlbench.core.reference.peaks": "link_bytes_per_s_of",
     "dlbench.core.schema": "Unit",
     "dlbench.harness.worker.backends.base": "Backend register_backend",
     "dlbench.harness.worker.ranks": "control_group",

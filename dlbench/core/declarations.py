@@ -105,7 +105,7 @@ class Declaration:
 
 
 def _first(found: Iterable[Any]) -> float | None:
-    return next((float(each) for each in found if each is not None), None)
+    return next((float(each) for each in found if each is not None and not isinstance(each, str)), None)  # a text is a series
 
 
 def to_json(declared: Declaration) -> dict[str, Any]:

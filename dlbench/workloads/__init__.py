@@ -1,6 +1,6 @@
 """dlbench's own workloads; importing this package registers all of them."""
 
-from dlbench.workloads import ceilings, cnn, conv2d, elementwise, inverse, matmul, mlp_step, reduction, vectorised
+from dlbench.workloads import ceilings, cnn, conv2d, elementwise, inverse, matmul, mlp_step, overlap, reduction, transfer, vectorised
 from dlbench.workloads.parallel import collective, data_parallel, model_parallel
 from dlbench.workloads.self import overhead, slowed
 
@@ -16,7 +16,9 @@ __all__ = [
     "mlp_step",
     "model_parallel",
     "overhead",
+    "overlap",
     "reduction",
     "slowed",
+    "transfer",
     "vectorised",
 ]

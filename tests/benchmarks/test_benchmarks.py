@@ -7,7 +7,19 @@ from pathlib import Path
 import front_door
 import pytest
 
-from benchmarks import agreement, alternate, compare_scale, first_answer, help_time, isolation_cost, overhead, planning, quick_time, ranks
+from benchmarks import (
+    agreement,
+    alternate,
+    compare_scale,
+    copy_rate,
+    first_answer,
+    help_time,
+    isolation_cost,
+    overhead,
+    planning,
+    quick_time,
+    ranks,
+)
 
 
 def printed(capsys, script, *arguments):
@@ -112,3 +124,12 @@ def test_ranks_are_timed_by_both_in_turns(capsys):
     table, _ = printed(capsys, ranks, "--pairs", "1", "--seconds", "0.01", "--case", "all-reduce of 64 KiB")
     assert [row[0] for row in table] == ["case", "all-reduce of 64 KiB"]
     assert table[1][2] == "1"
+
+
+def test_copy_rate_says_where_there_is_no_device():
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    with pytest.raises(SystemExit, match="there is no NVIDIA device here"):
+        copy_rate.main([])

@@ -81,12 +81,12 @@ def test_without_names_the_suites_are_listed_and_nothing_is_started(dlbench, ask
     assert (code, err, asked) == (0, "", [])
     lines = out.splitlines()
     assert [line.split()[0] for line in lines] == sorted(path.stem for path in (ROOT / "suites").glob("*.toml"))
-    assert lines[-1] == "self           2  What does dlbench itself cost, and does its clock read true?"
+    assert "self           2  What does dlbench itself cost, and does its clock read true?" in lines
 
 
 def test_the_list_of_suites_in_every_format(dlbench):
     rows = json.loads(dlbench("list", "--format", "json")[1])
-    assert rows[-1] == {"suite": "self", "benches": 2, "about": "What does dlbench itself cost, and does its clock read true?"}
+    assert {"suite": "self", "benches": 2, "about": "What does dlbench itself cost, and does its clock read true?"} in rows
     table = list(csv.DictReader(io.StringIO(dlbench("list", "--format", "csv")[1])))
     assert [{**row, "benches": int(row["benches"])} for row in table] == rows
     lines = dlbench("list", "--format", "md")[1].splitlines()

@@ -81,6 +81,10 @@ def measured(accelerator, tmp_path_factory):
         f'workload = "difference"\naxes.name = ["infer_step", "train_step"]\naxes.dtype = ["fp64", "fp32"]\n{there}',
         'workload = "spins"\naxes.cycles = [20000, 2000000]\ndevices = ["cuda"]',
         'workload = "waits_for_python"\ndevices = ["cuda"]',
+        f'workload = "transfer"\naxes.bytes = [4096, 1048576, 67108864]\naxes.direction = ["h2d", "d2h"]\naxes.memory = "pinned"\n{there}',
+        f'workload = "transfer"\naxes.bytes = 67108864\naxes.direction = "both"\naxes.memory = "pinned"\n{there}',
+        f'workload = "pin"\naxes.bytes = 16777216\n{there}',
+        f'workload = "overlap"\n{there}',
     ]
     done = run(folder, benches, "--device", "cpu", "--device", accelerator)
     assert done.code in (0, 5), done.err
@@ -161,6 +165,23 @@ def test_every_precision_passes_its_spot_checks_and_no_peak(measured):
         assert row["check.error"] is None or row["check.error"] < row["check.tolerance"] / 2, row["case.dtype"]
         assert row["flag.implausible"] is False, row["flag.implausible_reason"]
         assert row["rate.peak_fraction"] is None or 0 < row["rate.peak_fraction"] < 1.25
+
+
+def test_copies_stay_below_their_link_and_both_ways_at_once_are_faster_than_one(cuda):
+    rows = {(row["param.direction"], row["param.bytes"]): row for row in cuda.rows_of("transfer")}
+    assert {row["case.status"] for row in rows.values()} == {"ok"}, [row["case.reason"] for row in rows.values()]
+    for row in rows.values():
+        link = row["value.link_bytes_per_s"]
+        assert link is None or row["rate.bytes_per_s"] < link
+    assert rows["both", 67108864]["rate.bytes_per_s"] > rows["h2d", 67108864]["rate.bytes_per_s"]
+    assert rows["h2d", 4096]["rate.bytes_per_s"] < rows["h2d", 67108864]["rate.bytes_per_s"]
+
+
+def test_pages_are_locked_and_copies_hide_behind_computation(cuda):
+    (locked,), (overlap,) = cuda.rows_of("pin"), cuda.rows_of("overlap")
+    assert (locked["case.status"], overlap["case.status"]) == ("ok", "ok"), (locked["case.reason"], overlap["case.reason"])
+    assert 0 < locked["value.lock_s"] < 1
+    assert 0.3 < overlap["value.overlap_efficiency"] < 1.3
 
 
 def test_peaks_and_copies_are_measured(measured):

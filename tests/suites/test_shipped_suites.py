@@ -8,7 +8,22 @@ from dlbench.harness.plan import cases as planning
 from dlbench.harness.plan.suite import builtin_names, load, load_all
 from dlbench.harness.worker import registry
 
-NAMES = ["batch", "ceilings", "cnn", "collectives", "conv", "crossover", "full", "matmul", "noise", "precision", "quick", "scaling", "self"]
+NAMES = [
+    "batch",
+    "ceilings",
+    "cnn",
+    "collectives",
+    "conv",
+    "crossover",
+    "full",
+    "matmul",
+    "noise",
+    "precision",
+    "quick",
+    "scaling",
+    "self",
+    "transfer",
+]
 INCLUDED = ("quick", "matmul", "conv", "cnn", "batch", "precision")
 MODELS = {"alexnet", "vgg11", "vgg16", "vgg19", "resnet18", "resnet50", "resnet101"}
 

@@ -26,12 +26,28 @@ def test_the_workloads_of_dlbench_register_under_their_names_and_tags() -> None:
         "noop": ("self",),
         "spin": ("self",),
         "slowed": ("self", "training"),
+        "transfer": ("copy",),
+        "pin": ("copy",),
+        "overlap": ("copy",),
     }
 
 
 def test_signatures_say_what_is_required_and_what_is_valid() -> None:
     registry.load_builtins()
-    ours = ("matmul", "conv2d", "train_step", "infer_step", "data_parallel", "model_parallel", "noop", "spin", "slowed")
+    ours = (
+        "matmul",
+        "conv2d",
+        "train_step",
+        "infer_step",
+        "data_parallel",
+        "model_parallel",
+        "noop",
+        "spin",
+        "slowed",
+        "transfer",
+        "pin",
+        "overlap",
+    )
     signature = {name: registry.get(name).signature for name in ours}
     required = {name: [p.name for p in each.parameters if p.required] for name, each in signature.items()}
     assert required == {
@@ -44,6 +60,9 @@ def test_signatures_say_what_is_required_and_what_is_valid() -> None:
         "noop": [],
         "spin": [],
         "slowed": ["program"],
+        "transfer": ["bytes", "direction"],
+        "pin": ["bytes"],
+        "overlap": [],
     }
     model = signature["train_step"].parameter("model")
     padding = signature["conv2d"].parameter("padding")

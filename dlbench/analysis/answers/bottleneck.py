@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from itertools import chain
 
-from dlbench.analysis.answers import steps
+from dlbench.analysis.answers import copies, steps
 from dlbench.analysis.answers.base import Answer, Findings, Missing, Question, answered
 from dlbench.analysis.read.table import Results
 
 QUESTION = Question("bottleneck", "What is the bottleneck: arithmetic, memory bandwidth, launch latency, PCIe, disk or host code?")
-_PARTS: tuple[Callable[[Results], Findings], ...] = (steps.findings,)
+_PARTS: tuple[Callable[[Results], Findings], ...] = (steps.findings, copies.findings)
 """What the answer is put together from, the most important first."""
 
 
@@ -17,8 +17,9 @@ def answer(results: Results) -> Answer | Missing:
     found = [part(results) for part in _PARTS]
     if not any(each.tables for each in found):
         return Missing(QUESTION, "neither a step nor what the machine can do at most was measured", "dlbench run ceilings")
-    sentences, rows, tables, figures, weaknesses = (
-        list(chain.from_iterable(getattr(each, name) for each in found))
-        for name in ("sentences", "rows", "tables", "figures", "weaknesses")
+    rows, tables, figures, weaknesses = (
+        list(chain.from_iterable(getattr(each, name) for each in found)) for name in ("rows", "tables", "figures", "weaknesses")
     )
-    return answered(QUESTION, sentences, rows, weaknesses, *tables, figures=figures)
+    # All devices in what matters most, and of each of the others the first.
+    most, *others = [each.sentences for each in found if each.sentences]
+    return answered(QUESTION, most, rows, weaknesses, *tables, reports=[each[0] for each in others[:2]], figures=figures)

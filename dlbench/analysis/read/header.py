@@ -43,13 +43,16 @@ def protocol(run: RunFile) -> Row:
 
 
 def link(row: Row, device: Mapping[str, Any]) -> Row:
-    """Set the pinned copies against the PCIe link of the device, as the header describes it; say why that can't be done."""
+    """Return what the PCIe link of the device carries, as the header describes it, and what part of that pinned copies reach.
+
+    Where there are such copies and the header does not tell, why that is.
+    """
     pinned, reason = row["transfer.pinned_h2d_bytes_per_s"], row["transfer.reason"]
-    if pinned is None:
-        return {}
     generation, lanes = device.get("pcie_generation_max"), device.get("pcie_width_max")
     if isinstance(generation, int) and isinstance(lanes, int) and (most := link_bytes_per_s(generation, lanes)):
-        return {"transfer.link_bytes_per_s": most, "transfer.link_fraction": float(pinned) / most}
+        return {"transfer.link_bytes_per_s": most, "transfer.link_fraction": None if pinned is None else float(pinned) / most}
+    if pinned is None:
+        return {}
     reasons = device.get("reasons")
     missing = reasons.get("pcie_generation_max") if isinstance(reasons, dict) else None
     why = f"link: {missing or 'the file tells of no PCIe link of this device that dlbench knows'}"

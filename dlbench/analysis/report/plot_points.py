@@ -93,10 +93,11 @@ def _place(row: Row, axis: Axis) -> str | float | None:
 
 def scale_of(axis: Axis, points: Sequence[Row], name: str) -> Scale:
     """Return how the numbers of an axis read best, from its unit and the largest of them."""
-    most, unit = max(abs(number(point[name])) for point in points), axis.column.unit
+    values, unit = [abs(number(point[name])) for point in points], axis.column.unit
+    most = max(values)
     if unit is Unit.SECONDS and most >= 600 and not axis.log:
         return Scale(3600, "~g", " h") if most >= 7200 else Scale(60, "~g", " min")
-    if unit is Unit.BYTES:
+    if unit is Unit.BYTES and not (axis.log and most > 1024 * min(values)):  # there several prefixes, at the decimal ticks of a log axis
         power = next((power for power in (3, 2, 1) if most >= 1024**power), 0)
         return Scale(1024**power, ",~r" if axis.log else ",~g", f" {('B', 'KiB', 'MiB', 'GiB')[power]}")
     if unit is Unit.FRACTION:
@@ -110,6 +111,7 @@ _FORMATS = {
     Unit.RATIO: ("~g", " ×"),
     Unit.PER_S: ("~s", "/s"),
     Unit.ITEMS_PER_S: ("~s", "/s"),
+    Unit.BYTES: ("~s", "B"),
     Unit.BYTES_PER_S: ("~s", "B/s"),
 }
 

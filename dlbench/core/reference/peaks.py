@@ -24,6 +24,8 @@ _LANE_BYTES_PER_S = {
 }
 """One lane of PCIe, each way, by generation: transfers a second, less the encoding."""
 _MOST_LANES = 32
+_GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
+"""By the gigatransfers a second of a lane."""
 
 UNCACHED = 8
 """A working set that many times as large as the last cache finds an eighth of itself there at most, so it must come from memory."""
@@ -88,6 +90,14 @@ def link_bytes_per_s(generation: int, lanes: int) -> float | None:
     """
     lane = _LANE_BYTES_PER_S.get(generation)
     return lane * lanes if lane and 0 < lanes <= _MOST_LANES else None
+
+
+def link_bytes_per_s_of(speed: str, width: str) -> float | None:
+    """Return the same of a link as Linux writes it in sysfs, ``32.0 GT/s PCIe`` and ``16``; None for what it does not know."""
+    try:
+        return link_bytes_per_s(_GENERATIONS[float(speed.split()[0])], int(width))
+    except (IndexError, KeyError, ValueError):
+        return None
 
 
 @cache

@@ -7,6 +7,7 @@ import pytest
 
 from dlbench.analysis.figures import Axis, Figure
 from dlbench.analysis.report import plots
+from dlbench.analysis.report.plot_points import scale_of
 from dlbench.core.model import ParamValue
 from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column, Unit
@@ -144,3 +145,10 @@ def test_words_and_marks_can_be_seen(scheme: dict[str, str]) -> None:
 
     assert [name for name in ("ink", "dim", "s1", "s2", "s3", "s4", "s5", "s6") if contrast(name, "paper") < 4.5] == []
     assert [name for name in ("ink", "edge", "s1", "s2", "s3", "s4", "s5", "s6") if contrast(name, "band") < 3] == []
+
+
+def test_bytes_over_several_decades_have_a_prefix_each():
+    axis = Axis("bytes", MEMORY.column, log=True)
+    wide, narrow = ([{"x": 4096.0}, {"x": most}] for most in (2.0**30, 2.0**20))
+    assert scale_of(axis, wide, "x") == (1, "~s", "B")
+    assert scale_of(axis, narrow, "x").suffix == " MiB"

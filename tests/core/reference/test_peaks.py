@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dlbench.core.precision import PRECISIONS
 from dlbench.core.reference import peaks
-from dlbench.core.reference.peaks import arithmetic_share, link_bytes_per_s, memory_share, peak_of
+from dlbench.core.reference.peaks import arithmetic_share, link_bytes_per_s, link_bytes_per_s_of, memory_share, peak_of
 
 TABLE = tomllib.loads(peaks._TABLE.read_text())["device"]
 
@@ -122,3 +122,21 @@ def test_a_link_carries_its_transfers_less_the_encoding(generation, lanes, bytes
 @pytest.mark.parametrize(("generation", "lanes"), [(0, 16), (7, 16), (5, 0), (5, -16), (5, 33)])
 def test_a_link_that_there_is_not_carries_nothing_that_is_known(generation, lanes):
     assert link_bytes_per_s(generation, lanes) is None
+
+
+@pytest.mark.parametrize(
+    ("speed", "width", "bytes_per_s"),
+    [
+        ("32.0 GT/s PCIe\n", "16\n", 63.015e9),
+        ("2.5 GT/s", "8", 2e9),  # older kernels write no more
+        ("8 GT/s", "16", 15.754e9),
+        ("Unknown", "16", None),
+        ("", "16", None),
+        ("16.0 GT/s PCIe", "0", None),
+        ("16.0 GT/s PCIe", "many", None),
+        ("12.0 GT/s PCIe", "16", None),
+    ],
+)
+def test_links_are_known_as_linux_writes_them(speed, width, bytes_per_s):
+    expected = None if bytes_per_s is None else pytest.approx(bytes_per_s, rel=1e-4)
+    assert link_bytes_per_s_of(speed, width) == expected

@@ -1,0 +1,266 @@
+"""Copies between memories, and what page-locking costs. docs/transfers.md says what counts."""
+
+import ctypes
+import mmap
+import os
+import statistics
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from dlbench import Clock, Reported, Size, Sweep, Unit, Value, Work, link_bytes_per_s_of, workload
+from dlbench.models import BLOCK, repeat_block
+
+Direction = Literal["h2d", "d2h", "d2d", "both", "peer", "numa"]
+HostPages = Literal["pageable", "pinned"]
+
+_OVER_LINK = ("h2d", "d2h", "both")
+_PCI = Path("/sys/bus/pci/devices")
+_NODES = Path("/sys/devices/system/node")
+_REPEATS = 5
+_ENDS = 4096
+"""Bytes at either end of a buffer that are looked at after a copy."""
+
+
+@workload(
+    tags=("copy",),
+    ceiling="copy",
+    sweep=Sweep("bytes"),
+    values=(
+        Value(
+            "link_bytes_per_s",
+            Unit.BYTES_PER_S,
+            None,
+            "what the PCIe link carries at most at the generation and width read while copying; both ways together where both are used",
+            when={"direction": _OVER_LINK},
+            optional=True,
+            bounds="rate.bytes_per_s",
+        ),
+    ),
+)
+def transfer(
+    device: torch.device,
+    *,
+    bytes: Size,  # noqa: A002  # the field's standard name of this parameter
+    direction: Direction,
+    memory: HostPages = "pageable",
+    blocking: bool = True,
+) -> Work:
+    """Copy `bytes` from one memory to another: one copy a call, into memory that exists.
+
+    `direction`: `h2d` from the host to the device, `d2h` back, `both` at once on two streams, `d2d` within the device's memory, `peer`
+    to another device, `numa` between the memories of two of the host's NUMA nodes. `memory` is that of the host. Its rate counts
+    `bytes` once; twice for `both`, which moves them each way, and for `d2d`, which reads and writes the same memory.
+    """
+    _refuse(device, direction, memory, blocking)
+    pairs = _buffers(device, bytes, direction, memory)
+    queue = _both_ways(device, pairs) if len(pairs) > 1 else partial(_copy, *pairs[0])
+    call = queue
+    if blocking and device.type != "cpu":
+        # Between accelerators, and within one, torch never waits by itself.
+        call = partial(_copy, *pairs[0], non_blocking=False) if direction in ("h2d", "d2h") else partial(_and_wait, queue, device)
+    _verify(call, device, pairs)
+    moved = bytes * (2 if direction in ("both", "d2d") else 1)
+    return Work(call=call, report=partial(_report, queue, device, len(pairs)) if direction in _OVER_LINK else None, bytes=moved)
+
+
+@workload(
+    tags=("copy",),
+    values=(
+        Value("lock_s", Unit.SECONDS, "lower", "page-locking memory that was used before"),
+        Value("unlock_s", Unit.SECONDS, "lower", "making it pageable again"),
+        Value("lock_bytes_per_s", Unit.BYTES_PER_S, "higher", "bytes that are page-locked a second"),
+    ),
+)
+def pin(device: torch.device, *, bytes: Size) -> Work:  # noqa: A002  # likewise
+    """Page-lock `bytes` of the host's memory and unlock them again, as pinning existing tensors does."""
+    if device.type != "cuda":
+        raise NotImplementedError(f"page-locking is timed by the runtime of CUDA or ROCm, which a device of kind {device.type} has not")
+    pages = torch.ones(bytes, dtype=torch.uint8)
+    runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+
+    def observe(clock: Clock) -> Mapping[str, Reported]:
+        lock_s, unlock_s = zip(*(_lock_and_unlock(runtime, pages, clock) for _ in range(_REPEATS)), strict=True)
+        usual_s = statistics.median(lock_s)
+        return {"lock_s": usual_s, "unlock_s": statistics.median(unlock_s), "lock_bytes_per_s": bytes / usual_s}
+
+    return Work(observe=observe)
+
+
+def streams_of(device: torch.device) -> Any:
+    """Return torch's module of that kind of device, which has streams and events. Raises NotImplementedError where there are none."""
+    module: Any = torch.get_device_module(device) if device.type != "cpu" else None  # torch.cpu's streams are empty shells
+    if not hasattr(module, "Stream"):
+        raise NotImplementedError(f"a device of kind {device.type} has no streams on which copies could run beside other work")
+    return module
+
+
+def refuse_without_locks() -> None:
+    """Raise NotImplementedError where there is no page-locked memory, with torch's reason."""
+    try:
+        torch.empty(1, pin_memory=True)
+    except RuntimeError as error:
+        raise NotImplementedError(f"no page-locked memory: {str(error).strip().partition(chr(10))[0][:200]}") from error
+
+
+def _refuse(device: torch.device, direction: Direction, memory: HostPages, blocking: bool) -> None:
+    """Raise NotImplementedError for what there is not, with the reason."""
+    if device.type == "cpu" and direction not in ("d2d", "numa"):
+        raise NotImplementedError(f"a CPU's memory is the host's, so there is no copy {direction}; d2d is one within it")
+    if device.type == "cpu" and not blocking:
+        raise NotImplementedError("a CPU has copied before the call returns; there is no copy that does not block")
+    if device.type != "cpu" and direction == "numa":
+        raise NotImplementedError("numa is a copy between two nodes of the host's memory, by the CPU")
+    if direction == "both" and memory == "pageable":
+        raise NotImplementedError("pageable memory passes through a buffer of the driver, one copy after the other; both needs pinned")
+    if direction not in _OVER_LINK and memory == "pinned":
+        raise NotImplementedError(f"{direction} has no memory of the host that a device reads or writes; leave memory out")
+    if memory == "pinned":
+        refuse_without_locks()
+
+
+def _buffers(device: torch.device, size: int, direction: Direction, memory: HostPages) -> list[tuple[Tensor, Tensor]]:
+    """Return the source and the target of each copy of a call; all of their pages were written to."""
+    host, pinned = torch.device("cpu"), memory == "pinned"
+    match direction:
+        case "d2d":
+            return [(_filled(size, device), _zeros(size, device))]
+        case "peer":
+            return [(_filled(size, device), _zeros(size, _another(device)))]
+        case "numa":
+            return [_between_nodes(size)]
+    there = [(_filled(size, host, pinned), _zeros(size, device))] if direction != "d2h" else []
+    back = [(_filled(size, device), _zeros(size, host, pinned))] if direction != "h2d" else []
+    return there + back
+
+
+def _filled(size: int, device: torch.device, pinned: bool = False) -> Tensor:
+    return _fill(torch.empty(size, dtype=torch.uint8, device=device, pin_memory=pinned))
+
+
+def _fill(values: Tensor) -> Tensor:
+    """Write random numbers, that repeat, into all of it."""
+    block = values[:BLOCK]
+    block.copy_(torch.randint(256, block.shape, dtype=torch.uint8))
+    repeat_block(values)
+    return values
+
+
+def _zeros(size: int, device: torch.device, pinned: bool = False) -> Tensor:
+    return torch.zeros(size, dtype=torch.uint8, device=device, pin_memory=pinned)
+
+
+def _another(device: torch.device) -> torch.device:
+    """Return the next accelerator of its kind. Raises NotImplementedError where it is the only one."""
+    module: Any = torch.get_device_module(device)
+    count = int(module.device_count())
+    if count < 2:
+        raise NotImplementedError(f"a copy to a peer needs two devices of kind {device.type}, and there is one")
+    return torch.device(device.type, ((device.index or 0) + 1) % count)
+
+
+def _between_nodes(size: int) -> tuple[Tensor, Tensor]:
+    """Return buffers in the memories of two NUMA nodes: Linux puts a page where the CPU is that first writes to it."""
+    nodes = numa_nodes()
+    if len(nodes) < 2:
+        raise NotImplementedError("a copy between NUMA nodes needs CPUs of two that this process may use")
+    allowed = os.sched_getaffinity(0)
+    try:
+        source, target = (_on_node(size, cpus) for cpus in nodes[:2])
+    finally:
+        os.sched_setaffinity(0, allowed)
+    return _fill(source), target
+
+
+def _on_node(size: int, cpus: set[int]) -> Tensor:
+    os.sched_setaffinity(0, cpus)
+    pages = torch.frombuffer(mmap.mmap(-1, size), dtype=torch.uint8)  # fresh pages, which torch's allocator may not give
+    ctypes.memset(pages.data_ptr(), 1, size)  # on this thread, where torch would use all
+    return pages
+
+
+def numa_nodes() -> list[set[int]]:
+    """Return the CPUs of each NUMA node that has some for this process; none where the system does not tell."""
+    if not hasattr(os, "sched_getaffinity"):
+        return []
+    allowed = os.sched_getaffinity(0)
+    found = []
+    for file in sorted(_NODES.glob("node*/cpulist")):
+        ranges = [each.partition("-") for each in file.read_text().strip().split(",") if each]
+        found.append(allowed & {cpu for first, _, last in ranges for cpu in range(int(first), int(last or first) + 1)})
+    return [cpus for cpus in found if cpus]
+
+
+def _copy(source: Tensor, target: Tensor, non_blocking: bool = True) -> None:
+    target.copy_(source, non_blocking=non_blocking)
+
+
+def _both_ways(device: torch.device, pairs: list[tuple[Tensor, Tensor]]) -> Callable[[], None]:
+    """Return a call that starts both copies, each on a stream of its own, and lets the current stream wait for them."""
+    module = streams_of(device)
+    ways = [(module.Stream(), *pair) for pair in pairs]
+
+    def call() -> None:
+        current = module.current_stream()
+        for stream, source, target in ways:
+            stream.wait_stream(current)
+            with module.stream(stream):
+                _copy(source, target)
+        for stream, *_ in ways:
+            current.wait_stream(stream)
+
+    return call
+
+
+def _and_wait(queue: Callable[[], None], device: torch.device) -> None:
+    queue()
+    torch.accelerator.synchronize(device)
+
+
+def _verify(call: Callable[[], None], device: torch.device, pairs: list[tuple[Tensor, Tensor]]) -> None:
+    """Copy once. Raises ValueError if the ends of a target are not those of its source."""
+    call()
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)
+    for source, target in pairs:
+        for end in (slice(_ENDS), slice(-_ENDS, None)):
+            if not torch.equal(source[end].cpu(), target[end].cpu()):
+                raise ValueError("the copy is not what was copied")
+
+
+def _report(queue: Callable[[], None], device: torch.device, ways: int) -> Mapping[str, Reported]:
+    """Return the rate of the link, which is read while a copy is under way: an idle link trains down to save power."""
+    queue()
+    rate = _link_bytes_per_s(device)
+    return {} if rate is None else {"link_bytes_per_s": ways * rate}
+
+
+def _link_bytes_per_s(device: torch.device) -> float | None:
+    """Return what the PCIe link carries each way at its present generation and width; None where Linux does not tell."""
+    if device.type != "cuda":
+        return None
+    known = torch.cuda.get_device_properties(device)
+    domain, bus, slot = (getattr(known, f"pci_{part}_id", None) for part in ("domain", "bus", "device"))
+    if domain is None or bus is None or slot is None:  # an older torch
+        return None
+    folder = _PCI / f"{domain:04x}:{bus:02x}:{slot:02x}.0"
+    try:
+        return link_bytes_per_s_of(*((folder / f"current_link_{what}").read_text() for what in ("speed", "width")))
+    except OSError:
+        return None
+
+
+def _lock_and_unlock(runtime: Any, pages: Tensor, clock: Clock) -> tuple[float, float]:
+    """Return the seconds that each takes. Raises RuntimeError with the runtime's reason where it refuses."""
+    start_s = clock.now()
+    refused = runtime.cudaHostRegister(pages.data_ptr(), pages.nbytes, 0)
+    locked_s = clock.now()
+    refused = refused if int(refused) else runtime.cudaHostUnregister(pages.data_ptr())
+    end_s = clock.now()
+    if int(refused):
+        raise RuntimeError(f"page-locking: {runtime.cudaGetErrorString(refused)}")
+    return locked_s - start_s, end_s - locked_s

@@ -1,0 +1,99 @@
+"""Copies in the answer on the bottleneck: latency, bandwidth, and the link."""
+
+import made_up
+import pytest
+
+from dlbench.analysis.answers.base import Findings
+from dlbench.analysis.answers.copies import findings
+from dlbench.analysis.read.table import collect
+
+WORKLOAD = {
+    "transfer": {
+        "ceiling": "copy",
+        "sweep": {"size": "bytes"},
+        "values": [{"name": "link", "unit": "bytes/s", "meaning": "the link", "bounds": "rate.bytes_per_s", "optional": True}],
+    }
+}
+GEN5 = {"pcie_generation_max": 5, "pcie_width_max": 16}
+SIZES = [4**power for power in range(6, 16)]
+
+
+def copied(device="cuda:0", latency_s=1e-5, bytes_per_s=5e10, sizes=SIZES, link=None, **params):
+    found = []
+    for size in sizes:
+        seconds = made_up.flat([factor * (latency_s + size / bytes_per_s) for factor in made_up.SEVEN])
+        given = {"bytes": size, "items": None, "flops": None, "values": {} if link is None else {"link": link}}
+        case = made_up.case("transfer", device, bytes=given.pop("bytes"), **params)
+        found += made_up.rounds_of(case, seconds, bytes=size, transfer=None, **given)
+    return found
+
+
+@pytest.fixture
+def found(tmp_path):
+    def read(*measurements, **header):
+        path = made_up.write(tmp_path / "run.jsonl", [each for some in measurements for each in some], workloads=WORKLOAD, **header)
+        return findings(collect([path]))
+
+    return read
+
+
+def test_the_fastest_and_the_slowest_way_over_the_link_are_told_with_their_intervals(found):
+    ways = (copied(link=63e9, memory="pinned"), copied(link=63e9, memory="pageable", bytes_per_s=1e10), copied(bytes_per_s=2e12))
+    told = found(*ways, accelerator=GEN5)
+    (sentence,) = told.sentences
+    assert sentence == (
+        "On cuda:0 transfer pinned copies with a latency of 10.0 µs (9.70 µs…10.3 µs) and a bandwidth of 50.0 GB/s "
+        "(48.5 GB/s…51.5 GB/s), at best 79.3 % of what its link carries; the slowest of 2 ways, transfer pageable, with a latency of "
+        "10.0 µs (9.70 µs…10.3 µs) and a bandwidth of 10.0 GB/s (9.71 GB/s…10.3 GB/s), at best 15.9 % of what its link carries."
+    )
+    (table,) = told.tables
+    assert [row["copies.sizes"] for row in table.rows] == [10, 10, 10]
+    assert told.weaknesses == ()
+    assert len(told.rows) == 30
+
+
+def test_a_link_that_stays_trained_down_is_named(found):
+    (weakness,) = found(copied(link=15.75e9, bytes_per_s=1.4e10), accelerator=GEN5).weaknesses
+    assert weakness.startswith(
+        "the PCIe link of cuda:0 stays trained down at 15.8 GB/s each way while copying, where device and slot can have 63.0 GB/s: "
+    )
+
+
+def test_a_cpu_has_no_link_and_two_sizes_no_latency(found):
+    told = found(copied("cpu", sizes=SIZES[:2], bytes_per_s=1e9), accelerator=GEN5)
+    assert told.sentences == ("On cpu transfer reaches 621 MB/s; 2 sizes of a copy don't tell latency from it.",)
+    assert told.tables[0].rows[0]["copies.reason"].startswith("no round has 3 sizes")
+
+
+def test_no_latency_that_shows_is_said_in_words(found):
+    (sentence,) = found(copied("cpu", latency_s=0.0)).sentences
+    assert sentence.startswith("On cpu transfer copies with no latency that shows at these sizes and a bandwidth of 50.0 GB/s (")
+
+
+def test_times_that_follow_no_line_are_named(found):
+    cached = [copied("cpu", latency_s=0.0, bytes_per_s=1e9 if size > SIZES[4] else 1e11, sizes=[size]) for size in SIZES]
+    (weakness,) = found(*cached).weaknesses
+    assert weakness.startswith("on cpu the sizes of transfer are ")
+    assert "caches and protocols bend it" in weakness
+
+
+def test_bandwidth_stands_against_size_with_a_line_a_way(found):
+    cpu, accelerator = found(copied(memory="pinned"), copied(memory="pageable"), copied("cpu")).figures
+    assert (accelerator.title, cpu.title) == ("Bandwidth by size: transfer on cuda:0", "Bandwidth by size: transfer on cpu")
+    assert {row["copies.way"] for row in accelerator.rows} == {"transfer pinned", "transfer pageable"}
+    assert [row["copies.size"] for row in cpu.rows] == pytest.approx(SIZES)
+    assert all(row["copies.rate_low"] < row["rate.bytes_per_s"] < row["copies.rate_high"] for row in cpu.rows)
+
+
+def test_other_work_has_no_such_findings(tmp_path):
+    assert findings(collect([made_up.write(tmp_path / "run.jsonl", made_up.both_kinds())])) == Findings()
+
+
+@pytest.mark.parametrize("values", [{"link": 0.0}, {"link": -1.0}, {"link": 1e300}, {"link": (1.0, 2.0)}, {}])
+@pytest.mark.parametrize(("size", "stated"), [("many", 0), (-1, None), (True, 1e-9), (1.5, 10**15)])
+def test_odd_numbers_of_an_edited_file_crash_nothing(tmp_path, values, size, stated):
+    measured = copied(sizes=SIZES[:3])
+    odd = made_up.rounds_of(made_up.case("transfer", "cuda:0", bytes=size), [[1e-9]], bytes=stated, values=values, transfer=None)
+    path = made_up.write(tmp_path / "run.jsonl", [*measured, *odd], workloads=WORKLOAD, accelerator=GEN5)
+    for table in findings(collect([path])).tables:
+        table.cells()

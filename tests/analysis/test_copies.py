@@ -1,0 +1,83 @@
+"""Latency and bandwidth from made-up times."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlbench.analysis.copies import fit, latency_and_bandwidth
+from dlbench.core.rows.summary import Rounds
+
+SIZES = [4.0**power for power in range(6, 16)]  # 4 KiB to 1 GiB
+
+
+def times(latency_s, bytes_per_s):
+    return [(size, latency_s + size / bytes_per_s) for size in SIZES]
+
+
+latencies = st.floats(1e-6, 1e-4)
+bandwidths = st.floats(1e9, 1e11)
+
+
+@given(latencies, bandwidths)
+def test_a_line_is_found_again(latency_s, bytes_per_s):
+    line = fit(times(latency_s, bytes_per_s))
+    assert line.latency_s == pytest.approx(latency_s, rel=1e-3)
+    assert 1 / line.s_per_byte == pytest.approx(bytes_per_s, rel=1e-3)
+
+
+wild_factors = st.one_of(st.floats(0.02, 0.5), st.floats(2, 50))
+
+
+@given(st.floats(2**19, 2**22), bandwidths, st.integers(0, 3), wild_factors, st.integers(6, 9), wild_factors)
+def test_a_wild_small_size_and_a_wild_large_one_do_not_carry_it_away(knee, bytes_per_s, small, small_factor, large, large_factor):
+    """As long as some sizes tell of the latency and some of the bandwidth: the knee is where they take as long."""
+    points = times(knee / bytes_per_s, bytes_per_s)
+    for index, factor in ((small, small_factor), (large, large_factor)):
+        points[index] = (points[index][0], factor * points[index][1])
+    line = fit(points)
+    assert line.latency_s == pytest.approx(knee / bytes_per_s, rel=0.01)
+    assert 1 / line.s_per_byte == pytest.approx(bytes_per_s, rel=0.01)
+
+
+@given(latencies, bandwidths, st.lists(st.floats(0.97, 1.03), min_size=10, max_size=10))
+def test_a_little_noise_moves_it_a_little(latency_s, bytes_per_s, noise):
+    line = fit([(size, factor * seconds) for factor, (size, seconds) in zip(noise, times(latency_s, bytes_per_s), strict=True)])
+    assert 1 / line.s_per_byte == pytest.approx(bytes_per_s, rel=0.2)
+    assert max(line.distance(*point) for point in times(latency_s, bytes_per_s)) < 0.2
+
+
+@given(st.lists(st.tuples(st.floats(), st.floats()), max_size=8))
+def test_whatever_a_file_holds_gives_a_line_or_none(points):
+    line = fit(points)
+    assert line is None or (line.latency_s >= 0 and 0 < line.s_per_byte < math.inf)
+
+
+def test_through_two_sizes_there_is_no_fit_and_the_row_says_so():
+    points = times(1e-5, 1e10)
+    assert fit([*points[:2], *points[:2]]) is None
+    row = latency_and_bandwidth([(size, Rounds(median_s=[seconds] * 7, numbers=tuple(range(7)))) for size, seconds in points[:2]])
+    assert (row["copies.sizes"], row["copies.latency_s"]) == (2, None)
+    assert row["copies.reason"] == "no round has 3 sizes, the fewest that tell latency from bandwidth"
+
+
+def test_what_grows_faster_than_its_size_has_no_latency_below_zero():
+    line = fit([(size, 1e-10 * size**1.1) for size in SIZES])
+    assert line.latency_s == 0
+
+
+def test_a_line_a_round_and_an_interval_over_rounds():
+    slower = (1.00, 1.01, 0.99, 1.02, 0.98, 1.03, 0.97)
+    sizes = [
+        (size, Rounds(median_s=[factor * seconds for factor in slower], numbers=tuple(range(7)))) for size, seconds in times(1e-5, 1e10)
+    ]
+    row = latency_and_bandwidth(sizes)
+    assert [row[f"copies.latency_s{end}"] for end in ("_low", "", "_high")] == pytest.approx([0.97e-5, 1e-5, 1.03e-5])
+    assert [row[f"copies.bytes_per_s{end}"] for end in ("_low", "", "_high")] == pytest.approx([1e10 / 1.03, 1e10, 1e10 / 0.97])
+    assert row["copies.off"] == pytest.approx(0, abs=1e-9)
+
+
+def test_hundreds_of_sizes_are_fitted_in_no_time():
+    line = fit([(float(size), 1e-6 + size / 1e9) for size in range(1, 100_000, 100)])
+    assert 1 / line.s_per_byte == pytest.approx(1e9)
