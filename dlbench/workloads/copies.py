@@ -7,10 +7,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from dlbench import Work
+from dlbench import Work, available_memory
 
 Copies = Literal["none", "pageable", "pinned"]
 """How operands get to an accelerator: they are there, or each call copies them from pageable or from page-locked host memory."""
+
+_LOCKED_SHARE = 4
+"""Of the memory that the host has left, the part that may be page-locked: torch rounds up to a power of two, and others need the rest."""
 
 
 def with_copies(device: torch.device, work: Work, copies: Copies) -> Work:
@@ -20,7 +23,7 @@ def with_copies(device: torch.device, work: Work, copies: Copies) -> Work:
     current stream, from and to page-locked memory that the first call, which is never timed, leaves there. The inputs of the new work are
     those in host memory; it returns the output on the device, and its counts are those of the operation.
 
-    Raises NotImplementedError on a CPU, and where torch locks no memory for such a device.
+    Raises NotImplementedError on a CPU and where torch locks no memory for such a device, MemoryError where that would be too much.
     """
     if copies == "none":
         return work
@@ -63,6 +66,9 @@ def _page_locked_fetch() -> Callable[[Sequence[Tensor]], object]:
 
 def _pinned(tensor: Tensor) -> Tensor:
     """Return a page-locked copy in the same memory layout."""
+    left = available_memory()
+    if left is not None and tensor.nbytes > left / _LOCKED_SHARE:
+        raise MemoryError(f"{tensor.nbytes:,} bytes of page-locked memory would be too much of the {left:,} that the host has left")
     try:
         return tensor.pin_memory()
     except RuntimeError as error:
