@@ -198,7 +198,7 @@ MISTAKES = {
 def planned(folder: Path, declared: str, parameters: str) -> tuple[int, str]:
     """The exit code, and what is said, where a workload declared so is to be planned."""
     (folder / "w.py").write_text(
-        "from typing import Literal\nfrom dlbench import Parallel, Unit, Value, Work, workload\n"
+        "from typing import Literal\nfrom dlbench import Parallel, Sweep, Unit, Value, Work, workload\n"
         f"@workload({declared})\ndef wrong(device, *, {parameters}) -> Work:\n    'Err.'\n    return Work(call=lambda: None)\n"
     )
     (folder / "w.toml").write_text('about = "?"\n[[bench]]\nworkload = "wrong"\n')
@@ -217,6 +217,9 @@ MISFITS = {
     'values=(Value("a", Unit.SECONDS, None, "", when={"form": ("tover",)}),)': "value 'a': form can't be 'tover'; did you mean 'tower'?",
     'parallel=Parallel(all_reduce=("ddp", "tawer"))': "parallel: form can't be 'tawer'; did you mean 'tower'?",
     'parallel=Parallel(scaling="weka")': "parallel: scaling can't be 'weka'; did you mean 'weak'?",
+    'sweep=Sweep("rank")': "sweep: no parameter is called 'rank'; did you mean 'ranks'?",
+    'sweep=Sweep("ranks", ways={"fom": "ddp"})': "sweep: no parameter is called 'fom'; did you mean 'form'?",
+    'sweep=Sweep("ranks", ways={"form": "tawer"})': "sweep: form can't be 'tawer'; did you mean 'tower'?",
     'parallel=Parallel(step="s")': "parallel: no parameter is called 'ranks'; did you mean 'rank'?",
 }
 
