@@ -271,7 +271,7 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
 
 def speed_ratio(base: Sequence[float], other: Sequence[float]) -> Row:
     """Return how many times the speeds of ``other`` are those of ``base``: the columns ``ratio.*``; all have to be above zero."""
-    shift, interval = shift_interval([math.log(speed) for speed in base], [math.log(speed) for speed in other])
+    shift, interval = shift_interval([_log(speed) for speed in base], [_log(speed) for speed in other])
     few = f"{len(base)} and {len(other)} rounds are too few for a 95 % interval; four and four are enough"
     return {
         "ratio.speedup": math.exp(shift),
@@ -280,6 +280,10 @@ def speed_ratio(base: Sequence[float], other: Sequence[float]) -> Row:
         "ratio.confidence": interval.confidence if interval else None,
         "ratio.reason": None if interval else few,
     }
+
+
+def _log(speed: float) -> float:
+    return math.log(min(max(speed, 1e-150), 1e150))  # an edited file may hold any, and a float has to hold the ratio of two
 
 
 def sides(base: Entry, other: Entry, column: str, hidden: Iterable[str]) -> Row:

@@ -29,7 +29,7 @@ class Unknown(StrEnum):
     )
     NO_TIME = "too little time was left until the deadline to read the device's own events; raise --timeout"
     ON_HOST = "inputs and output are in host memory already"
-    OWN_COPIES = "its calls copy the inputs there and the output back, so that their time holds it"
+    OWN_COPIES = "its calls copy the inputs there and the output back themselves, so their time holds the copies"
     EXPERIMENT = "one experiment has no inputs of a call"
     NO_TIME_TO_COPY = "one more call, for its output, would end behind the deadline; raise --timeout"
     NOTHING_TO_COPY = "there is neither an input nor an output to copy"

@@ -7,20 +7,24 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from dlbench import Work
+from dlbench import Work, available_memory
 
 Copies = Literal["none", "pageable", "pinned"]
 """How operands get to an accelerator: they are there, or each call copies them from pageable or from page-locked host memory."""
+
+_LOCKED_SHARE = 4
+"""Of the memory that the host has left, the part that may be page-locked: torch rounds up to a power of two, and others need the rest."""
 
 
 def with_copies(device: torch.device, work: Work, copies: Copies) -> Work:
     """Return the work with calls that copy its inputs to the device ahead, into the same tensors, and its output back behind.
 
-    ``pageable`` copies as plain code does: blocking, the output into fresh memory. ``pinned`` only starts the copies, in the order of the
-    current stream, from and to page-locked memory that the first call, which is never timed, leaves there. The inputs of the new work are
-    those in host memory; it returns the output on the device, and its counts are those of the operation.
+    The output is a tensor or a tuple of them. ``pageable`` copies as plain code does: blocking, the output into fresh memory.
+    ``pinned`` only starts the copies, in the order of the current stream, from and to page-locked memory that the first call, which is
+    never timed, leaves there. The inputs of the new work are those in host memory; it returns the output on the device, and its counts
+    are those of the operation.
 
-    Raises NotImplementedError on a CPU, and where torch locks no memory for such a device.
+    Raises NotImplementedError on a CPU and where torch locks no memory for such a device, MemoryError where that would be too much.
     """
     if copies == "none":
         return work
@@ -28,17 +32,18 @@ def with_copies(device: torch.device, work: Work, copies: Copies) -> Work:
         raise NotImplementedError("a CPU computes on host memory, so there is nothing to copy to it")
     compute = work.call
     assert compute is not None, "an observe has no call to copy for"  # noqa: S101  # Work's own rule
-    on_host = tuple(tensor.detach().cpu() for tensor in work.inputs)
+    there = [tensor.detach() for tensor in work.inputs]
+    on_host = tuple(tensor.cpu() for tensor in there)
     fetch: Callable[[Sequence[Tensor]], object] = _fetched
     if copies == "pinned":
         on_host = tuple(map(_pinned, on_host))
         fetch = _page_locked_fetch()
 
     def call() -> Any:
-        for tensor, source in zip(work.inputs, on_host, strict=True):
+        for tensor, source in zip(there, on_host, strict=True):
             tensor.copy_(source, non_blocking=copies == "pinned")
         output = compute()
-        fetch(output if isinstance(output, tuple) else (output,))
+        fetch([each.detach() for each in (output if isinstance(output, tuple) else (output,))])
         return output
 
     return replace(work, call=call, inputs=on_host)
@@ -54,7 +59,7 @@ def _page_locked_fetch() -> Callable[[Sequence[Tensor]], object]:
 
     def fetch(outputs: Sequence[Tensor]) -> None:
         if not buffers:
-            buffers.extend(_pinned(output.detach().cpu()) for output in outputs)
+            buffers.extend(_pinned(output.cpu()) for output in outputs)
         for buffer, output in zip(buffers, outputs, strict=True):
             buffer.copy_(output, non_blocking=True)
 
@@ -63,6 +68,9 @@ def _page_locked_fetch() -> Callable[[Sequence[Tensor]], object]:
 
 def _pinned(tensor: Tensor) -> Tensor:
     """Return a page-locked copy in the same memory layout."""
+    left = available_memory()
+    if left is not None and tensor.nbytes > left / _LOCKED_SHARE:
+        raise MemoryError(f"{tensor.nbytes:,} bytes of page-locked memory would be too much of the {left:,} that the host has left")
     try:
         return tensor.pin_memory()
     except RuntimeError as error:

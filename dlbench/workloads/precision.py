@@ -32,7 +32,7 @@ def scales_gradients(dtype: Dtype) -> bool:
 def refuse_autocast(dtype: Dtype) -> None:
     """Raise NotImplementedError for ``amp_*``: what autocast leaves as it is would be in fp32 under another name."""
     if PRECISIONS[dtype].autocast is not None:
-        raise NotImplementedError("it does nothing that autocast would make narrower; give the precision itself")
+        raise NotImplementedError("it runs without autocast; give the precision itself")
 
 
 def autocast(device: torch.device, dtype: Dtype, function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:

@@ -251,6 +251,9 @@ MISFITS = {
     'sweep=Sweep("fom")': "sweep: no parameter is called 'fom'; did you mean 'form'?",
     'sweep=Sweep("form", copies="copies")': "sweep: no parameter is called 'copies'; valid: form, flag, ranks",
     'ceiling="memry"': "ceiling can't be 'memry'; did you mean 'memory'?",
+    'sweep=Sweep("rank")': "sweep: no parameter is called 'rank'; did you mean 'ranks'?",
+    'sweep=Sweep("ranks", ways={"fom": "ddp"})': "sweep: no parameter is called 'fom'; did you mean 'form'?",
+    'sweep=Sweep("ranks", ways={"form": "tawer"})': "sweep: form can't be 'tawer'; did you mean 'tower'?",
     'parallel=Parallel(step="s")': "parallel: no parameter is called 'ranks'; did you mean 'rank'?",
 }
 

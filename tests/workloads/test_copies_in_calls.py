@@ -79,6 +79,13 @@ def test_memory_that_can_not_be_locked_is_a_sentence(monkeypatch: pytest.MonkeyP
         with_copies(CUDA, doubled()[0], "pinned")
 
 
+def test_more_than_a_part_of_what_is_left_is_not_locked(monkeypatch: pytest.MonkeyPatch, locked: list[torch.Tensor]) -> None:
+    monkeypatch.setattr(module, "available_memory", lambda: 95)
+    with pytest.raises(MemoryError, match=r"^24 bytes of page-locked memory would be too much of the 95 that the host has left$"):
+        with_copies(CUDA, doubled()[0], "pinned")
+    assert locked == []
+
+
 @pytest.mark.parametrize("copies", ["pageable", "pinned"])
 def test_gradients_of_copied_inputs_are_those_of_resident_ones(
     copies: Copies, locked: list[torch.Tensor], monkeypatch: pytest.MonkeyPatch

@@ -5,10 +5,19 @@ import sys
 import pytest
 import torch
 
+from dlbench.core.declarations import from_json, to_json
+from dlbench.harness.worker import registry
 from dlbench.workloads.vectorised import vectorised
 
 CPU = torch.device("cpu")
 WAYS = [("loops", "torch"), ("rows", "torch"), ("whole", "torch"), ("rows", "numpy"), ("whole", "numpy")]
+
+
+def test_its_ways_travel_in_the_header_of_a_file() -> None:
+    declared = registry.get("vectorised").signature.declared
+    assert declared.sweep is not None
+    assert declared.sweep.ways == {"form": "loops", "library": "numpy", "dtype": "fp64"}
+    assert from_json(to_json(declared)) == (declared, [])
 
 
 @pytest.mark.parametrize(("form", "library"), WAYS)

@@ -15,8 +15,10 @@ from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column, Unit, text
 
 QUESTION = Question("crossover", "From what size on does the accelerator win, without and with the copies there and back?")
-COMMAND = "dlbench run crossover"
-_ELSEWHERE = "run it on a machine that has one too, and give both files to dlbench show"
+_COMMAND = "dlbench run crossover"
+_CPU_ONLY = (
+    "only a CPU was measured; where there is no accelerator, run it on a machine that has one too, and give both files to dlbench show"
+)
 
 _AT = Column("crossover.at", Unit.COUNT, "the size")
 _LINE = Column("crossover.line", Unit.TEXT, "the line of a figure")
@@ -68,8 +70,8 @@ def answer(results: Results) -> Answer | Missing:
 def _missing(results: Results) -> Missing:
     kinds = {row["case.device"] == "cpu" for row in results.rows if row["case.status"] == "ok"}
     if kinds == {True}:
-        return Missing(QUESTION, f"only a CPU was measured; where there is no accelerator, {_ELSEWHERE}", COMMAND)
-    return Missing(QUESTION, "no work went well at several sizes on both a CPU and an accelerator", COMMAND)
+        return Missing(QUESTION, _CPU_ONLY, _COMMAND)
+    return Missing(QUESTION, "no work went well at several sizes on both a CPU and an accelerator", _COMMAND)
 
 
 def _points(results: Results) -> list[Row]:

@@ -153,6 +153,17 @@ def test_what_says_nothing_of_a_range_is_missing_with_its_command(crossover, mea
     assert answer["command"] == COMMAND
 
 
+def test_times_that_no_machine_has_end_no_reading(crossover):
+    odd = [("cpu", {1: 1e8, 2: 5e-324, 3: 0.0, 4: 1.0}), ("cuda:0", {1: 5e-324, 2: 5e-324, 3: 1.0, 4: 2.0})]
+    found = [
+        each
+        for device, times in odd
+        for n, seconds in times.items()
+        for each in made_up.rounds_of(made_up.case("product", device, n=n), [[seconds] * 10] * 7, flops=None, items=None)
+    ]
+    assert line(crossover(found)) == (None, None, None, "no crossover in this range")
+
+
 WAYS = {"mine": {"sweep": {"size": "n", "ways": {"form": "loops", "dtype": "fp64"}}}}
 
 
