@@ -16,8 +16,8 @@ from dlbench.core.units import byte_rate, flop_rate
 N = 2048
 DTYPES = ("fp32", "bf16")
 MOVES = ("copy", "triad", "sum", "fill")
-CALLS = 20
-"""Of the triad in C."""
+CALLS = 10
+"""Of each move, and of the triad in C: the best of as many on both sides."""
 COMPILE = ("gcc", "-O3", "-march=native", "-fopenmp", str(ROOT / "benchmarks" / "triad.c"), "-o")
 TARGETS = {"products": 0.03, "memory": 0.10, "search": 0.02}
 
@@ -63,8 +63,8 @@ def _add(rows, name, pairs, text, target, at_least=False) -> bool:  # type: igno
     return bool(ratio >= 1 - target and (at_least or ratio <= 1 + target))
 
 
-def _policy(seconds: float) -> Policy:
-    return Policy(rounds=1, max_rounds=1, round_s=seconds, tries=1)
+def _policy(seconds: float, blocks: int = Policy().min_blocks) -> Policy:
+    return Policy(rounds=1, max_rounds=1, round_s=seconds, min_blocks=blocks, tries=1)
 
 
 def _product(dtype: str, seconds: float) -> float:
@@ -79,7 +79,7 @@ def _bare_product(dtype: str, threads: int, seconds: float) -> float:
 def _moves(options: argparse.Namespace) -> tuple[float, float]:
     """Return the most bytes a second that any of dlbench's moves reached, in its fastest block, and the bytes of a buffer."""
     size = {} if options.bytes is None else {"bytes": options.bytes}
-    found = [measured for measured, _ in run_cases([("stream", {"op": op, **size}) for op in MOVES], _policy(options.seconds))]
+    found = [measured for measured, _ in run_cases([("stream", {"op": op, **size}) for op in MOVES], _policy(options.seconds, CALLS))]
     rates = [each.bytes / min(each.samples.block_s) for each in found]  # type: ignore[operator, union-attr]  # run_cases has seen to it
     return max(rates), min(each.bytes or 0 for each in found)
 
