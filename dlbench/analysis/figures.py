@@ -41,6 +41,8 @@ class Figure:
     """A value on that axis to hold the others against, such as a ratio of 1."""
     band: tuple[Column, Column] | None = None
     """The ends of a band around the reference, of each row its own, such as a threshold."""
+    bound: tuple[Row, ...] = ()
+    """Corners of a line that no row should be beyond, such as a roofline: an ``x`` and a ``y`` each."""
 
     def __post_init__(self) -> None:
         names = [column.name for column in self.columns]

@@ -54,10 +54,7 @@ class Parameter:
     """Least valid number; exclusive for ``number``, so that 0 seconds is invalid and 0.1 is not."""
 
     def check(self, value: object) -> ParamValue | None:
-        """Return the value if it is valid here (an integer where a number is wanted becomes a float).
-
-        Raises ValueError whose text completes "``name`` must be …".
-        """
+        """Return the value, an integer as a float where a number is wanted. Raises ValueError that completes "``name`` must be …"."""
         if value is None and not self.required and self.default is None:
             return None
         if self.kind == "flag" and isinstance(value, bool):
@@ -200,6 +197,8 @@ class Work:
     """Least number of them that a faster algorithm in use needs, such as Winograd's in convolutions."""
     bytes: float | None = None
     """Least bytes to move through the device's memory: each operand once."""
+    least_bytes: float | None = None
+    """Those of them that no cache can hold from one part of a call to the next."""
 
     def __post_init__(self) -> None:
         if (self.call is None) == (self.observe is None):
@@ -333,6 +332,7 @@ class Measurement:
     flops: float | None = None
     least_flops: float | None = None
     bytes: float | None = None
+    least_bytes: float | None = None
     values: Mapping[str, Reported] = field(default_factory=dict)
     """What an ``observe`` returned."""
     math: Mapping[str, ParamValue] = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """Floating-point operations of a network for one input, by the closed formulas of its layers."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -32,8 +32,7 @@ def train_flops(model: nn.Module, input_shape: tuple[int, ...]) -> int:
 def layer_flops(model: nn.Module, input_shape: tuple[int, ...]) -> list[int]:
     """Return forward operations of each convolution and linear layer, in the order they run; the rest is not counted.
 
-    One multiply-add is two operations; adding a bias is none, as in the published counts. The network runs once on the
-    meta device, where there are only shapes; the model itself is left as it is.
+    One multiply-add is two operations; adding a bias is none, as in the published counts.
     """
     counts: list[int] = []
 
@@ -41,7 +40,16 @@ def layer_flops(model: nn.Module, input_shape: tuple[int, ...]) -> list[int]:
         values_in = layer.weight[0].numel()  # type: ignore[index]  # what one output value is the sum over
         counts.append(2 * output.numel() * values_in)
 
-    hooks = [each.register_forward_hook(count) for each in model.modules() if isinstance(each, nn.Conv2d | nn.Linear)]
+    run_on_meta(model, input_shape, count, [each for each in model.modules() if isinstance(each, nn.Conv2d | nn.Linear)])
+    return counts
+
+
+def run_on_meta(model: nn.Module, input_shape: tuple[int, ...], hook: Callable[..., None], layers: Iterable[nn.Module]) -> None:
+    """Run a network once for one input on the meta device, where there are only shapes, and call the hook behind each of these layers.
+
+    The model itself is left as it is.
+    """
+    hooks = [each.register_forward_hook(hook) for each in layers]
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     shapes = {name: torch.empty_like(tensor, device="meta") for name, tensor in tensors.items()}
     one = torch.empty(1, *input_shape, dtype=next(model.parameters()).dtype, device="meta")
@@ -49,9 +57,8 @@ def layer_flops(model: nn.Module, input_shape: tuple[int, ...]) -> list[int]:
         with torch.no_grad(), SkipElementwise():
             functional_call(model, shapes, one)
     finally:
-        for hook in hooks:
-            hook.remove()
-    return counts
+        for each in hooks:
+            each.remove()
 
 
 class SkipElementwise(TorchFunctionMode):

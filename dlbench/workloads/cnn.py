@@ -11,7 +11,8 @@ from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 from dlbench import Dtype, Layout, Size, Work, workload
 from dlbench.models import ModelName, build
 from dlbench.models.flops import FASTER_CONVOLUTION, forward_flops, train_flops
-from dlbench.workloads.precision import autocast, operands, scales_gradients, storage
+from dlbench.models.traffic import forward_bytes, layer_traffic, train_bytes, weight_bytes
+from dlbench.workloads.precision import autocast, operands, output, scales_gradients, storage
 
 TRAINING = "training of a classifier"
 """What the forms of parallelism do on one device, all of them alike."""
@@ -29,6 +30,10 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adamw": partial(torch.optim.AdamW, lr=LEARNING_RATE, weight_decay=1e-4, eps=1e-4),
 }
 
+UPDATE_PASSES = {"sgd": 5, "adamw": 7}
+"""How often an update goes over numbers as many as the weights at least: it reads weights, gradients and its one or two averages, and
+writes all but the gradients."""
+
 
 @workload(tags=("cnn", "training", "imagenet"))
 def train_step(
@@ -45,8 +50,16 @@ def train_step(
     labels = draw_labels(device, batch)
     network.train()
     step = training_step(network, OPTIMIZERS[optimizer](network.parameters()), images, labels, dtype)
-    flops = batch * train_flops(network, IMAGE)
-    return Work(call=step, inputs=(images, labels), items=batch, flops=flops, least_flops=flops / FASTER_CONVOLUTION)
+    flops, updated = batch * train_flops(network, IMAGE), UPDATE_PASSES[optimizer] * weight_bytes(network)
+    return Work(
+        call=step,
+        inputs=(images, labels),
+        items=batch,
+        flops=flops,
+        least_flops=flops / FASTER_CONVOLUTION,
+        bytes=train_bytes(layer_traffic(network, IMAGE), batch, output(dtype).itemsize, updated),
+        least_bytes=images.nbytes + updated,  # were all else in caches
+    )
 
 
 @workload(tags=("cnn", "inference", "imagenet"))
@@ -62,7 +75,15 @@ def infer_step(device: torch.device, *, model: ModelName, batch: Size, dtype: Dt
             return logits
 
     flops = batch * forward_flops(network, IMAGE)
-    return Work(call=step, inputs=(images,), items=batch, flops=flops, least_flops=flops / FASTER_CONVOLUTION)
+    return Work(
+        call=step,
+        inputs=(images,),
+        items=batch,
+        flops=flops,
+        least_flops=flops / FASTER_CONVOLUTION,
+        bytes=forward_bytes(layer_traffic(network, IMAGE), batch, output(dtype).itemsize),
+        least_bytes=images.nbytes + weight_bytes(network),  # were all else in caches
+    )
 
 
 def training_step(network: nn.Module, update: torch.optim.Optimizer, images: Tensor, labels: Tensor, dtype: Dtype) -> Callable[[], Tensor]:

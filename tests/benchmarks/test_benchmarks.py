@@ -10,6 +10,8 @@ import pytest
 from benchmarks import (
     agreement,
     alternate,
+    bare_matmul,
+    ceilings,
     compare_scale,
     copy_rate,
     first_answer,
@@ -133,3 +135,18 @@ def test_copy_rate_says_where_there_is_no_device():
         pytest.skip("there is one")
     with pytest.raises(SystemExit, match="there is no NVIDIA device here"):
         copy_rate.main([])
+
+
+def test_ceilings_hold_products_and_moves_against_bare_loops(capsys, monkeypatch):
+    rates = {"_product": 98e9, "_bare_product": 100e9, "_moves": (31e9, 2 << 30), "_triad": 30e9, "_has_gpu": False}
+    for name, rate in rates.items():
+        monkeypatch.setattr(ceilings, name, lambda *_, rate=rate: rate)
+    monkeypatch.setattr(ceilings.os, "sched_setaffinity", lambda *_: None)
+    monkeypatch.setattr(ceilings.subprocess, "run", lambda *_, **__: None)  # no compiler is needed
+    table, verdict = printed(capsys, ceilings, "--pairs", "2")
+    assert [row[1:4] for row in table[1:]] == [["100 GFLOP/s", "2", "0.980"], ["100 GFLOP/s", "2", "0.980"], ["30.0 GB/s", "2", "1.033"]]
+    assert verdict.startswith("reached")
+
+
+def test_the_bare_loop_times_a_product():
+    assert 0 < bare_matmul.loop(64, "fp32", 1, 0.001) < 1

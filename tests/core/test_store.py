@@ -29,6 +29,7 @@ WHOLE = Measurement(
     flops=1e9,
     least_flops=2.5e8,
     bytes=64,
+    least_bytes=16,
     values={"loss": 0.5},
     math={"fp32_matmul": "ieee", "deterministic": False},
     nulls={"memory": "why"},

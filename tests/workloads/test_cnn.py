@@ -68,6 +68,17 @@ def test_every_precision_and_optimizer_learns_its_batch(tiny: list[nn.Module], d
     assert all(torch.isfinite(p).all() and p.dtype == storage(dtype) for p in tiny[0].parameters())
 
 
+def test_bytes_are_those_of_layers_weights_and_update(tiny: list[nn.Module]) -> None:
+    values = 3 * 224**2 + 3 * 2 * 4 * 49 + 1000  # an image, three outputs that are inputs again, the logits
+    parameters = 4 * 3 * 32**2 + 4 + 2 * 4 + 4 * 49 * 1000 + 1000
+    infer = cnn.infer_step(CPU, model="resnet18", batch=2, dtype="bf16")
+    assert (infer.bytes, infer.least_bytes) == (2 * (2 * values + parameters), 2 * (2 * 3 * 224**2 + parameters))
+    sgd, adamw = (cnn.train_step(CPU, model="resnet18", batch=2, optimizer=each) for each in ("sgd", "adamw"))
+    assert adamw.bytes - sgd.bytes == adamw.least_bytes - sgd.least_bytes == 2 * 4 * parameters
+    assert sgd.least_bytes == 4 * (2 * 3 * 224**2 + 5 * parameters)
+    assert sgd.bytes > 2 * infer.bytes
+
+
 def test_labels_cover_the_classes(tiny: list[nn.Module]) -> None:
     labels = cnn.train_step(CPU, model="resnet18", batch=512).inputs[1]
     assert 0 <= labels.min() < 100

@@ -6,7 +6,7 @@ light ones.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
@@ -134,7 +134,9 @@ def _chart(figure: Figure, points: Sequence[Row], interactive: bool) -> "alt.Lay
     if figure.mark == "stack":
         points = [{**each, "rank": _categories(points, "series").index(each["series"])} for each in points]
         encoding["order"] = alt.Order("rank:Q")
-    layers = _Layers(figure, [divided(each, scales, value) for each in points], encoding, value, scales.get(value), bars, interactive)
+    bound = plotted(replace(figure, rows=figure.bound, series=None))
+    drawn, corners = ([divided(each, scales, value) for each in rows] for rows in (points, bound))
+    layers = _Layers(figure, drawn, encoding, value, scales.get(value), bars, interactive, corners)
     height: Any = alt.Step(18 if grouped else _STEP) if is_category(figure.y) else _HEIGHT
     width: Any = alt.Step(_STEP + 10) if is_category(figure.x) else _WIDTH
     return _styled(alt.layer(*layers.all()).properties(width=width, height=height))
@@ -179,10 +181,11 @@ class _Layers:
     """Of the axis of numbers."""
     bars: bool
     interactive: bool
+    bound: Sequence[Row]
 
     def all(self) -> "list[alt.Chart]":
         """Return those that the figure asks for."""
-        wanted = (self._band, self._reference, self._marks, self._interval, self._labels)
+        wanted = (self._band, self._bound, self._reference, self._marks, self._interval, self._labels)
         return [layer for make in wanted for layer in make()]
 
     def _of(self, points: Sequence[Row], *without: str, **more: Any) -> Any:
@@ -205,6 +208,10 @@ class _Layers:
         chart = self._of(points, self.value, "color", "xOffset", "yOffset", **self._span("band_low", "band_high"))
         across = is_category(self.figure.y if self.value == "x" else self.figure.x)
         return [chart.mark_bar(color="var(--band)") if across else chart.mark_area(color="var(--band)")]
+
+    def _bound(self) -> "list[alt.Chart]":
+        chart = self._of(self.bound, "color")
+        return [chart.mark_line(color="var(--edge)", strokeWidth=2)] if self.bound else []
 
     def _reference(self) -> "list[alt.Chart]":
         if self.figure.reference is None or self.scale is None:

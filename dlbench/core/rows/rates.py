@@ -86,8 +86,9 @@ def _too_fast(stated: Stated, arithmetic: Share | None, memory: Share | None) ->
     if arithmetic and arithmetic.fraction * needed > ALLOWANCE:
         advice = "see what its flops count, or state least_flops where an algorithm needs fewer"
         found.append(f"{_times(arithmetic)}; {advice}")
-    if memory and memory.fraction > ALLOWANCE:
-        found.append(f"{_times(memory)}; see what its bytes count")
+    moved = stated.least_bytes / stated.bytes if stated.least_bytes and stated.bytes else 1.0
+    if memory and memory.fraction * moved > ALLOWANCE:
+        found.append(f"{_times(memory)}; see what its bytes count, or state least_bytes where caches hold some of them meanwhile")
     return found
 
 

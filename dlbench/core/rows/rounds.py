@@ -26,6 +26,7 @@ class Stated(NamedTuple):
     flops: float | None
     least_flops: float | None
     bytes: float | None
+    least_bytes: float | None
     math: Mapping[str, ParamValue]
     check: SpotCheck | None
 
@@ -59,7 +60,8 @@ class Round(NamedTuple):
         """
         m, samples = measurement, measurement.samples
         stated = Stated(
-            m.case, m.side, m.status, m.reason, m.device_name, m.threads, m.items, m.flops, m.least_flops, m.bytes, m.math, m.check
+            m.case, m.side, m.status, m.reason, m.device_name, m.threads,
+            m.items, m.flops, m.least_flops, m.bytes, m.least_bytes, m.math, m.check,
         )  # fmt: skip
         if before is not None and before.stated == stated:
             stated = before.stated

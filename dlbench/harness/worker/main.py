@@ -229,6 +229,7 @@ def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | 
         flops=work.flops,
         least_flops=work.least_flops,
         bytes=work.bytes,
+        least_bytes=work.least_bytes,
         math=math_flags(),
         nulls={**result.nulls, **_memory_nulls(memory, backend)},
     )

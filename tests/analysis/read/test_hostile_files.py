@@ -28,6 +28,7 @@ ROW = {
     "flops": 8,
     "least_flops": 2,
     "bytes": 10**12,
+    "least_bytes": 10**11,
     "values": {"loss": 0.5},
     "throttling": {"thermal": 0.5, "reasons": ["hw_slowdown"], "tries": 2},
 }

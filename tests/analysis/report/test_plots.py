@@ -99,6 +99,13 @@ def test_an_interval_a_reference_and_a_band_are_drawn() -> None:
     assert drawn(banded).count("var(--band)") == 1
 
 
+def test_a_bound_is_a_line_through_its_corners_and_none_of_the_marks() -> None:
+    batches = [{"batch": batch, "memory": batch << 20} for batch in (1, 4)]
+    corners = tuple({"batch": batch, "memory": 8 << 20} for batch in (1, 2, 8))
+    plain, bounded = (drawn(Figure("Memory", "By batch.", "dot", BATCH, MEMORY, tuple(batches), bound=each)) for each in ((), corners))
+    assert [len(re.findall(r'd="M[^"]*L[^"]*L[^"]*"', svg)) for svg in (plain, bounded)] == [0, 1]
+
+
 def test_what_is_not_drawn_is_said() -> None:
     many = plots.draw(bars(*(row(f"case {n}", 1 + n) for n in range(50))))
     assert many.left_out == ("10 of 50, behind the first 40 by case",)

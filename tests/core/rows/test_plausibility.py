@@ -52,7 +52,8 @@ def test_where_there_is_no_share_the_row_says_why(options, reason):
         ),
         (
             {"bytes": 12e12},
-            "it reaches 2.50 times the published peak of memory (4.80 TB/s, the bandwidth of NVIDIA H200); see what its bytes count",
+            "it reaches 2.50 times the published peak of memory (4.80 TB/s, the bandwidth of NVIDIA H200); see what its bytes count, "
+            "or state least_bytes where caches hold some of them meanwhile",
         ),
         ({"flops": 1e9, "seconds": 0.0}, "its time reads as zero; give it more to do"),
         ({"flops": 0, "bytes": 0}, "it states 0 operations and 0 bytes; leave a count out where it means nothing"),
@@ -78,6 +79,7 @@ def test_what_cannot_be_true_is_flagged_with_what_to_do(options, reason):
     [
         {"flops": 83e12},  # within what a card may run above its rated clock
         {"flops": 250e12, "least_flops": 62.5e12},  # Winograd's algorithm
+        {"bytes": 12e12, "least_bytes": 4.8e12},  # from layer to layer through a cache
         {"bytes": 80e6, "seconds": 1e-6},  # 80 TB/s, out of a cache
         {"flops": 1e20, "device": "cpu"},  # no peak is known
         {"flops": 268e12, "params": {"ranks": 4, "dtype": "fp32"}},  # at the peak of four devices

@@ -1,0 +1,95 @@
+"""What devices can do at most, and what stands below it."""
+
+import made_up
+import pytest
+
+from dlbench.analysis.answers import roofline
+from dlbench.analysis.read.table import collect
+
+DECLARED = {
+    "product": {"ceiling": "arithmetic"},
+    "moves": {"ceiling": "memory"},
+    "start": {"ceiling": "launch"},
+    "wait": {"ceiling": "synchronisation"},
+    "step": {},
+}
+
+
+def work(name, seconds=1.0, device="cpu", flops=None, moved=None, **params):
+    return made_up.rounds_of(made_up.case(name, device, **params), made_up.flat([seconds] * 7), flops=flops, bytes=moved, items=1)
+
+
+def tops(device="cpu", times=1):
+    """100 GFLOP/s in fp32, 200 in bf16; 10 GB/s; 2 and 5 µs."""
+    products = [
+        *work("product", 1.0, device, flops=times * 1e11, dtype="fp32"),
+        *work("product", 0.5, device, flops=times * 1e11, dtype="bf16"),
+    ]
+    moves = [*work("moves", 1.0, device, moved=times * 1e10, op="triad"), *work("moves", 1.0, device, moved=times * 8e9, op="copy")]
+    return [*products, *moves, *work("start", 2e-6, device), *work("wait", 5e-6, device)]
+
+
+@pytest.fixture
+def found(tmp_path):
+    def read(*files):
+        paths = [made_up.write(tmp_path / f"run{number}.jsonl", each, workloads=DECLARED) for number, each in enumerate(files)]
+        return roofline.findings(collect(paths))
+
+    return read
+
+
+def test_a_sentence_a_device_says_all_that_it_can_do_at_most(found):
+    assert found(tops()).sentences == (
+        "At most cpu reaches 200 GFLOP/s in bf16, 100 GFLOP/s in fp32, 10.0 GB/s of memory (moves triad), and takes 2.00 µs a launch and "
+        "5.00 µs one that is waited for; fp32 is bound by memory below 10.0 FLOP a byte.",
+    )
+
+
+def test_a_device_is_told_what_was_measured_of_it_alone(found):
+    assert found(work("moves", moved=1e10, op="triad")).sentences == ("At most cpu reaches 10.0 GB/s of memory (moves triad).",)
+
+
+def test_the_table_has_the_best_of_each_kind_and_every_move_with_published_peaks_beside_them(found):
+    ceilings, *_ = found([*tops(), *tops("cuda:0", 100)]).tables
+    rows = [(row["place"], row["ceiling.what"], row["rate.ceiling_fraction"]) for row in ceilings.rows]
+    of_each = [
+        ("arithmetic in fp32", 1),
+        ("arithmetic in bf16", 1),
+        ("memory", 1),
+        ("memory", 0.8),
+        ("launch", None),
+        ("synchronisation", None),
+    ]
+    assert rows == [(device, *each) for device in ("cpu", "cuda:0") for each in of_each]
+    assert [row["rate.peak_fraction"] for row in ceilings.rows[6:8]] == [pytest.approx(10 / 67), pytest.approx(20 / 989)]
+
+
+def test_cases_of_another_file_stand_below_the_roof_of_the_same_device(found):
+    slope = work("step", 1.0, flops=5e9, moved=9e9, dtype="fp32", n=1)
+    plain = work("step", 1.0, flops=5e10, moved=1e9, dtype="fp32", n=2)
+    results = found(tops(), [*slope, *plain])
+    _, below = results.tables
+    assert [(row["roofline.intensity"], row["rate.ceiling_fraction"], row["roofline.nearest"]) for row in below.rows] == [
+        (pytest.approx(5 / 9), pytest.approx(0.9), "memory"),
+        (50.0, 0.5, "arithmetic"),
+    ]
+    (figure,) = results.figures
+    assert (figure.title, figure.mark, len(figure.rows)) == ("Roofline in fp32: cpu", "dot", 2)
+    corners = [(row["roofline.intensity"], row["rate.flops_per_s"]) for row in figure.bound]
+    assert corners == [(pytest.approx(5 / 9), pytest.approx(5e10 / 9)), (10.0, 1e11), (50.0, 1e11)]
+
+
+def test_two_machines_whose_device_has_one_id_are_told_apart(found):
+    other = [made_up.renamed(each, "another CPU", 8) for each in tops(times=2)]
+    places = {row["place"] for row in found(tops(), other).tables[0].rows}
+    assert places == {"cpu (AMD EPYC 7B13, 2 threads)", "cpu (another CPU, 8 threads)"}
+
+
+def test_without_a_measured_memory_there_is_no_roof(found):
+    results = found([*work("product", flops=1e11, dtype="fp32"), *work("start", 2e-6)])
+    assert (results.sentences, results.tables, results.figures) == ((), (), ())
+
+
+def test_most_of_many_precisions_are_drawn_and_a_precision_without_a_roof_is_not(found):
+    steps = [*work("step", flops=1e9, moved=1e9, dtype="amp_bf16"), *work("step", flops=1e9, moved=1e9, dtype="fp64")]
+    assert [figure.title for figure in found([*tops(), *steps]).figures] == ["Roofline in bf16: cpu"]
