@@ -28,6 +28,7 @@ __all__ = [
     "Work",
     "__version__",
     "autocast",
+    "available_memory",
     "before_call",
     "control_group",
     "operands",
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from dlbench.core.model import Clock, Memory, Reported, Work
     from dlbench.core.precision import PRECISIONS, Dtype
     from dlbench.core.schema import Unit
+    from dlbench.harness.probe.memory import available_memory
     from dlbench.harness.worker.backends.base import Backend, register_backend
     from dlbench.harness.worker.ranks import control_group
     from dlbench.harness.worker.registry import Cache, Duration, Layout, Least, Size, workload
@@ -56,6 +58,7 @@ _HOMES = {
     "dlbench.core.model": "Clock Memory Reported Work",
     "dlbench.core.precision": "Dtype PRECISIONS",
     "dlbench.core.schema": "Unit",
+    "dlbench.harness.probe.memory": "available_memory",
     "dlbench.harness.worker.backends.base": "Backend register_backend",
     "dlbench.harness.worker.ranks": "control_group",
     "dlbench.harness.worker.registry": "Cache Duration Layout Least Size workload",
