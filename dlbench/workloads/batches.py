@@ -2,7 +2,8 @@
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -71,6 +72,9 @@ class Indexed:
     def send(self, batch: Batch) -> Batch:
         """Return a batch on the device."""
         return batch
+
+    def pause(self) -> None:
+        """End the processes that get batches; the next fetch starts others."""
 
 
 class Pageable(Indexed):
@@ -156,7 +160,8 @@ class Loaded(Indexed):
     def __init__(self, data: Batch, order: Order, device: torch.device, batch: int, workers: int) -> None:
         super().__init__(data, order)
         self._device = device
-        self._loader = DataLoader(
+        self._loader = partial(
+            DataLoader,
             TensorDataset(*data),
             batch_size=batch,
             sampler=order,
@@ -172,11 +177,14 @@ class Loaded(Indexed):
             one = tuple(self.fetch())
             self.copy = lambda: self.send(one)
 
-    def _epochs(self) -> Iterator[Batch]:
+    def _epochs(self) -> Generator[Batch]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # here and below it warns of more workers than cores, which is a case like others
+            loader = self._loader()
         while True:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # it warns of more workers than cores, which is a case like others
-                batches = iter(self._loader)
+                warnings.simplefilter("ignore")
+                batches = iter(loader)
             yield from batches
 
     def fetch(self) -> Batch:
@@ -186,6 +194,11 @@ class Loaded(Indexed):
     def send(self, batch: Batch) -> Batch:
         """Start the copy of a batch; torch keeps its page-locked memory from being reused before that has ended."""
         return batch if self._device.type == "cpu" else tuple(copied(part, self._device) for part in batch)
+
+    def pause(self) -> None:
+        """End the workers: with the last that refers to it the loader joins them."""
+        self._batches.close()
+        self._batches = self._epochs()
 
 
 def page_locked(part: Tensor) -> Tensor:

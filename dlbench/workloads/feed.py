@@ -85,6 +85,7 @@ def feed(
             found["transfer_s"] = copy_s(way.copy, synchronise)
         if gaps := epoch_gaps(call, order, synchronise):
             found["epoch_gap_s"] = statistics.median(gaps)
+        way.pause()
         return found
 
     return Work(call=call, report=report, items=batch, flops=flops)
