@@ -2,7 +2,7 @@
 
 import sys
 import warnings
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from functools import partial
 from typing import Any, Literal
 
@@ -54,8 +54,8 @@ class Order(Sampler[int]):
 class Indexed:
     """Batches indexed where the data set lies, and used there."""
 
-    copy: Callable[[], object] | None = None
-    """Copies one batch as `send` does, where that copies; by itself, to be timed."""
+    copies = False
+    """Whether batches have to be copied to the device."""
 
     def __init__(self, data: Batch, order: Order) -> None:
         self.data = data
@@ -69,9 +69,13 @@ class Indexed:
         indices = next(self.indices)
         return tuple(part[indices] for part in self.data)
 
-    def send(self, batch: Batch) -> Batch:
-        """Return a batch on the device."""
+    def copy(self, batch: Batch) -> Batch:
+        """Return this batch on the device."""
         return batch
+
+    def send(self, batch: Batch) -> Batch:
+        """Take a batch and return one on the device for the step."""
+        return self.copy(batch)
 
     def pause(self) -> None:
         """End the processes that get batches; the next fetch starts others."""
@@ -80,13 +84,13 @@ class Indexed:
 class Pageable(Indexed):
     """Batches gathered into fresh host memory and copied from there, as plain code does."""
 
+    copies = True
+
     def __init__(self, data: Batch, order: Order, device: torch.device) -> None:
         super().__init__(data, order)
         self._device = device
-        one = self.fetch()
-        self.copy = lambda: self.send(one)
 
-    def send(self, batch: Batch) -> Batch:
+    def copy(self, batch: Batch) -> Batch:
         """Copy a batch, blocking."""
         return tuple(part.to(self._device) for part in batch)
 
@@ -96,6 +100,8 @@ class PageLocked(Indexed):
 
     A buffer is filled again only when its copy has ended: it would otherwise be sent half overwritten.
     """
+
+    copies = True
 
     def __init__(self, data: Batch, order: Order, device: torch.device, batch: int) -> None:
         super().__init__(data, order)
@@ -108,7 +114,6 @@ class PageLocked(Indexed):
         self.copied: list[Any] = [None, None]
         """An event behind the last copy from each buffer."""
         self._turn = 0
-        self.copy = lambda: tuple(copied(part, device) for part in self.buffers[0])
 
     def make_room(self) -> None:
         """Wait until the copy from the buffer whose turn it is has ended."""
@@ -122,9 +127,13 @@ class PageLocked(Indexed):
             torch.index_select(part, 0, indices, out=target)
         return buffer
 
-    def send(self, batch: Batch) -> Batch:
+    def copy(self, batch: Batch) -> Batch:
         """Start the copy of a batch."""
-        sent = tuple(copied(part, self._device) for part in batch)
+        return tuple(copied(part, self._device) for part in batch)
+
+    def send(self, batch: Batch) -> Batch:
+        """Start the copy of a batch and note where it ends; the next comes from the other buffer."""
+        sent = self.copy(batch)
         event = self.copied[self._turn] = self.streams.Event()
         event.record()
         self._turn = 1 - self._turn
@@ -173,9 +182,7 @@ class Loaded(Indexed):
             persistent_workers=workers > 0,
         )
         self._batches = self._epochs()
-        if device.type != "cpu":
-            one = tuple(self.fetch())
-            self.copy = lambda: self.send(one)
+        self.copies = device.type != "cpu"
 
     def _epochs(self) -> Generator[Batch]:
         with warnings.catch_warnings():
@@ -191,9 +198,9 @@ class Loaded(Indexed):
         """Return the next batch, or wait for it."""
         return tuple(next(self._batches))
 
-    def send(self, batch: Batch) -> Batch:
+    def copy(self, batch: Batch) -> Batch:
         """Start the copy of a batch; torch keeps its page-locked memory from being reused before that has ended."""
-        return batch if self._device.type == "cpu" else tuple(copied(part, self._device) for part in batch)
+        return tuple(copied(part, self._device) for part in batch) if self.copies else batch
 
     def pause(self) -> None:
         """End the workers: with the last that refers to it the loader joins them."""

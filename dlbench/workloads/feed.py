@@ -5,6 +5,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -81,8 +82,9 @@ def feed(
     def report() -> dict[str, float]:
         synchronise = synchroniser(device)
         found = {"input_s": waits.usual_s()}
-        if way.copy:
-            found["transfer_s"] = copy_s(way.copy, synchronise)
+        if way.copies:
+            way.make_room()
+            found["transfer_s"] = copy_s(partial(way.copy, way.fetch()), synchronise)
         if gaps := epoch_gaps(call, order, synchronise):
             found["epoch_gap_s"] = statistics.median(gaps)
         way.pause()
