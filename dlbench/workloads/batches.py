@@ -2,7 +2,7 @@
 
 import sys
 import warnings
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import Any, Literal
 
@@ -181,18 +181,8 @@ class Loaded(Indexed):
             multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
             persistent_workers=workers > 0,
         )
-        self._batches = self._epochs()
+        self._batches = epochs(self._loader)
         self.copies = device.type != "cpu"
-
-    def _epochs(self) -> Generator[Batch]:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # here and below it warns of more workers than cores, which is a case like others
-            loader = self._loader()
-        while True:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                batches = iter(loader)
-            yield from batches
 
     def fetch(self) -> Batch:
         """Return the next batch, or wait for it."""
@@ -205,7 +195,23 @@ class Loaded(Indexed):
     def pause(self) -> None:
         """End the workers: with the last that refers to it the loader joins them."""
         self._batches.close()
-        self._batches = self._epochs()
+        self._batches = epochs(self._loader)
+
+
+def epochs(make_loader: Callable[[], DataLoader[Batch]]) -> Generator[Batch]:
+    """Yield batches without end; once nobody refers to it any more, the loader that it has made ends its workers.
+
+    A function and no method: in a cycle of references its queues would be gone before the loader could tell the workers, which notice
+    themselves after five seconds only.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # here and below it warns of more workers than cores, which is a case like others
+        loader = make_loader()
+    while True:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            batches = iter(loader)
+        yield from batches
 
 
 def page_locked(part: Tensor) -> Tensor:
