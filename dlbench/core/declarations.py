@@ -105,7 +105,7 @@ class Declaration:
 
 
 def _first(found: Iterable[Any]) -> float | None:
-    return next((float(each) for each in found if each is not None), None)
+    return next((float(each) for each in found if isinstance(each, int | float)), None)
 
 
 def to_json(declared: Declaration) -> dict[str, Any]:

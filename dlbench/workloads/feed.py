@@ -7,22 +7,21 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
-from dlbench import Least, Size, Unit, Value, Work, available_memory, operands, workload
+from dlbench import Dtype, Least, Size, Unit, Value, Work, available_memory, operands, workload
 from dlbench.models import initialise
 from dlbench.models.flops import train_flops
 from dlbench.workloads.batches import Order, Source, way_of
 from dlbench.workloads.cnn import OPTIMIZERS, step_on
+from dlbench.workloads.precision import storage
 
 IMAGE = (3, 32, 32)
 """As those of CIFAR-10 (Krizhevsky 2009, https://www.cs.toronto.edu/~kriz/cifar.html), which has as many classes."""
 CLASSES = 10
-SAMPLE_BYTES = 4 * math.prod(IMAGE) + 8
-"""Of an image in fp32 and its label."""
 EPOCHS, EPOCH_CALLS, EPOCHS_S = 5, 16, 2.0
 """Short epochs after the timed blocks, calls in each, and seconds for them all: the time between epochs is taken from them."""
 IN_A_ROW = 16
@@ -44,7 +43,7 @@ VALUES = (
         part="input",
     ),
     Value("transfer_s", Unit.SECONDS, None, "copy of a batch to the device, timed alone", optional=True, part="transfer"),
-    Value("epoch_gap_s", Unit.SECONDS, "lower", "how much longer than usual the call takes in which an epoch begins", optional=True),
+    Value("epoch_gap_s", Unit.SECONDS, None, "how much longer than usual the call takes in which an epoch begins", optional=True),
 )
 
 
@@ -57,18 +56,18 @@ def feed(
     workers: Count = 0,
     samples: Size = 25_700,
     width: Size = 256,
-    dtype: Literal["fp32", "tf32", "amp_bf16"] = "fp32",
+    dtype: Dtype = "fp32",
 ) -> Work:
     """Fetch the next batch of a data set and train a small perceptron by one step on it."""
-    refuse(device, source, workers, samples, batch)
+    refuse(device, source, workers, samples, batch, math.prod(IMAGE) * storage(dtype).itemsize + 8)  # an int64 is its label
     lies_on = device if source == "resident" else torch.device("cpu")
-    (images,) = operands(lies_on, (samples, *IMAGE), dtype="fp32")
+    (images,) = operands(lies_on, (samples, *IMAGE), dtype=dtype)
     data = (images, torch.randint(CLASSES, (samples,)).to(lies_on))
     order = Order(samples, batch, lies_on)
     way = way_of(source, data, order, device, workers)
     network = perceptron(width)
     flops = batch * train_flops(network, IMAGE)
-    network = network.to(device)
+    network = network.to(device=device, dtype=storage(dtype))
     step = step_on(device, network, OPTIMIZERS["sgd"](network.parameters()), dtype)
     waits = Waits(order)
 
@@ -93,7 +92,7 @@ def feed(
     return Work(call=call, report=report, items=batch, flops=flops)
 
 
-def refuse(device: torch.device, source: Source, workers: int, samples: int, batch: int) -> None:
+def refuse(device: torch.device, source: Source, workers: int, samples: int, batch: int, sample_bytes: int) -> None:
     """Refuse what can't be, before anything is allocated.
 
     Raises ValueError for parameters that do not go together, MemoryError where the host lacks room, NotImplementedError where the device
@@ -103,7 +102,7 @@ def refuse(device: torch.device, source: Source, workers: int, samples: int, bat
         raise ValueError(f"a data set of {samples} samples has no batch of {batch}; give samples={batch} at least")
     if workers and source != "loader":
         raise ValueError(f"workers are those of source=loader; {source} has none")
-    needed, left = samples * SAMPLE_BYTES, available_memory()
+    needed, left = samples * sample_bytes, available_memory()
     if (source != "resident" or device.type == "cpu") and left is not None and needed > left:
         raise MemoryError(f"the data set takes {gibibytes(needed)}, and the host has {gibibytes(left)} left")
     if device.type == "cpu" and source in ("pageable", "pinned", "prefetch"):
@@ -112,7 +111,7 @@ def refuse(device: torch.device, source: Source, workers: int, samples: int, bat
     if source == "prefetch" and not hasattr(torch.get_device_module(device), "Stream"):
         raise NotImplementedError(f"torch has no streams on {device.type}")
     if workers and SHARED_MEMORY.is_dir():
-        handed_over = (LOADED_AHEAD + 1) * workers * batch * SAMPLE_BYTES
+        handed_over = (LOADED_AHEAD + 1) * workers * batch * sample_bytes
         room = os.statvfs(SHARED_MEMORY)
         if handed_over > room.f_bavail * room.f_frsize:
             has = gibibytes(room.f_bavail * room.f_frsize)

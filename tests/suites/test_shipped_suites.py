@@ -8,7 +8,7 @@ from dlbench.harness.plan import cases as planning
 from dlbench.harness.plan.suite import builtin_names, load, load_all
 from dlbench.harness.worker import registry
 
-NAMES = ["batch", "cnn", "collectives", "conv", "full", "matmul", "noise", "precision", "quick", "scaling", "self"]
+NAMES = ["batch", "cnn", "collectives", "conv", "feed", "full", "matmul", "noise", "precision", "quick", "scaling", "self"]
 INCLUDED = ("quick", "matmul", "conv", "cnn", "batch", "precision")
 MODELS = {"alexnet", "vgg11", "vgg16", "vgg19", "resnet18", "resnet50", "resnet101"}
 

@@ -12,6 +12,7 @@ def test_the_workloads_of_dlbench_register_under_their_names_and_tags() -> None:
         "infer_step": ("cnn", "inference", "imagenet"),
         "conv2d": ("compute",),
         "data_parallel": ("cnn", "training", "ranks"),
+        "feed": ("training", "step"),
         "matmul": ("compute",),
         "collective": ("collective",),
         "model_parallel": ("training", "ranks"),
