@@ -22,6 +22,10 @@ from dlbench.workloads.precision import storage
 IMAGE = (3, 32, 32)
 """As those of CIFAR-10 (Krizhevsky 2009, https://www.cs.toronto.edu/~kriz/cifar.html), which has as many classes."""
 CLASSES = 10
+LABEL_BYTES = 8
+"""As torch wants its classes: int64."""
+WORKER_BYTES = 8 << 20
+"""Memory that a forked worker does not share with the process of the step, as measured."""
 EPOCHS, EPOCH_CALLS, EPOCHS_S = 5, 16, 2.0
 """Short epochs after the timed blocks, calls in each, and seconds for them all: the time between epochs is taken from them."""
 IN_A_ROW = 16
@@ -59,8 +63,10 @@ def feed(
     dtype: Dtype = "fp32",
 ) -> Work:
     """Fetch the next batch of a data set and train a small perceptron by one step on it."""
-    refuse(device, source, workers, samples, batch, math.prod(IMAGE) * storage(dtype).itemsize + 8)  # an int64 is its label
+    refuse(device, source, workers, samples, batch)
     lies_on = device if source == "resident" else torch.device("cpu")
+    if lies_on.type == "cpu":
+        refuse_too_large(workers, samples, batch, math.prod(IMAGE) * storage(dtype).itemsize + LABEL_BYTES)
     (images,) = operands(lies_on, (samples, *IMAGE), dtype=dtype)
     data = (images, torch.randint(CLASSES, (samples,)).to(lies_on))
     order = Order(samples, batch, lies_on)
@@ -92,30 +98,31 @@ def feed(
     return Work(call=call, report=report, items=batch, flops=flops)
 
 
-def refuse(device: torch.device, source: Source, workers: int, samples: int, batch: int, sample_bytes: int) -> None:
-    """Refuse what can't be, before anything is allocated.
-
-    Raises ValueError for parameters that do not go together, MemoryError where the host lacks room, NotImplementedError where the device
-    lacks what the source needs.
-    """
+def refuse(device: torch.device, source: Source, workers: int, samples: int, batch: int) -> None:
+    """Refuse what does not go together, as ValueError, and what the device lacks, as NotImplementedError."""
     if samples < batch:
         raise ValueError(f"a data set of {samples} samples has no batch of {batch}; give samples={batch} at least")
     if workers and source != "loader":
         raise ValueError(f"workers are those of source=loader; {source} has none")
-    needed, left = samples * sample_bytes, available_memory()
-    if (source != "resident" or device.type == "cpu") and left is not None and needed > left:
-        raise MemoryError(f"the data set takes {gibibytes(needed)}, and the host has {gibibytes(left)} left")
     if device.type == "cpu" and source in ("pageable", "pinned", "prefetch"):
         what = "copies no batch" if source == "pageable" else "has neither page-locked memory nor streams"
         raise NotImplementedError(f"a CPU {what}; source=resident is the same without")
-    if source == "prefetch" and not hasattr(torch.get_device_module(device), "Stream"):
-        raise NotImplementedError(f"torch has no streams on {device.type}")
+    if source in ("pinned", "prefetch"):
+        streams = torch.get_device_module(device)
+        if not (hasattr(streams, "Stream") and hasattr(streams, "Event")):
+            raise NotImplementedError(f"torch has no streams on {device.type}")
+
+
+def refuse_too_large(workers: int, samples: int, batch: int, sample_bytes: int) -> None:
+    """Refuse a data set and workers that the host has no memory for, before anything is allocated, as MemoryError with both numbers."""
+    needed, left = samples * sample_bytes + workers * WORKER_BYTES, available_memory()
+    if left is not None and needed > left:
+        with_workers = f" with {workers} workers" if workers else ""
+        raise MemoryError(f"the data set{with_workers} takes {gibibytes(needed)}, and the host has {gibibytes(left)} left")
     if workers and SHARED_MEMORY.is_dir():
-        handed_over = (LOADED_AHEAD + 1) * workers * batch * sample_bytes
-        room = os.statvfs(SHARED_MEMORY)
-        if handed_over > room.f_bavail * room.f_frsize:
-            has = gibibytes(room.f_bavail * room.f_frsize)
-            raise MemoryError(f"{workers} workers hand over {gibibytes(handed_over)} in {SHARED_MEMORY}, which has {has} left")
+        shared, room = (LOADED_AHEAD + 1) * workers * batch * sample_bytes, os.statvfs(SHARED_MEMORY)
+        if shared > (free := room.f_bavail * room.f_frsize):
+            raise MemoryError(f"{workers} workers hand over {gibibytes(shared)} in {SHARED_MEMORY}, which has {gibibytes(free)} left")
 
 
 def gibibytes(count: float) -> str:

@@ -207,6 +207,7 @@ def test_waits_are_those_in_the_middle_without_warm_up_and_beginnings_of_epochs(
     ("params", "error", "sentence"),
     [
         ({"samples": 10**18}, MemoryError, r"the data set takes 1\d+\.\d\d GiB, and the host has .* GiB left"),
+        ({"source": "loader", "workers": 10**9}, MemoryError, r"the data set with 1000000000 workers takes \d+\.\d\d GiB"),
         ({"samples": 7}, ValueError, r"a data set of 7 samples has no batch of 8"),
         ({"workers": 1}, ValueError, r"workers are those of source=loader; resident has none"),
         ({"source": "pageable"}, NotImplementedError, r"a CPU copies no batch"),
