@@ -21,6 +21,7 @@ _WAY = Column("feeding.way", Unit.TEXT, "how a step gets its batch")
 _INPUT = Column("feeding.input_share", Unit.FRACTION, "part of a call in which the host gets its batch together or waits for it")
 _TRANSFER = Column("feeding.transfer_share", Unit.FRACTION, "the copy of a batch, timed alone, over a call")
 _RATES = tuple(Column(f"feeding.items_per_s_{end}", Unit.ITEMS_PER_S, f"{end}er end of its 95 % interval") for end in ("low", "high"))
+_ITSELF: Row = {"ratio.speedup": 1.0}
 _STEP = "feeding.step"
 """Of a row the number of its step: rows of one differ at most in how it gets its batch."""
 _RATE = BY_NAME["rate.items_per_s"]
@@ -85,7 +86,7 @@ def _rows(step: int, group: Sequence[Entry], results: Results) -> list[Row]:
             {
                 **row,
                 **{column.name: _rate(row) * seconds / number(end) if end else None for column, end in ends},
-                **speed_ratio(best.rounds.items_per_s, each.rounds.items_per_s),
+                **(_ITSELF if each is best else speed_ratio(best.rounds.items_per_s, each.rounds.items_per_s)),
                 "pair.case": label(row, feeding),
                 _STEP: step,
                 _WAY.name: way,
