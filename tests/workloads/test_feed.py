@@ -12,6 +12,9 @@ import front_door
 import pytest
 import torch
 
+from dlbench import UsageError, workload
+from dlbench.core.declarations import from_json, to_json
+from dlbench.harness.worker import registry
 from dlbench.testing import set_up
 from dlbench.workloads import batches, feed
 
@@ -54,6 +57,17 @@ def test_a_step_sees_each_sample_once_an_epoch_in_another_order_each_time(source
     assert not multiprocessing.active_children()
     assert len(taken(feeding, 1)) == 1
     feeding.pause()
+
+
+def test_what_says_how_a_step_is_fed_is_declared_by_names_of_parameters_and_stands_in_the_header():
+    declared = registry.get("feed").signature.declared
+    assert from_json(to_json(declared)) == (declared, [])
+    assert declared.feeding == ("source", "workers")
+    with pytest.raises(UsageError, match=r"workload 'fed', feeding: no parameter is called 'sorce'; did you mean 'source'\?"):
+
+        @workload(feeding=("sorce",))
+        def fed(device: torch.device, *, source: str) -> None:
+            """Be fed."""
 
 
 class Streams:
