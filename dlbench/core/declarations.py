@@ -94,6 +94,8 @@ class Declaration:
     """What kind of work it is: ``training``, ``imagenet`` for images as ImageNet's networks take them, …"""
     ceiling: Ceiling | None = None
     sweep: Sweep | None = None
+    feeding: tuple[str, ...] = ()
+    """Parameters that only say how a step gets its batch."""
 
     def part(self, row: Mapping[str, Any], part: Part) -> float | None:
         """Return the seconds that a row reports as that part of a call."""
@@ -105,7 +107,7 @@ class Declaration:
 
 
 def _first(found: Iterable[Any]) -> float | None:
-    return next((float(each) for each in found if each is not None and not isinstance(each, str)), None)  # a text is a series
+    return next((float(each) for each in found if isinstance(each, int | float)), None)
 
 
 def to_json(declared: Declaration) -> dict[str, Any]:
@@ -118,6 +120,7 @@ def to_json(declared: Declaration) -> dict[str, Any]:
         "tags": list(declared.tags),
         "ceiling": declared.ceiling,
         "sweep": sweep,
+        "feeding": list(declared.feeding),
     }
 
 
@@ -166,7 +169,14 @@ def from_json(data: object) -> tuple[Declaration, list[str]]:
         doubts.append(f"its sweep can't be {sweep!r}")
         sweep = None
     sweep = None if sweep is None else Sweep(sweep["size"], sweep.get("copies"), dict(sweep.get("ways", {})))
-    return Declaration(values=tuple(values), parallel=Parallel(**parallel), tags=tags, ceiling=ceiling, sweep=sweep), doubts
+    feeding = _tuple(data.get("feeding", ()))
+    if not _are_texts(feeding):
+        doubts.append(f"its feeding can't be {feeding!r}")
+        feeding = ()
+    whole = Declaration(
+        values=tuple(values), parallel=Parallel(**parallel), tags=tags, ceiling=ceiling, sweep=sweep, feeding=tuple(feeding)
+    )
+    return whole, doubts
 
 
 def _is_sweep(data: object) -> bool:

@@ -17,6 +17,7 @@ class Unknown(StrEnum):
     """Sentences; ``{seconds}``, ``{bytes}`` and ``{kind}`` are filled in."""
 
     WAITING_OF_RANKS = "threads of several ranks wait for each other's, too"
+    WAITING_OF_CHILDREN = "the case has processes of its own, which take the CPUs from each other"
     WAITING = "the system does not count how long threads wait for a CPU"
     TOO_SHORT = "it was timed for less than {seconds} s, of which a single wait would be too much"
     STOLEN = "the system does not count what a hypervisor takes"

@@ -87,15 +87,23 @@ def infer_step(device: torch.device, *, model: ModelName, batch: Size, dtype: Dt
 
 
 def training_step(network: nn.Module, update: torch.optim.Optimizer, images: Tensor, labels: Tensor, dtype: Dtype) -> Callable[[], Tensor]:
-    """Return one step as a call: forward, cross-entropy, backward and the update. It gives the loss, a scalar without a gradient."""
-    device = images.device
+    """Return one step on a batch as a call, see `step_on`."""
+    step = step_on(images.device, network, update, dtype)
+    return lambda: step(images, labels)
+
+
+def step_on(device: torch.device, network: nn.Module, update: torch.optim.Optimizer, dtype: Dtype) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return one step on the images and labels that it is given: forward, cross-entropy, backward and the update.
+
+    It gives the loss, a scalar without a gradient.
+    """
     # Switched off, the scaler passes everything on as it is.
     scaler = torch.amp.GradScaler(device.type, enabled=scales_gradients(dtype))
-    forward = autocast(device, dtype, lambda: F.cross_entropy(network(images), labels))
+    forward = autocast(device, dtype, lambda images, labels: F.cross_entropy(network(images), labels))
 
-    def step() -> Tensor:
+    def step(images: Tensor, labels: Tensor) -> Tensor:
         update.zero_grad(set_to_none=True)
-        loss = forward()
+        loss = forward(images, labels)
         scaler.scale(loss).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         scaler.step(update)
         scaler.update()

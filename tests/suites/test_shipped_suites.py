@@ -15,6 +15,7 @@ NAMES = [
     "collectives",
     "conv",
     "crossover",
+    "feed",
     "full",
     "matmul",
     "noise",

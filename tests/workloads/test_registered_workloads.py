@@ -14,6 +14,7 @@ def test_the_workloads_of_dlbench_register_under_their_names_and_tags() -> None:
         "data_parallel": ("cnn", "training", "ranks"),
         "elementwise": ("memory",),
         "inverse": ("compute",),
+        "feed": ("training", "step"),
         "matmul": ("compute",),
         "stream": ("ceiling",),
         "launch_kernel": ("ceiling",),

@@ -75,12 +75,14 @@ def workload(
     parallel: Parallel | None = None,
     ceiling: Ceiling | None = None,
     sweep: Sweep | None = None,
+    feeding: tuple[str, ...] = (),
 ) -> Callable[[WorkloadFunction], WorkloadFunction]:
     """Register a function ``name(device, *, parameters…) -> Work`` under its own name.
 
     A tag ``training`` says that it uses an optimizer, which is then imported once a round and not by each of its cases. ``values`` are
     all that it reports beside its time; ``parallel`` is for one with a parameter ``ranks``; ``ceiling`` for one whose rows say what the
-    machine can do at most; ``sweep`` for one that is looked at over its size.
+    machine can do at most; ``sweep`` for one that is looked at over its size; ``feeding`` names the parameters that only say how a step
+    gets its batch.
 
     Raises UsageError if the name is taken by another function, a type in the signature says too little, or a declaration makes no sense.
     """
@@ -90,7 +92,7 @@ def workload(
         if known and known.function.__module__ != function.__module__:
             raise UsageError(f"two workloads are called '{function.__name__}': in {known.function.__module__} and {function.__module__}")
         about = (inspect.getdoc(function) or "").partition("\n")[0]
-        declared = Declaration(values=values, parallel=parallel or Parallel(), tags=tags, ceiling=ceiling, sweep=sweep)
+        declared = Declaration(values=values, parallel=parallel or Parallel(), tags=tags, ceiling=ceiling, sweep=sweep, feeding=feeding)
         signature = Signature(function.__name__, about, tuple(_parameters(function)), declared)
         for wrong in itertools.chain(mistakes(values), _misfits(signature)):  # the latter only of what is well-formed
             raise UsageError(f"workload '{function.__name__}', {wrong}")
@@ -173,12 +175,12 @@ def _misfits(signature: Signature) -> Iterator[str]:
                 yield from (
                     f"{where}: {name} can't be '{each}'{nearest(each, choices)}" for each in texts_of.get(name, ()) if each not in choices
                 )
-    if sweep := signature.declared.sweep:
-        for name in filter(None, (sweep.size, sweep.copies, *sweep.ways)):
-            if name not in valid:
-                yield f"sweep: no parameter is called '{name}'{nearest(name, list(valid))}"
-            elif name in sweep.ways and sweep.ways[name] not in (texts := list(valid[name].choices)):
-                yield f"sweep: {name} can't be '{sweep.ways[name]}'{nearest(sweep.ways[name], texts)}"
+    sweep, feeding = signature.declared.sweep, signature.declared.feeding
+    for where, names in (("sweep", (sweep.size, sweep.copies, *sweep.ways) if sweep else ()), ("feeding", feeding)):
+        yield from (f"{where}: no parameter is called '{name}'{nearest(name, list(valid))}" for name in names if name and name not in valid)
+    for name, base in sweep.ways.items() if sweep else ():
+        if name in valid and base not in (texts := list(valid[name].choices)):
+            yield f"sweep: {name} can't be '{base}'{nearest(base, texts)}"
     if signature.declared.ceiling not in (None, *(ceilings := list(get_args(Ceiling)))):
         yield f"ceiling can't be '{signature.declared.ceiling}'{nearest(str(signature.declared.ceiling), ceilings)}"
     if parallel.scaling not in (None, *(scalings := ["weak", "strong"])):

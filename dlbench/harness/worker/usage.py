@@ -51,6 +51,7 @@ class LostTime:
         self._root = root
         self._now = now
         self._waited_s, self._stolen_s = _waited_s(root), _stolen_s(root)
+        self._children_s = _children_s()
         self._begun_s = now()
 
     def shares(self) -> tuple[Throttling, dict[str, str]]:
@@ -58,7 +59,9 @@ class LostTime:
         seconds = max(self._now() - self._begun_s, 1e-9)
         waited_s, stolen_s = _most(self._waited_s, _waited_s(self._root)), _most(self._stolen_s, _stolen_s(self._root))
         nulls = {}
-        if waited_s is None:
+        if _children_s() > self._children_s:
+            waited_s, nulls["waiting"] = None, str(Unknown.WAITING_OF_CHILDREN)
+        elif waited_s is None:
             nulls["waiting"] = str(Unknown.WAITING)
         elif seconds < SHORTEST_S:
             waited_s, nulls["waiting"] = None, Unknown.TOO_SHORT.format(seconds=f"{SHORTEST_S:g}")
@@ -72,6 +75,12 @@ class LostTime:
 def _most(before: Mapping[str, float], after: Mapping[str, float]) -> float | None:
     """Return the largest gain, None where nothing is counted; a thread that was not there before began with nothing."""
     return max((value - before.get(name, 0.0) for name, value in after.items()), default=None)
+
+
+def _children_s() -> float:
+    """Return the CPU time of this process's own children that have ended."""
+    spent = os.times()
+    return spent.children_user + spent.children_system
 
 
 def _share(seconds: float | None, of_s: float) -> float | None:

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -61,6 +62,14 @@ def test_a_thread_that_has_ended_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "proc/self/task/8/schedstat").unlink()
     write(tmp_path, threads(_7=NS // 4))
     assert lost_time.shares()[0].waiting == 0.25
+
+
+def test_where_a_case_has_processes_of_its_own_waiting_says_nothing_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spent = iter((1.0, 1.25))
+    monkeypatch.setattr(os, "times", lambda: SimpleNamespace(children_user=next(spent), children_system=0.0))
+    found, nulls = lost(tmp_path, threads(_7=0) | stat(0), threads(_7=NS) | stat(0), 2.0)
+    assert (found.waiting, found.disturbed) == (None, False)
+    assert nulls == {"waiting": "the case has processes of its own, which take the CPUs from each other"}
 
 
 @pytest.mark.parametrize(

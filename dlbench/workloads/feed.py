@@ -1,0 +1,209 @@
+"""Feeding of a training step: batches of one data set by every usual way to the device. docs/feeding.md says how to read it."""
+
+import math
+import os
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import torch
+from torch import Tensor, nn
+
+from dlbench import Dtype, Least, Size, Unit, Value, Work, available_memory, operands, workload
+from dlbench.models import initialise
+from dlbench.models.flops import train_flops
+from dlbench.workloads.batches import Order, Source, way_of
+from dlbench.workloads.cnn import OPTIMIZERS, step_on
+from dlbench.workloads.precision import storage
+
+IMAGE = (3, 32, 32)
+"""As those of CIFAR-10 (Krizhevsky 2009, https://www.cs.toronto.edu/~kriz/cifar.html), which has as many classes."""
+CLASSES = 10
+LABEL_BYTES = 8
+"""As torch wants its classes: int64."""
+WORKER_BYTES = 8 << 20
+"""Memory that a forked worker does not share with the process of the step, as measured."""
+EPOCHS, EPOCH_CALLS, EPOCHS_S = 5, 16, 2.0
+"""Short epochs after the timed blocks, calls in each, and seconds for them all: the time between epochs is taken from them."""
+IN_A_ROW = 16
+"""Calls whose times to get a batch are taken together: a multiple of every usual number of workers."""
+COPIES = 5
+"""Timed copies of a batch; their median counts."""
+LOADED_AHEAD = 2
+"""Batches that each worker of a DataLoader has ready: its default."""
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # where Linux keeps the memory through which workers hand over their batches
+
+Count = Annotated[int, Least(0)]
+
+VALUES = (
+    Value(
+        "input_s",
+        Unit.SECONDS,
+        None,
+        "time of a call in which the host gets its batch together or waits for it, copies apart",
+        part="input",
+    ),
+    Value("transfer_s", Unit.SECONDS, None, "copy of a batch to the device, timed alone", optional=True, part="transfer"),
+    Value("epoch_gap_s", Unit.SECONDS, None, "how much longer than usual the call takes in which an epoch begins", optional=True),
+)
+
+
+@workload(tags=("training", "step"), values=VALUES, feeding=("source", "workers"))
+def feed(
+    device: torch.device,
+    *,
+    batch: Size,
+    source: Source = "resident",
+    workers: Count = 0,
+    samples: Size = 25_700,
+    width: Size = 256,
+    dtype: Dtype = "fp32",
+) -> Work:
+    """Fetch the next batch of a data set and train a small perceptron by one step on it."""
+    refuse(device, source, workers, samples, batch)
+    lies_on = device if source == "resident" else torch.device("cpu")
+    if lies_on.type == "cpu":
+        refuse_too_large(workers, samples, batch, math.prod(IMAGE) * storage(dtype).itemsize + LABEL_BYTES)
+    (images,) = operands(lies_on, (samples, *IMAGE), dtype=dtype)
+    data = (images, torch.randint(CLASSES, (samples,)).to(lies_on))
+    order = Order(samples, batch, lies_on)
+    way = way_of(source, data, order, device, workers)
+    network = perceptron(width)
+    flops = batch * train_flops(network, IMAGE)
+    network = network.to(device=device, dtype=storage(dtype))
+    step = step_on(device, network, OPTIMIZERS["sgd"](network.parameters()), dtype)
+    waits = Waits(order)
+
+    def call() -> Tensor:
+        way.make_room()
+        with waits:
+            fetched = way.fetch()
+        images, labels = way.send(fetched)
+        return step(images, labels)
+
+    def report() -> dict[str, float]:
+        synchronise = synchroniser(device)
+        found = {"input_s": waits.usual_s()}
+        if way.copies:
+            way.make_room()
+            found["transfer_s"] = copy_s(partial(way.copy, way.fetch()), synchronise)
+        if gaps := epoch_gaps(call, order, synchronise):
+            found["epoch_gap_s"] = statistics.median(gaps)
+        way.pause()
+        return found
+
+    return Work(call=call, report=report, items=batch, flops=flops)
+
+
+def refuse(device: torch.device, source: Source, workers: int, samples: int, batch: int) -> None:
+    """Refuse what does not go together, as ValueError, and what the device lacks, as NotImplementedError."""
+    if samples < batch:
+        raise ValueError(f"a data set of {samples} samples has no batch of {batch}; give samples={batch} at least")
+    if workers and source != "loader":
+        raise ValueError(f"workers are those of source=loader; {source} has none")
+    if device.type == "cpu" and source in ("pageable", "pinned", "prefetch"):
+        what = "copies no batch" if source == "pageable" else "has neither page-locked memory nor streams"
+        raise NotImplementedError(f"a CPU {what}; source=resident is the same without")
+    if source in ("pinned", "prefetch"):
+        streams = torch.get_device_module(device)
+        if not (hasattr(streams, "Stream") and hasattr(streams, "Event")):
+            raise NotImplementedError(f"torch has no streams on {device.type}")
+
+
+def refuse_too_large(workers: int, samples: int, batch: int, sample_bytes: int) -> None:
+    """Refuse a data set and workers that the host has no memory for, before anything is allocated, as MemoryError with both numbers."""
+    needed, left = samples * sample_bytes + workers * WORKER_BYTES, available_memory()
+    if left is not None and needed > left:
+        with_workers = f" with {workers} workers" if workers else ""
+        raise MemoryError(f"the data set{with_workers} takes {gibibytes(needed)}, and the host has {gibibytes(left)} left")
+    if workers and SHARED_MEMORY.is_dir():
+        shared, room = (LOADED_AHEAD + 1) * workers * batch * sample_bytes, os.statvfs(SHARED_MEMORY)
+        if shared > (free := room.f_bavail * room.f_frsize):
+            raise MemoryError(f"{workers} workers hand over {gibibytes(shared)} in {SHARED_MEMORY}, which has {gibibytes(free)} left")
+
+
+def gibibytes(count: float) -> str:
+    """Return ``1.50 GiB``."""
+    return f"{count / 2**30:.2f} GiB"
+
+
+class Waits:
+    """Host time of each ``with``, in the order they came, apart from those in which an epoch began."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._seconds: list[float] = []
+        self._begun_s, self._epoch = 0.0, 0
+
+    def __enter__(self) -> None:
+        self._epoch, self._begun_s = self._order.begun, time.perf_counter()
+
+    def __exit__(self, *error: object) -> None:
+        seconds = time.perf_counter() - self._begun_s
+        if self._order.begun == self._epoch:
+            self._seconds.append(seconds)
+
+    def usual_s(self) -> float:
+        """Return the usual time of one in the later half, behind the warm-up: the median of what some in a row take on average.
+
+        In a row, as a step may wait for several batches and the next steps for none; the median, as other processes disturb some.
+        """
+        later = self._seconds[len(self._seconds) // 2 :]
+        rows = [later[at : at + IN_A_ROW] for at in range(0, max(1, len(later) - IN_A_ROW + 1), IN_A_ROW)]
+        return statistics.median(statistics.fmean(row) for row in rows) if later else 0.0
+
+
+def perceptron(width: int) -> nn.Sequential:
+    """Return a perceptron of two hidden layers: (batch, 3, 32, 32) images to (batch, 10) logits."""
+    network = nn.Sequential(
+        nn.Flatten(), nn.Linear(math.prod(IMAGE), width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, CLASSES)
+    )
+    initialise(network)
+    return network
+
+
+def synchroniser(device: torch.device) -> Callable[[], object]:
+    """Return what waits for the current device."""
+    wait: Callable[[], object] = torch.get_device_module(device).synchronize
+    return wait
+
+
+def epoch_gaps(call: Callable[[], object], order: Order, synchronise: Callable[[], object]) -> list[float]:
+    """Return for a few short epochs how many seconds longer than the others of it the call takes in which it begins; none in no time.
+
+    Each call is timed by itself. Epochs are as long as before afterwards.
+    """
+    most, order.most = order.most, min(order.most, EPOCH_CALLS * order.batch)
+    gaps: list[float] = []
+    calls: list[float] = []
+    started, first = order.begun, 0.0
+    synchronise()
+    until = time.perf_counter() + EPOCHS_S
+    while len(gaps) < EPOCHS and time.perf_counter() < until:
+        epoch, begun = order.begun, time.perf_counter()
+        call()
+        synchronise()
+        seconds = time.perf_counter() - begun
+        if order.begun == epoch:
+            calls.append(seconds)
+            continue
+        if epoch > started and calls:  # the first to end began long ago
+            gaps.append(max(0.0, first - statistics.median(calls)))
+        first, calls = seconds, []
+    order.most = most
+    return gaps
+
+
+def copy_s(copy: Callable[[], object], synchronise: Callable[[], object]) -> float:
+    """Return the seconds of one copy, the median of a few."""
+    times = []
+    for _ in range(COPIES + 1):
+        synchronise()
+        begun = time.perf_counter()
+        copy()
+        synchronise()
+        times.append(time.perf_counter() - begun)
+    return statistics.median(times[1:])  # the first allocates

@@ -1,0 +1,80 @@
+"""What rows of one step say that differ in how it gets its batch, whatever the workload and its parameters are called."""
+
+import made_up
+import pytest
+
+from dlbench.core.model import Status
+
+DECLARED = {
+    "fed": {
+        "feeding": ["way", "helpers"],
+        "values": [
+            {"name": "waited_s", "unit": "s", "direction": None, "meaning": "a", "part": "input", "optional": True},
+            {"name": "sent_s", "unit": "s", "direction": None, "meaning": "b", "part": "transfer", "optional": True},
+            {"name": "between_s", "unit": "s", "direction": None, "meaning": "c", "optional": True},
+        ],
+    }
+}
+
+
+def step(seconds, way, helpers=0, batch=64, device="cuda:0", **values):
+    """Seven rounds of a step that gets its batch in that way."""
+    case = made_up.case("fed", device, way=way, helpers=helpers, batch=batch)
+    rounds = made_up.flat([seconds * factor for factor in made_up.SEVEN])
+    return [made_up.with_values(each, **values) for each in made_up.rounds_of(case, rounds, items=batch, flops=None)]
+
+
+def found(asked, *measurements, **header):
+    return asked([each for some in measurements for each in some], workloads=DECLARED, **header)["bottleneck"]
+
+
+def test_each_way_stands_beside_the_best_with_what_it_takes_of_a_call(asked):
+    answer = found(
+        asked,
+        step(1.0, "there", waited_s=0.125),
+        step(2.0, "sent", waited_s=0.5, sent_s=0.25),
+        step(4.0, "helped", helpers=2, waited_s=2.0, between_s=3.0),
+        step(4.1, "helped", helpers=4),
+        step(0.5, "there", batch=8, waited_s=0.0),
+    )
+    (sentence,) = [each for each in answer["sentences"] if "fed best" in each]
+    assert sentence == (
+        "On cuda:0 fed batch=64 is fed best by there: 64.0 /s, 12.5 % of a call spent on getting its batch; "
+        "worst by helped helpers=4: 0.244 × (0.237…0.251) of that; batch=8 at its best gives 0.250 × (0.243…0.258) of that."
+    )
+    (table,) = [each for each in answer["tables"] if each["title"] == "Throughput by how a step gets its batch"]
+    names = ("feeding.way", "feeding.input_share", "feeding.transfer_share", "value.between_s")
+    assert [tuple(row[name] for name in names) for row in table["rows"]] == [
+        ("there", 0.125, None, None),
+        ("sent", 0.25, 0.125, None),
+        ("helped helpers=2", 0.5, None, 3.0),
+        ("helped helpers=4", None, None, None),
+        ("there", 0.0, None, None),
+    ]
+    assert [row["ratio.speedup"] for row in table["rows"]] == pytest.approx([1, 1 / 2, 1 / 4, 1 / 4.1, 1])
+    (figure,) = [each for each in answer["figures"] if each["title"] == "Throughput by how a step gets its batch: fed on cuda:0"]
+    assert figure["mark"] == "dot"
+    assert len(figure["rows"]) == 5
+
+
+def test_devices_have_a_sentence_each_accelerators_first_and_one_way_alone_has_its_share(asked):
+    answer = found(asked, step(1.0, "there", device="cpu", waited_s=0.5), step(0.5, "there"))
+    assert answer["sentences"] == [
+        "On cuda:0 fed batch=64 is fed best by there: 128 /s.",
+        "On cpu fed batch=64 is fed best by there: 64.0 /s, 50.0 % of a call spent on getting its batch.",
+    ]
+
+
+def test_what_is_odd_or_did_not_go_well_takes_no_part_and_breaks_nothing(asked):
+    case = made_up.case("fed", "cuda:0", way="there", helpers=0, batch=8)
+    ended = [made_up.ended(case, Status.OOM, "full")]
+    odd = made_up.rounds_of(made_up.case("fed", "cuda:0", way=3, batch="many"), [[1.0]] * 2, items=1e12)
+    nothing = made_up.rounds_of(made_up.case("fed", "cuda:0", way="idle", batch=2), [[0.0]] * 2)
+    answer = found(asked, ended, odd, nothing, step(1e-9, "there", waited_s=1e300), step(2.0, "sent", waited_s=(1.0, 2.0)))
+    (table,) = [each for each in answer["tables"] if each["title"] == "Throughput by how a step gets its batch"]
+    assert {row["feeding.way"] for row in table["rows"]} <= {"there", "sent", "the only way"}
+
+
+def test_without_a_declaration_nothing_is_said(asked):
+    answer = asked(step(1.0, "there"), workloads={"fed": {"feeding": 3, "values": []}})["bottleneck"]
+    assert "reason" in answer
