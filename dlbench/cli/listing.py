@@ -22,7 +22,7 @@ _COLUMNS = ("id", "suite", "workload", "device", "params")
 def write_plan(plan: Plan, form: str, policy_of: Callable[[int], Policy]) -> None:
     """Write the cases of a plan to stdout as they come, and to stderr how many there are and about how long they take.
 
-    ``policy_of`` returns the policy by which so many cases are measured.
+    ``policy_of`` returns the policy by which so many cases are measured, without those that will be skipped for want of their device.
     """
     count, absent, present = 0, 0, {device.id for device in plan.devices}
 
@@ -34,7 +34,7 @@ def write_plan(plan: Plan, form: str, policy_of: Callable[[int], Policy]) -> Non
             yield case
 
     _write_cases(counted(), form)
-    policy = policy_of(count)
+    policy = policy_of(count - absent)
     time = seconds(estimate(policy, count - absent))
     skipped = f", of which {absent:,} will be skipped for want of their device" if absent else ""
     rounds = f"in {policy.rounds} rounds (estimated from the policy; slow steps take longer)"

@@ -51,7 +51,7 @@ VALUES = (
 )
 
 
-@workload(tags=("training", "step"), values=VALUES, feeding=("source", "workers"))
+@workload(tags=("training",), values=VALUES, feeding=("source", "workers"))
 def feed(
     device: torch.device,
     *,

@@ -10,7 +10,7 @@ from dlbench.workloads.cnn import OPTIMIZERS, training_step
 from dlbench.workloads.precision import storage
 
 
-@workload(tags=("training", "step"), sweep=Sweep("batch", copies="copies"))
+@workload(tags=("training",), sweep=Sweep("batch", copies="copies"))
 def mlp_step(device: torch.device, *, batch: Size, width: Size = 256, dtype: Dtype = "fp32", copies: Copies = "none") -> Work:
     """Train two linear layers, width to 4 width to width, by one step of SGD: forward, cross-entropy, backward and update."""
     network = block(width)

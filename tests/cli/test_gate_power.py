@@ -20,7 +20,7 @@ from dlbench.harness.worker import registry
 def full(*devices: str) -> list[Case]:
     registry.load_builtins()
     signatures = {name: workload.signature for name, workload in registry.all_workloads().items()}
-    return list(planning.plan([load("full")], signatures, devices))
+    return list(planning.plan([load("full")], signatures, devices, include_absent=False))
 
 
 def write(path: Path, cases: list[Case], rounds: int, seed: int, slow: Case | None = None) -> Path:

@@ -284,7 +284,7 @@ def test_figures_are_files_of_their_own_and_the_same_each_time(run_file: Path) -
     folder = run_file.parent
     for name in ("one", "two"):
         done = in_process(folder, "report", "run.jsonl", "-o", f"{name}.html", "--figures", name)
-        assert (done.code, done.out, done.err) == (0, "", f"saved in {name}.html, and 18 figures in {name}\n")
+        assert (done.code, done.out, done.err) == (0, "", f"saved in {name}.html, and 19 figures in {name}\n")
     written = [{path.name: path.read_bytes() for path in (folder / name).glob("*")} for name in ("one", "two")]
     assert written[0] == written[1]
     numbers = {"speed-up": 2, "batch": 6, "precision": 1, "samples": 9}

@@ -14,6 +14,9 @@ from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.store import RunFile
 
+_LATER = ("tags", "ceiling", "sweep", "feeding")
+"""What a header may lack although it holds declarations: it came later."""
+
 
 @cache
 def _of_old() -> Mapping[str, Declaration]:
@@ -47,7 +50,7 @@ def _read(workload: str, payload: object) -> tuple[Declaration, list[str]]:
     found, doubts = from_json(payload)
     if not isinstance(payload, Mapping) or workload not in _of_old():
         return found, doubts
-    since: dict[str, Any] = {name: getattr(_of_old()[workload], name) for name in ("tags", "ceiling", "sweep") if name not in payload}
+    since: dict[str, Any] = {name: getattr(_of_old()[workload], name) for name in _LATER if name not in payload}
     return replace(found, **since), doubts
 
 

@@ -148,8 +148,9 @@ def _new_session(
     plan: Plan, opened: sessions.OpenSide, settings: RunSettings, measuring: MeasureOptions, gate: ThresholdSettings | None
 ) -> sessions.Session:
     """Return the session of a run; a baseline gets the rounds that a gate needs."""
-    tasks = opened.tasks(plan)
-    settings = replace(settings, policy=_policy(plan, measuring, gate, len(tasks)))
+    tasks, present = opened.tasks(plan), {device.id for device in plan.devices}
+    cases = sum(task.case.device in present for task in tasks)  # no test is made of one that is skipped on both sides
+    settings = replace(settings, policy=_policy(plan, measuring, gate, cases))
     return sessions.start(plan, tasks, settings, measuring.output, machines=opened.side.machines, gate=gate)
 
 
