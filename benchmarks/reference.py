@@ -1,7 +1,7 @@
 """The reference runs of this machine, in pieces: ``make gpu``, or ``python3 -m benchmarks.reference --device cpu``.
 
 From the bare checkout, with whatever torch is there and no network: first the tests that need an accelerator, then each suite into
-``results/reference/<machine>/<suite>.jsonl``, quick on the CPU and the first accelerator, the others on that one alone. Every suite gets
+``results/reference/<machine>/<suite>.jsonl``, some on the CPU and the first accelerator, the others on that one alone. Every suite gets
 four rounds, the fewest that give a ratio its interval, before any gets more. A budget bounds one call; the next one goes on where it
 ended, in a file of its own where other software is there by then.
 """
@@ -29,9 +29,9 @@ from dlbench.core.model import Policy, Status
 from dlbench.core.store import RunFile, load
 from dlbench.core.units import clock_time, parse_duration
 
-SHARES = {"quick": 10, "cnn": 4, "precision": 3, "matmul": 3, "conv": 2}
+SHARES = {"quick": 10, "cnn": 4, "ceilings": 3, "crossover": 4, "transfer": 3, "feed": 2, "precision": 3, "matmul": 3, "conv": 2}
 """The suites, the most important first, and how the time that is left is divided among those not yet complete."""
-ON_BOTH = ("quick",)
+ON_BOTH = ("quick", "crossover", "feed")
 """Measured on the CPU, too, where an accelerator takes part; what the others ask takes a CPU most of the time there is."""
 CPU_SUITES = ("quick", "cnn")
 """All that a machine without an accelerator is asked for."""

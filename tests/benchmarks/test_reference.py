@@ -78,17 +78,17 @@ def words_after(words, option):
     return [words[at + 1] for at, word in enumerate(words) if word == option]
 
 
-SUITES = ["quick", "cnn", "precision", "matmul", "conv"]
+SUITES = ["quick", "cnn", "ceilings", "crossover", "transfer", "feed", "precision", "matmul", "conv"]
 
 
 def test_the_most_important_first_four_rounds_of_everything_and_then_seven(tmp_path, capsys):
     machine = Machine()
     assert machine.reference(tmp_path) == 0
     assert machine.pieces() == ["tests", *SUITES, *(f"+{suite}" for suite in SUITES)]
-    assert [words_after(words, "--rounds") for words, _ in machine.calls[1:]] == [["4"]] * 5 + [["7"]] * 5
+    assert [words_after(words, "--rounds") for words, _ in machine.calls[1:]] == [["4"]] * len(SUITES) + [["7"]] * len(SUITES)
     assert sorted(path.name for path in (tmp_path / "nvidia-h200").iterdir()) == sorted(f"{suite}.jsonl" for suite in SUITES)
     assert capsys.readouterr().out.splitlines()[1:] == [
-        f"{tmp_path}/nvidia-h200, 1:50 of 9:00",
+        f"{tmp_path}/nvidia-h200, 3:10 of 9:00",
         "  gpu tests  passed; left: nothing",
         *(f"  {suite:<9}  ran for 0:10, went on for 0:10; left: nothing" for suite in SUITES),
         "everything is done",
@@ -103,13 +103,13 @@ def test_quick_is_measured_on_the_cpu_too_and_what_is_named_on_that(tmp_path):
     machine = Machine(devices=(CPU, GPU, GPU | {"id": "cuda:1"}))
     machine.reference(tmp_path, "--rounds", "3", "--no-tests")
     assert {words[3]: words_after(words, "--device") for words, _ in machine.calls} == {
-        "quick": ["cpu", "cuda:0"],
-        **{suite: ["cuda:0"] for suite in SUITES[1:]},
+        **{key: ["cuda:0"] for key in SUITES},
+        **{key: ["cpu", "cuda:0"] for key in ("quick", "crossover", "feed")},
     }
     named = Machine()
     named.reference(tmp_path / "named", "--device", "cuda", "--device", "cpu", "--rounds", "3", "--timeout", "5s", "--no-tests")
-    assert [words_after(words, "--device") for words, _ in named.calls] == [["cuda", "cpu"]] * 5
-    assert [words_after(words, "--rounds") + words_after(words, "--timeout") for words, _ in named.calls] == [["3", "5s"]] * 5
+    assert [words_after(words, "--device") for words, _ in named.calls] == [["cuda", "cpu"]] * len(SUITES)
+    assert [words_after(words, "--rounds") + words_after(words, "--timeout") for words, _ in named.calls] == [["3", "5s"]] * len(SUITES)
 
 
 def test_a_cpu_alone_has_to_be_asked_for(tmp_path, capsys):
@@ -141,12 +141,12 @@ def test_time_is_divided_among_what_is_left_and_a_call_ends_within_its_budget(tm
     limits = reference.OVERRUN_S + reference.GRACE_S
     slow = Slow(machine)
     slow.reference(tmp_path)
-    assert machine.pieces() == ["tests", *SUITES[:4]]  # conv is the first that may have to wait
+    assert machine.pieces() == ["tests", *SUITES[:5]]  # the others have to wait for the next call
     assert machine.now <= 1000 + 540
     slices = [float(words_after(words, "--budget")[0].removesuffix("s")) for words, _ in machine.calls[1:]]
-    # 540 s less 30 for the devices and 180 for the tests; quick has 10 of 22 shares, cnn 4 of the other 12.
+    # 540 s less 30 for the devices and 180 for the tests; quick has 10 of 34 shares, cnn 4 of the other 24.
     assert machine.calls[0][1] + reference.GRACE_S == 180
-    assert slices[:2] == [round(330 * 10 / 22 - limits), round(330 * 12 / 22 * 4 / 12 - limits)]
+    assert slices[:2] == [round(330 * 10 / 34 - limits), round(330 * 24 / 34 * 4 / 24 - limits)]
     assert all(
         limit == pytest.approx(seconds + reference.OVERRUN_S, abs=0.5)
         for seconds, (_, limit) in zip(slices, machine.calls[1:], strict=True)
