@@ -8,6 +8,8 @@ Resource = Literal["arithmetic", "memory", "launch", "transfer", "input", "host"
 LEAST_WORK = 1 / 3
 """Share of the device's time that its operations or bytes have to explain, at the measured ceilings, before they are said to bound it.
 Large kernels reach half of a ceiling or more; what holds up those that reach less than a third is not measured."""
+BUSY = 0.9
+"""Share of a step from which on a device that computes is what sets the pace."""
 ADDS_UP = 0.1
 """How far the parts may be off the whole, relative, before a verdict says so: they are measured in other calls than the whole."""
 
@@ -61,29 +63,33 @@ class Diagnosis:
 def diagnose(parts: Parts) -> Diagnosis:
     """Return what bounds a step.
 
-    The whole is taken apart into the device's time, transfer, input and what the device idles. Of that, launches have what they need at
-    their measured latency, and other code on the host the rest. The device's time is bound by arithmetic or by memory, whichever takes
-    longer at its ceiling (Williams, Waterman and Patterson, Roofline, CACM 52(4), 2009), if that explains enough of it.
+    An accelerator computes beside the host. Where it does nothing for longer than it works, or the host's own parts take longer than it
+    works, the host sets the pace: with its input, its launches, or code that is neither. Else the device does, and the host counts as far
+    as the device does nothing meanwhile. On a CPU, and where the device's own time was not read, all parts are taken to take turns.
+
+    The device's time is bound by arithmetic or by memory, whichever takes longer at its ceiling (Williams, Waterman and Patterson,
+    Roofline, CACM 52(4), 2009), if that explains enough of it.
     """
     reported: dict[Resource, float | None] = {"transfer": parts.transfer_s, "input": parts.input_s, "host": parts.host_s}
     seconds = {name: value for name, value in reported.items() if value is not None}
-    work = _longer(parts)
-    others = sum(seconds.values())
-    if parts.on_host:
+    work, paced_by_host = _longer(parts), False
+    if parts.on_host or parts.device_s is None:
         if parts.launch_s is not None:
-            seconds["launch"] = min(parts.launch_s, max(0.0, parts.whole_s - others))
+            seconds["launch"] = min(parts.launch_s, max(0.0, parts.whole_s - sum(seconds.values())))
         device_s = max(0.0, parts.whole_s - sum(seconds.values()))
-    elif parts.device_s is None:
-        device_s = max(0.0, parts.whole_s - others)
     else:
+        busy_s = min(parts.device_s, parts.whole_s)
+        host_s = sum(part_s or 0.0 for part_s in (parts.input_s, parts.host_s, parts.launch_s))
+        paced_by_host = busy_s < BUSY * parts.whole_s and busy_s <= max(parts.whole_s - busy_s, host_s)
+        _of_host(parts, parts.whole_s - busy_s, paced_by_host, seconds)
         device_s = max(0.0, parts.device_s - (parts.transfer_s or 0.0))
-        _idle(parts, max(0.0, parts.whole_s - device_s - others), seconds)
     if work:
         seconds[work[0]] = work[1]
-    found = sum(seconds.values())
-    bound = max((name for name in seconds if name not in ("arithmetic", "memory")), key=seconds.__getitem__, default=None)
-    if bound is None or device_s >= seconds[bound]:
+    of_host: tuple[Resource, ...] = ("input", "launch", "host") if paced_by_host else ("input", "launch", "host", "transfer")
+    bound = max((name for name in of_host if name in seconds), key=seconds.__getitem__, default=None)
+    if not paced_by_host and (bound is None or device_s >= seconds[bound]):
         bound = work[0] if work and work[1] >= LEAST_WORK * device_s else None
+    found = sum(seconds.values())
     return Diagnosis(bound, seconds, max(0.0, parts.whole_s - found), max(0.0, found - parts.whole_s))
 
 
@@ -93,8 +99,14 @@ def _longer(parts: Parts) -> tuple[Resource, float] | None:
     return max([(name, value) for name, value in known if value is not None], key=lambda each: each[1], default=None)
 
 
-def _idle(parts: Parts, idle_s: float, seconds: dict[Resource, float]) -> None:
-    """Divide the time in which the device does nothing among launches and other code on the host."""
-    launches_s = idle_s if parts.launch_s is None else min(idle_s, parts.launch_s)
-    seconds["launch"] = launches_s
-    seconds["host"] = seconds.get("host", 0.0) + idle_s - launches_s
+def _of_host(parts: Parts, idle_s: float, paced_by_host: bool, seconds: dict[Resource, float]) -> None:
+    """Set what the host's parts count, of which launches are known by their number, and other code by what is left."""
+    if not paced_by_host:
+        for name in ("input", "host"):
+            if name in seconds:
+                seconds[name] = min(seconds[name], idle_s)
+    known_s = seconds.get("input", 0.0) + seconds.get("host", 0.0)
+    left_s = max(0.0, idle_s - known_s)
+    room_s = max(0.0, parts.whole_s - known_s) if paced_by_host else left_s
+    seconds["launch"] = left_s if parts.launch_s is None else min(parts.launch_s, room_s)
+    seconds["host"] = seconds.get("host", 0.0) + max(0.0, left_s - seconds["launch"])

@@ -79,9 +79,11 @@ class Sweep:
     size: str
     """The one that says how large it is, a number."""
     copies: str | None = None
-    """The one that says how operands get to an accelerator; on a CPU it has its default."""
+    """The one that says how operands get to an accelerator."""
     ways: Mapping[str, str] = field(default_factory=dict)
     """Those that are ways to compute the same, each with the text that its others are held against: ``{"form": "loops"}``."""
+    resident: str = "none"
+    """The text of ``copies`` where operands are on the device from the start, as on a CPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,9 +107,14 @@ class Declaration:
         """Return what a row reports as the most that a column of it can be."""
         return _first(row.get(each.column.name) for each in self.values if each.bounds == column)
 
+    def copies_within_calls(self, row: Mapping[str, Any]) -> bool:
+        """Whether the calls of a row copy their operands to the device."""
+        return self.sweep is not None and row.get(f"param.{self.sweep.copies}") not in (None, self.sweep.resident)
+
 
 def _first(found: Iterable[Any]) -> float | None:
-    return next((float(each) for each in found if isinstance(each, int | float)), None)
+    """Return the first that can be a time or a rate; an edited file may hold anything."""
+    return next((float(each) for each in found if isinstance(each, int | float) and each >= 0), None)
 
 
 def to_json(declared: Declaration) -> dict[str, Any]:
@@ -168,7 +175,7 @@ def from_json(data: object) -> tuple[Declaration, list[str]]:
     if sweep is not None and not _is_sweep(sweep):
         doubts.append(f"its sweep can't be {sweep!r}")
         sweep = None
-    sweep = None if sweep is None else Sweep(sweep["size"], sweep.get("copies"), dict(sweep.get("ways", {})))
+    sweep = None if sweep is None else Sweep(sweep["size"], sweep.get("copies"), dict(sweep.get("ways", {})), sweep.get("resident", "none"))
     feeding = _tuple(data.get("feeding", ()))
     if not _are_texts(feeding):
         doubts.append(f"its feeding can't be {feeding!r}")
@@ -181,6 +188,8 @@ def from_json(data: object) -> tuple[Declaration, list[str]]:
 
 def _is_sweep(data: object) -> bool:
     if not isinstance(data, Mapping) or not isinstance(data.get("size"), str) or not isinstance(data.get("copies"), str | None):
+        return False
+    if not isinstance(data.get("resident", ""), str):
         return False
     ways = data.get("ways", {})
     return isinstance(ways, Mapping) and _are_texts([*ways, *ways.values()])

@@ -197,7 +197,7 @@ def test_a_call_reports_values_beside_its_time_and_leaves_out_what_a_machine_doe
     assert (done.code, row["case.status"], "value.link" in row) == (0, "ok", False)
     assert row["value.calls"] > timed  # the warm-up is in it; copies and checks come later
     declared = header["workloads"]["counts"]
-    assert (declared["ceiling"], declared["sweep"]) == ("copy", {"size": "n"})
+    assert (declared["ceiling"], declared["sweep"]) == ("copy", {"size": "n", "resident": "none"})
     assert declared["values"][1] == {"name": "link", "unit": "bytes/s", "meaning": "m", "optional": True, "bounds": "rate.bytes_per_s"}
 
 
@@ -309,6 +309,7 @@ DOUBTS = {
     "[]": "its declarations can't be []",
     '{"ceiling": "roof"}': "no ceiling is called 'roof'",
     '{"ceiling": ["memory"]}': "no ceiling is called ['memory']",
+    '{"sweep": {"size": "n", "resident": 3}}': "its sweep can't be {'size': 'n', 'resident': 3}",
     '{"sweep": "n"}': "its sweep can't be 'n'",
     '{"sweep": {"copies": "copies"}}': "its sweep can't be {'copies': 'copies'}",
     json.dumps({"values": [{**HITS, "part": ["input"]}]}): "value 'hits': part must be input, transfer, host or None",

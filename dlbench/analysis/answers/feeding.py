@@ -132,7 +132,10 @@ def _sentence(where: str, rows: Sequence[Row], rounds: Mapping[tuple[Any, Any], 
     best, *others = steps[0]
     text = f"On {where} {short(best['pair.case'])} is fed best by {best[_WAY.name]}: {item_rate(_rate(best))}{_getting(best)}"
     if others:
-        text += f"; worst by {others[-1][_WAY.name]}: {ratio(others[-1])} of that{_getting(others[-1])}"
+        worst = others[-1]
+        apart = worst["ratio.ci_high"] is None or number(worst["ratio.ci_high"]) < 1
+        how = "worst by" if apart else "no worse as far as these rounds tell by any other, last"
+        text += f"; {how} {worst[_WAY.name]}: {ratio(worst)} of that{_getting(worst)}"
     small = [of_step[0] for of_step in steps if _but_batch(of_step[0], results) == _but_batch(best, results)][-1]
     if small is not best and counted(small, "batch"):
         times = speed_ratio(*(rounds[row["case.run"], row["case.id"]] for row in (best, small)))

@@ -49,17 +49,25 @@ _MOST_FIGURES = 4
 
 def findings(results: Results) -> Findings:
     """Return what each device can do at most, where memory was measured, and where the cases stand below it."""
-    known = {where: found for where, found in measured(results.rows, results.declaration).items() if ("memory", "") in found}
+    every = measured(results.rows, results.declaration, results.environments)
+    accelerators_first = sorted(every, key=lambda where: where[0] == "cpu")
+    known = {where: every[where] for where in accelerators_first if ("memory", "") in every[where]}
     if not known:
         return Findings()
-    sound = [row for row in results.rows if row["case.status"] == Status.OK and not row["flag.implausible"] and machine(row) in known]
+    sound = [
+        row
+        for row in results.rows
+        if row["case.status"] == Status.OK and not row["flag.implausible"] and machine(row, results.environments) in known
+    ]
     tops = [row for row in sound if results.declaration(row).ceiling in _SHOWN]
     ceilings = [row for where, found in known.items() for row in _ceiling_rows(where, found, tops, known, results)]
     below = [row for row in sound if row[_FLOPS.name] and row[_BYTES.name] and row.get("param.ranks") in (None, 1)]
     tables = [Table("What each device can do at most", _CEILINGS, tuple(ceilings))]
-    tables += [Table("Cases below the measured ceilings", _BELOW, tuple(_point(row, known) for row in below), (_NOTE,))] if below else []
+    tables += (
+        [Table("Cases below the measured ceilings", _BELOW, tuple(_point(row, known, results) for row in below), (_NOTE,))] if below else []
+    )
     sentences = tuple(_sentence(where, found, known) for where, found in known.items())
-    return Findings(sentences, tuple(tops), tuple(tables), tuple(_figures(below, known)))
+    return Findings(sentences, tuple(tops), tuple(tables), tuple(_figures(below, known, results)))
 
 
 def _place(where: Machine, known: Iterable[Machine], row: Row) -> str:
@@ -70,7 +78,7 @@ def _place(where: Machine, known: Iterable[Machine], row: Row) -> str:
 
 def _ceiling_rows(where: Machine, found: Ceilings, tops: Iterable[Row], known: Iterable[Machine], results: Results) -> list[Row]:
     """Return the best of each kind, and of memory each case at its best."""
-    moves = [row for row in tops if machine(row) == where and results.declaration(row).ceiling == "memory"]
+    moves = [row for row in tops if machine(row, results.environments) == where and results.declaration(row).ceiling == "memory"]
     each_best = {key(row): row for row in sorted(moves, key=lambda row: number(row[_BYTES.name] or 0))}
     chosen = [(str(each.kind), each.precision, each.row) for each in found.values() if each.kind != "memory"]
     chosen += [("memory", "", row) for row in reversed(each_best.values())]
@@ -101,26 +109,26 @@ def _sentence(where: Machine, found: Ceilings, known: Iterable[Machine]) -> str:
     return f"{text}."
 
 
-def _point(row: Row, known: Iterable[Machine]) -> Row:
+def _point(row: Row, known: Iterable[Machine], results: Results) -> Row:
     names = ("case.workload", _FLOPS.name, _BYTES.name, _SHARE.name)
     return {
         **{name: row[name] for name in names},
         _INTENSITY.name: number(row[_FLOPS.name]) / number(row[_BYTES.name]),
         _NEAREST.name: str(row["rate.ceiling"] or "").partition(":")[0] or None,
         "pair.case": key(row),
-        "place": _place(machine(row), known, row),
+        "place": _place(machine(row, results.environments), known, row),
     }
 
 
-def _figures(below: Sequence[Row], known: dict[Machine, Ceilings]) -> list[Figure]:
+def _figures(below: Sequence[Row], known: dict[Machine, Ceilings], results: Results) -> list[Figure]:
     """Return a roofline for each device and precision that has a roof and rows below it, those with the most rows first."""
-    groups = grouped(below, lambda row: (machine(row), computed_in(row)))
+    groups = grouped(below, lambda row: (machine(row, results.environments), computed_in(row)))
     found = []
     for (where, precision), alike in sorted(groups.items(), key=lambda group: -len(group[1])):
         arithmetic: MeasuredCeiling | None = known[where].get(("arithmetic", str(precision)))
         if arithmetic is None:
             continue
-        rows = [_point(row, known) for row in alike]
+        rows = [_point(row, known, results) for row in alike]
         shown, left_out = drawn(rows, lambda row: number(row[_INTENSITY.name]))
         bandwidth = known[where]["memory", ""].per_s
         ridge = arithmetic.per_s / bandwidth

@@ -47,15 +47,15 @@ _SHARE = Axis(
 
 def findings(results: Results) -> Findings:
     """Return a verdict for each step, and for each device what bounds most of them."""
-    ceilings = measured(results.rows, results.declaration)
+    ceilings = measured(results.rows, results.declaration, results.environments)
     steps = [row for row in results.rows if _is_step(row, results.declaration(row))]
-    judged = [_judged(row, _parts(row, results.declaration(row), ceilings.get(machine(row), {}))) for row in steps]
+    judged = [_judged(row, _parts(row, results.declaration(row), ceilings.get(machine(row, results.environments), {}))) for row in steps]
     devices = by_device(judged, "case")
     rows = tuple(row for found in devices.values() for row in found)
     if not rows:
         return Findings()
     sentences = tuple(_sentence(where, found) for where, found in devices.items())
-    without = [where for where, found in devices.items() if not any(ceilings.get(machine(row)) for row in found)]
+    without = [where for where, found in devices.items() if not any(ceilings.get(machine(row, results.environments)) for row in found)]
     doubts = [f"no ceiling of {where} was measured; give the file of dlbench run ceilings beside this one" for where in without]
     return Findings(sentences, tuple(steps), (Table("What bounds each step", _COLUMNS, rows),), (_figure(rows),), tuple(doubts))
 
@@ -103,15 +103,16 @@ def _verdict(found: Diagnosis, parts: Parts) -> str:
         part_s = found.seconds[found.bound]
         helps = "would help most" if part_s >= found.unexplained_s else "would help with that part"
         text = f"{_share(found.bound, part_s, whole_s)}; {REMEDIES[found.bound]} {helps}"
-    elif work := [part for part in ("arithmetic", "memory") if part in found.seconds]:
-        of = _share(work[0], found.seconds[work[0]], whole_s)
-        text = (
-            f"{of}, and no other part takes more; its kernels run far below the ceilings: other shapes, layout or precision may help most"
-        )
+    elif largest := max(found.seconds, key=found.seconds.__getitem__, default=None):
+        text = f"{_share(largest, found.seconds[largest], whole_s)}, the most of what was measured, and too little to bound it"
+        if None not in (parts.arithmetic_s, parts.memory_s):
+            text += "; its kernels run far below the ceilings: other shapes, layout or precision may help"
     else:
-        text = "no part that was measured takes most of it; dlbench run ceilings measures what arithmetic and memory would take"
+        text = "no part of it was measured; dlbench run ceilings measures what arithmetic, memory and launches would take"
     if found.unexplained_s >= _MUCH * whole_s and found.seconds:
         text += f"; {seconds(found.unexplained_s)} ({percent(found.unexplained_s / whole_s)}) is not explained"
+    if parts.device_s is None and not parts.on_host:
+        text += "; the device's own time was not read, so what goes on beside it may count twice"
     if found.over_s > ADDS_UP * whole_s:
         more = three_digits(1 + found.over_s / whole_s)
         text += f"; its parts add up to {more} times its time, so some overlap, or go faster than what was measured as a ceiling"

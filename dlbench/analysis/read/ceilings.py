@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from dlbench.core import units
 from dlbench.core.declarations import Ceiling, Declaration
@@ -43,21 +44,31 @@ Ceilings = Mapping[tuple[Ceiling, str], MeasuredCeiling]
 """Those of one device, by kind and precision."""
 
 
-def machine(row: Row) -> Machine:
-    """Return the device, its name and, on a CPU, the threads; whichever file the row is from."""
-    return row["case.device"], row["case.device_name"], row["case.threads"] if row["case.device"] == "cpu" else None
+def machine(row: Row, environments: Mapping[str, Mapping[str, Any]]) -> Machine:
+    """Return the device, its name, on a CPU the threads, and which machine it is in as far as the row's file knows."""
+    threads = row["case.threads"] if row["case.device"] == "cpu" else None
+    return row["case.device"], row["case.device_name"], threads, str(environments.get(str(row["case.run"]), {}).get("machine_key"))
 
 
-def measured(rows: Iterable[Row], declaration: Callable[[Row], Declaration]) -> dict[Machine, Ceilings]:
-    """Return the ceilings of each machine, of sound rows alone."""
+def measured(
+    rows: Iterable[Row], declaration: Callable[[Row], Declaration], environments: Mapping[str, Mapping[str, Any]]
+) -> dict[Machine, Ceilings]:
+    """Return the ceilings of each machine, of sound rows alone whose calls copy nothing to the device."""
     groups: dict[Machine, dict[tuple[Ceiling, str], list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
-        kind = declaration(row).ceiling
-        if kind is None or kind not in RATES or row["case.status"] != Status.OK or row["flag.implausible"]:
+        declared = declaration(row)
+        kind = declared.ceiling
+        if (
+            declared.copies_within_calls(row)
+            or kind is None
+            or kind not in RATES
+            or row["case.status"] != Status.OK
+            or row["flag.implausible"]
+        ):
             continue
         precision = computed_in(row) if kind == "arithmetic" else ""
         if precision is not None and _rate(row, RATES[kind]):
-            groups[machine(row)][kind, precision].append(row)
+            groups[machine(row, environments)][kind, precision].append(row)
     return {where: {(kind, of): _best(kind, of, found) for (kind, of), found in kinds.items()} for where, kinds in groups.items()}
 
 
@@ -72,24 +83,36 @@ def computed_in(row: Row) -> str | None:
     return named.arithmetic if named else None
 
 
-def with_ceilings(rows: Sequence[Row], declaration: Callable[[Row], Declaration]) -> list[Row]:
-    """Return the rows with the share that each reaches of the nearest of its machine's ceilings, and which that is.
+def with_ceilings(
+    rows: Sequence[Row], declaration: Callable[[Row], Declaration], environments: Mapping[str, Mapping[str, Any]]
+) -> list[Row]:
+    """Return the rows with the share that each reaches of the ceiling of its machine that bounds it, and which that is.
 
-    As the roofline has it (Williams and others, 2009, https://doi.org/10.1145/1498765.1498785). Of several ranks, what each reaches.
-    Bytes count where a call moves no fewer than those that the ceiling of memory was measured with: fewer may come from a cache.
+    That is arithmetic above as many operations a byte as both ceilings have, and memory below (the roofline of Williams and others, 2009,
+    https://doi.org/10.1145/1498765.1498785); without a measured ceiling of memory, arithmetic. Of several ranks, what each reaches. A call
+    that moves fewer bytes than those that the ceiling of memory was measured with may have them from a cache, so nothing is said of one
+    that memory would bound; nor of copies, which go over a link.
     """
-    known = measured(rows, declaration)
-    return [{**row, **_share(row, known.get(machine(row), {}))} for row in rows] if known else list(rows)
+    known = measured(rows, declaration, environments)
+    if not known:
+        return list(rows)
+    held = [declaration(row).ceiling != "copy" and not declaration(row).copies_within_calls(row) for row in rows]
+    return [
+        {**row, **_share(row, known.get(machine(row, environments), {}))} if compared else row
+        for row, compared in zip(rows, held, strict=True)
+    ]
 
 
 def _share(row: Row, ceilings: Ceilings) -> Row:
     if row["case.status"] != Status.OK:
         return {}
     arithmetic, memory = ceilings.get(("arithmetic", computed_in(row) or "")), ceilings.get(("memory", ""))
-    held_against = [arithmetic] if arithmetic else []
-    held_against += [memory] if memory and _moved(row) >= memory.least_bytes else []
-    share, nearest = max([(_rate(row, RATES[each.kind]) / each.per_s, str(each)) for each in held_against], default=(0.0, ""))
-    return {"rate.ceiling_fraction": share, "rate.ceiling": nearest} if share else {}
+    flops_per_s, bytes_per_s = _rate(row, RATES["arithmetic"]), _rate(row, RATES["memory"])
+    shares = [(rate / each.per_s, each) for rate, each in ((flops_per_s, arithmetic), (bytes_per_s, memory)) if rate and each]
+    share, nearest = max(shares, key=lambda each: each[0], default=(0.0, None))
+    if nearest is None or (nearest is memory and _moved(row) < memory.least_bytes):
+        return {}
+    return {"rate.ceiling_fraction": share, "rate.ceiling": str(nearest)}
 
 
 def _moved(row: Row) -> float:

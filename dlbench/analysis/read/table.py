@@ -113,7 +113,7 @@ def read(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> "pd.Data
 def of_rows(rows: Sequence[Row], rounds: Sequence[Rounds], name: str, declarations: Mapping[str, Declaration]) -> Results:
     """Return rows of a run that goes on as if its file, which is called so, had been read; ``declarations`` are those of its workloads."""
     named = flag_super_linear([{**row, "case.run": name} for row in rows], rounds)
-    named = with_ceilings(named, lambda row: declarations.get(str(row["case.workload"]), Declaration()))
+    named = with_ceilings(named, lambda row: declarations.get(str(row["case.workload"]), Declaration()), {})
     columns = chain.from_iterable(dict.fromkeys(map(tuple, named)))
     return Results(tuple(_filled(named, columns)), tuple(rounds), (), {name: {}}, declarations={name: declarations})
 
@@ -155,7 +155,7 @@ def collect(paths: Sequence[Path], each: Map = map, *, to_compare: bool = False)
         circumstances=tuple(chain.from_iterable(file.circumstances for file in files)),
         **by_run,
     )
-    return results if to_compare else replace(results, rows=tuple(with_ceilings(results.rows, results.declaration)))
+    return results if to_compare else replace(results, rows=tuple(with_ceilings(results.rows, results.declaration, results.environments)))
 
 
 class _File(NamedTuple):

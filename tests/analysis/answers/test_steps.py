@@ -87,7 +87,20 @@ def test_what_does_not_add_up_is_said(answer):
     verdict = answer(0.010, device_s=0.010, operations=1, flops=1.4e9)["tables"][0]["rows"][0]["step.verdict"]
     assert "; its parts add up to 1.40 times its time" in verdict
     verdict = answer(0.010, device_s=0.010, operations=1, flops=1e8)["tables"][0]["rows"][0]["step.verdict"]
+    assert "the most of what was measured, and too little to bound it; 9.00 ms (90.0 %) is not explained" in verdict
+
+
+def test_kernels_are_far_below_the_ceilings_only_where_both_are_known(answer):
+    verdict = answer(0.250, device_s=0.250, operations=1, flops=1e8, bytes=1e9)["tables"][0]["rows"][0]["step.verdict"]
+    assert "its kernels run far below the ceilings" not in verdict
+    verdict = answer(2.5, device_s=2.5, operations=1, flops=1e8, bytes=1e9)["tables"][0]["rows"][0]["step.verdict"]
     assert "its kernels run far below the ceilings" in verdict
+
+
+def test_where_the_devices_own_time_was_not_read_the_verdict_says_so(answer):
+    row = answer(0.010, operations=800, flops=1e8)["tables"][0]["rows"][0]
+    assert row["step.bound"] == "launches"
+    assert "the device's own time was not read" in row["step.verdict"]
 
 
 def test_the_stack_has_the_parts_of_each_step_and_adds_up(answer):
@@ -102,7 +115,7 @@ def test_the_stack_has_the_parts_of_each_step_and_adds_up(answer):
 
 def test_without_ceilings_a_step_says_what_would_tell(asked):
     found = asked(rounds("step", "cpu", 0.010, flops=1e8), workloads=DECLARED)["bottleneck"]
-    assert found["sentences"][0].startswith("Of 1 step on cpu nothing that was measured bounds 1; step fp32: no part that was measured ")
+    assert found["sentences"][0].startswith("Of 1 step on cpu nothing that was measured bounds 1; step fp32: no part of it was measured; ")
     assert "no ceiling of cpu was measured; give the file of dlbench run ceilings beside this one" in found["weaknesses"]
 
 

@@ -8,6 +8,7 @@ from dlbench.analysis.read.table import collect
 from dlbench.core.model import Status
 
 DECLARED = {
+    "swept": {"ceiling": "arithmetic", "sweep": {"size": "n", "copies": "copies"}},
     "product": {"ceiling": "arithmetic"},
     "moves": {"ceiling": "memory"},
     "start": {"ceiling": "launch"},
@@ -25,7 +26,8 @@ def shares(tmp_path):
     """Of each ok case its share of a ceiling and which that is, of files with these measurements."""
 
     def read(*files):
-        paths = [made_up.write(tmp_path / f"run{number}.jsonl", each, workloads=DECLARED) for number, each in enumerate(files)]
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        paths = [made_up.write(folder / f"run{number}.jsonl", each, workloads=DECLARED) for number, each in enumerate(files)]
         rows = collect(paths).rows
         return {row["case.id"]: (row["rate.ceiling_fraction"], row["rate.ceiling"]) for row in rows if row["case.status"] == "ok"}
 
@@ -52,10 +54,12 @@ def test_autocast_counts_as_the_type_of_its_products(shares):
 def test_the_nearer_of_arithmetic_and_memory_counts_and_memory_only_where_no_cache_holds_it(shares):
     tops = [*work("product", flops=4 * GB, dtype="fp32"), *work("moves", moved=8 * GB, op="a"), *work("moves", moved=2 * GB, op="b")]
     bound = work("step", flops=1 * GB, moved=4 * GB, dtype="fp32", n=1)
+    # Memory would bound it, and what it moves may come from a cache.
     cached = work("step", 0.1, flops=0.1 * GB, moved=1.9 * GB, dtype="fp32", n=2)
     found = shares([*tops, *bound, *cached])
     assert found["step[dtype=fp32,n=1]@cpu"] == (0.5, "memory: 8.00 GB/s, moves[op=a]")
-    assert found["step[dtype=fp32,n=2]@cpu"] == (0.25, "arithmetic: 4.00 GFLOP/s in fp32, product[dtype=fp32]")
+    assert found["step[dtype=fp32,n=2]@cpu"] == (None, None)
+    assert shares([*tops[:7], *cached])["step[dtype=fp32,n=2]@cpu"] == (0.25, "arithmetic: 4.00 GFLOP/s in fp32, product[dtype=fp32]")
 
 
 def test_other_machines_and_rows_that_are_not_sound_make_no_ceiling(shares, tmp_path):
@@ -68,6 +72,24 @@ def test_other_machines_and_rows_that_are_not_sound_make_no_ceiling(shares, tmp_
     assert found["step[dtype=fp32]@cpu"] == (None, None)
     assert found["product[dtype=fp32,n=3]@cuda:0"][0] == 1.0
     assert found["product[dtype=fp32,n=4]@cuda:0"][0] == pytest.approx(1e9)  # of a ceiling that it does not raise
+
+
+def test_calls_that_copy_make_no_ceiling_and_have_none(shares):
+    copying = work("swept", flops=2 * GB, moved=GB, dtype="fp32", n=1, copies="pageable")
+    assert set(shares([*copying, *work("step", flops=GB, dtype="fp32")]).values()) == {(None, None)}
+    found = shares([*copying, *work("swept", flops=4 * GB, dtype="fp32", n=1, copies="none")])
+    assert found["swept[dtype=fp32,n=1,copies=none]@cpu"][0] == 1
+    assert found["swept[dtype=fp32,n=1,copies=pageable]@cpu"] == (None, None)
+
+
+@pytest.mark.parametrize(("keys", "share"), [(("a", "a"), 0.25), (("a", "b"), None), ((None, None), 0.25), (("a", None), None)])
+def test_files_count_together_that_are_of_one_machine(tmp_path, keys, share):
+    of_file = [work("product", flops=4 * GB, dtype="fp32"), work("step", flops=GB, dtype="fp32")]
+    paths = [
+        made_up.write(tmp_path / f"{number}.jsonl", each, workloads=DECLARED, environment={"machine_key": key} if key else {})
+        for number, (each, key) in enumerate(zip(of_file, keys, strict=True))
+    ]
+    assert collect(paths).rows[1]["rate.ceiling_fraction"] == share
 
 
 def test_each_of_several_ranks_is_held_against_its_own_device(shares):
@@ -84,7 +106,7 @@ def test_odd_numbers_of_an_edited_file_do_no_harm(shares, ranks):
 def test_launches_are_a_ceiling_that_no_row_is_held_against(tmp_path):
     path = made_up.write(tmp_path / "run.jsonl", [*work("start", 2e-6), *work("step", flops=GB, dtype="fp32")], workloads=DECLARED)
     results = collect([path])
-    (of_machine,) = measured(results.rows, results.declaration).values()
+    (of_machine,) = measured(results.rows, results.declaration, results.environments).values()
     assert of_machine["launch", ""].per_s == pytest.approx(5e5)
     assert [row["rate.ceiling"] for row in results.rows] == [None, None]
     assert all(row["rate.ceiling"] is None for row in collect([path], to_compare=True).rows if "rate.ceiling" in row)
