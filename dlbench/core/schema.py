@@ -106,7 +106,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("rate.peak_fraction", Unit.FRACTION, "of the published peak of arithmetic or of memory, whichever is nearer", "higher"),
     Column("rate.peak", Unit.TEXT, "what it is a fraction of"),
     Column("rate.reason", Unit.TEXT, "why there is no such fraction"),
-    Column("rate.ceiling_fraction", Unit.FRACTION, "of the most that was measured there, of arithmetic or of memory, whichever bounds it", "higher"),
+    Column("rate.ceiling_fraction", Unit.FRACTION, "of the most measured there, of arithmetic or of memory, whichever bounds it", "higher"),
     Column("rate.ceiling", Unit.TEXT, "what that is, and the case that reached it"),
     Column("memory.peak_bytes", Unit.BYTES, "most that live tensors took on the accelerator", "lower"),
     Column("memory.reserved_bytes", Unit.BYTES, "most that torch's allocator held there", "lower"),

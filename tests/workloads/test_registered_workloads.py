@@ -1,5 +1,10 @@
 """Importing the package registers what suites name."""
 
+import tomllib
+from dataclasses import replace
+from importlib import resources
+
+from dlbench.core.declarations import Declaration, Parallel, from_json
 from dlbench.harness.worker import registry
 
 
@@ -31,6 +36,22 @@ def test_the_workloads_of_dlbench_register_under_their_names_and_tags() -> None:
         "pin": ("copy",),
         "overlap": ("copy",),
     }
+
+
+def test_references_know_what_workloads_declare_that_tell_of_the_machine() -> None:
+    """Their headers hold no texts of others, so that what is declared comes from a file of dlbench's own."""
+    registry.load_builtins()
+    text = resources.files("dlbench.analysis.read").joinpath("undeclared.toml").read_text()
+    known = {name: from_json(payload) for name, payload in tomllib.loads(text).items()}
+    assert [doubt for _, doubts in known.values() for doubt in doubts] == []
+
+    def told(declared: Declaration) -> tuple[object, ...]:
+        return declared.ceiling, declared.sweep, declared.feeding, [replace(each, meaning="") for each in declared.values]
+
+    for name, each in registry.all_workloads().items():
+        declared = each.signature.declared
+        if declared.parallel == Parallel() and (declared.ceiling or declared.sweep or declared.feeding or declared.values):
+            assert (name, told(known[name][0])) == (name, told(declared))
 
 
 def test_signatures_say_what_is_required_and_what_is_valid() -> None:
