@@ -179,14 +179,14 @@ class Clock(Protocol):
 class Work:
     """What a workload returns: set up and ready, to be timed by the harness. Counts are per call.
 
-    Three forms: ``call`` alone, repeated; with a ``before`` that runs untimed ahead of every call; or ``observe``, one experiment a round,
-    which gets a clock. That returns the values which its workload declares; of a ``call``, ``report`` does, right after the timed blocks.
+    Three forms: ``call`` alone, repeated; with a ``before`` that runs untimed ahead of every call; or ``observe``, one experiment a round.
+    That gets a clock and returns the values which its workload declares; of a ``call``, ``report`` does, right after the timed blocks.
     """
 
     call: Callable[[], Any] | None = None
     before: Callable[[], object] | None = None
     observe: Callable[[Clock], Mapping[str, Reported]] | None = None
-    report: Callable[[], Mapping[str, Reported]] | None = None
+    report: Callable[[Clock], Mapping[str, Reported]] | None = None
     inputs: tuple[Any, ...] = ()
     """Tensors on the device that a user would have to copy there for one call."""
     items: float | None = None

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler, TensorDataset
 
+from dlbench.workloads.host_memory import page_locked
+
 Batch = tuple[Tensor, ...]
 """Images (batch, …) and labels (batch,), say, and of a data set likewise."""
 Source = Literal["resident", "pageable", "pinned", "prefetch", "loader"]
@@ -107,10 +109,7 @@ class PageLocked(Indexed):
         super().__init__(data, order)
         self._device = device
         self.streams: Any = torch.get_device_module(device)
-        try:
-            self.buffers = [tuple(page_locked(part[:batch]) for part in data) for _ in range(2)]
-        except RuntimeError as error:
-            raise NotImplementedError(f"no page-locked memory: {str(error).partition(chr(10))[0]}") from error
+        self.buffers = [tuple(page_locked(part[:batch]) for part in data) for _ in range(2)]
         self.copied: list[Any] = [None, None]
         """An event behind the last copy from each buffer."""
         self._turn = 0
@@ -212,11 +211,6 @@ def epochs(make_loader: Callable[[], DataLoader[Batch]]) -> Generator[Batch]:
             warnings.simplefilter("ignore")
             batches = iter(loader)
         yield from batches
-
-
-def page_locked(part: Tensor) -> Tensor:
-    """Return page-locked memory for as much. Raises RuntimeError where there is none."""
-    return torch.empty_like(part, pin_memory=True)
 
 
 def copied(part: Tensor, device: torch.device) -> Tensor:

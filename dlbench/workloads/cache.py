@@ -1,5 +1,6 @@
 """Cache state before a call: operands cached or not, as `Cache` says."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,8 +8,8 @@ import torch
 
 from dlbench import Cache
 
-_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-"""Where Linux tells the sizes, as ``32768K``."""
+_CPUS = Path("/sys/devices/system/cpu")
+"""Where Linux tells of each CPU what caches it has and which CPUs share them."""
 _UNKNOWN = 256 << 20
 """Bytes of a last cache that nothing tells: as large as any of today's processors has for one socket's cores to share."""
 
@@ -25,8 +26,25 @@ def before_call(device: torch.device, cache: Cache) -> Callable[[], object] | No
 
 
 def last_cache_bytes(device: torch.device) -> int:
-    """Return the size of a device's largest cache, or a safe guess where nothing tells it."""
+    """Return the size of a device's last cache, or a safe guess where nothing tells it.
+
+    Of a CPU it is the sum of the last caches of all CPUs that this process may use: some processors have one for a few cores each.
+    """
     if device.type == "cuda":
         return int(getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0)) or _UNKNOWN
-    files = _CACHES.glob("index*/size") if device.type == "cpu" else ()
-    return max([int(size) << 10 for file in files if (size := file.read_text().strip().removesuffix("K")).isdecimal()], default=_UNKNOWN)
+    if device.type != "cpu":
+        return _UNKNOWN
+    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    return sum(dict(filter(None, map(_last_cache, allowed))).values()) or _UNKNOWN
+
+
+def _last_cache(cpu: int) -> tuple[str, int] | None:
+    """Return which CPUs share the last cache of this one, such as ``0-7``, and its bytes; None where nothing tells it."""
+    found = []
+    for folder in (_CPUS / f"cpu{cpu}" / "cache").glob("index*"):
+        try:
+            level, size, sharing = ((folder / name).read_text().strip() for name in ("level", "size", "shared_cpu_list"))
+            found.append((int(level), sharing, int(size.removesuffix("K")) << 10))  # Linux writes 32768K
+        except (OSError, ValueError):
+            continue
+    return max(found)[1:] if found else None

@@ -1,14 +1,14 @@
 """What a machine can do at most besides arithmetic: bandwidth of its memory, launches, synchronisations."""
 
-import mmap
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from dlbench import Size, Work, workload
-from dlbench.models import BLOCK, repeat_block
 from dlbench.workloads.cache import last_cache_bytes
+from dlbench.workloads.host_memory import fresh_pages, refuse_more_than_left
+from dlbench.workloads.precision import filled
 
 TIMES_THE_CACHE = 4
 """What STREAM asks of each array, so that caches hold little of it (https://www.cs.virginia.edu/stream/ref.html, "Sizing")."""
@@ -30,6 +30,8 @@ def stream(device: torch.device, *, op: Literal["copy", "triad", "sum", "fill"],
             f"buffers of {bytes} bytes would measure the cache; give {least} at least, {TIMES_THE_CACHE} times its size, or none"
         )
     buffers = {"copy": 2, "triad": 3, "sum": 1, "fill": 1}[op]
+    if device.type == "cpu":
+        refuse_more_than_left(buffers * bytes, "its buffers take")
     a, *others = (_buffer(device, bytes // 4) for _ in range(buffers))
 
     def call() -> None:
@@ -48,17 +50,9 @@ def stream(device: torch.device, *, op: Literal["copy", "triad", "sum", "fill"],
 
 def _buffer(device: torch.device, numbers: int) -> Tensor:
     """Return a vector of normal fp32 numbers that repeat, every page of which is there, so that none is mapped while the clock runs."""
-    if device.type == "cpu" and hasattr(mmap, "MADV_HUGEPAGE"):
-        # Huge pages are there 3 times as soon, and the ceiling is then that of memory and not of its page tables.
-        memory = mmap.mmap(-1, 4 * numbers, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        memory.madvise(mmap.MADV_HUGEPAGE)
-        values = torch.frombuffer(memory, dtype=torch.float32)
-    else:
-        values = torch.empty(numbers, device=device)
-    drawn = values[:BLOCK]
-    drawn.copy_(torch.randn(drawn.shape))
-    repeat_block(values)
-    return values
+    on_host = device.type == "cpu"
+    values = fresh_pages(4 * numbers).view(torch.float32) if on_host else torch.empty(numbers, device=device)
+    return filled(values, torch.randn)
 
 
 @workload(tags=("ceiling",), ceiling="launch")

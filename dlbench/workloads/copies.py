@@ -7,13 +7,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from dlbench import Work, available_memory
+from dlbench import Work
+from dlbench.workloads.host_memory import page_locked
 
 Copies = Literal["none", "pageable", "pinned"]
 """How operands get to an accelerator: they are there, or each call copies them from pageable or from page-locked host memory."""
-
-_LOCKED_SHARE = 4
-"""Of the memory that the host has left, the part that may be page-locked: torch rounds up to a power of two, and others need the rest."""
 
 
 def with_copies(device: torch.device, work: Work, copies: Copies) -> Work:
@@ -68,12 +66,4 @@ def _page_locked_fetch() -> Callable[[Sequence[Tensor]], object]:
 
 def _pinned(tensor: Tensor) -> Tensor:
     """Return a page-locked copy in the same memory layout."""
-    left = available_memory()
-    if left is not None and tensor.nbytes > left / _LOCKED_SHARE:
-        raise MemoryError(f"{tensor.nbytes:,} bytes of page-locked memory would be too much of the {left:,} that the host has left")
-    try:
-        return tensor.pin_memory()
-    except RuntimeError as error:
-        if "out of memory" in str(error).lower():
-            raise
-        raise NotImplementedError(f"no page-locked memory: {str(error).strip().partition(chr(10))[0][:200]}") from error
+    return page_locked(tensor).copy_(tensor)

@@ -12,12 +12,14 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
-from dlbench import Dtype, Least, Size, Unit, Value, Work, available_memory, operands, workload
+from dlbench import Clock, Dtype, Least, Size, Unit, Value, Work, operands, workload
 from dlbench.models import initialise
 from dlbench.models.flops import train_flops
+from dlbench.models.traffic import layer_traffic, train_bytes, weight_bytes
 from dlbench.workloads.batches import Order, Source, way_of
-from dlbench.workloads.cnn import OPTIMIZERS, step_on
-from dlbench.workloads.precision import storage
+from dlbench.workloads.cnn import OPTIMIZERS, UPDATE_PASSES, step_on
+from dlbench.workloads.host_memory import gibibytes, refuse_more_than_left
+from dlbench.workloads.precision import output, storage
 
 IMAGE = (3, 32, 32)
 """As those of CIFAR-10 (Krizhevsky 2009, https://www.cs.toronto.edu/~kriz/cifar.html), which has as many classes."""
@@ -46,7 +48,17 @@ VALUES = (
         "time of a call in which the host gets its batch together or waits for it, copies apart",
         part="input",
     ),
-    Value("transfer_s", Unit.SECONDS, None, "copy of a batch to the device, timed alone", optional=True, part="transfer"),
+    Value(
+        "transfer_s",
+        Unit.SECONDS,
+        None,
+        "copy of a batch to the device, timed alone",
+        when={"source": ("pageable", "pinned", "loader")},
+        optional=True,
+        part="transfer",
+    ),
+    # No part of a call: it runs beside the step.
+    Value("hidden_copy_s", Unit.SECONDS, None, "the same, of a copy that runs beside the step", when={"source": ("prefetch",)}),
     Value("epoch_gap_s", Unit.SECONDS, None, "how much longer than usual the call takes in which an epoch begins", optional=True),
 )
 
@@ -64,9 +76,10 @@ def feed(
 ) -> Work:
     """Fetch the next batch of a data set and train a small perceptron by one step on it."""
     refuse(device, source, workers, samples, batch)
+    image_bytes = math.prod(IMAGE) * storage(dtype).itemsize
     lies_on = device if source == "resident" else torch.device("cpu")
     if lies_on.type == "cpu":
-        refuse_too_large(workers, samples, batch, math.prod(IMAGE) * storage(dtype).itemsize + LABEL_BYTES)
+        refuse_too_large(workers, samples, batch, image_bytes + LABEL_BYTES)
     (images,) = operands(lies_on, (samples, *IMAGE), dtype=dtype)
     data = (images, torch.randint(CLASSES, (samples,)).to(lies_on))
     order = Order(samples, batch, lies_on)
@@ -84,18 +97,25 @@ def feed(
         images, labels = way.send(fetched)
         return step(images, labels)
 
-    def report() -> dict[str, float]:
-        synchronise = synchroniser(device)
+    def report(clock: Clock) -> dict[str, float]:
         found = {"input_s": waits.usual_s()}
         if way.copies:
             way.make_room()
-            found["transfer_s"] = copy_s(partial(way.copy, way.fetch()), synchronise)
-        if gaps := epoch_gaps(call, order, synchronise):
+            found["hidden_copy_s" if source == "prefetch" else "transfer_s"] = copy_s(partial(way.copy, way.fetch()), clock)
+        if gaps := epoch_gaps(call, order, clock):
             found["epoch_gap_s"] = statistics.median(gaps)
         way.pause()
         return found
 
-    return Work(call=call, report=report, items=batch, flops=flops)
+    updated = UPDATE_PASSES["sgd"] * weight_bytes(network)
+    return Work(
+        call=call,
+        report=report,
+        items=batch,
+        flops=flops,
+        bytes=train_bytes(layer_traffic(network, IMAGE), batch, output(dtype).itemsize, updated),
+        least_bytes=batch * image_bytes + updated,  # were all else in caches
+    )
 
 
 def refuse(device: torch.device, source: Source, workers: int, samples: int, batch: int) -> None:
@@ -115,34 +135,30 @@ def refuse(device: torch.device, source: Source, workers: int, samples: int, bat
 
 def refuse_too_large(workers: int, samples: int, batch: int, sample_bytes: int) -> None:
     """Refuse a data set and workers that the host has no memory for, before anything is allocated, as MemoryError with both numbers."""
-    needed, left = samples * sample_bytes + workers * WORKER_BYTES, available_memory()
-    if left is not None and needed > left:
-        with_workers = f" with {workers} workers" if workers else ""
-        raise MemoryError(f"the data set{with_workers} takes {gibibytes(needed)}, and the host has {gibibytes(left)} left")
+    with_workers = f" with {workers} workers" if workers else ""
+    refuse_more_than_left(samples * sample_bytes + workers * WORKER_BYTES, f"the data set{with_workers} takes")
     if workers and SHARED_MEMORY.is_dir():
         shared, room = (LOADED_AHEAD + 1) * workers * batch * sample_bytes, os.statvfs(SHARED_MEMORY)
         if shared > (free := room.f_bavail * room.f_frsize):
             raise MemoryError(f"{workers} workers hand over {gibibytes(shared)} in {SHARED_MEMORY}, which has {gibibytes(free)} left")
 
 
-def gibibytes(count: float) -> str:
-    """Return ``1.50 GiB``."""
-    return f"{count / 2**30:.2f} GiB"
-
-
 class Waits:
-    """Host time of each ``with``, in the order they came, apart from those in which an epoch began."""
+    """Host time of each ``with``, in the order they came, apart from those in which an epoch began.
 
-    def __init__(self, order: Order) -> None:
-        self._order = order
+    By a clock that does not wait for the device, as the harness's does: waiting within a call would end what overlaps there.
+    """
+
+    def __init__(self, order: Order, now: Callable[[], float] = time.perf_counter) -> None:
+        self._order, self._now = order, now
         self._seconds: list[float] = []
         self._begun_s, self._epoch = 0.0, 0
 
     def __enter__(self) -> None:
-        self._epoch, self._begun_s = self._order.begun, time.perf_counter()
+        self._epoch, self._begun_s = self._order.begun, self._now()
 
     def __exit__(self, *error: object) -> None:
-        seconds = time.perf_counter() - self._begun_s
+        seconds = self._now() - self._begun_s
         if self._order.begun == self._epoch:
             self._seconds.append(seconds)
 
@@ -165,13 +181,7 @@ def perceptron(width: int) -> nn.Sequential:
     return network
 
 
-def synchroniser(device: torch.device) -> Callable[[], object]:
-    """Return what waits for the current device."""
-    wait: Callable[[], object] = torch.get_device_module(device).synchronize
-    return wait
-
-
-def epoch_gaps(call: Callable[[], object], order: Order, synchronise: Callable[[], object]) -> list[float]:
+def epoch_gaps(call: Callable[[], object], order: Order, clock: Clock) -> list[float]:
     """Return for a few short epochs how many seconds longer than the others of it the call takes in which it begins; none in no time.
 
     Each call is timed by itself. Epochs are as long as before afterwards.
@@ -180,13 +190,11 @@ def epoch_gaps(call: Callable[[], object], order: Order, synchronise: Callable[[
     gaps: list[float] = []
     calls: list[float] = []
     started, first = order.begun, 0.0
-    synchronise()
-    until = time.perf_counter() + EPOCHS_S
-    while len(gaps) < EPOCHS and time.perf_counter() < until:
-        epoch, begun = order.begun, time.perf_counter()
+    until = clock.now() + EPOCHS_S
+    while len(gaps) < EPOCHS and (begun := clock.now()) < until:
+        epoch = order.begun
         call()
-        synchronise()
-        seconds = time.perf_counter() - begun
+        seconds = clock.now() - begun
         if order.begun == epoch:
             calls.append(seconds)
             continue
@@ -197,13 +205,11 @@ def epoch_gaps(call: Callable[[], object], order: Order, synchronise: Callable[[
     return gaps
 
 
-def copy_s(copy: Callable[[], object], synchronise: Callable[[], object]) -> float:
+def copy_s(copy: Callable[[], object], clock: Clock) -> float:
     """Return the seconds of one copy, the median of a few."""
     times = []
     for _ in range(COPIES + 1):
-        synchronise()
-        begun = time.perf_counter()
+        begun = clock.now()
         copy()
-        synchronise()
-        times.append(time.perf_counter() - begun)
+        times.append(clock.now() - begun)
     return statistics.median(times[1:])  # the first allocates

@@ -6,8 +6,9 @@ from dlbench import Copies, Dtype, Size, Sweep, Work, operands, with_copies, wor
 from dlbench.models import initialise
 from dlbench.models.flops import train_flops
 from dlbench.models.mlp import block
-from dlbench.workloads.cnn import OPTIMIZERS, training_step
-from dlbench.workloads.precision import storage
+from dlbench.models.traffic import layer_traffic, train_bytes, weight_bytes
+from dlbench.workloads.cnn import OPTIMIZERS, UPDATE_PASSES, training_step
+from dlbench.workloads.precision import output, storage
 
 
 @workload(tags=("training",), sweep=Sweep("batch", copies="copies"))
@@ -18,10 +19,13 @@ def mlp_step(device: torch.device, *, batch: Size, width: Size = 256, dtype: Dty
     network.to(device=device, dtype=storage(dtype))
     (x,) = operands(device, (batch, width), dtype=dtype)
     labels = torch.randint(width, (batch,)).to(device)
+    updated = UPDATE_PASSES["sgd"] * weight_bytes(network)
     work = Work(
         call=training_step(network, OPTIMIZERS["sgd"](network.parameters()), x, labels, dtype),
         inputs=(x, labels),
         items=batch,
         flops=batch * train_flops(network, (width,)),  # 5 products of 2 batch x width x 4 width: forward 2, backward 3
+        bytes=train_bytes(layer_traffic(network, (width,)), batch, output(dtype).itemsize, updated),
+        least_bytes=x.nbytes + updated,  # were all else in caches
     )
     return with_copies(device, work, copies)

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from dlbench import Clock, Reported, Size, Unit, Value, Work, workload
-from dlbench.workloads.transfer import refuse_without_locks, streams_of
+from dlbench.workloads.host_memory import page_locked
+from dlbench.workloads.transfer import streams_of
 
 _REPEATS = 5
 _MOST_PRODUCTS = 64
@@ -36,17 +37,15 @@ def overlap(device: torch.device, *, n: Size = 2048, batches: Size = 16) -> Work
     As many products a batch as take about the time of its copy. With serial = copy + compute the efficiency is the overlap of
     IMB-NBC in the Intel MPI Benchmarks, (t_pure + t_CPU - t_ovrl) / min(t_pure, t_CPU), here not cut off at 0 and 1.
     """
-    module = streams_of(device)
-    refuse_without_locks()
-    return Work(observe=Pipeline(module, device, n, batches).observe)
+    return Work(observe=Pipeline(streams_of(device), device, n, batches).observe)
 
 
 class Pipeline:
     """Two buffers on the host, two on the device, a stream to copy and one to compute, and events that pass the buffers on."""
 
-    def __init__(self, module: Any, device: torch.device, n: int, batches: int, *, pinned: bool = True) -> None:
+    def __init__(self, module: Any, device: torch.device, n: int, batches: int) -> None:
         self._stream = module.stream
-        self._host = [torch.full((n, n), value, pin_memory=pinned) for value in (1.0, 2.0)]
+        self._host = [page_locked(torch.empty(n, n)).fill_(value) for value in (1.0, 2.0)]
         self._slots = [torch.zeros(n, n, device=device) for _ in range(2)]
         self._product = torch.empty(n, n, device=device)
         self._right = torch.zeros(batches, dtype=torch.int64, device=device)

@@ -52,14 +52,19 @@ def operands(device: torch.device, *shapes: tuple[int, ...], dtype: Dtype) -> tu
     Drawn on the CPU in fp32, then cast, then moved, so that every device and precision computes on the same numbers. Repeated on the
     device, as drawing and moving two operands of 8192 x 8192 takes more than a second.
     """
-    tensors = []
-    for shape in shapes:
-        values = torch.empty(math.prod(shape), dtype=storage(dtype), device=device)
-        drawn = values[:BLOCK]
-        drawn.copy_(torch.randn(drawn.shape).to(storage(dtype)))
-        repeat_block(values)
-        tensors.append(values.view(shape))
-    return tuple(tensors)
+    kept = storage(dtype)
+    return tuple(
+        filled(torch.empty(math.prod(shape), dtype=kept, device=device), lambda drawn: torch.randn(drawn).to(kept)).view(shape)
+        for shape in shapes
+    )
+
+
+def filled(values: Tensor, draw: Callable[[torch.Size], Tensor]) -> Tensor:
+    """Write numbers throughout a vector, on any device, and return it: what ``draw`` gives of a shape, repeated beyond BLOCK values."""
+    drawn = values[:BLOCK]
+    drawn.copy_(draw(drawn.shape))
+    repeat_block(values)
+    return values
 
 
 def _torch_dtype(name: str) -> torch.dtype:

@@ -1,10 +1,10 @@
 """Copies between memories, and what page-locking costs. docs/transfers.md says what counts."""
 
 import ctypes
-import mmap
 import os
 import statistics
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from dlbench import Clock, Reported, Size, Sweep, Unit, Value, Work, link_bytes_per_s_of, workload
-from dlbench.models import BLOCK, repeat_block
+from dlbench.workloads.host_memory import fresh_pages, page_locked, page_locking, refuse_more_than_left
+from dlbench.workloads.precision import filled
 
 Direction = Literal["h2d", "d2h", "d2d", "both", "peer", "numa"]
 HostPages = Literal["pageable", "pinned"]
@@ -80,11 +81,12 @@ def pin(device: torch.device, *, bytes: Size) -> Work:  # noqa: A002  # likewise
     """Page-lock `bytes` of the host's memory and unlock them again, as pinning existing tensors does."""
     if device.type != "cuda":
         raise NotImplementedError(f"page-locking is timed by the runtime of CUDA or ROCm, which a device of kind {device.type} has not")
+    refuse_more_than_left(bytes, "what is to be locked takes")
     pages = torch.ones(bytes, dtype=torch.uint8)
     runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
     def observe(clock: Clock) -> Mapping[str, Reported]:
-        lock_s, unlock_s = zip(*(_lock_and_unlock(runtime, pages, clock) for _ in range(_REPEATS)), strict=True)
+        lock_s, unlock_s = zip(*(_lock_and_unlock(runtime, pages, device, clock) for _ in range(_REPEATS)), strict=True)
         usual_s = statistics.median(lock_s)
         return {"lock_s": usual_s, "unlock_s": statistics.median(unlock_s), "lock_bytes_per_s": bytes / usual_s}
 
@@ -99,14 +101,6 @@ def streams_of(device: torch.device) -> Any:
     return module
 
 
-def refuse_without_locks() -> None:
-    """Raise NotImplementedError where there is no page-locked memory, with torch's reason."""
-    try:
-        torch.empty(1, pin_memory=True)
-    except RuntimeError as error:
-        raise NotImplementedError(f"no page-locked memory: {str(error).strip().partition(chr(10))[0][:200]}") from error
-
-
 def _refuse(device: torch.device, direction: Direction, memory: HostPages, blocking: bool) -> None:
     """Raise NotImplementedError for what there is not, with the reason."""
     if device.type == "cpu" and direction not in ("d2d", "numa"):
@@ -119,13 +113,16 @@ def _refuse(device: torch.device, direction: Direction, memory: HostPages, block
         raise NotImplementedError("pageable memory passes through a buffer of the driver, one copy after the other; both needs pinned")
     if direction not in _OVER_LINK and memory == "pinned":
         raise NotImplementedError(f"{direction} has no memory of the host that a device reads or writes; leave memory out")
-    if memory == "pinned":
-        refuse_without_locks()
 
 
 def _buffers(device: torch.device, size: int, direction: Direction, memory: HostPages) -> list[tuple[Tensor, Tensor]]:
-    """Return the source and the target of each copy of a call; all of their pages were written to."""
+    """Return the source and the target of each copy of a call; all of their pages were written to.
+
+    Raises MemoryError where the host has too little memory left for those that lie there.
+    """
     host, pinned = torch.device("cpu"), memory == "pinned"
+    on_host = 2 if device.type == "cpu" or direction == "both" else int(direction in _OVER_LINK)
+    refuse_more_than_left(on_host * size, "its buffers on the host take")
     match direction:
         case "d2d":
             return [(_filled(size, device), _zeros(size, device))]
@@ -139,19 +136,16 @@ def _buffers(device: torch.device, size: int, direction: Direction, memory: Host
 
 
 def _filled(size: int, device: torch.device, pinned: bool = False) -> Tensor:
-    return _fill(torch.empty(size, dtype=torch.uint8, device=device, pin_memory=pinned))
-
-
-def _fill(values: Tensor) -> Tensor:
-    """Write random numbers, that repeat, into all of it."""
-    block = values[:BLOCK]
-    block.copy_(torch.randint(256, block.shape, dtype=torch.uint8))
-    repeat_block(values)
-    return values
+    return filled(_empty(size, device, pinned), partial(torch.randint, 256))
 
 
 def _zeros(size: int, device: torch.device, pinned: bool = False) -> Tensor:
-    return torch.zeros(size, dtype=torch.uint8, device=device, pin_memory=pinned)
+    return _empty(size, device, pinned).zero_()
+
+
+def _empty(size: int, device: torch.device, pinned: bool) -> Tensor:
+    empty = torch.empty(size, dtype=torch.uint8, device=device)
+    return page_locked(empty) if pinned else empty
 
 
 def _another(device: torch.device) -> torch.device:
@@ -173,12 +167,12 @@ def _between_nodes(size: int) -> tuple[Tensor, Tensor]:
         source, target = (_on_node(size, cpus) for cpus in nodes[:2])
     finally:
         os.sched_setaffinity(0, allowed)
-    return _fill(source), target
+    return filled(source, partial(torch.randint, 256)), target
 
 
 def _on_node(size: int, cpus: set[int]) -> Tensor:
     os.sched_setaffinity(0, cpus)
-    pages = torch.frombuffer(mmap.mmap(-1, size), dtype=torch.uint8)  # fresh pages, which torch's allocator may not give
+    pages = fresh_pages(size)
     ctypes.memset(pages.data_ptr(), 1, size)  # on this thread, where torch would use all
     return pages
 
@@ -232,7 +226,7 @@ def _verify(call: Callable[[], None], device: torch.device, pairs: list[tuple[Te
                 raise ValueError("the copy is not what was copied")
 
 
-def _report(queue: Callable[[], None], device: torch.device, ways: int) -> Mapping[str, Reported]:
+def _report(queue: Callable[[], None], device: torch.device, ways: int, _clock: Clock) -> Mapping[str, Reported]:
     """Return the rate of the link, which is read while a copy is under way: an idle link trains down to save power."""
     queue()
     rate = _link_bytes_per_s(device)
@@ -254,13 +248,22 @@ def _link_bytes_per_s(device: torch.device) -> float | None:
         return None
 
 
-def _lock_and_unlock(runtime: Any, pages: Tensor, clock: Clock) -> tuple[float, float]:
-    """Return the seconds that each takes. Raises RuntimeError with the runtime's reason where it refuses."""
+def _lock_and_unlock(runtime: Any, pages: Tensor, device: torch.device, clock: Clock) -> tuple[float, float]:
+    """Return the seconds that each takes. Raises what `page_locking` does, with the runtime's reason, where it refuses."""
     start_s = clock.now()
     refused = runtime.cudaHostRegister(pages.data_ptr(), pages.nbytes, 0)
     locked_s = clock.now()
     refused = refused if int(refused) else runtime.cudaHostUnregister(pages.data_ptr())
     end_s = clock.now()
     if int(refused):
-        raise RuntimeError(f"page-locking: {runtime.cudaGetErrorString(refused)}")
+        _forget_error(device)
+        with page_locking():
+            raise RuntimeError(f"page-locking: {runtime.cudaGetErrorString(refused)}")
     return locked_s - start_s, end_s - locked_s
+
+
+def _forget_error(device: torch.device) -> None:
+    """Take the error that the runtime keeps of a refusal: torch would raise it behind the next kernel, that of another case."""
+    with suppress(RuntimeError):
+        torch.ones(1, device=device).neg_()
+        torch.accelerator.synchronize(device)

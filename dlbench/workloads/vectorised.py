@@ -30,6 +30,8 @@ def vectorised(
     multiply: Callable[[], Any]
     inputs: tuple[Tensor, ...] = (a, b)
     if form == "loops":
+        if library != "torch":  # the default
+            raise NotImplementedError("loops over lists take no library; leave it out")
         if storage(dtype) is not torch.float64:
             raise NotImplementedError("Python's own numbers are fp64")
         multiply, inputs = partial(_by_loops, a.tolist(), b.T.tolist()), ()  # lists are no tensors, so no check can fill them anew

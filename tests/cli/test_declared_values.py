@@ -187,7 +187,7 @@ def test_a_call_reports_values_beside_its_time_and_leaves_out_what_a_machine_doe
         'LINK = Value("link", Unit.BYTES_PER_S, None, "m", optional=True, bounds="rate.bytes_per_s")\n'
         "@workload(values=(CALLS, LINK), ceiling='copy', sweep=Sweep('n'))\n"
         "def counts(device, *, n: int = 1) -> Work:\n    'Count.'\n    called = []\n"
-        "    return Work(call=lambda: called.append(0), report=lambda: {'calls': len(called)}, bytes=8)\n"
+        "    return Work(call=lambda: called.append(0), report=lambda clock: {'calls': len(called)}, bytes=8)\n"
     )
     (tmp_path / "w.toml").write_text(f'about = "?"\n{HASTY}\n[[bench]]\nworkload = "counts"\n')
     done = dlbench("run", "w.toml", "--plugin", "w.py", "--device", "cpu", "--format", "json", "-o", "o.jsonl", cwd=tmp_path)

@@ -1,11 +1,9 @@
 """Ceilings beside arithmetic: what is moved, how much of it, and that nothing can come from a cache."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
-from dlbench.workloads import cache, ceilings
+from dlbench.workloads import ceilings, host_memory
 from dlbench.workloads.ceilings import launch_kernel, stream, synchronise
 
 CPU = torch.device("cpu")
@@ -13,10 +11,8 @@ CACHE = 256 << 10
 
 
 @pytest.fixture(autouse=True)
-def small_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "index3").mkdir()
-    (tmp_path / "index3/size").write_text(f"{CACHE >> 10}K\n")
-    monkeypatch.setattr(cache, "_CACHES", tmp_path)
+def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ceilings, "last_cache_bytes", lambda device: CACHE)
     monkeypatch.setattr(ceilings, "LEAST", 0)
 
 
@@ -54,9 +50,10 @@ def test_buffers_have_the_size_that_is_asked_for_unless_caches_would_hold_much_o
     assert stream(CPU, op="fill").bytes == 5 * CACHE
 
 
-def test_buffers_that_no_memory_holds_raise_what_becomes_out_of_memory() -> None:
-    with pytest.raises((OSError, OverflowError, MemoryError)):
-        stream(CPU, op="fill", bytes=1 << 60)
+def test_buffers_that_no_memory_holds_are_refused_with_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_memory, "available_memory", lambda: 2**30)
+    with pytest.raises(MemoryError, match=r"^its buffers take 3\.00 GiB, and the host has 1\.00 GiB left$"):
+        stream(CPU, op="triad", bytes=2**30)
 
 
 def test_a_launch_and_a_synchronisation_negate_one_number(monkeypatch: pytest.MonkeyPatch) -> None:

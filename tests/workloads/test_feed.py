@@ -1,9 +1,8 @@
 """Every way of a batch to the device: each sample once an epoch, never a buffer overwritten too early, no worker left behind."""
 
 import multiprocessing
-import signal
-import time
-from contextlib import contextmanager
+import os
+import select
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,11 +10,13 @@ from types import SimpleNamespace
 import front_door
 import pytest
 import torch
+from queueing_streams import QueueingStream, QueueingStreams
+from torch.utils.data._utils import worker as torch_worker
 
 from dlbench import UsageError, workload
 from dlbench.core.declarations import from_json, to_json
 from dlbench.harness.worker import registry
-from dlbench.testing import set_up
+from dlbench.testing import ManualClock, set_up
 from dlbench.workloads import batches, feed
 
 CPU = torch.device("cpu")
@@ -70,60 +71,14 @@ def test_what_says_how_a_step_is_fed_is_declared_by_names_of_parameters_and_stan
             """Be fed."""
 
 
-class Streams:
-    """Streams and events as a device has them, which copies only when somebody waits for it, as late as it may."""
-
-    def __init__(self):
-        self.step = self.now = self.Stream()
-
-    class Stream:
-        def __init__(self):
-            self.queue = []
-
-        def run(self, until=None):
-            while self.queue and self.queue[0] is not until:
-                self.queue.pop(0)()
-
-        def wait_event(self, event):
-            event.synchronize()
-
-    @property
-    def Event(self):  # noqa: N802  # as torch calls it
-        streams = self
-
-        class Event:
-            def record(self):
-                self.on, self.place = streams.now, lambda: None
-                self.on.queue.append(self.place)
-
-            def synchronize(self):
-                if self.place in self.on.queue:
-                    self.on.run(self.place)
-
-        return Event
-
-    @contextmanager
-    def stream(self, stream):
-        before, self.now = self.now, stream
-        yield
-        self.now = before
-
-    def current_stream(self):
-        return self.now
-
-    def copied(self, part, device):
-        target = torch.full_like(part, -1)
-        self.now.queue.append(lambda: target.copy_(part))
-        return target
-
-
 @pytest.fixture
 def streams(monkeypatch):
-    made = Streams()
+    made = QueueingStreams()
     monkeypatch.setattr(torch, "get_device_module", lambda device: made)
     monkeypatch.setattr(batches, "copied", made.copied)
     monkeypatch.setattr(batches, "page_locked", torch.empty_like)
-    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda part, stream: made.recorded.append((part, stream)))
+    made.recorded = []
     return made
 
 
@@ -137,11 +92,10 @@ def test_a_page_locked_buffer_is_filled_again_only_when_its_copy_has_ended(sourc
 @pytest.mark.parametrize("source", ["pinned", "prefetch"])
 def test_the_streams_of_these_tests_show_a_buffer_that_is_filled_too_early(source, streams, monkeypatch):
     monkeypatch.setattr(batches.PageLocked, "make_room", lambda way: None)
-    monkeypatch.setattr(Streams.Stream, "wait_event", lambda stream, event: None)
+    monkeypatch.setattr(QueueingStream, "wait_event", lambda stream, event: None)
     feeding = way(source)
     found = taken(feeding, N // BATCH)
-    for stream in (streams.step, getattr(feeding, "_stream", streams.step)):
-        stream.run()
+    streams.synchronize()
     with pytest.raises(AssertionError):
         assert_whole_epochs(found, epochs=1)
 
@@ -152,15 +106,7 @@ def test_a_prefetched_batch_is_there_before_the_step_and_the_next_is_not(streams
     assert (images >= 0).all()
     assert (labels >= 0).all()
     assert all((part == -1).all() for part in feeding._ahead[0])
-
-
-def test_no_page_locked_memory_is_unsupported_with_the_reason(streams, monkeypatch):
-    def refuse(part):
-        raise RuntimeError("no memory to lock\nand more")
-
-    monkeypatch.setattr(batches, "page_locked", refuse)
-    with pytest.raises(NotImplementedError, match=r"^no page-locked memory: no memory to lock$"):
-        way("pinned")
+    assert streams.recorded == [(images, streams.step), (labels, streams.step)]
 
 
 @pytest.mark.parametrize(("source", "workers"), [("resident", 0), ("loader", 1)])
@@ -168,28 +114,66 @@ def test_a_call_is_a_real_step_and_its_parts_are_reported(source, workers):
     work = set_up("feed", batch=8, source=source, workers=workers, samples=64, width=16)
     losses = [work.call().item() for _ in range(20)]
     assert all(1 < loss < 20 for loss in losses)
-    values = work.report()
+    values = work.report(ManualClock())
     assert values.keys() == {"input_s", "epoch_gap_s"}
-    assert 0 < values["input_s"] < 1
+    assert values["input_s"] > 0
+    assert values["epoch_gap_s"] == 0.0  # nobody told the clock to move
     assert (work.items, work.flops) == (8, 8 * (2 * 2 * 3072 * 16 + 3 * 2 * (16 * 16 + 16 * 10)))
     assert not multiprocessing.active_children()
+
+
+def test_a_step_states_the_bytes_that_its_layers_move():
+    work = set_up("feed", batch=8, samples=64, width=16)
+    layers = [(3072, 16), (16, 16), (16, 10)]
+    linear = [4 * (8 * (n + m) + n * m + m) for n, m in layers]
+    weights = 4 * sum(n * m + m for n, m in layers)
+    relus = 2 * (2 + 3) * 4 * 8 * 16
+    assert work.bytes == 2 * linear[0] + 3 * sum(linear[1:]) + relus + 5 * weights
+    assert work.least_bytes == 4 * 8 * 3072 + 5 * weights
+
+
+def test_workers_end_when_they_are_told_to_and_not_when_they_notice(monkeypatch):
+    monkeypatch.setattr(torch_worker, "MP_STATUS_CHECK_INTERVAL", 600.0, raising=False)  # after which they would look by themselves
+    ended = []
+
+    def end(process):  # as torch does to those that do not end by themselves
+        ended.append(process)
+        process.kill()
+
+    monkeypatch.setattr(multiprocessing.process.BaseProcess, "terminate", end)
+    work = set_up("feed", batch=8, source="loader", workers=1, samples=64, width=16)
     work.call()
-    begun = time.monotonic()
+    (worker,) = multiprocessing.active_children()
     del work
-    assert time.monotonic() - begun < 3
-    assert not multiprocessing.active_children()
+    worker.join()
+    assert (worker.exitcode, ended) == (0, [])
 
 
-def test_an_epoch_of_one_batch_has_no_usual_call_and_so_no_gap(monkeypatch):
-    monkeypatch.setattr(feed, "EPOCHS_S", 0.05)
+@pytest.mark.parametrize(("source", "name"), [("pinned", "transfer_s"), ("prefetch", "hidden_copy_s")])
+def test_a_copy_beside_the_step_is_no_part_of_it(source, name, streams, monkeypatch):
+    monkeypatch.setattr(feed, "refuse", lambda *_: None)  # a CPU would be
+    monkeypatch.setattr(feed, "step_on", lambda *_: lambda images, labels: images)  # these streams have copied nothing by then
+    values = set_up("feed", batch=8, source=source, samples=64, width=16).report(ManualClock())
+    assert values.keys() == {"input_s", name, "epoch_gap_s"}
+    declared = {each.name: each for each in feed.VALUES}
+    assert declared[name].part == ("transfer" if name == "transfer_s" else None)
+    assert [each.name for each in feed.VALUES if each.applies({"source": source})] == [*values]
+
+
+def test_a_copy_takes_the_median_of_a_few_behind_the_first():
+    clock, seconds = ManualClock(), iter([9.0, 1.0, 5.0, 2.0, 4.0, 3.0])
+    assert feed.copy_s(lambda: clock.advance(next(seconds)), clock) == 3.0
+
+
+def test_an_epoch_of_one_batch_has_no_usual_call_and_so_no_gap():
     work = set_up("feed", batch=8, samples=8, width=16)
     work.call()
-    assert work.report() == {"input_s": 0.0}
+    ticks = count()
+    assert work.report(SimpleNamespace(now=lambda: next(ticks) / 8)) == {"input_s": 0.0}
 
 
 def test_the_gap_is_what_a_call_takes_longer_in_which_an_epoch_begins(monkeypatch):
-    now_s = [0.0]
-    monkeypatch.setattr(feed, "time", SimpleNamespace(perf_counter=lambda: now_s[0]))
+    clock = ManualClock()
     monkeypatch.setattr(feed, "EPOCHS_S", 5.0)
     order = batches.Order(100, 1, CPU)
     indices = order.batches()
@@ -197,18 +181,17 @@ def test_the_gap_is_what_a_call_takes_longer_in_which_an_epoch_begins(monkeypatc
     def call():
         begun = order.begun
         next(indices)
-        now_s[0] += 0.25 if order.begun > begun else 0.0625
+        clock.advance(0.25 if order.begun > begun else 0.0625)
 
     call()
-    assert feed.epoch_gaps(call, order, lambda: None) == [0.1875] * 3  # and then its time is up
+    assert feed.epoch_gaps(call, order, clock) == [0.1875] * 3  # and then its time is up
     assert order.most == 100
 
 
-def test_waits_are_those_in_the_middle_without_warm_up_and_beginnings_of_epochs(monkeypatch):
+def test_waits_are_those_in_the_middle_without_warm_up_and_beginnings_of_epochs():
     ticks = count()
-    monkeypatch.setattr(feed, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
     order = batches.Order(10, 1, CPU)
-    waits = feed.Waits(order)
+    waits = feed.Waits(order, lambda: float(next(ticks)))
     assert waits.usual_s() == 0
     for number in range(40):
         with waits:
@@ -241,26 +224,42 @@ def test_too_little_shared_memory_for_the_workers_is_said_with_numbers(monkeypat
         set_up("feed", batch=8, source="loader", workers=2)
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="reads the kernel's list of children")
+PLUGIN = """
+from dlbench import Work, workload
+from dlbench.workloads.feed import feed
+
+@workload()
+def fed(device) -> Work:
+    "Be fed."
+    work = feed(device, batch=8, source="loader", workers=2, samples=64, width=16)
+    work.call()
+    open("{ready}", "w").close()
+    return work
+"""
+
+
+@pytest.mark.skipif(not (hasattr(os, "pidfd_open") and Path("/proc/self/task").is_dir()), reason="waits and looks for processes by Linux")
 def test_a_killed_run_takes_the_workers_of_a_loader_along(tmp_path):
-    axes = 'axes.source = "loader"\naxes.workers = 2\naxes.batch = 8\naxes.samples = 64\naxes.width = 16'
+    ready = tmp_path / "ready"
+    os.mkfifo(ready)
+    (tmp_path / "fed.py").write_text(PLUGIN.format(ready=ready))
     head = front_door.HASTY.replace("round_s = 0.01", "round_s = 60\nmin_blocks = 1000000\nmax_blocks = 1000000")
-    suite = front_door.suite(tmp_path, f'workload = "feed"\n{axes}', head=head)
-    process = front_door.start("run", suite, "--device", "cpu", "-o", "o.jsonl", cwd=tmp_path)
+    suite = front_door.suite(tmp_path, 'workload = "fed"', head=head)
+    opened = os.open(ready, os.O_RDONLY | os.O_NONBLOCK)
+    process = front_door.start("run", suite, "--plugin", "fed.py", "--device", "cpu", "-o", "o.jsonl", cwd=tmp_path)
     try:
-        deadline = time.monotonic() + 60
-        # The process that has torch imported, its fork for the case, and two workers of that.
-        while len(found := generations(process.pid)) < 3 or len(found[2]) < 2:
-            assert time.monotonic() < deadline, "no worker came"
-            time.sleep(0.05)
+        assert select.select([opened], [], [], 60)[0], "no worker came"
+        found = generations(process.pid)
+        everybody = [os.pidfd_open(pid) for each in found for pid in each]
     finally:
-        process.send_signal(signal.SIGKILL)
+        process.kill()
         process.communicate()
-    everybody = [pid for each in found for pid in each]
-    deadline = time.monotonic() + 10
-    while any(map(front_door.is_alive, everybody)):
-        assert time.monotonic() < deadline, "a process was left behind"
-        time.sleep(0.05)
+    # The process that has torch imported, its fork for the case, and two workers of that.
+    assert [len(each) for each in found[1:]] == [1, 2]
+    for each in everybody:
+        assert select.select([each], [], [], 10)[0], "a process was left behind"
+        os.close(each)
+    os.close(opened)
 
 
 def generations(pid):

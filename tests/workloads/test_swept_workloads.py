@@ -46,6 +46,11 @@ def test_a_step_of_the_perceptron_counts_what_torch_counts_and_follows_its_gradi
     assert work.flops == counter.get_total_flops() == 5 * 2 * 6 * 64 * 256
     assert 0 < loss.item() < 20
     assert not loss.requires_grad
+    weights = 4 * (2 * 64 * 256 + 64 + 256)
+    inner, outer = 4 * 6 * (64 + 256) + 4 * (64 * 256 + 256), 4 * 6 * (256 + 64) + 4 * (64 * 256 + 64)
+    relus = (2 + 3) * 4 * 6 * (256 + 64)
+    assert work.bytes == 2 * inner + 3 * outer + relus + 5 * weights
+    assert work.least_bytes == 4 * 6 * 64 + 5 * weights
 
 
 @pytest.mark.parametrize("function", [inverse, elementwise, reduction])

@@ -1,14 +1,16 @@
 """Copies between memories, page-locking, and copies beside computation."""
 
-import contextlib
 import os
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
+from queueing_streams import QueueingStreams
 
 from dlbench.harness.worker.measure import DeviceClock
-from dlbench.workloads import overlap, transfer
+from dlbench.testing import ManualClock
+from dlbench.workloads import host_memory, overlap, transfer
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda:0")
@@ -47,12 +49,6 @@ def test_what_there_is_not_is_said(device, given, reason):
         transfer.transfer(device, bytes=8, **given)
 
 
-@pytest.mark.skipif(torch.accelerator.is_available(), reason="this torch can lock pages")
-def test_a_torch_without_page_locked_memory_says_so():
-    with pytest.raises(NotImplementedError, match="no page-locked memory: "):
-        transfer.refuse_without_locks()
-
-
 def test_other_kinds_than_cuda_do_not_time_page_locking_and_a_cpu_has_no_streams():
     with pytest.raises(NotImplementedError, match="page-locking is timed by the runtime"):
         transfer.pin(CPU, bytes=8)
@@ -82,8 +78,8 @@ def test_one_node_has_no_other_to_copy_to(monkeypatch, tmp_path):
 class Runtime:
     """CUDA's runtime, as far as page-locking goes; refuses from the given call on."""
 
-    def __init__(self, refuses=99):
-        self.calls, self.refuses = [], refuses
+    def __init__(self, refuses=99, reason=""):
+        self.calls, self.refuses, self.reason = [], refuses, reason
 
     def _answer(self, name):
         self.calls.append(name)
@@ -96,17 +92,35 @@ class Runtime:
         return self._answer("unlock")
 
     def cudaGetErrorString(self, code):  # noqa: N802  # likewise
-        return "out of memory"
+        return self.reason
 
 
-def test_what_is_locked_is_unlocked_and_a_refusal_has_its_reason(monkeypatch):
+def test_what_is_locked_is_unlocked(monkeypatch):
     runtime = Runtime()
     monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
     values = transfer.pin(CUDA, bytes=8192).observe(DeviceClock(lambda: None))
     assert runtime.calls == 5 * [("lock", 8192, 0), "unlock"]
     assert values["lock_bytes_per_s"] == pytest.approx(8192 / values["lock_s"])
-    with pytest.raises(RuntimeError, match="page-locking: out of memory"):
-        transfer._lock_and_unlock(Runtime(refuses=1), torch.zeros(8), DeviceClock(lambda: None))
+
+
+@pytest.mark.parametrize(
+    ("said", "error", "sentence"),
+    [
+        ("out of memory", RuntimeError, "^page-locking: out of memory$"),
+        ("OS call failed", NotImplementedError, "^no page-locked memory: page-locking: OS call failed$"),
+    ],
+)
+def test_a_refusal_to_lock_has_its_reason_and_leaves_no_error_to_the_next_case(monkeypatch, said, error, sentence):
+    launched = []
+
+    def launch(*_, device):
+        launched.append(device)
+        raise RuntimeError(f"CUDA error: {said}")
+
+    monkeypatch.setattr(torch, "ones", launch)
+    with pytest.raises(error, match=sentence):
+        transfer._lock_and_unlock(Runtime(1, said), torch.zeros(8), CUDA, DeviceClock(lambda: None))
+    assert launched == [CUDA]
 
 
 def test_the_link_is_read_where_linux_has_it_and_left_out_elsewhere(monkeypatch, tmp_path):
@@ -114,52 +128,82 @@ def test_the_link_is_read_where_linux_has_it_and_left_out_elsewhere(monkeypatch,
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
     monkeypatch.setattr(transfer, "_PCI", tmp_path)
     queued = []
-    assert transfer._report(lambda: queued.append(1), CUDA, 1) == {}
+    assert transfer._report(lambda: queued.append(1), CUDA, 1, ManualClock()) == {}
     (tmp_path / "0000:17:00.0").mkdir()
     (tmp_path / "0000:17:00.0" / "current_link_speed").write_text("8.0 GT/s PCIe\n")
     (tmp_path / "0000:17:00.0" / "current_link_width").write_text("16\n")
-    both_ways = transfer._report(lambda: queued.append(1), CUDA, 2)
+    both_ways = transfer._report(lambda: queued.append(1), CUDA, 2, ManualClock())
     assert both_ways == {"link_bytes_per_s": pytest.approx(2 * 15.754e9, rel=1e-3)}
     assert len(queued) == 2  # a copy is under way each time
     del card.pci_bus_id
-    assert transfer._report(lambda: None, CUDA, 1) == {}
+    assert transfer._report(lambda: None, CUDA, 1, ManualClock()) == {}
 
 
-class Stream:
-    """A stream of a device that has done everything at once."""
-
-    def wait_stream(self, other):
-        pass
-
-    wait_event = wait_stream
+@pytest.fixture
+def streams(monkeypatch):
+    monkeypatch.setattr(overlap, "page_locked", torch.empty_like)
+    return QueueingStreams()
 
 
-STREAMS = SimpleNamespace(
-    Stream=Stream,
-    Event=lambda: SimpleNamespace(record=lambda stream: None),
-    stream=lambda stream: contextlib.nullcontext(),
-    current_stream=Stream,
-)
+def test_both_ways_wait_for_what_was_queued_and_are_waited_for(streams, monkeypatch):
+    monkeypatch.setattr(transfer, "streams_of", lambda device: streams)
+    copy = transfer._copy
+    monkeypatch.setattr(transfer, "_copy", lambda *pair: streams.queue(partial(copy, *pair)))
+    pairs = [(torch.zeros(8, dtype=torch.uint8), torch.zeros(8, dtype=torch.uint8)) for _ in range(2)]
+    call = transfer._both_ways(CPU, pairs)
+    for value in (1, 2):
+        for number, (source, _) in enumerate(pairs):
+            streams.queue(partial(source.fill_, value + number))
+        call()
+        streams.step.run()
+        assert [target.tolist() for _, target in pairs] == [8 * [value], 8 * [value + 1]]
 
 
-def test_both_ways_copy_both(monkeypatch):
-    monkeypatch.setattr(transfer, "streams_of", lambda device: STREAMS)
-    pairs = [(torch.full((8,), value, dtype=torch.uint8), torch.zeros(8, dtype=torch.uint8)) for value in (1, 2)]
-    transfer._both_ways(CPU, pairs)()
-    assert [target.tolist() for _, target in pairs] == [8 * [1], 8 * [2]]
+def pipeline_on(streams, monkeypatch):
+    """Four batches, whose copies and computations run when somebody waits for them."""
+    made = overlap.Pipeline(streams, CPU, 16, 4)
+    for name in ("_copy", "_compute"):
+        action = getattr(made, name)
+        monkeypatch.setattr(made, name, lambda batch, action=action: streams.queue(partial(action, batch)))
+    return made
 
 
-def test_overlap_times_four_ways_and_its_efficiency_is_of_them():
-    pipeline = overlap.Pipeline(STREAMS, CPU, 16, 4, pinned=False)
-    values = pipeline.observe(DeviceClock(lambda: None))
-    copy_s, compute_s, serial_s, overlapped_s = (values[name] for name in ("copy_s", "compute_s", "serial_s", "overlapped_s"))
-    assert min(copy_s, compute_s, serial_s, overlapped_s) > 0
-    if serial_s > max(copy_s, compute_s):
-        assert values["overlap_efficiency"] == pytest.approx((serial_s - overlapped_s) / (serial_s - max(copy_s, compute_s)))
+def test_overlap_times_four_ways_and_its_efficiency_is_of_them(streams, monkeypatch):
+    clock = ManualClock()
+    pipeline = overlap.Pipeline(streams, CPU, 16, 4)
+    for name, seconds in (("_copies", 3.0), ("_computes", 2.0), ("_serial", 5.0), ("_overlapped", 4.0)):
+        monkeypatch.setattr(pipeline, name, partial(clock.advance, seconds))
+    monkeypatch.setattr(pipeline, "_check", lambda: None)
+    values = {"copy_s": 3, "compute_s": 2, "serial_s": 5, "overlapped_s": 4, "overlap_efficiency": 0.5}
+    assert pipeline.observe(clock) == values
+    assert pipeline._products == 2
 
 
-def test_a_batch_that_is_computed_on_before_its_copy_is_an_error(monkeypatch):
-    pipeline = overlap.Pipeline(STREAMS, CPU, 16, 4, pinned=False)
-    monkeypatch.setattr(pipeline, "_copy", lambda batch: None)  # the copies come too late
-    with pytest.raises(ValueError, match="4 of 4 batches were computed on before their copy was there"):
-        pipeline.observe(DeviceClock(lambda: None))
+def test_no_batch_is_computed_on_before_its_copy_or_overwritten_before_it_was(streams, monkeypatch):
+    values = pipeline_on(streams, monkeypatch).observe(DeviceClock(streams.synchronize))
+    assert values.keys() >= {"copy_s", "compute_s", "serial_s", "overlapped_s"}
+
+
+@pytest.mark.parametrize("left_out", ["wait for the copy", "wait for the computation", "record of the copy", "record of the computation"])
+def test_a_wait_or_a_record_that_is_left_out_is_an_error(streams, monkeypatch, left_out):
+    pipeline = pipeline_on(streams, monkeypatch)
+    of_copy = left_out.endswith("copy")
+    if left_out.startswith("wait"):
+        waiting = pipeline._computing if of_copy else pipeline._copying
+        monkeypatch.setattr(waiting, "wait_event", lambda event: None)
+    else:
+        for event in pipeline._copied if of_copy else pipeline._used:
+            monkeypatch.setattr(event, "record", lambda stream: None)
+    with pytest.raises(ValueError, match="of 4 batches were computed on before their copy was there, or after the next came"):
+        pipeline.observe(DeviceClock(streams.synchronize))
+
+
+def test_host_memory_that_there_is_not_is_refused_before_anything_is_allocated(monkeypatch):
+    monkeypatch.setattr(host_memory, "available_memory", lambda: 2**30)
+    with pytest.raises(MemoryError, match=r"^its buffers on the host take 2\.00 GiB, and the host has 1\.00 GiB left$"):
+        transfer.transfer(CPU, bytes=2**30, direction="d2d")
+    with pytest.raises(MemoryError, match=r"^its buffers on the host take 1\.50 GiB"):
+        transfer.transfer(CUDA, bytes=3 * 2**29, direction="h2d")
+    monkeypatch.setattr(overlap, "streams_of", lambda device: QueueingStreams())
+    with pytest.raises(MemoryError, match="page-locked memory would be too much"):
+        overlap.overlap(CUDA, n=2**14)

@@ -42,6 +42,7 @@ def test_numpy_computes_in_the_precision_and_on_what_is_in_the_inputs() -> None:
     ("params", "reason"),
     [
         ({"form": "loops", "dtype": "fp32"}, "Python's own numbers are fp64"),
+        ({"form": "loops", "library": "numpy"}, "loops over lists take no library"),
         ({"dtype": "amp_bf16"}, "autocast"),
     ],
 )

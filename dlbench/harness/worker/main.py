@@ -211,7 +211,7 @@ def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | 
         result = replace(begun, values=reported(work.observe(clock)))
     else:
         samples = take_samples(work, clock, pace, policy, deadline)
-        result = replace(begun, samples=samples, values=reported(work.report()) if work.report else {})
+        result = replace(begun, samples=samples, values=reported(work.report(clock)) if work.report else {})
     if member is None:
         lost, unknown = lost_time.shares()
         result = replace(result, throttling=lost, nulls=unknown)

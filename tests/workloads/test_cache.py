@@ -1,0 +1,48 @@
+"""Size of the last cache, read from a made-up /sys."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from dlbench.workloads import cache
+
+CPU = torch.device("cpu")
+UNKNOWN = 256 << 20
+
+
+@pytest.fixture
+def cpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Four CPUs, each with a cache of 4 MiB to itself and half of one of 2 MiB; this process may use all but the last."""
+    for cpu in range(4):
+        pair = f"{cpu // 2 * 2}-{cpu // 2 * 2 + 1}"
+        for index, (level, size, sharing) in enumerate([(1, "32K", f"{cpu}"), (2, "4096K", f"{cpu}"), (3, "2048K", pair)]):
+            folder = tmp_path / f"cpu{cpu}/cache/index{index}"
+            folder.mkdir(parents=True)
+            for name, text in (("level", level), ("size", size), ("shared_cpu_list", sharing)):
+                (folder / name).write_text(f"{text}\n")
+    monkeypatch.setattr(cache, "_CPUS", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2}, raising=False)
+    return tmp_path
+
+
+def test_last_caches_that_other_cpus_share_add_up_and_each_counts_once(cpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cache.last_cache_bytes(CPU) == 4 << 20
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1})
+    assert cache.last_cache_bytes(CPU) == 2 << 20
+
+
+def test_a_system_without_affinities_has_the_caches_of_all_its_cpus(cpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    assert cache.last_cache_bytes(CPU) == 2 << 20
+
+
+def test_what_is_not_told_is_a_safe_guess(cpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for cpu in range(3):
+        (cpus / f"cpu{cpu}/cache/index2/size").write_text("\n")
+    assert cache.last_cache_bytes(CPU) == 3 * (4 << 20)
+    monkeypatch.setattr(cache, "_CPUS", cpus / "elsewhere")
+    assert cache.last_cache_bytes(CPU) == UNKNOWN
+    assert cache.last_cache_bytes(torch.device("meta")) == UNKNOWN
