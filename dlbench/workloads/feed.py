@@ -68,7 +68,7 @@ def feed(
     device: torch.device,
     *,
     batch: Size,
-    source: Source = "resident",
+    source: Source,
     workers: Count = 0,
     samples: Size = 25_700,
     width: Size = 256,
@@ -123,7 +123,7 @@ def refuse(device: torch.device, source: Source, workers: int, samples: int, bat
     if samples < batch:
         raise ValueError(f"a data set of {samples} samples has no batch of {batch}; give samples={batch} at least")
     if workers and source != "loader":
-        raise ValueError(f"workers are those of source=loader; {source} has none")
+        raise NotImplementedError(f"workers are those of source=loader; {source} has none")
     if device.type == "cpu" and source in ("pageable", "pinned", "prefetch"):
         what = "copies no batch" if source == "pageable" else "has neither page-locked memory nor streams"
         raise NotImplementedError(f"a CPU {what}; source=resident is the same without")

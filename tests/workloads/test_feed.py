@@ -123,7 +123,7 @@ def test_a_call_is_a_real_step_and_its_parts_are_reported(source, workers):
 
 
 def test_a_step_states_the_bytes_that_its_layers_move():
-    work = set_up("feed", batch=8, samples=64, width=16)
+    work = set_up("feed", batch=8, source="resident", samples=64, width=16)
     layers = [(3072, 16), (16, 16), (16, 10)]
     linear = [4 * (8 * (n + m) + n * m + m) for n, m in layers]
     weights = 4 * sum(n * m + m for n, m in layers)
@@ -166,7 +166,7 @@ def test_a_copy_takes_the_median_of_a_few_behind_the_first():
 
 
 def test_an_epoch_of_one_batch_has_no_usual_call_and_so_no_gap():
-    work = set_up("feed", batch=8, samples=8, width=16)
+    work = set_up("feed", batch=8, source="resident", samples=8, width=16)
     work.call()
     ticks = count()
     assert work.report(SimpleNamespace(now=lambda: next(ticks) / 8)) == {"input_s": 0.0}
@@ -206,7 +206,7 @@ def test_waits_are_those_in_the_middle_without_warm_up_and_beginnings_of_epochs(
         ({"samples": 10**18}, MemoryError, r"the data set takes 1\d+\.\d\d GiB, and the host has .* GiB left"),
         ({"source": "loader", "workers": 10**9}, MemoryError, r"the data set with 1000000000 workers takes \d+\.\d\d GiB"),
         ({"samples": 7}, ValueError, r"a data set of 7 samples has no batch of 8"),
-        ({"workers": 1}, ValueError, r"workers are those of source=loader; resident has none"),
+        ({"workers": 1}, NotImplementedError, r"workers are those of source=loader; resident has none"),
         ({"source": "pageable"}, NotImplementedError, r"a CPU copies no batch"),
         ({"source": "pinned"}, NotImplementedError, r"a CPU has neither page-locked memory nor streams"),
         ({"source": "prefetch"}, NotImplementedError, r"a CPU has neither page-locked memory nor streams"),
@@ -214,7 +214,7 @@ def test_waits_are_those_in_the_middle_without_warm_up_and_beginnings_of_epochs(
 )
 def test_what_cannot_be_is_refused_before_anything_is_allocated(params, error, sentence):
     with pytest.raises(error, match=sentence):
-        set_up("feed", batch=8, **params)
+        set_up("feed", **{"batch": 8, "source": "resident", **params})
 
 
 def test_too_little_shared_memory_for_the_workers_is_said_with_numbers(monkeypatch, tmp_path):

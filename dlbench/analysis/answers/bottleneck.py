@@ -8,7 +8,7 @@ from dlbench.analysis.answers.base import Answer, Findings, Missing, Question, a
 from dlbench.analysis.read.table import Results
 
 QUESTION = Question("bottleneck", "What is the bottleneck: arithmetic, memory bandwidth, launch latency, PCIe, disk or host code?")
-_PARTS: tuple[Callable[[Results], Findings], ...] = (steps.findings, feeding.findings, roofline.findings, copies.findings)
+_PARTS: tuple[Callable[[Results], Findings], ...] = (steps.findings, roofline.findings, copies.findings, feeding.findings)
 """What the answer is put together from, the most important first."""
 
 

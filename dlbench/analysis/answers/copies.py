@@ -9,7 +9,7 @@ from dlbench.analysis.copies import COLUMNS, latency_and_bandwidth
 from dlbench.analysis.figures import Axis, Figure
 from dlbench.analysis.ratios import Entry, entries, grouped, identifying, label
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import INTERVAL, interval, number, plural, short
+from dlbench.analysis.wording import INTERVAL, interval, number, short
 from dlbench.core import units
 from dlbench.core.model import Status
 from dlbench.core.rows.summary import Row
@@ -103,9 +103,12 @@ def _sentence(where: str, rows: Sequence[Row]) -> str:
     fitted = sorted((row for row in ways if row["copies.reason"] is None), key=lambda row: number(row[order]))
     if not fitted:
         best = max(ways, key=lambda row: number(row[_RATE.name]))
-        few = f"{plural(max(int(number(row['copies.sizes'])) for row in ways), 'size')} of a copy"
-        return f"On {where} {short(best[_WAY.name])} reaches {units.byte_rate(number(best[_RATE.name]))}; {few} don't tell latency from it."
+        rate = units.byte_rate(number(best[_RATE.name]))
+        return f"On {where} {short(best[_WAY.name])} reaches {rate}; to tell latency from bandwidth it takes more sizes."
     slowest, fastest = fitted[0], fitted[-1]
+    if number(fastest["copies.off"] or 0) >= _BENT:
+        rate = units.byte_rate(number(fastest[_RATE.name]))
+        return f"On {where} {short(fastest[_WAY.name])} reaches {rate} at best; its times follow no line of latency and bandwidth."
     text = f"On {where} {short(fastest[_WAY.name])} copies with {_described(fastest)}"
     if slowest is fastest:
         return f"{text}."

@@ -181,7 +181,7 @@ def _sentence(lines: Sequence[Row], several: bool) -> str:
         return f"{said}."
     by_way = grouped(lines, lambda row: row[_WAY.name]).values()
     counts = [f"{sum(row['crossover.result'] != _NONE for row in rows)} of {len(rows)}{_with(rows[:1])}" for rows in by_way]
-    return f"{said}; works in which it gets ahead to stay: {', '.join(counts)}."
+    return f"{said}; of the works it gets ahead for good in {', in '.join(counts)}."
 
 
 def _told(row: Row) -> str:
@@ -195,13 +195,13 @@ def _told(row: Row) -> str:
     elif high is None:
         certainty = f"perhaps from {low} on, surely nowhere"
     else:
-        certainty = "surely" if low == high else f"{low}…{high}"
+        certainty = "" if low == high else f"{low}…{high}"
     if row["crossover.result"] == _NONE:
         perhaps = f", perhaps ahead from {low} on" if low else ""
         return f"no crossover in {name}={smallest}…{largest}{perhaps}"
     throughout = row["crossover.result"] == _THROUGHOUT
     where = f"at every size measured, {name}={smallest}…{largest}" if throughout else f"from {name}={start} on"
-    return f"ahead {where}{'' if throughout and high == smallest else f' ({certainty})'}"
+    return f"ahead {where}{f' ({certainty})' if certainty and not (throughout and high == smallest) else ''}"
 
 
 def _with(rows: Sequence[Row]) -> str:

@@ -139,7 +139,7 @@ def _sentence(where: str, rows: Sequence[Row], rounds: Mapping[tuple[Any, Any], 
     small = [of_step[0] for of_step in steps if _but_batch(of_step[0], results) == _but_batch(best, results)][-1]
     if small is not best and counted(small, "batch"):
         times = speed_ratio(*(rounds[row["case.run"], row["case.id"]] for row in (best, small)))
-        text += f"; batch={counted(small, 'batch')} at its best gives {ratio(times)} of that"
+        text += f"; batch={counted(small, 'batch')} at its best has {ratio(times)} the throughput of this step at its best"
     return f"{text}."
 
 

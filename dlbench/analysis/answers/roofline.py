@@ -102,6 +102,8 @@ def _sentence(where: Machine, found: Ceilings, known: Iterable[Machine]) -> str:
     names = {"launch": "a launch", "synchronisation": "one that is waited for"}
     times = [f"{seconds(1 / found[kind, ''].per_s)} {name}" for kind, name in names.items() if (kind, "") in found]  # type: ignore[index]
     text = f"At most {_place(where, known, memory.row)} reaches {', '.join(rates)}"
+    if where[0] == "cpu":
+        times = times[:1]  # it is done when a launch returns
     text += f", and takes {' and '.join(times)}" if times else ""
     if arithmetic:
         top = next((each for each in arithmetic if each.precision == "fp32"), arithmetic[0])

@@ -1,6 +1,7 @@
 """Speed-up of accelerators over the CPU: on the same case, and each at its own best."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import groupby
 
 from dlbench.analysis.answers.base import Answer, Missing, Question, answered
@@ -8,6 +9,7 @@ from dlbench.analysis.answers.pairs import both_sides, own_best, ratio_figures, 
 from dlbench.analysis.ratios import Pairs, best, pair
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import among, machine_name, middle, ratio, several_runs
+from dlbench.core.model import Status
 from dlbench.core.rows.summary import Row
 
 QUESTION = Question("speed-up", "How much faster is the accelerator than the CPU, on the same case and each at its best?")
@@ -16,6 +18,7 @@ _ELSEWHERE = "this machine has no accelerator; run the same suite on one that ha
 
 def answer(results: Results) -> Answer | Missing:
     """Return the speed-up of each accelerator in the case in the middle, and at each one's best."""
+    results = _work(results)
     on_cpu = {row["case.device"] == "cpu" for row in results.rows}
     if on_cpu != {True, False}:
         identities = [environment.get("identity") for environment in results.environments.values()]
@@ -29,6 +32,16 @@ def answer(results: Results) -> Answer | Missing:
     tables = [each for each in (of_cases, of_bests, values) if each.rows]
     figures = [*ratio_figures(of_cases), *ratio_figures(of_bests, "pair.work")]
     return answered(QUESTION, headlines(same, bests), rows, (), *tables, reports=reports, figures=figures)
+
+
+def _work(results: Results) -> Results:
+    """Return the rows of devices that were there, without those that measure a launch or a copy, which nobody wants done by itself."""
+    kept = [
+        (row, rounds)
+        for row, rounds in zip(results.rows, results.rounds, strict=True)
+        if row["case.status"] != Status.SKIPPED and results.declaration(row).ceiling not in ("launch", "synchronisation", "copy")
+    ]
+    return replace(results, rows=tuple(row for row, _ in kept), rounds=tuple(rounds for _, rounds in kept))
 
 
 def headlines(same: Pairs, own_best: Pairs) -> list[str]:

@@ -54,7 +54,9 @@ def findings(results: Results) -> Findings:
     rows = tuple(row for found in devices.values() for row in found)
     if not rows:
         return Findings()
-    sentences = tuple(_sentence(where, found) for where, found in devices.items())
+    # Those that are fed in several ways on purpose are told of by themselves.
+    usual = {where: [row for row in found if not results.declaration(row).feeding] for where, found in devices.items()}
+    sentences = tuple(_sentence(where, usual[where] or found) for where, found in devices.items())
     without = [where for where, found in devices.items() if not any(ceilings.get(machine(row, results.environments)) for row in found)]
     doubts = [f"no ceiling of {where} was measured; give the file of dlbench run ceilings beside this one" for where in without]
     return Findings(sentences, tuple(steps), (Table("What bounds each step", _COLUMNS, rows),), (_figure(rows),), tuple(doubts))
@@ -142,7 +144,8 @@ def _figure(rows: Sequence[Row]) -> Figure:
     shown, left_out = drawn(rows, _longest)
     parts: list[Row] = []
     for row in with_device(shown, "case"):
-        known = [(name, number(row[f"step.{part}_s"])) for part, name in _NAMES.items() if row[f"step.{part}_s"]]
+        # All of them, in the same order and colours in every figure.
+        known = [(name, number(row[f"step.{part}_s"] or 0)) for part, name in _NAMES.items()]
         known += [(_REST, number(row["step.unexplained_s"]))]
         whole_s = sum(part_s for _, part_s in known)
         name = f"{short(row['step.case'])} on {row['place']}, {seconds(number(row['time.median_s']))}"

@@ -22,15 +22,16 @@ from dlbench.core.schema import Unit
 
 LIGHT = {
     "paper": "#ffffff", "ink": "#1d2329", "dim": "#56606b", "line": "#d5dae0", "band": "#dfe5ec", "edge": "#6b7682",
-    "s1": "#0062a3", "s2": "#b84a00", "s3": "#00735a", "s4": "#9c3f78", "s5": "#7a6000", "s6": "#4a4f57",
+    "s1": "#0062a3", "s2": "#b84a00", "s3": "#00735a", "s4": "#9c3f78", "s5": "#7a6000", "s6": "#4a4f57", "s7": "#8a2f2f",
 }  # fmt: skip
 DARK = {
     "paper": "#14181d", "ink": "#e8ebef", "dim": "#a9b3be", "line": "#38414b", "band": "#2b3641", "edge": "#8c98a5",
-    "s1": "#56b4e9", "s2": "#f0a202", "s3": "#33c79b", "s4": "#e29ac6", "s5": "#e6db5a", "s6": "#c3c9d1",
+    "s1": "#56b4e9", "s2": "#f0a202", "s3": "#33c79b", "s4": "#e29ac6", "s5": "#e6db5a", "s6": "#c3c9d1", "s7": "#ff9d8f",
 }  # fmt: skip
 """After Okabe and Ito's palette, whose order they keep: every colour of a series has 4.5:1 or more against its paper."""
 _COLOUR = re.compile(rf"var\(--({'|'.join(LIGHT)})\)")
 _SERIES = [f"var(--{name})" for name in LIGHT if re.fullmatch(r"s\d", name)]
+_GREY = "var(--s6)"
 _SHAPES = ("circle", "square", "triangle-up", "diamond", "cross")
 _DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 4])
 """One fewer than colours, so that of thirty series no two are alike in both."""
@@ -40,8 +41,8 @@ _MARKED = 40
 _TICKS = 12
 """Most different counts, such as batch sizes, that each have a tick of their own."""
 _WIDTH, _HEIGHT, _STEP = 480, 260, 24
-_ROOM = 0.15
-"""Share of the longest stack that a part needs for its name."""
+_LETTER = 6.5
+"""Width of a letter, roughly: a part of a stack that is narrower than its name has none."""
 _PREFIX_APART = "replace({}, /[^0-9.]?$/, ' $&')"
 """Of Vega: d3 writes a prefix of the SI right behind its number."""
 _NUMBERS = re.compile(r"\d+\.\d{2,}")
@@ -131,7 +132,12 @@ def _chart(figure: Figure, points: Sequence[Row], interactive: bool) -> "alt.Lay
         encoding[f"{'y' if value == 'x' else 'x'}Offset"] = offset("series:N", scale=alt.Scale(domain=_categories(points, "series")))
     if figure.series:
         encoding["color"] = _told_apart(alt.Color, figure.series, points, _SERIES)
-    if figure.mark == "stack":
+    if figure.mark == "stack" and figure.series:
+        # What is last is the rest, and as grey as one.
+        parts = len(_categories(points, "series"))
+        encoding["color"] = _told_apart(
+            alt.Color, figure.series, points, [*[each for each in _SERIES if each != _GREY][: parts - 1], _GREY]
+        )
         points = [{**each, "rank": _categories(points, "series").index(each["series"])} for each in points]
         encoding["order"] = alt.Order("rank:Q")
     bound = plotted(replace(figure, rows=figure.bound, series=None))
@@ -281,11 +287,14 @@ class _Layers:
         for point in self.points:
             wholes[point["y"]] = wholes.get(point["y"], 0.0) + number(point["x"])
         most = max(wholes.values())
-        words: list[Row] = [{**point, "words": point["series"] if number(point["x"]) >= _ROOM * most else ""} for point in self.points]
+        words: list[Row] = [
+            {**point, "words": point["series"] if number(point["x"]) * _WIDTH >= most * _LETTER * (len(str(point["series"])) + 1) else ""}
+            for point in self.points
+        ]
         middle = self.encoding["x"].copy()
         middle.stack, middle.bandPosition = "zero", 0.5
         label = self._of(words, "x", "color", x=middle, text=alt.Text("words:N"), detail=alt.Detail("series:N"))
-        named: alt.Chart = label.mark_text(color="var(--paper)", limit=_WIDTH * 0.3)
+        named: alt.Chart = label.mark_text(color="var(--paper)")
         return named
 
 

@@ -73,9 +73,9 @@ def test_a_sentence_says_it_of_every_way_of_the_work_in_the_middle(crossover):
         ]
     )
     assert answer["sentences"] == [
-        "NVIDIA H200 beside the CPU (AMD EPYC 7B13, 2 threads) in product fp32: ahead from n=16 on (surely) with copies=none, "
+        "NVIDIA H200 beside the CPU (AMD EPYC 7B13, 2 threads) in product fp32: ahead from n=16 on with copies=none, "
         "ahead from n=32 on (16…32) with copies=pageable, no crossover in n=8…32 with copies=pinned; "
-        "works in which it gets ahead to stay: 2 of 2 with copies=none, 1 of 1 with copies=pageable, 0 of 2 with copies=pinned."
+        "of the works it gets ahead for good in 2 of 2 with copies=none, in 1 of 1 with copies=pageable, in 0 of 2 with copies=pinned."
     ]
     assert len(answer["cases"]) == 21
     assert [(row["pair.case"], row["crossover.way"]) for row in answer["tables"][0]["rows"]] == [

@@ -32,17 +32,18 @@ def tops(device="cpu", times=1):
 @pytest.fixture
 def found(tmp_path):
     def read(*files):
-        paths = [made_up.write(tmp_path / f"run{number}.jsonl", each, workloads=DECLARED) for number, each in enumerate(files)]
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        paths = [made_up.write(folder / f"run{number}.jsonl", each, workloads=DECLARED) for number, each in enumerate(files)]
         return roofline.findings(collect(paths))
 
     return read
 
 
 def test_a_sentence_a_device_says_all_that_it_can_do_at_most(found):
-    assert found(tops()).sentences == (
-        "At most cpu reaches 200 GFLOP/s in bf16, 100 GFLOP/s in fp32, 10.0 GB/s of memory (moves triad), and takes 2.00 µs a launch and "
-        "5.00 µs one that is waited for; fp32 is bound by memory below 10.0 FLOP a byte.",
-    )
+    reached = "reaches 200 GFLOP/s in bf16, 100 GFLOP/s in fp32, 10.0 GB/s of memory (moves triad), and takes 2.00 µs a launch"
+    bound = "; fp32 is bound by memory below 10.0 FLOP a byte."
+    assert found(tops()).sentences == (f"At most cpu {reached}{bound}",)  # whose launch is done when it returns
+    assert found(tops("cuda:0")).sentences == (f"At most cuda:0 {reached} and 5.00 µs one that is waited for{bound}",)
 
 
 def test_a_device_is_told_what_was_measured_of_it_alone(found):

@@ -105,7 +105,8 @@ def test_where_the_devices_own_time_was_not_read_the_verdict_says_so(answer):
 
 def test_the_stack_has_the_parts_of_each_step_and_adds_up(answer):
     figure = next(each for each in answer(0.010, device_s=0.002, operations=600, flops=1e8)["figures"] if each["mark"] == "stack")
-    shares = {row["step.part"]: row["step.share"] for row in figure["rows"]}
+    assert [row["step.part"] for row in figure["rows"]][-1] == "not explained"
+    shares = {row["step.part"]: row["step.share"] for row in figure["rows"] if row["step.share"]}
     assert shares == {
         name: pytest.approx(share)
         for name, share in (("arithmetic", 0.1), ("launches", 0.6), ("other code on the host", 0.2), ("not explained", 0.1))
@@ -128,3 +129,17 @@ def test_no_step_of_dlbench_itself_and_none_that_failed_is_judged(asked):
     failed = made_up.ended(made_up.case("step", "cpu", dtype="fp32"), Status.FAILED, "it did not go well")
     found = asked([*rounds("serve", "cpu", 1.0), failed], workloads=DECLARED)["bottleneck"]
     assert (found["kind"], found["command"]) == ("missing", "dlbench run ceilings")
+
+
+def test_steps_that_are_fed_in_several_ways_are_counted_only_where_there_are_no_others(asked):
+    declared = {**DECLARED, "fed": {"tags": ["training"], "feeding": ["source"]}}
+    fed = [each for source in ("one", "other") for each in rounds_with("fed", 1.0, source=source)]
+    alone = asked([*fed, *ceilings("cpu")], workloads=declared)["bottleneck"]
+    assert alone["sentences"][0].startswith("Of 2 steps on cpu ")
+    beside = asked([*fed, *rounds("step", "cpu", 0.010, flops=8e8), *ceilings("cpu")], workloads=declared)["bottleneck"]
+    assert beside["sentences"][0].startswith("Of 1 step on cpu arithmetic bounds 1; step fp32: ")
+    assert len(beside["tables"][0]["rows"]) == 3
+
+
+def rounds_with(workload, seconds, **params):
+    return made_up.rounds_of(made_up.case(workload, "cpu", dtype="fp32", **params), made_up.flat([seconds] * 7), flops=1e9)
