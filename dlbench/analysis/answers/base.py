@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dlbench.analysis.figures import Figure
 from dlbench.analysis.ratios import PAIR_COLUMNS, grouped
-from dlbench.analysis.wording import INTERVAL, cell, device_label, plural, several_runs
+from dlbench.analysis.wording import INTERVAL, cell, device_label, number, plural, several_runs
 from dlbench.core import units
 from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column, Unit
@@ -102,6 +102,13 @@ def answered(
     cases = dict.fromkeys(str(row["case.id"]) for row in rows)
     said = tuple(map(units.one_line, (*sentences[:2], *reports[:2])))
     return Answer(question, said, tuple(cases), (*doubts, *weaknesses, *more), tables, tuple(figures))
+
+
+def rate_interval(row: Row, rate: str, ends: tuple[Column, Column]) -> Row:
+    """Return the ends of the interval of a rate, as columns: a time at the upper end of its own is the rate at the lower."""
+    seconds, of_time = row["time.median_s"], (row["time.ci_high_s"], row["time.ci_low_s"])
+    whole = number(row[rate]) * number(seconds)
+    return {column.name: whole / number(end) if end else None for column, end in zip(ends, of_time, strict=True)}
 
 
 def with_device(rows: Sequence[Row], prefix: str) -> tuple[Row, ...]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from dlbench.analysis.answers.base import DEVICE, RATIO, Answer, Missing, Question, Table, answered, by_device, with_device
+from dlbench.analysis.answers.base import DEVICE, RATIO, Answer, Missing, Question, Table, answered, by_device, rate_interval, with_device
 from dlbench.analysis.figures import Axis, Figure
 from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, entries, grouped, identifying, label, speed_ratio
 from dlbench.analysis.read.table import Results
@@ -29,9 +29,12 @@ _COLUMNS = (
 _BATCH = Column("param.batch", Unit.COUNT, "items of one call")
 _SWEEP = Column("batch.sweep", Unit.TEXT, "the parameters that stay the same while the batch grows")
 _ITSELF: Row = dict.fromkeys(("ratio.speedup", "ratio.ci_low", "ratio.ci_high"), 1.0)
-_RATES = tuple(Column(f"batch.items_per_s_{end}", Unit.ITEMS_PER_S, f"{end}er end of its 95 % interval") for end in ("low", "high"))
+_RATES = (
+    Column("batch.items_per_s_low", Unit.ITEMS_PER_S, "lower end of its 95 % interval"),
+    Column("batch.items_per_s_high", Unit.ITEMS_PER_S, "upper end of it"),
+)
 _QUANTITIES = (
-    ("throughput", BY_NAME["rate.items_per_s"], (_RATES[0], _RATES[1])),
+    ("throughput", BY_NAME["rate.items_per_s"], _RATES),
     ("latency", BY_NAME["time.median_s"], (BY_NAME["time.ci_low_s"], BY_NAME["time.ci_high_s"])),
     ("memory", Column("batch.memory_bytes", Unit.BYTES, "peak on the accelerator, or on a CPU of the process", "lower"), None),
 )
@@ -81,9 +84,7 @@ def _figures(sweeps: Sequence[Sequence[Entry]]) -> list[Figure]:
     points: list[Row] = []
     for sweep in sweeps:
         for row in (entry.row for entry in sweep):
-            seconds, rate = number(row["time.median_s"]), number(row["rate.items_per_s"])
-            ends = [(end, row[f"time.ci_{other}_s"]) for end, other in (("low", "high"), ("high", "low"))]
-            rates = {f"batch.items_per_s_{end}": None if time is None else rate * seconds / number(time) for end, time in ends}
+            rates = rate_interval(row, "rate.items_per_s", _RATES)
             memory = row["memory.peak_bytes"] or row["memory.host_peak_bytes"]
             points.append({**row, **rates, "batch.memory_bytes": memory, "param.batch": counted(row, "batch"), _SWEEP.name: _line(row)})
     found = []

@@ -4,7 +4,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from dlbench.analysis.answers.base import DEVICE, Columns, Findings, Table, by_device, with_device
+from dlbench.analysis.answers.base import DEVICE, Columns, Findings, Table, by_device, rate_interval, with_device
 from dlbench.analysis.copies import COLUMNS, latency_and_bandwidth
 from dlbench.analysis.figures import Axis, Figure
 from dlbench.analysis.ratios import Entry, entries, grouped, identifying, label
@@ -20,7 +20,10 @@ _WAY = Column("copies.way", Unit.TEXT, "the copy, without its size")
 _SIZE = Column("copies.size", Unit.BYTES, "bytes that a copy counts")
 _LINK = Column("copies.link_bytes_per_s", Unit.BYTES_PER_S, "the most that the link carries as it was while copying; null where not read")
 _SHARE = Column("copies.link_share", Unit.FRACTION, "the fastest size over that", "higher")
-_RATES = tuple(Column(f"copies.rate_{end}", Unit.BYTES_PER_S, f"{end}er end of its 95 % interval") for end in ("low", "high"))
+_RATES = (
+    Column("copies.rate_low", Unit.BYTES_PER_S, "lower end of its 95 % interval"),
+    Column("copies.rate_high", Unit.BYTES_PER_S, "upper end of it"),
+)
 _COLUMNS: Columns = (
     ("copy", _WAY),
     DEVICE,
@@ -153,12 +156,11 @@ def _bent(where: str, rows: Sequence[Row]) -> str | None:
 
 def _figures(results: Results, groups: Sequence[Sequence[Entry]]) -> list[Figure]:
     """Return bandwidth against size, of each workload and device a figure, with a line a way."""
-    points: list[Row] = []
-    for group in groups:
-        for row in (entry.row for entry in group):
-            ends = zip(_RATES, (row["time.ci_high_s"], row["time.ci_low_s"]), strict=True)
-            rates = {column.name: _size(row) / number(end) if end else None for column, end in ends}
-            points.append({**row, **rates, _SIZE.name: _size(row), _WAY.name: short(_way(results, row))})
+    points = [
+        {**row, **rate_interval(row, _RATE.name, _RATES), _SIZE.name: _size(row), _WAY.name: short(_way(results, row))}
+        for group in groups
+        for row in (entry.row for entry in group)
+    ]
     about = "One line a way to copy; from where it is level on, bandwidth bounds a copy, and left of that latency."
     about += " The vertical lines are 95 % intervals over rounds."
     return [
@@ -170,7 +172,7 @@ def _figures(results: Results, groups: Sequence[Sequence[Entry]]) -> list[Figure
             Axis("bytes a second", _RATE, log=True),
             tuple(rows),
             Axis("copy", _WAY),
-            (_RATES[0], _RATES[1]),
+            _RATES,
         )
         for (workload, where), rows in grouped(with_device(points, "case"), lambda row: (row["case.workload"], row["place"])).items()
     ]

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from dlbench.analysis.answers.base import DEVICE, RATIO, Columns, Findings, Table, by_device, with_device
+from dlbench.analysis.answers.base import DEVICE, RATIO, Columns, Findings, Table, by_device, rate_interval, with_device
 from dlbench.analysis.figures import Axis, Figure, drawn
 from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, entries, grouped, identifying, label, speed_ratio
 from dlbench.analysis.read.table import Results
@@ -20,7 +20,10 @@ from dlbench.core.units import item_rate, percent
 _WAY = Column("feeding.way", Unit.TEXT, "how a step gets its batch")
 _INPUT = Column("feeding.input_share", Unit.FRACTION, "part of a call in which the host gets its batch together or waits for it")
 _TRANSFER = Column("feeding.transfer_share", Unit.FRACTION, "the copy of a batch, timed alone, over a call")
-_RATES = tuple(Column(f"feeding.items_per_s_{end}", Unit.ITEMS_PER_S, f"{end}er end of its 95 % interval") for end in ("low", "high"))
+_RATES = (
+    Column("feeding.items_per_s_low", Unit.ITEMS_PER_S, "lower end of its 95 % interval"),
+    Column("feeding.items_per_s_high", Unit.ITEMS_PER_S, "upper end of it"),
+)
 _ITSELF: Row = {"ratio.speedup": 1.0}
 _STEP = "feeding.step"
 """Of a row the number of its step: rows of one differ at most in how it gets its batch."""
@@ -80,12 +83,11 @@ def _rows(step: int, group: Sequence[Entry], results: Results) -> list[Row]:
     ways = _ways([best.row, *(each.row for each in others)], feeding)
     found = []
     for each, way in zip((best, *others), ways, strict=True):
-        row, seconds = each.row, number(each.row["time.median_s"])
-        ends = zip(_RATES, (row["time.ci_high_s"], row["time.ci_low_s"]), strict=True)
+        row = each.row
         found.append(
             {
                 **row,
-                **{column.name: _rate(row) * seconds / number(end) if end else None for column, end in ends},
+                **rate_interval(row, _RATE.name, _RATES),
                 **(_ITSELF if each is best else speed_ratio(best.rounds.items_per_s, each.rounds.items_per_s)),
                 "pair.case": label(row, feeding),
                 _STEP: step,
@@ -162,5 +164,5 @@ def _figures(rows: Sequence[Row]) -> list[Figure]:
         axes = Axis("throughput", _RATE), Axis("batches", _WAY)
         series = None if one else Axis("work", PAIR_COLUMNS["pair.case"])
         title = f"Throughput by how a step gets its batch: {workload} on {where}"
-        found.append(Figure(title, about, "bar" if one else "dot", *axes, shown, series, (_RATES[0], _RATES[1])))
+        found.append(Figure(title, about, "bar" if one else "dot", *axes, shown, series, _RATES))
     return found
