@@ -5,9 +5,10 @@ from collections.abc import Iterable, Sequence
 from dlbench.analysis.answers.base import DEVICE, Columns, Findings, Table
 from dlbench.analysis.figures import Axis, Figure, drawn
 from dlbench.analysis.ratios import PAIR_COLUMNS, grouped
-from dlbench.analysis.read.ceilings import Ceilings, Machine, MeasuredCeiling, computed_in, machine, measured
+from dlbench.analysis.read.ceilings import Ceilings, Machine, MeasuredCeiling, computed_in, machine
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import hardware, key, number, short
+from dlbench.core.declarations import Ceiling
 from dlbench.core.model import Status
 from dlbench.core.rows.summary import Row
 from dlbench.core.schema import BY_NAME, Column, Unit
@@ -49,7 +50,7 @@ _MOST_FIGURES = 4
 
 def findings(results: Results) -> Findings:
     """Return what each device can do at most, where memory was measured, and where the cases stand below it."""
-    every = measured(results.rows, results.declaration, results.environments)
+    every = results.ceilings
     accelerators_first = sorted(every, key=lambda where: where[0] == "cpu")
     known = {where: every[where] for where in accelerators_first if ("memory", "") in every[where]}
     if not known:
@@ -99,8 +100,8 @@ def _sentence(where: Machine, found: Ceilings, known: Iterable[Machine]) -> str:
     arithmetic = sorted((each for each in found.values() if each.kind == "arithmetic"), key=lambda each: -each.per_s)
     rates = [f"{flop_rate(each.per_s)} in {each.precision}" for each in arithmetic]
     rates.append(f"{byte_rate(memory.per_s)} of memory ({short(key(memory.row))})")
-    names = {"launch": "a launch", "synchronisation": "one that is waited for"}
-    times = [f"{seconds(1 / found[kind, ''].per_s)} {name}" for kind, name in names.items() if (kind, "") in found]  # type: ignore[index]
+    names: dict[Ceiling, str] = {"launch": "a launch", "synchronisation": "one that is waited for"}
+    times = [f"{seconds(1 / found[kind, ''].per_s)} {name}" for kind, name in names.items() if (kind, "") in found]
     text = f"At most {_place(where, known, memory.row)} reaches {', '.join(rates)}"
     if where[0] == "cpu":
         times = times[:1]  # it is done when a launch returns

@@ -1,7 +1,6 @@
 """Speed-up of accelerators over the CPU: on the same case, and each at its own best."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import groupby
 
 from dlbench.analysis.answers.base import Answer, Missing, Question, answered
@@ -36,12 +35,8 @@ def answer(results: Results) -> Answer | Missing:
 
 def _work(results: Results) -> Results:
     """Return the rows of devices that were there, without those that measure a launch or a copy, which nobody wants done by itself."""
-    kept = [
-        (row, rounds)
-        for row, rounds in zip(results.rows, results.rounds, strict=True)
-        if row["case.status"] != Status.SKIPPED and results.declaration(row).ceiling not in ("launch", "synchronisation", "copy")
-    ]
-    return replace(results, rows=tuple(row for row, _ in kept), rounds=tuple(rounds for _, rounds in kept))
+    apart = ("launch", "synchronisation", "copy")
+    return results.where(lambda row: row["case.status"] != Status.SKIPPED and results.declaration(row).ceiling not in apart)
 
 
 def headlines(same: Pairs, own_best: Pairs) -> list[str]:

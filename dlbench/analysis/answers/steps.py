@@ -1,12 +1,12 @@
 """Steps: what bounds each of them, by the rules of `analysis.bottleneck` on its measured parts."""
 
-from collections import Counter
 from collections.abc import Sequence
 
 from dlbench.analysis.answers.base import DEVICE, Columns, Findings, Table, by_device, with_device
 from dlbench.analysis.bottleneck import ADDS_UP, REMEDIES, Diagnosis, Parts, Resource, diagnose
 from dlbench.analysis.figures import Axis, Figure, drawn
-from dlbench.analysis.read.ceilings import Ceilings, computed_in, machine, measured
+from dlbench.analysis.ratios import grouped
+from dlbench.analysis.read.ceilings import Ceilings, computed_in, machine
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import key, number, plural, short
 from dlbench.core.declarations import Declaration
@@ -47,7 +47,7 @@ _SHARE = Axis(
 
 def findings(results: Results) -> Findings:
     """Return a verdict for each step, and for each device what bounds most of them."""
-    ceilings = measured(results.rows, results.declaration, results.environments)
+    ceilings = results.ceilings
     steps = [row for row in results.rows if _is_step(row, results.declaration(row))]
     judged = [_judged(row, _parts(row, results.declaration(row), ceilings.get(machine(row, results.environments), {}))) for row in steps]
     devices = by_device(judged, "case")
@@ -129,9 +129,9 @@ def _share(part: Resource, part_s: float, whole_s: float) -> str:
 
 def _sentence(where: str, rows: Sequence[Row]) -> str:
     """Return what bounds how many steps of a device, with the longest of those that are bound by what bounds most."""
-    counts = Counter(str(row["step.bound"] or _UNKNOWN) for row in rows)
-    most = max((row for row in rows if str(row["step.bound"] or _UNKNOWN) == counts.most_common(1)[0][0]), key=_longest)
-    told = ", ".join(f"{bound} {'bound' if bound == _NAMES['launch'] else 'bounds'} {count}" for bound, count in counts.most_common())
+    bounds = sorted(grouped(rows, lambda row: str(row["step.bound"] or _UNKNOWN)).items(), key=lambda found: -len(found[1]))
+    most = max(bounds[0][1], key=_longest)
+    told = ", ".join(f"{bound} {'bound' if bound == _NAMES['launch'] else 'bounds'} {len(found)}" for bound, found in bounds)
     return f"Of {plural(len(rows), 'step')} on {where} {told}; {short(most['step.case'])}: {most['step.verdict']}."
 
 

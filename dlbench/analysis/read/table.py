@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from dlbench.analysis.read import declared, header, pyperf
-from dlbench.analysis.read.ceilings import with_ceilings
+from dlbench.analysis.read.ceilings import Ceilings, Machine, measured, with_ceilings
 from dlbench.analysis.read.readings import Readings, device_readings
 from dlbench.analysis.read.superlinear import flag_super_linear
 from dlbench.analysis.read.trend import trends
@@ -83,14 +83,22 @@ class Results:
         """Return the columns ``value.*`` that this row has, each as its workload declares it, or as a plain number."""
         return declared.columns(self.declaration(row).values, row)
 
+    @cached_property
+    def ceilings(self) -> dict[Machine, Ceilings]:
+        """What each machine was measured to do at most."""
+        return measured(self.rows, self.declaration, self.environments)
+
     def of_run(self, *names: str) -> Self:
         """Return the rows of one ``case.run``, or of several."""
-        chosen = [(row, rounds) for row, rounds in zip(self.rows, self.rounds, strict=True) if row["case.run"] in names]
-
         by_run: dict[str, Any] = {
             field: {name: getattr(self, field)[name] for name in names if name in getattr(self, field)} for field in _BY_RUN
         }
-        return replace(self, rows=tuple(row for row, _ in chosen), rounds=tuple(rounds for _, rounds in chosen), **by_run)
+        return replace(self.where(lambda row: row["case.run"] in names), **by_run)
+
+    def where(self, wanted: Callable[[Row], bool]) -> Self:
+        """Return the rows that are wanted, with their rounds."""
+        chosen = [(row, rounds) for row, rounds in zip(self.rows, self.rounds, strict=True) if wanted(row)]
+        return replace(self, rows=tuple(row for row, _ in chosen), rounds=tuple(rounds for _, rounds in chosen))
 
 
 _BY_RUN = ("environments", "thresholds", "readings", "protocols", "declarations")
