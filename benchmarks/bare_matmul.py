@@ -1,4 +1,4 @@
-"""What one writes by hand to find what products reach: loops around torch.mm, for `benchmarks.ceilings` to hold dlbench against.
+"""Loops around torch.mm as one writes them by hand to find what products reach; `benchmarks.ceilings` holds dlbench against them.
 
     python -m benchmarks.bare_matmul loop 2048 fp32 2 1        # seconds of one call, the median of a second, two threads
     python -m benchmarks.bare_matmul search 20                 # FLOP/s of the best bf16 shape on a GPU, of random ones in 20 seconds

@@ -1,4 +1,4 @@
-"""What a machine can do at most besides arithmetic: bandwidth of its memory, launches, synchronisations."""
+"""Ceilings of a machine besides arithmetic: bandwidth of its memory, launches, synchronisations."""
 
 from typing import Literal
 

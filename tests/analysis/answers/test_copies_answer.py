@@ -95,5 +95,6 @@ def test_odd_numbers_of_an_edited_file_crash_nothing(tmp_path, values, size, sta
     measured = copied(sizes=SIZES[:3])
     odd = made_up.rounds_of(made_up.case("transfer", "cuda:0", bytes=size), [[1e-9]], bytes=stated, values=values, transfer=None)
     path = made_up.write(tmp_path / "run.jsonl", [*measured, *odd], workloads=WORKLOAD, accelerator=GEN5)
-    for table in findings(collect([path])).tables:
-        table.cells()
+    found = findings(collect([path]))
+    assert [table.title for table in found.tables] == ["Copies: latency and bandwidth"]
+    assert all(table.cells() for table in found.tables)

@@ -1,4 +1,4 @@
-"""What rows of one step say that differ in how it gets its batch, whatever the workload and its parameters are called."""
+"""Findings from rows of one step that differ in how it gets its batch, whatever the workload and its parameters are called."""
 
 import made_up
 import pytest

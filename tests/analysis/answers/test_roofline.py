@@ -1,4 +1,4 @@
-"""What devices can do at most, and what stands below it."""
+"""Ceilings of devices, and the cases below them."""
 
 import made_up
 import pytest
