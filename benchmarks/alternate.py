@@ -15,7 +15,8 @@ from typing import Any, Literal, TypeVar
 
 import psutil
 
-from dlbench.core.model import Case, Measurement, Policy, Series
+from dlbench.core.measurement import Measurement, Series
+from dlbench.core.model import Case, Policy
 from dlbench.core.records import signature_from_json
 from dlbench.core.store import ResultWriter
 from dlbench.harness.probe.devices import describe_cpu

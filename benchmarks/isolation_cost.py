@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.alternate import report, run_cases
-from dlbench.core.model import Measurement, Policy
+from dlbench.core.measurement import Measurement
+from dlbench.core.model import Policy
 
 PLUGIN = Path(__file__).parent / "timed_set_up.py"
 WORKLOADS = {"noop": "noop", "train_step": "train_step resnet18, batch 1"}

@@ -14,7 +14,8 @@ from typing import Any
 
 from dlbench.core import store
 from dlbench.core.errors import ResultFileError
-from dlbench.core.model import Case, Measurement, Series, Status
+from dlbench.core.measurement import Measurement, Series
+from dlbench.core.model import Case, Status
 from dlbench.core.stats import quantile
 from dlbench.core.store import RunFile
 

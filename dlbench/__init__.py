@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from dlbench.analysis.read.table import read
     from dlbench.core.declarations import Parallel, Sweep, Value
     from dlbench.core.errors import UsageError
-    from dlbench.core.model import Clock, Memory, Reported, Work
+    from dlbench.core.measurement import Memory
+    from dlbench.core.model import Clock, Reported, Work
     from dlbench.core.precision import PRECISIONS, Dtype
     from dlbench.core.reference.peaks import link_bytes_per_s_of
     from dlbench.core.schema import Unit
@@ -60,7 +61,8 @@ _HOMES = {
     "dlbench.analysis.read.table": "read",
     "dlbench.core.declarations": "Parallel Sweep Value",
     "dlbench.core.errors": "UsageError",
-    "dlbench.core.model": "Clock Memory Reported Work",
+    "dlbench.core.measurement": "Memory",
+    "dlbench.core.model": "Clock Reported Work",
     "dlbench.core.precision": "Dtype PRECISIONS",
     "dlbench.core.reference.peaks": "link_bytes_per_s_of",
     "dlbench.core.schema": "Unit",

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from dlbench.core.conditions import RoundState
-from dlbench.core.model import Case, Measurement, Memory, ParamValue, Policy, Reported, Samples, SpotCheck, Status, Transfer
+from dlbench.core.measurement import Measurement, Memory, Samples, SpotCheck, Transfer
+from dlbench.core.model import Case, ParamValue, Policy, Reported, Status
 from dlbench.core.records import measurement_to_json
 from dlbench.core.store import SCHEMA
 

@@ -22,7 +22,8 @@ from dlbench import models
 from dlbench.cli.defaults import FILE, PROJECT
 from dlbench.cli.main import dlbench
 from dlbench.core.errors import ExitCode
-from dlbench.core.model import Measurement, Policy, Status
+from dlbench.core.measurement import Measurement
+from dlbench.core.model import Policy, Status
 from dlbench.core.records import signature_from_json
 from dlbench.core.stats import median_ranks
 from dlbench.core.toml import MAX_BYTES

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from dlbench.core import units
-from dlbench.core.model import Measurement, Series, Status
+from dlbench.core.measurement import Measurement, Series
+from dlbench.core.model import Status
 from dlbench.core.rows.summary import Rounds, Row, ending, per_round, planned_row, summarise
 from dlbench.harness.runner import Observer
 

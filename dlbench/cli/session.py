@@ -16,7 +16,8 @@ from dlbench.cli import defaults
 from dlbench.cli.planning import Plan, signatures_of
 from dlbench.core.declarations import from_json
 from dlbench.core.errors import DeviceAbsent, DeviceFault, ResultFileError, UsageError
-from dlbench.core.model import Measurement, Policy, Signature
+from dlbench.core.measurement import Measurement
+from dlbench.core.model import Policy, Signature
 from dlbench.core.provenance import differences
 from dlbench.core.store import ResultWriter, RunFile
 from dlbench.core.thresholds import ThresholdSettings

@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 from dlbench.core import declarations
 from dlbench.core.conditions import Throttling
-from dlbench.core.model import Case, Measurement, Memory, Parameter, Samples, Signature, SpotCheck, Status, Transfer
+from dlbench.core.measurement import Measurement, Memory, Samples, SpotCheck, Transfer
+from dlbench.core.model import Case, Parameter, Signature, Status
 
 
 def signature_to_json(signature: Signature) -> dict[str, Any]:

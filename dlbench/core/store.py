@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 
 from dlbench.core.conditions import RoundState
 from dlbench.core.errors import OutputError, ResultFileError, UsageError
-from dlbench.core.model import Measurement
+from dlbench.core.measurement import Measurement
 from dlbench.core.records import measurement_from_json
 from dlbench.core.thresholds import check
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from dlbench.core.model import Measurement, Policy, Series, Signature, Status, kind_of
+from dlbench.core.measurement import Measurement, Series
+from dlbench.core.model import Policy, Signature, Status, kind_of
 from dlbench.core.records import measurement_to_json
 from dlbench.harness.pool import Isolation, WorkerPool, process_for
 from dlbench.harness.probe.memory import available_memory, oom_kills

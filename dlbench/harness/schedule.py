@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from dlbench.core.conditions import Throttling
-from dlbench.core.model import Case, Measurement, Policy, Series, Status, kind_of
+from dlbench.core.measurement import Measurement, Series
+from dlbench.core.model import Case, Policy, Status, kind_of
 from dlbench.harness.probe.devices import Device, take_one_process, unusable, usable
 from dlbench.harness.process.worker_process import Interpreter
 from dlbench.harness.ranks.cluster import RemoteNode

@@ -6,7 +6,8 @@ import pytest
 from dlbench.analysis.ratios import PAIR_COLUMNS, Unpaired, best, pair
 from dlbench.analysis.read.table import Results, collect
 from dlbench.core.errors import UsageError
-from dlbench.core.model import Measurement, Status, Transfer
+from dlbench.core.measurement import Measurement, Transfer
+from dlbench.core.model import Status
 
 
 def results_of(path: Path, *runs: list[Measurement]) -> Results:

@@ -11,7 +11,8 @@ import pytest
 from benchmarks import reference
 from benchmarks.reference import STOPPED, main, worst
 from dlbench.core.errors import ExitCode
-from dlbench.core.model import Case, Measurement, Samples, Status
+from dlbench.core.measurement import Measurement, Samples
+from dlbench.core.model import Case, Status
 from dlbench.core.records import measurement_to_json
 from dlbench.core.store import ResultWriter, load
 

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.export.compare_export import COLUMNS
-from dlbench.core.model import Measurement, Status
+from dlbench.core.measurement import Measurement
+from dlbench.core.model import Status
 from dlbench.core.units import parse_fraction
 
 TEN = (1.00, 1.01, 0.99, 1.02, 0.98, 1.005, 0.995, 1.015, 0.985, 1.001)

@@ -20,7 +20,8 @@ from front_door import in_process
 
 from dlbench.analysis.read.table import collect
 from dlbench.analysis.report.commands import again
-from dlbench.core.model import Measurement, Status
+from dlbench.core.measurement import Measurement
+from dlbench.core.model import Status
 
 REFERENCE = front_door.ROOT / "results" / "reference" / "intel-xeon-processor"
 HOSTILE = "</script><script>alert(1)</script><!--\"'`&\x1b[31m\u202e" + "y" * 10_000

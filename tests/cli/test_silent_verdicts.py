@@ -15,7 +15,8 @@ from front_door import ROOT
 from dlbench.analysis.compare.calibration import Calibration, Noise
 from dlbench.core import units
 from dlbench.core.conditions import RoundState, Throttling
-from dlbench.core.model import Memory, Policy, Samples
+from dlbench.core.measurement import Memory, Samples
+from dlbench.core.model import Policy
 from dlbench.core.store import load
 
 TEN = (1.00, 1.01, 0.99, 1.02, 0.98, 1.005, 0.995, 1.015, 0.985, 1.001)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from dlbench.core.conditions import RoundState, Throttling
 from dlbench.core.errors import OutputError, ResultFileError, UsageError
-from dlbench.core.model import Case, Measurement, Memory, Samples, SpotCheck, Status, Transfer
+from dlbench.core.measurement import Measurement, Memory, Samples, SpotCheck, Transfer
+from dlbench.core.model import Case, Status
 from dlbench.core.records import measurement_from_json, measurement_to_json
 from dlbench.core.store import SCHEMA, ResultWriter, load
 

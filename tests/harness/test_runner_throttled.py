@@ -9,7 +9,8 @@ import pytest
 import shared_hosts
 
 from dlbench.core.conditions import Throttling
-from dlbench.core.model import Case, Measurement, Policy
+from dlbench.core.measurement import Measurement
+from dlbench.core.model import Case, Policy
 from dlbench.harness import pool
 from dlbench.harness.probe.devices import describe_cpu
 from dlbench.harness.probe.monitor import Watch

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlbench.core.conditions import Throttling
-from dlbench.core.model import Case, Measurement, Policy, Samples, Status
+from dlbench.core.measurement import Measurement, Samples
+from dlbench.core.model import Case, Policy, Status
 from dlbench.core.stats import median_interval
 from dlbench.harness.schedule import PAUSES_S, Progress, Retries, Side, Spread, Task, allot
 

@@ -8,7 +8,7 @@ from dlbench.analysis.compare.pairs import compare
 from dlbench.analysis.compare.power import Unseen
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
 from dlbench.analysis.read.table import Results
-from dlbench.core.model import CONFIRMING
+from dlbench.core.measurement import CONFIRMING
 from dlbench.core.thresholds import WITHIN_A_RUN, ThresholdSettings
 
 FLAGGED = (Verdict.SLOWER, Verdict.FASTER)

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from dlbench.analysis.contribute.sieves import MATH, TIME, number
 from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS, Throttling
-from dlbench.core.model import Case, Measurement, Reported, Status, value_text
+from dlbench.core.measurement import Measurement
+from dlbench.core.model import Case, Reported, Status, value_text
 from dlbench.core.unknown import is_own
 
 REASONS = {

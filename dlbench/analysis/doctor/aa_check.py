@@ -13,7 +13,7 @@ from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import short
 from dlbench.core.conditions import BUSY, RoundState, Throttling
 from dlbench.core.finding import Finding, Fitness
-from dlbench.core.model import Measurement
+from dlbench.core.measurement import Measurement
 from dlbench.core.rank_test import PAIRED_SHARES
 from dlbench.core.thresholds import ACROSS_RUNS, WITHIN_A_RUN
 from dlbench.core.units import percent

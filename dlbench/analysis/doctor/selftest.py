@@ -10,7 +10,8 @@ from typing import NamedTuple
 from dlbench.analysis.compare.judge import LEVEL, RankTest, Verdict, judge_family, rank_tests, statistic_name, together
 from dlbench.analysis.compare.power import MOST_ROUNDS, rounds_to_see
 from dlbench.core.finding import Finding, Fitness
-from dlbench.core.model import Case, Measurement, Status
+from dlbench.core.measurement import Measurement
+from dlbench.core.model import Case, Status
 from dlbench.core.rank_test import PAIRED_SHARES, rounds_for_gate
 from dlbench.core.rows.summary import Rounds, per_round
 from dlbench.core.stats import proportion_interval, quantile

@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from dlbench.analysis.read.table import by_case
 from dlbench.analysis.wording import number
-from dlbench.core.model import Measurement, Samples, Status
+from dlbench.core.measurement import Measurement, Samples
+from dlbench.core.model import Status
 from dlbench.core.rows.summary import Rounds, Row, ending, per_round, summarise
 from dlbench.core.stats import median_interval
 from dlbench.core.store import RunFile

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dlbench.core.model import CONFIRMING, Measurement
+from dlbench.core.measurement import CONFIRMING, Measurement
 from dlbench.core.reference.peaks import link_bytes_per_s
 from dlbench.core.rows.summary import Row
 from dlbench.core.store import RunFile

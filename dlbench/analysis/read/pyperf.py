@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from dlbench.core.errors import ResultFileError
-from dlbench.core.model import Case, Measurement, ParamValue, Samples, Status
+from dlbench.core.measurement import Measurement, Samples
+from dlbench.core.model import Case, ParamValue, Status
 from dlbench.core.store import RunFile
 from dlbench.core.units import one_line
 

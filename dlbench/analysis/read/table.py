@@ -21,7 +21,8 @@ from dlbench.analysis.read.trend import trends
 from dlbench.core import store
 from dlbench.core.declarations import Declaration
 from dlbench.core.errors import UsageError
-from dlbench.core.model import Case, Measurement, ParamValue, Policy
+from dlbench.core.measurement import Measurement
+from dlbench.core.model import Case, ParamValue, Policy
 from dlbench.core.rows.rounds import Reduction
 from dlbench.core.rows.summary import Rounds, Row, compared, with_rounds
 from dlbench.core.schema import BY_NAME, Column, Unit

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain, combinations
 
 from dlbench.core import units
-from dlbench.core.model import STEADY_SHIFT
+from dlbench.core.measurement import STEADY_SHIFT
 from dlbench.core.rows.summary import Rounds
 from dlbench.core.stats import quantile, theil_sen
 from dlbench.core.store import RunFile

@@ -23,7 +23,7 @@ from dlbench.cli.options import (
 from dlbench.cli.output import conclude, refuse_same_file, write_results
 from dlbench.cli.planning import Plan, load_suites, require_sight
 from dlbench.core.errors import DeviceFault, ExitCode
-from dlbench.core.model import CONFIRMING
+from dlbench.core.measurement import CONFIRMING
 from dlbench.core.rank_test import PAIRED_SHARES, rounds_for_gate
 from dlbench.core.thresholds import WITHIN_A_RUN, ThresholdSettings
 from dlbench.harness.process.interrupt import Interruption

@@ -4,7 +4,8 @@ import statistics
 from collections.abc import Sequence
 
 from dlbench.core import units
-from dlbench.core.model import ParamValue, SpotCheck
+from dlbench.core.measurement import SpotCheck
+from dlbench.core.model import ParamValue
 from dlbench.core.reference.peaks import Share, arithmetic_share, memory_share, peak_of
 from dlbench.core.rows.rounds import Stated
 

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, Self
 
 from dlbench.core import store
 from dlbench.core.conditions import Throttling
-from dlbench.core.model import Case, Measurement, Memory, ParamValue, Reported, Samples, SpotCheck, Status, Transfer
+from dlbench.core.measurement import Measurement, Memory, Samples, SpotCheck, Transfer
+from dlbench.core.model import Case, ParamValue, Reported, Status
 from dlbench.core.records import MOST, case_from_json, measurement_from_json, numbers
 from dlbench.core.stats import quantile
 

@@ -13,7 +13,8 @@ from sys import intern
 from typing import Any, TypeVar
 
 from dlbench.core.conditions import RoundState, flags
-from dlbench.core.model import STEADY_SHIFT, Case, Measurement, ParamValue, Policy, Reported, Samples, Status, Transfer
+from dlbench.core.measurement import STEADY_SHIFT, Measurement, Samples, Transfer
+from dlbench.core.model import Case, ParamValue, Policy, Reported, Status
 from dlbench.core.rows.rates import plausibility, rates
 from dlbench.core.rows.rounds import NO_BLOCKS, Blocks, Round, Stated, reduced, stated
 from dlbench.core.schema import BY_NAME

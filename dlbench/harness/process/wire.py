@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
 from dlbench.core.errors import Interrupted
-from dlbench.core.model import Case, Measurement, Policy, Status
+from dlbench.core.measurement import Measurement
+from dlbench.core.model import Case, Policy, Status
 from dlbench.core.records import measurement_from_json, measurement_to_json
 
 Message = dict[str, Any]

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from dlbench.core.model import Measurement, ParamValue, SpotCheck, Status, Work
+from dlbench.core.measurement import Measurement, SpotCheck
+from dlbench.core.model import ParamValue, Status, Work
 from dlbench.core.precision import PRECISIONS
 from dlbench.core.unknown import Unknown
 from dlbench.harness.probe.memory import available_memory

@@ -8,7 +8,8 @@ from functools import partial
 from itertools import repeat
 from typing import Any, NamedTuple, Protocol
 
-from dlbench.core.model import Clock, Samples, Work
+from dlbench.core.measurement import Samples
+from dlbench.core.model import Clock, Work
 from dlbench.core.unknown import Unknown
 
 _QUEUED_S = 1e-3

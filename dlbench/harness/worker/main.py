@@ -21,7 +21,8 @@ import torch
 
 from dlbench.core.declarations import Value
 from dlbench.core.errors import DlbenchError
-from dlbench.core.model import Clock, Measurement, Memory, Reported, Status, Transfer, Work
+from dlbench.core.measurement import Measurement, Memory, Transfer
+from dlbench.core.model import Clock, Reported, Status, Work
 from dlbench.core.records import signature_to_json
 from dlbench.core.unknown import Unknown
 from dlbench.harness.process.wire import HelloRequest, MeasureRequest, Message, PrepareRequest, Reader, Reply, Request, send

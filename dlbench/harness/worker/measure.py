@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any
 
-from dlbench.core.model import Clock, Policy, Samples, Transfer, Work
+from dlbench.core.measurement import Samples, Transfer
+from dlbench.core.model import Clock, Policy, Work
 from dlbench.core.units import byte_count
 from dlbench.core.unknown import Unknown
 from dlbench.harness.probe.memory import available_memory

@@ -5,7 +5,8 @@ import statistics
 import sys
 from itertools import combinations
 
-from dlbench.core.model import STEADY_SHIFT, Policy
+from dlbench.core.measurement import STEADY_SHIFT
+from dlbench.core.model import Policy
 from dlbench.core.stats import relative_half_width
 
 WINDOW, SHORT_WINDOW = 5, 3

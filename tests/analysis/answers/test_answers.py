@@ -12,7 +12,8 @@ from rich.console import Console
 
 from dlbench.analysis.read.table import collect
 from dlbench.analysis.report.terminal import overview
-from dlbench.core.model import SpotCheck, Status
+from dlbench.core.measurement import SpotCheck
+from dlbench.core.model import Status
 
 TOPICS = ["speed-up", "crossover", "bottleneck", "batch", "precision", "devices", "serving", "cost", "health"]
 

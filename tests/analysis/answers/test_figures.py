@@ -5,7 +5,7 @@ from itertools import pairwise
 import made_up
 import pytest
 
-from dlbench.core.model import SpotCheck
+from dlbench.core.measurement import SpotCheck
 
 
 def column(axis):

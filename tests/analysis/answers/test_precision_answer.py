@@ -1,6 +1,6 @@
 import made_up
 
-from dlbench.core.model import SpotCheck
+from dlbench.core.measurement import SpotCheck
 
 CHECKS = {"fp32": SpotCheck(True, 3e-7, 1e-5, 1e-7), "bf16": SpotCheck(True, 0.004, 0.02, 1e-7)}
 

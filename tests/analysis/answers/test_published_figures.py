@@ -1,7 +1,7 @@
 import made_up
 import pytest
 
-from dlbench.core.model import Transfer
+from dlbench.core.measurement import Transfer
 from dlbench.core.precision import PRECISIONS
 from dlbench.core.reference.networks import PARAMETERS
 from dlbench.core.reference.published import published_figures

@@ -5,7 +5,8 @@ from dataclasses import replace
 import made_up
 import pytest
 
-from dlbench.core.model import SpotCheck, Status
+from dlbench.core.measurement import SpotCheck
+from dlbench.core.model import Status
 
 DECLARED = {
     "products": {"ceiling": "arithmetic"},

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from dlbench.cli.main import dlbench
 from dlbench.core.errors import DlbenchError
-from dlbench.core.model import Measurement, Status
+from dlbench.core.measurement import Measurement
+from dlbench.core.model import Status
 from dlbench.harness.runner import in_random_order
 from dlbench.harness.schedule import Side, Task
 

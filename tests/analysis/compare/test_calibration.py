@@ -16,7 +16,8 @@ from dlbench.analysis.compare.pairs import compare
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.read.table import Results, by_case
 from dlbench.core.errors import ResultFileError
-from dlbench.core.model import Measurement, Status
+from dlbench.core.measurement import Measurement
+from dlbench.core.model import Status
 from dlbench.core.rows.summary import Rounds, per_round, summarise
 
 TEN = (1.00, 1.01, 0.99, 1.02, 0.98, 1.005, 0.995, 1.015, 0.985, 1.001)

@@ -15,7 +15,7 @@ from dlbench.analysis.compare.pairs import compare, compare_by
 from dlbench.analysis.compare.power import detectable, rounds_needed
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.read.table import Results, by_case
-from dlbench.core.model import Measurement, Memory
+from dlbench.core.measurement import Measurement, Memory
 from dlbench.core.rows.rounds import Blocks
 from dlbench.core.rows.summary import Rounds, per_round, summarise
 from dlbench.core.stats import holm

@@ -7,7 +7,8 @@ from made_up import case, rounds_of
 
 from dlbench.analysis.doctor.selftest import judge_selftest
 from dlbench.core.finding import Fitness
-from dlbench.core.model import Measurement, Status
+from dlbench.core.measurement import Measurement
+from dlbench.core.model import Status
 
 PROGRAMS = ("matmul", "add", "softmax", "conv", "linear", "mlp_step")
 

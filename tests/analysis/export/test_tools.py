@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from dlbench.analysis.export import bencher, github_action_benchmark, google_benchmark, pyperf, pytest_benchmark
 from dlbench.analysis.export.cases import Timed, left_out, split
-from dlbench.core.model import Measurement, Memory, Status
+from dlbench.core.measurement import Measurement, Memory
+from dlbench.core.model import Status
 from dlbench.core.store import RunFile
 
 CASE = made_up.case("infer_step", model="resnet18", batch=4, dtype="fp32")

@@ -22,7 +22,7 @@ from dlbench.analysis.read import table
 from dlbench.analysis.report import sentences
 from dlbench.analysis.report.terminal import overview
 from dlbench.core.errors import ResultFileError
-from dlbench.core.model import Measurement
+from dlbench.core.measurement import Measurement
 
 FOREIGN: dict[str, Any] = {
     "version": "1.0",

@@ -9,7 +9,8 @@ import pytest
 import dlbench
 from dlbench.analysis.read.table import collect, read, records
 from dlbench.core.errors import ResultFileError, UsageError
-from dlbench.core.model import Memory, Policy, Status, Transfer
+from dlbench.core.measurement import Memory, Transfer
+from dlbench.core.model import Policy, Status
 from dlbench.core.records import measurement_to_json
 from dlbench.core.schema import COLUMNS
 

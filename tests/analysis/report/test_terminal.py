@@ -11,7 +11,8 @@ from dlbench.analysis.ratios import best, pair
 from dlbench.analysis.read.table import Results, collect
 from dlbench.analysis.report import detail_tables, sentences
 from dlbench.analysis.report.terminal import Answers, overview, paired, results_table
-from dlbench.core.model import Measurement, Status, Transfer
+from dlbench.core.measurement import Measurement, Transfer
+from dlbench.core.model import Status
 from dlbench.core.rows.summary import per_round, summarise
 
 

@@ -3,7 +3,7 @@
 import made_up
 import pytest
 
-from dlbench.core.model import SpotCheck
+from dlbench.core.measurement import SpotCheck
 from dlbench.core.rows.summary import summarise
 
 

@@ -6,7 +6,8 @@ import made_up
 import pytest
 
 from dlbench.core.errors import ResultFileError
-from dlbench.core.model import Measurement, SpotCheck, Status
+from dlbench.core.measurement import Measurement, SpotCheck
+from dlbench.core.model import Status
 from dlbench.core.records import measurement_to_json
 from dlbench.core.rows.rounds import Blocks, Reduction, Round
 from dlbench.core.store import load

@@ -4,7 +4,8 @@ import made_up
 import pytest
 
 from dlbench.core import store
-from dlbench.core.model import Measurement, Memory, Status, Transfer
+from dlbench.core.measurement import Measurement, Memory, Transfer
+from dlbench.core.model import Status
 from dlbench.core.rows.rounds import Blocks
 from dlbench.core.rows.summary import Rounds, per_round, summarise
 from dlbench.core.schema import BY_NAME

@@ -8,7 +8,8 @@ import time
 import pytest
 
 from dlbench.core.errors import Interrupted
-from dlbench.core.model import Case, Measurement, Policy, Status
+from dlbench.core.measurement import Measurement
+from dlbench.core.model import Case, Policy, Status
 from dlbench.harness.process.wire import ForeignLine, HelloRequest, MeasureRequest, Reader, Reply, Request, send, wait, write_all
 
 CASE = Case("a[n=1]@cpu", "mine", "a", {"n": 1}, "cpu")

@@ -1,6 +1,7 @@
 """Answers of several ranks, as one."""
 
-from dlbench.core.model import Case, Measurement, Memory, Status, Transfer
+from dlbench.core.measurement import Measurement, Memory, Transfer
+from dlbench.core.model import Case, Status
 from dlbench.harness.process.wire import Reply
 from dlbench.harness.ranks.rank_group import combined
 

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from dlbench.core.model import Case, Measurement, Samples, Status, Work
+from dlbench.core.measurement import Measurement, Samples
+from dlbench.core.model import Case, Status, Work
 from dlbench.harness.worker import main
 from dlbench.harness.worker.backends.base import Backend
 from dlbench.harness.worker.backends.cpu import CpuBackend

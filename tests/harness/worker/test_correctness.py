@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from dlbench import with_copies
-from dlbench.core.model import Case, Measurement, Memory, Samples, Status
+from dlbench.core.measurement import Measurement, Memory, Samples
+from dlbench.core.model import Case, Status
 from dlbench.harness.worker import registry
 from dlbench.harness.worker.backends.base import find
 from dlbench.harness.worker.correctness import BUDGET_S, Subject, spot_checked, tolerance_of

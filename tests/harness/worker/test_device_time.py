@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from dlbench.core.model import Samples, Work
+from dlbench.core.measurement import Samples
+from dlbench.core.model import Work
 from dlbench.harness.worker.device_time import Unread, take_device_time
 
 NOT_QUEUED = "waits for the device by itself, or launches more kernels than a stream queues"

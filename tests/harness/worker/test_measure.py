@@ -4,7 +4,8 @@ import gc
 
 import pytest
 
-from dlbench.core.model import Policy, Transfer, Work
+from dlbench.core.measurement import Transfer
+from dlbench.core.model import Policy, Work
 from dlbench.harness.worker import measure
 from dlbench.harness.worker.measure import NotPinned, Pace, TooSlow, take_pinned_transfer, take_samples, take_transfer
 from dlbench.testing import ManualClock

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 
 from dlbench.core.errors import UsageError
-from dlbench.core.model import Memory
+from dlbench.core.measurement import Memory
 from dlbench.core.precision import PRECISIONS
 from dlbench.harness.worker.device_time import EventTimer
 from dlbench.harness.worker.failures import why_not_started

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from dlbench.core.errors import DeviceAbsent
-from dlbench.core.model import Memory
+from dlbench.core.measurement import Memory
 from dlbench.core.precision import PRECISIONS
 from dlbench.harness.worker.backends.base import Backend
 from dlbench.harness.worker.device_time import EventTimer

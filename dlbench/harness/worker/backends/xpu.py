@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from dlbench.core.model import Memory
+from dlbench.core.measurement import Memory
 from dlbench.harness.worker.backends.base import Backend
 
 

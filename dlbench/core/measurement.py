@@ -1,0 +1,124 @@
+"""Data classes: what measuring a case gave in one round."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from dlbench.core.conditions import Throttling
+from dlbench.core.model import Case, ParamValue, Reported, Status
+
+STEADY_SHIFT = 0.02  # most that times may move, relative, and still count as steady
+
+
+@dataclass(slots=True)  # not frozen, as `Measurement`
+class Samples:
+    """The timed blocks of one round, in the order they were taken."""
+
+    calls: int
+    """Calls in each block."""
+    block_s: tuple[float, ...]
+    """Seconds a call, one value a block: the block's time over its calls."""
+    first_call_s: float | None
+    """The very first call: lazy initialisation, autotuning, compilation; None where another tool measured, here and below."""
+    warmup_s: float | None
+    steady: bool | None
+    """Whether the last two windows of warm-up agreed; None where a call is too slow to be repeated until they do."""
+    device_s: float | None = None
+    """Seconds a call by the device's own events, without the wait for launches; None where they were not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Peaks of one case alone, in bytes; None where unknown."""
+
+    peak_bytes: int | None = None
+    """Most that live tensors took on the accelerator."""
+    reserved_bytes: int | None = None
+    """Most that torch's allocator held there: what must fit."""
+    host_peak_bytes: int | None = None
+    """Most that the process grew beyond what it had before the case was set up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Copies of one call's inputs to the device and of its output back; medians of a few."""
+
+    h2d_bytes: int
+    h2d_s: float
+    """From pageable memory, blocking, as plain code does; the way back likewise, into fresh memory each time."""
+    d2h_bytes: int
+    d2h_s: float
+    pinned_h2d_s: float | None = None
+    """From existing page-locked memory; the way back likewise. None where not timed; ``nulls`` says why."""
+    pinned_d2h_s: float | None = None
+
+
+class Series(NamedTuple):
+    """Key of the rounds of one case on one side."""
+
+    side: str | None
+    case: str
+    """Its id."""
+
+    def __str__(self) -> str:
+        return self.case if self.side is None else f"{self.side}: {self.case}"
+
+
+CONFIRMING = "-confirm"
+"""Suffix of a side's name in the rounds that confirm a change."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpotCheck:
+    """Check of a call's output, once a case and after all timing; None where it was not made, and ``nulls`` says why."""
+
+    follows_input: bool | None = None
+    """Whether other numbers in the inputs gave another output."""
+    error: float | None = None
+    """Relative distance from the output in fp64 on the CPU, in the 2-norm."""
+    tolerance: float | None = None
+    """Error that rounding explains; a case beyond it has failed."""
+    empty_call_s: float | None = None
+    """Seconds of a call that does nothing."""
+    operations: int | None = None
+    """That one call hands to the device."""
+
+
+@dataclass(slots=True)  # not frozen, which takes four times as long to make, and a large file has hundreds of thousands
+class Measurement:
+    """One case in one round: one line of the result file."""
+
+    case: Case
+    round: int
+    status: Status
+    reason: str | None = None
+    """The sentence that goes with any status but ``ok``."""
+    side: str | None = None
+    """Of an A/B: ``a``, ``b``, or ``a-confirm`` and ``b-confirm`` where it was measured again; None in a plain run."""
+    device_name: str | None = None
+    threads: int | None = None
+    samples: Samples | None = None
+    memory: Memory = Memory()
+    transfer: Transfer | None = None
+    check: SpotCheck | None = None
+    """Of a case's first round only."""
+    items: float | None = None
+    flops: float | None = None
+    least_flops: float | None = None
+    bytes: float | None = None
+    least_bytes: float | None = None
+    values: Mapping[str, Reported] = field(default_factory=dict)
+    """What an ``observe`` returned."""
+    math: Mapping[str, ParamValue] = field(default_factory=dict)
+    """The backend flags that were in force: TF32, reduced-precision sums, autotuning, determinism."""
+    nulls: Mapping[str, str] = field(default_factory=dict)
+    """Why a group of columns is null: ``transfer``, ``memory``, ``check``."""
+    started: str = ""
+    """UTC, ISO 8601."""
+    throttling: Throttling | None = None
+    """Throttling and disturbance meanwhile; None where not read."""
+
+    @property
+    def series(self) -> Series:
+        """Its case and side."""
+        return Series(self.side, self.case.id)
