@@ -21,6 +21,7 @@ __all__ = [
     "Memory",
     "Parallel",
     "Reported",
+    "Search",
     "Size",
     "Sweep",
     "Unit",
@@ -36,13 +37,14 @@ __all__ = [
     "operands",
     "read",
     "register_backend",
+    "scratch_folder",
     "with_copies",
     "workload",
 ]
 
 if TYPE_CHECKING:
     from dlbench.analysis.read.table import read
-    from dlbench.core.declarations import Parallel, Sweep, Value
+    from dlbench.core.declarations import Parallel, Search, Sweep, Value
     from dlbench.core.errors import UsageError
     from dlbench.core.measurement import Memory
     from dlbench.core.model import Clock, Reported, Work
@@ -53,13 +55,14 @@ if TYPE_CHECKING:
     from dlbench.harness.worker.backends.base import Backend, register_backend
     from dlbench.harness.worker.ranks import control_group
     from dlbench.harness.worker.registry import Cache, Duration, Layout, Least, Size, workload
+    from dlbench.harness.worker.scratch import scratch_folder
     from dlbench.workloads.cache import before_call
     from dlbench.workloads.copies import Copies, with_copies
     from dlbench.workloads.precision import autocast, operands
 
 _HOMES = {
     "dlbench.analysis.read.table": "read",
-    "dlbench.core.declarations": "Parallel Sweep Value",
+    "dlbench.core.declarations": "Parallel Search Sweep Value",
     "dlbench.core.errors": "UsageError",
     "dlbench.core.measurement": "Memory",
     "dlbench.core.model": "Clock Reported Work",
@@ -70,6 +73,7 @@ _HOMES = {
     "dlbench.harness.worker.backends.base": "Backend register_backend",
     "dlbench.harness.worker.ranks": "control_group",
     "dlbench.harness.worker.registry": "Cache Duration Layout Least Size workload",
+    "dlbench.harness.worker.scratch": "scratch_folder",
     "dlbench.workloads.cache": "before_call",
     "dlbench.workloads.copies": "Copies with_copies",
     "dlbench.workloads.precision": "autocast operands",

@@ -20,14 +20,14 @@ ROOMS = {
     "records store finding",
     "core.reference": "collectives networks peaks schedules published",
     "core.rows": "rounds rates summary",
-    "harness.plan": "suite selection cases known_cases",
+    "harness.plan": "suite selection cases adaptive known_cases",
     "harness.probe": "cgroup memory processor nvml devices fingerprint monitor preflight",
-    "harness.process": "interrupt wire checkout worker_process",
-    "harness.worker": "lifecycle usage stopping registry failures device_time "
+    "harness.process": "interrupt scratch wire checkout worker_process",
+    "harness.worker": "lifecycle usage stopping scratch registry failures device_time "
     "backends.base backends.torch_build backends.cpu backends.cuda "
-    "backends.mps backends.xpu backends.__init__ ranks measure operations correctness main rank_main",
+    "backends.mps backends.xpu backends.__init__ limits ranks measure operations correctness main rank_main",
     "harness.ranks": "torchrun placement cluster rank_group",
-    "harness": "schedule pool runner",
+    "harness": "schedule pool searches runner",
     "analysis.read": "pyperf readings superlinear ceilings trend header declared table references",
     "analysis": "ratios wording figures outliers bottleneck copies",
     "analysis.scaling": "speedup projection",
@@ -50,6 +50,7 @@ DOORS = {
         "dlbench.harness.worker.ranks",
         "dlbench.harness.worker.correctness",
         "dlbench.harness.worker.operations",
+        "dlbench.harness.worker.limits",
         "dlbench.harness.worker.main",
         "dlbench.workloads",
         "dlbench.models",

@@ -12,7 +12,7 @@ import click
 
 from dlbench.core import units
 from dlbench.core.measurement import Measurement, Series
-from dlbench.core.model import Status
+from dlbench.core.model import Status, settings_text
 from dlbench.core.rows.summary import Rounds, Row, ending, per_round, planned_row, summarise
 from dlbench.harness.runner import Observer
 
@@ -101,6 +101,14 @@ def again_because(measurement: Measurement) -> str:
     return f"{reason}; again later in this round"
 
 
+def _how_ended(measurement: Measurement) -> str:
+    """Return the time of a call, or the status with its reason, and what a search found."""
+    medians = per_round([measurement]).median_s
+    ended = units.seconds(medians[0]) if medians else measurement.status.value
+    found = f", found {settings_text(measurement.found)}" if measurement.found else ""
+    return f"{ended}{found}{f': {measurement.reason}' if measurement.reason else ''}"
+
+
 class PlainLines(_Tracker):
     """One line a case, for logs."""
 
@@ -109,13 +117,14 @@ class PlainLines(_Tracker):
         super().case_postponed(measurement)
         self._write(f"{measurement.series} {again_because(measurement)}")
 
+    def case_tried(self, measurement: Measurement) -> None:
+        """Write what was tried and how it ended."""
+        self._write(f"tried {measurement.series} {_how_ended(measurement)}")
+
     def case_ended(self, measurement: Measurement) -> None:
         """Write its time, or how else it ended."""
         super().case_ended(measurement)
-        medians = per_round([measurement]).median_s
-        ended = units.seconds(medians[0]) if medians else measurement.status.value
-        reason = f": {measurement.reason}" if measurement.reason else ""
-        self._write(f"{measurement.series} {ended}{reason}")
+        self._write(f"{measurement.series} {_how_ended(measurement)}")
 
     def _write(self, text: str) -> None:
         click.echo(units.one_line(f"{self.where()}: {text}"), err=True)
@@ -142,6 +151,11 @@ class _LiveTable(_Tracker):
 
     def case_started(self, series: Series, number: int) -> None:
         super().case_started(series, number)
+        self.draw()
+
+    def case_tried(self, measurement: Measurement) -> None:
+        super().case_tried(measurement)
+        self._postponed = f"tried {measurement.series} {_how_ended(measurement)}"
         self.draw()
 
     def case_postponed(self, measurement: Measurement) -> None:

@@ -76,6 +76,8 @@ class Session:
     signatures: Mapping[str, Signature]
     open_writer: Callable[[], ResultWriter]
     done: tuple[Measurement, ...] = ()
+    tried: tuple[Measurement, ...] = ()
+    """Tries of the searches of the run that it goes on with."""
     first_round: int = 0
     gate: ThresholdSettings | None = None
     """Of a baseline: what every case has to be able to show, as the command line says."""
@@ -131,6 +133,7 @@ class Recording:
                 observer,
                 watch,
                 session.done,
+                session.tried,
                 first_workers,
                 session.signatures,
             ).run(session.first_round)
@@ -242,7 +245,9 @@ def resume(run: RunFile, suites: Sequence[Suite], opened: OpenSide, settings: Ru
         cases = plan(suites, signatures, ids, only=only, include_absent=header["include_absent"])
         side = opened.side.on(devices)
         tasks = tuple(Task(case, side) for case in cases)
-    return Session(tasks, settings, devices, signatures, lambda: ResultWriter.resume(run), run.measurements, gate=header.get("gate"))
+    return Session(
+        tasks, settings, devices, signatures, lambda: ResultWriter.resume(run), run.measurements, run.tries, gate=header.get("gate")
+    )
 
 
 def _declared_anew(workloads: Mapping[str, Any], signatures: Mapping[str, Signature]) -> list[str]:

@@ -1,6 +1,6 @@
 """Declarations of the values that a workload reports and of how it uses several devices."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
@@ -86,6 +86,24 @@ class Sweep:
     """The text of ``copies`` where operands are on the device from the start, as on a CPU."""
 
 
+Aim = Literal["largest", "fastest"]
+"""What a search looks for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What a case looks for by tries where it leaves parameters open: ``Search("largest", ("batch",), limit="memory_gib")``."""
+
+    aim: Aim
+    """``largest``: the largest value of the one parameter that there is memory for; ``fastest``: the values of most throughput."""
+    over: tuple[str, ...]
+    """Parameters that may be left open, the first varied first."""
+    limit: str | None = None
+    """The parameter that limits the memory of a case, a number of GiB."""
+    value: str | None = None
+    """Of ``largest``, the declared value that holds what was found."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
     """What a workload declares beside its parameters."""
@@ -98,6 +116,13 @@ class Declaration:
     sweep: Sweep | None = None
     feeding: tuple[str, ...] = ()
     """Parameters that only say how a step gets its batch."""
+    search: Search | None = None
+    scratch: str | None = None
+    """Of one that writes files, the parameter that names the folder to write in; empty: the system's temporary one."""
+
+    def searches(self, params: Mapping[str, Any]) -> bool:
+        """Whether a case with these parameters stands for a search."""
+        return self.search is not None and any(params.get(name) is None for name in self.search.over)
 
     def part(self, row: Mapping[str, Any], part: Part) -> float | None:
         """Return the seconds that a row reports as that part of a call."""
@@ -128,10 +153,12 @@ def to_json(declared: Declaration) -> dict[str, Any]:
         "ceiling": declared.ceiling,
         "sweep": sweep,
         "feeding": list(declared.feeding),
+        "search": _filled(declared.search) if declared.search else None,
+        "scratch": declared.scratch,
     }
 
 
-def _filled(record: Value | Parallel | Sweep) -> dict[str, Any]:
+def _filled(record: Value | Parallel | Sweep | Search) -> dict[str, Any]:
     found = {each.name: getattr(record, each.name) for each in fields(record)}
     return {name: dict(value) if isinstance(value, Mapping) else value for name, value in found.items() if value}
 
@@ -164,26 +191,24 @@ def from_json(data: object) -> tuple[Declaration, list[str]]:
             parallel[each.name] = part
         else:
             doubts.append(f"{each.name} of its parallelism can't be {part!r}")
-    tags = _tuple(data.get("tags", ()))
-    if not _are_texts(tags):
-        doubts.append(f"its tags can't be {tags!r}")
-        tags = ()
-    ceiling, sweep = data.get("ceiling"), data.get("sweep")
-    if ceiling not in (None, *get_args(Ceiling)):
-        doubts.append(f"no ceiling is called {ceiling!r}")
-        ceiling = None
-    if sweep is not None and not _is_sweep(sweep):
-        doubts.append(f"its sweep can't be {sweep!r}")
-        sweep = None
-    sweep = None if sweep is None else Sweep(sweep["size"], sweep.get("copies"), dict(sweep.get("ways", {})), sweep.get("resident", "none"))
-    feeding = _tuple(data.get("feeding", ()))
-    if not _are_texts(feeding):
-        doubts.append(f"its feeding can't be {feeding!r}")
-        feeding = ()
-    whole = Declaration(
-        values=tuple(values), parallel=Parallel(**parallel), tags=tags, ceiling=ceiling, sweep=sweep, feeding=tuple(feeding)
-    )
-    return whole, doubts
+    others: dict[str, Any] = {}
+    for name, (is_valid, made) in _OTHERS.items():
+        part = _tuple(data.get(name))
+        if part is not None and is_valid(part):
+            others[name] = made(part)
+        elif part is not None:
+            doubts.append(f"its {name} can't be {data[name]!r}")
+    return Declaration(values=tuple(values), parallel=Parallel(**parallel), **others), doubts
+
+
+def _are_texts(data: object) -> bool:
+    return isinstance(data, list | tuple) and all(isinstance(text, str) for text in data)
+
+
+def _is_search(data: object) -> bool:
+    if not isinstance(data, Mapping) or data.get("aim") not in get_args(Aim):
+        return False
+    return _are_texts(data.get("over")) and all(isinstance(data.get(name), str | None) for name in ("limit", "value"))
 
 
 def _is_sweep(data: object) -> bool:
@@ -193,6 +218,17 @@ def _is_sweep(data: object) -> bool:
         return False
     ways = data.get("ways", {})
     return isinstance(ways, Mapping) and _are_texts([*ways, *ways.values()])
+
+
+_OTHERS: Mapping[str, tuple[Callable[[Any], bool], Callable[[Any], Any]]] = {
+    "tags": (_are_texts, tuple),
+    "ceiling": (lambda data: data in get_args(Ceiling), str),
+    "sweep": (_is_sweep, lambda data: Sweep(data["size"], data.get("copies"), dict(data.get("ways", {})), data.get("resident", "none"))),
+    "feeding": (_are_texts, tuple),
+    "search": (_is_search, lambda data: Search(data["aim"], tuple(data["over"]), data.get("limit"), data.get("value"))),
+    "scratch": (lambda data: isinstance(data, str), str),
+}
+"""Of each other part of a declaration, whether data are one, and how it is made of them."""
 
 
 def _value(data: Mapping[str, Any]) -> Value:
@@ -209,10 +245,6 @@ def _value(data: Mapping[str, Any]) -> Value:
 
 def _tuple(data: Any) -> Any:
     return tuple(data) if isinstance(data, list) else data
-
-
-def _are_texts(data: object) -> bool:
-    return isinstance(data, list | tuple) and all(isinstance(text, str) for text in data)
 
 
 def mistakes(values: Iterable[Value]) -> list[str]:

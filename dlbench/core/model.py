@@ -167,6 +167,11 @@ def value_text(value: ParamValue) -> str:
     return short if isinstance(value, float) and float(short := f"{value:g}") == value else str(value)
 
 
+def settings_text(settings: Mapping[str, ParamValue]) -> str:
+    """Return values of parameters, or flags, as text: ``batch=64, mode=compile``."""
+    return ", ".join(f"{name}={value_text(value)}" for name, value in settings.items())
+
+
 class Clock(Protocol):
     """Host time between synchronisations of one device."""
 

@@ -24,6 +24,11 @@ def signature_from_json(data: Mapping[str, Any]) -> Signature:
     return Signature(data["name"], data["about"], parameters, declared)
 
 
+def try_to_json(measurement: Measurement) -> dict[str, Any]:
+    """Return plain data for one of the tries of a search, which is no measurement of a planned case."""
+    return measurement_to_json(measurement) | {"kind": "try"}
+
+
 def measurement_to_json(measurement: Measurement) -> dict[str, Any]:
     """Return plain data; groups that are empty are left out."""
     data: dict[str, Any] = {"kind": "measurement"}
@@ -75,7 +80,7 @@ _TEXTS = frozenset(("reason", "side", "device_name", "started"))
 _APART = frozenset(("kind", "case", "throttling", "status", *_GROUPS))
 _SHARED = frozenset(("device_name", "threads", "items", "flops", "least_flops", "bytes", "least_bytes", "math", "nulls"))
 _PLAIN = frozenset((int, float, str, bool))
-_OBJECTS = {"values": frozenset((int, float, bool, list)), "math": _PLAIN, "nulls": frozenset((str,))}
+_OBJECTS = {"values": frozenset((int, float, bool, list)), "math": _PLAIN, "found": _PLAIN, "nulls": frozenset((str,))}
 
 
 def _check_field(name: str, value: Any) -> None:

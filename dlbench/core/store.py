@@ -1,7 +1,7 @@
 """The result file: one append-only JSON-lines file a run, each line on the disk before the next case starts.
 
 Lines: a header, a measurement for each case and round, the machine's state around each round, and a footer after the last round.
-Measurements that were repeated are kept as discarded. A resumed run continues in the same file.
+Measurements that were repeated are kept as discarded, and what a search tried as tries. A resumed run continues in the same file.
 """
 
 import json
@@ -40,6 +40,8 @@ class RunFile:
     """The machine around each round; a round that was interrupted and resumed has one for each part."""
     discarded: tuple[Measurement, ...] = ()
     """Measurements repeated because they, or the other side, were held back; no row counts them."""
+    tries: tuple[Measurement, ...] = ()
+    """What searches tried, in that order: no planned cases."""
 
     @property
     def name(self) -> str:
@@ -134,8 +136,7 @@ def load(path: Path, reader: Reader | None = None) -> RunFile:
     """
     header: Record | None = None
     footer: Record | None = None
-    measurements: list[Measurement] = []
-    discarded: list[Measurement] = []
+    measured: dict[str, list[Measurement]] = {"measurement": [], "discarded": [], "try": []}
     states: list[RoundState] = []
     torn = False
     earlier: dict[str, Measurement] = {}
@@ -155,8 +156,8 @@ def load(path: Path, reader: Reader | None = None) -> RunFile:
             except _INVALID as error:
                 raise _invalid(path, number, kind, error) from error
             footer = None
-        elif kind in ("measurement", "discarded"):
-            (measurements if kind == "measurement" else discarded).append(_converted(path, number, "measurement", measurement, record))
+        elif isinstance(kind, str) and kind in measured:
+            measured[kind].append(_converted(path, number, "measurement", measurement, record))
             footer = None
         elif kind == "round":
             states.append(_converted(path, number, kind, RoundState.from_json, record))
@@ -166,7 +167,8 @@ def load(path: Path, reader: Reader | None = None) -> RunFile:
             raise ResultFileError(f"{path}, line {number}: no kind of line that dlbench writes; the file was edited or is not dlbench's")
     if header is None:
         raise ResultFileError(f"{path} is empty; give a file that dlbench run wrote")
-    return RunFile(path, header, tuple(measurements), footer, torn, tuple(states), tuple(discarded))
+    measurements, discarded, tries = map(tuple, measured.values())
+    return RunFile(path, header, measurements, footer, torn, tuple(states), discarded, tries)
 
 
 def read_header(path: Path) -> Record:

@@ -57,6 +57,7 @@ class Unknown(StrEnum):
     OTHER_OUTPUT = "its call returns no floating-point numbers, or others there"
     COMPUTES_NOTHING = "there its call computes nothing"
     NO_OUTPUT = "there its output is all zeros, or not finite"
+    WITHIN_LIMIT = "a second set-up would not fit into its limit of memory"
     COMPILED = "what is compiled or replayed has no operations of its own"
 
 

@@ -6,19 +6,22 @@ import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from dlbench.core.measurement import Measurement, Series
-from dlbench.core.model import Policy, Signature, Status, kind_of
-from dlbench.core.records import measurement_to_json
+from dlbench.core.model import Case, Policy, Signature, Status, kind_of
+from dlbench.core.records import measurement_to_json, try_to_json
 from dlbench.harness.pool import Isolation, WorkerPool, process_for
 from dlbench.harness.probe.memory import available_memory, oom_kills
 from dlbench.harness.probe.monitor import Watch
 from dlbench.harness.process.interrupt import Interruption
+from dlbench.harness.process.scratch import ScratchFolders
 from dlbench.harness.process.wire import MeasureRequest
 from dlbench.harness.process.worker_process import Ending, WorkerProcess, handshake
 from dlbench.harness.ranks.placement import Placement, place_ranks
 from dlbench.harness.schedule import Attempt, Progress, Retirement, Retries, Task
+from dlbench.harness.searches import Ended, Searches
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,9 @@ class Observer:
     def case_started(self, series: Series, number: int) -> None:
         """A case is about to be measured."""
 
+    def case_tried(self, measurement: Measurement) -> None:
+        """A search has made one of its tries."""
+
     def case_postponed(self, measurement: Measurement) -> None:
         """A case is measured again in this round, as it was held back on one of its sides."""
 
@@ -72,6 +78,8 @@ class Runner:
     watch: Watch
     done: Sequence[Measurement] = ()
     """Those of an earlier, interrupted run: not measured again."""
+    tried: Sequence[Measurement] = ()
+    """The tries of its searches."""
     first_workers: Mapping[str | None, WorkerProcess] = field(default_factory=dict)
     """The processes that answered the handshake, by side."""
     signatures: Mapping[str, Signature] = field(default_factory=dict)
@@ -82,8 +90,11 @@ class Runner:
     _retirement: Retirement = field(default_factory=Retirement, init=False)
     _progress: Progress = field(init=False)
     _retries: Retries = field(init=False)
+    _searches: Searches = field(init=False)
+    _scratch: ScratchFolders = field(default_factory=ScratchFolders, init=False)
 
     def __post_init__(self) -> None:
+        self._searches = Searches(self.signatures, self.settings.policy, self._save_try, self._left_s, list(self.tried))
         self._progress = Progress(self.tasks, self.settings.policy, self.done)
         self._retries = Retries(self.settings.policy.tries)
 
@@ -91,7 +102,7 @@ class Runner:
         """Measure round after round until each task has enough. Raises DeviceFault where a whole machine of several is gone."""
         policy, settings = self.settings.policy, self.settings
         pool = WorkerPool(settings.isolation, settings.seed, settings.threads, self.interruption, self.first_workers)
-        with pool:
+        with self._scratch, self.interruption.before_exit(self._scratch.remove), pool:
             for number in range(first_round, first_round + (policy.max_rounds if policy.budget_s else policy.rounds)):
                 pending = self._progress.pending(number, self._left_s())
                 if self._progress.finished() or self._progress.expected_s(pending) > self._left_s():
@@ -134,7 +145,7 @@ class Runner:
                 continue
             self.observer.case_started(task.series, number)
             began, before = time.monotonic(), self.watch.counters(task.case.device)
-            ended = _measure(task, number, self.settings, placement, pool)
+            ended = self._measured(task, number, placement, pool)
             if ended is None:
                 break
             measurement, fault = ended
@@ -145,6 +156,32 @@ class Runner:
             self._progress.took(task.series, time.monotonic() - began)
             measured.append(measurement)
         return measured
+
+    def _measured(self, task: Task, number: int, placement: Placement, pool: WorkerPool) -> Ended | None:
+        """Have a task measured, by a search where it stands for one; None when interrupted."""
+
+        def measure(case: Case, policy: Policy) -> Ended | None:
+            try:
+                scratch = self._scratch_of(case)
+            except OSError as error:
+                reason = f"no folder can be made in {error.filename2 or error.filename}: {error.strerror}; name one that can be written"
+                return Measurement(case, number, Status.FAILED, reason, task.side.name), False
+            settings = replace(self.settings, policy=policy)
+            return _measure(task._replace(case=case), number, settings, placement, pool, scratch)
+
+        return self._searches.measure(task, number, measure)
+
+    def _scratch_of(self, case: Case) -> Path | None:
+        """Return the folder that a case may write in; None where its workload declares that it writes nothing. Raises OSError."""
+        signature = self.signatures.get(case.workload)
+        if signature is None or signature.declared.scratch is None:
+            return None
+        place = case.params.get(signature.declared.scratch)
+        return self._scratch.of(case.workload, Path(str(place)) if place else None)
+
+    def _save_try(self, tried: Measurement) -> None:
+        self.save(try_to_json(tried))
+        self.observer.case_tried(tried)
 
     def _why_skipped(self, task: Task, attempt: Attempt, number: int, placement: Placement) -> str | None:
         if number == 0 and attempt.tries == 1 and self._left_s() < 0:
@@ -190,7 +227,9 @@ def _grouped(tasks: Sequence[Task], key: Callable[[Task], str]) -> list[Task]:
     return sorted(tasks, key=lambda task: order[key(task)])
 
 
-def _measure(task: Task, number: int, settings: RunSettings, placement: Placement, pool: WorkerPool) -> tuple[Measurement, bool] | None:
+def _measure(
+    task: Task, number: int, settings: RunSettings, placement: Placement, pool: WorkerPool, scratch: Path | None = None
+) -> Ended | None:
     """Have a task measured in one round; None when interrupted. The flag tells of a device fault."""
     case, side = task
     row = Measurement(case, number, Status.SKIPPED, side=side.name, device_name=placement.device_name, threads=placement.threads)
@@ -198,7 +237,7 @@ def _measure(task: Task, number: int, settings: RunSettings, placement: Placemen
         status, reason = out_of_reach
         return replace(row, status=status, reason=reason), False
     kills = oom_kills()
-    ending = pool.ask(_request(task, number, settings, placement), side, placement)
+    ending = pool.ask(_request(task, number, settings, placement, scratch), side, placement)
     if ending.how == "interrupted":
         return None
     reply = ending.reply
@@ -223,7 +262,7 @@ def _out_of_reach(task: Task, placement: Placement) -> tuple[Status, str] | None
     return None
 
 
-def _request(task: Task, number: int, settings: RunSettings, placement: Placement) -> MeasureRequest:
+def _request(task: Task, number: int, settings: RunSettings, placement: Placement, scratch: Path | None) -> MeasureRequest:
     case, side = task
     available = available_memory() if settings.isolation != "none" else None
     return MeasureRequest(
@@ -237,6 +276,7 @@ def _request(task: Task, number: int, settings: RunSettings, placement: Placemen
         device_name=placement.device_name,
         devices=placement.devices,
         memory_bytes=available and available // placement.counts[0],
+        scratch=str(scratch) if scratch else None,
     )
 
 

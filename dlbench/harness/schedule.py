@@ -136,6 +136,9 @@ class Progress:
             # It would only end the same way, and take its deadline again.
             self._ended.add(series)
             return
+        if measurement.found and not samples:
+            # A search is made once; it would only find the same again.
+            self._ended.add(series)
         self._enough[series].add(statistics.median(samples.block_s) if samples else None)
         if samples:
             self._took_s.setdefault(series, (samples.warmup_s or 0.0) + samples.calls * sum(samples.block_s))

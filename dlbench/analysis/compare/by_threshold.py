@@ -121,7 +121,9 @@ def _value_change(base_column: Column, new_column: Column, base: Entry, new: Ent
     verdict = Verdict.SAME if max(*before, *after) - min(*before, *after) <= margin else Verdict.INCONCLUSIVE
     if rose or fell:
         verdict = Verdict.FASTER if rose is (column.better == "higher") else Verdict.SLOWER
-    return replace(shown, verdict=verdict, p=smallest_p(len(before), len(after)))
+    searched = base.row.get("case.found") is not None and new.row.get("case.found") is not None
+    # What a search finds is as good as its resolution, and made once a run: the threshold alone decides.
+    return replace(shown, verdict=verdict, p=0.0 if searched else smallest_p(len(before), len(after)))
 
 
 def _unlike(base: Column, new: Column) -> str:

@@ -24,7 +24,7 @@ from dlbench.core.errors import UsageError
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, ParamValue, Policy
 from dlbench.core.rows.rounds import Reduction
-from dlbench.core.rows.summary import Rounds, Row, compared, with_rounds
+from dlbench.core.rows.summary import Rounds, Row, compared, summarise, with_rounds
 from dlbench.core.schema import BY_NAME, Column, Unit
 from dlbench.core.store import RunFile
 from dlbench.core.thresholds import ThresholdSettings
@@ -60,6 +60,8 @@ class Results:
     """How each ``case.run`` was measured, as far as its header says: isolation, and of the policy what a time depends on."""
     declarations: Mapping[str, Mapping[str, Declaration]] = field(default_factory=dict)
     """Of each ``case.run`` what its workloads declare."""
+    tries: tuple[Row, ...] = ()
+    """What searches tried, each in one round: no planned cases, so nothing compares them."""
 
     @cached_property
     def frame(self) -> "pd.DataFrame":
@@ -94,7 +96,8 @@ class Results:
         by_run: dict[str, Any] = {
             field: {name: getattr(self, field)[name] for name in names if name in getattr(self, field)} for field in _BY_RUN
         }
-        return replace(self.where(lambda row: row["case.run"] in names), **by_run)
+        tries = tuple(row for row in self.tries if row["case.run"] in names)
+        return replace(self.where(lambda row: row["case.run"] in names), tries=tries, **by_run)
 
     def where(self, wanted: Callable[[Row], bool]) -> Self:
         """Return the rows that are wanted, with their rounds."""
@@ -162,6 +165,7 @@ def collect(paths: Sequence[Path], each: Map = map, *, to_compare: bool = False)
         rounds=tuple(chain.from_iterable(file.rounds for file in files)),
         notes=tuple(chain.from_iterable(file.notes for file in files)),
         circumstances=tuple(chain.from_iterable(file.circumstances for file in files)),
+        tries=tuple(row for file in files for row in _filled(file.tries, columns)),
         **by_run,
     )
     return results if to_compare else replace(results, rows=tuple(with_ceilings(results.rows, results.declaration, results.environments)))
@@ -223,6 +227,7 @@ def _read_one(path: Path, name: str, to_compare: bool) -> Results:
         rows.append(_writable(row))
         rounds.append(each)
     rows = flag_super_linear(rows, rounds)
+    tries = () if to_compare else [{**summarise([each]), "case.run": header.run_name(name, each.side)} for each in run.tries]
     return Results(
         rows=tuple(_filled(rows, chain.from_iterable(dict.fromkeys(map(tuple, rows))))),  # most have the same names
         rounds=tuple(rounds),
@@ -233,6 +238,7 @@ def _read_one(path: Path, name: str, to_compare: bool) -> Results:
         circumstances=(*header.circumstances(run, name), *trends(run, name, places, rounds)),
         protocols=dict.fromkeys(environments, header.protocol(run)),
         declarations=declarations,
+        tries=tuple(map(_writable, tries)),
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from dlbench.core.conditions import RoundState, flags
 from dlbench.core.measurement import STEADY_SHIFT, Measurement, Samples, Transfer
-from dlbench.core.model import Case, ParamValue, Policy, Reported, Status
+from dlbench.core.model import Case, ParamValue, Policy, Reported, Status, settings_text
 from dlbench.core.rows.rates import plausibility, rates
 from dlbench.core.rows.rounds import NO_BLOCKS, Blocks, Round, Stated, reduced, stated
 from dlbench.core.schema import BY_NAME
@@ -114,7 +114,8 @@ def compared(rounds: Sequence[Round], file: Path, states: Sequence[RoundState] =
 
 COMPARED = (
     *("case.id", "case.suite", "case.workload", "case.device", "case.device_name", "case.dtype", "case.mode", "case.threads", "case.math"),
-    *("case.status", "case.reason", "case.run", "time.median_s", "time.rounds", "time.sd_between", "time.lost_share", "memory.peak_bytes"),
+    *("case.found", "case.status", "case.reason", "case.run", "time.median_s", "time.rounds", "time.sd_between", "time.lost_share"),
+    "memory.peak_bytes",
     *("flag.throttled", "flag.not_steady", "flag.power_capped", "flag.disturbed"),
     *("flag.implausible", "flag.implausible_reason", "flag.reason"),
 )
@@ -222,12 +223,12 @@ def _shared(what: str, values: tuple[T, ...]) -> tuple[T, ...]:
 def _identity(said: Sequence[Stated]) -> Row:
     ending = max(reversed(said), key=lambda each: _SEVERITY.index(each.status)) if len(said) > 1 else said[0]
     math = _last([each.math or None for each in said]) or {}
-    math_flags = [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in sorted(math.items())]
     return {
         **_what(said[-1].case),
         "case.device_name": _last([each.device_name for each in said]),
         "case.threads": _last([each.threads for each in said]),
-        "case.math": intern(", ".join(math_flags)) or None,
+        "case.math": intern(settings_text(dict(sorted(math.items())))) or None,
+        "case.found": settings_text(_last([each.found or None for each in said]) or {}) or None,
         "case.status": ending.status.value,
         "case.reason": ending.reason,
     }

@@ -156,6 +156,8 @@ class MeasureRequest(Request):
     """Of each rank; of a case in one process only its own."""
     memory_bytes: int | None
     """Host memory that each rank may take; None where nothing limits it."""
+    scratch: str | None = None
+    """The folder that its workload may write in, where it declares that it does."""
 
 
 @dataclass(frozen=True, slots=True)

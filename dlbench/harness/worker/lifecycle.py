@@ -5,7 +5,8 @@ import os
 import signal
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -55,9 +56,15 @@ def prefer_for_oom_kill() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
-def limit_memory(more_bytes: int, used_bytes: int) -> None:
+@contextmanager
+def limited_memory(more_bytes: int, used_bytes: int) -> Iterator[None]:
     """Have torch raise an error beyond so much more memory. RLIMIT_DATA, as torch reserves far more address space than it uses."""
     import resource
 
+    before = resource.getrlimit(resource.RLIMIT_DATA)
     with suppress(OSError, ValueError):  # a lower hard limit is in force already
-        resource.setrlimit(resource.RLIMIT_DATA, (used_bytes + more_bytes, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_DATA, (used_bytes + more_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -32,9 +32,11 @@ from dlbench.harness.worker.backends.torch_build import math_flags, parallelism,
 from dlbench.harness.worker.correctness import Subject, spot_checked
 from dlbench.harness.worker.device_time import Unread, take_device_time
 from dlbench.harness.worker.failures import failure_of
+from dlbench.harness.worker.limits import TooLittleLeft, memory_limit
 from dlbench.harness.worker.measure import DeviceClock, NotPinned, Pace, TooSlow, take_pinned_transfer, take_samples, take_transfer
 from dlbench.harness.worker.ranks import BLOCK_S, Member, RanksClock, in_any_rank
-from dlbench.harness.worker.usage import HostMemory, LostTime, read_status, return_freed_memory
+from dlbench.harness.worker.scratch import scratch_given
+from dlbench.harness.worker.usage import HostMemory, LostTime, return_freed_memory
 
 
 def main() -> None:
@@ -174,7 +176,10 @@ def measure(request: MeasureRequest, member: Member | None = None) -> Reply:
         started=datetime.now(UTC).isoformat(timespec="milliseconds"),
     )
     try:
-        return Reply(measurement=_measure_case(begun, request, member))
+        with ExitStack() as stack:
+            return Reply(measurement=_measure_case(begun, request, member, stack))
+    except TooLittleLeft as error:
+        return Reply(measurement=replace(begun, status=Status.SKIPPED, reason=str(error)))
     except TooSlow as error:
         reason = f"{error} of {request.policy.timeout_s:g} s; raise --timeout"
         return Reply(measurement=replace(begun, status=Status.TIMEOUT, reason=reason))
@@ -183,7 +188,7 @@ def measure(request: MeasureRequest, member: Member | None = None) -> Reply:
         return Reply(measurement=replace(begun, status=ended.status, reason=ended.reason), fault=ended.fault)
 
 
-def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | None) -> Measurement:
+def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | None, stack: ExitStack) -> Measurement:
     case, policy = request.case, request.policy
     dtype = str(case.params.get("dtype", "fp32"))
     backend, device = find(_device_id(request, member))
@@ -198,13 +203,14 @@ def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | 
         member.join(backend.collectives, device)
         clock = RanksClock(lambda: backend.synchronize(device))
         pace = replace(pace, block_s=max(BLOCK_S, pace.block_s))
-    host_memory = HostMemory()
-    if backend.is_host and request.memory_bytes:
-        lifecycle.limit_memory(request.memory_bytes, read_status("VmData") or 0)
+    host_memory, workload = HostMemory(), registry.get(case.workload)
+    search = workload.signature.declared.search
+    stack.enter_context(memory_limit(search, case.params, backend, device, request.memory_bytes))
+    stack.enter_context(scratch_given(request.scratch))
     backend.reset_peak(device)
     deadline = clock.now() + policy.timeout_s
     torch.manual_seed(request.seed)
-    workload, begun_s = registry.get(case.workload), clock.now()
+    begun_s = clock.now()
     work = workload.set_up(device, case.params)
     setup_s = clock.now() - begun_s
     lost_time = LostTime()
@@ -222,24 +228,17 @@ def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | 
         waits = str(Unknown.WAITING_OF_RANKS)
         result = replace(result, nulls={"waiting": waits, "stolen": waits, "device_s": str(Unknown.SEVERAL_DEVICES)})
     memory = replace(backend.peak(device), host_peak_bytes=host_memory.peak_bytes())
-    result = replace(
-        result,
-        status=Status.OK,
-        memory=memory,
-        items=work.items,
-        flops=work.flops,
-        least_flops=work.least_flops,
-        bytes=work.bytes,
-        least_bytes=work.least_bytes,
-        math=math_flags(),
-        nulls={**result.nulls, **_memory_nulls(memory, backend)},
-    )
+    counts = {name: getattr(work, name) for name in ("items", "flops", "least_flops", "bytes", "least_bytes")}
+    nulls = {**result.nulls, **_memory_nulls(memory, backend)}
+    result = replace(result, status=Status.OK, memory=memory, math=math_flags(), nulls=nulls, **counts)
     result = _with_transfer(result, work, backend, device, clock, deadline, workload.resident(case.params) != case.params)
     answers = member is None or member.rank == 0  # a case's values are those of rank 0
     if answers and (wrong := undeclared(result.values, workload.signature.declared.values, case.params)):
         return replace(result, status=Status.FAILED, reason=wrong)
     if result.round or work.call is None:
         return result
+    if search and search.limit:
+        return replace(result, nulls={**result.nulls, "check": str(Unknown.WITHIN_LIMIT)})
     subject = Subject(workload, case.params, request.seed, backend, device, setup_s)
     return spot_checked(result, work, subject, deadline - clock.now())
 

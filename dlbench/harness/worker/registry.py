@@ -14,7 +14,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from dlbench.core.declarations import Ceiling, Declaration, Parallel, Sweep, Value, mistakes
+from dlbench.core.declarations import Aim, Ceiling, Declaration, Parallel, Search, Sweep, Value, mistakes
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import Parameter, ParamValue, Signature, Work
 
@@ -76,13 +76,15 @@ def workload(
     ceiling: Ceiling | None = None,
     sweep: Sweep | None = None,
     feeding: tuple[str, ...] = (),
+    search: Search | None = None,
+    scratch: str | None = None,
 ) -> Callable[[WorkloadFunction], WorkloadFunction]:
     """Register a function ``name(device, *, parameters…) -> Work`` under its own name.
 
     A tag ``training`` says that it uses an optimizer, which is then imported once a round and not by each of its cases. ``values`` are
     all that it reports beside its time; ``parallel`` is for one with a parameter ``ranks``; ``ceiling`` for one whose rows say what the
     machine can do at most; ``sweep`` for one that is looked at over its size; ``feeding`` names the parameters that only say how a step
-    gets its batch.
+    gets its batch; ``search`` is for one whose case looks for the parameters that it leaves open; ``scratch`` for one that writes files.
 
     Raises UsageError if the name is taken by another function, a type in the signature says too little, or a declaration makes no sense.
     """
@@ -92,7 +94,16 @@ def workload(
         if known and known.function.__module__ != function.__module__:
             raise UsageError(f"two workloads are called '{function.__name__}': in {known.function.__module__} and {function.__module__}")
         about = (inspect.getdoc(function) or "").partition("\n")[0]
-        declared = Declaration(values=values, parallel=parallel or Parallel(), tags=tags, ceiling=ceiling, sweep=sweep, feeding=feeding)
+        declared = Declaration(
+            values=values,
+            parallel=parallel or Parallel(),
+            tags=tags,
+            ceiling=ceiling,
+            sweep=sweep,
+            feeding=feeding,
+            search=search,
+            scratch=scratch,
+        )
         signature = Signature(function.__name__, about, tuple(_parameters(function)), declared)
         for wrong in itertools.chain(mistakes(values), _misfits(signature)):  # the latter only of what is well-formed
             raise UsageError(f"workload '{function.__name__}', {wrong}")
@@ -175,8 +186,10 @@ def _misfits(signature: Signature) -> Iterator[str]:
                 yield from (
                     f"{where}: {name} can't be '{each}'{nearest(each, choices)}" for each in texts_of.get(name, ()) if each not in choices
                 )
-    sweep, feeding = signature.declared.sweep, signature.declared.feeding
-    for where, names in (("sweep", (sweep.size, sweep.copies, *sweep.ways) if sweep else ()), ("feeding", feeding)):
+    yield from _unlike_search(signature)
+    sweep, feeding, scratch = signature.declared.sweep, signature.declared.feeding, signature.declared.scratch
+    of_sweep = (sweep.size, sweep.copies, *sweep.ways) if sweep else ()
+    for where, names in (("sweep", of_sweep), ("feeding", feeding), ("scratch", (scratch,))):
         yield from (f"{where}: no parameter is called '{name}'{nearest(name, list(valid))}" for name in names if name and name not in valid)
     for name, base in sweep.ways.items() if sweep else ():
         if name in valid and base not in (texts := list(valid[name].choices)):
@@ -185,6 +198,28 @@ def _misfits(signature: Signature) -> Iterator[str]:
         yield f"ceiling can't be '{signature.declared.ceiling}'{nearest(str(signature.declared.ceiling), ceilings)}"
     if parallel.scaling not in (None, *(scalings := ["weak", "strong"])):
         yield f"parallel: scaling can't be '{parallel.scaling}'{nearest(str(parallel.scaling), scalings)}"
+
+
+def _unlike_search(signature: Signature) -> Iterator[str]:
+    """Yield a sentence on each thing in the declaration of a search that the signature does not bear out."""
+    search = signature.declared.search
+    if search is None:
+        return
+    if search.aim not in get_args(Aim):
+        yield f"search can't look for the '{search.aim}'{nearest(str(search.aim), list(get_args(Aim)))}"
+    valid, values = {each.name: each for each in signature.parameters}, [each.name for each in signature.declared.values]
+    for name in filter(None, (*search.over, search.limit)):
+        if name not in valid:
+            yield f"search: no parameter is called '{name}'{nearest(name, list(valid))}"
+    for name in filter(valid.__contains__, search.over):
+        if valid[name].required or valid[name].default is not None:
+            yield f"search: parameter '{name}' can't be left open; write {name}: … | None = None"
+        elif valid[name].kind != "integer" and (search.aim == "largest" or not valid[name].choices):
+            yield f"search: parameter '{name}' has no values to try; annotate it with Size, or where the fastest is wanted a Literal"
+    if not search.over or (search.aim == "largest" and len(search.over) != 1):
+        yield f"search for the {search.aim} is over {'one parameter' if search.aim == 'largest' else 'one parameter at least'}"
+    if search.aim == "largest" and search.value not in values:
+        yield f"search: no value is called '{search.value}'{nearest(str(search.value), values)}"
 
 
 def _parameters(function: WorkloadFunction) -> Iterator[Parameter]:

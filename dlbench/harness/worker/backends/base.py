@@ -58,6 +58,11 @@ class Backend(ABC):
     def reset_peak(self, device: torch.device) -> None:  # noqa: B027  # not every kind counts
         """Start counting the memory peak afresh, with nothing cached."""
 
+    def limit_memory(self, device: torch.device, limit_bytes: int | None) -> None:
+        """Have torch raise an error beyond so much of its memory, or lift that limit. Raises NotImplementedError where it can't."""
+        if limit_bytes is not None:
+            raise NotImplementedError(f"dlbench can't limit the memory of {self.kind} devices")
+
     def peak(self, device: torch.device) -> Memory:
         """Return the device's peaks since the reset; None where torch does not count them."""
         return Memory()

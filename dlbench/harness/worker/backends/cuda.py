@@ -9,6 +9,7 @@ import torch
 from dlbench.core.errors import DeviceAbsent
 from dlbench.core.measurement import Memory
 from dlbench.core.precision import PRECISIONS
+from dlbench.core.units import byte_count
 from dlbench.harness.worker.backends.base import Backend
 from dlbench.harness.worker.device_time import EventTimer
 
@@ -87,6 +88,13 @@ class CudaBackend(Backend):
             getattr(torch._C, name, lambda: None)()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
+
+    def limit_memory(self, device: torch.device, limit_bytes: int | None) -> None:
+        """Limit torch's allocator; the context, some hundred MB, is beside it. Raises NotImplementedError for more than there is."""
+        has = torch.cuda.get_device_properties(device).total_memory
+        if limit_bytes is not None and limit_bytes > has:
+            raise NotImplementedError(f"this device has {byte_count(has)} of memory, which is less than {byte_count(limit_bytes)}")
+        torch.cuda.set_per_process_memory_fraction(1.0 if limit_bytes is None else limit_bytes / has, device)
 
     def peak(self, device: torch.device) -> Memory:
         """Return the allocator's peaks."""

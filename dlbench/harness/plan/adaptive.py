@@ -1,0 +1,181 @@
+"""Searches: which case to try next, by what was tried so far, and what a search comes to. Such a plan grows as it is measured.
+
+All of it follows from the tries alone, so a resumed run goes on where the file ends.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dlbench.core.declarations import Search
+from dlbench.core.measurement import Measurement
+from dlbench.core.model import Case, ParamValue, Policy, Signature, Status
+from dlbench.core.stats import quantile
+
+RESOLUTION = 0.05
+"""How far the largest value that fits may lie below the smallest that does not, as a share of it."""
+_GROWTH = 4
+"""Most times the largest value that fitted so far that the next try goes up to, as its memory may not be on a line."""
+FIRST_TRY = 8
+"""Of a size that the fastest is searched over; it then goes up and down by halves and doubles."""
+FASTER = 1.02
+"""How many times as fast a try has to be for a search to go on from it: a try stands on one process."""
+_DOES_NOT_FIT = (Status.OOM, Status.CRASHED)
+"""A process that dies under a limit of memory did not fit into it, whatever killed it."""
+
+
+def policy_of_tries(policy: Policy) -> Policy:
+    """Return how a try is measured: as briefly as its memory and a rough time allow."""
+    return replace(policy, min_blocks=1, round_s=min(policy.round_s, 0.2), max_warmup_s=min(policy.max_warmup_s, 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptivePlan:
+    """The tries of one case that leaves parameters open."""
+
+    case: Case
+    signature: Signature
+
+    @classmethod
+    def of(cls, case: Case, signature: Signature | None) -> "AdaptivePlan | None":
+        """Return the plan of a case; None where it leaves nothing open."""
+        return cls(case, signature) if signature and signature.declared.searches(case.params) else None
+
+    @property
+    def search(self) -> Search:
+        """What its workload declares."""
+        assert self.signature.declared.search is not None  # noqa: S101  # `of` has looked
+        return self.signature.declared.search
+
+    @property
+    def limit_bytes(self) -> float | None:
+        """The limit of memory that the case sets itself."""
+        gibibytes = self.case.params.get(self.search.limit or "")
+        return float(gibibytes) * 2**30 if gibibytes is not None else None
+
+    def with_values(self, values: Mapping[str, ParamValue]) -> Case:
+        """Return the case with values for what it leaves open."""
+        return Case.of(self.case.suite, self.signature, {**self.case.params, **values}, self.case.device)
+
+    def is_try(self, case: Case) -> bool:
+        """Whether a case is one of its tries."""
+        known = {name: value for name, value in case.params.items() if name in self.case.params or name not in self.search.over}
+        return (case.workload, case.device, known) == (self.case.workload, self.case.device, dict(self.case.params))
+
+    def next(self, tries: Sequence[Measurement]) -> Case | None:
+        """Return the next case to try; None where the search has ended."""
+        values = self._next_size(tries) if self.search.aim == "largest" else self._next_change(tries)
+        return None if values is None else self.with_values(values)
+
+    def outcome(self, tries: Sequence[Measurement], number: int) -> Measurement:
+        """Return what the tries come to, as the measurement of the case in that round; at least one was made."""
+        return self._largest(tries, number) if self.search.aim == "largest" else self._fastest(tries, number)
+
+    # the largest that fits
+
+    def _next_size(self, tries: Sequence[Measurement]) -> dict[str, ParamValue] | None:
+        name = self.search.over[0]
+        fits, high, stopped = self._sizes(tries)
+        low = max(fits, default=0)
+        if stopped or (high is not None and high - low <= max(1, low * RESOLUTION)):
+            return None
+        predicted = self._predicted(fits)
+        if high is None:
+            return {name: min(max(predicted or 2 * low, low + 1), _GROWTH * low) if low else 1}
+        # Of two in a row by the line, the second may only confirm it, so the middle comes after one that went wrong.
+        middle = (low + high) // 2
+        by_line = predicted is not None and low < predicted < high and tries[-1].status is Status.OK
+        return {name: predicted if by_line and predicted else middle}
+
+    def _sizes(self, tries: Sequence[Measurement]) -> tuple[dict[int, int | None], int | None, Measurement | None]:
+        """Return the peak of each size that fits, the smallest that does not, and the try that ended the search otherwise."""
+        name = self.search.over[0]
+        fits = {int(each.case.params[name]): _peak(each) for each in tries if each.status is Status.OK}
+        too_large = [int(each.case.params[name]) for each in tries if each.status in _DOES_NOT_FIT]
+        stopped = next((each for each in tries if each.status not in (Status.OK, *_DOES_NOT_FIT)), None)
+        high = min(too_large, default=None)
+        return ({} if high is not None and high <= max(fits, default=0) else fits), high, stopped
+
+    def _predicted(self, fits: Mapping[int, int | None]) -> int | None:
+        """Return the largest size that fits by the line through the peaks of the two largest known ones; None where there is none."""
+        known = sorted((size, peak) for size, peak in fits.items() if peak)
+        if len(known) < 2 or self.limit_bytes is None:
+            return None
+        (small, its_peak), (large, most) = known[-2:]
+        slope = (most - its_peak) / (large - small)
+        return int(large + (self.limit_bytes - most) / slope) if slope > 0 else None
+
+    def _largest(self, tries: Sequence[Measurement], number: int) -> Measurement:
+        name = self.search.over[0]
+        fits, high, stopped = self._sizes(tries)
+        low = max(fits, default=0)
+        known = next((each for each in tries if each.case.params[name] == low), tries[-1])
+        outcome = Measurement(self.case, number, Status.OK, side=known.side, device_name=known.device_name, threads=known.threads)
+        if stopped:
+            so_far = f"{name}={low} fits, " if low else ""
+            reason = f"{so_far}{name}={stopped.case.params[name]}: {stopped.reason}"
+            return replace(outcome, status=stopped.status, reason=reason)
+        if not low:
+            return replace(outcome, status=Status.OOM, reason=f"not even {name}={high} fits: {tries[-1].reason}")
+        values = {self.search.value: float(low)} if self.search.value else {}
+        return replace(outcome, found={name: low}, values=values, memory=known.memory, nulls=known.nulls, math=known.math)
+
+    # the fastest
+
+    def _next_change(self, tries: Sequence[Measurement]) -> dict[str, ParamValue] | None:
+        """Change one parameter of the fastest so far at a time, until no change makes it faster: a coordinate ascent."""
+        tried = [self._values(each) for each in tries]
+        start = {name: self._candidates(name, None)[0] for name in self._open}
+        if start not in tried:
+            return start
+        fastest = self.fastest(tries)
+        around = self._values(fastest) if fastest else start
+        return next((each for each in self._neighbours(around) if each not in tried), None)
+
+    def _neighbours(self, around: Mapping[str, ParamValue]) -> Iterator[dict[str, ParamValue]]:
+        for name in self._open:
+            yield from ({**around, name: value} for value in self._candidates(name, around[name]))
+
+    def _candidates(self, name: str, current: ParamValue | None) -> Sequence[ParamValue]:
+        """Return the values of a parameter to try beside the current one."""
+        parameter = self.signature.parameter(name)
+        if parameter and parameter.choices:
+            return parameter.choices
+        if not isinstance(current, int):
+            return (FIRST_TRY,)
+        return tuple(each for each in (2 * current, current // 2) if each)
+
+    def fastest(self, tries: Sequence[Measurement]) -> Measurement | None:
+        """Return the try of most throughput; of those that hardly differ the one that came first. None where none went well."""
+        found: Measurement | None = None
+        for each in tries:
+            rate = _rate(each)
+            if rate and (found is None or rate > FASTER * _rate(found)):
+                found = each
+        return found
+
+    def _fastest(self, tries: Sequence[Measurement], number: int) -> Measurement:
+        fastest = self.fastest(tries)
+        if fastest is None:
+            return replace(tries[0], case=self.case, round=number)
+        return replace(fastest, case=self.case, round=number, found=self._values(fastest))
+
+    @property
+    def _open(self) -> list[str]:
+        return [name for name in self.search.over if name not in self.case.params]
+
+    def _values(self, measured: Measurement) -> dict[str, ParamValue]:
+        return {name: measured.case.params[name] for name in self._open}
+
+
+def _peak(measured: Measurement) -> int | None:
+    memory = measured.memory
+    return memory.reserved_bytes or memory.peak_bytes or memory.host_peak_bytes
+
+
+def _rate(measured: Measurement) -> float:
+    """Return items a second, 0 of what did not go well."""
+    samples = measured.samples
+    if measured.status is not Status.OK or not samples or not measured.items:
+        return 0.0
+    seconds = quantile(sorted(samples.block_s), 0.5)
+    return measured.items / seconds if seconds else 0.0

@@ -1,0 +1,58 @@
+"""The searches of a run: their tries, and what each comes to."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from dlbench.core.measurement import Measurement
+from dlbench.core.model import Case, Policy, Signature, Status
+from dlbench.harness.plan.adaptive import AdaptivePlan, policy_of_tries
+from dlbench.harness.schedule import Task
+
+Ended = tuple[Measurement, bool]
+"""A measurement, and whether the device is at fault."""
+Measure = Callable[[Case, Policy], Ended | None]
+"""Has a case measured; None when interrupted."""
+
+
+@dataclass(slots=True)
+class Searches:
+    """Measures the cases that leave parameters open: by tries, once, and those for the fastest then by what was found, in each round."""
+
+    signatures: Mapping[str, Signature]
+    policy: Policy
+    save: Callable[[Measurement], object]
+    """Takes each try as soon as it was made."""
+    left_s: Callable[[], float]
+    """The rest of the budget."""
+    tries: list[Measurement]
+    """Those of this run so far, of an interrupted one that it goes on with too."""
+
+    def measure(self, task: Task, number: int, measure: Measure) -> Ended | None:
+        """Have a task measured in a round, by a search where it stands for one; None when interrupted."""
+        plan = AdaptivePlan.of(task.case, self.signatures.get(task.case.workload))
+        if plan is None:
+            return measure(task.case, self.policy)
+        tries = [each for each in self.tries if each.side == task.side.name and plan.is_try(each.case) and _counts(each)]
+        while (case := plan.next(tries)) is not None:
+            if self.left_s() < 0:
+                reason = f"the budget ran out after {len(tries)} tries; go on with --resume and a larger --budget"
+                return Measurement(task.case, number, Status.SKIPPED, reason, task.side.name), False
+            ended = measure(case, policy_of_tries(self.policy))
+            if ended is None:
+                return None
+            tried, fault = replace(ended[0], side=task.side.name), ended[1]
+            self.save(tried)
+            self.tries.append(tried)
+            tries.append(tried)
+            if fault or tried.status is Status.SKIPPED:
+                return replace(tried, case=task.case, round=number), fault
+        outcome = plan.outcome(tries, number)
+        if outcome.status is not Status.OK or plan.search.aim == "largest":
+            return outcome, False
+        ended = measure(plan.with_values(outcome.found), self.policy)
+        return ended and (replace(ended[0], case=task.case, round=number, found=outcome.found), ended[1])
+
+
+def _counts(measured: Measurement) -> bool:
+    """Whether a try stands: one that was skipped can be made now."""
+    return measured.status is not Status.SKIPPED

@@ -1,0 +1,52 @@
+"""The limit of memory that a case computes within."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+
+from dlbench.core.declarations import Search
+from dlbench.core.model import ParamValue
+from dlbench.core.units import byte_count
+from dlbench.harness.worker.backends.base import Backend
+from dlbench.harness.worker.lifecycle import limited_memory
+from dlbench.harness.worker.usage import read_status
+
+SAFE_SHARE = 0.8
+"""Of the host's memory that is left: a search stays below it, as other processes may take the rest meanwhile."""
+
+
+class TooLittleLeft(Exception):
+    """The machine has less memory left than the case is to be limited to; the text says how much."""
+
+
+@contextmanager
+def memory_limit(
+    search: Search | None, params: Mapping[str, ParamValue], backend: Backend, device: torch.device, left_bytes: int | None
+) -> Iterator[None]:
+    """Have torch raise an error beyond what the case may take: of its own limit, and of ``left_bytes`` on the host.
+
+    Raises TooLittleLeft where its own limit is more than the host can spare, NotImplementedError where the device has no such limits.
+    """
+    gibibytes = params.get(search.limit or "") if search else None
+    own = None if gibibytes is None else int(float(gibibytes) * 2**30)
+    if not backend.is_host:
+        backend.limit_memory(device, own)
+        try:
+            yield
+        finally:
+            backend.limit_memory(device, None)
+        return
+    if search and search.limit and left_bytes:
+        left_bytes = int(SAFE_SHARE * left_bytes)
+        if own and own > left_bytes:
+            raise TooLittleLeft(
+                f"{search.limit}={gibibytes:g} is more than the {byte_count(left_bytes)} that the host can spare; "
+                "give less, or free some memory and go on with --resume"
+            )
+    limit = own or left_bytes
+    if limit is None:
+        yield
+        return
+    with limited_memory(limit, read_status("VmData") or 0):
+        yield
