@@ -1,7 +1,7 @@
 """The limit of memory that a case computes within."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 
 import torch
 
@@ -31,11 +31,8 @@ def memory_limit(
     gibibytes = params.get(search.limit or "") if search else None
     own = None if gibibytes is None else int(float(gibibytes) * 2**30)
     if not backend.is_host:
-        backend.limit_memory(device, own)
-        try:
+        with _limited_device(backend, device, own):
             yield
-        finally:
-            backend.limit_memory(device, None)
         return
     if search and search.limit and left_bytes:
         left_bytes = int(SAFE_SHARE * left_bytes)
@@ -45,8 +42,18 @@ def memory_limit(
                 "give less, or free some memory and go on with --resume"
             )
     limit = own or left_bytes
-    if limit is None:
+    with limited_memory(limit, read_status("VmData") or 0) if limit else nullcontext():
+        yield
+
+
+@contextmanager
+def _limited_device(backend: Backend, device: torch.device, limit_bytes: int | None) -> Iterator[None]:
+    if limit_bytes is None:
         yield
         return
-    with limited_memory(limit, read_status("VmData") or 0):
+    backend.limit_memory(device, limit_bytes)
+    try:
         yield
+    finally:
+        with suppress(RuntimeError):  # a device that has failed meanwhile has said so already
+            backend.limit_memory(device, None)
