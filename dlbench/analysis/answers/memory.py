@@ -148,7 +148,7 @@ def _sentence(where: str, rows: Sequence[Row]) -> str | None:
     if not told or not (searched or told[-1][_SAMPLE.name]):
         return None
     row = told[(len(told) - 1) // 2]
-    work, more = short(row["pair.case"]), f", in the middle of {len(told)} by that" if len(told) > 1 else ""
+    work, more = short(row["pair.case"]), f", the middle of {plural(len(told), 'search' if searched else 'sweep')}" if len(told) > 1 else ""
     taken = (
         f"a sample takes {byte_count(number(row[_SAMPLE.name]))} beside {byte_count(number(row[_FIXED.name]))}" if row[_SAMPLE.name] else ""
     )
@@ -156,7 +156,7 @@ def _sentence(where: str, rows: Sequence[Row]) -> str | None:
         return f"On {where} {taken} in {work}{more}."
     limit = byte_count(number(row[_LIMIT.name])) if row[_LIMIT.name] else "the memory that was left"
     text = f"On {where} batch={row[_LARGEST.name]} of {work} fits into {limit}"
-    text += f" (batch={row[_BEYOND.name]} does not)" if row[_BEYOND.name] else " (no larger one was found not to)"
+    text += f" (batch={row[_BEYOND.name]} does not)" if row[_BEYOND.name] else " (what is above it is not known)"
     return f"{text}; {taken}{more}." if taken else f"{text}."
 
 

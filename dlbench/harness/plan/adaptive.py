@@ -83,9 +83,8 @@ class AdaptivePlan:
             further = low + max(1, int(low * RESOLUTION))  # less would end no search that the line expects to end here
             return {name: min(max(predicted or 2 * low, further), _GROWTH * low) if low else 1}
         # Of two in a row by the line, the second may only confirm it, so the middle comes after one that went wrong.
-        middle = (low + high) // 2
-        by_line = predicted is not None and low < predicted < high and tries[-1].status is Status.OK
-        return {name: predicted if by_line and predicted else middle}
+        by_line = min(predicted or 0, high - max(1, int(high * RESOLUTION))) if tries[-1].status is Status.OK else 0
+        return {name: by_line if by_line > low else (low + high) // 2}
 
     def _sizes(self, tries: Sequence[Measurement]) -> tuple[dict[int, int | None], int | None, Measurement | None]:
         """Return the peak of each size that fits, the smallest that does not, and the try that ended the search otherwise."""

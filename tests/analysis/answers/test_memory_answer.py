@@ -74,7 +74,7 @@ def test_the_largest_batch_stands_with_the_next_that_did_not_fit_and_what_a_samp
 def test_a_search_that_met_its_limit_says_so_and_how_far_it_came(answered):
     reason = "batch=8 fits, batch=25: not done within 60 s; raise --timeout"
     answer = answered([ended(status=Status.TIMEOUT, reason=reason)], [*map(tried, (1, 2, 8)), tried(25, Status.TIMEOUT)])
-    assert answer["sentences"][0].startswith("On cpu batch=8 of fit_batch resnet18 fits into 1.00 GiB (no larger one was found not to)")
+    assert answer["sentences"][0].startswith("On cpu batch=8 of fit_batch resnet18 fits into 1.00 GiB (what is above it is not known)")
     assert f"the search for the largest batch of fit_batch resnet18 ended early: {reason}" in answer["weaknesses"]
 
 
