@@ -14,7 +14,7 @@ from dlbench.harness.probe.memory import oom_kills
 
 TARGET = 0.05
 TRIED = (0.6, 1.2)
-"""Between which multiples of what was found every batch is tried: one may fit where a smaller one does not, as memory varies a little."""
+"""Between which multiples of what was found every batch is tried: one may fit where a smaller one does not, as memory varies."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
