@@ -64,7 +64,7 @@ class SearchRows:
 
 
 def searches(results: Results) -> list[SearchRows]:
-    """Return the searches for the largest batch that made tries."""
+    """Return the searches for the largest batch that made tries, where the device has what they ask for."""
     found = []
     alike = ["case.run", "case.workload", "case.device"]
     alike += [name for name in results.columns if name.startswith("param.") and name != "param.batch"]
@@ -73,7 +73,7 @@ def searches(results: Results) -> list[SearchRows]:
         if search is None or search.aim != "largest" or search.over != ("batch",) or row.get("param.batch") is not None:
             continue
         tries = [each for each in results.tries if counted(each, "batch") and all(each.get(name) == row.get(name) for name in alike)]
-        if tries:
+        if tries and row["case.status"] != Status.UNSUPPORTED:
             found.append(SearchRows(row, tuple(sorted(tries, key=lambda each: counted(each, "batch"))), search.limit))
     return found
 
@@ -86,7 +86,7 @@ def findings(found: Sequence[SearchRows], sweeps: Iterable[Sequence[Row]]) -> Fi
         return Findings()
     devices = by_device(rows, "case")
     return Findings(
-        sentences=tuple(filter(None, (_sentence(where, of_device) for where, of_device in devices.items()))),
+        sentences=tuple(_sentence(where, of_device) for where, of_device in devices.items()),
         rows=tuple(each.row for each in found),
         tables=(Table("Memory by batch size", _COLUMNS, tuple(row for of_device in devices.values() for row in of_device), (_NOTE,)),),
         weaknesses=tuple(_weaknesses(rows)),
@@ -141,23 +141,18 @@ def _line(rows: Sequence[Row]) -> Row:
     }
 
 
-def _sentence(where: str, rows: Sequence[Row]) -> str | None:
-    """Say what the search in the middle found, by what a sample takes there; without a search what a sample takes."""
-    searched = [row for row in rows if row[_LARGEST.name]]
-    told = sorted(searched or rows, key=lambda row: number(row[_SAMPLE.name] or 0))
-    if not told or not (searched or told[-1][_SAMPLE.name]):
-        return None
+def _sentence(where: str, rows: Sequence[Row]) -> str:
+    """Say what the search in the middle found, by what a sample takes there; without one what a sample takes in the middle sweep."""
+    searched, drawn = [row for row in rows if row[_LARGEST.name]], [row for row in rows if row[_SAMPLE.name]]
+    told = sorted(searched or drawn or rows, key=lambda row: number(row[_SAMPLE.name] or 0))
     row = told[(len(told) - 1) // 2]
-    work, more = short(row["pair.case"]), f", the middle of {plural(len(told), 'search' if searched else 'sweep')}" if len(told) > 1 else ""
-    taken = (
-        f"a sample takes {byte_count(number(row[_SAMPLE.name]))} beside {byte_count(number(row[_FIXED.name]))}" if row[_SAMPLE.name] else ""
-    )
-    if not searched:
-        return f"On {where} {taken} in {work}{more}."
-    limit = byte_count(number(row[_LIMIT.name])) if row[_LIMIT.name] else "the memory that was left"
-    text = f"On {where} batch={row[_LARGEST.name]} of {work} fits into {limit}"
-    text += f" (batch={row[_BEYOND.name]} does not)" if row[_BEYOND.name] else " (what is above it is not known)"
-    return f"{text}; {taken}{more}." if taken else f"{text}."
+    work, limit = short(row["pair.case"]), byte_count(number(row[_LIMIT.name])) if row[_LIMIT.name] else "the memory that was left"
+    more = f", the middle of {len(told)} {'searches' if searched else 'sweeps'}" if len(told) > 1 else ""
+    taken = f"a sample takes {byte_count(number(row[_SAMPLE.name]))} beside {byte_count(number(row[_FIXED.name]))}" if row in drawn else ""
+    if searched:
+        beyond = f"batch={row[_BEYOND.name]} does not" if row[_BEYOND.name] else "what is above it is not known"
+        return f"On {where} batch={row[_LARGEST.name]} of {work} fits into {limit} ({beyond}){f'; {taken}' if taken else ''}{more}."
+    return f"On {where} {taken} in {work}{more}." if taken else f"On {where} no batch of {work} was found to fit into {limit}."
 
 
 def _weaknesses(rows: Iterable[Row]) -> Iterable[str]:

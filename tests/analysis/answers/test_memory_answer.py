@@ -78,9 +78,22 @@ def test_a_search_that_met_its_limit_says_so_and_how_far_it_came(answered):
     assert f"the search for the largest batch of fit_batch resnet18 ended early: {reason}" in answer["weaknesses"]
 
 
-def test_where_nothing_fits_there_is_no_sentence_and_the_reason_stands_beside(answered):
+def test_of_several_searches_the_one_in_the_middle_is_told(answered):
+    half = [tried(batch, gib=0.5) for batch in (1, 2, 4)]
+    answer = answered([ended(), ended(found=4, gib=0.5)], [*map(tried, (1, 2, 8, 25)), *half])
+    assert answer["sentences"][0].endswith(" MiB beside 200 MiB, the middle of 2 searches.")
+    assert [row["batch.tries"] for row in answer["tables"][0]["rows"]] == [3, 4]
+
+
+def test_a_device_that_has_no_limits_is_no_search_that_ended_early(answered):
+    reason = "dlbench can't limit the memory of these"
+    answer = answered([ended(status=Status.UNSUPPORTED, reason=reason)], [tried(1, Status.UNSUPPORTED)])
+    assert answer["reason"] == "no work was measured at several batch sizes"
+
+
+def test_where_nothing_fits_it_says_so_and_the_reason_stands_beside(answered):
     answer = answered([ended(status=Status.OOM, reason="not even batch=1 fits: full")], [tried(1, Status.OOM)])
-    assert answer["sentences"] == []
+    assert answer["sentences"] == ["On cpu no batch of fit_batch resnet18 was found to fit into 1.00 GiB."]
     assert answer["tables"][0]["rows"][0]["batch.largest"] is None
     assert "not even batch=1 fits" in "".join(answer["weaknesses"])
 
