@@ -80,7 +80,8 @@ class AdaptivePlan:
             return None
         predicted = self._predicted(fits)
         if high is None:
-            further = low + max(1, int(low * RESOLUTION))  # less would end no search that the line expects to end here
+            # What the line takes to be full may have room left, as the pages of libraries are in peaks and not in a limit.
+            further = low + max(1, int(2 * low * RESOLUTION))
             return {name: min(max(predicted or 2 * low, further), _GROWTH * low) if low else 1}
         # Of two in a row by the line, the second may only confirm it, so the middle comes after one that went wrong.
         by_line = min(predicted or 0, high - max(1, int(high * RESOLUTION))) if tries[-1].status is Status.OK else 0
