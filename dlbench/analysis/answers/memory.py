@@ -65,7 +65,9 @@ class SearchRows:
 
 def searches(results: Results) -> list[SearchRows]:
     """Return the searches for the largest batch that made tries, where the device has what they ask for."""
-    found = []
+    found: list[SearchRows] = []
+    if not results.tries:
+        return found
     alike = ["case.run", "case.workload", "case.device"]
     alike += [name for name in results.columns if name.startswith("param.") and name != "param.batch"]
     for row in results.rows:
