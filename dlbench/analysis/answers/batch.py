@@ -41,7 +41,7 @@ _QUANTITIES = (
 )
 _TRIED = ", tries"
 """Ends the name of a line of tries."""
-_OF_TRIES = " Tries of a search were measured in one round each and have none."
+_OF_TRIES = " Tries of a search stand on one round each, without an interval."
 _INTERVALS = " The vertical lines are 95 % intervals over rounds."
 
 
