@@ -32,7 +32,7 @@ class Searches:
         plan = AdaptivePlan.of(task.case, self.signatures.get(task.case.workload))
         if plan is None:
             return measure(task.case, self.policy)
-        tries = [each for each in self.tries if each.side == task.side.name and plan.is_try(each.case) and _counts(each)]
+        tries = [each for each in self.tries if each.side == task.side.name and plan.is_try(each.case)]
         while (case := plan.next(tries)) is not None:
             if self.left_s() < 0:
                 reason = f"the budget ran out after {len(tries)} tries; go on with --resume and a larger --budget"
@@ -41,9 +41,10 @@ class Searches:
             if ended is None:
                 return None
             tried, fault = replace(ended[0], side=task.side.name), ended[1]
-            self.save(tried)
-            self.tries.append(tried)
-            tries.append(tried)
+            if tried.status is not Status.SKIPPED:  # nothing was tried then, and it can be when the run goes on
+                self.save(tried)
+                self.tries.append(tried)
+                tries.append(tried)
             if fault or tried.status is Status.SKIPPED:
                 return replace(tried, case=task.case, round=number), fault
         outcome = plan.outcome(tries, number)
@@ -51,8 +52,3 @@ class Searches:
             return outcome, False
         ended = measure(plan.with_values(outcome.found), self.policy)
         return ended and (replace(ended[0], case=task.case, round=number, found=outcome.found), ended[1])
-
-
-def _counts(measured: Measurement) -> bool:
-    """Whether a try stands: one that was skipped can be made now."""
-    return measured.status is not Status.SKIPPED

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlbench.analysis.copies import fit, latency_and_bandwidth
+from dlbench.analysis.copies import latency_and_bandwidth
+from dlbench.analysis.lines import fit
 from dlbench.core.rows.summary import Rounds
 
 SIZES = [4.0**power for power in range(6, 16)]  # 4 KiB to 1 GiB
@@ -23,8 +24,8 @@ bandwidths = st.floats(1e9, 1e11)
 @given(latencies, bandwidths)
 def test_a_line_is_found_again(latency_s, bytes_per_s):
     line = fit(times(latency_s, bytes_per_s))
-    assert line.latency_s == pytest.approx(latency_s, rel=1e-3)
-    assert 1 / line.s_per_byte == pytest.approx(bytes_per_s, rel=1e-3)
+    assert line.fixed == pytest.approx(latency_s, rel=1e-3)
+    assert 1 / line.slope == pytest.approx(bytes_per_s, rel=1e-3)
 
 
 wild_factors = st.one_of(st.floats(0.02, 0.5), st.floats(2, 50))
@@ -37,21 +38,21 @@ def test_a_wild_small_size_and_a_wild_large_one_do_not_carry_it_away(knee, bytes
     for index, factor in ((small, small_factor), (large, large_factor)):
         points[index] = (points[index][0], factor * points[index][1])
     line = fit(points)
-    assert line.latency_s == pytest.approx(knee / bytes_per_s, rel=0.01)
-    assert 1 / line.s_per_byte == pytest.approx(bytes_per_s, rel=0.01)
+    assert line.fixed == pytest.approx(knee / bytes_per_s, rel=0.01)
+    assert 1 / line.slope == pytest.approx(bytes_per_s, rel=0.01)
 
 
 @given(latencies, bandwidths, st.lists(st.floats(0.97, 1.03), min_size=10, max_size=10))
 def test_a_little_noise_moves_it_a_little(latency_s, bytes_per_s, noise):
     line = fit([(size, factor * seconds) for factor, (size, seconds) in zip(noise, times(latency_s, bytes_per_s), strict=True)])
-    assert 1 / line.s_per_byte == pytest.approx(bytes_per_s, rel=0.2)
+    assert 1 / line.slope == pytest.approx(bytes_per_s, rel=0.2)
     assert max(line.distance(*point) for point in times(latency_s, bytes_per_s)) < 0.2
 
 
 @given(st.lists(st.tuples(st.floats(), st.floats()), max_size=8))
 def test_whatever_a_file_holds_gives_a_line_or_none(points):
     line = fit(points)
-    assert line is None or (line.latency_s >= 0 and 0 < line.s_per_byte < math.inf)
+    assert line is None or (line.fixed >= 0 and 0 < line.slope < math.inf)
 
 
 def test_through_two_sizes_there_is_no_fit_and_the_row_says_so():
@@ -64,7 +65,7 @@ def test_through_two_sizes_there_is_no_fit_and_the_row_says_so():
 
 def test_what_grows_faster_than_its_size_has_no_latency_below_zero():
     line = fit([(size, 1e-10 * size**1.1) for size in SIZES])
-    assert line.latency_s == 0
+    assert line.fixed == 0
 
 
 def test_a_line_a_round_and_an_interval_over_rounds():
@@ -80,4 +81,4 @@ def test_a_line_a_round_and_an_interval_over_rounds():
 
 def test_hundreds_of_sizes_are_fitted_in_no_time():
     line = fit([(float(size), 1e-6 + size / 1e9) for size in range(1, 100_000, 100)])
-    assert 1 / line.s_per_byte == pytest.approx(1e9)
+    assert 1 / line.slope == pytest.approx(1e9)

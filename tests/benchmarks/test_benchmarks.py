@@ -2,9 +2,11 @@
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import front_door
+import made_up
 import pytest
 
 from benchmarks import (
@@ -17,11 +19,14 @@ from benchmarks import (
     first_answer,
     help_time,
     isolation_cost,
+    memory_limit,
     overhead,
     planning,
     quick_time,
     ranks,
 )
+from dlbench.core.model import Status
+from dlbench.core.store import RunFile
 
 
 def printed(capsys, script, *arguments):
@@ -150,3 +155,19 @@ def test_ceilings_hold_products_and_moves_against_bare_loops(capsys, monkeypatch
 
 def test_the_bare_loop_times_a_product():
     assert 0 < bare_matmul.loop(64, "fp32", 1, 0.001) < 1
+
+
+def test_memory_limit_holds_what_was_found_against_every_batch(capsys, monkeypatch):
+    """In place of the runs, a network of which 40 samples fit, and 42."""
+
+    def measured(model, step, gibibytes, batches=()):
+        case = made_up.case("fit_batch", model=model)
+        found = replace(made_up.ended(case, Status.OK, ""), found={"batch": 39})
+        cases = [made_up.case("fit_batch", batch=batch) for batch in batches]
+        tried = [made_up.ended(each, Status.OK if each.params["batch"] in (*range(41), 42) else Status.OOM, "") for each in cases]
+        return RunFile(Path("fit.jsonl"), {}, tuple(tried) or (found,), None, torn=False, tries=(found,) * 7)
+
+    monkeypatch.setattr(memory_limit, "_run", measured)
+    table, verdict = printed(capsys, memory_limit, "--gib", "0.5")
+    assert table[1] == ["0.5 GiB", "39", "7", "40", "42", "25"]
+    assert verdict == "reached: found within 2.5 % of the true one, at most 5.0 %; 0 processes ended by the kernel"

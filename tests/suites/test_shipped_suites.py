@@ -18,6 +18,7 @@ NAMES = [
     "feed",
     "full",
     "matmul",
+    "memory",
     "noise",
     "precision",
     "quick",

@@ -15,6 +15,7 @@ def test_the_workloads_of_dlbench_register_under_their_names_and_tags() -> None:
     assert tags == {
         "train_step": ("cnn", "training", "imagenet"),
         "infer_step": ("cnn", "inference", "imagenet"),
+        "fit_batch": ("cnn", "training"),
         "conv2d": ("compute",),
         "data_parallel": ("cnn", "training", "ranks"),
         "elementwise": ("memory",),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from dlbench.analysis.answers import memory
 from dlbench.analysis.answers.base import DEVICE, RATIO, Answer, Missing, Question, Table, answered, by_device, rate_interval, with_device
 from dlbench.analysis.figures import Axis, Figure
 from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, entries, grouped, identifying, label, speed_ratio
@@ -14,7 +15,7 @@ from dlbench.core.schema import BY_NAME, Column, Unit
 from dlbench.core.units import item_rate
 
 QUESTION = Question("batch", "Which batch size; what is the largest that fits; what does a small batch cost?")
-ENOUGH = 0.95
+ENOUGH = 0.9
 """Share of the best throughput from which on a larger batch is not worth its memory and its latency."""
 _COLUMNS = (
     ("work", PAIR_COLUMNS["pair.case"]),
@@ -38,6 +39,9 @@ _QUANTITIES = (
     ("latency", BY_NAME["time.median_s"], (BY_NAME["time.ci_low_s"], BY_NAME["time.ci_high_s"])),
     ("memory", Column("batch.memory_bytes", Unit.BYTES, "peak on the accelerator, or on a CPU of the process", "lower"), None),
 )
+_TRIED = ", tries"
+"""Ends the name of a line of tries."""
+_OF_TRIES = " Tries of a search stand on one round each, without an interval."
 _INTERVALS = " The vertical lines are 95 % intervals over rounds."
 
 
@@ -48,14 +52,23 @@ def answer(results: Results) -> Answer | Missing:
     fit = [each for each in entries(results) if counted(each.row, "batch") and each.row.get("param.ranks") in (None, 1)]
     groups = grouped(fit, lambda each: tuple(each.row[name] for name in columns))
     sweeps = [(group, found) for group in groups.values() if len(found := _measured(group)) > 1]
-    if not sweeps:
+    swept, searches = [[each.row for each in found] for _, found in sweeps], memory.searches(results)
+    memories = memory.findings(searches, swept)
+    if not sweeps and not memories.tables:
         return Missing(QUESTION, "no work was measured at several batch sizes", "dlbench run batch")
     devices = by_device([_row(group, found) for group, found in sweeps], "case")
-    rows = [row for found in devices.values() for row in found]
-    sentences = [_sentence(where, found) for where, found in devices.items()]
-    on = [entry.row for _, found in sweeps for entry in found]
-    table = Table("Throughput by batch size", _COLUMNS, tuple(rows))
-    return answered(QUESTION, sentences, on, (), table, figures=_figures([found for _, found in sweeps]))
+    table = Table("Throughput by batch size", _COLUMNS, tuple(row for found in devices.values() for row in found))
+    enough = [_sentence(where, found) for where, found in devices.items()]
+    return answered(
+        QUESTION,
+        enough or memories.sentences,
+        [*(row for rows in swept for row in rows), *memories.rows],
+        memories.weaknesses,
+        *([table] if sweeps else ()),
+        *memories.tables,
+        reports=memories.sentences if enough else (),
+        figures=_figures([_point(row, _line(row)) for rows in swept for row in rows] + _tried(searches)),
+    )
 
 
 def _measured(group: Iterable[Entry]) -> list[Entry]:
@@ -79,23 +92,29 @@ def _row(group: Iterable[Entry], measured: Sequence[Entry]) -> Row:
     }
 
 
-def _figures(sweeps: Sequence[Sequence[Entry]]) -> list[Figure]:
-    """Return throughput, latency and memory against the batch, of each workload and device a figure each, with a line a sweep."""
-    points: list[Row] = []
-    for sweep in sweeps:
-        for row in (entry.row for entry in sweep):
-            rates = rate_interval(row, "rate.items_per_s", _RATES)
-            memory = row["memory.peak_bytes"] or row["memory.host_peak_bytes"]
-            points.append({**row, **rates, "batch.memory_bytes": memory, "param.batch": counted(row, "batch"), _SWEEP.name: _line(row)})
+def _figures(points: Sequence[Row]) -> list[Figure]:
+    """Return throughput, latency and memory against the batch, of each workload and device a figure each, with a line a sweep or search."""
     found = []
     for (workload, where), rows in grouped(with_device(points, "case"), lambda row: (row["case.workload"], row["place"])).items():
         for title, column, interval in _QUANTITIES:
             shown = tuple(row for row in rows if row[column.name] is not None)
             about = f"One line a network or shape; further right is a larger batch.{_INTERVALS if interval else ''}"
+            about += _OF_TRIES if any(str(row[_SWEEP.name]).endswith(_TRIED) for row in shown) else ""
             axes = Axis("batch", _BATCH, log=True), Axis(title, column, log=True)
             named = f"{title[0].upper()}{title[1:]} by batch size: {workload} on {where}"
             found += [Figure(named, about, "line", *axes, shown, Axis("work", _SWEEP), interval)] if shown else []
     return found
+
+
+def _tried(searches: Iterable[memory.SearchRows]) -> list[Row]:
+    """Return the points of the tries that went well and have a throughput."""
+    fit = [row for each in searches for row in each.fits if not row["flag.implausible"] and row["time.median_s"]]
+    return [_point(row, f"{_line(row)}{_TRIED}") for row in fit if row["rate.items_per_s"]]
+
+
+def _point(row: Row, line: str) -> Row:
+    rates = rate_interval(row, "rate.items_per_s", _RATES)
+    return {**row, **rates, "batch.memory_bytes": memory.peak_bytes(row), "param.batch": counted(row, "batch"), _SWEEP.name: line}
 
 
 def _line(row: Row) -> str:

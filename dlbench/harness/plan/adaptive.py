@@ -80,11 +80,12 @@ class AdaptivePlan:
             return None
         predicted = self._predicted(fits)
         if high is None:
-            return {name: min(max(predicted or 2 * low, low + 1), _GROWTH * low) if low else 1}
+            # What the line takes to be full may have room left, as the pages of libraries are in peaks and not in a limit.
+            further = low + max(1, int(2 * low * RESOLUTION))
+            return {name: min(max(predicted or 2 * low, further), _GROWTH * low) if low else 1}
         # Of two in a row by the line, the second may only confirm it, so the middle comes after one that went wrong.
-        middle = (low + high) // 2
-        by_line = predicted is not None and low < predicted < high and tries[-1].status is Status.OK
-        return {name: predicted if by_line and predicted else middle}
+        by_line = min(predicted or 0, high - max(1, int(high * RESOLUTION))) if tries[-1].status is Status.OK else 0
+        return {name: by_line if by_line > low else (low + high) // 2}
 
     def _sizes(self, tries: Sequence[Measurement]) -> tuple[dict[int, int | None], int | None, Measurement | None]:
         """Return the peak of each size that fits, the smallest that does not, and the try that ended the search otherwise."""
@@ -96,13 +97,16 @@ class AdaptivePlan:
         return ({} if high is not None and high <= max(fits, default=0) else fits), high, stopped
 
     def _predicted(self, fits: Mapping[int, int | None]) -> int | None:
-        """Return the largest size that fits by the line through the peaks of the two largest known ones; None where there is none."""
+        """Return the largest size that fits by a line through the peak of the largest known one; None where there is none.
+
+        It also goes through the next one below that took less: another algorithm may make a size take less than a smaller one.
+        """
         known = sorted((size, peak) for size, peak in fits.items() if peak)
         if len(known) < 2 or self.limit_bytes is None:
             return None
-        (small, its_peak), (large, most) = known[-2:]
-        slope = (most - its_peak) / (large - small)
-        return int(large + (self.limit_bytes - most) / slope) if slope > 0 else None
+        large, most = known[-1]
+        slopes = [(most - peak) / (large - size) for size, peak in reversed(known[:-1]) if peak < most]
+        return int(large + (self.limit_bytes - most) / slopes[0]) if slopes else None
 
     def _largest(self, tries: Sequence[Measurement], number: int) -> Measurement:
         name = self.search.over[0]

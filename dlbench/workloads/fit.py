@@ -1,0 +1,32 @@
+"""Largest batch of an image classifier that fits into so much memory. docs/memory.md says how it is found and read."""
+
+from typing import Annotated, Literal
+
+import torch
+
+from dlbench import Dtype, Layout, Least, Search, Size, Unit, Value, Work, workload
+from dlbench.models import ModelName
+from dlbench.workloads.cnn import infer_step, train_step
+
+
+@workload(
+    tags=("cnn", "training"),
+    values=(Value("largest_batch", Unit.COUNT, "higher", "the largest batch found that fits into the memory", optional=True),),
+    search=Search("largest", ("batch",), limit="memory_gib", value="largest_batch"),
+)
+def fit_batch(
+    device: torch.device,
+    *,
+    model: ModelName,
+    batch: Size | None = None,
+    memory_gib: Annotated[float, Least(0)] | None = None,
+    step: Literal["train", "infer"] = "train",
+    dtype: Dtype = "fp32",
+    layout: Layout = "nchw",
+) -> Work:
+    """Find the largest batch whose step fits into so many GiB, or take the step at a batch within them."""
+    if batch is None:
+        raise ValueError("a batch is found by a search; give batch=8 to take a step without one")
+    if step == "train":
+        return train_step(device, model=model, batch=batch, dtype=dtype, layout=layout)
+    return infer_step(device, model=model, batch=batch, dtype=dtype, layout=layout)

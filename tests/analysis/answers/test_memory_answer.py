@@ -1,0 +1,123 @@
+"""What fits into memory: the line through peaks, and what searches found, in the answer on batches."""
+
+import json
+
+import made_up
+import pytest
+
+from dlbench.core.declarations import to_json
+from dlbench.core.measurement import Measurement, Memory
+from dlbench.core.model import Status
+from dlbench.harness.worker import registry
+
+MIB = 1 << 20
+
+
+def fit_case(device="cpu", **params):
+    return made_up.case("fit_batch", device, model="resnet18", **params)
+
+
+def tried(batch, status=Status.OK, device="cpu", fixed=200, sample=30, gib=1.0):
+    case = fit_case(device, batch=batch, memory_gib=gib)
+    if status is not Status.OK:
+        return made_up.ended(case, status, "full")
+    memory = Memory(host_peak_bytes=(fixed + sample * batch) * MIB)
+    (found,) = made_up.rounds_of(case, [[0.1 * batch]], items=batch, memory=memory)
+    return found
+
+
+def ended(found=25, status=Status.OK, reason=None, device="cpu", gib=1.0):
+    fields = {"found": {"batch": found}, "values": {"largest_batch": float(found)}} if status is Status.OK else {}
+    return Measurement(fit_case(device, memory_gib=gib), 0, status, reason, device_name=made_up.NAMES[device], threads=2, **fields)
+
+
+@pytest.fixture
+def answered(tmp_path, asked, monkeypatch):
+    """The answer on batches of measurements and tries."""
+    registry.load_builtins()
+    declared = to_json(registry.get("fit_batch").signature.declared)
+
+    def answer(measurements, tries):
+        write = made_up.write
+
+        def with_tries(path, *arguments, **header):
+            write(path, *arguments, **header)
+            head, *others = path.read_text().splitlines(keepends=True)
+            lines = [json.dumps(made_up.measurement_to_json(each) | {"kind": "try"}) + "\n" for each in tries]
+            path.write_text("".join([head, *lines, *others]))
+            return path
+
+        monkeypatch.setattr(made_up, "write", with_tries)
+        return asked(measurements, workloads={"fit_batch": declared})["batch"]
+
+    return answer
+
+
+def test_the_largest_batch_stands_with_the_next_that_did_not_fit_and_what_a_sample_takes(answered):
+    tries = [*map(tried, (1, 2, 8, 25)), tried(26, Status.OOM), tried(32, Status.OOM)]
+    answer = answered([ended()], tries)
+    assert answer["sentences"] == [
+        "On cpu batch=25 of fit_batch resnet18 fits into 1.00 GiB (batch=26 does not); a sample takes 30.0 MiB beside 200 MiB."
+    ]
+    (table,) = answer["tables"]
+    (row,) = table["rows"]
+    assert (row["batch.largest"], row["batch.beyond"], row["batch.tries"], row["batch.ended"]) == (25, 26, 6, None)
+    assert (row["batch.line_from"], row["batch.line_to"], row["batch.off"]) == (1, 25, pytest.approx(0, abs=1e-9))
+    figures = {each["title"]: each for each in answer["figures"]}
+    memory = figures["Memory by batch size: fit_batch on cpu"]
+    assert [(each["batch.sweep"], each["param.batch"]) for each in memory["rows"]] == [
+        ("resnet18 memory_gib=1.0, tries", batch) for batch in (1, 2, 8, 25)
+    ]
+    assert "one round each" in figures["Throughput by batch size: fit_batch on cpu"]["about"]
+
+
+def test_a_search_that_met_its_limit_says_so_and_how_far_it_came(answered):
+    reason = "batch=8 fits, batch=25: not done within 60 s; raise --timeout"
+    answer = answered([ended(status=Status.TIMEOUT, reason=reason)], [*map(tried, (1, 2, 8)), tried(25, Status.TIMEOUT)])
+    assert answer["sentences"][0].startswith("On cpu batch=8 of fit_batch resnet18 fits into 1.00 GiB (what is above it is not known)")
+    assert f"the search for the largest batch of fit_batch resnet18 ended early: {reason}" in answer["weaknesses"]
+
+
+def test_of_several_searches_the_one_in_the_middle_is_told(answered):
+    half = [tried(batch, gib=0.5) for batch in (1, 2, 4)]
+    answer = answered([ended(), ended(found=4, gib=0.5)], [*map(tried, (1, 2, 8, 25)), *half])
+    assert answer["sentences"][0].endswith(" MiB beside 200 MiB, the middle of 2 searches.")
+    assert [row["batch.tries"] for row in answer["tables"][0]["rows"]] == [3, 4]
+
+
+def test_a_device_that_has_no_limits_is_no_search_that_ended_early(answered):
+    reason = "dlbench can't limit the memory of these"
+    answer = answered([ended(status=Status.UNSUPPORTED, reason=reason)], [tried(1, Status.UNSUPPORTED)])
+    assert answer["reason"] == "no work was measured at several batch sizes"
+
+
+def test_where_nothing_fits_it_says_so_and_the_reason_stands_beside(answered):
+    answer = answered([ended(status=Status.OOM, reason="not even batch=1 fits: full")], [tried(1, Status.OOM)])
+    assert answer["sentences"] == ["On cpu no batch of fit_batch resnet18 was found to fit into 1.00 GiB."]
+    assert answer["tables"][0]["rows"][0]["batch.largest"] is None
+    assert "not even batch=1 fits" in "".join(answer["weaknesses"])
+
+
+def test_a_sweep_tells_what_a_sample_takes_and_a_wild_peak_does_not_carry_it_away(asked):
+    found = []
+    for batch, mib in ((1, 230), (2, 260), (4, 320), (8, 440), (16, 2000)):
+        case = made_up.case("train_step", model="resnet18", batch=batch, dtype="fp32")
+        memory = Memory(host_peak_bytes=mib * MIB)
+        found += made_up.rounds_of(case, made_up.flat([0.1 * batch * each for each in made_up.SEVEN]), items=batch, memory=memory)
+    answer = asked(found)["batch"]
+    assert answer["sentences"][1] == "On cpu a sample takes 30.0 MiB beside 200 MiB in train_step resnet18 fp32."
+
+
+@pytest.mark.parametrize("peaks", [(0, 0, 0), (5, 5, 5), (9, 5, 1), (1, 1 << 60, 1)])
+def test_peaks_that_tell_nothing_are_no_trouble(asked, peaks):
+    found = []
+    for batch, peak in zip((1, 2, 4), peaks, strict=True):
+        case = made_up.case("train_step", model="a", batch=batch)
+        found += made_up.rounds_of(case, [[1.0]] * 4, items=batch, memory=Memory(host_peak_bytes=peak))
+    assert asked(found)["batch"]["kind"] == "answer"
+
+
+@pytest.mark.parametrize("gib", [0.0, 1e300, "much"])
+def test_odd_limits_of_an_edited_file_are_no_limit(answered, gib):
+    answer = answered([ended(gib=gib)], [tried(batch, gib=gib) for batch in (1, 2, 8)])
+    assert answer["kind"] == "answer"
