@@ -78,8 +78,8 @@ class Runner:
     watch: Watch
     done: Sequence[Measurement] = ()
     """Those of an earlier, interrupted run: not measured again."""
-    tried: Sequence[Measurement] = ()
-    """The tries of its searches."""
+    tried: list[Measurement] = field(default_factory=list)
+    """The tries of searches so far, which it adds its own to."""
     first_workers: Mapping[str | None, WorkerProcess] = field(default_factory=dict)
     """The processes that answered the handshake, by side."""
     signatures: Mapping[str, Signature] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class Runner:
     _scratch: ScratchFolders = field(default_factory=ScratchFolders, init=False)
 
     def __post_init__(self) -> None:
-        self._searches = Searches(self.signatures, self.settings.policy, self._save_try, self._left_s, list(self.tried))
+        self._searches = Searches(self.signatures, self.settings.policy, self._save_try, self._left_s, self.tried)
         self._progress = Progress(self.tasks, self.settings.policy, self.done)
         self._retries = Retries(self.settings.policy.tries)
 
@@ -164,7 +164,7 @@ class Runner:
             try:
                 scratch = self._scratch_of(case)
             except OSError as error:
-                reason = f"no folder can be made in {error.filename2 or error.filename}: {error.strerror}; name one that can be written"
+                reason = f"no folder can be made in {error.filename}: {error.strerror}; name one that can be written"
                 return Measurement(case, number, Status.FAILED, reason, task.side.name), False
             settings = replace(self.settings, policy=policy)
             return _measure(task._replace(case=case), number, settings, placement, pool, scratch)
@@ -264,7 +264,7 @@ def _out_of_reach(task: Task, placement: Placement) -> tuple[Status, str] | None
 
 def _request(task: Task, number: int, settings: RunSettings, placement: Placement, scratch: Path | None) -> MeasureRequest:
     case, side = task
-    available = available_memory() if settings.isolation != "none" else None
+    available = available_memory()
     return MeasureRequest(
         plugins=side.plugins,
         not_from=str(side.not_from) if side.not_from else None,

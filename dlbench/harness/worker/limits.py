@@ -1,7 +1,7 @@
 """The limit of memory that a case computes within."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
@@ -30,23 +30,30 @@ def memory_limit(
     """
     gibibytes = params.get(search.limit or "") if search else None
     own = None if gibibytes is None else int(float(gibibytes) * 2**30)
-    if not backend.is_host:
-        backend.limit_memory(device, own)
-        try:
-            yield
-        finally:
-            backend.limit_memory(device, None)
-        return
+    if backend.is_host:
+        limited = _on_host(search, own, left_bytes)
+    else:
+        limited = nullcontext() if own is None else _on_accelerator(backend, device, own)
+    with limited:
+        yield
+
+
+@contextmanager
+def _on_accelerator(backend: Backend, device: torch.device, own: int) -> Iterator[None]:
+    backend.limit_memory(device, own)
+    try:
+        yield
+    finally:
+        backend.limit_memory(device, None)
+
+
+def _on_host(search: Search | None, own: int | None, left_bytes: int | None) -> AbstractContextManager[None]:
     if search and search.limit and left_bytes:
         left_bytes = int(SAFE_SHARE * left_bytes)
         if own and own > left_bytes:
             raise TooLittleLeft(
-                f"{search.limit}={gibibytes:g} is more than the {byte_count(left_bytes)} that the host can spare; "
+                f"{search.limit}={own / 2**30:g} is more than the {byte_count(left_bytes)} that the host can spare; "
                 "give less, or free some memory and go on with --resume"
             )
     limit = own or left_bytes
-    if limit is None:
-        yield
-        return
-    with limited_memory(limit, read_status("VmData") or 0):
-        yield
+    return limited_memory(limit, read_status("VmData") or 0) if limit else nullcontext()
