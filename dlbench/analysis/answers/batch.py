@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from dlbench.analysis.answers import small
 from dlbench.analysis.answers.base import DEVICE, RATIO, Answer, Missing, Question, Table, answered, by_device, rate_interval, with_device
 from dlbench.analysis.figures import Axis, Figure
 from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, entries, grouped, identifying, label, speed_ratio
@@ -48,14 +49,16 @@ def answer(results: Results) -> Answer | Missing:
     fit = [each for each in entries(results) if counted(each.row, "batch") and each.row.get("param.ranks") in (None, 1)]
     groups = grouped(fit, lambda each: tuple(each.row[name] for name in columns))
     sweeps = [(group, found) for group in groups.values() if len(found := _measured(group)) > 1]
-    if not sweeps:
+    learned = small.findings(results)
+    if not sweeps and not learned.tables:
         return Missing(QUESTION, "no work was measured at several batch sizes", "dlbench run batch")
     devices = by_device([_row(group, found) for group, found in sweeps], "case")
     rows = [row for found in devices.values() for row in found]
     sentences = [_sentence(where, found) for where, found in devices.items()]
     on = [entry.row for _, found in sweeps for entry in found]
-    table = Table("Throughput by batch size", _COLUMNS, tuple(rows))
-    return answered(QUESTION, sentences, on, (), table, figures=_figures([found for _, found in sweeps]))
+    tables = [Table("Throughput by batch size", _COLUMNS, tuple(rows))] if rows else []
+    figures = [*_figures([found for _, found in sweeps]), *learned.figures]
+    return answered(QUESTION, sentences, [*on, *learned.rows], (), *tables, *learned.tables, reports=learned.sentences, figures=figures)
 
 
 def _measured(group: Iterable[Entry]) -> list[Entry]:
