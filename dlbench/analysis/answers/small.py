@@ -80,16 +80,17 @@ def _reported(each: Entry, name: str) -> float | None:
 
 def _sentence(where: str, rows: Sequence[Row]) -> str:
     smallest = [row for row in rows if row[_BATCH.name] == min(number(row[_BATCH.name]) for row in rows)]
-    row = middle(smallest)
+    diverged = [row for row in smallest if row[_DIVERGED.name] is not None]
+    timed = [row for row in smallest if row not in diverged] or smallest  # one that diverged was timed over few samples
+    row = middle(timed)
     batch = f"batch={number(row[_BATCH.name]):g}"
     cost = f"On {where} {batch} costs {ratio(row)} as much a sample as batch={number(row[_LARGEST]):g} in {short(row['pair.case'])}"
-    diverged = [each for each in smallest if each[_DIVERGED.name] is not None]
     end = f"none of {plural(len(smallest), 'training')} at {batch} diverges"
     if diverged:
         first = min(diverged, key=lambda each: number(each[_DIVERGED.name]))
         after = f"{short(first['pair.case'])} after {plural(int(number(first[_DIVERGED.name])), 'sample')}"
-        end = f"at {batch} {len(diverged)} of {plural(len(smallest), 'training')} diverge, first {after}"
-    return f"{cost}{among(smallest)}; {end}."
+        end = f"of {plural(len(smallest), 'training')} at {batch} {len(diverged)} diverged, first {after}"
+    return f"{cost}{among(timed)}; {end}."
 
 
 def _figures(rows: Sequence[Row]) -> list[Figure]:
