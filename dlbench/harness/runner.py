@@ -144,7 +144,7 @@ class Runner:
                 measured.append(Measurement(task.case, number, Status.SKIPPED, reason, task.side.name))
                 continue
             self.observer.case_started(task.series, number)
-            began, before = time.monotonic(), self.watch.counters(task.case.device)
+            before = self.watch.counters(task.case.device)
             ended = self._measured(task, number, placement, pool)
             if ended is None:
                 break
@@ -153,7 +153,6 @@ class Runner:
                 held_back = self.watch.throttling(task.case.device, before, attempt.tries, measurement.throttling)
                 measurement = replace(measurement, throttling=held_back)
             self._retirement.note(task, fault, measurement.reason)
-            self._progress.took(task.series, time.monotonic() - began)
             measured.append(measurement)
         return measured
 
@@ -166,8 +165,11 @@ class Runner:
             except OSError as error:
                 reason = f"no folder can be made in {error.filename}: {error.strerror}; name one that can be written"
                 return Measurement(case, number, Status.FAILED, reason, task.side.name), False
-            settings = replace(self.settings, policy=policy)
-            return _measure(task._replace(case=case), number, settings, placement, pool, scratch)
+            settings, began = replace(self.settings, policy=policy), time.monotonic()
+            ended = _measure(task._replace(case=case), number, settings, placement, pool, scratch)
+            # Of a search the last counts, which a further round only repeats.
+            self._progress.took(task.series, time.monotonic() - began)
+            return ended
 
         return self._searches.measure(task, number, measure)
 

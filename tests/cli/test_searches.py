@@ -4,13 +4,17 @@ import json
 import os
 import signal
 import time
+from dataclasses import replace
 
 import front_door
 import pytest
 import shared_hosts
 from front_door import PLUGINS, lines, measurements, start
 
+from dlbench.analysis.contribute.measured import public_measurement
+from dlbench.analysis.contribute.public import public_records
 from dlbench.analysis.read.table import collect
+from dlbench.core.store import load
 
 SEARCHING = str(PLUGINS / "searching.py")
 FILL = 'workload = "fill"\naxes.memory_gib = 0.1'
@@ -95,6 +99,19 @@ def test_tries_stand_outside_of_what_is_planned_shown_and_published(killed):
         assert exported.code in (0, 2), exported.err  # 2: no such form
         if exported.code == 0:
             assert "fill[batch=" not in (folder / f"all.{form}").read_text()
+
+
+def test_of_a_search_a_reference_run_has_what_it_found_and_no_try(killed):
+    """Two rounds are too few for the others; tries end with reasons, in words that may be anybody's."""
+    folder, *_ = killed
+    refused = front_door.in_process(folder, "contribute", "o.jsonl").err
+    few = refused.partition(" had fewer than 6 rounds")[0]
+    assert "write[" in few
+    assert "fill[" not in few
+    run_file = load(folder / "o.jsonl")
+    assert "try" not in {each["kind"] for each in public_records(run_file)}
+    found = {"batch": 8, "mode": "compile", "path": "/home/somebody", "a b": "word"}
+    assert public_measurement(replace(run_file.measurements[0], found=found)).found == {"batch": 8, "mode": "compile"}
 
 
 def edited(folder, name, factor):
