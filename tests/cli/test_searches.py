@@ -179,7 +179,7 @@ def test_an_accelerator_without_limits_is_unsupported(tmp_path):
 
 def test_in_one_process_a_limit_ends_with_its_case_and_ctrl_c_keeps_the_tries(tmp_path):
     """After a search under 0.1 GiB, a case that takes more than that goes well."""
-    suite = front_door.suite(tmp_path, FILL, 'workload = "fill"\naxes.batch = 100', CHOOSE)
+    suite = front_door.suite(tmp_path, FILL, 'workload = "fill"\naxes.batch = 100')
     arguments = ("--plugin", SEARCHING, "--device", "cpu", "--isolation", "none", "--rounds", "1", "--seed", "2", "-o", "o.jsonl")
     process, path = start("run", suite, *arguments, cwd=tmp_path), tmp_path / "o.jsonl"
     while not (path.exists() and '"try"' in path.read_text()):
@@ -197,7 +197,7 @@ def test_in_one_process_a_limit_ends_with_its_case_and_ctrl_c_keeps_the_tries(tm
 
 
 def test_both_sides_of_an_ab_search(tmp_path):
-    suite = front_door.suite(tmp_path, FILL)
+    suite = front_door.suite(tmp_path, 'workload = "fill"\naxes.memory_gib = 0.03')
     arguments = ("--plugin", SEARCHING, "--device", "cpu", "--rounds", "2", "-o", "o.jsonl", "--b-env", "ANY=1")
     done = shared_hosts.dlbench("ab", suite, *arguments, cwd=tmp_path)
     assert done.code == 0, done.err
