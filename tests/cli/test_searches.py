@@ -20,7 +20,7 @@ SEARCHING = str(PLUGINS / "searching.py")
 FILL = 'workload = "fill"\naxes.memory_gib = 0.1'
 CHOOSE = 'workload = "choose"\naxes.n = 100'
 LARGEST = "fill[memory_gib=0.1]@cpu"
-FITS = 51  # of 2 MiB each in 0.1 GiB; a thread of OpenMP takes some as well
+FITS = 51  # of 2 MiB each in 0.1 GiB, of which the process takes some
 
 
 def tries(path):
@@ -71,7 +71,7 @@ def test_a_killed_search_goes_on_with_the_tries_that_it_made(killed):
     assert done.err.count(": tried ") == len(after) - len(before)
     largest = [each for each in measurements(folder / "o.jsonl") if each["case"]["id"] == LARGEST]
     assert [each["round"] for each in largest] == [0]
-    assert 0.95 * FITS - 6 <= largest[0]["values"]["largest_batch"] <= FITS
+    assert 0.9 * FITS <= largest[0]["values"]["largest_batch"] <= FITS
     assert largest[0]["found"] == {"batch": largest[0]["values"]["largest_batch"]}
     chosen = [each for each in measurements(folder / "o.jsonl") if each["case"]["workload"] == "choose"]
     assert [each["round"] for each in chosen] == [0, 1]
