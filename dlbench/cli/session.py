@@ -95,6 +95,7 @@ class Recording:
         self._interruption = interruption
         self._devices = session.devices
         self._writer = session.open_writer()
+        self._tried = list(session.tried)
         self._started = time.monotonic()
         self.path = self._writer.path
         self.rounds = 0
@@ -133,7 +134,7 @@ class Recording:
                 observer,
                 watch,
                 session.done,
-                session.tried,
+                self._tried,
                 first_workers,
                 session.signatures,
             ).run(session.first_round)

@@ -104,6 +104,17 @@ class Search:
     """Of ``largest``, the declared value that holds what was found."""
 
 
+@dataclass(frozen=True, slots=True)
+class Learning:
+    """Values that say what a training at some ``batch`` came to: ``Learning("sample_s", "accuracy", "diverged_at")``."""
+
+    seconds: str
+    """The time of a sample."""
+    accuracy: str
+    diverged: str
+    """Samples after which it had diverged, reported where it did."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
     """What a workload declares beside its parameters."""
@@ -117,6 +128,7 @@ class Declaration:
     feeding: tuple[str, ...] = ()
     """Parameters that only say how a step gets its batch."""
     search: Search | None = None
+    learning: Learning | None = None
     scratch: str | None = None
     """Of one that writes files, the parameter that names the folder to write in; empty: the system's temporary one."""
 
@@ -154,11 +166,12 @@ def to_json(declared: Declaration) -> dict[str, Any]:
         "sweep": sweep,
         "feeding": list(declared.feeding),
         "search": _filled(declared.search) if declared.search else None,
+        "learning": _filled(declared.learning) if declared.learning else None,
         "scratch": declared.scratch,
     }
 
 
-def _filled(record: Value | Parallel | Sweep | Search) -> dict[str, Any]:
+def _filled(record: Value | Parallel | Sweep | Search | Learning) -> dict[str, Any]:
     found = {each.name: getattr(record, each.name) for each in fields(record)}
     return {name: dict(value) if isinstance(value, Mapping) else value for name, value in found.items() if value}
 
@@ -211,6 +224,10 @@ def _is_search(data: object) -> bool:
     return _are_texts(data.get("over")) and all(isinstance(data.get(name), str | None) for name in ("limit", "value"))
 
 
+def _is_learning(data: object) -> bool:
+    return isinstance(data, Mapping) and all(isinstance(data.get(each.name), str) for each in fields(Learning))
+
+
 def _is_sweep(data: object) -> bool:
     if not isinstance(data, Mapping) or not isinstance(data.get("size"), str) or not isinstance(data.get("copies"), str | None):
         return False
@@ -226,6 +243,7 @@ _OTHERS: Mapping[str, tuple[Callable[[Any], bool], Callable[[Any], Any]]] = {
     "sweep": (_is_sweep, lambda data: Sweep(data["size"], data.get("copies"), dict(data.get("ways", {})), data.get("resident", "none"))),
     "feeding": (_are_texts, tuple),
     "search": (_is_search, lambda data: Search(data["aim"], tuple(data["over"]), data.get("limit"), data.get("value"))),
+    "learning": (_is_learning, lambda data: Learning(**{each.name: data[each.name] for each in fields(Learning)})),
     "scratch": (lambda data: isinstance(data, str), str),
 }
 """Of each other part of a declaration, whether data are one, and how it is made of them."""

@@ -78,8 +78,8 @@ class Runner:
     watch: Watch
     done: Sequence[Measurement] = ()
     """Those of an earlier, interrupted run: not measured again."""
-    tried: Sequence[Measurement] = ()
-    """The tries of its searches."""
+    tried: list[Measurement] = field(default_factory=list)
+    """The tries of searches so far, which it adds its own to."""
     first_workers: Mapping[str | None, WorkerProcess] = field(default_factory=dict)
     """The processes that answered the handshake, by side."""
     signatures: Mapping[str, Signature] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class Runner:
     _scratch: ScratchFolders = field(default_factory=ScratchFolders, init=False)
 
     def __post_init__(self) -> None:
-        self._searches = Searches(self.signatures, self.settings.policy, self._save_try, self._left_s, list(self.tried))
+        self._searches = Searches(self.signatures, self.settings.policy, self._save_try, self._left_s, self.tried)
         self._progress = Progress(self.tasks, self.settings.policy, self.done)
         self._retries = Retries(self.settings.policy.tries)
 
@@ -144,7 +144,7 @@ class Runner:
                 measured.append(Measurement(task.case, number, Status.SKIPPED, reason, task.side.name))
                 continue
             self.observer.case_started(task.series, number)
-            began, before = time.monotonic(), self.watch.counters(task.case.device)
+            before = self.watch.counters(task.case.device)
             ended = self._measured(task, number, placement, pool)
             if ended is None:
                 break
@@ -153,7 +153,6 @@ class Runner:
                 held_back = self.watch.throttling(task.case.device, before, attempt.tries, measurement.throttling)
                 measurement = replace(measurement, throttling=held_back)
             self._retirement.note(task, fault, measurement.reason)
-            self._progress.took(task.series, time.monotonic() - began)
             measured.append(measurement)
         return measured
 
@@ -164,10 +163,13 @@ class Runner:
             try:
                 scratch = self._scratch_of(case)
             except OSError as error:
-                reason = f"no folder can be made in {error.filename2 or error.filename}: {error.strerror}; name one that can be written"
+                reason = f"no folder can be made in {error.filename}: {error.strerror}; name one that can be written"
                 return Measurement(case, number, Status.FAILED, reason, task.side.name), False
-            settings = replace(self.settings, policy=policy)
-            return _measure(task._replace(case=case), number, settings, placement, pool, scratch)
+            settings, began = replace(self.settings, policy=policy), time.monotonic()
+            ended = _measure(task._replace(case=case), number, settings, placement, pool, scratch)
+            # Of a search the last counts, which a further round only repeats.
+            self._progress.took(task.series, time.monotonic() - began)
+            return ended
 
         return self._searches.measure(task, number, measure)
 
@@ -264,7 +266,7 @@ def _out_of_reach(task: Task, placement: Placement) -> tuple[Status, str] | None
 
 def _request(task: Task, number: int, settings: RunSettings, placement: Placement, scratch: Path | None) -> MeasureRequest:
     case, side = task
-    available = available_memory() if settings.isolation != "none" else None
+    available = available_memory()
     return MeasureRequest(
         plugins=side.plugins,
         not_from=str(side.not_from) if side.not_from else None,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from dlbench.core.measurement import Measurement
-from dlbench.core.model import Case, Policy, Signature, Status
+from dlbench.core.model import Case, Policy, Signature, Status, settings_text
 from dlbench.harness.plan.adaptive import AdaptivePlan, policy_of_tries
 from dlbench.harness.schedule import Task
 
@@ -21,11 +21,11 @@ class Searches:
     signatures: Mapping[str, Signature]
     policy: Policy
     save: Callable[[Measurement], object]
-    """Takes each try as soon as it was made."""
+    """Takes each try that stands as soon as it was made."""
     left_s: Callable[[], float]
     """The rest of the budget."""
     tries: list[Measurement]
-    """Those of this run so far, of an interrupted one that it goes on with too."""
+    """Those of the file so far; each that is made is added."""
 
     def measure(self, task: Task, number: int, measure: Measure) -> Ended | None:
         """Have a task measured in a round, by a search where it stands for one; None when interrupted."""
@@ -41,12 +41,12 @@ class Searches:
             if ended is None:
                 return None
             tried, fault = replace(ended[0], side=task.side.name), ended[1]
-            if tried.status is not Status.SKIPPED:  # nothing was tried then, and it can be when the run goes on
-                self.save(tried)
-                self.tries.append(tried)
-                tries.append(tried)
-            if fault or tried.status is Status.SKIPPED:
-                return replace(tried, case=task.case, round=number), fault
+            if fault or tried.status is Status.SKIPPED:  # it says nothing of the case, which can still be tried
+                reason = f"{settings_text(plan.values(tried))}: {tried.reason}"
+                return replace(tried, case=task.case, round=number, reason=reason), fault
+            self.save(tried)
+            self.tries.append(tried)
+            tries.append(tried)
         outcome = plan.outcome(tries, number)
         if outcome.status is not Status.OK or plan.search.aim == "largest":
             return outcome, False

@@ -12,6 +12,7 @@ from dlbench.workloads import (
     mlp_step,
     overlap,
     reduction,
+    small_batch,
     transfer,
     vectorised,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "overlap",
     "reduction",
     "slowed",
+    "small_batch",
     "transfer",
     "vectorised",
 ]

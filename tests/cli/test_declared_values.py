@@ -309,6 +309,8 @@ DOUBTS = {
     "[]": "its declarations can't be []",
     '{"ceiling": "roof"}': "its ceiling can't be 'roof'",
     '{"ceiling": ["memory"]}': "its ceiling can't be ['memory']",
+    '{"learning": {"seconds": "sample_s"}}': "its learning can't be {'seconds': 'sample_s'}",
+    '{"search": {"aim": "best"}}': "its search can't be {'aim': 'best'}",
     '{"sweep": {"size": "n", "resident": 3}}': "its sweep can't be {'size': 'n', 'resident': 3}",
     '{"sweep": "n"}': "its sweep can't be 'n'",
     '{"sweep": {"copies": "copies"}}': "its sweep can't be {'copies': 'copies'}",

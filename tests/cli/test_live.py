@@ -95,6 +95,8 @@ def test_the_screen_says_what_does_not_count_until_something_does(tmp_path):
     screen = _LiveTable(session, tmp_path / "o.jsonl", SimpleNamespace(console=console, update=lambda shown, refresh: console.print(shown)))
     lost, whole = (made_up.rounds_of(case, [[1.0]], throttling=throttling)[0] for throttling in (LOST, None))
     screen.round_started(0, 1)
+    screen.case_tried(whole)
+    assert re.search(r"tried matmul\[n=8\]@cpu 1\.00 s", console.file.getvalue())
     screen.case_postponed(lost)
     screen.case_started(lost.series, 0)
     assert "matmul[n=8]@cpu disturbed: waited for a CPU for 50.0 % of its time; again later in this round" in console.file.getvalue()

@@ -24,6 +24,7 @@ NAMES = [
     "quick",
     "scaling",
     "self",
+    "small_batches",
     "transfer",
 ]
 INCLUDED = ("quick", "matmul", "conv", "cnn", "batch", "precision", "ceilings", "transfer", "crossover", "feed")

@@ -26,6 +26,7 @@ def test_the_workloads_of_dlbench_register_under_their_names_and_tags() -> None:
         "launch_kernel": ("ceiling",),
         "synchronise": ("ceiling",),
         "mlp_step": ("training",),
+        "small_batch": ("training",),
         "reduction": ("memory",),
         "vectorised": ("compute",),
         "collective": ("collective",),
@@ -47,7 +48,13 @@ def test_references_know_what_workloads_declare_that_tell_of_the_machine() -> No
     assert [doubt for _, doubts in known.values() for doubt in doubts] == []
 
     def told(declared: Declaration) -> tuple[object, ...]:
-        return declared.ceiling, declared.sweep, declared.feeding, [replace(each, meaning="") for each in declared.values]
+        return (
+            declared.ceiling,
+            declared.sweep,
+            declared.feeding,
+            declared.learning,
+            [replace(each, meaning="") for each in declared.values],
+        )
 
     for name, each in registry.all_workloads().items():
         declared = each.signature.declared

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from dlbench.analysis.answers import memory
+from dlbench.analysis.answers import memory, small
 from dlbench.analysis.answers.base import DEVICE, RATIO, Answer, Missing, Question, Table, answered, by_device, rate_interval, with_device
 from dlbench.analysis.figures import Axis, Figure
 from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, entries, grouped, identifying, label, speed_ratio
@@ -53,21 +53,23 @@ def answer(results: Results) -> Answer | Missing:
     groups = grouped(fit, lambda each: tuple(each.row[name] for name in columns))
     sweeps = [(group, found) for group in groups.values() if len(found := _measured(group)) > 1]
     swept, searches = [[each.row for each in found] for _, found in sweeps], memory.searches(results)
-    memories = memory.findings(searches, swept)
-    if not sweeps and not memories.tables:
+    memories, learned = memory.findings(searches, swept), small.findings(results)
+    if not sweeps and not memories.tables and not learned.tables:
         return Missing(QUESTION, "no work was measured at several batch sizes", "dlbench run batch")
     devices = by_device([_row(group, found) for group, found in sweeps], "case")
     table = Table("Throughput by batch size", _COLUMNS, tuple(row for found in devices.values() for row in found))
     enough = [_sentence(where, found) for where, found in devices.items()]
+    others = [*memories.sentences, *learned.sentences]
     return answered(
         QUESTION,
-        enough or memories.sentences,
-        [*(row for rows in swept for row in rows), *memories.rows],
+        enough or others,
+        [*(row for rows in swept for row in rows), *memories.rows, *learned.rows],
         memories.weaknesses,
         *([table] if sweeps else ()),
         *memories.tables,
-        reports=memories.sentences if enough else (),
-        figures=_figures([_point(row, _line(row)) for rows in swept for row in rows] + _tried(searches)),
+        *learned.tables,
+        reports=others if enough else (),
+        figures=[*_figures([_point(row, _line(row)) for rows in swept for row in rows] + _tried(searches)), *learned.figures],
     )
 
 

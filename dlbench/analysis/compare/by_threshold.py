@@ -121,9 +121,9 @@ def _value_change(base_column: Column, new_column: Column, base: Entry, new: Ent
     verdict = Verdict.SAME if max(*before, *after) - min(*before, *after) <= margin else Verdict.INCONCLUSIVE
     if rose or fell:
         verdict = Verdict.FASTER if rose is (column.better == "higher") else Verdict.SLOWER
-    searched = base.row.get("case.found") is not None and new.row.get("case.found") is not None
-    # What a search finds is as good as its resolution, and made once a run: the threshold alone decides.
-    return replace(shown, verdict=verdict, p=0.0 if searched else smallest_p(len(before), len(after)))
+    # What a search finds without a time of its own is made once a run, as good as its resolution: the threshold alone decides.
+    once = all(each.row.get("case.found") is not None and not each.rounds.median_s for each in (base, new))
+    return replace(shown, verdict=verdict, p=0.0 if once else smallest_p(len(before), len(after)))
 
 
 def _unlike(base: Column, new: Column) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from dlbench.analysis.contribute.sieves import MATH, TIME, number
 from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS, Throttling
 from dlbench.core.measurement import Measurement
-from dlbench.core.model import Case, Reported, Status, value_text
+from dlbench.core.model import Case, ParamValue, Reported, Status, value_text
 from dlbench.core.unknown import is_own
 
 REASONS = {
@@ -49,9 +49,16 @@ def public_measurement(measurement: Measurement) -> Measurement:
         started=TIME(measurement.started) or "",
         values={name: value for name, value in map(_value, measurement.values.items()) if value is not None},
         math=MATH(measurement.math),
+        found={name: value for name, value in measurement.found.items() if _is_public(name, value)},
         nulls={name: text if is_own(text) else WITHHELD for name, text in measurement.nulls.items() if name in _NULLS},
         throttling=_throttling(measurement.throttling),
     )
+
+
+def _is_public(name: str, value: ParamValue) -> bool:
+    """Whether what a search found for a parameter is a plain word or a finite number."""
+    harmless = bool(_VALUE.fullmatch(value)) and not _PRIVATE.search(value) if isinstance(value, str) else number(value) is not None
+    return bool(_WORD.fullmatch(name)) and harmless
 
 
 def _value(named: tuple[str, Reported]) -> tuple[str, Reported | None]:

@@ -74,7 +74,10 @@ _IDENTITY = fields_of(
 
 
 def public_records(run: RunFile) -> Iterator[Record]:
-    """Yield the lines of the file as they may be published, the header first; every measurement is there, with all of its numbers."""
+    """Yield the lines of the file as they may be published, the header first; every measurement is there, with all of its numbers.
+
+    Tries of searches are not: what they came to is a measurement, and nothing reads a reference run's.
+    """
     yield _header(run)
     devices = {each.case.device for each in run.measurements}
     for kind, measurements in (("measurement", run.measurements), ("discarded", run.discarded)):

@@ -151,7 +151,9 @@ def _span(low: ParamValue | None, high: ParamValue | None) -> str:
 
 def notes(row: Row) -> list[str]:
     """Return the marks of a row."""
-    return [mark for flag, (mark, _) in _FLAGS.items() if row[flag]] + [_LAUNCH_BOUND] * bool(launch_bound(row))
+    # Of one without a time what was found is its value.
+    found = [f"found {row['case.found']}"] if row.get("case.found") and row["time.median_s"] is not None else []
+    return found + [mark for flag, (mark, _) in _FLAGS.items() if row[flag]] + [_LAUNCH_BOUND] * bool(launch_bound(row))
 
 
 def share_of(what: str, row: Row) -> str:

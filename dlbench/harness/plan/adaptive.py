@@ -19,6 +19,8 @@ FIRST_TRY = 8
 """Of a size that the fastest is searched over; it then goes up and down by halves and doubles."""
 FASTER = 1.02
 """How many times as fast a try has to be for a search to go on from it: a try stands on one process."""
+_BY_LINE = 9
+"""Tries that a search of memory on a line hardly ever takes; after those the sizes alone have a say."""
 _DOES_NOT_FIT = (Status.OOM, Status.CRASHED)
 """A process that dies under a limit of memory did not fit into it, whatever killed it."""
 
@@ -61,6 +63,10 @@ class AdaptivePlan:
         known = {name: value for name, value in case.params.items() if name in self.case.params or name not in self.search.over}
         return (case.workload, case.device, known) == (self.case.workload, self.case.device, dict(self.case.params))
 
+    def values(self, tried: Measurement) -> dict[str, ParamValue]:
+        """Return the values of a try for what the case leaves open."""
+        return {name: tried.case.params[name] for name in self._open}
+
     def next(self, tries: Sequence[Measurement]) -> Case | None:
         """Return the next case to try; None where the search has ended."""
         values = self._next_size(tries) if self.search.aim == "largest" else self._next_change(tries)
@@ -76,25 +82,31 @@ class AdaptivePlan:
         name = self.search.over[0]
         fits, high, stopped = self._sizes(tries)
         low = max(fits, default=0)
-        if stopped or (high is not None and high - low <= max(1, low * RESOLUTION)):
+        least = low + max(1, int(low * RESOLUTION))
+        if stopped or (high is not None and high <= least):
             return None
-        predicted = self._predicted(fits)
-        if high is None:
+        size = max(2 * low, 1) if high is None else (low + high) // 2
+        # Where the memory is not on a line, the line may creep up: every third try then goes by the sizes alone.
+        predicted = self._predicted(fits) if len(tries) < _BY_LINE or len(tries) % 3 else None
+        if predicted is not None and high is None:
             # What the line takes to be full may have room left, as the pages of libraries are in peaks and not in a limit.
-            further = low + max(1, int(2 * low * RESOLUTION))
-            return {name: min(max(predicted or 2 * low, further), _GROWTH * low) if low else 1}
-        # Of two in a row by the line, the second may only confirm it, so the middle comes after one that went wrong.
-        by_line = min(predicted or 0, high - max(1, int(high * RESOLUTION))) if tries[-1].status is Status.OK else 0
-        return {name: by_line if by_line > low else (low + high) // 2}
+            size = min(max(predicted, low + max(1, int(2 * low * RESOLUTION))), _GROWTH * low)
+        elif predicted is not None and high is not None and tries[-1].status is Status.OK:
+            # Of two in a row by the line the second may only confirm it, so the middle comes after one that went wrong.
+            by_line = min(predicted, high - max(1, int(high * RESOLUTION)))
+            size = max(by_line, least) if by_line > low else size
+        return {name: size}
 
     def _sizes(self, tries: Sequence[Measurement]) -> tuple[dict[int, int | None], int | None, Measurement | None]:
-        """Return the peak of each size that fits, the smallest that does not, and the try that ended the search otherwise."""
+        """Return the peak of each size that fits, the smallest that does not, and the try that ended the search otherwise.
+
+        Where a size did not fit, larger ones that did do not count: memory was there by chance.
+        """
         name = self.search.over[0]
-        fits = {int(each.case.params[name]): _peak(each) for each in tries if each.status is Status.OK}
-        too_large = [int(each.case.params[name]) for each in tries if each.status in _DOES_NOT_FIT]
+        high = min((int(each.case.params[name]) for each in tries if each.status in _DOES_NOT_FIT), default=None)
+        fitting = {int(each.case.params[name]): _peak(each) for each in tries if each.status is Status.OK}
         stopped = next((each for each in tries if each.status not in (Status.OK, *_DOES_NOT_FIT)), None)
-        high = min(too_large, default=None)
-        return ({} if high is not None and high <= max(fits, default=0) else fits), high, stopped
+        return {size: peak for size, peak in fitting.items() if high is None or size < high}, high, stopped
 
     def _predicted(self, fits: Mapping[int, int | None]) -> int | None:
         """Return the largest size that fits by a line through the peak of the largest known one; None where there is none.
@@ -119,7 +131,8 @@ class AdaptivePlan:
             reason = f"{so_far}{name}={stopped.case.params[name]}: {stopped.reason}"
             return replace(outcome, status=stopped.status, reason=reason)
         if not low:
-            return replace(outcome, status=Status.OOM, reason=f"not even {name}={high} fits: {tries[-1].reason}")
+            smallest = next(each for each in tries if each.case.params[name] == high)
+            return replace(outcome, status=Status.OOM, reason=f"not even {name}={high} fits: {smallest.reason}")
         values = {self.search.value: float(low)} if self.search.value else {}
         return replace(outcome, found={name: low}, values=values, memory=known.memory, nulls=known.nulls, math=known.math)
 
@@ -127,12 +140,12 @@ class AdaptivePlan:
 
     def _next_change(self, tries: Sequence[Measurement]) -> dict[str, ParamValue] | None:
         """Change one parameter of the fastest so far at a time, until no change makes it faster: a coordinate ascent."""
-        tried = [self._values(each) for each in tries]
+        tried = [self.values(each) for each in tries]
         start = {name: self._candidates(name, None)[0] for name in self._open}
         if start not in tried:
             return start
         fastest = self.fastest(tries)
-        around = self._values(fastest) if fastest else start
+        around = self.values(fastest) if fastest else start
         return next((each for each in self._neighbours(around) if each not in tried), None)
 
     def _neighbours(self, around: Mapping[str, ParamValue]) -> Iterator[dict[str, ParamValue]]:
@@ -161,14 +174,11 @@ class AdaptivePlan:
         fastest = self.fastest(tries)
         if fastest is None:
             return replace(tries[0], case=self.case, round=number)
-        return replace(fastest, case=self.case, round=number, found=self._values(fastest))
+        return replace(fastest, case=self.case, round=number, found=self.values(fastest))
 
     @property
     def _open(self) -> list[str]:
         return [name for name in self.search.over if name not in self.case.params]
-
-    def _values(self, measured: Measurement) -> dict[str, ParamValue]:
-        return {name: measured.case.params[name] for name in self._open}
 
 
 def _peak(measured: Measurement) -> int | None:

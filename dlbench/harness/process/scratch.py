@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import Self
 
 _PREFIX = "dlbench-scratch-"
-_NEW = "dlbench-new-"
 
 
 class ScratchFolders:
@@ -28,14 +27,17 @@ class ScratchFolders:
     def of(self, owner: str, place: Path | None = None) -> Path:
         """Return the folder that belongs to an owner, in a place (the system's temporary folder), the same each time.
 
-        Raises OSError where it can't be made.
+        Raises OSError, with the place for its file name, where it can't be made.
         """
         place = (place or Path(tempfile.gettempdir())).resolve()
-        if place not in self._made:
-            remove_left_behind(place)
-            self._made[place] = _made_in(place)
-        folder = self._made[place][0] / f"{zlib.crc32(owner.encode()):08x}"
-        folder.mkdir(exist_ok=True)
+        try:
+            if place not in self._made:
+                remove_left_behind(place)
+                self._made[place] = _made_in(place)
+            folder = self._made[place][0] / f"{zlib.crc32(owner.encode()):08x}"
+            folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(place)) from error
         return folder
 
     def remove(self) -> None:
@@ -57,17 +59,29 @@ def remove_left_behind(place: Path) -> None:
 
 
 def _made_in(place: Path) -> tuple[Path, int]:
-    """Make a folder, and return it with its lock. It gets its name when it is locked, so that nobody takes it for one left behind."""
-    new = Path(tempfile.mkdtemp(prefix=_NEW, dir=place))
-    lock = _locked(new)
-    return new.rename(place / new.name.replace(_NEW, _PREFIX, 1)), lock
+    """Make a folder, and return it with its lock. Raises OSError where it can't be made or locked."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
+        try:
+            lock = _locked(folder)
+        except (BlockingIOError, FileNotFoundError):
+            continue  # before it was locked, another dlbench took it for one left behind
+        except OSError:
+            folder.rmdir()
+            raise
+        if folder.exists():
+            return folder, lock
+        os.close(lock)
 
 
 def _locked(folder: Path) -> int:
-    """Return a descriptor that holds the folder's lock, until it is closed or this process ends. Raises OSError where another holds it."""
+    """Return a descriptor that holds the folder's lock, until it is closed or this process ends. Raises OSError where another holds it.
+
+    In a folder that others share, a link or a pipe of that name may lie in wait: it is no folder.
+    """
     import fcntl  # only where there is something to lock: Windows has none
 
-    lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

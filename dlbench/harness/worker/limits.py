@@ -1,7 +1,7 @@
 """The limit of memory that a case computes within."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
 import torch
 
@@ -30,30 +30,31 @@ def memory_limit(
     """
     gibibytes = params.get(search.limit or "") if search else None
     own = None if gibibytes is None else int(float(gibibytes) * 2**30)
-    if not backend.is_host:
-        with _limited_device(backend, device, own):
-            yield
-        return
-    if search and search.limit and left_bytes:
-        left_bytes = int(SAFE_SHARE * left_bytes)
-        if own and own > left_bytes:
-            raise TooLittleLeft(
-                f"{search.limit}={gibibytes:g} is more than the {byte_count(left_bytes)} that the host can spare; "
-                "give less, or free some memory and go on with --resume"
-            )
-    limit = own or left_bytes
-    with limited_memory(limit, read_status("VmData") or 0) if limit else nullcontext():
+    if backend.is_host:
+        limited = _on_host(search, own, left_bytes)
+    else:
+        limited = nullcontext() if own is None else _on_accelerator(backend, device, own)
+    with limited:
         yield
 
 
 @contextmanager
-def _limited_device(backend: Backend, device: torch.device, limit_bytes: int | None) -> Iterator[None]:
-    if limit_bytes is None:
-        yield
-        return
-    backend.limit_memory(device, limit_bytes)
+def _on_accelerator(backend: Backend, device: torch.device, own: int) -> Iterator[None]:
+    backend.limit_memory(device, own)
     try:
         yield
     finally:
         with suppress(RuntimeError):  # a device that has failed meanwhile has said so already
             backend.limit_memory(device, None)
+
+
+def _on_host(search: Search | None, own: int | None, left_bytes: int | None) -> AbstractContextManager[None]:
+    if search and search.limit and left_bytes:
+        left_bytes = int(SAFE_SHARE * left_bytes)
+        if own and own > left_bytes:
+            raise TooLittleLeft(
+                f"{search.limit}={own / 2**30:g} is more than the {byte_count(left_bytes)} that the host can spare; "
+                "give less, or free some memory and go on with --resume"
+            )
+    limit = own or left_bytes
+    return limited_memory(limit, read_status("VmData") or 0) if limit else nullcontext()

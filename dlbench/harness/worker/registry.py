@@ -14,7 +14,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from dlbench.core.declarations import Aim, Ceiling, Declaration, Parallel, Search, Sweep, Value, mistakes
+from dlbench.core.declarations import Aim, Ceiling, Declaration, Learning, Parallel, Search, Sweep, Value, mistakes
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import Parameter, ParamValue, Signature, Work
 
@@ -77,6 +77,7 @@ def workload(
     sweep: Sweep | None = None,
     feeding: tuple[str, ...] = (),
     search: Search | None = None,
+    learning: Learning | None = None,
     scratch: str | None = None,
 ) -> Callable[[WorkloadFunction], WorkloadFunction]:
     """Register a function ``name(device, *, parameters…) -> Work`` under its own name.
@@ -84,7 +85,8 @@ def workload(
     A tag ``training`` says that it uses an optimizer, which is then imported once a round and not by each of its cases. ``values`` are
     all that it reports beside its time; ``parallel`` is for one with a parameter ``ranks``; ``ceiling`` for one whose rows say what the
     machine can do at most; ``sweep`` for one that is looked at over its size; ``feeding`` names the parameters that only say how a step
-    gets its batch; ``search`` is for one whose case looks for the parameters that it leaves open; ``scratch`` for one that writes files.
+    gets its batch; ``search`` is for one whose case looks for the parameters that it leaves open; ``learning`` for one that trains
+    at a batch and says what that came to; ``scratch`` for one that writes files.
 
     Raises UsageError if the name is taken by another function, a type in the signature says too little, or a declaration makes no sense.
     """
@@ -102,6 +104,7 @@ def workload(
             sweep=sweep,
             feeding=feeding,
             search=search,
+            learning=learning,
             scratch=scratch,
         )
         signature = Signature(function.__name__, about, tuple(_parameters(function)), declared)
@@ -187,6 +190,10 @@ def _misfits(signature: Signature) -> Iterator[str]:
                     f"{where}: {name} can't be '{each}'{nearest(each, choices)}" for each in texts_of.get(name, ()) if each not in choices
                 )
     yield from _unlike_search(signature)
+    values, learning = [each.name for each in signature.declared.values], signature.declared.learning
+    for name in (learning.seconds, learning.accuracy, learning.diverged) if learning else ():
+        if name not in values:
+            yield f"learning: no value is called '{name}'{nearest(name, values)}"
     sweep, feeding, scratch = signature.declared.sweep, signature.declared.feeding, signature.declared.scratch
     of_sweep = (sweep.size, sweep.copies, *sweep.ways) if sweep else ()
     for where, names in (("sweep", of_sweep), ("feeding", feeding), ("scratch", (scratch,))):

@@ -1,0 +1,56 @@
+import made_up
+import pytest
+
+
+def training(batch, norm="batch", rate=0.1, device="cpu", **values):
+    case = made_up.case("small_batch", device, batch=batch, norm=norm, learning_rate=rate)
+    rounds = made_up.rounds_of(case, [[1.0]] * 7)
+    return [
+        made_up.without_rounds(made_up.with_values(each, **{**values, "sample_s": values["sample_s"] * factor}))
+        for each, factor in zip(rounds, made_up.SEVEN, strict=True)
+    ]
+
+
+def test_what_a_small_batch_costs_is_a_ratio_and_divergence_stands_beside_it(asked):
+    answer = asked(
+        [
+            *training(1, sample_s=5e-4, accuracy=0.1, diverged_at=320),
+            *training(64, sample_s=1e-4, accuracy=0.9),
+            *training(1, rate=0.01, sample_s=6e-4, accuracy=0.8),
+            *training(64, rate=0.01, sample_s=1e-4, accuracy=0.5),
+        ]
+    )["batch"]
+    assert answer["sentences"] == [
+        "On cpu batch=1 costs 6.00 × (5.82…6.18) as much a sample as batch=64 in small_batch batch learning_rate=0.01; "
+        "of 2 trainings at batch=1 1 diverged, first small_batch batch learning_rate=0.1 after 320 samples."
+    ]
+    (table,) = answer["tables"]
+    assert [row["small.batch"] for row in table["rows"]] == [1, 64, 1, 64]
+    assert [row["small.diverged_at"] for row in table["rows"]] == [None, None, 320, None]
+    assert [row["ratio.speedup"] for row in table["rows"]] == pytest.approx([6, 1, 5, 1])
+    assert [each["title"] for each in answer["figures"]] == [
+        "Time of a sample by batch: small_batch on cpu",
+        "Accuracy by batch: small_batch on cpu",
+    ]
+
+
+def test_it_stands_beside_the_throughput_of_other_work(asked):
+    steps = [
+        each
+        for batch in (1, 8)
+        for each in made_up.rounds_of(made_up.case("train_step", model="a", batch=batch, dtype="fp32"), [[1.0]] * 7, items=batch)
+    ]
+    answer = asked([*steps, *training(1, sample_s=5e-4, accuracy=0.9), *training(8, sample_s=1e-4, accuracy=0.9)])["batch"]
+    assert answer["sentences"][0].startswith("On cpu batch=8 is enough for train_step a fp32")
+    assert answer["sentences"][1].endswith("none of 1 training at batch=1 diverges.")
+    assert len(answer["tables"]) == 2
+
+
+@pytest.mark.parametrize("odd", [0.0, -1.0, 1e308])
+def test_odd_numbers_of_an_edited_file_do_no_harm(asked, odd):
+    rows = [*training(1, sample_s=odd, accuracy=1e9, diverged_at=-5), *training(64, sample_s=1e-4, accuracy=0.9)]
+    assert asked(rows)["batch"]
+
+
+def test_one_batch_is_no_comparison(asked):
+    assert asked(training(1, sample_s=1.0, accuracy=0.5))["batch"]["command"] == "dlbench run batch"

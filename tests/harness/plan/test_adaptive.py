@@ -1,0 +1,189 @@
+"""Plans that grow: properties of the tries of any search, and of what it comes to."""
+
+import itertools
+import math
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from dlbench.core.declarations import Declaration, Search
+from dlbench.core.measurement import Measurement, Memory, Samples
+from dlbench.core.model import Case, Parameter, Signature, Status
+from dlbench.harness.plan.adaptive import FASTER, AdaptivePlan
+
+GIB = 2**30
+BATCH, LIMIT = Parameter("batch", "integer", False, minimum=1), Parameter("memory_gib", "number", False)
+CHOICES = {"dtype": ("fp32", "tf32", "bf16"), "layout": ("nchw", "channels_last"), "mode": ("eager", "compile", "graph", "autotune")}
+
+
+def plan_of(search, parameters, **given):
+    signature = Signature("grows", "Grows.", parameters, Declaration(search=search))
+    return AdaptivePlan.of(Case.of("mine", signature, given, "cpu"), signature)
+
+
+def largest(**given):
+    return plan_of(Search("largest", ("batch",), limit="memory_gib", value="largest_batch"), (BATCH, LIMIT), **given)
+
+
+def fastest(*over, **given):
+    parameters = tuple(Parameter(name, "text", False, choices=choices) for name, choices in CHOICES.items())
+    return plan_of(Search("fastest", over), (*parameters, BATCH), **given)
+
+
+def search(plan, measure, most):
+    """All tries; each is a new one, and there are no more than ``most``. It would end the same if it went on from any of them."""
+    tries = []
+    while (case := plan.next(tries)) is not None:
+        assert case.id not in {each.case.id for each in tries}, [each.case.id for each in tries]
+        assert plan.is_try(case)
+        tries.append(measure(case))
+        assert len(tries) <= most, [(each.case.id, str(each.status)) for each in tries]
+    return tries
+
+
+def found(plan, tries):
+    return plan.outcome(tries, 0).found.get("batch", 0)
+
+
+def most_tries(size):
+    """Three for each doubling on the way up and each halving of what is left: every third goes by the sizes alone."""
+    return 3 * (2 * math.log2(size + 1) + 3)
+
+
+CURVES = {
+    "line": lambda size, fixed, each: fixed + each * size,
+    "steps": lambda size, fixed, each: fixed + each * 2 ** math.ceil(math.log2(size)),
+    "square": lambda size, fixed, each: fixed + each * size * size,
+    "root": lambda size, fixed, each: fixed + each * math.sqrt(size),
+    "kink": lambda size, fixed, each: fixed + each * (size if size < 100 else 100 + 20 * (size - 100)),
+    "freed": lambda size, fixed, each: fixed,
+    "untold": lambda size, fixed, each: None,
+}
+
+
+@given(
+    true=st.integers(0, 10**6),
+    curve=st.sampled_from(sorted(CURVES)),
+    fixed=st.integers(0, 2 * GIB),
+    each=st.integers(0, GIB // 50),
+    dies=st.booleans(),
+    limited=st.booleans(),
+)
+@example(true=97, curve="line", fixed=0, each=GIB // 97, dies=False, limited=True)
+def test_the_largest_is_found_within_5_percent_of_any_limit_whatever_its_memory(true, curve, fixed, each, dies, limited):
+    """The peaks that tries report may have nothing to do with the limit."""
+    plan = largest(**({"memory_gib": 1.0} if limited else {}))
+
+    def measure(case):
+        size = case.params["batch"]
+        if size > true:
+            return Measurement(case, 0, Status.CRASHED if dies else Status.OOM, "full")
+        return Measurement(case, 0, Status.OK, memory=Memory(host_peak_bytes=CURVES[curve](size, fixed, each)))
+
+    tries = search(plan, measure, most_tries(true))
+    outcome = plan.outcome(tries, 0)
+    if not true:
+        assert (outcome.status, outcome.reason) == (Status.OOM, "not even batch=1 fits: full")
+        return
+    assert (outcome.status, outcome.reason, dict(outcome.values)) == (Status.OK, None, {"largest_batch": float(outcome.found["batch"])})
+    assert true - max(1, 0.05 * true) <= outcome.found["batch"] <= true
+    cut = len(tries) // 2  # from where a resumed run goes on
+    assert plan.next(tries[:cut]).id == tries[cut].case.id
+
+
+@pytest.mark.parametrize("true", [1, 3, 97, 256, 5000, 10**6])
+def test_where_memory_is_on_a_line_a_few_tries_are_enough(true):
+    plan, fixed = largest(memory_gib=1.0), 100 * 2**20
+    a_sample = (GIB - fixed) / true
+
+    def measure(case):
+        peak = int(fixed + a_sample * case.params["batch"])
+        return Measurement(case, 0, Status.OK if peak <= GIB else Status.OOM, "full", memory=Memory(host_peak_bytes=peak))
+
+    tries = search(plan, measure, 8 + math.log(true, 4))
+    assert 0.95 * true <= found(plan, tries) <= true
+
+
+@given(true=st.integers(1, 2000), fits=st.lists(st.booleans(), min_size=64, max_size=64))
+def test_where_sizes_near_the_limit_fit_by_chance_a_search_ends_below_all_that_did_not(true, fits):
+    plan, chance = largest(memory_gib=1.0), iter(fits)
+
+    def measure(case):
+        size = case.params["batch"]
+        near = 0.8 * true < size < 1.25 * true
+        fit = next(chance) if near else size <= true
+        return Measurement(case, 0, Status.OK if fit else Status.OOM, "full", memory=Memory(host_peak_bytes=GIB // true * size))
+
+    tries = search(plan, measure, most_tries(2 * true))
+    failed = [each.case.params["batch"] for each in tries if each.status is Status.OOM]
+    fitted = {each.case.params["batch"] for each in tries if each.status is Status.OK}
+    assert found(plan, tries) < min(failed)
+    assert found(plan, tries) in fitted or not found(plan, tries)
+
+
+def test_a_size_that_fits_although_a_smaller_did_not_does_not_count():
+    plan = largest()
+    tries = [Measurement(plan.with_values({"batch": 8}), 0, Status.OK), Measurement(plan.with_values({"batch": 4}), 0, Status.OOM, "full")]
+    assert plan.next(tries).params["batch"] < 4
+
+
+@pytest.mark.parametrize("status", [Status.FAILED, Status.TIMEOUT, Status.UNSUPPORTED])
+def test_a_try_that_ends_otherwise_ends_the_search_with_its_reason(status):
+    plan = largest()
+    first = Measurement(plan.with_values({"batch": 1}), 0, status, "broken")
+    assert (plan.next([first]), plan.outcome([first], 0).reason) == (None, "batch=1: broken")
+    tries = search(plan, lambda case: Measurement(case, 0, *((Status.OK,) if case.params["batch"] < 60 else (status, "broken"))), 20)
+    outcome = plan.outcome(tries, 3)
+    assert (outcome.status, outcome.round, dict(outcome.found), dict(outcome.values)) == (status, 3, {}, {})
+    assert outcome.reason == "batch=32 fits, batch=64: broken"
+
+
+SCORES = st.floats(0.1, 10).map(lambda score: round(score, 3))
+
+
+@given(data=st.data(), best=st.integers(0, 10), fails=st.integers(0, 3))
+def test_the_fastest_of_choices_that_do_not_depend_on_each_other_is_found(data, best, fails):
+    """In any landscape that is a product, with one top along the batch; so many choices of the mode can't be measured."""
+    plan, names = fastest(*CHOICES, "batch"), tuple(CHOICES)
+    scores = {name: dict(zip(choices, data.draw(st.permutations([1, 1.1, 1.3, 1.7])), strict=False)) for name, choices in CHOICES.items()}
+    failing = data.draw(st.permutations(CHOICES["mode"]))[:fails]
+
+    def rate(case):
+        return math.prod(scores[name][case.params[name]] for name in names) / 1.5 ** abs(math.log2(case.params["batch"]) - best)
+
+    def measure(case):
+        if case.params["mode"] in failing:
+            return Measurement(case, 0, Status.FAILED, "no")
+        return Measurement(case, 0, Status.OK, items=1, samples=Samples(1, (1 / rate(case),), None, None, True))
+
+    tries = search(plan, measure, 80)
+    outcome = plan.outcome(tries, 0)
+    every = (dict(zip((*names, "batch"), values, strict=True)) for values in itertools.product(*CHOICES.values(), [2**best]))
+    top = max(rate(plan.with_values(each)) for each in every if each["mode"] not in failing)
+    assert rate(plan.with_values(outcome.found)) == pytest.approx(top)
+    cut = data.draw(st.integers(0, len(tries) - 1))
+    assert plan.next(tries[:cut]).id == tries[cut].case.id
+
+
+@given(times=st.lists(SCORES, min_size=24, max_size=24))
+def test_the_fastest_search_ends_where_times_are_noise(times):
+    plan, noise = fastest(*CHOICES), iter(times)
+    tries = search(plan, lambda case: Measurement(case, 0, Status.OK, items=1, samples=Samples(1, (next(noise),), None, None, True)), 24)
+    outcome = plan.outcome(tries, 0)
+    rates = [1 / each.samples.block_s[0] for each in tries]
+    assert 1 / outcome.samples.block_s[0] >= max(rates) / FASTER
+
+
+def test_where_nothing_can_be_measured_the_first_try_says_why():
+    plan = fastest("dtype", "batch")
+    tries = search(plan, lambda case: Measurement(case, 0, Status.UNSUPPORTED, case.id), 10)
+    outcome = plan.outcome(tries, 0)
+    assert (outcome.case, outcome.status, outcome.reason) == (plan.case, Status.UNSUPPORTED, tries[0].reason)
+
+
+def test_what_a_case_sets_is_not_searched_over_and_its_tries_are_its_own():
+    both, one = fastest("dtype", "batch"), fastest("dtype", "batch", dtype="bf16")
+    assert [one.next([]).params["dtype"], both.next([]).params["dtype"]] == ["bf16", "fp32"]
+    assert not one.is_try(both.next([]))
+    assert fastest("dtype", "batch", dtype="bf16", batch=3) is None

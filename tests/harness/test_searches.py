@@ -1,0 +1,91 @@
+"""The loop of a search in a run: what is saved as a try, and what ends it."""
+
+import made_up
+import pytest
+
+from dlbench.core.declarations import Declaration, Search
+from dlbench.core.measurement import Measurement
+from dlbench.core.model import Case, Parameter, Policy, Signature, Status
+from dlbench.harness.schedule import Side, Task
+from dlbench.harness.searches import Searches
+
+BATCH = Parameter("batch", "integer", False, minimum=1)
+LARGEST = Signature("grows", "Grows.", (BATCH,), Declaration(search=Search("largest", ("batch",), value="largest_batch")))
+FASTEST = Signature("fast", "Is fast.", (BATCH,), Declaration(search=Search("fastest", ("batch",))))
+POLICY = Policy(round_s=5.0)
+
+
+class Run:
+    """A run of one search, whose cases go as ``ends`` says by their batch."""
+
+    def __init__(self, signature, ends, left_s=lambda: 1.0, tries=()):
+        self.saved, self.policies, self.ends = [], [], ends
+        self.searches = Searches({signature.name: signature}, POLICY, self.saved.append, left_s, list(tries))
+        self.task = Task(Case.of("mine", signature, {}, "cpu"), Side({"cpu": None}))
+
+    def measured(self, number=0):
+        return self.searches.measure(self.task, number, self.measure)
+
+    def measure(self, case, policy):
+        self.policies.append(policy)
+        return self.ends(case)
+
+    @property
+    def tried(self):
+        return [each.case.params["batch"] for each in self.saved]
+
+
+def up_to(most):
+    return lambda case: (Measurement(case, 0, *((Status.OK,) if case.params["batch"] <= most else (Status.OOM, "full"))), False)
+
+
+def test_a_search_is_made_once_and_what_it_found_comes_from_its_tries_again():
+    run = Run(LARGEST, up_to(5))
+    assert run.measured()[0].found == {"batch": 5}
+    assert run.tried == [1, 2, 4, 8, 6, 5]
+    assert run.measured(1)[0].round == 1
+    assert len(run.saved) == 6
+    assert all(policy.round_s < POLICY.round_s for policy in run.policies)
+
+
+@pytest.mark.parametrize("made", range(7))
+def test_it_goes_on_from_the_tries_that_there_are(made):
+    whole = Run(LARGEST, up_to(5))
+    whole.measured()
+    run = Run(LARGEST, up_to(5), tries=whole.saved[:made])
+    assert run.measured()[0].found == {"batch": 5}
+    assert run.saved == whole.saved[made:]
+
+
+@pytest.mark.parametrize(("status", "fault"), [(Status.FAILED, True), (Status.SKIPPED, False)])
+def test_a_fault_of_the_device_and_a_case_that_had_to_be_skipped_are_no_tries(status, fault):
+    """On the device's next case a fault counts towards giving it up; a resumed run can try the same again."""
+    run = Run(LARGEST, lambda case: up_to(9)(case) if case.params["batch"] < 4 else (Measurement(case, 0, status, "gone"), fault))
+    row, at_fault = run.measured()
+    assert (row.case, row.status, row.reason, at_fault) == (run.task.case, status, "batch=4: gone", fault)
+    assert run.tried == [1, 2]
+
+
+def test_an_interruption_and_a_spent_budget_keep_the_tries_that_were_made():
+    run = Run(LARGEST, lambda case: up_to(9)(case) if case.params["batch"] < 4 else None)
+    assert run.measured() is None
+    assert run.tried == [1, 2]
+    left = iter([1.0, 1.0, -1.0])
+    run = Run(LARGEST, up_to(9), lambda: next(left))
+    row, _ = run.measured()
+    assert (row.status, run.tried) == (Status.SKIPPED, [1, 2])
+    assert row.reason == "the budget ran out after 2 tries; go on with --resume and a larger --budget"
+
+
+def test_what_is_fastest_is_measured_in_each_round_as_any_case_under_the_id_that_searched():
+    def takes(case):
+        batch = case.params["batch"]
+        return made_up.rounds_of(case, [[batch / min(batch, 16)]], items=batch)[0], False
+
+    run = Run(FASTEST, takes)
+    for number in range(2):
+        row, _ = run.measured(number)
+        assert (row.case, row.round, row.found) == (run.task.case, number, {"batch": 16})
+        assert run.policies[-1] == POLICY
+    assert run.tried == [8, 16, 32]
+    assert {each.round for each in run.saved} == {0}

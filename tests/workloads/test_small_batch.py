@@ -1,0 +1,66 @@
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+from dlbench.harness.worker import registry
+from dlbench.workloads.small_batch import CHANNELS, build, draw
+
+CPU = torch.device("cpu")
+
+
+class Ticks:
+    """A clock that a second passes on at each look."""
+
+    def __init__(self):
+        self._ticks = itertools.count()
+
+    def now(self):
+        return float(next(self._ticks))
+
+
+def observed(**params):
+    torch.manual_seed(0)
+    work = registry.get("small_batch").set_up(CPU, params)
+    return work.observe(Ticks())
+
+
+@pytest.mark.parametrize("norm", ["batch", "group", "none"])
+def test_it_learns_at_a_rate_that_suits_the_batch(norm):
+    reported = observed(batch=8, norm=norm, learning_rate=0.05, samples=512)
+    assert reported["sample_s"] == 1 / 512
+    assert reported["accuracy"] > 0.8
+    assert 0 < reported["loss"] < 1
+    assert "diverged_at" not in reported
+
+
+@pytest.mark.parametrize("batch", [1, 64])
+def test_divergence_is_reported_and_ends_the_training(batch):
+    """Such a rate overshoots to infinity; all that is reported of it is a number still."""
+    reported = observed(batch=batch, norm="none", learning_rate=1e6, samples=512)
+    assert 64 <= reported["diverged_at"] < 512
+    assert reported["diverged_at"] % 64 == 0
+    assert reported["sample_s"] == 1 / reported["diverged_at"]
+    assert 0 <= reported["accuracy"] < 0.3
+    assert "loss" not in reported or reported["loss"] == pytest.approx(reported["loss"])
+
+
+def test_a_batch_of_one_is_normalised_over_its_positions():
+    """torch refuses it where a map has one position, and no layer here has."""
+    network = build("batch")
+    sizes = []
+    for layer in network:
+        if isinstance(layer, nn.BatchNorm2d):
+            layer.register_forward_hook(lambda layer, inputs, output: sizes.append(output.shape[2:].numel()))
+    network.train()(draw(1)[0])
+    assert sizes == [64, 16]
+    assert len(sizes) == len(CHANNELS)
+    assert 0 <= observed(batch=1, norm="batch", learning_rate=0.01, samples=64)["accuracy"] <= 1
+
+
+def test_every_batch_and_process_sees_the_same_samples():
+    images, labels = draw(100)
+    torch.manual_seed(5)
+    assert torch.equal(draw(100)[0], images)
+    assert sorted(set(labels.tolist())) == list(range(10))
