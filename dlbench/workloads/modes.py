@@ -173,7 +173,7 @@ class CompilerCache:
 
 
 def _this_round() -> str:
-    return os.environ.get("PYTHONHASHSEED", "none")  # each round's processes get one of their own
+    return os.environ.get("PYTHONHASHSEED") or "0"  # each round's processes get one of their own
 
 
 def dynamo_counters() -> dict[str, Counter[str]]:
