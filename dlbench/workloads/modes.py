@@ -209,7 +209,7 @@ def refuse_other_update(
     """Raise ValueError where an optimizer updates weights otherwise than its plain implementation does, beyond rounding."""
     ours, theirs = (_updated(network, each) for each in (optimizer, plain))
     for before, one, other in zip(network.parameters(), ours, theirs, strict=True):
-        weights, one, other = (each.detach().double() for each in (before, one, other))
+        weights, one, other = (each.detach().cpu().double() for each in (before, one, other))  # not every device has fp64
         size = other.norm() + (other - weights).norm()
         error = ((one - other).norm() / size).item()
         tolerance = UPDATE_ROUNDINGS * torch.finfo(before.dtype).eps

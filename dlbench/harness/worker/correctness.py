@@ -298,8 +298,8 @@ def refuse_other_output(usual: Callable[[], Tensor], other: Callable[[], Tensor]
     ``flops``: operations that one call takes. Each of the two may be as far from the exact result as rounding explains.
     """
     with _Tally() as tally, torch.no_grad():
-        right = usual().detach().double()
-    output = other().detach().double()
+        right = usual().detach().cpu().double()  # not every device has fp64
+    output = other().detach().cpu().double()
     tolerance = 2 * tolerance_of(dtype, tally.results, tally.numbers, right.numel(), flops)
     if tolerance > MOST_TOLERANCE or not (right.isfinite().all() and right.any()):
         return  # rounding, or a narrow range, explains any number
