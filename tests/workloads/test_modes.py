@@ -13,6 +13,7 @@ from torch import nn
 
 from dlbench.analysis.read.table import collect
 from dlbench.core.model import Case
+from dlbench.harness.pool import process_for
 from dlbench.harness.worker import registry
 from dlbench.harness.worker.correctness import refuse_other_output
 from dlbench.harness.worker.scratch import scratch_given
@@ -188,3 +189,10 @@ def test_adamw_counts_its_steps_on_the_device_in_a_graph():
         assert cnn.optimizer_of(network, name, in_graph=True).defaults["capturable"] is True
         assert cnn.optimizer_of(network, name).defaults["capturable"] is False
     assert cnn.optimizer_of(network, "sgd", in_graph=True)
+
+
+def test_what_is_autotuned_shares_no_process_with_what_is_not():
+    registry.load_builtins()
+    signature = registry.get("train_step").signature
+    eager, tuned = (Case.of("s", signature, {"model": "resnet18", "batch": 2, "mode": mode}, "cuda:0") for mode in ("eager", "autotune"))
+    assert process_for(eager, "fork") != process_for(tuned, "fork") != "cpu"

@@ -3,6 +3,7 @@
 import math
 import timeit
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -297,8 +298,14 @@ def refuse_other_output(usual: Callable[[], Tensor], other: Callable[[], Tensor]
 
     ``flops``: operations that one call takes. Each of the two may be as far from the exact result as rounding explains.
     """
-    with _Tally() as tally, torch.no_grad():
-        right = usual().detach().cpu().double()  # not every device has fp64
+
+    def tallied() -> tuple[Tensor, _Tally]:
+        with _Tally() as tally, torch.no_grad():
+            return usual().detach().cpu().double(), tally  # not every device has fp64
+
+    # In another thread: cuDNN's algorithms are kept by thread, and the other way would find those of the usual one.
+    with ThreadPoolExecutor(1) as thread:
+        right, tally = thread.submit(tallied).result()
     output = other().detach().cpu().double()
     tolerance = 2 * tolerance_of(dtype, tally.results, tally.numbers, right.numel(), flops)
     if tolerance > MOST_TOLERANCE or not (right.isfinite().all() and right.any()):
