@@ -12,11 +12,14 @@ import torch
 from torch import nn
 
 from dlbench.analysis.read.table import collect
-from dlbench.core.model import Case
+from dlbench.core.model import Case, Status
 from dlbench.harness.pool import process_for
+from dlbench.harness.process.worker_process import Ending
+from dlbench.harness.runner import _without_reply
 from dlbench.harness.worker import registry
 from dlbench.harness.worker.correctness import refuse_other_output
 from dlbench.harness.worker.scratch import scratch_given
+from dlbench.harness.worker.stages import stages_told
 from dlbench.testing import ManualClock
 from dlbench.workloads import cnn, modes
 
@@ -196,3 +199,12 @@ def test_what_is_autotuned_shares_no_process_with_what_is_not():
     signature = registry.get("train_step").signature
     eager, tuned = (Case.of("s", signature, {"model": "resnet18", "batch": 2, "mode": mode}, "cuda:0") for mode in ("eager", "autotune"))
     assert process_for(eager, "fork") != process_for(tuned, "fork") != "cpu"
+
+
+def test_a_case_that_is_killed_says_that_it_was_compiling(tiny, monkeypatch, tmp_path):
+    told = []
+    with stages_told(told.append), compiles_as(monkeypatch, tmp_path, lambda function: function):
+        cnn.infer_step(CPU, model="resnet18", batch=2, mode="compile")
+    assert told == ["it was compiling", ""]
+    status, reason = _without_reply(Ending("deadline", sentence=told[0]), 60, memory_ran_out=False)
+    assert (status, reason) == (Status.TIMEOUT, "not done within 60 s (it was compiling); raise --timeout")
