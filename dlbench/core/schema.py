@@ -78,7 +78,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("case.device", Unit.TEXT, "where: cpu, cuda:0, …"),
     Column("case.device_name", Unit.TEXT, "what that device is called by its maker"),
     Column("case.dtype", Unit.TEXT, "precision"),
-    Column("case.mode", Unit.TEXT, "eager, compile or graph"),
+    Column("case.mode", Unit.TEXT, "eager, compile, graph or autotune"),
     Column("case.threads", Unit.COUNT, "threads that torch used on the host"),
     Column("case.math", Unit.TEXT, "backend flags in force: TF32, reduced-precision sums, autotuning, determinism"),
     Column("case.status", Unit.TEXT, "ok, skipped, unsupported, oom, timeout, crashed or failed"),

@@ -27,10 +27,15 @@ def layout_seed(seed: int, number: int, side: str | None = None) -> int:
 
 
 def process_for(case: Case, isolation: Isolation) -> str:
-    """Name the process of a side that measures a case: the one that forks, that of the accelerators, or a group of so many ranks."""
+    """Name the process of a side that measures a case: the one that forks, those of the accelerators, or a group of so many ranks.
+
+    torch keeps the algorithm of each convolution until its process ends, whether tried out or not, so those that are have a process.
+    """
     if case.ranks is not None:
         return f"{case.ranks} ranks on {kind_of(case.device)}"
-    return "cpu" if case.device == "cpu" and isolation != "none" else "accelerator"
+    if case.device == "cpu" and isolation != "none":
+        return "cpu"
+    return "accelerator, autotuned" if case.params.get("mode") == "autotune" else "accelerator"
 
 
 class WorkerPool:

@@ -19,6 +19,7 @@ NAMES = [
     "full",
     "matmul",
     "memory",
+    "modes",
     "noise",
     "precision",
     "quick",

@@ -92,7 +92,7 @@ def test_the_largest_is_found_within_5_percent_of_any_limit_whatever_its_memory(
     assert plan.next(tries[:cut]).id == tries[cut].case.id
 
 
-@pytest.mark.parametrize("true", [1, 3, 97, 256, 5000, 10**6])
+@pytest.mark.parametrize("true", [1, 3, 97, 256, 5000, 10**5])
 def test_where_memory_is_on_a_line_a_few_tries_are_enough(true):
     plan, fixed = largest(memory_gib=1.0), 100 * 2**20
     a_sample = (GIB - fixed) / true
