@@ -34,8 +34,10 @@ __all__ = [
     "before_call",
     "control_group",
     "link_bytes_per_s_of",
+    "note_stage",
     "operands",
     "read",
+    "refuse_other_output",
     "register_backend",
     "scratch_folder",
     "with_copies",
@@ -53,9 +55,11 @@ if TYPE_CHECKING:
     from dlbench.core.schema import Unit
     from dlbench.harness.probe.memory import available_memory
     from dlbench.harness.worker.backends.base import Backend, register_backend
+    from dlbench.harness.worker.correctness import refuse_other_output
     from dlbench.harness.worker.ranks import control_group
     from dlbench.harness.worker.registry import Cache, Duration, Layout, Least, Size, workload
     from dlbench.harness.worker.scratch import scratch_folder
+    from dlbench.harness.worker.stages import note_stage
     from dlbench.workloads.cache import before_call
     from dlbench.workloads.copies import Copies, with_copies
     from dlbench.workloads.precision import autocast, operands
@@ -71,9 +75,11 @@ _HOMES = {
     "dlbench.core.schema": "Unit",
     "dlbench.harness.probe.memory": "available_memory",
     "dlbench.harness.worker.backends.base": "Backend register_backend",
+    "dlbench.harness.worker.correctness": "refuse_other_output",
     "dlbench.harness.worker.ranks": "control_group",
     "dlbench.harness.worker.registry": "Cache Duration Layout Least Size workload",
     "dlbench.harness.worker.scratch": "scratch_folder",
+    "dlbench.harness.worker.stages": "note_stage",
     "dlbench.workloads.cache": "before_call",
     "dlbench.workloads.copies": "Copies with_copies",
     "dlbench.workloads.precision": "autocast operands",

@@ -12,6 +12,7 @@ from dlbench import Dtype, Layout, Size, Work, workload
 from dlbench.models import ModelName, build
 from dlbench.models.flops import FASTER_CONVOLUTION, forward_flops, train_flops
 from dlbench.models.traffic import forward_bytes, layer_traffic, train_bytes, weight_bytes
+from dlbench.workloads.modes import VALUES, Execution, Mode, refuse_other_update
 from dlbench.workloads.precision import autocast, operands, output, scales_gradients, storage
 
 TRAINING = "training of a classifier"
@@ -29,13 +30,18 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     # The usual eps of 1e-8 is zero in fp16, and 0 / 0 would turn the weights into NaN.
     "adamw": partial(torch.optim.AdamW, lr=LEARNING_RATE, weight_decay=1e-4, eps=1e-4),
 }
+"""As torch implements them by default: on a GPU mostly foreach, else tensor by tensor."""
+for _name in tuple(OPTIMIZERS):
+    for _form in ("foreach", "fused"):
+        OPTIMIZERS[f"{_name}_{_form}"] = partial(OPTIMIZERS[_name], **{_form: True})
+Optimizer = Literal["sgd", "adamw", "sgd_foreach", "sgd_fused", "adamw_foreach", "adamw_fused"]
 
 UPDATE_PASSES = {"sgd": 5, "adamw": 7}
 """How often an update goes over numbers as many as the weights at least: it reads weights, gradients and its one or two averages, and
 writes all but the gradients."""
 
 
-@workload(tags=("cnn", "training", "imagenet"))
+@workload(tags=("cnn", "training", "imagenet"), values=VALUES, scratch="")
 def train_step(
     device: torch.device,
     *,
@@ -43,16 +49,24 @@ def train_step(
     batch: Size,
     dtype: Dtype = "fp32",
     layout: Layout = "nchw",
-    optimizer: Literal["sgd", "adamw"] = "sgd",
+    optimizer: Optimizer = "sgd",
+    mode: Mode = "eager",
 ) -> Work:
     """Train an image classifier by one step: forward, cross-entropy, backward and the optimizer's update."""
+    if mode == "graph" and scales_gradients(dtype):
+        raise NotImplementedError("scaled gradients are looked at on the host in each step, which no CUDA graph can do; take amp_bf16")
+    execution = Execution(mode, device, f"{device} {model} {batch} {dtype} {layout} {optimizer}")
     network, images = classifier(device, model, batch, dtype, layout)
     labels = draw_labels(device, batch)
     network.train()
-    step = training_step(network, OPTIMIZERS[optimizer](network.parameters()), images, labels, dtype)
-    flops, updated = batch * train_flops(network, IMAGE), UPDATE_PASSES[optimizer] * weight_bytes(network)
+    update = optimizer_of(network, optimizer, in_graph=mode == "graph")
+    step = training_step(network, update, images, labels, dtype, execution.forward)
+    eager = autocast(device, dtype, lambda: F.cross_entropy(network(images), labels))
+    flops, updated = batch * train_flops(network, IMAGE), UPDATE_PASSES[optimizer.partition("_")[0]] * weight_bytes(network)
     return Work(
-        call=step,
+        # Dropout draws anew in each mode, so that there is nothing to hold the loss against.
+        call=execution.begin(step, None if draws(network) else eager, dtype, flops),
+        report=execution.report if mode == "compile" else None,
         inputs=(images, labels),
         items=batch,
         flops=flops,
@@ -62,21 +76,31 @@ def train_step(
     )
 
 
-@workload(tags=("cnn", "inference", "imagenet"))
-def infer_step(device: torch.device, *, model: ModelName, batch: Size, dtype: Dtype = "fp32", layout: Layout = "nchw") -> Work:
+@workload(tags=("cnn", "inference", "imagenet"), values=VALUES, scratch="")
+def infer_step(
+    device: torch.device,
+    *,
+    model: ModelName,
+    batch: Size,
+    dtype: Dtype = "fp32",
+    layout: Layout = "nchw",
+    mode: Mode = "eager",
+) -> Work:
     """Classify a batch of images: forward only, without a gradient."""
+    execution = Execution(mode, device, f"{device} {model} {batch} {dtype} {layout}")
     network, images = classifier(device, model, batch, dtype, layout)
     network.eval()
-    forward = autocast(device, dtype, lambda: network(images))
+    forward = autocast(device, dtype, execution.forward(network))
 
     def step() -> Tensor:
         with torch.inference_mode():
-            logits: Tensor = forward()
-            return logits
+            return forward(images)
 
+    eager = autocast(device, dtype, lambda: network(images))
     flops = batch * forward_flops(network, IMAGE)
     return Work(
-        call=step,
+        call=execution.begin(step, eager, dtype, flops),
+        report=execution.report if mode == "compile" else None,
         inputs=(images,),
         items=batch,
         flops=flops,
@@ -86,20 +110,37 @@ def infer_step(device: torch.device, *, model: ModelName, batch: Size, dtype: Dt
     )
 
 
-def training_step(network: nn.Module, update: torch.optim.Optimizer, images: Tensor, labels: Tensor, dtype: Dtype) -> Callable[[], Tensor]:
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""From images and labels to a scalar."""
+
+
+def training_step(
+    network: nn.Module,
+    update: torch.optim.Optimizer,
+    images: Tensor,
+    labels: Tensor,
+    dtype: Dtype,
+    compiled: Callable[[Loss], Loss] = lambda loss: loss,
+) -> Callable[[], Tensor]:
     """Return one step on a batch as a call, see `step_on`."""
-    step = step_on(images.device, network, update, dtype)
+    step = step_on(images.device, network, update, dtype, compiled)
     return lambda: step(images, labels)
 
 
-def step_on(device: torch.device, network: nn.Module, update: torch.optim.Optimizer, dtype: Dtype) -> Callable[[Tensor, Tensor], Tensor]:
+def step_on(
+    device: torch.device,
+    network: nn.Module,
+    update: torch.optim.Optimizer,
+    dtype: Dtype,
+    compiled: Callable[[Loss], Loss] = lambda loss: loss,
+) -> Loss:
     """Return one step on the images and labels that it is given: forward, cross-entropy, backward and the update.
 
-    It gives the loss, a scalar without a gradient.
+    It gives the loss, a scalar without a gradient. ``compiled`` is what becomes of forward and loss before they are called.
     """
     # Switched off, the scaler passes everything on as it is.
     scaler = torch.amp.GradScaler(device.type, enabled=scales_gradients(dtype))
-    forward = autocast(device, dtype, lambda images, labels: F.cross_entropy(network(images), labels))
+    forward = autocast(device, dtype, compiled(lambda images, labels: F.cross_entropy(network(images), labels)))
 
     def step(images: Tensor, labels: Tensor) -> Tensor:
         update.zero_grad(set_to_none=True)
@@ -110,6 +151,20 @@ def step_on(device: torch.device, network: nn.Module, update: torch.optim.Optimi
         return loss.detach()
 
     return step
+
+
+def optimizer_of(network: nn.Module, name: Optimizer, *, in_graph: bool = False) -> torch.optim.Optimizer:
+    """Return the optimizer of the network's weights; ``in_graph``: one whose updates a CUDA graph can hold."""
+    plain, _, form = name.partition("_")
+    if form:
+        refuse_other_update(network, OPTIMIZERS[name], partial(OPTIMIZERS[plain], foreach=False))
+    # AdamW counts its steps, in a tensor on the device where a graph is to hold the count; SGD keeps none.
+    return OPTIMIZERS[name](network.parameters(), **({"capturable": True} if in_graph and plain == "adamw" else {}))
+
+
+def draws(network: nn.Module) -> bool:
+    """Return whether the network draws random numbers in training."""
+    return any(isinstance(layer, nn.Dropout) for layer in network.modules())
 
 
 def classifier(device: torch.device, model: ModelName, batch: int, dtype: Dtype, layout: Layout) -> tuple[nn.Module, Tensor]:

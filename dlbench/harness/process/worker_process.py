@@ -73,7 +73,7 @@ class Ending:
     how: Literal["replied", "died", "deadline", "interrupted"]
     reply: Reply | None = None
     sentence: str = ""
-    """How a process died, with its last line of output; at the deadline, the functions that its ranks were in."""
+    """How a process died, with its last line of output; at the deadline, what it was at, or the functions that its ranks were in."""
     who: str = "its process"
 
 
@@ -87,6 +87,7 @@ class WorkerProcess:
         self._interruption = interruption
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  # end() closes it
         self._case_pid: int | None = None
+        self._stage = ""
         self._printed_before = 0
         request_read, self._requests = os.pipe()
         reply_read, reply_write = os.pipe()
@@ -137,7 +138,7 @@ class WorkerProcess:
                 self._forget_output()
             else:
                 self.end()
-            return Ending("deadline")
+            return Ending("deadline", sentence=self._stage)
         except Interrupted:
             self.end()
             return Ending("interrupted")
@@ -159,8 +160,10 @@ class WorkerProcess:
         reply: Reply | None = None
         while "exit" not in (message := self._replies.read(deadline, self._interruption.fileno())):
             if "pid" in message:
-                self._case_pid = message["pid"]
+                self._case_pid, self._stage = message["pid"], ""
                 deadline = time.monotonic() + deadline_s
+            elif "stage" in message:
+                self._stage = message["stage"]
             else:
                 reply = Reply.from_json(message["reply"])
         self._case_pid = None

@@ -138,7 +138,7 @@ def _refill(inputs: Sequence[Tensor]) -> None:
 def _operations(result: Measurement, work: Work, subject: Subject, left_s: float) -> int:
     """Return how many operations one call hands to the device. Raises Unchecked where they can't be counted."""
     _refuse_ranks(subject)
-    if subject.params.get("mode", "eager") != "eager":
+    if subject.params.get("mode", "eager") not in ("eager", "autotune"):
         raise Unchecked(Unknown.COMPILED)
     _refuse_longer(_slowest_s(result), left_s)
     if work.before:
@@ -290,6 +290,22 @@ def _worst(case: _FirstCall, reference: _FirstCall, dtype: str, flops: float) ->
         tolerance = tolerance_of(dtype, tally.results, tally.numbers, right.numel(), flops)
         found.append(_Distance(error if math.isfinite(error) else math.inf, tolerance))
     return max(found, key=lambda each: each.error / each.tolerance)
+
+
+def refuse_other_output(usual: Callable[[], Tensor], other: Callable[[], Tensor], dtype: str, flops: float) -> None:
+    """Raise ValueError where another way to compute a tensor gives other numbers than the usual one, which is called first.
+
+    ``flops``: operations that one call takes. Each of the two may be as far from the exact result as rounding explains.
+    """
+    with _Tally() as tally, torch.no_grad():
+        right = usual().detach().double()
+    output = other().detach().double()
+    tolerance = 2 * tolerance_of(dtype, tally.results, tally.numbers, right.numel(), flops)
+    if tolerance > MOST_TOLERANCE or not (right.isfinite().all() and right.any()):
+        return  # rounding, or a narrow range, explains any number
+    error = ((output - right).norm() / right.norm()).item()
+    if not error <= tolerance:
+        raise ValueError(f"its output is {error:.2g} away from that of eager execution, where rounding explains {tolerance:.2g}")
 
 
 def tolerance_of(dtype: str, results: int, numbers: int, size: int, flops: float) -> float:

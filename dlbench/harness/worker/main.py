@@ -36,6 +36,7 @@ from dlbench.harness.worker.limits import TooLittleLeft, memory_limit
 from dlbench.harness.worker.measure import DeviceClock, NotPinned, Pace, TooSlow, take_pinned_transfer, take_samples, take_transfer
 from dlbench.harness.worker.ranks import BLOCK_S, Member, RanksClock, in_any_rank
 from dlbench.harness.worker.scratch import scratch_given
+from dlbench.harness.worker.stages import stages_told
 from dlbench.harness.worker.usage import HostMemory, LostTime, return_freed_memory
 
 
@@ -131,7 +132,8 @@ def _answer(request: HelloRequest | MeasureRequest, replies: int, member: Member
     try:
         for plugin in request.plugins:
             registry.load_plugin(plugin)
-        reply = Reply(hello=hello(request)) if isinstance(request, HelloRequest) else measure(request, member)
+        with stages_told(lambda text: send(replies, {"stage": text})):
+            reply = Reply(hello=hello(request)) if isinstance(request, HelloRequest) else measure(request, member)
         registry.refuse_imports_from(request.not_from)
     except DlbenchError as error:
         reply = Reply(error=str(error))
