@@ -15,6 +15,8 @@ def test_the_workloads_of_dlbench_register_under_their_names_and_tags() -> None:
     assert tags == {
         "train_step": ("cnn", "training", "imagenet"),
         "infer_step": ("cnn", "inference", "imagenet"),
+        "fastest_train_step": ("cnn", "training", "imagenet"),
+        "fastest_infer_step": ("cnn", "inference", "imagenet"),
         "conv2d": ("compute",),
         "data_parallel": ("cnn", "training", "ranks"),
         "elementwise": ("memory",),

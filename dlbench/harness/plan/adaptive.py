@@ -129,17 +129,22 @@ class AdaptivePlan:
     # the fastest
 
     def _next_change(self, tries: Sequence[Measurement]) -> dict[str, ParamValue] | None:
-        """Change one parameter of the fastest so far at a time, until no change makes it faster: a coordinate ascent."""
+        """Change one parameter of the fastest so far at a time, until no change makes it faster: a coordinate ascent.
+
+        What is varied last is not gone on from: a change beside it would cost as much again.
+        """
         tried = [self.values(each) for each in tries]
         start = {name: self._candidates(name, None)[0] for name in self._open}
         if start not in tried:
             return start
-        fastest = self.fastest(tries)
+        last = [name for name in self._open if name in self.search.last]
+        fastest = self.fastest([each for each in tries if all(self.values(each)[name] == start[name] for name in last)])
         around = self.values(fastest) if fastest else start
-        return next((each for each in self._neighbours(around) if each not in tried), None)
+        first = [name for name in self._open if name not in last]
+        return next((each for each in self._neighbours(around, [*first, *last]) if each not in tried), None)
 
-    def _neighbours(self, around: Mapping[str, ParamValue]) -> Iterator[dict[str, ParamValue]]:
-        for name in self._open:
+    def _neighbours(self, around: Mapping[str, ParamValue], names: Sequence[str]) -> Iterator[dict[str, ParamValue]]:
+        for name in names:
             yield from ({**around, name: value} for value in self._candidates(name, around[name]))
 
     def _candidates(self, name: str, current: ParamValue | None) -> Sequence[ParamValue]:
