@@ -8,7 +8,7 @@ from dlbench.analysis.answers.pairs import both_sides
 from dlbench.analysis.figures import Axis, Figure, drawn
 from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, chosen, entries, grouped, identifying, pair, sides, speed_ratio
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import among, choice, middle, number, plural, ratio, short, times, value_name
+from dlbench.analysis.wording import among, middle, number, plural, ratio, short, times, value_name
 from dlbench.core.model import Status
 from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column, Unit
@@ -17,7 +17,7 @@ QUESTION = Question("default", "What does the default leave on the table?")
 _SWITCH = Column("default.switch", Unit.TEXT, "the parameter that differs from its default")
 _SETTING = Column("default.setting", Unit.TEXT, "what it is set to")
 _ALONE = Column("default.alone", Unit.FLAG, "whether all other switches are at their defaults")
-_CHOICE = Column("default.choice", Unit.TEXT, "what the fastest row has of batch, precision, layout, mode and optimizer")
+_CHOICE = Column("default.choice", Unit.TEXT, "what the fastest row has otherwise than the default")
 _SEARCHED = Column("default.searched", Unit.FLAG, "whether a search chose that, and not only the best of what a suite planned")
 _BREAK_EVEN = Column("default.break_even_steps", Unit.COUNT, "steps after which what is spent once has been saved", "lower")
 _ALONE_COLUMNS: Columns = (
@@ -89,14 +89,20 @@ def _bests(results: Results) -> list[Row]:
         row = sides(default, best, "case.id", _free(default.row, results))
         rates = (default.rounds.items_per_s, best.rounds.items_per_s)
         row |= {"pair.by": "best", "pair.time": "wall", **speed_ratio(*rates)}
-        found.append({**row, _CHOICE.name: choice(row, "other"), _SEARCHED.name: best.row["case.found"] is not None})
+        found.append({**row, _CHOICE.name: _otherwise(default.row, best.row, results), _SEARCHED.name: best.row["case.found"] is not None})
     return found
 
 
 def _free(row: Row, results: Results) -> tuple[str, ...]:
     """Return the parameters that rows of one work may differ in."""
     declared = results.declaration(row)
-    return (*declared.switches, *(declared.search.over if declared.search else ()))
+    return tuple(dict.fromkeys((*declared.switches, *(declared.search.over if declared.search else ()))))
+
+
+def _otherwise(default: Row, best: Row, results: Results) -> str | None:
+    """Return for example ``amp_bf16 batch=64``: what a row has otherwise than its default; a word needs no name."""
+    differing = {name: value for name in _free(best, results) if (value := chosen(best, name)) not in (None, chosen(default, name))}
+    return " ".join(str(value) if str(value)[:1].isalpha() else f"{name}={value}" for name, value in differing.items()) or None
 
 
 def _is_fit(each: Entry) -> bool:
@@ -123,7 +129,7 @@ def _effects(results: Results) -> list[Row]:
             of_other: Row = {column.name: other[column.name] for column in results.declared(other)}
             told: Row = {_SWITCH.name: name, _SETTING.name: each["other.value"], _ALONE.name: not _changed(base, results)}
             found.append({**each, **of_other, **told, _BREAK_EVEN.name: _break_even(each, other, results)})
-    return found
+    return sorted(found, key=lambda row: not row[_ALONE.name])
 
 
 def _break_even(each: Row, other: Row, results: Results) -> int | None:
@@ -143,7 +149,7 @@ def _sentence(where: str, bests: Sequence[Row], effects: Sequence[Row]) -> str:
     if of_interest := searched or bests:
         row = middle(of_interest)
         how = "found by a search" if searched else "the best of what was measured"
-        parts.append(f"{short(row['pair.case'])} runs {ratio(row)} as fast at {row[_CHOICE.name]}, {how}{among(of_interest)}")
+        parts.append(f"{short(row['pair.case'])} runs {ratio(row)} as fast with {row[_CHOICE.name]}, {how}{among(of_interest)}")
         if row["base.id"] == row["other.id"]:
             parts = [f"nothing is faster for {short(row['pair.case'])}, as far as was measured"]
     alone = [row for row in effects if row[_ALONE.name]] or effects

@@ -3,7 +3,7 @@
 All of it follows from the tries alone, so a resumed run goes on where the file ends.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dlbench.core.declarations import Search
@@ -141,11 +141,15 @@ class AdaptivePlan:
         fastest = self.fastest([each for each in tries if all(self.values(each)[name] == start[name] for name in last)])
         around = self.values(fastest) if fastest else start
         first = [name for name in self._open if name not in last]
-        return next((each for each in self._neighbours(around, [*first, *last]) if each not in tried), None)
+        lacking = self._lacking(tries)
+        beside = ((name, value) for name in (*first, *last) for value in self._candidates(name, around[name]))
+        changes = ({**around, name: value} for name, value in beside if (name, value) not in lacking)
+        return next((each for each in changes if each not in tried), None)
 
-    def _neighbours(self, around: Mapping[str, ParamValue], names: Sequence[str]) -> Iterator[dict[str, ParamValue]]:
-        for name in names:
-            yield from ({**around, name: value} for value in self._candidates(name, around[name]))
+    def _lacking(self, tries: Sequence[Measurement]) -> set[tuple[str, ParamValue]]:
+        """Return the values that the device lacks, as far as all tries with them say so: to try them beside others is in vain."""
+        having = {item for each in tries if each.status is not Status.UNSUPPORTED for item in self.values(each).items()}
+        return {item for each in tries for item in self.values(each).items()} - having
 
     def _candidates(self, name: str, current: ParamValue | None) -> Sequence[ParamValue]:
         """Return the values of a parameter to try beside the current one."""
