@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import tempfile
 import time
 import zlib
 from collections import Counter
@@ -56,7 +57,8 @@ class Execution:
             raise NotImplementedError(f"CUDA graphs are those of CUDA devices, and this is a {device.type} device")
         if device.type != "cuda" and mode == "autotune":
             raise NotImplementedError(f"it is cuDNN that tries its algorithms, and a {device.type} device has none")
-        self.mode, self._device, self._case = mode, device, case
+        self.mode, self._device = mode, device
+        self._cache = CompilerCache(case) if mode == "compile" else None
         self._values: dict[str, Reported] = {}
 
     def forward(self, function: Callable[Arguments, Tensor]) -> Callable[Arguments, Tensor]:
@@ -65,7 +67,7 @@ class Execution:
         It is given the network, with its loss in training, and not the whole step, as in most training loops: the backward pass is
         compiled with it, and an update has faster implementations of its own.
         """
-        if self.mode != "compile":
+        if self._cache is None:
             return function
         torch.compiler.reset()
         compiled: Callable[Arguments, Tensor] = torch.compile(function, dynamic=False)
@@ -84,7 +86,7 @@ class Execution:
         def first() -> Tensor:
             if self.mode == "autotune":
                 torch.backends.cudnn.benchmark = True  # until the next case, for which the harness sets it anew
-            return self._compile(step) if self.mode == "compile" else call()
+            return self._compile(step, self._cache) if self._cache else call()
 
         if eager is None:
             first()
@@ -96,9 +98,9 @@ class Execution:
         """Return what compiling took."""
         return self._values
 
-    def _compile(self, step: Callable[[], Tensor]) -> Tensor:
+    def _compile(self, step: Callable[[], Tensor], cache: "CompilerCache") -> Tensor:
         """Take the first step, which compiles, and return what it gives."""
-        cache, counters = CompilerCache(self._case), dynamo_counters()
+        counters = dynamo_counters()
         note_stage("it was compiling")
         try:
             first_s, output = self._timed(step)
@@ -154,7 +156,8 @@ class CompilerCache:
         if not self._filled_in.exists():
             shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(exist_ok=True)
-        # TMPDIR too: a compiler that is killed leaves its files there.
+        # The temporary folder too: a compiler that is killed leaves its files there, and torch 2.13 keeps compiled headers there.
+        tempfile.tempdir = str(folder)
         os.environ |= {"TORCHINDUCTOR_CACHE_DIR": str(folder), "TRITON_CACHE_DIR": str(folder / "triton"), "TMPDIR": str(folder)}
         self.is_warm = self._filled_in.exists()
 

@@ -18,6 +18,7 @@ NAMES = [
     "feed",
     "full",
     "matmul",
+    "modes",
     "noise",
     "precision",
     "quick",

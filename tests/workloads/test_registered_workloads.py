@@ -48,7 +48,13 @@ def test_references_know_what_workloads_declare_that_tell_of_the_machine() -> No
     assert [doubt for _, doubts in known.values() for doubt in doubts] == []
 
     def told(declared: Declaration) -> tuple[object, ...]:
-        return declared.ceiling, declared.sweep, declared.feeding, [replace(each, meaning="") for each in declared.values]
+        return (
+            declared.ceiling,
+            declared.sweep,
+            declared.feeding,
+            declared.switches,
+            [replace(each, meaning="") for each in declared.values],
+        )
 
     for name, each in registry.all_workloads().items():
         declared = each.signature.declared

@@ -152,13 +152,17 @@ def _sentence(where: str, bests: Sequence[Row], effects: Sequence[Row]) -> str:
         parts.append(f"{short(row['pair.case'])} runs {ratio(row)} as fast with {row[_CHOICE.name]}, {how}{among(of_interest)}")
         if row["base.id"] == row["other.id"]:
             parts = [f"nothing is faster for {short(row['pair.case'])}, as far as was measured"]
-    alone = [row for row in effects if row[_ALONE.name]] or effects
-    middles = [middle(rows) for rows in grouped(alone, lambda row: (row[_SWITCH.name], row[_SETTING.name])).values()]
+    middles = [middle(_alone(rows)) for rows in grouped(effects, lambda row: (row[_SWITCH.name], row[_SETTING.name])).values()]
     most = [max(rows, key=lambda row: number(row["ratio.speedup"])) for rows in grouped(middles, lambda row: row[_SWITCH.name]).values()]
     brought = [f"{row[_SETTING.name]} {times(row)}" for row in sorted(most, key=lambda row: -number(row["ratio.speedup"]))]
     parts += [f"alone {', '.join(brought)}"] if brought else []
     parts += [_pays_off(row) for row in middles if any(name.startswith("value.") for name in row)][:1]
     return f"On {where} beside the default: {'; '.join(parts)}."
+
+
+def _alone(rows: Sequence[Row]) -> Sequence[Row]:
+    """Return those whose other switches are at their defaults, and where there are none all."""
+    return [row for row in rows if row[_ALONE.name]] or rows
 
 
 def _pays_off(row: Row) -> str:

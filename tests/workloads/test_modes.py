@@ -1,0 +1,190 @@
+"""Modes and optimizers: case ids, what a device lacks, outputs held against eager execution, compilers that are missing."""
+
+import os
+import tempfile
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from dlbench.core.model import Case
+from dlbench.harness.worker import registry
+from dlbench.harness.worker.correctness import refuse_other_output
+from dlbench.harness.worker.scratch import scratch_given
+from dlbench.testing import ManualClock
+from dlbench.workloads import cnn, modes
+
+CPU = torch.device("cpu")
+REFERENCE = Path(__file__).parents[2] / "results" / "reference"
+
+
+def tiny_network(name: str) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 2, kernel_size=32, stride=32), nn.ReLU(), nn.Flatten(), nn.Linear(2 * 7 * 7, 1000))
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    monkeypatch.setattr(cnn, "build", tiny_network)
+
+
+def compiles_as(monkeypatch, tmp_path, compiled):
+    """Have `torch.compile` return what ``compiled`` makes of a function, and a folder to write in; what that sets is undone."""
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TMPDIR", "PYTHONHASHSEED"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setattr(tempfile, "tempdir", tempfile.tempdir)
+
+    def compile_(function, *, dynamic):
+        assert dynamic is False
+
+        def call(*args):
+            torch._dynamo.utils.counters["stats"]["unique_graphs"] += 1
+            return compiled(function)(*args)
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", compile_)
+    return scratch_given(str(tmp_path))
+
+
+def test_defaults_leave_case_ids_and_parameters_of_old_files_as_they_are():
+    registry.load_builtins()
+    rows = [
+        row
+        for path in sorted(REFERENCE.rglob("*.jsonl*"))
+        for row in read(path).rows
+        if row["case.workload"] in ("train_step", "infer_step")
+    ]
+    assert rows
+    for row in rows:
+        params = {name.removeprefix("param."): value for name, value in row.items() if name.startswith("param.") and value is not None}
+        params["dtype"] = row["case.dtype"]
+        case = Case.of("old", registry.get(row["case.workload"]).signature, params, row["case.device"])
+        assert case.id == row["case.id"]
+        assert case.params["mode"] == row["case.mode"] == "eager"
+
+
+def test_a_cpu_has_no_cuda_graphs_and_no_cudnn(tiny):
+    for workload in (cnn.train_step, cnn.infer_step):
+        with pytest.raises(NotImplementedError, match="CUDA graphs are those of CUDA devices"):
+            workload(CPU, model="resnet18", batch=2, mode="graph")
+        with pytest.raises(NotImplementedError, match="cuDNN"):
+            workload(CPU, model="resnet18", batch=2, mode="autotune")
+    with pytest.raises(NotImplementedError, match="scaled gradients"):
+        cnn.train_step(torch.device("cuda"), model="resnet18", batch=2, mode="graph", dtype="amp_fp16")
+
+
+@pytest.mark.parametrize("optimizer", ["sgd_foreach", "sgd_fused", "adamw_foreach", "adamw_fused"])
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_foreach_and_fused_update_as_the_plain_optimizer_does(tiny, optimizer, dtype):
+    torch.manual_seed(0)
+    plain = optimizer.partition("_")[0]
+    work, usual = (cnn.train_step(CPU, model="resnet18", batch=2, dtype=dtype, optimizer=each) for each in (optimizer, plain))
+    assert torch.isfinite(work.call())
+    assert (work.flops, work.bytes, work.report) == (usual.flops, usual.bytes, None)
+
+
+def test_an_update_that_is_another_one_is_refused():
+    network = tiny_network("")
+    plain = partial(torch.optim.SGD, momentum=0.9)
+    with pytest.raises(ValueError, match="away from the plain one"):
+        modes.refuse_other_update(network, partial(torch.optim.SGD, momentum=0.9, weight_decay=0.1), plain)
+
+
+def test_an_output_that_is_another_one_is_refused_and_rounding_is_not():
+    weight = torch.randn(64, 64)
+    usual = partial(torch.mm, weight, weight)
+    refuse_other_output(usual, lambda: usual() * (1 + 1e-7), "fp32", 2 * 64**3)
+    for wrong in (lambda: usual() * 1.01, lambda: usual() * torch.nan):
+        with pytest.raises(ValueError, match="away from that of eager execution"):
+            refuse_other_output(usual, wrong, "fp32", 2 * 64**3)
+
+
+def test_compiling_is_counted_once_cold_and_then_warm_in_a_cache_of_its_own(tiny, monkeypatch, tmp_path):
+    found = []
+    with compiles_as(monkeypatch, tmp_path, lambda function: function):
+        for number in ("1", "1", "2"):
+            monkeypatch.setenv("PYTHONHASHSEED", number)
+            work = cnn.train_step(CPU, model="resnet18", batch=2, mode="compile")
+            found.append(set(work.report(ManualClock())))
+            assert os.environ["TORCHINDUCTOR_CACHE_DIR"].startswith(str(tmp_path))
+    # The second set-up stands for a case that is measured again within its round.
+    assert found == [
+        {"compile_cold_s", "graph_breaks"},
+        {"compile_cold_s", "compile_warm_s", "graph_breaks"},
+        {"compile_warm_s", "graph_breaks"},
+    ]
+    assert torch.isfinite(work.call())
+
+
+def test_what_is_compiled_wrong_fails(tiny, monkeypatch, tmp_path):
+    with compiles_as(monkeypatch, tmp_path, lambda function: lambda *args: 2 * function(*args)):
+        for workload in (cnn.train_step, cnn.infer_step):
+            with pytest.raises(ValueError, match="away from that of eager execution"):
+                workload(CPU, model="resnet18", batch=2, mode="compile")
+
+
+def test_compilers_that_are_missing_or_fail_are_named(monkeypatch):
+    monkeypatch.setenv("CXX", "false")
+    missing = modes.compiler_error(RuntimeError("InvalidCxxCompiler: No working C++ compiler found in torch._inductor.config.cpp.cxx"))
+    assert isinstance(missing, NotImplementedError)
+    assert str(missing) == "torch.compile needs a C++ compiler, and false is none that works; install g++ or name one in CXX"
+    failing = modes.compiler_error(
+        RuntimeError("CppCompileError: C++ compile error\n\nCommand:\ng++ x\n\nOutput:\nx.cpp:3: error: no such thing\n")
+    )
+    assert str(failing) == "the C++ compiler false fails: x.cpp:3: error: no such thing"
+    assert isinstance(modes.compiler_error(RuntimeError("Cannot find a working triton installation.")), NotImplementedError)
+    other = MemoryError("no memory")
+    assert modes.compiler_error(other) is other
+
+
+class Graphs:
+    """As much of `torch.cuda` as a capture takes, noting what is done in which order."""
+
+    def __init__(self):
+        self.done = []
+
+    def Stream(self):  # noqa: N802  # as torch's
+        return SimpleNamespace(wait_stream=lambda other: self.done.append("side waits"))
+
+    def current_stream(self):
+        return SimpleNamespace(wait_stream=lambda other: self.done.append("waits for side"))
+
+    @contextmanager
+    def stream(self, aside):
+        self.done.append("aside")
+        yield
+
+    def CUDAGraph(self):  # noqa: N802  # as torch's
+        return SimpleNamespace(replay=lambda: self.done.append("replay"))
+
+    @contextmanager
+    def graph(self, captured):
+        self.done.append("capture")
+        yield
+
+
+def test_a_graph_is_captured_after_steps_on_a_side_stream_and_then_replayed(monkeypatch):
+    cuda = Graphs()
+    monkeypatch.setattr(torch, "cuda", cuda)
+    output = torch.zeros(1)
+
+    def step():
+        cuda.done.append("step")
+        return output
+
+    replay = modes.captured(step)
+    assert cuda.done == ["side waits", "aside", "step", "step", "step", "waits for side", "capture", "step"]
+    assert replay() is replay() is output
+    assert cuda.done[-3:] == ["step", "replay", "replay"]
+
+
+def test_adamw_counts_its_steps_on_the_device_in_a_graph():
+    network = tiny_network("")
+    for name in ("adamw", "adamw_foreach"):
+        assert cnn.optimizer_of(network, name, in_graph=True).defaults["capturable"] is True
+        assert cnn.optimizer_of(network, name).defaults["capturable"] is False
+    assert cnn.optimizer_of(network, "sgd", in_graph=True)
