@@ -1,5 +1,6 @@
 """Default: how much faster the same step runs with other switches than the plain defaults, by each alone and by all together."""
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
@@ -19,6 +20,7 @@ _SETTING = Column("default.setting", Unit.TEXT, "what it is set to")
 _ALONE = Column("default.alone", Unit.FLAG, "whether all other switches are at their defaults")
 _CHOICE = Column("default.choice", Unit.TEXT, "what the fastest row has otherwise than the default")
 _SEARCHED = Column("default.searched", Unit.FLAG, "whether a search chose that, and not only the best of what a suite planned")
+_SPENT = Column("default.spent_s", Unit.SECONDS, "what is spent once before the first step, beyond what the default spends", "lower")
 _BREAK_EVEN = Column("default.break_even_steps", Unit.COUNT, "steps after which what is spent once has been saved", "lower")
 _ALONE_COLUMNS: Columns = (
     ("case", PAIR_COLUMNS["pair.case"]),
@@ -29,6 +31,7 @@ _ALONE_COLUMNS: Columns = (
     ("default", PAIR_COLUMNS["base.median_s"]),
     ("time", PAIR_COLUMNS["other.median_s"]),
     *RATIO,
+    ("spent once", _SPENT),
     ("pays off after", _BREAK_EVEN),
 )
 _BEST_COLUMNS: Columns = (
@@ -40,6 +43,8 @@ _BEST_COLUMNS: Columns = (
     ("searched", _SEARCHED),
     *RATIO,
 )
+_NEVER = 1e12
+"""Steps that nobody takes; an edited file may say anything."""
 _CHOSEN_FAST = "the best was chosen for being fast among the same measurements, which its interval does not hold"
 _CONVERGES = "whether training still converges in another precision or at another batch was not measured"
 _PAYS_OFF = "pays off after: steps that save what is spent once, such as compiling; empty where no saving is shown"
@@ -58,7 +63,7 @@ def answer(results: Results) -> Answer | Missing:
     rows = both_sides(results, (*bests, *effects))
     declared = {each.name: each for row in rows for each in results.declared(row) if not each.series}
     values = tuple((value_name(each), each) for each in declared.values())
-    notes = (_PAYS_OFF,) if any(row[_BREAK_EVEN.name] is not None for row in effects) else ()
+    notes = (_PAYS_OFF,) if any(_SPENT.name in row for row in effects) else ()
     tables = (
         Table("Each step at its best beside its plain default: how many times the throughput", _BEST_COLUMNS, _flat(best_of)),
         Table("The same case with one switch set: how many times as fast", (*_ALONE_COLUMNS, *values), _flat(effects_of), notes),
@@ -128,36 +133,46 @@ def _effects(results: Results) -> list[Row]:
             base, other = (by_id[each[f"{side}.run"], each[f"{side}.id"]] for side in ("base", "other"))
             of_other: Row = {column.name: other[column.name] for column in results.declared(other)}
             told: Row = {_SWITCH.name: name, _SETTING.name: each["other.value"], _ALONE.name: not _changed(base, results)}
-            found.append({**each, **of_other, **told, _BREAK_EVEN.name: _break_even(each, other, results)})
+            cost = _cost(each, _spent_s(other, results) - _spent_s(base, results))
+            found.append({**each, **of_other, **told, **cost})
     return sorted(found, key=lambda row: not row[_ALONE.name])
 
 
-def _break_even(each: Row, other: Row, results: Results) -> int | None:
-    """Return the steps that save what the other side spends once, most of what it reports; None where no saving is shown."""
-    once = [other.get(value.column.name) for value in results.declaration(other).values if value.once]
-    spent_s = max((seconds for seconds in once if isinstance(seconds, int | float)), default=None)
+def _spent_s(row: Row, results: Results) -> float:
+    """Return the most that a row reports as spent once, in seconds."""
+    once = [row.get(value.column.name) for value in results.declaration(row).values if value.once]
+    return max((seconds for seconds in once if isinstance(seconds, int | float)), default=0.0)
+
+
+def _cost(each: Row, spent_s: float) -> Row:
+    """Return what the other side of a pair spends once, and the steps that save it, None where no saving is shown."""
+    if not spent_s > 0:
+        return {}
     saved_s = number(each["base.median_s"]) - number(each["other.median_s"])
     low = each["ratio.speedup"] if each["ratio.ci_low"] is None else each["ratio.ci_low"]
-    steps = spent_s / saved_s if spent_s and saved_s > 0 and number(low) > 1 else None
-    return round(steps) if steps is not None and 0 < steps < 1e15 else None  # an edited file may say anything
+    steps = spent_s / saved_s if saved_s > 0 and number(low) > 1 else math.inf
+    return {_SPENT.name: spent_s, _BREAK_EVEN.name: math.ceil(steps) if steps < _NEVER else None}
 
 
 def _sentence(where: str, bests: Sequence[Row], effects: Sequence[Row]) -> str:
     """Say what the best of a device is beside the default, what each switch brings alone, and whether compiling pays off."""
-    parts = []
     searched = [row for row in bests if row[_SEARCHED.name]]
-    if of_interest := searched or bests:
-        row = middle(of_interest)
-        how = "found by a search" if searched else "the best of what was measured"
-        parts.append(f"{short(row['pair.case'])} runs {ratio(row)} as fast with {row[_CHOICE.name]}, {how}{among(of_interest)}")
-        if row["base.id"] == row["other.id"]:
-            parts = [f"nothing is faster for {short(row['pair.case'])}, as far as was measured"]
+    measured = [row for row in bests if not row[_SEARCHED.name]]
+    parts = [f"{_of_best(searched)}, found by a search"] if searched else []
+    parts += [f"{_of_best(measured)}, the best of what was planned"] if measured else []
     middles = [middle(_alone(rows)) for rows in grouped(effects, lambda row: (row[_SWITCH.name], row[_SETTING.name])).values()]
     most = [max(rows, key=lambda row: number(row["ratio.speedup"])) for rows in grouped(middles, lambda row: row[_SWITCH.name]).values()]
     brought = [f"{row[_SETTING.name]} {times(row)}" for row in sorted(most, key=lambda row: -number(row["ratio.speedup"]))]
     parts += [f"alone {', '.join(brought)}"] if brought else []
-    parts += [_pays_off(row) for row in middles if any(name.startswith("value.") for name in row)][:1]
+    parts += [_pays_off(row) for row in middles if _SPENT.name in row][:1]
     return f"On {where} beside the default: {'; '.join(parts)}."
+
+
+def _of_best(rows: Sequence[Row]) -> str:
+    row = middle(rows)
+    if row["base.id"] == row["other.id"]:
+        return f"{short(row['pair.case'])} runs fastest as it is{among(rows)}"
+    return f"{short(row['pair.case'])} runs {ratio(row)} as fast with {row[_CHOICE.name]}{among(rows)}"
 
 
 def _alone(rows: Sequence[Row]) -> Sequence[Row]:
@@ -166,7 +181,7 @@ def _alone(rows: Sequence[Row]) -> Sequence[Row]:
 
 
 def _pays_off(row: Row) -> str:
-    steps = row[_BREAK_EVEN.name]
+    steps = row.get(_BREAK_EVEN.name)
     when = "never pays off there" if steps is None else f"pays off there after {plural(int(number(steps)), 'step')}"
     return f"{row[_SETTING.name]} {when}"
 

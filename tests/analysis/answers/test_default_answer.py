@@ -53,11 +53,11 @@ def test_each_switch_alone_and_the_best_stand_beside_the_plain_default(found):
         step(0.25, mode="built", order="columns", batch=8),
     )
     assert answer["sentences"] == [
-        "On cpu beside the default: step batch=8 runs 4.00 × (3.88…4.12) as fast with built columns, the best of what was measured; "
+        "On cpu beside the default: step batch=8 runs 4.00 × (3.88…4.12) as fast with built columns, the best of what was planned; "
         "alone built 2.00 ×, columns 1.25 ×; built pays off there after 200 steps."
     ]
     rows = table_of(answer, "The same case")
-    assert [(row["default.setting"], row["default.alone"], row["default.break_even_steps"]) for row in rows] == [
+    assert [(row["default.setting"], row["default.alone"], row.get("default.break_even_steps")) for row in rows] == [
         ("built", True, 200),
         ("columns", True, None),
         ("built", False, None),
@@ -68,6 +68,12 @@ def test_each_switch_alone_and_the_best_stand_beside_the_plain_default(found):
     switches = figures["What each switch brings alone: step on cpu"]
     assert [row["default.setting"] for row in switches["rows"]] == ["built", "columns"]
     assert switches["reference"] == 1
+
+
+def test_what_both_sides_spend_once_is_no_cost_of_the_switch(found):
+    both = step(0.25, mode="built", order="columns", batch=8, values={"built_cold_s": 100.0})
+    rows = table_of(found(plain(), built(0.5, built_cold_s=100.0), both), "The same case")
+    assert [(row["default.switch"], row.get("default.spent_s")) for row in rows] == [("mode", 100.0), ("order", None)]
 
 
 @pytest.mark.parametrize("seconds", [1.0, 1.02, 2.0])
@@ -95,7 +101,9 @@ def test_a_search_takes_part_with_what_it_found_at_any_batch(found):
 
 def test_where_the_default_is_the_fastest_it_says_so(found):
     (sentence,) = found(plain(), built(2.0))["sentences"]
-    assert sentence.startswith("On cpu beside the default: nothing is faster for step batch=8, as far as was measured; alone built 0.500 ×")
+    assert sentence.startswith(
+        "On cpu beside the default: step batch=8 runs fastest as it is, the best of what was planned; alone built 0.500 ×"
+    )
 
 
 def test_files_from_before_switches_were_declared_are_answered_too(asked):
