@@ -49,7 +49,7 @@ _SIDE = (
     Column("device_name", Unit.TEXT, "what that device is called by its maker"),
     Column("threads", Unit.COUNT, "threads that torch used on the host"),
     Column("dtype", Unit.TEXT, "precision"),
-    Column("mode", Unit.TEXT, "eager, compile or graph"),
+    Column("mode", Unit.TEXT, "eager, compile, graph or autotune"),
     Column("batch", Unit.COUNT, "batch size; null where the workload has none"),
     Column("layout", Unit.TEXT, "memory layout; null where the workload has none"),
     Column("optimizer", Unit.TEXT, "optimizer; null where the workload has none"),

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 import tempfile
 import time
 import zlib
@@ -151,10 +152,12 @@ class CompilerCache:
     """The folder that all compilers write in from now on, which is a case's own; empty where compiling never came to an end."""
 
     def __init__(self, case: str) -> None:
-        folder = scratch_folder() / f"{zlib.crc32(f'{torch.__version__} {case}'.encode()):08x}"
+        # Sides of an A/B share the scratch folder: where they differ in these, each compiles for itself.
+        side = [torch.__version__, sys.executable, *map(os.environ.get, ("PYTHONPATH", "CXX"))]
+        folder = scratch_folder() / f"{zlib.crc32(f'{side} {case}'.encode()):08x}"
         self._filled_in = folder / "filled_in"
         if not self._filled_in.exists():
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)  # half of a cache would make compiling neither cold nor warm
         folder.mkdir(exist_ok=True)
         # The temporary folder too: a compiler that is killed leaves its files there, and torch 2.13 keeps compiled headers there.
         tempfile.tempdir = str(folder)
@@ -175,7 +178,7 @@ class CompilerCache:
 
 
 def _this_round() -> str:
-    return os.environ.get("PYTHONHASHSEED", "none")  # each round's processes get one of their own
+    return os.environ.get("PYTHONHASHSEED") or "0"  # each round's processes get one of their own
 
 
 def dynamo_counters() -> dict[str, Counter[str]]:

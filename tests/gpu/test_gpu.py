@@ -30,6 +30,7 @@ warmup_s = 0.3
 max_warmup_s = 1.5
 timeout_s = 100
 """
+SMALL_STEP = 'axes.model = "resnet18"\naxes.batch = 2\ndevices = ["cuda"]'
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +86,9 @@ def measured(accelerator, tmp_path_factory):
         f'workload = "transfer"\naxes.bytes = 67108864\naxes.direction = "both"\naxes.memory = "pinned"\n{there}',
         f'workload = "pin"\naxes.bytes = 16777216\n{there}',
         f'workload = "overlap"\n{there}',
+        f'workload = "train_step"\n{SMALL_STEP}\naxes.mode = "graph"\naxes.optimizer = ["sgd_fused", "adamw", "adamw_fused"]',
+        f'workload = "train_step"\n{SMALL_STEP}\naxes.mode = ["eager", "autotune"]\naxes.optimizer = "adamw"',
+        f'workload = "infer_step"\n{SMALL_STEP}\naxes.mode = ["graph", "compile"]',
     ]
     done = run(folder, benches, "--device", "cpu", "--device", accelerator)
     assert done.code in (0, 5), done.err
@@ -182,6 +186,19 @@ def test_pages_are_locked_and_copies_hide_behind_computation(cuda):
     assert (locked["case.status"], overlap["case.status"]) == ("ok", "ok"), (locked["case.reason"], overlap["case.reason"])
     assert 0 < locked["value.lock_s"] < 1
     assert 0.3 < overlap["value.overlap_efficiency"] < 1.3
+
+
+def test_graphs_autotuning_and_compiled_steps_give_what_eager_ones_give(cuda):
+    """A mode whose output is another one fails before it is timed."""
+    rows = {(row["case.mode"], row["param.optimizer"]): row for row in cuda.rows if row["param.model"] == "resnet18"}
+    assert [(key, row["case.reason"]) for key, row in rows.items() if row["case.status"] not in ("ok", "unsupported")] == []
+    compiled = rows.pop(("compile", None))
+    assert compiled["case.status"] == "unsupported" or compiled["value.compile_cold_s"] > 0, compiled["case.reason"]
+    assert {row["case.status"] for row in rows.values()} == {"ok"}
+    # Launches are most of so small a step, and one replay is one of them.
+    assert rows["graph", "adamw"]["time.median_s"] < 0.8 * rows["eager", "adamw"]["time.median_s"]
+    assert "cudnn_benchmark=true" in rows["autotune", "adamw"]["case.math"]
+    assert "cudnn_benchmark=true" not in rows["eager", "adamw"]["case.math"]
 
 
 def test_peaks_and_copies_are_measured(measured):
