@@ -105,7 +105,7 @@ _USUAL = {"layout": "nchw", "mode": "eager", "optimizer": "sgd"}
 def choice(row: Row, side: str) -> str:
     """Return batch, precision, and layout, mode and optimizer if not the usual, of a side of a pair: ``batch=64 bf16 channels_last``."""
     batch = row[f"{side}.batch"]
-    others = (value for name, usual in _USUAL.items() if (value := row[f"{side}.{name}"]) != usual)
+    others = (value for name, usual in _USUAL.items() if (value := row.get(f"{side}.{name}")) != usual)
     return " ".join(str(part) for part in (None if batch is None else f"batch={batch}", row[f"{side}.dtype"], *others) if part)
 
 
