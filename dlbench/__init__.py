@@ -16,6 +16,7 @@ __all__ = [
     "Copies",
     "Dtype",
     "Duration",
+    "InferenceDtype",
     "Layout",
     "Learning",
     "Least",
@@ -25,6 +26,7 @@ __all__ = [
     "Search",
     "Size",
     "Sweep",
+    "TrainingDtype",
     "Unit",
     "UsageError",
     "Value",
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
     from dlbench.core.errors import UsageError
     from dlbench.core.measurement import Memory
     from dlbench.core.model import Clock, Reported, Work
-    from dlbench.core.precision import PRECISIONS, Dtype
+    from dlbench.core.precision import PRECISIONS, Dtype, InferenceDtype, TrainingDtype
     from dlbench.core.reference.peaks import link_bytes_per_s_of
     from dlbench.core.schema import Unit
     from dlbench.harness.probe.memory import available_memory
@@ -71,7 +73,7 @@ _HOMES = {
     "dlbench.core.errors": "UsageError",
     "dlbench.core.measurement": "Memory",
     "dlbench.core.model": "Clock Reported Work",
-    "dlbench.core.precision": "Dtype PRECISIONS",
+    "dlbench.core.precision": "Dtype InferenceDtype PRECISIONS TrainingDtype",
     "dlbench.core.reference.peaks": "link_bytes_per_s_of",
     "dlbench.core.schema": "Unit",
     "dlbench.harness.probe.memory": "available_memory",

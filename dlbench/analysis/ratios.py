@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from dlbench.analysis.read.table import Results, as_frame, as_text
 from dlbench.core.errors import UsageError, nearest
-from dlbench.core.model import ParamValue
+from dlbench.core.model import ParamValue, settings_in
 from dlbench.core.rank_test import shift_interval
 from dlbench.core.rows.summary import Rounds, Row, ending
 from dlbench.core.schema import Column, Unit
@@ -52,6 +52,7 @@ _SIDE = (
     Column("mode", Unit.TEXT, "eager, compile, graph or autotune"),
     Column("batch", Unit.COUNT, "batch size; null where the workload has none"),
     Column("layout", Unit.TEXT, "memory layout; null where the workload has none"),
+    Column("optimizer", Unit.TEXT, "optimizer; null where the workload has none"),
     Column("value", Unit.TEXT, "its value in the column in which the pair differs"),
     Column("rounds", Unit.COUNT, "rounds that the interval stands on"),
     Column("median_s", Unit.SECONDS, "one call"),
@@ -64,7 +65,7 @@ PAIR_COLUMNS: dict[str, Column] = {
     column.name: column
     for column in (
         Column("pair.case", Unit.TEXT, "what both sides have in common"),
-        Column("pair.work", Unit.TEXT, "that without batch, precision and layout"),
+        Column("pair.work", Unit.TEXT, "that without batch, precision, layout, mode and optimizer"),
         Column("pair.by", Unit.TEXT, "the column in which they differ; 'best' where each side is at its own best"),
         Column("pair.time", Unit.TEXT, "the time that the ratio is of: wall, or device by cache, where both sides have it"),
         *(Column(f"{side}.{column.name}", column.unit, f"{side}: {column.meaning}") for side in ("base", "other") for column in _SIDE),
@@ -99,7 +100,7 @@ class Pairs:
         return as_frame(self.rows, PAIR_COLUMNS)
 
 
-_CHOSEN = ("batch", "dtype", "layout")
+CHOSEN = ("batch", "dtype", "layout", "mode", "optimizer")
 """What each side chooses for itself where it is at its best."""
 
 
@@ -173,13 +174,14 @@ def pair(results: Results, by: str, base: str | None = None, *, timed: bool = Tr
 
 
 def best(results: Results) -> Pairs:
-    """Set each accelerator at its best beside the CPU at its best, batch, precision and layout chosen on each side for itself.
+    """Set each accelerator at its best beside the CPU at its best: batch, precision, layout, mode and optimizer chosen on each side.
 
-    One comparison for each workload and set of parameters other than those (a model, a shape): the ``ok`` row of highest throughput,
+    One comparison for each workload and set of parameters other than those (a model, a shape); a case that searched for the fastest
+    takes part with what it found. Chosen is the ``ok`` row of highest throughput,
     in items a second, or in FLOP/s where the workload has no items. Rows flagged implausible take no part.
     The interval is that of the two rows chosen; that they were chosen for being fast is not in it.
     """
-    free = (*MACHINE, "case.dtype", "param.batch", "param.layout")
+    free = (*MACHINE, *(f"case.{name}" for name in CHOSEN), *(f"param.{name}" for name in CHOSEN))
     identity = [name for name in identifying(results.columns) if name not in free]
     rows: list[Row] = []
     unpaired: list[Unpaired] = []
@@ -199,7 +201,7 @@ def best(results: Results) -> Pairs:
             unpaired += [_unpaired(each, f"no {'accelerator' if cpus else 'CPU'} with an ok row of the same work") for each in champions]
         for cpu, accelerator in product(cpus, accelerators):
             ratio = speed_ratio(getattr(cpu.rounds, rate), getattr(accelerator.rounds, rate))
-            rows.append({**sides(cpu, accelerator, "case.device", _CHOSEN), "pair.by": "best", "pair.time": "wall", **ratio})
+            rows.append({**sides(cpu, accelerator, "case.device", CHOSEN), "pair.by": "best", "pair.time": "wall", **ratio})
     return Pairs(tuple(rows), tuple(unpaired))
 
 
@@ -254,6 +256,8 @@ def unfit(entry: Entry, column: str, timed: bool) -> str | None:
         return "its time reads as zero"
     if column == "case.device" and entry.row.get("param.ranks") not in (None, 1):
         return "it has several devices, and ranks on a CPU share one; see --by ranks"
+    if timed and entry.row["case.found"] is not None:
+        return "it stands for what its search found, which another's need not have"
     return f"implausible: {entry.row['flag.implausible_reason']}" if entry.row["flag.implausible"] else None
 
 
@@ -288,13 +292,12 @@ def _log(speed: float) -> float:
 
 def sides(base: Entry, other: Entry, column: str, hidden: Iterable[str]) -> Row:
     """Return the row of a pair with what describes its two sides, which differ in a column; ``hidden`` is left out of what they share."""
-    described: Row = {**dict.fromkeys(PAIR_COLUMNS), "pair.case": label(base.row, hidden), "pair.work": label(base.row, _CHOSEN)}
+    described: Row = {**dict.fromkeys(PAIR_COLUMNS), "pair.case": label(base.row, hidden), "pair.work": label(base.row, CHOSEN)}
     for side, entry in (("base", base), ("other", other)):
         row = entry.row
         values: Mapping[str, ParamValue | None] = {
-            **{name: row[f"case.{name}"] for name in ("id", "run", "device", "device_name", "threads", "dtype", "mode")},
-            "batch": row.get("param.batch"),
-            "layout": row.get("param.layout"),
+            **{name: row[f"case.{name}"] for name in ("id", "run", "device", "device_name", "threads")},
+            **{name: chosen(row, name) for name in CHOSEN},
             "value": None if (value := row[column]) is None else as_text(value),
             "rounds": len(entry.rounds.median_s),
             "median_s": row["time.median_s"],
@@ -305,6 +308,15 @@ def sides(base: Entry, other: Entry, column: str, hidden: Iterable[str]) -> Row:
         }
         described |= {f"{side}.{name}": value for name, value in values.items()}
     return described
+
+
+def chosen(row: Row, name: str) -> ParamValue | None:
+    """Return what a row has for a parameter: its own, or what its search found; None where it has none."""
+    own = row.get(f"case.{name}", row.get(f"param.{name}"))
+    if own is None and row["case.found"] is not None:
+        found = settings_in(str(row["case.found"])).get(name)
+        return int(found) if found and found.isdecimal() and len(found) < 20 else found
+    return own
 
 
 def label(row: Row, hidden: Iterable[str]) -> str:

@@ -99,11 +99,14 @@ def described(row: Row, prefix: str) -> str:
     return name if threads is None else f"{name}, {plural(int(number(threads)), 'thread')}"
 
 
+_USUAL = {"layout": "nchw", "mode": "eager", "optimizer": "sgd"}
+
+
 def choice(row: Row, side: str) -> str:
-    """Return batch, precision and any layout but the usual one of a side of a pair: ``batch=64 bf16 channels_last``."""
-    batch, layout = row[f"{side}.batch"], row[f"{side}.layout"]
-    parts = (None if batch is None else f"batch={batch}", row[f"{side}.dtype"], None if layout == "nchw" else layout)
-    return " ".join(str(part) for part in parts if part)
+    """Return batch, precision, and layout, mode and optimizer if not the usual, of a side of a pair: ``batch=64 bf16 channels_last``."""
+    batch = row[f"{side}.batch"]
+    others = (value for name, usual in _USUAL.items() if (value := row.get(f"{side}.{name}")) != usual)
+    return " ".join(str(part) for part in (None if batch is None else f"batch={batch}", row[f"{side}.dtype"], *others) if part)
 
 
 def times(row: Row) -> str:

@@ -39,6 +39,8 @@ class Value:
     """Which part of the time of a call it is, in seconds."""
     bounds: str | None = None
     """The column that can't be more than it, such as ``rate.bytes_per_s``."""
+    once: bool = False
+    """Whether it is time that is spent once, before the first call, such as compiling: faster calls have to make up for it."""
 
     @property
     def column(self) -> Column:
@@ -102,6 +104,8 @@ class Search:
     """The parameter that limits the memory of a case, a number of GiB."""
     value: str | None = None
     """Of ``largest``, the declared value that holds what was found."""
+    last: tuple[str, ...] = ()
+    """Of ``fastest``, those varied only beside the fastest of all others, as each of their values costs much, such as a compilation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +131,8 @@ class Declaration:
     sweep: Sweep | None = None
     feeding: tuple[str, ...] = ()
     """Parameters that only say how a step gets its batch."""
+    switches: Mapping[str, str] = field(default_factory=dict)
+    """Parameters that only say how the same step is executed, each with its plain default: ``{"mode": "eager"}``."""
     search: Search | None = None
     learning: Learning | None = None
     scratch: str | None = None
@@ -165,6 +171,7 @@ def to_json(declared: Declaration) -> dict[str, Any]:
         "ceiling": declared.ceiling,
         "sweep": sweep,
         "feeding": list(declared.feeding),
+        "switches": dict(declared.switches),
         "search": _filled(declared.search) if declared.search else None,
         "learning": _filled(declared.learning) if declared.learning else None,
         "scratch": declared.scratch,
@@ -221,7 +228,8 @@ def _are_texts(data: object) -> bool:
 def _is_search(data: object) -> bool:
     if not isinstance(data, Mapping) or data.get("aim") not in get_args(Aim):
         return False
-    return _are_texts(data.get("over")) and all(isinstance(data.get(name), str | None) for name in ("limit", "value"))
+    names = _are_texts(data.get("over")) and _are_texts(data.get("last", ()))
+    return names and all(isinstance(data.get(name), str | None) for name in ("limit", "value"))
 
 
 def _is_learning(data: object) -> bool:
@@ -233,8 +241,15 @@ def _is_sweep(data: object) -> bool:
         return False
     if not isinstance(data.get("resident", ""), str):
         return False
-    ways = data.get("ways", {})
-    return isinstance(ways, Mapping) and _are_texts([*ways, *ways.values()])
+    return _is_texts_by_name(data.get("ways", {}))
+
+
+def _is_texts_by_name(data: object) -> bool:
+    return isinstance(data, Mapping) and _are_texts([*data, *data.values()])
+
+
+def _search(data: Mapping[str, Any]) -> Search:
+    return Search(data["aim"], tuple(data["over"]), data.get("limit"), data.get("value"), tuple(data.get("last", ())))
 
 
 _OTHERS: Mapping[str, tuple[Callable[[Any], bool], Callable[[Any], Any]]] = {
@@ -242,7 +257,8 @@ _OTHERS: Mapping[str, tuple[Callable[[Any], bool], Callable[[Any], Any]]] = {
     "ceiling": (lambda data: data in get_args(Ceiling), str),
     "sweep": (_is_sweep, lambda data: Sweep(data["size"], data.get("copies"), dict(data.get("ways", {})), data.get("resident", "none"))),
     "feeding": (_are_texts, tuple),
-    "search": (_is_search, lambda data: Search(data["aim"], tuple(data["over"]), data.get("limit"), data.get("value"))),
+    "switches": (_is_texts_by_name, dict),
+    "search": (_is_search, _search),
     "learning": (_is_learning, lambda data: Learning(**{each.name: data[each.name] for each in fields(Learning)})),
     "scratch": (lambda data: isinstance(data, str), str),
 }
@@ -299,4 +315,6 @@ def _mistake(value: Value) -> str | None:
         return f"part must be {', '.join(get_args(Part))} or None, of a number of seconds, not {value.part!r}"
     if value.bounds is not None and (not isinstance(value.bounds, str) or value.bounds not in BY_NAME):
         return f"bounds must name a column of the table{nearest(str(value.bounds), list(BY_NAME))}"
+    if not isinstance(value.once, bool) or (value.once and (value.unit is not Unit.SECONDS or value.series)):
+        return f"once must be True or False, and is of a number of seconds, not {value.once!r}"
     return "points name those of a series; give series=True" if value.points and not value.series else None

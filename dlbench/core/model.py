@@ -172,6 +172,11 @@ def settings_text(settings: Mapping[str, ParamValue]) -> str:
     return ", ".join(f"{name}={value_text(value)}" for name, value in settings.items())
 
 
+def settings_in(text: str | None) -> dict[str, str]:
+    """Return the values that `settings_text` wrote, as texts."""
+    return {name: value for name, equals, value in (part.partition("=") for part in (text or "").split(", ")) if equals}
+
+
 class Clock(Protocol):
     """Host time between synchronisations of one device."""
 

@@ -11,6 +11,11 @@ from typing import Literal
 Dtype = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "amp_bf16", "amp_fp16"]
 """A precision: pure, except ``amp_*``, which are autocast (and gradient scaling where training in fp16 needs it)."""
 
+TrainingDtype = Literal["fp32", "amp_bf16", "tf32", "amp_fp16"]
+"""Those that keep weights in fp32, so that no small update gets lost in training; the plain one first."""
+InferenceDtype = Literal["fp32", "amp_bf16", "bf16", "tf32", "amp_fp16", "fp16"]
+"""Those no wider than the plain one, which comes first."""
+
 
 @dataclass(frozen=True, slots=True)
 class Precision:

@@ -41,7 +41,11 @@ UPDATE_PASSES = {"sgd": 5, "adamw": 7}
 writes all but the gradients."""
 
 
-@workload(tags=("cnn", "training", "imagenet"), values=VALUES, scratch="")
+INFERENCE_SWITCHES = {"dtype": "fp32", "layout": "nchw", "mode": "eager"}
+TRAINING_SWITCHES = {**INFERENCE_SWITCHES, "optimizer": "sgd"}
+
+
+@workload(tags=("cnn", "training", "imagenet"), values=VALUES, scratch="", switches=TRAINING_SWITCHES)
 def train_step(
     device: torch.device,
     *,
@@ -76,7 +80,7 @@ def train_step(
     )
 
 
-@workload(tags=("cnn", "inference", "imagenet"), values=VALUES, scratch="")
+@workload(tags=("cnn", "inference", "imagenet"), values=VALUES, scratch="", switches=INFERENCE_SWITCHES)
 def infer_step(
     device: torch.device,
     *,

@@ -36,6 +36,7 @@ VALUES = (
         "how much longer the first step takes than the second, where the compiler's cache is empty: measured once",
         when=_COMPILED,
         optional=True,
+        once=True,
     ),
     Value(
         "compile_warm_s",
@@ -44,6 +45,7 @@ VALUES = (
         "how much longer the first step of a process takes than the second, where the cache holds what was compiled",
         when=_COMPILED,
         optional=True,
+        once=True,
     ),
     Value("graph_breaks", Unit.COUNT, "lower", "how often the compiler leaves a part of the step to Python", when=_COMPILED, optional=True),
 )

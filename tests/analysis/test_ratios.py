@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import made_up
@@ -261,7 +262,7 @@ def test_each_side_at_its_own_best_batch_and_precision(tmp_path: Path) -> None:
     assert row["ratio.ci_low"] < 100 < row["ratio.ci_high"]
 
 
-def test_the_best_of_different_models_shapes_and_modes_are_not_mixed(tmp_path: Path) -> None:
+def test_the_best_of_different_models_and_shapes_are_not_mixed_and_modes_are_chosen(tmp_path: Path) -> None:
     cases = [("train_step", {"model": "vgg11"}), ("train_step", {"model": "vgg16"}), ("train_step", {"model": "vgg16", "mode": "compile"})]
     cases += [("matmul", {"n": 64}), ("matmul", {"n": 128})]
     measurements = [
@@ -271,9 +272,25 @@ def test_the_best_of_different_models_shapes_and_modes_are_not_mixed(tmp_path: P
     ]
     frame = best(results_of(tmp_path, measurements)).frame
     assert list(frame["pair.case"]) == [
-        "matmul[n=64]", "matmul[n=128]", "train_step[model=vgg11]", "train_step[model=vgg16]", "train_step[model=vgg16,mode=compile]",
+        "matmul[n=64]", "matmul[n=128]", "train_step[model=vgg11]", "train_step[model=vgg16]",
     ]  # fmt: skip
-    assert list(frame["ratio.speedup"]) == [pytest.approx(2)] * 5
+    assert list(frame["ratio.speedup"]) == [pytest.approx(2)] * 4
+
+
+def test_what_a_search_found_is_a_best_and_no_same_case(tmp_path: Path) -> None:
+    found = {"dtype": "bf16", "batch": 64, "mode": "compile", "layout": "channels_last", "optimizer": "sgd_fused"}
+    measurements = [
+        replace(each, found=found)
+        for device, seconds in (("cpu", 1.0), ("cuda:0", 0.5))
+        for each in made_up.rounds_of(made_up.case("search", device, model="vgg11"), made_up.flat([seconds] * 4))
+    ]
+    results = results_of(tmp_path, measurements)
+    row = best(results).frame.iloc[0]
+    assert row["pair.case"] == "search[model=vgg11]"
+    assert {name: row[f"other.{name}"] for name in found} == found
+    pairs = pair(results, "device")
+    assert not pairs.rows
+    assert {each.reason for each in pairs.unpaired} == {"it stands for what its search found, which another's need not have"}
 
 
 def test_without_items_the_best_is_by_arithmetic(tmp_path: Path) -> None:

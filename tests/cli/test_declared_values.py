@@ -221,6 +221,7 @@ MISTAKES = {
     'Value("a", Unit.SECONDS, None, "", bounds="rate.byte_per_s")': (
         "value 'a': bounds must name a column of the table; did you mean 'rate.bytes_per_s'?"
     ),
+    'Value("a", Unit.RATIO, None, "", once=True)': "value 'a': once must be True or False, and is of a number of seconds, not True",
     'Value("a", Unit.SECONDS, None, "", optional="yes")': "value 'a': optional must be True or False, not 'yes'",
     'Value("a", Unit.SECONDS, None, "", points=("x",))': "value 'a': points name those of a series; give series=True",
 }
@@ -251,8 +252,8 @@ MISFITS = {
     'sweep=Sweep("fom")': "sweep: no parameter is called 'fom'; did you mean 'form'?",
     'sweep=Sweep("form", copies="copies")': "sweep: no parameter is called 'copies'; valid: form, flag, ranks",
     'ceiling="memry"': "ceiling can't be 'memry'; did you mean 'memory'?",
-    'sweep=Sweep("rank")': "sweep: no parameter is called 'rank'; did you mean 'ranks'?",
-    'sweep=Sweep("ranks", ways={"fom": "ddp"})': "sweep: no parameter is called 'fom'; did you mean 'form'?",
+    'switches={"fom": "ddp"}': "switches: no parameter is called 'fom'; did you mean 'form'?",
+    'switches={"form": "tawer"}': "switches: form can't be 'tawer'; did you mean 'tower'?",
     'sweep=Sweep("ranks", ways={"form": "tawer"})': "sweep: form can't be 'tawer'; did you mean 'tower'?",
     'parallel=Parallel(step="s")': "parallel: no parameter is called 'ranks'; did you mean 'rank'?",
 }
@@ -312,6 +313,9 @@ DOUBTS = {
     '{"learning": {"seconds": "sample_s"}}': "its learning can't be {'seconds': 'sample_s'}",
     '{"search": {"aim": "best"}}': "its search can't be {'aim': 'best'}",
     '{"sweep": {"size": "n", "resident": 3}}': "its sweep can't be {'size': 'n', 'resident': 3}",
+    '{"switches": ["mode"]}': "its switches can't be ['mode']",
+    '{"switches": {"mode": 3}}': "its switches can't be {'mode': 3}",
+    '{"search": {"aim": "fastest", "over": ["n"], "last": "n"}}': "its search can't be {'aim': 'fastest', 'over': ['n'], 'last': 'n'}",
     '{"sweep": "n"}': "its sweep can't be 'n'",
     '{"sweep": {"copies": "copies"}}': "its sweep can't be {'copies': 'copies'}",
     json.dumps({"values": [{**HITS, "part": ["input"]}]}): "value 'hits': part must be input, transfer, host or None",

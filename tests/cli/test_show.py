@@ -35,7 +35,7 @@ def test_the_table_answers_and_goes_to_stdout(run_file: Path) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.startswith("NVIDIA H200 runs train_step[model=resnet18,batch=64,dtype=fp32] 50.0 ×")
     assert "The same case on both sides" in result.stdout
-    assert "Each side at its own best batch, precision and layout" in result.stdout
+    assert "Each side at its own best batch, precision, layout and mode" in result.stdout
 
 
 def test_off_a_terminal_nothing_is_folded_or_cut(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_two_files_by_device(tmp_path: Path) -> None:
         (made_up.CPU, "gpu", 80.0),
     ]
     table = show(cpu, gpu, "--by", "device").stdout
-    assert "Each side at its own best batch, precision and layout" in table
+    assert "Each side at its own best batch, precision, layout and mode" in table
     assert "95 % interval" in table
 
 

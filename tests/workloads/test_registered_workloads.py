@@ -16,6 +16,8 @@ def test_the_workloads_of_dlbench_register_under_their_names_and_tags() -> None:
         "train_step": ("cnn", "training", "imagenet"),
         "infer_step": ("cnn", "inference", "imagenet"),
         "fit_batch": ("cnn", "training"),
+        "fastest_train_step": ("cnn", "training", "imagenet"),
+        "fastest_infer_step": ("cnn", "inference", "imagenet"),
         "conv2d": ("compute",),
         "data_parallel": ("cnn", "training", "ranks"),
         "elementwise": ("memory",),
@@ -53,6 +55,7 @@ def test_references_know_what_workloads_declare_that_tell_of_the_machine() -> No
             declared.sweep,
             declared.feeding,
             declared.learning,
+            declared.switches,
             [replace(each, meaning="") for each in declared.values],
         )
 

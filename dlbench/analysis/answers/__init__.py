@@ -1,6 +1,6 @@
-"""Answers to nine questions about a machine, one question a file, from the rows of result files."""
+"""Answers to ten questions about a machine, one question a file, from the rows of result files."""
 
-from dlbench.analysis.answers import batch, bottleneck, cost, crossover, devices, health, precision, speedup
+from dlbench.analysis.answers import batch, bottleneck, cost, crossover, default, devices, health, precision, speedup
 from dlbench.analysis.answers.base import Answer, Missing
 from dlbench.analysis.answers.unanswered import SERVING
 from dlbench.analysis.read.table import Results
@@ -12,5 +12,5 @@ def answers(results: Results, *, references: bool = True) -> tuple[Answer | Miss
     ``references``: whether to hold the machine against the reference runs that are like it, which are read for it, each once.
     """
     first, second = speedup.answer(results), (crossover.answer(results), bottleneck.answer(results))
-    measured = (batch.answer(results), precision.answer(results), devices.answer(results))
+    measured = (batch.answer(results), precision.answer(results), default.answer(results), devices.answer(results))
     return first, *second, *measured, SERVING, cost.answer(results), health.answer(results, references=references)

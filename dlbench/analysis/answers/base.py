@@ -19,7 +19,7 @@ _SPOILS = {"flag.throttled": "throttled", "flag.disturbed": "disturbed", "flag.n
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One of the nine questions, and a word for it where there is no room for more."""
+    """One of the ten questions, and a word for it where there is no room for more."""
 
     topic: str
     text: str

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from dlbench.analysis.answers.base import DEVICE, Answer, Columns, Missing, Question, Table, answered, by_device
-from dlbench.analysis.ratios import grouped
+from dlbench.analysis.ratios import CHOSEN, chosen, grouped
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.scaling.speedup import counted
 from dlbench.analysis.wording import INTERVAL, choice, hardware, interval, number, plural
 from dlbench.core.model import Status
 from dlbench.core.reference.schedules import schedules
@@ -27,7 +26,7 @@ _NO_STEPS = (
 _COLUMNS: Columns = (
     ("network", Column("param.model", Unit.TEXT, "the network")),
     DEVICE,
-    ("at", Column("train.choice", Unit.TEXT, "the batch, precision and layout at which it was fastest")),
+    ("at", Column("train.choice", Unit.TEXT, "the batch, precision, layout, mode and optimizer at which it was fastest")),
     ("images/s", BY_NAME["rate.items_per_s"]),
     ("epochs", Column("train.epochs", Unit.COUNT, "passes over ImageNet's training set, of the published schedule")),
     ("time to train", Column("train.seconds", Unit.SECONDS, "all steps of the schedule at that rate", "lower")),
@@ -73,9 +72,7 @@ def _estimate(row: Row) -> Row:
     ends = {end: row[f"time.ci_{end}_s"] for end in ("low", "high")}
     return {
         **row,
-        "train.choice": choice(
-            {"row.batch": counted(row, "batch"), "row.dtype": row["case.dtype"], "row.layout": row.get("param.layout")}, "row"
-        ),
+        "train.choice": choice({f"row.{name}": chosen(row, name) for name in CHOSEN}, "row"),
         "train.epochs": schedule.epochs,
         "train.seconds": total,
         **{f"train.{end}": None if value is None else total * number(value) / step for end, value in ends.items()},

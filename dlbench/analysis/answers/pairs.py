@@ -81,7 +81,7 @@ def declared_values(table: Table, row: Row) -> list[str]:
 
 
 def own_best(pairs: Pairs) -> Table:
-    """Return the table of throughputs, each side at a batch, precision and layout of its own."""
+    """Return the table of throughputs, each side at a batch, precision, layout and mode of its own."""
     rows = [{**row} for row in pairs.rows]
     several = several_runs(rows, "base", "other")
     columns: Columns = (("work", PAIR_COLUMNS["pair.work"]),)
@@ -93,7 +93,7 @@ def own_best(pairs: Pairs) -> Table:
         if any(without) and not all(without):
             columns += (("FLOP/s", PAIR_COLUMNS[f"{side}.flops_per_s"]),)
         columns += (("at", Column(f"{side}.choice", Unit.TEXT, f"{side}: what it chose")),)
-    return Table("Each side at its own best batch, precision and layout: how many times the throughput", columns + RATIO, tuple(rows))
+    return Table("Each side at its own best batch, precision, layout and mode: how many times the throughput", columns + RATIO, tuple(rows))
 
 
 def ratio_figures(table: Table, case: str = "pair.case") -> list[Figure]:

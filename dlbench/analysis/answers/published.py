@@ -3,7 +3,7 @@
 import math
 
 from dlbench.analysis.answers.base import Columns, Table, by_device
-from dlbench.analysis.ratios import grouped
+from dlbench.analysis.ratios import chosen, grouped
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.scaling.speedup import counted
 from dlbench.analysis.wording import described, key, number
@@ -77,7 +77,7 @@ def _alike(name: str, other: str) -> tuple[bool, int]:
 def _nearest(rows: list[Row], figure: PublishedFigure) -> Row:
     """Return the row of the nearest batch, and of those of one batch, or where there is none to hold it against, the best."""
     batch = figure.batch
-    apart = [abs(math.log((counted(row, "batch") or 1) / batch)) if batch else 0.0 for row in rows]
+    apart = [abs(math.log((counted({"param.batch": chosen(row, "batch")}, "batch") or 1) / batch)) if batch else 0.0 for row in rows]
     best = min(apart)
     return max((row for row, each in zip(rows, apart, strict=True) if each == best), key=lambda row: number(row[figure.column]))
 

@@ -57,7 +57,7 @@ def headlines(same: Pairs, own_best: Pairs) -> list[str]:
             waiting = sum(bool(row["other.launch_bound"]) for row in pairs)
             sentence += f", and there it waits for launches{f', as in {waiting} of {len(pairs)} cases' if len(pairs) > 1 else ''}"
         if top := bests.get((machines, chosen["pair.work"])):
-            sentence += f"; and at each one's best batch, precision and layout {ratio(top)}"
+            sentence += f"; and at each one's best batch, precision, layout and mode {ratio(top)}"
         sentences.append(f"{sentence}.")
     return sentences
 

@@ -20,7 +20,7 @@ from dlbench.core.errors import UsageError
     help="Pair the rows that differ in it: device, dtype, mode, run, batch, threads, param.layout, …",
 )
 @format_option
-@click.option("--answers", is_flag=True, help="Begin with what the files say to each of nine questions; alone with --format md or json.")
+@click.option("--answers", is_flag=True, help="Begin with what the files say to each of ten questions; alone with --format md or json.")
 @click.option(
     "--details", is_flag=True, help="End with projections, all values of workloads that report many, and bandwidths of collectives."
 )
@@ -29,7 +29,7 @@ def command(files: tuple[Path, ...], by: str | None, form: str, answers: bool, d
     """Print the tables of result files again, or pair their rows.
 
     With a CPU and an accelerator among the rows, the table also says how many times as fast that is: on the same
-    case, and each at its own best batch, precision and layout. Ratios come with intervals, never with a verdict.
+    case, and each at its own best batch, precision, layout and mode. Ratios come with intervals, never with a verdict.
     With cases of several ranks it says what more devices bring; --by ranks says that alone, with a projection. Of a folder of
     result files it also says which stand out among those of the same kind of machine.
 

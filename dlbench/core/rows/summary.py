@@ -181,7 +181,7 @@ def ending(row: Row) -> tuple[str, str]:
 
 def planned_row(case: Case) -> Row:
     """Return the row of a case that was not measured yet: what it is, and nothing else."""
-    return {**dict.fromkeys(BY_NAME), **_what(case)}
+    return {**dict.fromkeys(BY_NAME), **_what(case, {})}
 
 
 def per_round(measurements: Iterable[Measurement]) -> Rounds:
@@ -222,26 +222,26 @@ def _shared(what: str, values: tuple[T, ...]) -> tuple[T, ...]:
 
 def _identity(said: Sequence[Stated]) -> Row:
     ending = max(reversed(said), key=lambda each: _SEVERITY.index(each.status)) if len(said) > 1 else said[0]
-    math = _last([each.math or None for each in said]) or {}
+    math, found = _last([each.math or None for each in said]) or {}, _last([each.found or None for each in said]) or {}
     return {
-        **_what(said[-1].case),
+        **_what(said[-1].case, found),
         "case.device_name": _last([each.device_name for each in said]),
         "case.threads": _last([each.threads for each in said]),
         "case.math": intern(settings_text(dict(sorted(math.items())))) or None,
-        "case.found": settings_text(_last([each.found or None for each in said]) or {}) or None,
+        "case.found": settings_text(found) or None,
         "case.status": ending.status.value,
         "case.reason": ending.reason,
     }
 
 
-def _what(case: Case) -> Row:
+def _what(case: Case, found: Mapping[str, ParamValue]) -> Row:
     return {
         "case.id": case.id,
         "case.suite": case.suite,
         "case.workload": case.workload,
         "case.device": case.device,
-        "case.dtype": case.params.get("dtype"),
-        "case.mode": case.params.get("mode", "eager"),
+        "case.dtype": found.get("dtype", case.params.get("dtype")),
+        "case.mode": found.get("mode", case.params.get("mode", "eager")),
         **{f"param.{name}": value for name, value in case.params.items() if name not in ("dtype", "mode")},
     }
 

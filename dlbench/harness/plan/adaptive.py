@@ -3,7 +3,7 @@
 All of it follows from the tries alone, so a resumed run goes on where the file ends.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dlbench.core.declarations import Search
@@ -139,18 +139,27 @@ class AdaptivePlan:
     # the fastest
 
     def _next_change(self, tries: Sequence[Measurement]) -> dict[str, ParamValue] | None:
-        """Change one parameter of the fastest so far at a time, until no change makes it faster: a coordinate ascent."""
+        """Change one parameter of the fastest so far at a time, until no change makes it faster: a coordinate ascent.
+
+        What is varied last is not gone on from: a change beside it would cost as much again.
+        """
         tried = [self.values(each) for each in tries]
         start = {name: self._candidates(name, None)[0] for name in self._open}
         if start not in tried:
             return start
-        fastest = self.fastest(tries)
+        last = [name for name in self._open if name in self.search.last]
+        fastest = self.fastest([each for each in tries if all(self.values(each)[name] == start[name] for name in last)])
         around = self.values(fastest) if fastest else start
-        return next((each for each in self._neighbours(around) if each not in tried), None)
+        first = [name for name in self._open if name not in last]
+        lacking = self._lacking(tries)
+        beside = ((name, value) for name in (*first, *last) for value in self._candidates(name, around[name]))
+        changes = ({**around, name: value} for name, value in beside if (name, value) not in lacking)
+        return next((each for each in changes if each not in tried), None)
 
-    def _neighbours(self, around: Mapping[str, ParamValue]) -> Iterator[dict[str, ParamValue]]:
-        for name in self._open:
-            yield from ({**around, name: value} for value in self._candidates(name, around[name]))
+    def _lacking(self, tries: Sequence[Measurement]) -> set[tuple[str, ParamValue]]:
+        """Return the values that the device lacks, as far as all tries with them say so: to try them beside others is in vain."""
+        having = {item for each in tries if each.status is not Status.UNSUPPORTED for item in self.values(each).items()}
+        return {item for each in tries for item in self.values(each).items()} - having
 
     def _candidates(self, name: str, current: ParamValue | None) -> Sequence[ParamValue]:
         """Return the values of a parameter to try beside the current one."""

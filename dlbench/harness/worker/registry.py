@@ -76,6 +76,7 @@ def workload(
     ceiling: Ceiling | None = None,
     sweep: Sweep | None = None,
     feeding: tuple[str, ...] = (),
+    switches: Mapping[str, str] | None = None,
     search: Search | None = None,
     learning: Learning | None = None,
     scratch: str | None = None,
@@ -85,8 +86,9 @@ def workload(
     A tag ``training`` says that it uses an optimizer, which is then imported once a round and not by each of its cases. ``values`` are
     all that it reports beside its time; ``parallel`` is for one with a parameter ``ranks``; ``ceiling`` for one whose rows say what the
     machine can do at most; ``sweep`` for one that is looked at over its size; ``feeding`` names the parameters that only say how a step
-    gets its batch; ``search`` is for one whose case looks for the parameters that it leaves open; ``learning`` for one that trains
-    at a batch and says what that came to; ``scratch`` for one that writes files.
+    gets its batch; ``switches`` those that only say how the same step is executed, each with its plain default; ``search`` is for one
+    whose case looks for the parameters that it leaves open; ``learning`` for one that trains at a batch and says what that came to;
+    ``scratch`` for one that writes files.
 
     Raises UsageError if the name is taken by another function, a type in the signature says too little, or a declaration makes no sense.
     """
@@ -103,6 +105,7 @@ def workload(
             ceiling=ceiling,
             sweep=sweep,
             feeding=feeding,
+            switches=switches or {},
             search=search,
             learning=learning,
             scratch=scratch,
@@ -190,17 +193,19 @@ def _misfits(signature: Signature) -> Iterator[str]:
                     f"{where}: {name} can't be '{each}'{nearest(each, choices)}" for each in texts_of.get(name, ()) if each not in choices
                 )
     yield from _unlike_search(signature)
-    values, learning = [each.name for each in signature.declared.values], signature.declared.learning
+    declared, values = signature.declared, [each.name for each in signature.declared.values]
+    learning = declared.learning
     for name in (learning.seconds, learning.accuracy, learning.diverged) if learning else ():
         if name not in values:
             yield f"learning: no value is called '{name}'{nearest(name, values)}"
-    sweep, feeding, scratch = signature.declared.sweep, signature.declared.feeding, signature.declared.scratch
+    sweep, feeding, switches, scratch = declared.sweep, declared.feeding, declared.switches, declared.scratch
     of_sweep = (sweep.size, sweep.copies, *sweep.ways) if sweep else ()
-    for where, names in (("sweep", of_sweep), ("feeding", feeding), ("scratch", (scratch,))):
+    for where, names in (("sweep", of_sweep), ("feeding", feeding), ("switches", tuple(switches)), ("scratch", (scratch,))):
         yield from (f"{where}: no parameter is called '{name}'{nearest(name, list(valid))}" for name in names if name and name not in valid)
-    for name, base in sweep.ways.items() if sweep else ():
-        if name in valid and base not in (texts := list(valid[name].choices)):
-            yield f"sweep: {name} can't be '{base}'{nearest(base, texts)}"
+    for where, bases in (("sweep", sweep.ways if sweep else {}), ("switches", switches)):
+        for name, base in bases.items():
+            if name in valid and base not in (texts := list(valid[name].choices)):
+                yield f"{where}: {name} can't be '{base}'{nearest(base, texts)}"
     if signature.declared.ceiling not in (None, *(ceilings := list(get_args(Ceiling)))):
         yield f"ceiling can't be '{signature.declared.ceiling}'{nearest(str(signature.declared.ceiling), ceilings)}"
     if parallel.scaling not in (None, *(scalings := ["weak", "strong"])):
@@ -218,6 +223,7 @@ def _unlike_search(signature: Signature) -> Iterator[str]:
     for name in filter(None, (*search.over, search.limit)):
         if name not in valid:
             yield f"search: no parameter is called '{name}'{nearest(name, list(valid))}"
+    yield from (f"search is not over '{name}'{nearest(name, list(search.over))}" for name in search.last if name not in search.over)
     for name in filter(valid.__contains__, search.over):
         if valid[name].required or valid[name].default is not None:
             yield f"search: parameter '{name}' can't be left open; write {name}: … | None = None"

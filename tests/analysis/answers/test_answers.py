@@ -1,4 +1,4 @@
-"""The nine together: their order, their forms, and how much of a screen they take."""
+"""The ten together: their order, their forms, and how much of a screen they take."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from dlbench.analysis.report.terminal import overview
 from dlbench.core.measurement import SpotCheck
 from dlbench.core.model import Status
 
-TOPICS = ["speed-up", "crossover", "bottleneck", "batch", "precision", "devices", "serving", "cost", "health"]
+TOPICS = ["speed-up", "crossover", "bottleneck", "batch", "precision", "default", "devices", "serving", "cost", "health"]
 
 
 def everything():
@@ -36,7 +36,7 @@ def show(run_file, *options):
     return front_door.in_process(run_file.parent, "show", run_file.name, *options)
 
 
-def test_nine_questions_in_order_and_what_no_suite_answers_yet(asked):
+def test_ten_questions_in_order_and_what_no_suite_answers_yet(asked):
     found = asked(everything())
     assert list(found) == TOPICS
     missing = {topic: (each["reason"], each["command"]) for topic, each in found.items() if each["kind"] == "missing"}
@@ -62,7 +62,7 @@ def test_the_result_comes_first_in_at_most_15_lines_then_the_cases(run_file, wid
     assert len(lines) <= 15
     assert max(map(len, lines)) <= width
     assert [line.partition(":")[0] for line in lines if line.partition(":")[0] in (*TOPICS, "not answered")] == [
-        "speed-up", "bottleneck", "batch", "precision", "devices", "cost", "health", "not answered",
+        "speed-up", "bottleneck", "batch", "precision", "default", "devices", "cost", "health", "not answered",
     ]  # fmt: skip
     assert cases
 
@@ -105,7 +105,7 @@ def test_off_a_terminal_nothing_is_cut_and_what_is_missing_names_its_command(tmp
         "no reference run has a case of cpu (AMD EPYC 7B13, 2 threads); dlbench contribute makes one; "
         "one file says nothing of other days: dlbench compare.",
         "not answered: speed-up, crossover (dlbench run crossover), bottleneck (dlbench run ceilings), batch (dlbench run batch), "
-        "precision (dlbench run precision), devices (dlbench run scaling), serving, cost (dlbench run cnn); "
+        "precision (dlbench run precision), default (dlbench run modes), devices (dlbench run scaling), serving, cost (dlbench run cnn); "
         "for the reasons: dlbench show FILE --answers --format md",
         "",
         "1 case: 1 ok; 7 rounds.",
@@ -114,7 +114,7 @@ def test_off_a_terminal_nothing_is_cut_and_what_is_missing_names_its_command(tmp
 
 def test_markdown_has_a_section_for_each_question(run_file):
     text = show(run_file, "--answers", "--format", "md").out
-    assert text.count("\n## ") + text.startswith("## ") == 9
+    assert text.count("\n## ") + text.startswith("## ") == 10
     assert (
         "## For serving: CPU or accelerator, at which batch and latency?\n\n"
         "Not answered: no built-in suite measures requests under a bound of latency yet.\n"
@@ -126,7 +126,7 @@ def test_markdown_has_a_section_for_each_question(run_file):
 def test_every_row_of_markdown_is_as_wide_as_its_head(run_file):
     blocks = show(run_file, "--answers", "--format", "md").out.split("\n\n")
     widths = [[line.replace("\\|", "").count("|") for line in block.splitlines()] for block in blocks if block.startswith("| ")]
-    assert len(widths) == 11
+    assert len(widths) == 13
     assert [set(each) for each in widths] == [{each[0]} for each in widths]
 
 
@@ -183,7 +183,7 @@ def test_without_answers_the_headline_and_its_tables_stay(run_file):
     assert lines[0].startswith("NVIDIA H200 runs train_step[model=resnet18,batch=64,dtype=fp32] 50.0 ×")
     assert lines[1].startswith("A second GPU buys 1.60 × (1.55…1.65): data_parallel ddp resnet18 batch=32, weak.")
     titles = [line.split(":")[0] for line in lines if ": how many" in line or line.startswith("More devices")]
-    assert titles == ["The same case on both sides", "Each side at its own best batch, precision and layout", "More devices"]
+    assert titles == ["The same case on both sides", "Each side at its own best batch, precision, layout and mode", "More devices"]
 
 
 def test_a_run_ends_with_the_answers_and_as_data_with_its_rows_alone(tmp_path):

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import made_up
 import pytest
 
@@ -33,6 +35,15 @@ def test_a_row_stands_beside_the_figure_of_its_device_and_the_nearest_batch(aske
     )
     assert table["notes"][0].endswith("for the order of magnitude, and never a verdict")
     assert "with a loader of real ones it is 2204 images/s" in table["notes"][1]
+
+
+def test_what_a_search_found_stands_beside_the_figure_of_that_precision_and_batch(asked):
+    case = made_up.case("fastest_train_step", "cuda:0", model="resnet50")
+    rounds = made_up.rounds_of(case, made_up.flat([256 / 4868.3] * 7), items=256, flops=None, transfer=None)
+    searched = [replace(each, found={"dtype": "amp_fp16", "batch": 256}) for each in rounds]
+    (table,) = published(asked([*searched, *steps(2000, batch=64)])["health"])
+    (row,) = table["rows"]
+    assert (row["published.case"], row["published.ratio"]) == ("fastest_train_step[model=resnet50]", pytest.approx(1))
 
 
 def test_another_precision_or_kind_of_device_is_not_the_same_work(asked):

@@ -14,7 +14,7 @@ def test_it_names_the_case_in_the_middle_and_each_at_its_best(asked):
     answer = asked(made_up.both_kinds(0.4, 0.01))["speed-up"]
     assert answer["sentences"] == [
         "NVIDIA H200 runs train_step[model=resnet18,batch=64,dtype=fp32] 50.0 × (48.5…51.5) as fast as the CPU (AMD EPYC 7B13, 2 threads), "
-        "in the middle of 4 cases from 40.0 × to 100 ×; and at each one's best batch, precision and layout 100 × (97.1…103)."
+        "in the middle of 4 cases from 40.0 × to 100 ×; and at each one's best batch, precision, layout and mode 100 × (97.1…103)."
     ]
     assert answer["weaknesses"] == ["8 of 8 cases it rests on are noisy"]
     assert sorted(answer["cases"]) == sorted({each.case.id for each in made_up.both_kinds()})

@@ -187,3 +187,29 @@ def test_what_a_case_sets_is_not_searched_over_and_its_tries_are_its_own():
     assert [one.next([]).params["dtype"], both.next([]).params["dtype"]] == ["bf16", "fp32"]
     assert not one.is_try(both.next([]))
     assert fastest("dtype", "batch", dtype="bf16", batch=3) is None
+
+
+def rated(rates):
+    """Measure by the product of the rates of a case's values; None: unsupported."""
+
+    def measure(case):
+        rate = math.prod(rates.get(value, 1) or 0 for value in case.params.values())
+        if not rate:
+            return Measurement(case, 0, Status.UNSUPPORTED, "no")
+        return Measurement(case, 0, Status.OK, items=1, samples=Samples(1, (1 / rate,), None, None, True))
+
+    return measure
+
+
+def test_what_is_tried_last_is_tried_beside_the_fastest_of_all_others_only():
+    plan = plan_of(Search("fastest", ("mode", "dtype", "layout"), last=("mode",)), fastest("mode").signature.parameters)
+    tries = search(plan, rated({"bf16": 2, "channels_last": 2, "compile": 4}), 10)
+    modes = [each.case.params["mode"] for each in tries]
+    assert modes == ["eager"] * 6 + ["compile", "graph", "autotune"]
+    assert {(each.case.params["dtype"], each.case.params["layout"]) for each in tries[6:]} == {("bf16", "channels_last")}
+    assert plan.outcome(tries, 0).found == {"mode": "compile", "dtype": "bf16", "layout": "channels_last"}
+
+
+def test_what_a_device_lacks_is_tried_once():
+    tries = search(fastest("dtype", "layout", "mode"), rated({"tf32": None, "channels_last": 2, "bf16": 2, "autotune": 2}), 20)
+    assert sum(each.status is Status.UNSUPPORTED for each in tries) == 1

@@ -1,0 +1,214 @@
+"""Default: how much faster the same step runs with other switches than the plain defaults, by each alone and by all together."""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import chain
+
+from dlbench.analysis.answers.base import DEVICE, RATIO, Answer, Columns, Missing, Question, Table, answered, by_device
+from dlbench.analysis.answers.pairs import both_sides
+from dlbench.analysis.figures import Axis, Figure, drawn
+from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, chosen, entries, grouped, identifying, pair, sides, speed_ratio
+from dlbench.analysis.read.table import Results
+from dlbench.analysis.wording import among, middle, number, plural, ratio, short, times, value_name
+from dlbench.core.model import Status
+from dlbench.core.rows.summary import Row
+from dlbench.core.schema import Column, Unit
+
+QUESTION = Question("default", "What does the default leave on the table?")
+_SWITCH = Column("default.switch", Unit.TEXT, "the parameter that differs from its default")
+_SETTING = Column("default.setting", Unit.TEXT, "what it is set to")
+_ALONE = Column("default.alone", Unit.FLAG, "whether all other switches are at their defaults")
+_CHOICE = Column("default.choice", Unit.TEXT, "what the fastest row has otherwise than the default")
+_SEARCHED = Column("default.searched", Unit.FLAG, "whether a search chose that, and not only the best of what a suite planned")
+_SPENT = Column("default.spent_s", Unit.SECONDS, "what is spent once before the first step, beyond what the default spends", "lower")
+_BREAK_EVEN = Column("default.break_even_steps", Unit.COUNT, "steps after which what is spent once has been saved", "lower")
+_ALONE_COLUMNS: Columns = (
+    ("case", PAIR_COLUMNS["pair.case"]),
+    DEVICE,
+    ("switch", _SWITCH),
+    ("set to", _SETTING),
+    ("alone", _ALONE),
+    ("default", PAIR_COLUMNS["base.median_s"]),
+    ("time", PAIR_COLUMNS["other.median_s"]),
+    *RATIO,
+    ("spent once", _SPENT),
+    ("pays off after", _BREAK_EVEN),
+)
+_BEST_COLUMNS: Columns = (
+    ("work", PAIR_COLUMNS["pair.case"]),
+    DEVICE,
+    ("default", PAIR_COLUMNS["base.items_per_s"]),
+    ("best", PAIR_COLUMNS["other.items_per_s"]),
+    ("at", _CHOICE),
+    ("searched", _SEARCHED),
+    *RATIO,
+)
+_NEVER = 1e12
+"""Steps that nobody takes; an edited file may say anything."""
+_CHOSEN_FAST = "the best was chosen for being fast among the same measurements, which its interval does not hold"
+_CONVERGES = "whether training still converges in another precision or at another batch was not measured"
+_PAYS_OFF = "pays off after: steps that save what is spent once, such as compiling; empty where no saving is shown"
+_INTERVALS = "A value above 1 is faster than the default; the lines are 95 % intervals over rounds."
+
+
+def answer(results: Results) -> Answer | Missing:
+    """Return how many times as fast each device runs the same step at its best, and what each switch brings."""
+    switched = results.where(lambda row: bool(results.declaration(row).switches))
+    effects, bests = _effects(switched), _bests(switched)
+    if not effects and not bests:
+        return Missing(QUESTION, "no step was measured both with its plain defaults and with another switch", "dlbench run modes")
+    best_of, effects_of = by_device(bests, "other"), by_device(effects, "other")
+    places = dict.fromkeys((*best_of, *effects_of))
+    sentences = [_sentence(where, best_of.get(where, ()), effects_of.get(where, ())) for where in places]
+    rows = both_sides(results, (*bests, *effects))
+    declared = {each.name: each for row in rows for each in results.declared(row) if not each.series}
+    values = tuple((value_name(each), each) for each in declared.values())
+    notes = (_PAYS_OFF,) if any(_SPENT.name in row for row in effects) else ()
+    tables = (
+        Table("Each step at its best beside its plain default: how many times the throughput", _BEST_COLUMNS, _flat(best_of)),
+        Table("The same case with one switch set: how many times as fast", (*_ALONE_COLUMNS, *values), _flat(effects_of), notes),
+    )
+    weaknesses = (*((_CHOSEN_FAST,) if bests else ()), _CONVERGES)
+    shown = [each for each in tables if each.rows]
+    return answered(QUESTION, sentences, rows, weaknesses, *shown, figures=[*_best_figures(tables[0]), *_effect_figures(tables[1])])
+
+
+def _flat(devices: Mapping[str, Sequence[Row]]) -> tuple[Row, ...]:
+    return tuple(chain.from_iterable(devices.values()))
+
+
+def _bests(results: Results) -> list[Row]:
+    """Return of each work and device its fastest row beside the one with the plain defaults, where both were measured."""
+    columns = identifying(results.columns)
+
+    def work(each: Entry) -> tuple[object, ...]:
+        free = {"case.math", *(f"{group}.{name}" for name in _free(each.row, results) for group in ("case", "param"))}
+        return tuple(None if name in free else each.row[name] for name in columns)
+
+    found = []
+    for group in grouped((each for each in entries(results) if _is_fit(each)), work).values():
+        default = next((each for each in group if each.row["case.found"] is None and not _changed(each.row, results)), None)
+        if default is None or len(group) == 1:
+            continue
+        best = max(group, key=lambda each: number(each.row["rate.items_per_s"]))
+        row = sides(default, best, "case.id", _free(default.row, results))
+        rates = (default.rounds.items_per_s, best.rounds.items_per_s)
+        row |= {"pair.by": "best", "pair.time": "wall", **speed_ratio(*rates)}
+        found.append({**row, _CHOICE.name: _otherwise(default.row, best.row, results), _SEARCHED.name: best.row["case.found"] is not None})
+    return found
+
+
+def _free(row: Row, results: Results) -> tuple[str, ...]:
+    """Return the parameters that rows of one work may differ in."""
+    declared = results.declaration(row)
+    return tuple(dict.fromkeys((*declared.switches, *(declared.search.over if declared.search else ()))))
+
+
+def _otherwise(default: Row, best: Row, results: Results) -> str | None:
+    """Return for example ``amp_bf16 batch=64``: what a row has otherwise than its default; a word needs no name."""
+    differing = {name: value for name in _free(best, results) if (value := chosen(best, name)) not in (None, chosen(default, name))}
+    return " ".join(str(value) if str(value)[:1].isalpha() else f"{name}={value}" for name, value in differing.items()) or None
+
+
+def _is_fit(each: Entry) -> bool:
+    return each.row["case.status"] == Status.OK and not each.row["flag.implausible"] and min(each.rounds.items_per_s, default=0) > 0
+
+
+def _changed(row: Row, results: Results) -> list[str]:
+    """Return the switches of a row that are not at their defaults."""
+    return [name for name, plain in results.declaration(row).switches.items() if chosen(row, name) not in (None, plain)]
+
+
+def _effects(results: Results) -> list[Row]:
+    """Return the pairs of rows that differ in one switch only, each beside its default."""
+    planned = results.where(lambda row: row["case.found"] is None)
+    by_id = {(row["case.run"], row["case.id"]): row for row in planned.rows}
+    defaults = {(name, plain) for row in planned.rows for name, plain in results.declaration(row).switches.items()}
+    found = []
+    for name, plain in sorted(defaults):
+        having = planned.where(lambda row, has=(name, plain): has in results.declaration(row).switches.items())  # type: ignore[misc]
+        if not any(chosen(row, name) == plain for row in having.rows):
+            continue
+        for each in pair(having, name, plain).rows:
+            base, other = (by_id[each[f"{side}.run"], each[f"{side}.id"]] for side in ("base", "other"))
+            of_other: Row = {column.name: other[column.name] for column in results.declared(other)}
+            told: Row = {_SWITCH.name: name, _SETTING.name: each["other.value"], _ALONE.name: not _changed(base, results)}
+            cost = _cost(each, _spent_s(other, results) - _spent_s(base, results))
+            found.append({**each, **of_other, **told, **cost})
+    return sorted(found, key=lambda row: not row[_ALONE.name])
+
+
+def _spent_s(row: Row, results: Results) -> float:
+    """Return the most that a row reports as spent once, in seconds."""
+    once = [row.get(value.column.name) for value in results.declaration(row).values if value.once]
+    return max((seconds for seconds in once if isinstance(seconds, int | float)), default=0.0)
+
+
+def _cost(each: Row, spent_s: float) -> Row:
+    """Return what the other side of a pair spends once, and the steps that save it, None where no saving is shown."""
+    if not spent_s > 0:
+        return {}
+    saved_s = number(each["base.median_s"]) - number(each["other.median_s"])
+    low = each["ratio.speedup"] if each["ratio.ci_low"] is None else each["ratio.ci_low"]
+    steps = spent_s / saved_s if saved_s > 0 and number(low) > 1 else math.inf
+    return {_SPENT.name: spent_s, _BREAK_EVEN.name: math.ceil(steps) if steps < _NEVER else None}
+
+
+def _sentence(where: str, bests: Sequence[Row], effects: Sequence[Row]) -> str:
+    """Say what the best of a device is beside the default, what each switch brings alone, and whether compiling pays off."""
+    searched = [row for row in bests if row[_SEARCHED.name]]
+    measured = [row for row in bests if not row[_SEARCHED.name]]
+    parts = [f"{_of_best(searched)}, found by a search"] if searched else []
+    parts += [f"{_of_best(measured)}, the best of what was planned"] if measured else []
+    middles = [middle(_alone(rows)) for rows in grouped(effects, lambda row: (row[_SWITCH.name], row[_SETTING.name])).values()]
+    most = [max(rows, key=lambda row: number(row["ratio.speedup"])) for rows in grouped(middles, lambda row: row[_SWITCH.name]).values()]
+    brought = [f"{row[_SETTING.name]} {times(row)}" for row in sorted(most, key=lambda row: -number(row["ratio.speedup"]))]
+    parts += [f"alone {', '.join(brought)}"] if brought else []
+    parts += [_pays_off(row) for row in middles if _SPENT.name in row][:1]
+    return f"On {where} beside the default: {'; '.join(parts)}."
+
+
+def _of_best(rows: Sequence[Row]) -> str:
+    row = middle(rows)
+    if row["base.id"] == row["other.id"]:
+        return f"{short(row['pair.case'])} runs fastest as it is{among(rows)}"
+    return f"{short(row['pair.case'])} runs {ratio(row)} as fast with {row[_CHOICE.name]}{among(rows)}"
+
+
+def _alone(rows: Sequence[Row]) -> Sequence[Row]:
+    """Return those whose other switches are at their defaults, and where there are none all."""
+    return [row for row in rows if row[_ALONE.name]] or rows
+
+
+def _pays_off(row: Row) -> str:
+    steps = row.get(_BREAK_EVEN.name)
+    when = "never pays off there" if steps is None else f"pays off there after {plural(int(number(steps)), 'step')}"
+    return f"{row[_SETTING.name]} {when}"
+
+
+def _best_figures(table: Table) -> list[Figure]:
+    """Return the figure of the best of each work over its default; none where there is none."""
+    return _bars(table, "pair.case", Axis("work", PAIR_COLUMNS["pair.case"]), Axis("device", DEVICE[1]))
+
+
+def _effect_figures(table: Table) -> list[Figure]:
+    """Return what each switch alone brings, of each workload and device a figure."""
+    alone = [{**row, "default.case": str(row["base.id"])} for row in table.rows if row[_ALONE.name]]
+    found = []
+    for (workload, where), rows in grouped(alone, lambda row: (str(row["base.id"]).partition("[")[0], str(row["place"]))).items():
+        of_device = Table(f"What each switch brings alone: {workload} on {where}", table.columns, tuple(rows))
+        series = Axis("default", Column("default.case", Unit.TEXT, "the case with its plain defaults"))
+        found += _bars(of_device, _SETTING.name, Axis("set to", _SETTING), series)
+    return found
+
+
+def _bars(table: Table, name: str, y: Axis, series: Axis) -> list[Figure]:
+    """Return ratios over the default as bars, or as dots where several share a line."""
+    if not table.rows:
+        return []
+    shown, left_out = drawn(table.rows, lambda row: number(row["ratio.speedup"]))
+    several = len({row[name] for row in shown}) < len(shown)
+    x = Axis("times as fast as the default", PAIR_COLUMNS["ratio.speedup"], log=True)
+    ends = (PAIR_COLUMNS["ratio.ci_low"], PAIR_COLUMNS["ratio.ci_high"])
+    series_shown = series if several else None
+    return [Figure(table.title, f"{_INTERVALS}{left_out}", "dot" if several else "bar", x, y, shown, series_shown, ends, 1.0)]

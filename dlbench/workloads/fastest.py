@@ -1,0 +1,54 @@
+"""Steps of image classifiers as fast as they get: cases that look for the precision, layout, optimizer, batch and mode of most throughput.
+
+What a case sets is not looked for, so one that sets all to the plain defaults is what the others are held against.
+"""
+
+from typing import Any, Literal
+
+import torch
+
+from dlbench import PRECISIONS, Dtype, InferenceDtype, Layout, Search, Size, TrainingDtype, Work, workload
+from dlbench.models import ModelName
+from dlbench.workloads.cnn import INFERENCE_SWITCHES, TRAINING_SWITCHES, infer_step, train_step
+from dlbench.workloads.modes import VALUES, Mode
+
+# A compilation takes as long as ten other tries.
+_TRAINING = Search("fastest", ("dtype", "layout", "optimizer", "batch", "mode"), last=("mode",))
+_INFERENCE = Search("fastest", ("dtype", "layout", "batch", "mode"), last=("mode",))
+
+
+@workload(tags=("cnn", "training", "imagenet"), values=VALUES, scratch="", switches=TRAINING_SWITCHES, search=_TRAINING)
+def fastest_train_step(
+    device: torch.device,
+    *,
+    model: ModelName,
+    batch: Size | None = None,
+    dtype: TrainingDtype | None = None,
+    layout: Layout | None = None,
+    optimizer: Literal["sgd", "sgd_foreach", "sgd_fused"] | None = None,
+    mode: Mode | None = None,
+) -> Work:
+    """Train an image classifier by one step, in the fastest way there is for all that the case leaves open."""
+    chosen = _chosen(device, batch=batch, dtype=dtype, layout=layout, optimizer=optimizer, mode=mode)
+    return train_step(device, model=model, **chosen)
+
+
+@workload(tags=("cnn", "inference", "imagenet"), values=VALUES, scratch="", switches=INFERENCE_SWITCHES, search=_INFERENCE)
+def fastest_infer_step(
+    device: torch.device,
+    *,
+    model: ModelName,
+    batch: Size | None = None,
+    dtype: InferenceDtype | None = None,
+    layout: Layout | None = None,
+    mode: Mode | None = None,
+) -> Work:
+    """Classify a batch of images, in the fastest way there is for all that the case leaves open."""
+    return infer_step(device, model=model, **_chosen(device, batch=batch, dtype=dtype, layout=layout, mode=mode))
+
+
+def _chosen(device: torch.device, *, dtype: Dtype | None, **others: int | str | None) -> dict[str, Any]:
+    """Return the settings of a step as they are; refuse what is a trap."""
+    if dtype is not None and device.type == "cpu" and PRECISIONS[dtype].narrow_range:
+        raise NotImplementedError("some CPUs take 250 times longer in fp16, too long for a search; a suite can plan it by itself")
+    return {"dtype": dtype, **others}

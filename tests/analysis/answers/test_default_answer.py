@@ -1,0 +1,127 @@
+"""What the plain defaults leave on the table: from made-up steps, whatever the workload and its switches are called."""
+
+from dataclasses import replace
+
+import made_up
+import pytest
+
+DECLARED = {
+    "step": {
+        "switches": {"mode": "plain", "order": "rows"},
+        "values": [
+            {"name": "built_cold_s", "unit": "s", "direction": None, "meaning": "a", "once": True, "optional": True},
+            {"name": "built_warm_s", "unit": "s", "direction": None, "meaning": "b", "once": True, "optional": True},
+            {"name": "breaks", "unit": "count", "direction": None, "meaning": "c", "optional": True},
+        ],
+    },
+    "search": {"switches": {"mode": "plain", "order": "rows"}, "search": {"aim": "fastest", "over": ["batch", "mode", "order"]}},
+}
+
+
+def step(seconds, workload="step", device="cpu", found=None, values=None, items=8, **params):
+    case = made_up.case(workload, device, **params)
+    rounds = made_up.rounds_of(case, made_up.flat([seconds * factor for factor in made_up.SEVEN]), items=items)
+    return [replace(each, found=found or {}, values=values or {}) for each in rounds]
+
+
+def plain(seconds=1.0, **others):
+    return step(seconds, **{"mode": "plain", "order": "rows", "batch": 8, **others})
+
+
+def built(seconds, **values):
+    return step(seconds, mode="built", order="rows", batch=8, values=values)
+
+
+@pytest.fixture
+def found(asked):
+    def ask(*measurements, **header):
+        return asked([each for some in measurements for each in some], **{"workloads": DECLARED, **header})["default"]
+
+    return ask
+
+
+def table_of(answer, title):
+    (table,) = [each for each in answer["tables"] if each["title"].startswith(title)]
+    return table["rows"]
+
+
+def test_each_switch_alone_and_the_best_stand_beside_the_plain_default(found):
+    answer = found(
+        plain(),
+        built(0.5, built_cold_s=100.0, built_warm_s=3.0, breaks=2.0),
+        step(0.8, mode="plain", order="columns", batch=8),
+        step(0.25, mode="built", order="columns", batch=8),
+    )
+    assert answer["sentences"] == [
+        "On cpu beside the default: step batch=8 runs 4.00 × (3.88…4.12) as fast with built columns, the best of what was planned; "
+        "alone built 2.00 ×, columns 1.25 ×; built pays off there after 200 steps."
+    ]
+    rows = table_of(answer, "The same case")
+    assert [(row["default.setting"], row["default.alone"], row.get("default.break_even_steps")) for row in rows] == [
+        ("built", True, 200),
+        ("columns", True, None),
+        ("built", False, None),
+        ("columns", False, None),
+    ]
+    figures = {each["title"]: each for each in answer["figures"]}
+    assert [each["mark"] for each in figures.values()] == ["bar", "bar"]
+    switches = figures["What each switch brings alone: step on cpu"]
+    assert [row["default.setting"] for row in switches["rows"]] == ["built", "columns"]
+    assert switches["reference"] == 1
+
+
+def test_what_both_sides_spend_once_is_no_cost_of_the_switch(found):
+    both = step(0.25, mode="built", order="columns", batch=8, values={"built_cold_s": 100.0})
+    rows = table_of(found(plain(), built(0.5, built_cold_s=100.0), both), "The same case")
+    assert [(row["default.switch"], row.get("default.spent_s")) for row in rows] == [("mode", 100.0), ("order", None)]
+
+
+@pytest.mark.parametrize("seconds", [1.0, 1.02, 2.0])
+def test_what_saves_nothing_never_pays_off(found, seconds):
+    (sentence,) = found(plain(), built(seconds, built_cold_s=100.0))["sentences"]
+    assert sentence.endswith("; built never pays off there.")
+
+
+def test_a_search_takes_part_with_what_it_found_at_any_batch(found):
+    answer = found(
+        plain(workload="search"),
+        step(1.0, "search", found={"batch": 64, "mode": "built", "order": "rows"}, items=64),
+        plain(workload="search", device="cuda:0", seconds=0.5),
+        step(0.25, "search", "cuda:0", found={"batch": 16, "mode": "built", "order": "columns"}, items=16),
+    )
+    assert answer["sentences"] == [
+        "On cuda:0 beside the default: search runs 4.00 × (3.88…4.12) as fast with built columns batch=16, found by a search.",
+        "On cpu beside the default: search runs 8.00 × (7.76…8.24) as fast with built batch=64, found by a search.",
+    ]
+    assert [(row["other.batch"], row["other.mode"], row["default.searched"]) for row in table_of(answer, "Each step")] == [
+        (16, "built", True),
+        (64, "built", True),
+    ]
+
+
+def test_where_the_default_is_the_fastest_it_says_so(found):
+    (sentence,) = found(plain(), built(2.0))["sentences"]
+    assert sentence.startswith(
+        "On cpu beside the default: step batch=8 runs fastest as it is, the best of what was planned; alone built 0.500 ×"
+    )
+
+
+def test_files_from_before_switches_were_declared_are_answered_too(asked):
+    answer = asked(made_up.both_kinds())["default"]
+    assert len(answer["sentences"]) == 2
+    assert {row["default.setting"] for row in table_of(answer, "The same case")} == {"bf16"}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{"built_cold_s": -1.0}, {"built_cold_s": 1e300}, {"built_cold_s": [1.0, 2.0]}, {"breaks": 1e300}],
+)
+def test_edited_files_end_no_reading(found, value):
+    assert found(plain(), built(1e-200, **value), plain(0.0, batch=9), step(0.5, found={"batch": "x, y=", "mode": 3}))["kind"] == "answer"
+    declared = {"step": {"switches": {"mode": "gone", "other": "x"}}}
+    assert found(plain(), built(0.5), workloads=declared)["kind"] == "missing"
+
+
+def test_without_a_pair_it_names_the_suite_that_measures_it(found):
+    missing = found(plain())
+    assert (missing["kind"], missing["command"]) == ("missing", "dlbench run modes")
