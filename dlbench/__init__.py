@@ -23,6 +23,7 @@ __all__ = [
     "Reported",
     "Search",
     "Size",
+    "Supply",
     "Sweep",
     "Unit",
     "UsageError",
@@ -44,7 +45,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from dlbench.analysis.read.table import read
-    from dlbench.core.declarations import Parallel, Search, Sweep, Value
+    from dlbench.core.declarations import Parallel, Search, Supply, Sweep, Value
     from dlbench.core.errors import UsageError
     from dlbench.core.measurement import Memory
     from dlbench.core.model import Clock, Reported, Work
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "dlbench.analysis.read.table": "read",
-    "dlbench.core.declarations": "Parallel Search Sweep Value",
+    "dlbench.core.declarations": "Parallel Search Supply Sweep Value",
     "dlbench.core.errors": "UsageError",
     "dlbench.core.measurement": "Memory",
     "dlbench.core.model": "Clock Reported Work",

@@ -104,6 +104,16 @@ class Search:
     """Of ``largest``, the declared value that holds what was found."""
 
 
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """Who consumes what a workload reads from storage: ``Supply("imagenet", {"cache": ("cold",)})``."""
+
+    consumers: str
+    """A tag: what training steps with it consume is what the workload counts as items."""
+    when: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Storage supplies it only where each of these parameters is one of those texts; elsewhere memory does."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
     """What a workload declares beside its parameters."""
@@ -119,6 +129,7 @@ class Declaration:
     search: Search | None = None
     scratch: str | None = None
     """Of one that writes files, the parameter that names the folder to write in; empty: the system's temporary one."""
+    supply: Supply | None = None
 
     def searches(self, params: Mapping[str, Any]) -> bool:
         """Whether a case with these parameters stands for a search."""
@@ -155,10 +166,11 @@ def to_json(declared: Declaration) -> dict[str, Any]:
         "feeding": list(declared.feeding),
         "search": _filled(declared.search) if declared.search else None,
         "scratch": declared.scratch,
+        "supply": _filled(declared.supply) if declared.supply else None,
     }
 
 
-def _filled(record: Value | Parallel | Sweep | Search) -> dict[str, Any]:
+def _filled(record: Value | Parallel | Sweep | Search | Supply) -> dict[str, Any]:
     found = {each.name: getattr(record, each.name) for each in fields(record)}
     return {name: dict(value) if isinstance(value, Mapping) else value for name, value in found.items() if value}
 
@@ -211,6 +223,13 @@ def _is_search(data: object) -> bool:
     return _are_texts(data.get("over")) and all(isinstance(data.get(name), str | None) for name in ("limit", "value"))
 
 
+def _is_supply(data: object) -> bool:
+    if not isinstance(data, Mapping) or not isinstance(data.get("consumers"), str):
+        return False
+    when = data.get("when", {})
+    return isinstance(when, Mapping) and _are_texts(list(when)) and all(map(_are_texts, when.values()))
+
+
 def _is_sweep(data: object) -> bool:
     if not isinstance(data, Mapping) or not isinstance(data.get("size"), str) or not isinstance(data.get("copies"), str | None):
         return False
@@ -227,6 +246,7 @@ _OTHERS: Mapping[str, tuple[Callable[[Any], bool], Callable[[Any], Any]]] = {
     "feeding": (_are_texts, tuple),
     "search": (_is_search, lambda data: Search(data["aim"], tuple(data["over"]), data.get("limit"), data.get("value"))),
     "scratch": (lambda data: isinstance(data, str), str),
+    "supply": (_is_supply, lambda data: Supply(data["consumers"], {name: tuple(texts) for name, texts in data.get("when", {}).items()})),
 }
 """Of each other part of a declaration, whether data are one, and how it is made of them."""
 

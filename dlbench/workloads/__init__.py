@@ -1,6 +1,20 @@
 """dlbench's own workloads; importing this package registers all of them."""
 
-from dlbench.workloads import ceilings, cnn, conv2d, elementwise, feed, inverse, matmul, mlp_step, overlap, reduction, transfer, vectorised
+from dlbench.workloads import (
+    ceilings,
+    cnn,
+    conv2d,
+    elementwise,
+    feed,
+    inverse,
+    matmul,
+    mlp_step,
+    overlap,
+    reduction,
+    storage,
+    transfer,
+    vectorised,
+)
 from dlbench.workloads.parallel import collective, data_parallel, model_parallel
 from dlbench.workloads.self import overhead, slowed
 
@@ -20,6 +34,7 @@ __all__ = [
     "overlap",
     "reduction",
     "slowed",
+    "storage",
     "transfer",
     "vectorised",
 ]
