@@ -32,8 +32,8 @@ ROOMS = {
     "analysis": "ratios wording figures outliers bottleneck copies",
     "analysis.scaling": "speedup projection",
     "analysis.compare": "calibration judge power by_threshold verdict pairs ab provenance",
-    "analysis.answers": "base pairs unanswered speedup ways crossover steps feeding roofline copies bottleneck batch precision devices "
-    "cost elsewhere published health __init__",
+    "analysis.answers": "base pairs unanswered speedup ways crossover steps feeding supply roofline copies bottleneck batch precision "
+    "devices cost elsewhere published health __init__",
     "analysis.report": "samples sentences detail_tables case_table strips compare_terminal terminal doctor_text "
     "plot_points plots commands machines forest page",
     "analysis.export": "tabular cases pyperf pytest_benchmark google_benchmark bencher github_action_benchmark formats "

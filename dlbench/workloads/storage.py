@@ -33,7 +33,10 @@ Reader = Callable[[str, Sequence[Read]], None]
 
 VALUES = (
     Value(
-        "resident", Unit.FRACTION, None, "share of the data in the page cache just before calls, as mincore tells: 0 where cold, 1 where warm"
+        "resident",
+        Unit.FRACTION,
+        None,
+        "share of the data in the page cache just before calls, as mincore tells: 0 where cold, 1 where warm",
     ),
 )
 
@@ -44,18 +47,18 @@ def storage(
     *,
     files: Literal["one", "many"],
     order: Literal["sequential", "random"],
+    cache: Literal["cold", "warm"],
     access: Literal["read", "mmap", "direct"] = "read",
-    cache: Literal["cold", "warm"] = "cold",
     path: str = ".",
     samples: Size = 512,
     sample_bytes: Size = SAMPLE_BYTES,
 ) -> Work:
-    """Read a data set once from files written in a folder of dlbench's own in PATH."""
+    """Read a data set of samples once, from files that are written in a folder of dlbench's own."""
     refuse(device, access, cache, sample_bytes)
     paths = data_set(scratch_folder(), files, samples, sample_bytes)
     at_once = IN_ORDER if (files, order) == ("one", "sequential") else sample_bytes
     offsets = range(0, samples * sample_bytes if files == "one" else sample_bytes, at_once)
-    reads = reads_of(offsets, os.path.getsize(paths[0]), at_once)
+    reads = reads_of(offsets, at_once)
     if order == "random":
         shuffled = torch.randperm(samples).tolist()
         reads, paths = ([reads[at] for at in shuffled], paths) if files == "one" else (reads, [paths[at] for at in shuffled])
@@ -92,11 +95,12 @@ def refuse(device: torch.device, access: str, cache: str, sample_bytes: int) -> 
         raise ValueError(f"a sample is one read, of {MOST_AT_ONCE} bytes at most; give more samples of fewer bytes")
 
 
-def reads_of(offsets: Sequence[int], size: int, at_once: int) -> list[Read]:
-    """Return the reads at these offsets of a file of so many bytes, all into one buffer on a page of its own."""
+def reads_of(offsets: range, at_once: int) -> list[Read]:
+    """Return the reads at these offsets of a file that ends where they do, all into one buffer on a page of its own."""
     refuse_more_than_left(at_once, "the buffer of a read takes")
     buffer = memoryview(mmap.mmap(-1, at_once))
-    return [(offset, (buffer[: min(at_once, size - offset)],), min(at_once, size - offset)) for offset in offsets]
+    lengths = [min(at_once, offsets.stop - offset) for offset in offsets]
+    return [(offset, (buffer[:length],), length) for offset, length in zip(offsets, lengths, strict=True)]
 
 
 def by_reading(flags: int) -> Reader:
@@ -116,12 +120,13 @@ def by_reading(flags: int) -> Reader:
 
 def by_mapping(path: str, reads: Sequence[Read]) -> None:
     """Map a file into memory anew, and copy from there: pages come as they are touched."""
-    with open(path, "rb", buffering=0) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        with memoryview(mapped) as source:
-            for offset, (into,), length in reads:
-                if offset + length > len(source):
-                    raise cut_short(path)
-                into[:] = source[offset : offset + length]
+    with Path(path).open("rb", buffering=0) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        source = memoryview(mapped)
+        for offset, (into,), length in reads:
+            if offset + length > len(source):
+                raise cut_short(path)
+            into[:] = source[offset : offset + length]
+        source.release()  # it would keep the mapping open
 
 
 def cut_short(path: str) -> OSError:
@@ -138,10 +143,10 @@ def data_set(folder: Path, files: str, samples: int, sample_bytes: int) -> list[
     whole = folder / f"{files}-{samples}-{sample_bytes}"
     names = (f"{number:07d}" for number in range(count))
     if whole.is_dir():
-        paths = [os.path.join(whole, name) for name in names]  # noqa: PTH118  # of thousands of files each call opens each
+        paths = [whole / name for name in names]
         with suppress(OSError):
-            if all(os.path.getsize(path) == size for path in paths):
-                return paths
+            if all(path.stat().st_size == size for path in paths):
+                return list(map(str, paths))
         shutil.rmtree(whole)
     refuse_more_than_free(folder, count, size)
     unfinished = folder / "unfinished"
@@ -213,7 +218,7 @@ def resident(paths: Sequence[str]) -> float:
     inside = pages = 0
     for path in paths:
         # Only of a writable mapping does Python tell the address; what is ours is always told.
-        with open(path, "r+b", buffering=0) as file, mmap.mmap(file.fileno(), 0) as mapped:
+        with Path(path).open("r+b", buffering=0) as file, mmap.mmap(file.fileno(), 0) as mapped:
             length = -(-len(mapped) // mmap.PAGESIZE)
             found, first = (ctypes.c_ubyte * length)(), ctypes.c_char.from_buffer(mapped)
             failed = ctypes.CDLL(None).mincore(ctypes.c_void_p(ctypes.addressof(first)), ctypes.c_size_t(len(mapped)), found)
