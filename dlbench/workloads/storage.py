@@ -58,7 +58,7 @@ def storage(
     paths = data_set(scratch_folder(), files, samples, sample_bytes)
     at_once = IN_ORDER if (files, order) == ("one", "sequential") else sample_bytes
     offsets = range(0, samples * sample_bytes if files == "one" else sample_bytes, at_once)
-    reads = reads_of(offsets, at_once)
+    reads = reads_of(offsets, at_once, access == "direct")
     if order == "random":
         shuffled = torch.randperm(samples).tolist()
         reads, paths = ([reads[at] for at in shuffled], paths) if files == "one" else (reads, [paths[at] for at in shuffled])
@@ -95,10 +95,11 @@ def refuse(device: torch.device, access: str, cache: str, sample_bytes: int) -> 
         raise ValueError(f"a sample is one read, of {MOST_AT_ONCE} bytes at most; give more samples of fewer bytes")
 
 
-def reads_of(offsets: range, at_once: int) -> list[Read]:
-    """Return the reads at these offsets of a file that ends where they do, all into one buffer on a page of its own."""
+def reads_of(offsets: range, at_once: int, on_a_page: bool) -> list[Read]:
+    """Return the reads at these offsets of a file that ends where they do, all into one buffer, where need be at the start of a page."""
     refuse_more_than_left(at_once, "the buffer of a read takes")
-    buffer = memoryview(mmap.mmap(-1, at_once))
+    # From one page's start to another's the kernel copies a tenth slower, so usual reads get memory as malloc gives it.
+    buffer = memoryview(mmap.mmap(-1, at_once) if on_a_page else bytearray(at_once))
     lengths = [min(at_once, offsets.stop - offset) for offset in offsets]
     return [(offset, (buffer[:length],), length) for offset, length in zip(offsets, lengths, strict=True)]
 
@@ -120,13 +121,15 @@ def by_reading(flags: int) -> Reader:
 
 def by_mapping(path: str, reads: Sequence[Read]) -> None:
     """Map a file into memory anew, and copy from there: pages come as they are touched."""
-    with Path(path).open("rb", buffering=0) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        source = memoryview(mapped)
+    with (
+        Path(path).open("rb", buffering=0) as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+        memoryview(mapped) as source,
+    ):
         for offset, (into,), length in reads:
             if offset + length > len(source):
                 raise cut_short(path)
             into[:] = source[offset : offset + length]
-        source.release()  # it would keep the mapping open
 
 
 def cut_short(path: str) -> OSError:
@@ -141,9 +144,8 @@ def data_set(folder: Path, files: str, samples: int, sample_bytes: int) -> list[
     """
     count, size = (1, samples * sample_bytes) if files == "one" else (samples, sample_bytes)
     whole = folder / f"{files}-{samples}-{sample_bytes}"
-    names = (f"{number:07d}" for number in range(count))
     if whole.is_dir():
-        paths = [whole / name for name in names]
+        paths = [whole / f"{number:07d}" for number in range(count)]
         with suppress(OSError):
             if all(path.stat().st_size == size for path in paths):
                 return list(map(str, paths))
@@ -153,8 +155,8 @@ def data_set(folder: Path, files: str, samples: int, sample_bytes: int) -> list[
     shutil.rmtree(unfinished, ignore_errors=True)  # of a case that was killed
     try:
         unfinished.mkdir()
-        for name in names:
-            write(unfinished / name, size)
+        for number in range(count):
+            write(unfinished / f"{number:07d}", size)
         for each in (*unfinished.iterdir(), unfinished):
             to_disk(each)
         unfinished.rename(whole)

@@ -56,7 +56,7 @@ def findings(results: Results) -> Findings:
     if rows:
         tables.insert(0, Table("What storage supplies beside what steps consume", _BESIDE, tuple(rows), _NOTES))
     rests_on = [*(each.row for each in read), *(each.row for each in steps if rows)]
-    return Findings(_sentences(rows), tuple(rests_on), tuple(tables), _figures(rows))
+    return Findings((_beside_steps(rows) if rows else _alone(bandwidths),), tuple(rests_on), tuple(tables), _figures(rows))
 
 
 def _is_sound(each: Entry) -> bool:
@@ -93,15 +93,20 @@ def _beside(step: Entry, supplies: Iterable[Entry], results: Results) -> list[Ro
     ]
 
 
-def _sentences(rows: Sequence[Row]) -> tuple[str, ...]:
+def _alone(rows: Sequence[Row]) -> str:
+    """Say how many samples are read in a second, where nothing was measured that consumes them."""
+    slowest, fastest = (choose(rows, key=lambda row: number(row[_RATE.name])) for choose in (min, max))
+    told = dict.fromkeys(f"{item_rate(number(row[_RATE.name]))} ({short(row['pair.case'])})" for row in (slowest, fastest))
+    return f"Samples are read at {' to '.join(told)}; no training step that consumes such samples was measured beside that."
+
+
+def _beside_steps(rows: Sequence[Row]) -> str:
     """Say of the step that consumes most how much of that storage supplies."""
-    if not rows:
-        return ()
     of_most = max(grouped(rows, lambda row: row[_STEP.name]).values(), key=lambda found: number(found[0][_CONSUMED.name]))
     slowest, *fastest = of_most
     rate = item_rate(number(slowest[_CONSUMED.name]))
     text = f"Of what {slowest[_STEP.name]} consumes ({rate}) this storage feeds {_fed(slowest)}"
-    return (f"{text} at worst{''.join(f', and {_fed(row)} at best' for row in fastest)}.",)
+    return f"{text}{''.join(f' at worst, and {_fed(row)} at best' for row in fastest)}."
 
 
 def _fed(row: Row) -> str:
