@@ -23,6 +23,7 @@ NAMES = [
     "quick",
     "scaling",
     "self",
+    "storage",
     "transfer",
 ]
 INCLUDED = ("quick", "matmul", "conv", "cnn", "batch", "precision", "ceilings", "transfer", "crossover", "feed")

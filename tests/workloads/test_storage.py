@@ -133,7 +133,7 @@ def test_too_few_files_left_and_too_little_memory_are_said(folder, monkeypatch):
         set_up("storage", **{**SMALL, "files": "many"})
     monkeypatch.setattr("dlbench.workloads.host_memory.available_memory", lambda: 40_000)
     with pytest.raises(MemoryError, match=r"to lie in the page cache, the data takes"):
-        set_up("storage", **{**SMALL, "cache": "warm"})
+        set_up("storage", **{**SMALL, "order": "random", "cache": "warm"})
 
 
 def test_what_it_supplies_is_declared_and_stands_in_the_header():
