@@ -55,7 +55,7 @@ def test_each_step_stands_beside_the_slowest_and_the_fastest_way_to_read_from_st
 
 def test_without_a_step_the_rates_alone_are_told_and_odd_rows_break_nothing(asked):
     case = made_up.case("shelf", **{"from": "disk"}, way="crawls")
-    odd = made_up.rounds_of(made_up.case("shelf", **{"from": 3}, way=None), [[1.0]] * 2, items=1e12)
+    odd = made_up.rounds_of(made_up.case("shelf", **{"from": 3}, way="flies"), [[1.0]] * 2, items=1e12)
     nothing = made_up.rounds_of(made_up.case("shelf", **{"from": "disk"}, way="idles"), [[0.0]] * 2)
     ended = [made_up.ended(case, Status.FAILED, "gone")]
     answer = found(asked, ended, odd, nothing, rows("shelf", 1.0, **{"from": "disk"}, way="hops"), rows("drink", 1.0))
