@@ -4,6 +4,7 @@ import ctypes
 import mmap
 import os
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -24,8 +25,8 @@ MOST_AT_ONCE = 1 << 30
 """Bytes that one read can have: Linux ends each a page before 2 GiB."""
 USABLE_SHARE = 0.9
 """Of the space that is free: who else writes there needs some."""
-EVICTIONS = 3
-"""Times that the page cache is asked to drop the data before a call: another process may hold a page for a moment."""
+EVICTIONS, PAUSE_S = 5, 0.2
+"""Times that the page cache is asked to drop the data before a call, and between them: another process may read it for a moment."""
 
 Read = tuple[int, tuple[memoryview], int]
 """Offset in its file, where the bytes go, and how many there are."""
@@ -205,7 +206,9 @@ def evict(paths: Sequence[str]) -> None:
                 os.close(descriptor)
         if not (left := resident(paths)):
             return
-    raise NotImplementedError(f"{left:.1%} of the data stays in the page cache, as in tmpfs; name a folder on a disk by path")
+        time.sleep(PAUSE_S)
+    why = "as in tmpfs, or while another process reads it"
+    raise NotImplementedError(f"{left:.1%} of the data stays in the page cache, {why}; name a folder on a disk by path")
 
 
 def still_resident(paths: Sequence[str]) -> float:
