@@ -25,6 +25,7 @@ __all__ = [
     "Reported",
     "Search",
     "Size",
+    "Supply",
     "Sweep",
     "TrainingDtype",
     "Unit",
@@ -49,7 +50,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from dlbench.analysis.read.table import read
-    from dlbench.core.declarations import Learning, Parallel, Search, Sweep, Value
+    from dlbench.core.declarations import Learning, Parallel, Search, Supply, Sweep, Value
     from dlbench.core.errors import UsageError
     from dlbench.core.measurement import Memory
     from dlbench.core.model import Clock, Reported, Work
@@ -69,7 +70,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "dlbench.analysis.read.table": "read",
-    "dlbench.core.declarations": "Learning Parallel Search Sweep Value",
+    "dlbench.core.declarations": "Learning Parallel Search Supply Sweep Value",
     "dlbench.core.errors": "UsageError",
     "dlbench.core.measurement": "Memory",
     "dlbench.core.model": "Clock Reported Work",

@@ -32,7 +32,7 @@ ROOMS = {
     "analysis": "ratios wording figures outliers bottleneck lines copies",
     "analysis.scaling": "speedup projection",
     "analysis.compare": "calibration judge power by_threshold verdict pairs ab provenance",
-    "analysis.answers": "base pairs unanswered speedup ways crossover steps feeding roofline copies bottleneck small memory batch "
+    "analysis.answers": "base pairs unanswered speedup ways crossover steps feeding supply roofline copies bottleneck small memory batch "
     "precision default devices cost elsewhere published health __init__",
     "analysis.report": "samples sentences detail_tables case_table strips compare_terminal terminal doctor_text "
     "plot_points plots commands machines forest page",

@@ -119,6 +119,16 @@ class Learning:
     """Samples after which it had diverged, reported where it did."""
 
 
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """Who consumes what a workload reads from storage: ``Supply("imagenet", {"cache": ("cold",)})``."""
+
+    consumers: str
+    """A tag: what training steps with it consume is what the workload counts as items."""
+    when: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Storage supplies it only where each of these parameters is one of those texts; elsewhere memory does."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
     """What a workload declares beside its parameters."""
@@ -137,6 +147,7 @@ class Declaration:
     learning: Learning | None = None
     scratch: str | None = None
     """Of one that writes files, the parameter that names the folder to write in; empty: the system's temporary one."""
+    supply: Supply | None = None
 
     def searches(self, params: Mapping[str, Any]) -> bool:
         """Whether a case with these parameters stands for a search."""
@@ -175,10 +186,11 @@ def to_json(declared: Declaration) -> dict[str, Any]:
         "search": _filled(declared.search) if declared.search else None,
         "learning": _filled(declared.learning) if declared.learning else None,
         "scratch": declared.scratch,
+        "supply": _filled(declared.supply) if declared.supply else None,
     }
 
 
-def _filled(record: Value | Parallel | Sweep | Search | Learning) -> dict[str, Any]:
+def _filled(record: Value | Parallel | Sweep | Search | Learning | Supply) -> dict[str, Any]:
     found = {each.name: getattr(record, each.name) for each in fields(record)}
     return {name: dict(value) if isinstance(value, Mapping) else value for name, value in found.items() if value}
 
@@ -236,6 +248,13 @@ def _is_learning(data: object) -> bool:
     return isinstance(data, Mapping) and all(isinstance(data.get(each.name), str) for each in fields(Learning))
 
 
+def _is_supply(data: object) -> bool:
+    if not isinstance(data, Mapping) or not isinstance(data.get("consumers"), str):
+        return False
+    when = data.get("when", {})
+    return isinstance(when, Mapping) and _are_texts(list(when)) and all(map(_are_texts, when.values()))
+
+
 def _is_sweep(data: object) -> bool:
     if not isinstance(data, Mapping) or not isinstance(data.get("size"), str) or not isinstance(data.get("copies"), str | None):
         return False
@@ -261,6 +280,7 @@ _OTHERS: Mapping[str, tuple[Callable[[Any], bool], Callable[[Any], Any]]] = {
     "search": (_is_search, _search),
     "learning": (_is_learning, lambda data: Learning(**{each.name: data[each.name] for each in fields(Learning)})),
     "scratch": (lambda data: isinstance(data, str), str),
+    "supply": (_is_supply, lambda data: Supply(data["consumers"], {name: tuple(texts) for name, texts in data.get("when", {}).items()})),
 }
 """Of each other part of a declaration, whether data are one, and how it is made of them."""
 

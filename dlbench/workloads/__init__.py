@@ -14,6 +14,7 @@ from dlbench.workloads import (
     overlap,
     reduction,
     small_batch,
+    storage,
     transfer,
     vectorised,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "reduction",
     "slowed",
     "small_batch",
+    "storage",
     "transfer",
     "vectorised",
 ]

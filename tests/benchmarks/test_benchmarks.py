@@ -1,6 +1,7 @@
 """The benchmark scripts run and say what they found; what they found is not a test's business."""
 
 import re
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from benchmarks import (
     ceilings,
     compare_scale,
     copy_rate,
+    disk_rate,
     first_answer,
     help_time,
     isolation_cost,
@@ -140,6 +142,15 @@ def test_copy_rate_says_where_there_is_no_device():
         pytest.skip("there is one")
     with pytest.raises(SystemExit, match="there is no NVIDIA device here"):
         copy_rate.main([])
+
+
+def test_disk_rate_says_where_there_is_no_fio(capsys, monkeypatch, tmp_path):
+    if shutil.which("fio"):
+        table, _ = printed(capsys, disk_rate, "--pairs", "1", "--seconds", "0.01")
+        assert [row[0] for row in table] == ["one file", *disk_rate.PATTERNS]
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(SystemExit, match="there is no fio here"):
+        disk_rate.main([])
 
 
 def test_ceilings_hold_products_and_moves_against_bare_loops(capsys, monkeypatch):

@@ -26,6 +26,7 @@ NAMES = [
     "scaling",
     "self",
     "small_batches",
+    "storage",
     "transfer",
 ]
 INCLUDED = ("quick", "matmul", "conv", "cnn", "batch", "precision", "ceilings", "transfer", "crossover", "feed")

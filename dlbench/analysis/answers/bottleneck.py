@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from itertools import chain
 
-from dlbench.analysis.answers import copies, feeding, roofline, steps
+from dlbench.analysis.answers import copies, feeding, roofline, steps, supply
 from dlbench.analysis.answers.base import Answer, Findings, Missing, Question, answered
 from dlbench.analysis.read.table import Results
 
 QUESTION = Question("bottleneck", "What is the bottleneck: arithmetic, memory bandwidth, launch latency, PCIe, disk or host code?")
-_PARTS: tuple[Callable[[Results], Findings], ...] = (steps.findings, roofline.findings, copies.findings, feeding.findings)
+_PARTS: tuple[Callable[[Results], Findings], ...] = (steps.findings, roofline.findings, copies.findings, supply.findings, feeding.findings)
 """What the answer is put together from, the most important first."""
 
 

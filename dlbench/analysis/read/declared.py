@@ -14,7 +14,7 @@ from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.store import RunFile
 
-_LATER = ("tags", "ceiling", "sweep", "feeding", "switches", "search", "learning", "scratch")
+_LATER = ("tags", "ceiling", "sweep", "feeding", "switches", "search", "learning", "scratch", "supply")
 """What a header may lack although it holds declarations: it came later."""
 
 

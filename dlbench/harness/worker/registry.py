@@ -14,7 +14,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from dlbench.core.declarations import Aim, Ceiling, Declaration, Learning, Parallel, Search, Sweep, Value, mistakes
+from dlbench.core.declarations import Aim, Ceiling, Declaration, Learning, Parallel, Search, Supply, Sweep, Value, mistakes
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import Parameter, ParamValue, Signature, Work
 
@@ -80,6 +80,7 @@ def workload(
     search: Search | None = None,
     learning: Learning | None = None,
     scratch: str | None = None,
+    supply: Supply | None = None,
 ) -> Callable[[WorkloadFunction], WorkloadFunction]:
     """Register a function ``name(device, *, parameters…) -> Work`` under its own name.
 
@@ -88,7 +89,7 @@ def workload(
     machine can do at most; ``sweep`` for one that is looked at over its size; ``feeding`` names the parameters that only say how a step
     gets its batch; ``switches`` those that only say how the same step is executed, each with its plain default; ``search`` is for one
     whose case looks for the parameters that it leaves open; ``learning`` for one that trains at a batch and says what that came to;
-    ``scratch`` for one that writes files.
+    ``scratch`` for one that writes files; ``supply`` for one that reads samples such as training steps consume.
 
     Raises UsageError if the name is taken by another function, a type in the signature says too little, or a declaration makes no sense.
     """
@@ -109,6 +110,7 @@ def workload(
             search=search,
             learning=learning,
             scratch=scratch,
+            supply=supply,
         )
         signature = Signature(function.__name__, about, tuple(_parameters(function)), declared)
         for wrong in itertools.chain(mistakes(values), _misfits(signature)):  # the latter only of what is well-formed
@@ -180,6 +182,7 @@ def _misfits(signature: Signature) -> Iterator[str]:
     ranks = () if parallel == Parallel() else ("ranks",)
     named: dict[str, Mapping[str, tuple[str, ...]]] = {f"value '{each.name}'": each.when for each in signature.declared.values}
     named["parallel"] = {"form": forms} if forms else {}
+    named["supply"] = supply.when if (supply := signature.declared.supply) else {}
     for where, texts_of in named.items():
         plain = (*ranks, *filter(None, (parallel.collective, *parallel.spread, parallel.synchronise))) if where == "parallel" else ()
         for name in (*plain, *texts_of):

@@ -1,0 +1,235 @@
+"""Reading of samples from storage, by every usual way. docs/storage.md says how to read it."""
+
+import ctypes
+import mmap
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from dlbench import Size, Supply, Unit, Value, Work, scratch_folder, workload
+from dlbench.workloads.host_memory import gibibytes, refuse_more_than_left
+
+SAMPLE_BYTES = 112 << 10
+"""About a JPEG of ImageNet (ILSVRC 2012: 147,897,477,120 bytes of training images / 1,281,167 = 115,440), in whole blocks of a disk."""
+BLOCK = 4096
+"""Bytes that addresses, offsets and lengths are multiples of where the page cache is passed by: the largest block of usual disks."""
+IN_ORDER = 1 << 20
+"""Bytes of a read where one file is read in order."""
+MOST_AT_ONCE = 1 << 30
+"""Bytes that one read can have: Linux ends each a page before 2 GiB."""
+USABLE_SHARE = 0.9
+"""Of the space that is free: who else writes there needs some."""
+EVICTIONS, PAUSE_S = 5, 0.2
+"""Times that the page cache is asked to drop the data before a call, and between them: another process may read it for a moment."""
+
+Read = tuple[int, tuple[memoryview], int]
+"""Offset in its file, where the bytes go, and how many there are."""
+Reader = Callable[[str, Sequence[Read]], None]
+
+VALUES = (
+    Value(
+        "resident",
+        Unit.FRACTION,
+        None,
+        "share of the data in the page cache just before calls, as mincore tells: 0 where cold, 1 where warm",
+    ),
+)
+
+
+@workload(tags=("storage",), values=VALUES, supply=Supply("imagenet", {"cache": ("cold",)}), scratch="path")
+def storage(
+    device: torch.device,
+    *,
+    files: Literal["one", "many"],
+    order: Literal["sequential", "random"],
+    cache: Literal["cold", "warm"],
+    access: Literal["read", "mmap", "direct"] = "read",
+    path: str = ".",
+    samples: Size = 512,
+    sample_bytes: Size = SAMPLE_BYTES,
+) -> Work:
+    """Read a data set of samples once, from files that are written in a folder of dlbench's own."""
+    refuse(device, access, cache, sample_bytes)
+    paths = data_set(scratch_folder(), files, samples, sample_bytes)
+    at_once = IN_ORDER if (files, order) == ("one", "sequential") else sample_bytes
+    offsets = range(0, samples * sample_bytes if files == "one" else sample_bytes, at_once)
+    reads = reads_of(offsets, at_once, access == "direct")
+    if order == "random":
+        shuffled = torch.randperm(samples).tolist()
+        reads, paths = ([reads[at] for at in shuffled], paths) if files == "one" else (reads, [paths[at] for at in shuffled])
+    read: Reader = by_mapping if access == "mmap" else by_reading(os.O_RDONLY | (os.O_DIRECT if access == "direct" else 0))
+
+    def call() -> None:
+        for each in paths:
+            read(each, reads)
+
+    if cache == "warm":
+        refuse_more_than_left(samples * sample_bytes, "to lie in the page cache, the data takes")
+        call()
+    return Work(
+        call=call,
+        before=(lambda: evict(paths)) if cache == "cold" else None,
+        # A cold call found nothing there, or its `before` would have raised.
+        report=lambda _: {"resident": 0.0 if cache == "cold" else still_resident(paths)},
+        items=samples,
+        bytes=samples * sample_bytes,
+    )
+
+
+def refuse(device: torch.device, access: str, cache: str, sample_bytes: int) -> None:
+    """Refuse what does not go together, as ValueError, and what a system lacks, as NotImplementedError."""
+    if device.type != "cpu":
+        raise NotImplementedError("storage is read by the host; see device=cpu")
+    if not all(hasattr(os, name) for name in ("preadv", "posix_fadvise", "O_DIRECT")):
+        raise NotImplementedError("this system can neither drop a file from its page cache nor read past it as Linux does")
+    if access == "direct" and cache == "warm":
+        raise NotImplementedError("access=direct passes the page cache by, so nothing is warm; see cache=cold")
+    if access == "direct" and sample_bytes % BLOCK:
+        raise ValueError(f"access=direct reads whole blocks of {BLOCK} bytes; give a sample_bytes that is a multiple, not {sample_bytes}")
+    if sample_bytes > MOST_AT_ONCE:
+        raise ValueError(f"a sample is one read, of {MOST_AT_ONCE} bytes at most; give more samples of fewer bytes")
+
+
+def reads_of(offsets: range, at_once: int, on_a_page: bool) -> list[Read]:
+    """Return the reads at these offsets of a file that ends where they do, all into one buffer, where need be at the start of a page."""
+    refuse_more_than_left(at_once, "the buffer of a read takes")
+    # From one page's start to another's the kernel copies a tenth slower, so usual reads get memory as malloc gives it.
+    buffer = memoryview(mmap.mmap(-1, at_once) if on_a_page else bytearray(at_once))
+    lengths = [min(at_once, offsets.stop - offset) for offset in offsets]
+    return [(offset, (buffer[:length],), length) for offset, length in zip(offsets, lengths, strict=True)]
+
+
+def by_reading(flags: int) -> Reader:
+    """Return a reader that asks the kernel for each read, with these flags of open(2)."""
+
+    def read(path: str, reads: Sequence[Read]) -> None:
+        descriptor = os.open(path, flags)
+        try:
+            for offset, into, length in reads:
+                if os.preadv(descriptor, into, offset) != length:
+                    raise cut_short(path)
+        finally:
+            os.close(descriptor)
+
+    return read
+
+
+def by_mapping(path: str, reads: Sequence[Read]) -> None:
+    """Map a file into memory anew, and copy from there: pages come as they are touched."""
+    with (
+        Path(path).open("rb", buffering=0) as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+        memoryview(mapped) as source,
+    ):
+        for offset, (into,), length in reads:
+            if offset + length > len(source):
+                raise cut_short(path)
+            into[:] = source[offset : offset + length]
+
+
+def cut_short(path: str) -> OSError:
+    """Return the error of a file that has fewer bytes than were written."""
+    return OSError(f"{path} has lost bytes since it was written: another process writes there")
+
+
+def data_set(folder: Path, files: str, samples: int, sample_bytes: int) -> list[str]:
+    """Return the paths of the files, written now unless an earlier case has: whole, on the disk, of random bytes that nothing compresses.
+
+    Raises NotImplementedError where there is too little space for them, OSError where they can't be written; nothing is left then.
+    """
+    count, size = (1, samples * sample_bytes) if files == "one" else (samples, sample_bytes)
+    whole = folder / f"{files}-{samples}-{sample_bytes}"
+    if whole.is_dir():
+        paths = [whole / f"{number:07d}" for number in range(count)]
+        with suppress(OSError):
+            if all(path.stat().st_size == size for path in paths):
+                return list(map(str, paths))
+        shutil.rmtree(whole)
+    refuse_more_than_free(folder, count, size)
+    unfinished = folder / "unfinished"
+    shutil.rmtree(unfinished, ignore_errors=True)  # of a case that was killed
+    try:
+        unfinished.mkdir()
+        for number in range(count):
+            write(unfinished / f"{number:07d}", size)
+        for each in (*unfinished.iterdir(), unfinished):
+            to_disk(each)
+        unfinished.rename(whole)
+    except OSError as error:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        what = f"{count} file{'' if count == 1 else 's'} of {size:,} bytes"
+        raise OSError(f"{what} can't be written in {folder}: {error.strerror}; name another folder by path") from error
+    return [str(each) for each in sorted(whole.iterdir())]
+
+
+def refuse_more_than_free(folder: Path, count: int, size: int) -> None:
+    """Refuse files that would fill the disk, as NotImplementedError with both numbers."""
+    needed, room = count * -(-size // BLOCK) * BLOCK, os.statvfs(folder)
+    free = room.f_bavail * room.f_frsize
+    if needed > USABLE_SHARE * free:
+        raise NotImplementedError(f"the data takes {gibibytes(needed)} of the disk, and {gibibytes(free)} are free; name another by path")
+    if room.f_files and count > USABLE_SHARE * room.f_favail:
+        raise NotImplementedError(f"{count:,} files would be more than the {room.f_favail:,} that the disk can still have")
+
+
+def write(path: Path, size: int) -> None:
+    """Write so many random bytes."""
+    with path.open("wb") as file:
+        for offset in range(0, size, IN_ORDER):
+            file.write(os.urandom(min(IN_ORDER, size - offset)))
+
+
+def to_disk(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk: only then can the page cache drop them."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def evict(paths: Sequence[str]) -> None:
+    """Drop files from the page cache and verify that nothing of them is left. Raises NotImplementedError with the share that stays."""
+    left = 1.0
+    for _ in range(EVICTIONS):
+        for path in paths:
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(descriptor)
+        if not (left := resident(paths)):
+            return
+        time.sleep(PAUSE_S)
+    why = "as in tmpfs, or while another process reads it"
+    raise NotImplementedError(f"{left:.1%} of the data stays in the page cache, {why}; name a folder on a disk by path")
+
+
+def still_resident(paths: Sequence[str]) -> float:
+    """Return 1, the share of files in the page cache; raises MemoryError where less of them has stayed there."""
+    if (share := resident(paths)) < 1:
+        raise MemoryError(f"only {share:.1%} of the data has stayed in the page cache: others took the memory")
+    return share
+
+
+def resident(paths: Sequence[str]) -> float:
+    """Return the share of the pages of files that lie in the page cache, by mincore(2). It reads none of them."""
+    inside = pages = 0
+    for path in paths:
+        # Only of a writable mapping does Python tell the address; what is ours is always told.
+        with Path(path).open("r+b", buffering=0) as file, mmap.mmap(file.fileno(), 0) as mapped:
+            length = -(-len(mapped) // mmap.PAGESIZE)
+            found, first = (ctypes.c_ubyte * length)(), ctypes.c_char.from_buffer(mapped)
+            failed = ctypes.CDLL(None).mincore(ctypes.c_void_p(ctypes.addressof(first)), ctypes.c_size_t(len(mapped)), found)
+            del first  # it would keep the mapping open
+        if failed:
+            raise NotImplementedError("this system does not tell which pages of a file its cache holds, so no call can be known to be cold")
+        pages += length
+        inside += sum(page & 1 for page in found)
+    return inside / pages

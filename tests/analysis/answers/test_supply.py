@@ -1,0 +1,69 @@
+"""What storage supplies beside what steps consume, whatever the workloads and their parameters are called."""
+
+import made_up
+import pytest
+
+from dlbench.core.model import Status
+
+DECLARED = {
+    "shelf": {"tags": [], "values": [], "supply": {"consumers": "pictures", "when": {"from": ["disk"]}}},
+    "eat": {"tags": ["training", "pictures"], "values": []},
+    "drink": {"tags": ["training"], "values": []},
+    "look": {"tags": ["inference", "pictures"], "values": []},
+}
+
+
+def rows(workload, seconds, device="cpu", items=64, **params):
+    rounds = made_up.flat([seconds * factor for factor in made_up.SEVEN])
+    return made_up.rounds_of(made_up.case(workload, device, **params), rounds, items=items, flops=None, bytes=items * 1000)
+
+
+def found(asked, *measurements):
+    return asked([each for some in measurements for each in some], workloads=DECLARED)["bottleneck"]
+
+
+def test_each_step_stands_beside_the_slowest_and_the_fastest_way_to_read_from_storage(asked):
+    answer = found(
+        asked,
+        rows("shelf", 1.0, **{"from": "disk"}, way="hops"),
+        rows("shelf", 0.5, **{"from": "disk"}, way="walks"),
+        rows("shelf", 0.25, **{"from": "disk"}, way="runs"),
+        rows("shelf", 0.001, **{"from": "memory"}, way="runs"),
+        rows("eat", 0.5, device="cuda:0", batch=64),
+        rows("eat", 8.0, batch=64),
+        rows("drink", 0.5, batch=64),
+        rows("look", 0.5, batch=64),
+    )
+    (sentence,) = [each for each in answer["sentences"] if "storage" in each]
+    assert sentence == (
+        "Of what eat batch=64 on cuda:0 consumes (128 /s) this storage feeds 0.500 × (0.485…0.515), read by shelf disk hops (64.0 /s) "
+        "at worst, and 2.00 × (1.94…2.06), read by shelf disk runs (256 /s) at best."
+    )
+    (table,) = [each for each in answer["tables"] if each["title"] == "What storage supplies beside what steps consume"]
+    assert [(row["supply.step"], row["supply.way"]) for row in table["rows"]] == [
+        ("eat batch=64 on cpu", "shelf disk hops"),
+        ("eat batch=64 on cpu", "shelf disk runs"),
+        ("eat batch=64 on cuda:0", "shelf disk hops"),
+        ("eat batch=64 on cuda:0", "shelf disk runs"),
+    ]
+    assert [row["ratio.speedup"] for row in table["rows"]] == pytest.approx([8, 32, 0.5, 2])
+    (figure,) = [each for each in answer["figures"] if each["title"] == "What storage feeds of each training step"]
+    assert (figure["mark"], len(figure["rows"])) == ("bar", 4)
+    (read,) = [each for each in answer["tables"] if each["title"] == "Samples read from storage"]
+    assert sorted(row["rate.bytes_per_s"] for row in read["rows"]) == pytest.approx([64e3, 128e3, 256e3, 64e6])
+
+
+def test_without_a_step_the_rates_alone_are_told_and_odd_rows_break_nothing(asked):
+    case = made_up.case("shelf", **{"from": "disk"}, way="crawls")
+    odd = made_up.rounds_of(made_up.case("shelf", **{"from": 3}, way="flies"), [[1.0]] * 2, items=1e12)
+    nothing = made_up.rounds_of(made_up.case("shelf", **{"from": "disk"}, way="idles"), [[0.0]] * 2)
+    ended = [made_up.ended(case, Status.FAILED, "gone")]
+    answer = found(asked, ended, odd, nothing, rows("shelf", 1.0, **{"from": "disk"}, way="hops"), rows("drink", 1.0))
+    (sentence,) = [each for each in answer["sentences"] if "Samples are read" in each]
+    assert sentence.startswith("Samples are read at 64.0 /s (shelf disk hops)")
+    assert sentence.endswith("; no training step that consumes such samples was measured beside that.")
+    assert found(asked, odd, nothing)["question"]
+
+
+def test_without_a_declaration_nothing_is_said(asked):
+    assert "reason" in asked(rows("shelf", 1.0), workloads={"shelf": {"supply": 3, "values": []}})["bottleneck"]

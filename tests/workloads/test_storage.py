@@ -1,0 +1,165 @@
+"""Reading from storage: every byte once a call, cold verified, no half-written data taken for whole, and faults as rows."""
+
+import os
+import resource
+import shutil
+from types import SimpleNamespace
+
+import front_door
+import pytest
+
+from dlbench.core.declarations import Supply, from_json, to_json
+from dlbench.harness.worker import registry
+from dlbench.harness.worker.scratch import scratch_given
+from dlbench.testing import ManualClock, set_up
+from dlbench.workloads import storage
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "O_DIRECT"), reason="reads as Linux does")
+SMALL = {"files": "one", "order": "sequential", "cache": "cold", "samples": 5, "sample_bytes": 8192}
+
+
+@pytest.fixture
+def folder():
+    """A folder on the disk of the checkout: the system's temporary one may lie in memory."""
+    found = front_door.ROOT / f".storage-{os.getpid()}"
+    found.mkdir()
+    with scratch_given(str(found)):
+        yield found
+    shutil.rmtree(found, ignore_errors=True)
+
+
+@pytest.mark.parametrize("files", ["one", "many"])
+@pytest.mark.parametrize("order", ["sequential", "random"])
+@pytest.mark.parametrize(("access", "cache"), [("read", "cold"), ("read", "warm"), ("mmap", "cold"), ("mmap", "warm"), ("direct", "cold")])
+def test_a_call_reads_each_byte_once_from_where_it_says(folder, monkeypatch, files, order, access, cache):
+    got = []
+    for name in ("by_mapping", "by_reading"):
+        real = getattr(storage, name)
+
+        def noting(path, reads, read):
+            for each in reads:
+                read(path, [each])
+                got.append((path, each[0], bytes(each[1][0])))
+
+        noted = (lambda flags, real=real: lambda path, reads: noting(path, reads, real(flags))) if name == "by_reading" else None
+        monkeypatch.setattr(storage, name, noted or (lambda path, reads, real=real: noting(path, reads, real)))
+    work = set_up("storage", **{**SMALL, "files": files, "order": order, "access": access, "cache": cache})
+    got.clear()
+    if cache == "cold":
+        work.before()
+        paths = [str(path) for path in folder.rglob("*") if path.is_file()]
+        assert storage.resident(paths) == 0
+    work.call()
+    assert work.report(ManualClock()) == {"resident": 0.0 if cache == "cold" else 1.0}
+    assert (work.items, work.bytes) == (5, 5 * 8192)
+    expected = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert b"".join(data for *_, data in sorted(got)) == b"".join(expected[path] for path in sorted(expected))
+    assert (got == sorted(got)) is (order == "sequential")
+
+
+def test_cases_share_what_was_written_whole_and_nothing_else(folder):
+    set_up("storage", **SMALL)
+    (file,) = (path for path in folder.rglob("*") if path.is_file())
+    first = file.read_bytes()
+    set_up("storage", **{**SMALL, "order": "random"})
+    assert file.read_bytes() == first
+    file.write_bytes(b"torn")
+    set_up("storage", **SMALL)
+    assert file.stat().st_size == len(first)
+    (folder / "unfinished").mkdir()  # of a case that was killed
+    set_up("storage", **{**SMALL, "files": "many"})
+    assert sorted(path.name for path in folder.iterdir()) == ["many-5-8192", "one-5-8192"]
+
+
+def test_what_stays_in_the_page_cache_is_said_and_not_measured(folder, monkeypatch):
+    work = set_up("storage", **SMALL)
+    monkeypatch.setattr(os, "posix_fadvise", lambda *_: None)
+    monkeypatch.setattr(storage, "PAUSE_S", 0)
+    work.call()
+    with pytest.raises(NotImplementedError, match=r"^100\.0% of the data stays in the page cache"):
+        work.before()
+    warm = set_up("storage", **{**SMALL, "cache": "warm"})
+    monkeypatch.undo()
+    storage.evict([str(path) for path in folder.rglob("*") if path.is_file()])
+    with pytest.raises(MemoryError, match=r"only 0\.0% of the data has stayed"):
+        warm.report(ManualClock())
+
+
+def test_a_disk_that_fills_while_it_is_written_to_leaves_nothing(folder):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16384, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"1 file of 40,960 bytes can't be written in .*: File too large; name another folder by path"):
+            set_up("storage", **SMALL)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize("access", ["read", "mmap", "direct"])
+def test_a_file_that_is_removed_or_cut_under_the_reader_ends_the_case_with_a_sentence(folder, access):
+    work = set_up("storage", **SMALL, access=access)
+    (file,) = (path for path in folder.rglob("*") if path.is_file())
+    os.truncate(file, 4096)
+    with pytest.raises(OSError, match="has lost bytes since it was written"):
+        work.call()
+    shutil.rmtree(folder)
+    for action in (work.before, work.call):
+        with pytest.raises(FileNotFoundError, match="No such file"):
+            action()
+    with pytest.raises(FileNotFoundError):
+        set_up("storage", **SMALL)
+
+
+@pytest.mark.parametrize(
+    ("params", "error", "sentence"),
+    [
+        ({"samples": 10**18}, NotImplementedError, r"the data takes 7\d+\.\d\d GiB of the disk, and \d+\.\d\d GiB are free"),
+        ({"samples": 10**18, "files": "many", "sample_bytes": 1}, NotImplementedError, r"the data takes .* of the disk"),
+        ({"sample_bytes": 10**18}, ValueError, r"a sample is one read, of 1073741824 bytes at most"),
+        ({"access": "direct", "sample_bytes": 1000}, ValueError, r"whole blocks of 4096 bytes; .* not 1000"),
+        ({"access": "direct", "cache": "warm"}, NotImplementedError, r"passes the page cache by"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_written(folder, params, error, sentence):
+    with pytest.raises(error, match=sentence):
+        set_up("storage", **{**SMALL, **params})
+    assert not list(folder.iterdir())
+
+
+def test_too_few_files_left_and_too_little_memory_are_said(folder, monkeypatch):
+    room = SimpleNamespace(f_bavail=10**6, f_frsize=4096, f_files=10, f_favail=3)
+    monkeypatch.setattr(os, "statvfs", lambda path: room)
+    with pytest.raises(NotImplementedError, match=r"5 files would be more than the 3 that the disk can still have"):
+        set_up("storage", **{**SMALL, "files": "many"})
+    monkeypatch.setattr("dlbench.workloads.host_memory.available_memory", lambda: 40_000)
+    with pytest.raises(MemoryError, match=r"to lie in the page cache, the data takes"):
+        set_up("storage", **{**SMALL, "order": "random", "cache": "warm"})
+
+
+def test_what_it_supplies_is_declared_and_stands_in_the_header():
+    declared = registry.get("storage").signature.declared
+    assert from_json(to_json(declared)) == (declared, [])
+    assert declared.supply == Supply("imagenet", {"cache": ("cold",)})
+    for odd in (3, {"consumers": 3}, {"consumers": "a", "when": {"b": 3}}):
+        found, doubts = from_json({"values": [], "supply": odd})
+        assert found.supply is None
+        assert len(doubts) == 1
+
+
+BENCH = 'workload = "storage"\naxes.files = "many"\naxes.order = "random"\naxes.cache = "cold"\naxes.samples = 3\naxes.sample_bytes = 4096'
+
+
+def test_places_that_cannot_be_written_are_rows_and_a_whole_run_leaves_nothing(folder, tmp_path):
+    (tmp_path / "file").write_text("")
+    places = [str(folder), "file", "nowhere"]
+    suite = front_door.suite(tmp_path, f"{BENCH}\naxes.path = {places}")
+    done = front_door.dlbench("run", suite, "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path)
+    found = [(each["case"]["params"]["path"], each["status"], each.get("reason")) for each in front_door.measurements(tmp_path / "o.jsonl")]
+    reasons = {place: (status, reason) for place, status, reason in found}
+    assert reasons[str(folder)][0] == "ok"
+    for place in ("file", "nowhere"):
+        assert reasons[place][0] == "failed"
+        assert reasons[place][1].startswith(f"no folder can be made in {tmp_path / place}")
+    assert (done.code, "Traceback" in done.err) == (5, False)
+    assert not list(folder.iterdir())
