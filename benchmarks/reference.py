@@ -29,7 +29,19 @@ from dlbench.core.model import Policy, Status
 from dlbench.core.store import RunFile, load
 from dlbench.core.units import clock_time, parse_duration
 
-SHARES = {"quick": 10, "cnn": 4, "ceilings": 3, "crossover": 4, "transfer": 3, "feed": 2, "precision": 3, "matmul": 3, "conv": 2}
+SHARES = {
+    "quick": 10,
+    "cnn": 4,
+    "ceilings": 3,
+    "modes": 4,
+    "memory": 2,
+    "crossover": 4,
+    "transfer": 3,
+    "feed": 2,
+    "precision": 3,
+    "matmul": 3,
+    "conv": 2,
+}
 """The suites, the most important first, and how the time that is left is divided among those not yet complete."""
 ON_BOTH = ("quick", "crossover", "feed")
 """Measured on the CPU, too, where an accelerator takes part; what the others ask takes a CPU most of the time there is."""
