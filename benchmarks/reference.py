@@ -51,6 +51,8 @@ FIRST_ROUNDS = 4
 """Of every suite, before any gets more."""
 CASE_TIMEOUT = "30s"
 """Where an accelerator takes part: a CPU without native fp16 needs minutes for one product, which nobody waits to learn there."""
+COMPILING, COMPILE_TIMEOUT = ("modes",), "180s"
+"""Suites with cases that compile, and what each of their cases may take."""
 TESTS_S, TESTS_SHARE = 180.0, 1 / 3
 """The most that the tests may take, and of a short budget."""
 DEVICES_S = 60.0
@@ -104,6 +106,10 @@ class Plan:
         if self.devices or self.accelerator is None:
             return self.devices
         return ("cpu", self.accelerator) if suite in ON_BOTH else (self.accelerator,)
+
+    def timeout_of(self, suite: str) -> str | None:
+        """Return what a case of a suite may take."""
+        return COMPILE_TIMEOUT if self.timeout == CASE_TIMEOUT and suite in COMPILING else self.timeout
 
     def files_of(self, suite: str) -> list[Path]:
         """Return the files that there are of a suite, and one more."""
@@ -195,7 +201,7 @@ def _run_suite(
 
 
 def _arguments(suite: str, rounds: int, plan: Plan, path: Path, budget_s: float) -> list[str]:
-    timeout = ["--timeout", plan.timeout] if plan.timeout else []
+    timeout = ["--timeout", plan.timeout_of(suite)] if plan.timeout else []
     limits = ["--rounds", str(rounds), "--budget", f"{budget_s:.0f}s", *timeout]
     if path.exists():
         return ["-m", "dlbench", "run", "--resume", str(path), *limits]
