@@ -48,24 +48,24 @@ def _read(descriptor):
         return b""
 
 
-@pytest.mark.parametrize(("lines", "columns"), [(16, 80), (40, 140)])
-def test_the_status_stays_in_sight_however_many_lines_the_cases_take(tmp_path, lines, columns):
-    shapes = "axes.n = [2, 3, 4, 5, 6, 7]\naxes.m = 2000\naxes.k = [1000, 1001]"
+def test_the_status_stays_in_sight_however_many_lines_the_cases_take(tmp_path):
+    lines, columns = 16, 80
+    shapes = "axes.n = [2, 3, 4, 5, 6, 7]\naxes.m = 2000\naxes.k = 1000"
     front_door.suite(tmp_path, f'workload = "matmul"\n{shapes}\naxes.dtype = ["fp32", "tf32"]')
     written = run_on_terminal(tmp_path, lines, columns)
     frames = [frame for frame in re.split(rf"(?:\r?\x1b\[2K)?(?:{re.escape(UP)})+", written) if "case" in frame]
-    assert len(frames) > 12  # at least one for each that is measured
+    assert len(frames) > 6  # at least one for each that is measured
     for frame in frames:
         assert re.search(r"round 1 of 1, \d+ cases? left", frame), frame
         assert re.search(r"now matmul|writing o\.jsonl", frame), frame
         assert frame.count("\n") < lines, frame
     current = re.findall(r"now matmul\[n=(\d),m=2000,k=(\d+),dtype=fp32\]", written)
-    assert len(set(current)) == 12
+    assert len(set(current)) == 6
     answered = ["health:" in frame for frame in frames]
     assert answered == sorted(answered)  # from the first case that went well on
     assert answered[-1]
     assert "tf32" in frames[0]
-    assert "tf32" not in frames[-1]  # twelve that this device can't do are told in one line at the end
+    assert "tf32" not in frames[-1]  # six that this device can't do are told in one line at the end
 
 
 @pytest.mark.parametrize(
