@@ -102,6 +102,8 @@ def scale_of(axis: Axis, points: Sequence[Row], name: str) -> Scale:
         return Scale(1024**power, ",~r" if axis.log else ",~g", f" {('B', 'KiB', 'MiB', 'GiB')[power]}")
     if unit is Unit.FRACTION:
         return Scale(1, "~e" if axis.log or most < 1e-3 else "~%", "")
+    if unit is Unit.ITEMS_PER_S and min(values) < 1:  # with prefixes a half would be 500 m/s
+        return Scale(1, ",~g", "/s")
     return Scale(1, *_FORMATS.get(unit, ("~s", unit.value)))
 
 

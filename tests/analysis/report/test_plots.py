@@ -159,3 +159,9 @@ def test_bytes_over_several_decades_have_a_prefix_each():
     wide, narrow = ([{"x": 4096.0}, {"x": most}] for most in (2.0**30, 2.0**20))
     assert scale_of(axis, wide, "x") == (1, "~s", "B")
     assert scale_of(axis, narrow, "x").suffix == " MiB"
+
+
+def test_a_rate_below_one_a_second_is_no_number_of_metres():
+    axis = Axis("throughput", Column("rate", Unit.ITEMS_PER_S, "items a second"), log=True)
+    assert scale_of(axis, [{"x": 0.5}, {"x": 40.0}], "x") == (1, ",~g", "/s")
+    assert scale_of(axis, [{"x": 5.0}, {"x": 40e3}], "x") == (1, "~s", "/s")
