@@ -38,12 +38,13 @@ SHARES = {
     "crossover": 4,
     "transfer": 3,
     "feed": 2,
+    "storage": 1,
     "precision": 3,
     "matmul": 3,
     "conv": 2,
 }
 """The suites, the most important first, and how the time that is left is divided among those not yet complete."""
-ON_BOTH = ("quick", "crossover", "feed")
+ON_BOTH = ("quick", "crossover", "feed", "storage")
 """Measured on the CPU, too, where an accelerator takes part; what the others ask takes a CPU most of the time there is."""
 CPU_SUITES = ("quick", "cnn")
 """All that a machine without an accelerator is asked for."""

@@ -89,7 +89,7 @@ def fleet_notes(results: Results) -> list[str]:
 def _kind(name: str, runs: Sequence[str], rows: Sequence[Entry]) -> Kind:
     ok = [each for each in rows if each.row["case.status"] == "ok" and not each.row["flag.implausible"]]
     timed = [each for each in ok if min(each.rounds.median_s, default=0) > 0]
-    groups = grouped(timed, lambda each: tuple(each.row[column] for column in _WORK))
+    groups = grouped(timed, lambda each: tuple(each.row[column] for column in (*_WORK, "case.found")))
     judged = [group for group in groups.values() if len(group) >= FEWEST]
     return Kind(name, tuple(runs), len(judged), tuple(outlier for group in judged for outlier in _outliers(group)))
 

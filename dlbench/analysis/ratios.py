@@ -1,7 +1,7 @@
 """Ratios between rows that differ in one column, and of each device at its own best."""
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -183,9 +183,14 @@ def best(results: Results) -> Pairs:
     """
     free = (*MACHINE, *(f"case.{name}" for name in CHOSEN), *(f"param.{name}" for name in CHOSEN))
     identity = [name for name in identifying(results.columns) if name not in free]
+    roots = {name: roots_of(results.rows, name) for name in CHOSEN}
+
+    def work(each: Entry) -> tuple[ParamValue | None, ...]:
+        return *(each.row[name] for name in identity), *(root_of(each.row, name, roots[name]) for name in CHOSEN)
+
     rows: list[Row] = []
     unpaired: list[Unpaired] = []
-    for group in grouped(entries(results), lambda each: tuple(each.row[name] for name in identity)).values():
+    for group in grouped(entries(results), work).values():
         ok = [each for each in group if each.row["case.status"] == "ok" and not each.row["flag.implausible"]]
         fit = [each for each in ok if each.row.get("param.ranks") in (None, 1)]
         common = [name for name in ("items_per_s", "flops_per_s") if all(min(getattr(each.rounds, name), default=0) > 0 for each in fit)]
@@ -317,6 +322,18 @@ def chosen(row: Row, name: str) -> ParamValue | None:
         found = settings_in(str(row["case.found"])).get(name)
         return int(found) if found and found.isdecimal() and len(found) < 20 else found
     return own
+
+
+def roots_of(rows: Iterable[Row], name: str) -> frozenset[str]:
+    """Return the values of a parameter that others extend, as ``adamw_fused`` extends ``adamw``: those are ways to do the same."""
+    values = {value for row in rows if isinstance(value := chosen(row, name), str)}
+    return frozenset(value for value in values if any(other.startswith(f"{value}_") for other in values))
+
+
+def root_of(row: Row, name: str, roots: Collection[str]) -> str | None:
+    """Return the root that a row's value of a parameter is, or extends; None where it is none of them."""
+    value = str(chosen(row, name))
+    return next((root for root in roots if value == root or value.startswith(f"{root}_")), None)
 
 
 def label(row: Row, hidden: Iterable[str]) -> str:

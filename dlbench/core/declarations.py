@@ -90,6 +90,8 @@ class Sweep:
 
 Aim = Literal["largest", "fastest"]
 """What a search looks for."""
+SEARCH_RESOLUTION = 0.05
+"""How far the largest value that a search finds to fit may lie below the smallest that does not, as a share of it; one at least."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ import random
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -174,12 +175,19 @@ class Runner:
         return self._searches.measure(task, number, measure)
 
     def _scratch_of(self, case: Case) -> Path | None:
-        """Return the folder that a case may write in; None where its workload declares that it writes nothing. Raises OSError."""
+        """Return the folder that a case may write in; None where its workload declares that it writes nothing.
+
+        Raises OSError where none can be made in the place that the case names; of a usual one only what needs it has to say so.
+        """
         signature = self.signatures.get(case.workload)
         if signature is None or signature.declared.scratch is None:
             return None
         place = case.params.get(signature.declared.scratch)
-        return self._scratch.of(case.workload, Path(str(place)) if place else None)
+        if place:
+            return self._scratch.of(case.workload, Path(str(place)))
+        with suppress(OSError):
+            return self._scratch.of(case.workload)
+        return None
 
     def _save_try(self, tried: Measurement) -> None:
         self.save(try_to_json(tried))

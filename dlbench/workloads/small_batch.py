@@ -50,14 +50,14 @@ def small_batch(device: torch.device, *, batch: Size, norm: Norm, learning_rate:
     warm_up, network = (build(norm).to(device) for _ in range(2))
 
     def observe(clock: Clock) -> Mapping[str, Reported]:
-        train(warm_up, images[: max(WINDOW, batch)], labels, batch, learning_rate)
+        train(warm_up, images[: min(max(WINDOW, batch), samples)], labels, batch, learning_rate)
         started = clock.now()
         trained, diverged = train(network, images[:samples], labels, batch, learning_rate)
         seconds = clock.now() - started
         loss, accuracy = check(network, images[samples:], labels[samples:])
         reported = {"sample_s": seconds / trained, "accuracy": accuracy}
         reported |= {"loss": loss} if math.isfinite(loss) else {}
-        return reported | ({"diverged_at": trained} if diverged else {})
+        return reported | ({"diverged_at": trained} if diverged or not math.isfinite(loss) else {})
 
     return Work(observe=observe)
 
@@ -91,14 +91,15 @@ def train(network: nn.Module, images: Tensor, labels: Tensor, batch: int, learni
     network.train()
     losses: list[Tensor] = []
     trained, looked = 0, 0
-    for some_images, some_labels in zip(torch.split(images, batch), torch.split(labels, batch), strict=False):
+    of_images = labels[: len(images)]
+    for some_images, some_labels in zip(torch.split(images, batch), torch.split(of_images, batch), strict=True):
         update.zero_grad(set_to_none=True)
         loss = F.cross_entropy(network(some_images), some_labels)
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         update.step()
         losses.append(loss.detach())
         trained += len(some_images)
-        if trained - looked >= WINDOW:
+        if trained - looked >= WINDOW or trained == len(images):
             mean = torch.stack(losses).mean().item()
             if not mean <= DIVERGED * math.log(CLASSES):
                 return trained, True

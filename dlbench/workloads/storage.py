@@ -69,6 +69,8 @@ def storage(
         for each in paths:
             read(each, reads)
 
+    if access == "direct":
+        refuse_direct(paths[0])
     if cache == "warm":
         refuse_more_than_left(samples * sample_bytes, "to lie in the page cache, the data takes")
         call()
@@ -118,6 +120,15 @@ def by_reading(flags: int) -> Reader:
             os.close(descriptor)
 
     return read
+
+
+def refuse_direct(path: str) -> None:
+    """Raise NotImplementedError where a file can't be read past the page cache."""
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_DIRECT))
+    except OSError as error:
+        why = f"the file system there reads nothing past its page cache ({error.strerror})"
+        raise NotImplementedError(f"{why}; name another by path") from error
 
 
 def by_mapping(path: str, reads: Sequence[Read]) -> None:
@@ -173,7 +184,8 @@ def refuse_more_than_free(folder: Path, count: int, size: int) -> None:
     needed, room = count * -(-size // BLOCK) * BLOCK, os.statvfs(folder)
     free = room.f_bavail * room.f_frsize
     if needed > USABLE_SHARE * free:
-        raise NotImplementedError(f"the data takes {gibibytes(needed)} of the disk, and {gibibytes(free)} are free; name another by path")
+        most = f"{gibibytes(USABLE_SHARE * free)} of the {gibibytes(free)} that are free there may be used"
+        raise NotImplementedError(f"the data takes {gibibytes(needed)}, and {most}; name another disk by path")
     if room.f_files and count > USABLE_SHARE * room.f_favail:
         raise NotImplementedError(f"{count:,} files would be more than the {room.f_favail:,} that the disk can still have")
 
@@ -212,9 +224,9 @@ def evict(paths: Sequence[str]) -> None:
 
 
 def still_resident(paths: Sequence[str]) -> float:
-    """Return 1, the share of files in the page cache; raises MemoryError where less of them has stayed there."""
+    """Return 1, the share of files in the page cache; raises NotImplementedError where less of them has stayed there."""
     if (share := resident(paths)) < 1:
-        raise MemoryError(f"only {share:.1%} of the data has stayed in the page cache: others took the memory")
+        raise NotImplementedError(f"only {share:.1%} of the data was still in the page cache after it was read, so it was not all warm")
     return share
 
 

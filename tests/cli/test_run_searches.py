@@ -137,6 +137,37 @@ def test_what_was_found_is_judged_by_its_threshold_alone(killed, factor, verdict
     assert "fill[batch=" not in done.out
 
 
+def test_searches_that_found_other_settings_are_not_compared_by_time(killed):
+    """The faster of two may take longer for a call, of a larger batch."""
+    folder, *_ = killed
+    texts = []
+    for line in lines(folder / "o.jsonl"):
+        if line["kind"] == "measurement" and line.get("found", {}).get("dtype"):
+            line["found"]["batch"] *= 2
+            line["samples"]["block_s"] = [seconds * 1.6 for seconds in line["samples"]["block_s"]]
+        texts.append(json.dumps(line))
+    (folder / "other.jsonl").write_text("\n".join(texts) + "\n")
+    cases = json.loads(front_door.in_process(folder, "compare", "o.jsonl", "other.jsonl", "--format", "json").out)
+    (fastest,) = [each for each in cases if each["compare.case"].startswith("choose")]
+    assert fastest["compare.verdict"] == "incomparable"
+    assert "the searches found other settings" in fastest["compare.note"]
+
+
+@pytest.mark.parametrize("batch", ["abc", None])
+def test_a_try_that_was_edited_is_made_again(killed, batch):
+    folder, *_ = killed
+    texts = []
+    for line in lines(folder / "o.jsonl")[:-1]:
+        if line["kind"] == "try" and line["case"]["workload"] == "fill":
+            line["case"]["params"]["batch"] = batch
+            line["case"]["params"] = {name: value for name, value in line["case"]["params"].items() if value is not None}
+        if line["kind"] != "measurement" or line["case"]["id"] != LARGEST:
+            texts.append(json.dumps(line))
+    (folder / f"edited-{batch}.jsonl").write_text("\n".join(texts) + "\n")
+    assert run(folder, "--resume", f"edited-{batch}.jsonl").code == 0
+    assert [each for each in measurements(folder / f"edited-{batch}.jsonl") if each["case"]["id"] == LARGEST][-1]["found"]
+
+
 def test_a_budget_that_runs_out_is_said_and_more_of_it_goes_on(tmp_path):
     suite = front_door.suite(tmp_path, FILL)
     done = run(tmp_path, suite, "--plugin", SEARCHING, "--device", "cpu", "--rounds", "1", "--budget", "0.1s", "-o", "o.jsonl")

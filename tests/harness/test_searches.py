@@ -1,5 +1,7 @@
 """The loop of a search in a run: what is saved as a try, and what ends it."""
 
+from dataclasses import replace
+
 import made_up
 import pytest
 
@@ -13,6 +15,12 @@ BATCH = Parameter("batch", "integer", False, minimum=1)
 LARGEST = Signature("grows", "Grows.", (BATCH,), Declaration(search=Search("largest", ("batch",), value="largest_batch")))
 FASTEST = Signature("fast", "Is fast.", (BATCH,), Declaration(search=Search("fastest", ("batch",))))
 POLICY = Policy(round_s=5.0)
+
+
+def test_work_without_items_has_no_fastest():
+    timed = made_up.rounds_of(Case.of("mine", FASTEST, {"batch": 8}, "cpu"), [[1.0]])[0]
+    ended, _ = Run(FASTEST, lambda case: (replace(timed, case=case, items=None), False)).measured()
+    assert (ended.status, ended.reason) == (Status.FAILED, "its work states no items, so no try can be the fastest")
 
 
 class Run:

@@ -118,6 +118,10 @@ def test_ceilings_leave_fp16_and_large_products_to_accelerators(planned, on_a_gp
     assert values(on_a_gpu("ceilings"), "matmul", "dtype") == {"fp64", "fp32", "tf32", "bf16", "fp16"}
 
 
+def test_no_case_of_full_has_less_time_than_in_its_own_suite():
+    assert load("full").policy.timeout_s == max(load(name).policy.timeout_s for name in INCLUDED)
+
+
 def test_full_is_all_the_others_together(planned):
     others = planned(*INCLUDED)
     assert [case.id for case in planned("full")] == [case.id for case in others]

@@ -59,7 +59,9 @@ def answer(results: Results) -> Answer | Missing:
     devices = by_device([_row(group, found) for group, found in sweeps], "case")
     table = Table("Throughput by batch size", _COLUMNS, tuple(row for found in devices.values() for row in found))
     enough = [_sentence(where, found) for where, found in devices.items()]
-    others = [*memories.sentences, *learned.sentences]
+    # One of each where there are both, as there is room for two.
+    both = memories.sentences and learned.sentences
+    others = [*memories.sentences[: 1 if both else None], *learned.sentences[: 1 if both else None]]
     return answered(
         QUESTION,
         enough or others,
@@ -126,9 +128,11 @@ def _line(row: Row) -> str:
 
 def _sentence(where: str, rows: Sequence[Row]) -> str:
     row = middle(rows)
-    text = f"On {where} batch={row['batch.enough']} is enough for {short(row['pair.case'])}: {item_rate(number(row['rate.items_per_s']))}"
+    last = row["batch.enough"] == row["batch.fits"] != row["batch.smallest"] and not row["batch.too_large"]
+    enough = "is the largest measured and gives most" if last else "is enough"
+    text = f"On {where} batch={row['batch.enough']} {enough} for {short(row['pair.case'])}: {item_rate(number(row['rate.items_per_s']))}"
     smaller = f", {ratio(row)} the throughput of batch={row['batch.smallest']}"
     text += ", the smallest measured" if row["batch.enough"] == row["batch.smallest"] else smaller
     end = f"batch={row['batch.too_large']} runs out of memory" if row["batch.too_large"] else f"all up to batch={row['batch.fits']} fit"
-    end += ", and no larger one was measured" if row["batch.enough"] == row["batch.fits"] and not row["batch.too_large"] else ""
+    end = "a larger one may give more" if last else end
     return f"{text}{among(rows)}; {end}."

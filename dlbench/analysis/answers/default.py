@@ -1,15 +1,18 @@
 """Default: how much faster the same step runs with other switches than the plain defaults, by each alone and by all together."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import chain
 
 from dlbench.analysis.answers.base import DEVICE, RATIO, Answer, Columns, Missing, Question, Table, answered, by_device
 from dlbench.analysis.answers.pairs import both_sides
 from dlbench.analysis.figures import Axis, Figure, drawn
-from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, chosen, entries, grouped, identifying, pair, sides, speed_ratio
+from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, chosen, entries, grouped, identifying, pair, root_of, roots_of, sides, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import among, middle, number, plural, ratio, short, times, value_name
+from dlbench.core.errors import UsageError
 from dlbench.core.model import Status
 from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column, Unit
@@ -37,6 +40,7 @@ _ALONE_COLUMNS: Columns = (
 _BEST_COLUMNS: Columns = (
     ("work", PAIR_COLUMNS["pair.case"]),
     DEVICE,
+    ("batch", PAIR_COLUMNS["base.batch"]),
     ("default", PAIR_COLUMNS["base.items_per_s"]),
     ("best", PAIR_COLUMNS["other.items_per_s"]),
     ("at", _CHOICE),
@@ -79,17 +83,19 @@ def _flat(devices: Mapping[str, Sequence[Row]]) -> tuple[Row, ...]:
 
 def _bests(results: Results) -> list[Row]:
     """Return of each work and device its fastest row beside the one with the plain defaults, where both were measured."""
-    columns = identifying(results.columns)
+    columns, roots = identifying(results.columns), _roots(results)
 
     def work(each: Entry) -> tuple[object, ...]:
+        of_others = tuple(root_of(each.row, name, roots.get(name, ())) for name in results.declaration(each.row).switches)
         free = {"case.math", *(f"{group}.{name}" for name in _free(each.row, results) for group in ("case", "param"))}
-        return tuple(None if name in free else each.row[name] for name in columns)
+        return *of_others, *(None if name in free else each.row[name] for name in columns)
 
     found = []
     for group in grouped((each for each in entries(results) if _is_fit(each)), work).values():
-        default = next((each for each in group if each.row["case.found"] is None and not _changed(each.row, results)), None)
-        if default is None or len(group) == 1:
+        defaults = [each for each in group if each.row["case.found"] is None and not _changed(each.row, results, roots)]
+        if not defaults or len(group) == 1:
             continue
+        default = max(defaults, key=lambda each: number(each.row["rate.items_per_s"]))  # of several batches the best
         best = max(group, key=lambda each: number(each.row["rate.items_per_s"]))
         row = sides(default, best, "case.id", _free(default.row, results))
         rates = (default.rounds.items_per_s, best.rounds.items_per_s)
@@ -114,28 +120,43 @@ def _is_fit(each: Entry) -> bool:
     return each.row["case.status"] == Status.OK and not each.row["flag.implausible"] and min(each.rounds.items_per_s, default=0) > 0
 
 
-def _changed(row: Row, results: Results) -> list[str]:
+def _roots(results: Results) -> dict[str, frozenset[str]]:
+    """Return of each switch the values that others extend: each is the plain default of those, and none of another's."""
+    return {name: roots_of(results.rows, name) for row in results.rows for name in results.declaration(row).switches}
+
+
+def _plain(row: Row, name: str, results: Results, roots: Mapping[str, Collection[str]]) -> str:
+    """Return the plain default that a row's value of a switch is held against."""
+    return root_of(row, name, roots.get(name, ())) or results.declaration(row).switches[name]
+
+
+def _changed(row: Row, results: Results, roots: Mapping[str, Collection[str]]) -> list[str]:
     """Return the switches of a row that are not at their defaults."""
-    return [name for name, plain in results.declaration(row).switches.items() if chosen(row, name) not in (None, plain)]
+    return [name for name in results.declaration(row).switches if chosen(row, name) not in (None, _plain(row, name, results, roots))]
 
 
 def _effects(results: Results) -> list[Row]:
     """Return the pairs of rows that differ in one switch only, each beside its default."""
-    planned = results.where(lambda row: row["case.found"] is None)
+    planned, roots = results.where(lambda row: row["case.found"] is None and row["case.status"] == Status.OK), _roots(results)
     by_id = {(row["case.run"], row["case.id"]): row for row in planned.rows}
-    defaults = {(name, plain) for row in planned.rows for name, plain in results.declaration(row).switches.items()}
+    defaults = {(name, _plain(row, name, results, roots)) for row in planned.rows for name in results.declaration(row).switches}
     found = []
     for name, plain in sorted(defaults):
-        having = planned.where(lambda row, has=(name, plain): has in results.declaration(row).switches.items())  # type: ignore[misc]
-        if not any(chosen(row, name) == plain for row in having.rows):
-            continue
-        for each in pair(having, name, plain).rows:
+        having = planned.where(partial(_has_default, name=name, plain=plain, results=results, roots=roots))
+        pairs: tuple[Row, ...] = ()
+        with suppress(UsageError):  # no row that went well has the default
+            pairs = pair(having, name, plain).rows
+        for each in pairs:
             base, other = (by_id[each[f"{side}.run"], each[f"{side}.id"]] for side in ("base", "other"))
             of_other: Row = {column.name: other[column.name] for column in results.declared(other)}
-            told: Row = {_SWITCH.name: name, _SETTING.name: each["other.value"], _ALONE.name: not _changed(base, results)}
+            told: Row = {_SWITCH.name: name, _SETTING.name: each["other.value"], _ALONE.name: not _changed(base, results, roots)}
             cost = _cost(each, _spent_s(other, results) - _spent_s(base, results))
             found.append({**each, **of_other, **told, **cost})
     return sorted(found, key=lambda row: not row[_ALONE.name])
+
+
+def _has_default(row: Row, name: str, plain: str, results: Results, roots: Mapping[str, Collection[str]]) -> bool:
+    return name in results.declaration(row).switches and _plain(row, name, results, roots) == plain
 
 
 def _spent_s(row: Row, results: Results) -> float:
@@ -160,11 +181,16 @@ def _sentence(where: str, bests: Sequence[Row], effects: Sequence[Row]) -> str:
     measured = [row for row in bests if not row[_SEARCHED.name]]
     parts = [f"{_of_best(searched)}, found by a search"] if searched else []
     parts += [f"{_of_best(measured)}, the best of what was planned"] if measured else []
-    middles = [middle(_alone(rows)) for rows in grouped(effects, lambda row: (row[_SWITCH.name], row[_SETTING.name])).values()]
+    alone = [row for row in effects if row[_ALONE.name]]
+    middles = [middle(rows) for rows in grouped(alone, lambda row: (row[_SWITCH.name], row[_SETTING.name])).values()]
     most = [max(rows, key=lambda row: number(row["ratio.speedup"])) for rows in grouped(middles, lambda row: row[_SWITCH.name]).values()]
     brought = [f"{row[_SETTING.name]} {times(row)}" for row in sorted(most, key=lambda row: -number(row["ratio.speedup"]))]
     parts += [f"alone {', '.join(brought)}"] if brought else []
-    parts += [_pays_off(row) for row in middles if _SPENT.name in row][:1]
+    beside = [row for row in effects if not row[_ALONE.name] and row[_SWITCH.name] not in {each[_SWITCH.name] for each in middles}]
+    parts += [f"{row[_SETTING.name]} {times(row)} beside {short(row['pair.case'])}" for row in beside[:1]]
+    parts += [_pays_off(row) for row in (*middles, *beside) if _SPENT.name in row][:1]
+    if not parts:
+        parts = ["the table has what switches bring beside others"]
     return f"On {where} beside the default: {'; '.join(parts)}."
 
 
@@ -172,12 +198,8 @@ def _of_best(rows: Sequence[Row]) -> str:
     row = middle(rows)
     if row["base.id"] == row["other.id"]:
         return f"{short(row['pair.case'])} runs fastest as it is{among(rows)}"
-    return f"{short(row['pair.case'])} runs {ratio(row)} as fast with {row[_CHOICE.name]}{among(rows)}"
-
-
-def _alone(rows: Sequence[Row]) -> Sequence[Row]:
-    """Return those whose other switches are at their defaults, and where there are none all."""
-    return [row for row in rows if row[_ALONE.name]] or rows
+    at = f" of its default at batch={row['base.batch']}" if row["base.batch"] is not None else " of its default"
+    return f"{short(row['pair.case'])} has {ratio(row)} the throughput{at} with {row[_CHOICE.name]}{among(rows)}"
 
 
 def _pays_off(row: Row) -> str:

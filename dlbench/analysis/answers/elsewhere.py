@@ -148,7 +148,7 @@ def _pairs(place: str, mine: Sequence[Entry], theirs: Sequence[Entry], kind: str
             **speed_ratio(*([1 / seconds for seconds in side.rounds.median_s] for side in (there, each))),
         }
         for each in mine
-        if (there := known.get(key(each.row)))
+        if (there := known.get(key(each.row))) and there.row["case.found"] == each.row["case.found"]
     ]
 
 

@@ -11,7 +11,7 @@ from dlbench.analysis.ratios import PAIR_COLUMNS, label
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.scaling.speedup import counted
 from dlbench.analysis.wording import number, short
-from dlbench.core.model import Status
+from dlbench.core.model import Status, settings_in
 from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.units import byte_count, percent
@@ -27,7 +27,7 @@ _FIXED = Column(
 _OFF = Column("batch.off", Unit.FRACTION, "how far a peak is from the line, in the median")
 _FROM = Column("batch.line_from", Unit.COUNT, "the smallest batch of the line; beyond these it is a forecast")
 _TO = Column("batch.line_to", Unit.COUNT, "the largest batch of the line")
-_ENDED = Column("batch.ended", Unit.TEXT, "why the search ended before it found the largest batch")
+_ENDED = Column("batch.ended", Unit.TEXT, "why the search found no largest batch")
 _COLUMNS: Columns = (
     ("work", PAIR_COLUMNS["pair.case"]),
     DEVICE,
@@ -40,12 +40,14 @@ _COLUMNS: Columns = (
     ("off the line", _OFF),
     ("from batch", _FROM),
     ("to batch", _TO),
-    ("ended early", _ENDED),
+    ("found none, as", _ENDED),
 )
 _NOTE = "peaks of a search are those of its tries, each measured in one round; a line holds for the batches it was drawn through"
 _BENT = 0.1
 """Median distance of peaks from their line from which on a sample does not take the same at every batch."""
 _DOES_NOT_FIT = (Status.OOM, Status.CRASHED)
+_DIGITS = 16
+"""More than any batch has; an edited file may say anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +66,8 @@ class SearchRows:
 
 
 def searches(results: Results) -> list[SearchRows]:
-    """Return the searches for the largest batch that made tries, where the device has what they ask for."""
+    """Return the searches for the largest batch, where the device has what they ask for; of a published file without their tries."""
     found: list[SearchRows] = []
-    if not results.tries:
-        return found
     alike = ["case.run", "case.workload", "case.device"]
     alike += [name for name in results.columns if name.startswith("param.") and name != "param.batch"]
     for row in results.rows:
@@ -75,7 +75,7 @@ def searches(results: Results) -> list[SearchRows]:
         if search is None or search.aim != "largest" or search.over != ("batch",) or row.get("param.batch") is not None:
             continue
         tries = [each for each in results.tries if counted(each, "batch") and all(each.get(name) == row.get(name) for name in alike)]
-        if tries and row["case.status"] != Status.UNSUPPORTED:
+        if (tries or row["case.found"]) and row["case.status"] != Status.UNSUPPORTED:
             found.append(SearchRows(row, tuple(sorted(tries, key=lambda each: counted(each, "batch"))), search.limit))
     return found
 
@@ -96,23 +96,25 @@ def findings(found: Sequence[SearchRows], sweeps: Iterable[Sequence[Row]]) -> Fi
 
 
 def peak_bytes(row: Row) -> float | None:
-    """Return the peak on the accelerator, or on a CPU of the process."""
-    value = row["memory.peak_bytes"] or row["memory.host_peak_bytes"]
+    """Return what had to fit: what the accelerator's allocator held, or on a CPU the peak of the process."""
+    value = row["memory.reserved_bytes"] or row["memory.peak_bytes"] or row["memory.host_peak_bytes"]
     return number(value) if value else None
 
 
 def _of_search(found: SearchRows) -> Row:
     fits, limit = found.fits, found.row.get(f"param.{found.limit}")
-    largest = max([counted(each, "batch") for each in fits], default=0)
-    beyond = [counted(each, "batch") for each in found.tries if each["case.status"] in _DOES_NOT_FIT]
+    beyond = min([counted(each, "batch") for each in found.tries if each["case.status"] in _DOES_NOT_FIT], default=None)
+    below = [batch for each in fits if (batch := counted(each, "batch")) < (beyond or math.inf)]
+    text = settings_in(str(found.row["case.found"] or "")).get("batch", "")
+    largest = int(text) if text.isdecimal() and len(text) < _DIGITS else max(below, default=0)
     ended = found.row["case.status"] != Status.OK
     return {
         **_described(found.row, ("batch", *([found.limit] if found.limit else ()))),
         **_line(fits),
         _LIMIT.name: limit * 2**30 if isinstance(limit, int | float) and 0 < limit < 2**30 else None,
         _LARGEST.name: largest or None,
-        _BEYOND.name: min([batch for batch in beyond if batch > largest], default=None),
-        _TRIES.name: len(found.tries),
+        _BEYOND.name: beyond,
+        _TRIES.name: len(found.tries) or None,
         _ENDED.name: str(found.row["case.reason"] or found.row["case.status"]) if ended else None,
     }
 
@@ -144,23 +146,37 @@ def _line(rows: Sequence[Row]) -> Row:
 
 
 def _sentence(where: str, rows: Sequence[Row]) -> str:
-    """Say what the search in the middle found, by what a sample takes there; without one what a sample takes in the middle sweep."""
+    """Say what the first two searches found, by what a sample takes there; without one what a sample takes in the middle sweep."""
     searched, drawn = [row for row in rows if row[_LARGEST.name]], [row for row in rows if row[_SAMPLE.name]]
-    told = sorted(searched or drawn or rows, key=lambda row: number(row[_SAMPLE.name] or 0))
-    row = told[(len(told) - 1) // 2]
-    work, limit = short(row["pair.case"]), byte_count(number(row[_LIMIT.name])) if row[_LIMIT.name] else "the memory that was left"
-    more = f", the middle of {len(told)} {'searches' if searched else 'sweeps'}" if len(told) > 1 else ""
-    taken = f"a sample takes {byte_count(number(row[_SAMPLE.name]))} beside {byte_count(number(row[_FIXED.name]))}" if row in drawn else ""
     if searched:
-        beyond = f"batch={row[_BEYOND.name]} does not" if row[_BEYOND.name] else "what is above it is not known"
-        return f"On {where} batch={row[_LARGEST.name]} of {work} fits into {limit} ({beyond}){f'; {taken}' if taken else ''}{more}."
-    return f"On {where} {taken} in {work}{more}." if taken else f"On {where} no batch of {work} was found to fit into {limit}."
+        more = f"; {len(searched) - 2} more in the table" if len(searched) > 2 else ""
+        return f"On {where} {'; '.join(map(_of_largest, searched[:2]))}{more}."
+    told = sorted(drawn or rows, key=lambda row: number(row[_SAMPLE.name] or 0))
+    row = told[(len(told) - 1) // 2]
+    more = f", the middle of {len(told)} sweeps" if len(told) > 1 else ""
+    if drawn:
+        return f"On {where} {_taken(row)} in {short(row['pair.case'])}{more}."
+    return f"On {where} no batch of {short(row['pair.case'])} was found to fit into {_limit(row)}."
+
+
+def _of_largest(row: Row) -> str:
+    beyond = f"batch={row[_BEYOND.name]} does not" if row[_BEYOND.name] else "what is above it is not known"
+    taken = f", and {_taken(row)}" if row[_SAMPLE.name] else ""
+    return f"batch={row[_LARGEST.name]} of {short(row['pair.case'])} fits into {_limit(row)} ({beyond}){taken}"
+
+
+def _limit(row: Row) -> str:
+    return byte_count(number(row[_LIMIT.name])) if row[_LIMIT.name] else "the memory that was left"
+
+
+def _taken(row: Row) -> str:
+    return f"a sample takes {byte_count(number(row[_SAMPLE.name]))} beside {byte_count(number(row[_FIXED.name]))}"
 
 
 def _weaknesses(rows: Iterable[Row]) -> Iterable[str]:
     for row in rows:
         if row[_ENDED.name]:
-            yield f"the search for the largest batch of {short(row['pair.case'])} ended early: {row[_ENDED.name]}"
+            yield f"the search for the largest batch of {short(row['pair.case'])} found none: {row[_ENDED.name]}"
         if number(row[_OFF.name] or 0) > _BENT:
             off = percent(number(row[_OFF.name]))
             yield f"peaks of {short(row['pair.case'])} are {off} off their line: a sample does not take the same at every batch"

@@ -56,14 +56,17 @@ def _rows(group: Sequence[tuple[Entry, Learning]]) -> list[Row]:
     by_batch = {number(counted(each.row, "batch")): (each, learning) for each, learning in group}
     if len(by_batch) < 2:
         return []
-    largest, its_learning = by_batch[max(by_batch)]
+    # A training that diverged ended early, and its numbers were no longer those of others.
+    whole = [batch for batch, (each, learning) in by_batch.items() if _reported(each, learning.diverged) is None]
+    base_batch = max(whole or by_batch)
+    largest, its_learning = by_batch[base_batch]
     base = largest.rounds.values[its_learning.seconds]
     return [
         {
             **each.row,
             "pair.case": label(each.row, ("batch",)),
             _BATCH.name: batch,
-            _LARGEST: max(by_batch),
+            _LARGEST: base_batch,
             _SECONDS.name: _reported(each, learning.seconds),
             **speed_ratio(base, each.rounds.values[learning.seconds]),
             _ACCURACY.name: _reported(each, learning.accuracy),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from dlbench.analysis.compare.judge import LEVEL, Verdict
 from dlbench.analysis.ratios import Entry
 from dlbench.analysis.wording import cell, value_name
+from dlbench.core.declarations import SEARCH_RESOLUTION
 from dlbench.core.model import ParamValue
 from dlbench.core.rank_test import smallest_p
 from dlbench.core.schema import Column
@@ -116,13 +117,14 @@ def _value_change(base_column: Column, new_column: Column, base: Entry, new: Ent
     before, after = (each.rounds.values.get(value_name(column)) for each in (base, new))
     if unlike or column.series or column.better is None or not before or not after:
         return shown
-    margin = threshold * abs(statistics.median(before))
+    # What a search finds without a time of its own is made once a run, and as good as its resolution: no chance, but a wider margin.
+    once = all(each.row.get("case.found") is not None and not each.rounds.median_s for each in (base, new))
+    usual = abs(statistics.median(before))
+    margin = max(threshold * usual, max(1.0, SEARCH_RESOLUTION * usual) if once else 0.0)
     rose, fell = min(after) - max(before) > margin, min(before) - max(after) > margin
     verdict = Verdict.SAME if max(*before, *after) - min(*before, *after) <= margin else Verdict.INCONCLUSIVE
     if rose or fell:
         verdict = Verdict.FASTER if rose is (column.better == "higher") else Verdict.SLOWER
-    # What a search finds without a time of its own is made once a run, as good as its resolution: the threshold alone decides.
-    once = all(each.row.get("case.found") is not None and not each.rounds.median_s for each in (base, new))
     return replace(shown, verdict=verdict, p=0.0 if once else smallest_p(len(before), len(after)))
 
 

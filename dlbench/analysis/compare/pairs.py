@@ -1,5 +1,6 @@
 """Comparison of two result files, or of the rows of one: a verdict for every case."""
 
+import statistics
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -16,6 +17,7 @@ from dlbench.core.errors import UsageError
 from dlbench.core.model import Status
 from dlbench.core.rows.summary import Row, ending
 from dlbench.core.thresholds import ACROSS_RUNS, MUST_SEE, WITHIN_A_RUN, Thresholds, ThresholdSettings
+from dlbench.core.units import item_rate
 
 
 def compare(
@@ -124,6 +126,8 @@ def _settled(case: str, base: Entry | None, new: Entry | None, columns: Iterable
     was = _status(base)
     if status.is_failure or (was is Status.OK and status is not Status.OK):
         verdict, note = Verdict.FAILED, f"{_ending(new)}{'' if was is Status.OK else f'; in the base it was {was}'}"
+    elif apart := _found_apart(base, new):
+        verdict, note = Verdict.INCOMPARABLE, apart
     elif different := _differences(base.row, new.row, columns):
         verdict, note = Verdict.INCOMPARABLE, "; ".join(different)
     elif was is status is not Status.OK:
@@ -135,6 +139,14 @@ def _settled(case: str, base: Entry | None, new: Entry | None, columns: Iterable
     else:
         return None
     return CaseVerdict(case, verdict, note, base=base.row, new=new.row)
+
+
+def _found_apart(base: Entry, new: Entry) -> str:
+    """Say what two searches for the fastest found, where that is not the same: their times are of other work then."""
+    if not (base.rounds.median_s and new.rounds.median_s) or base.row["case.found"] == new.row["case.found"]:
+        return ""
+    sides = [f"{each.row['case.found']}: {item_rate(statistics.median(each.rounds.items_per_s or (0.0,)))}" for each in (base, new)]
+    return f"the searches found other settings, {' against '.join(sides)}"
 
 
 def _status(entry: Entry) -> Status:

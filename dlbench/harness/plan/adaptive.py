@@ -6,13 +6,11 @@ All of it follows from the tries alone, so a resumed run goes on where the file 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dlbench.core.declarations import Search
+from dlbench.core.declarations import SEARCH_RESOLUTION, Search
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, ParamValue, Policy, Signature, Status
 from dlbench.core.stats import quantile
 
-RESOLUTION = 0.05
-"""How far the largest value that fits may lie below the smallest that does not, as a share of it."""
 _GROWTH = 4
 """Most times the largest value that fitted so far that the next try goes up to, as its memory may not be on a line."""
 FIRST_TRY = 8
@@ -21,8 +19,8 @@ FASTER = 1.02
 """How many times as fast a try has to be for a search to go on from it: a try stands on one process."""
 _BY_LINE = 9
 """Tries that a search of memory on a line hardly ever takes; after those the sizes alone have a say."""
-_DOES_NOT_FIT = (Status.OOM, Status.CRASHED)
-"""A process that dies under a limit of memory did not fit into it, whatever killed it."""
+_NEARLY_FULL = 0.5
+"""Share of the limit from which on a process that dies is taken to have died of it: libraries end in many ways without memory."""
 
 
 def policy_of_tries(policy: Policy) -> Policy:
@@ -60,8 +58,16 @@ class AdaptivePlan:
 
     def is_try(self, case: Case) -> bool:
         """Whether a case is one of its tries."""
-        known = {name: value for name, value in case.params.items() if name in self.case.params or name not in self.search.over}
-        return (case.workload, case.device, known) == (self.case.workload, self.case.device, dict(self.case.params))
+        known = {name: value for name, value in case.params.items() if name not in self._open}
+        alike = (case.workload, case.device, known) == (self.case.workload, self.case.device, dict(self.case.params))
+        return alike and all(self._is_valid(name, case.params.get(name)) for name in self._open)
+
+    def _is_valid(self, name: str, value: object) -> bool:
+        parameter = self.signature.parameter(name)
+        try:
+            return parameter is not None and value is not None and parameter.check(value) is not None
+        except ValueError:  # an edited file may hold anything
+            return False
 
     def values(self, tried: Measurement) -> dict[str, ParamValue]:
         """Return the values of a try for what the case leaves open."""
@@ -82,7 +88,7 @@ class AdaptivePlan:
         name = self.search.over[0]
         fits, high, stopped = self._sizes(tries)
         low = max(fits, default=0)
-        least = low + max(1, int(low * RESOLUTION))
+        least = low + max(1, int(low * SEARCH_RESOLUTION))
         if stopped or (high is not None and high <= least):
             return None
         size = max(2 * low, 1) if high is None else (low + high) // 2
@@ -90,10 +96,10 @@ class AdaptivePlan:
         predicted = self._predicted(fits) if len(tries) < _BY_LINE or len(tries) % 3 else None
         if predicted is not None and high is None:
             # What the line takes to be full may have room left, as the pages of libraries are in peaks and not in a limit.
-            size = min(max(predicted, low + max(1, int(2 * low * RESOLUTION))), _GROWTH * low)
+            size = min(max(predicted, low + max(1, int(2 * low * SEARCH_RESOLUTION))), _GROWTH * low)
         elif predicted is not None and high is not None and tries[-1].status is Status.OK:
             # Of two in a row by the line the second may only confirm it, so the middle comes after one that went wrong.
-            by_line = min(predicted, high - max(1, int(high * RESOLUTION)))
+            by_line = min(predicted, high - max(1, int(high * SEARCH_RESOLUTION)))
             size = max(by_line, least) if by_line > low else size
         return {name: size}
 
@@ -103,10 +109,19 @@ class AdaptivePlan:
         Where a size did not fit, larger ones that did do not count: memory was there by chance.
         """
         name = self.search.over[0]
-        high = min((int(each.case.params[name]) for each in tries if each.status in _DOES_NOT_FIT), default=None)
         fitting = {int(each.case.params[name]): _peak(each) for each in tries if each.status is Status.OK}
-        stopped = next((each for each in tries if each.status not in (Status.OK, *_DOES_NOT_FIT)), None)
+        too_large = [each for each in tries if self._does_not_fit(each, fitting)]
+        high = min((int(each.case.params[name]) for each in too_large), default=None)
+        stopped = next((each for each in tries if each.status is not Status.OK and each not in too_large), None)
         return {size: peak for size, peak in fitting.items() if high is None or size < high}, high, stopped
+
+    def _does_not_fit(self, tried: Measurement, fitting: Mapping[int, int | None]) -> bool:
+        """Whether a try ran out of memory, or died where what fitted, as many times as large, would nearly fill the limit."""
+        if tried.status is not Status.CRASHED:
+            return tried.status is Status.OOM
+        size = int(tried.case.params[self.search.over[0]])
+        known = [size / fitted * peak for fitted, peak in fitting.items() if peak and fitted < size]
+        return bool(known) and self.limit_bytes is not None and min(known) >= _NEARLY_FULL * self.limit_bytes
 
     def _predicted(self, fits: Mapping[int, int | None]) -> int | None:
         """Return the largest size that fits by a line through the peak of the largest known one; None where there is none.
@@ -182,7 +197,9 @@ class AdaptivePlan:
     def _fastest(self, tries: Sequence[Measurement], number: int) -> Measurement:
         fastest = self.fastest(tries)
         if fastest is None:
-            return replace(tries[0], case=self.case, round=number)
+            first = replace(tries[0], case=self.case, round=number)
+            none = "its work states no items, so no try can be the fastest"
+            return first if first.status is not Status.OK else replace(first, status=Status.FAILED, reason=none, samples=None)
         return replace(fastest, case=self.case, round=number, found=self.values(fastest))
 
     @property

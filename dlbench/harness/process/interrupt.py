@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as something to wait for: the first ends the current case, the second ends the program."""
+"""Ctrl-C, SIGTERM and a closed terminal as something to wait for: the first ends the current case, the second ends the program."""
 
 import os
 import select
@@ -10,7 +10,7 @@ from typing import Self
 
 
 class Interruption:
-    """While entered, notes the first SIGINT or SIGTERM and makes its ``fileno`` readable; a second exits at once.
+    """While entered, notes the first SIGINT, SIGTERM or SIGHUP and makes its ``fileno`` readable; a second exits at once.
 
     Exiting closes the pipes that every child watches, so none of them stays.
     """
@@ -39,7 +39,7 @@ class Interruption:
             self._before_exit.remove(action)
 
     def __enter__(self) -> Self:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in self._numbers():
             self._previous[number] = signal.signal(number, self._note)
         return self
 
@@ -49,6 +49,12 @@ class Interruption:
                 signal.signal(number, handler)  # type: ignore[arg-type]  # signal.signal returned it
         os.close(self._read)
         os.close(self._write)
+
+    @staticmethod
+    def _numbers() -> list[signal.Signals]:
+        """Return Ctrl-C, the wish to end, and a terminal that is closed, unless that is ignored, as under nohup."""
+        hangup = [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL else []
+        return [signal.SIGINT, signal.SIGTERM, *hangup]
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.requested is not None:

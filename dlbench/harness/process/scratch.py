@@ -1,6 +1,8 @@
 """Folders for files that cases write. A lock tells those of a running dlbench from what a killed one has left, which the next removes."""
 
+import hashlib
 import os
+import platform
 import shutil
 import tempfile
 import zlib
@@ -10,6 +12,8 @@ from types import TracebackType
 from typing import Self
 
 _PREFIX = "dlbench-scratch-"
+_MARK = "made-by-dlbench"
+"""A file in each of them, with the machine that made it: a folder without is the user's."""
 
 
 class ScratchFolders:
@@ -29,9 +33,9 @@ class ScratchFolders:
 
         Raises OSError, with the place for its file name, where it can't be made.
         """
-        place = (place or Path(tempfile.gettempdir())).resolve()
+        place = Path(os.path.realpath(place or tempfile.gettempdir()))
         try:
-            if place not in self._made:
+            if place not in self._made or not self._made[place][0].is_dir():
                 remove_left_behind(place)
                 self._made[place] = _made_in(place)
             folder = self._made[place][0] / f"{zlib.crc32(owner.encode()):08x}"
@@ -53,6 +57,8 @@ def remove_left_behind(place: Path) -> None:
     with suppress(OSError):
         for folder in place.glob(f"{_PREFIX}*"):
             with suppress(OSError):
+                if (folder / _MARK).read_text() != _host():
+                    continue  # the user's own, or of another machine, whose locks may not be seen here
                 lock = _locked(folder)
                 shutil.rmtree(folder, ignore_errors=True)
                 os.close(lock)
@@ -60,18 +66,20 @@ def remove_left_behind(place: Path) -> None:
 
 def _made_in(place: Path) -> tuple[Path, int]:
     """Make a folder, and return it with its lock. Raises OSError where it can't be made or locked."""
-    while True:
-        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
-        try:
-            lock = _locked(folder)
-        except (BlockingIOError, FileNotFoundError):
-            continue  # before it was locked, another dlbench took it for one left behind
-        except OSError:
-            folder.rmdir()
-            raise
-        if folder.exists():
-            return folder, lock
-        os.close(lock)
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
+    try:
+        lock = _locked(folder)
+        # Only now can it be taken for one left behind.
+        (folder / _MARK).write_text(_host())
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return folder, lock
+
+
+def _host() -> str:
+    """Return what tells this machine from others that share a folder with it, without its name."""
+    return hashlib.sha256(platform.node().encode()).hexdigest()
 
 
 def _locked(folder: Path) -> int:

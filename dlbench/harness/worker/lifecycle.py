@@ -56,13 +56,24 @@ def prefer_for_oom_kill() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
+def memory_in_force(used_bytes: int) -> int | None:
+    """Return how much more memory the hard limit of this process allows; None where it has none."""
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    return None if hard == resource.RLIM_INFINITY else max(0, hard - used_bytes)
+
+
 @contextmanager
 def limited_memory(more_bytes: int, used_bytes: int) -> Iterator[None]:
-    """Have torch raise an error beyond so much more memory. RLIMIT_DATA, as torch reserves far more address space than it uses."""
+    """Have torch raise an error beyond so much more memory. RLIMIT_DATA, as torch reserves far more address space than it uses.
+
+    A lower hard limit that is in force already stays; see `memory_in_force`.
+    """
     import resource
 
     before = resource.getrlimit(resource.RLIMIT_DATA)
-    with suppress(OSError, ValueError):  # a lower hard limit is in force already
+    with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_DATA, (used_bytes + more_bytes, before[1]))
     try:
         yield

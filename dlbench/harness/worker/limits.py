@@ -9,7 +9,7 @@ from dlbench.core.declarations import Search
 from dlbench.core.model import ParamValue
 from dlbench.core.units import byte_count
 from dlbench.harness.worker.backends.base import Backend
-from dlbench.harness.worker.lifecycle import limited_memory
+from dlbench.harness.worker.lifecycle import limited_memory, memory_in_force
 from dlbench.harness.worker.usage import read_status
 
 SAFE_SHARE = 0.8
@@ -29,7 +29,7 @@ def memory_limit(
     Raises TooLittleLeft where its own limit is more than the host can spare, NotImplementedError where the device has no such limits.
     """
     gibibytes = params.get(search.limit or "") if search else None
-    own = None if gibibytes is None else int(float(gibibytes) * 2**30)
+    own = None if gibibytes is None else max(1, int(float(gibibytes) * 2**30))
     if backend.is_host:
         limited = _on_host(search, own, left_bytes)
     else:
@@ -42,6 +42,11 @@ def memory_limit(
 def _on_accelerator(backend: Backend, device: torch.device, own: int) -> Iterator[None]:
     backend.limit_memory(device, own)
     try:
+        left = backend.free_memory(device)
+        if left is not None and own > left:
+            raise TooLittleLeft(
+                f"the device has {byte_count(left)} left, and the limit is {byte_count(own)}; free its memory, or give less"
+            )
         yield
     finally:
         with suppress(RuntimeError):  # a device that has failed meanwhile has said so already
@@ -49,12 +54,14 @@ def _on_accelerator(backend: Backend, device: torch.device, own: int) -> Iterato
 
 
 def _on_host(search: Search | None, own: int | None, left_bytes: int | None) -> AbstractContextManager[None]:
-    if search and search.limit and left_bytes:
-        left_bytes = int(SAFE_SHARE * left_bytes)
-        if own and own > left_bytes:
+    used = read_status("VmData") or 0
+    if search and search.limit:
+        spared = [memory_in_force(used), None if left_bytes is None else int(SAFE_SHARE * left_bytes)]
+        left_bytes = min((each for each in spared if each is not None), default=None)
+        if own is not None and left_bytes is not None and own > left_bytes:
             raise TooLittleLeft(
-                f"{search.limit}={own / 2**30:g} is more than the {byte_count(left_bytes)} that the host can spare; "
+                f"{search.limit}={own / 2**30:g} is more than the {byte_count(left_bytes)} that this process can be given; "
                 "give less, or free some memory and go on with --resume"
             )
-    limit = own or left_bytes
-    return limited_memory(limit, read_status("VmData") or 0) if limit else nullcontext()
+    limit = left_bytes if own is None else own
+    return nullcontext() if limit is None else limited_memory(limit, used)

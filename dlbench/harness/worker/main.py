@@ -239,7 +239,7 @@ def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | 
         return replace(result, status=Status.FAILED, reason=wrong)
     if result.round or work.call is None:
         return result
-    if search and search.limit:
+    if search and case.params.get(search.limit or "") is not None:
         return replace(result, nulls={**result.nulls, "check": str(Unknown.WITHIN_LIMIT)})
     subject = Subject(workload, case.params, request.seed, backend, device, setup_s)
     return spot_checked(result, work, subject, deadline - clock.now())

@@ -23,9 +23,9 @@ def scratch_given(folder: str | None) -> Iterator[None]:
 def scratch_folder() -> Path:
     """Return the folder that this workload may write in, and nothing else does: its files stay until the run ends.
 
-    Raises UsageError in a workload that does not declare ``scratch``.
+    Raises UsageError in a workload that does not declare ``scratch``, and where the system has no temporary folder to make it in.
     """
     folder = _folder.get()
     if folder is None:
-        raise UsageError("a workload has a scratch folder where it declares so: @workload(scratch=…)")
+        raise UsageError("there is no folder to write in: the workload does not declare scratch, or the temporary folder takes no locks")
     return folder

@@ -41,8 +41,8 @@ def test_what_runs_out_of_memory_is_said_of_the_work_in_the_middle(asked):
 def test_a_batch_that_brings_nothing_is_not_asked_for_and_accelerators_come_first(asked):
     answer = asked([*sweep("cpu", b1=1.0, b2=2.0), *sweep("cuda:0", b1=1.0, b2=1.0)])["batch"]
     assert answer["sentences"] == [
-        "On cuda:0 batch=2 is enough for train_step resnet18 fp32: 2.00 /s, 2.00 × (1.94…2.06) the throughput of batch=1; "
-        "all up to batch=2 fit, and no larger one was measured.",
+        "On cuda:0 batch=2 is the largest measured and gives most for train_step resnet18 fp32: 2.00 /s, "
+        "2.00 × (1.94…2.06) the throughput of batch=1; a larger one may give more.",
         "On cpu batch=1 is enough for train_step resnet18 fp32: 1.00 /s, the smallest measured; all up to batch=2 fit.",
     ]
 

@@ -57,7 +57,7 @@ def test_the_largest_batch_stands_with_the_next_that_did_not_fit_and_what_a_samp
     tries = [*map(tried, (1, 2, 8, 25)), tried(26, Status.OOM), tried(32, Status.OOM)]
     answer = answered([ended()], tries)
     assert answer["sentences"] == [
-        "On cpu batch=25 of fit_batch resnet18 fits into 1.00 GiB (batch=26 does not); a sample takes 30.0 MiB beside 200 MiB."
+        "On cpu batch=25 of fit_batch resnet18 fits into 1.00 GiB (batch=26 does not), and a sample takes 30.0 MiB beside 200 MiB."
     ]
     (table,) = answer["tables"]
     (row,) = table["rows"]
@@ -75,14 +75,22 @@ def test_a_search_that_met_its_limit_says_so_and_how_far_it_came(answered):
     reason = "batch=8 fits, batch=25: not done within 60 s; raise --timeout"
     answer = answered([ended(status=Status.TIMEOUT, reason=reason)], [*map(tried, (1, 2, 8)), tried(25, Status.TIMEOUT)])
     assert answer["sentences"][0].startswith("On cpu batch=8 of fit_batch resnet18 fits into 1.00 GiB (what is above it is not known)")
-    assert f"the search for the largest batch of fit_batch resnet18 ended early: {reason}" in answer["weaknesses"]
+    assert f"the search for the largest batch of fit_batch resnet18 found none: {reason}" in answer["weaknesses"]
 
 
-def test_of_several_searches_the_one_in_the_middle_is_told(answered):
+def test_of_several_searches_two_are_told(answered):
     half = [tried(batch, gib=0.5) for batch in (1, 2, 4)]
     answer = answered([ended(), ended(found=4, gib=0.5)], [*map(tried, (1, 2, 8, 25)), *half])
-    assert answer["sentences"][0].endswith(" MiB beside 200 MiB, the middle of 2 searches.")
+    assert answer["sentences"][0].startswith("On cpu batch=4 of fit_batch resnet18 fits into 512 MiB (what is above it is not known), and")
+    assert "; batch=25 of fit_batch resnet18 fits into 1.00 GiB (what is above it is not known), and" in answer["sentences"][0]
     assert [row["batch.tries"] for row in answer["tables"][0]["rows"]] == [3, 4]
+
+
+def test_what_fitted_above_a_batch_that_did_not_does_not_count_and_without_tries_the_outcome_does(answered):
+    tries = [*map(tried, (1, 2, 8, 22, 32)), tried(24, Status.OOM)]
+    answer = answered([ended(found=22)], tries)
+    assert "batch=22 of fit_batch resnet18 fits into 1.00 GiB (batch=24 does not)" in answer["sentences"][0]
+    assert "batch=22 of fit_batch resnet18 fits into 1.00 GiB" in answered([ended(found=22)], [])["sentences"][0]
 
 
 def test_a_device_that_has_no_limits_is_no_search_that_ended_early(answered):

@@ -41,7 +41,7 @@ def test_it_stands_beside_the_throughput_of_other_work(asked):
         for each in made_up.rounds_of(made_up.case("train_step", model="a", batch=batch, dtype="fp32"), [[1.0]] * 7, items=batch)
     ]
     answer = asked([*steps, *training(1, sample_s=5e-4, accuracy=0.9), *training(8, sample_s=1e-4, accuracy=0.9)])["batch"]
-    assert answer["sentences"][0].startswith("On cpu batch=8 is enough for train_step a fp32")
+    assert answer["sentences"][0].startswith("On cpu batch=8 is the largest measured and gives most for train_step a fp32")
     assert answer["sentences"][1].endswith("none of 1 training at batch=1 diverges.")
     assert len(answer["tables"]) == 2
 

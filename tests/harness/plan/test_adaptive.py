@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given
@@ -67,18 +69,17 @@ CURVES = {
     curve=st.sampled_from(sorted(CURVES)),
     fixed=st.integers(0, 2 * GIB),
     each=st.integers(0, GIB // 50),
-    dies=st.booleans(),
     limited=st.booleans(),
 )
-@example(true=97, curve="line", fixed=0, each=GIB // 97, dies=False, limited=True)
-def test_the_largest_is_found_within_5_percent_of_any_limit_whatever_its_memory(true, curve, fixed, each, dies, limited):
+@example(true=97, curve="line", fixed=0, each=GIB // 97, limited=True)
+def test_the_largest_is_found_within_5_percent_of_any_limit_whatever_its_memory(true, curve, fixed, each, limited):
     """The peaks that tries report may have nothing to do with the limit."""
     plan = largest(**({"memory_gib": 1.0} if limited else {}))
 
     def measure(case):
         size = case.params["batch"]
         if size > true:
-            return Measurement(case, 0, Status.CRASHED if dies else Status.OOM, "full")
+            return Measurement(case, 0, Status.OOM, "full")
         return Measurement(case, 0, Status.OK, memory=Memory(host_peak_bytes=CURVES[curve](size, fixed, each)))
 
     tries = search(plan, measure, most_tries(true))
@@ -90,6 +91,32 @@ def test_the_largest_is_found_within_5_percent_of_any_limit_whatever_its_memory(
     assert true - max(1, 0.05 * true) <= outcome.found["batch"] <= true
     cut = len(tries) // 2  # from where a resumed run goes on
     assert plan.next(tries[:cut]).id == tries[cut].case.id
+
+
+@pytest.mark.parametrize(
+    ("a_sample", "found", "status"), [(GIB // 20, 19, Status.OK), (GIB // 1000, None, Status.CRASHED)], ids=["near full", "far from full"]
+)
+def test_a_process_that_dies_did_not_fit_only_where_memory_was_nearly_full(a_sample, found, status):
+    plan = largest(memory_gib=1.0)
+
+    def measure(case):
+        if case.params["batch"] > 19:
+            return Measurement(case, 0, Status.CRASHED, "its process was killed by SIGSEGV")
+        return Measurement(case, 0, Status.OK, memory=Memory(host_peak_bytes=a_sample * case.params["batch"]))
+
+    outcome = plan.outcome(search(plan, measure, 40), 0)
+    assert (outcome.status, outcome.found.get("batch")) == (status, found)
+    if status is Status.CRASHED:
+        assert re.fullmatch(r"batch=\d+ fits, batch=\d+: its process was killed by SIGSEGV", outcome.reason)
+
+
+@pytest.mark.parametrize("value", [None, "abc", -3, 1.5])
+def test_an_edited_try_is_none_of_a_search(value):
+    plan = largest(memory_gib=1.0)
+    tried = plan.with_values({"batch": 8})
+    assert plan.is_try(tried)
+    params = {name: each for name, each in tried.params.items() if name != "batch"} | ({} if value is None else {"batch": value})
+    assert not plan.is_try(replace(tried, params=params))
 
 
 @pytest.mark.parametrize("true", [1, 3, 97, 256, 5000, 10**5])

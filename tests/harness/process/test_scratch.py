@@ -1,6 +1,8 @@
 """Folders for files of a case: whose are removed, and whose never."""
 
 import os
+import shutil
+import signal
 
 import pytest
 
@@ -25,12 +27,32 @@ def test_two_runs_at_once_have_folders_of_their_own_and_leave_each_other_s_alone
 
 
 def test_what_nobody_holds_any_more_is_removed_with_the_next(tmp_path):
-    left = tmp_path / "dlbench-scratch-left"
-    (left / "deep").mkdir(parents=True)
-    (left / "deep" / "file").touch()
+    mine = tmp_path / "dlbench-scratch-notes"
+    mine.mkdir()
+    (mine / "file").touch()
+    killed_with_a_file_written(tmp_path)
+    left = next(each for each in tmp_path.iterdir() if each != mine)
     with ScratchFolders() as folders:
-        folders.of("write", tmp_path)
+        folder = folders.of("write", tmp_path)
         assert not left.exists()
+        shutil.rmtree(folder.parent)  # by whom ever
+        assert folders.of("write", tmp_path).is_dir()
+    assert made(tmp_path) == ["dlbench-scratch-notes"]
+    assert made(mine) == ["file"]
+
+
+def killed_with_a_file_written(place):
+    """Have another process make a folder there, write a file in it, and be killed."""
+    if not (pid := os.fork()):
+        (ScratchFolders().of("them", place) / "file").write_text("data")
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def test_a_place_that_leads_nowhere_is_an_error_of_the_system(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(OSError, match="Too many levels"):
+        ScratchFolders().of("write", tmp_path / "loop")
 
 
 def test_in_a_shared_folder_links_pipes_and_files_of_that_name_are_left_alone(tmp_path):

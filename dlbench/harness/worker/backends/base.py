@@ -63,6 +63,10 @@ class Backend(ABC):
         if limit_bytes is not None:
             raise NotImplementedError(f"dlbench can't limit the memory of {self.kind} devices")
 
+    def free_memory(self, device: torch.device) -> int | None:
+        """Return how much of its memory nobody has taken; None where that is not known."""
+        return None
+
     def peak(self, device: torch.device) -> Memory:
         """Return the device's peaks since the reset; None where torch does not count them."""
         return Memory()

@@ -92,9 +92,14 @@ class CudaBackend(Backend):
     def limit_memory(self, device: torch.device, limit_bytes: int | None) -> None:
         """Limit torch's allocator; the context, some hundred MB, is beside it. Raises NotImplementedError for more than there is."""
         has = torch.cuda.get_device_properties(device).total_memory
-        if limit_bytes is not None and limit_bytes > has:
+        if limit_bytes is not None and limit_bytes > has:  # whatever else is on it
             raise NotImplementedError(f"this device has {byte_count(has)} of memory, which is less than {byte_count(limit_bytes)}")
         torch.cuda.set_per_process_memory_fraction(1.0 if limit_bytes is None else limit_bytes / has, device)
+
+    def free_memory(self, device: torch.device) -> int | None:
+        """Return what no process has taken, as the driver counts; what this one keeps unused is given back first."""
+        torch.cuda.empty_cache()
+        return int(torch.cuda.mem_get_info(device)[0])
 
     def peak(self, device: torch.device) -> Memory:
         """Return the allocator's peaks."""
