@@ -50,14 +50,16 @@ def small_batch(device: torch.device, *, batch: Size, norm: Norm, learning_rate:
     warm_up, network = (build(norm).to(device) for _ in range(2))
 
     def observe(clock: Clock) -> Mapping[str, Reported]:
-        train(warm_up, images[: max(WINDOW, batch)], labels, batch, learning_rate)
+        few = max(WINDOW, batch)
+        train(warm_up, images[:few], labels[:few], batch, learning_rate)
         started = clock.now()
-        trained, diverged = train(network, images[:samples], labels, batch, learning_rate)
+        trained, diverged = train(network, images[:samples], labels[:samples], batch, learning_rate)
         seconds = clock.now() - started
         loss, accuracy = check(network, images[samples:], labels[samples:])
         reported = {"sample_s": seconds / trained, "accuracy": accuracy}
-        reported |= {"loss": loss} if math.isfinite(loss) else {}
-        return reported | ({"diverged_at": trained} if diverged else {})
+        finite = math.isfinite(loss)
+        reported |= {"loss": loss} if finite else {}
+        return reported | ({} if finite and not diverged else {"diverged_at": trained})
 
     return Work(observe=observe)
 
@@ -85,20 +87,20 @@ def build(norm: Norm) -> nn.Module:
 def train(network: nn.Module, images: Tensor, labels: Tensor, batch: int, learning_rate: float) -> tuple[int, bool]:
     """Train on one batch after the other, until it diverges. Return the number of samples by then, and whether it did.
 
-    It has diverged where the mean loss of the last ``WINDOW`` samples is no number or more than ``DIVERGED`` times that of guessing.
+    It has diverged where the mean loss of ``WINDOW`` samples, or of the fewer that are left at the end, is no number or more than ``DIVERGED`` times that of guessing.
     """
     update = torch.optim.SGD(network.parameters(), lr=learning_rate)
     network.train()
     losses: list[Tensor] = []
     trained, looked = 0, 0
-    for some_images, some_labels in zip(torch.split(images, batch), torch.split(labels, batch), strict=False):
+    for some_images, some_labels in zip(torch.split(images, batch), torch.split(labels, batch), strict=True):
         update.zero_grad(set_to_none=True)
         loss = F.cross_entropy(network(some_images), some_labels)
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         update.step()
         losses.append(loss.detach())
         trained += len(some_images)
-        if trained - looked >= WINDOW:
+        if trained - looked >= WINDOW or trained == len(images):
             mean = torch.stack(losses).mean().item()
             if not mean <= DIVERGED * math.log(CLASSES):
                 return trained, True
