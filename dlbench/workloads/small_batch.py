@@ -87,7 +87,8 @@ def build(norm: Norm) -> nn.Module:
 def train(network: nn.Module, images: Tensor, labels: Tensor, batch: int, learning_rate: float) -> tuple[int, bool]:
     """Train on one batch after the other, until it diverges. Return the number of samples by then, and whether it did.
 
-    It has diverged where the mean loss of ``WINDOW`` samples, or of the fewer that are left at the end, is no number or more than ``DIVERGED`` times that of guessing.
+    It has diverged where the mean loss of ``WINDOW`` samples, or of the fewer that are left at the end, is no number or more than
+    ``DIVERGED`` times that of guessing.
     """
     update = torch.optim.SGD(network.parameters(), lr=learning_rate)
     network.train()
