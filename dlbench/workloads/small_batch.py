@@ -52,7 +52,7 @@ def small_batch(device: torch.device, *, batch: Size, norm: Norm, learning_rate:
     def observe(clock: Clock) -> Mapping[str, Reported]:
         train(warm_up, images[: min(max(WINDOW, batch), samples)], labels, batch, learning_rate)
         started = clock.now()
-        trained, diverged = train(network, images[:samples], labels, batch, learning_rate)
+        trained, diverged = train(network, images[:samples], labels[:samples], batch, learning_rate)
         seconds = clock.now() - started
         loss, accuracy = check(network, images[samples:], labels[samples:])
         reported = {"sample_s": seconds / trained, "accuracy": accuracy}
@@ -85,7 +85,8 @@ def build(norm: Norm) -> nn.Module:
 def train(network: nn.Module, images: Tensor, labels: Tensor, batch: int, learning_rate: float) -> tuple[int, bool]:
     """Train on one batch after the other, until it diverges. Return the number of samples by then, and whether it did.
 
-    It has diverged where the mean loss of the last ``WINDOW`` samples is no number or more than ``DIVERGED`` times that of guessing.
+    It has diverged where the mean loss of ``WINDOW`` samples, or of the fewer that are left at the end, is no number or more than
+    ``DIVERGED`` times that of guessing.
     """
     update = torch.optim.SGD(network.parameters(), lr=learning_rate)
     network.train()

@@ -1,6 +1,7 @@
 """Reading of samples from storage, by every usual way. docs/storage.md says how to read it."""
 
 import ctypes
+import errno
 import mmap
 import os
 import shutil
@@ -111,13 +112,18 @@ def by_reading(flags: int) -> Reader:
     """Return a reader that asks the kernel for each read, with these flags of open(2)."""
 
     def read(path: str, reads: Sequence[Read]) -> None:
-        descriptor = os.open(path, flags)
         try:
-            for offset, into, length in reads:
-                if os.preadv(descriptor, into, offset) != length:
-                    raise cut_short(path)
-        finally:
-            os.close(descriptor)
+            descriptor = os.open(path, flags)
+            try:
+                for offset, into, length in reads:
+                    if os.preadv(descriptor, into, offset) != length:
+                        raise cut_short(path)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            if error.errno == errno.EINVAL and flags != os.O_RDONLY:
+                raise NotImplementedError("this file system reads nothing past the page cache (O_DIRECT); name another by path") from error
+            raise
 
     return read
 

@@ -46,6 +46,25 @@ def test_divergence_is_reported_and_ends_the_training(batch):
     assert "loss" not in reported or reported["loss"] == pytest.approx(reported["loss"])
 
 
+@pytest.mark.parametrize(("batch", "samples"), [(3, 64), (48, 64), (2048, 64), (8, 63)])
+def test_a_batch_need_not_divide_the_samples(batch, samples):
+    reported = observed(batch=batch, norm="batch", learning_rate=0.01, samples=samples)
+    assert reported["sample_s"] == 1 / samples
+    assert "diverged_at" not in reported
+
+
+@pytest.mark.parametrize("samples", [32, 63, 65])
+def test_divergence_is_reported_of_few_samples_too(samples):
+    assert observed(batch=1, norm="none", learning_rate=100, samples=samples)["diverged_at"] == min(samples, 64)
+
+
+def test_weights_that_are_no_numbers_have_diverged_whatever_the_losses_before():
+    """The one update comes behind the one loss, which is fine."""
+    reported = observed(batch=64, norm="none", learning_rate=1e38, samples=64)
+    assert reported["diverged_at"] == 64
+    assert "loss" not in reported
+
+
 def test_a_batch_of_one_is_normalised_over_its_positions():
     """torch refuses it where a map has one position, and no layer here has."""
     network = build("batch")

@@ -1,5 +1,6 @@
 """Reading from storage: every byte once a call, cold verified, no half-written data taken for whole, and faults as rows."""
 
+import errno
 import os
 import resource
 import shutil
@@ -139,6 +140,18 @@ def test_too_few_files_left_and_too_little_memory_are_said(folder, monkeypatch):
     monkeypatch.setattr("dlbench.workloads.host_memory.available_memory", lambda: 40_000)
     with pytest.raises(MemoryError, match=r"to lie in the page cache, the data takes"):
         set_up("storage", **{**SMALL, "order": "random", "cache": "warm"})
+
+
+@pytest.mark.parametrize("name", ["open", "preadv"])
+def test_a_file_system_without_direct_reads_is_said(folder, monkeypatch, name):
+    work = set_up("storage", **SMALL, access="direct")
+
+    def refuse(*_):
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, name, refuse)
+    with pytest.raises(NotImplementedError, match="past the page cache"):
+        work.call()
 
 
 def test_what_it_supplies_is_declared_and_stands_in_the_header():
