@@ -52,7 +52,7 @@ def small_batch(device: torch.device, *, batch: Size, norm: Norm, learning_rate:
     def observe(clock: Clock) -> Mapping[str, Reported]:
         train(warm_up, images[: min(max(WINDOW, batch), samples)], labels, batch, learning_rate)
         started = clock.now()
-        trained, diverged = train(network, images[:samples], labels[:samples], batch, learning_rate)
+        trained, diverged = train(network, images[:samples], labels, batch, learning_rate)
         seconds = clock.now() - started
         loss, accuracy = check(network, images[samples:], labels[samples:])
         reported = {"sample_s": seconds / trained, "accuracy": accuracy}

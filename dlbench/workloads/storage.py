@@ -70,8 +70,6 @@ def storage(
         for each in paths:
             read(each, reads)
 
-    if access == "direct":
-        refuse_direct(paths[0])
     if cache == "warm":
         refuse_more_than_left(samples * sample_bytes, "to lie in the page cache, the data takes")
         call()
@@ -126,15 +124,6 @@ def by_reading(flags: int) -> Reader:
             raise
 
     return read
-
-
-def refuse_direct(path: str) -> None:
-    """Raise NotImplementedError where a file can't be read past the page cache."""
-    try:
-        os.close(os.open(path, os.O_RDONLY | os.O_DIRECT))
-    except OSError as error:
-        why = f"the file system there reads nothing past its page cache ({error.strerror})"
-        raise NotImplementedError(f"{why}; name another by path") from error
 
 
 def by_mapping(path: str, reads: Sequence[Read]) -> None:

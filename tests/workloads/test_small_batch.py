@@ -77,15 +77,6 @@ def test_a_batch_of_one_is_normalised_over_its_positions():
     assert len(sizes) == len(CHANNELS)
 
 
-@pytest.mark.parametrize("batch", [3, 48, 300])
-def test_a_batch_need_not_divide_the_samples(batch):
-    assert observed(batch=batch, norm="batch", learning_rate=0.01, samples=100)["accuracy"] > 0.1
-
-
-def test_a_training_too_short_for_a_window_can_diverge_too():
-    assert observed(batch=1, norm="none", learning_rate=1e6, samples=32)["diverged_at"] == 32
-
-
 def test_every_batch_and_process_sees_the_same_samples():
     images, labels = draw(100)
     torch.manual_seed(5)
