@@ -18,7 +18,7 @@ from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 from dlbench import Clock, Learning, Least, Reported, Size, Unit, Value, Work, workload
 from dlbench.models import initialise
 
-Norm = Literal["batch", "group", "none"]
+Norm = Literal["batch_norm", "group_norm", "no_norm"]
 IMAGE, CLASSES, CHANNELS = (3, 16, 16), 10, (16, 32)
 CHECKED = 1024
 """Images that accuracy and loss are measured on, none of them trained on."""
@@ -29,7 +29,11 @@ WINDOW = 64
 DIVERGED = 10.0
 """How many times the loss of guessing, ln 10, that mean may reach: one that a training recovers from is below."""
 
-_NORMS: Mapping[Norm, Callable[[int], nn.Module]] = {"batch": nn.BatchNorm2d, "group": partial(nn.GroupNorm, 4), "none": nn.Identity}
+_NORMS: Mapping[Norm, Callable[[int], nn.Module]] = {
+    "batch_norm": nn.BatchNorm2d,
+    "group_norm": partial(nn.GroupNorm, 4),
+    "no_norm": nn.Identity,
+}
 
 
 @workload(

@@ -26,7 +26,7 @@ def observed(**params):
     return work.observe(Ticks())
 
 
-@pytest.mark.parametrize("norm", ["batch", "group", "none"])
+@pytest.mark.parametrize("norm", ["batch_norm", "group_norm", "no_norm"])
 def test_it_learns_at_a_rate_that_suits_the_batch(norm):
     reported = observed(batch=8, norm=norm, learning_rate=0.05, samples=512)
     assert reported["sample_s"] == 1 / 512
@@ -38,7 +38,7 @@ def test_it_learns_at_a_rate_that_suits_the_batch(norm):
 @pytest.mark.parametrize("batch", [1, 64])
 def test_divergence_is_reported_and_ends_the_training(batch):
     """Such a rate overshoots to infinity; all that is reported of it is a number still."""
-    reported = observed(batch=batch, norm="none", learning_rate=1e6, samples=512)
+    reported = observed(batch=batch, norm="no_norm", learning_rate=1e6, samples=512)
     assert 64 <= reported["diverged_at"] < 512
     assert reported["diverged_at"] % 64 == 0
     assert reported["sample_s"] == 1 / reported["diverged_at"]
@@ -48,26 +48,26 @@ def test_divergence_is_reported_and_ends_the_training(batch):
 
 @pytest.mark.parametrize(("batch", "samples"), [(3, 64), (48, 64), (2048, 64), (8, 63)])
 def test_a_batch_need_not_divide_the_samples(batch, samples):
-    reported = observed(batch=batch, norm="batch", learning_rate=0.01, samples=samples)
+    reported = observed(batch=batch, norm="batch_norm", learning_rate=0.01, samples=samples)
     assert reported["sample_s"] == 1 / samples
     assert "diverged_at" not in reported
 
 
 @pytest.mark.parametrize("samples", [32, 63, 65])
 def test_divergence_is_reported_of_few_samples_too(samples):
-    assert observed(batch=1, norm="none", learning_rate=100, samples=samples)["diverged_at"] == min(samples, 64)
+    assert observed(batch=1, norm="no_norm", learning_rate=100, samples=samples)["diverged_at"] == min(samples, 64)
 
 
 def test_weights_that_are_no_numbers_have_diverged_whatever_the_losses_before():
     """The one update comes behind the one loss, which is fine."""
-    reported = observed(batch=64, norm="none", learning_rate=1e38, samples=64)
+    reported = observed(batch=64, norm="no_norm", learning_rate=1e38, samples=64)
     assert reported["diverged_at"] == 64
     assert "loss" not in reported
 
 
 def test_a_batch_of_one_is_normalised_over_its_positions():
     """torch refuses it where a map has one position, and no layer here has."""
-    network = build("batch")
+    network = build("batch_norm")
     sizes = []
     for layer in network:
         if isinstance(layer, nn.BatchNorm2d):
