@@ -261,7 +261,7 @@ def unfit(entry: Entry, column: str, timed: bool) -> str | None:
         return "its time reads as zero"
     if column == "case.device" and entry.row.get("param.ranks") not in (None, 1):
         return "it has several devices, and ranks on a CPU share one; see --by ranks"
-    if timed and entry.row["case.found"] is not None:
+    if entry.row["case.found"] is not None:
         return "it stands for what its search found, which another's need not have"
     return f"implausible: {entry.row['flag.implausible_reason']}" if entry.row["flag.implausible"] else None
 

@@ -293,6 +293,14 @@ def test_what_a_search_found_is_a_best_and_no_same_case(tmp_path: Path) -> None:
     assert {each.reason for each in pairs.unpaired} == {"it stands for what its search found, which another's need not have"}
 
 
+def test_how_much_fits_on_two_devices_is_no_speed_of_either(tmp_path: Path) -> None:
+    largest = [
+        Measurement(made_up.case("search", device), 0, Status.OK, values={"largest_batch": batch}, found={"batch": int(batch)})
+        for device, batch in (("cpu", 25.0), ("cuda:0", 400.0))
+    ]
+    assert not pair(results_of(tmp_path, largest), "device", timed=False).rows
+
+
 def test_without_items_the_best_is_by_arithmetic(tmp_path: Path) -> None:
     measurements = [
         made_up.rounds_of(made_up.case("matmul", device, n=64, dtype=dtype), made_up.flat([seconds] * 4), items=None, flops=1e6)[0]

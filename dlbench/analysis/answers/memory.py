@@ -42,7 +42,10 @@ _COLUMNS: Columns = (
     ("to batch", _TO),
     ("found none, as", _ENDED),
 )
-_NOTE = "peaks of a search are those of its tries, each measured in one round; a line holds for the batches it was drawn through"
+_NOTE = (
+    "peaks of a search are those of its tries, each measured in one round; a line holds for the batches it was drawn through; "
+    "on an accelerator a peak is what torch's allocator held, which is what has to fit"
+)
 _BENT = 0.1
 """Median distance of peaks from their line from which on a sample does not take the same at every batch."""
 _DOES_NOT_FIT = (Status.OOM, Status.CRASHED)
