@@ -18,7 +18,7 @@ import psutil
 from dlbench.core.measurement import Measurement, Series
 from dlbench.core.model import Case, Policy
 from dlbench.core.records import signature_from_json
-from dlbench.core.store import ResultWriter
+from dlbench.core.writer import ResultWriter
 from dlbench.harness.probe.devices import describe_cpu
 from dlbench.harness.probe.monitor import Watch
 from dlbench.harness.process.interrupt import Interruption

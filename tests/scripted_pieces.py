@@ -8,7 +8,8 @@ from benchmarks.reference import LATER, SHORT, main
 from dlbench.core.measurement import Measurement, Samples
 from dlbench.core.model import Case, Status
 from dlbench.core.records import measurement_to_json
-from dlbench.core.store import ResultWriter, load
+from dlbench.core.store import load
+from dlbench.core.writer import ResultWriter
 
 CPU, GPU = scripted_card.CPU, scripted_card.CARD
 SUITES = [*SHORT, *LATER]
@@ -48,7 +49,7 @@ class Machine:
         elif "--resume" in arguments:
             run = load(Path(arguments[4]))
             begun = len(run.measurements) // CASES
-            self.write(ResultWriter.resume(run), range(begun, wanted if rounds is None else begun + rounds))
+            self.write(ResultWriter.resume(run.path), range(begun, wanted if rounds is None else begun + rounds))
         return code
 
     def write(self, writer, rounds, status=Status.OK, footer=True):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dlbench.core.errors import ResultFileError
+from dlbench.core.file_lock import holder
 from dlbench.core.store import ends_with_footer, read_header
 from dlbench.core.units import one_line
 
@@ -30,7 +31,8 @@ def lines() -> Iterator[str]:
     else:
         path, header = newest
         file = one_line(shlex.quote(str(path)))
-        yield f"The newest results here are {file}. To see what they say:"
+        writer = holder(path)
+        yield f"The newest results here are {file}{f', being written by {writer}' if writer else ''}. To see what they say:"
         yield from _examples(
             (f"dlbench show {file} --answers", "answers, then every case"),
             (f"dlbench report {file}{_page()}", "the same as a page to send"),
@@ -38,7 +40,8 @@ def lines() -> Iterator[str]:
         yield "To go on:"
         resume = (f"dlbench run --resume {file}", "it was interrupted, or is still going on")
         ended = "sides" in header or _is_finished(path)  # an A/B can't be resumed
-        yield from _examples(("dlbench run", "measure again") if ended else resume, ("dlbench list", "other suites"))
+        on = [] if writer else [("dlbench run", "measure again") if ended else resume]  # two runs at once disturb each other
+        yield from _examples(*on, ("dlbench list", "other suites"))
     yield "All commands: dlbench --help; of one: dlbench run --help"
 
 

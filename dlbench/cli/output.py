@@ -12,8 +12,8 @@ import click
 from dlbench.analysis.export import tabular
 from dlbench.cli import defaults
 from dlbench.core.errors import ExitCode, OutputError, UsageError
-from dlbench.core.store import make_folder_of
 from dlbench.core.units import one_line
+from dlbench.core.writer import make_folder_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -152,7 +152,8 @@ def exit_code(comparisons: Sequence["Comparison"], strict: bool) -> ExitCode:
         return ExitCode.REGRESSION
     if found & {Verdict.FAILED, Verdict.MISSING}:
         return ExitCode.CASES_FAILED
-    if any(each.undecidable for each in comparisons) or (strict and judged & {Verdict.INCONCLUSIVE, Verdict.INCOMPARABLE}):
+    unsure = judged & {Verdict.INCONCLUSIVE, Verdict.INCOMPARABLE} or any(case.lost for each in gate for case in each.cases)
+    if any(each.undecidable for each in comparisons) or (strict and unsure):
         return ExitCode.UNDECIDABLE
     return ExitCode.OK
 

@@ -1,6 +1,7 @@
 """Sessions: the first worker process, the tasks and settings of a run, and the recording of it into a result file."""
 
 import secrets
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import click
+
 from dlbench import __version__
 from dlbench.cli import defaults
 from dlbench.cli.planning import Plan, signatures_of
@@ -19,8 +22,9 @@ from dlbench.core.errors import DeviceAbsent, DeviceFault, ResultFileError, Usag
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Policy, Signature
 from dlbench.core.provenance import differences
-from dlbench.core.store import ResultWriter, RunFile
+from dlbench.core.store import RunFile
 from dlbench.core.thresholds import ThresholdSettings
+from dlbench.core.writer import ResultWriter
 from dlbench.harness.plan.cases import check, plan, workload_names
 from dlbench.harness.plan.selection import compile_expression
 from dlbench.harness.plan.suite import Suite
@@ -101,6 +105,9 @@ class Recording:
         self._interruption = interruption
         self._devices = session.devices
         self._writer = session.open_writer()
+        if why := self._writer.unlocked:
+            path = self._writer.path
+            click.echo(f"note: {path} can't be locked where it is ({why}); see to it that no other dlbench writes it meanwhile", err=True)
         self._tried = list(session.tried)
         self._started = time.monotonic()
         self.path = self._writer.path
@@ -217,7 +224,7 @@ def default_name(suites: Sequence[Suite]) -> str:
 def as_recorded(run: RunFile, changes: Mapping[str, Any]) -> tuple[tuple[Suite, ...], RunSettings, Side]:
     """Return suites, settings and side of an interrupted run from its header; fields that the user set change the policy.
 
-    Raises UsageError for an A/B and for a run on several machines.
+    Raises UsageError for an A/B, for a run on several machines, and for two runs in one file.
     """
     if "sides" in run.header:
         raise UsageError(
@@ -226,6 +233,12 @@ def as_recorded(run: RunFile, changes: Mapping[str, Any]) -> tuple[tuple[Suite, 
         )
     if "machines" in run.header:
         raise UsageError(f"{run.path} was measured on several machines, and such a run can't be resumed; start it again")
+    if run.other_run:
+        file, line = shlex.quote(str(run.path)), run.other_run.number
+        raise UsageError(
+            f"{run.path} holds two runs, the second from line {line} on, and only the end of a file can be added to; resume each in a file "
+            f"of its own: head -n {line - 1} {file} > FIRST.jsonl, tail -n +{line} {file} > SECOND.jsonl"
+        )
     with _complete_header(run) as header:
         suites = tuple(Suite.from_json(suite) for suite in header["suites"])
         policy = replace(Policy(**header["policy"]), **changes)
@@ -233,8 +246,10 @@ def as_recorded(run: RunFile, changes: Mapping[str, Any]) -> tuple[tuple[Suite, 
         return suites, settings, Side(plugins=tuple(header["plugins"]))
 
 
-def resume(run: RunFile, suites: Sequence[Suite], opened: OpenSide, settings: RunSettings) -> Session:
-    """Make the session of an interrupted run from its file: the same cases, on the same machine.
+def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: OpenSide, settings: RunSettings) -> Session:
+    """Make the session of an interrupted run from its file, which the writer has locked since before it was read.
+
+    The cases are the same, and so has the machine to be.
 
     Raises UsageError where this machine, its software or a declaration differs from what the file was measured with.
     """
@@ -267,7 +282,7 @@ def resume(run: RunFile, suites: Sequence[Suite], opened: OpenSide, settings: Ru
         settings,
         devices,
         signatures,
-        lambda: ResultWriter.resume(run),
+        lambda: writer,
         run.measurements,
         run.tries,
         gate=header.get("gate"),

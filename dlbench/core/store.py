@@ -1,21 +1,22 @@
-"""The result file: one append-only JSON-lines file a run, each line on the disk before the next case starts.
+"""The result file: one append-only JSON-lines file a run; this reads it, and `core.writer` writes it.
 
 Lines: a header, a measurement for each case and round, the machine's state around each round, and a footer after the last round.
 Measurements that were repeated are kept as discarded, and what a search tried as tries. A resumed run continues in the same file.
+A damaged line takes no other with it; a damaged header does, as nothing tells what the lines are of.
 """
 
 import json
 import os
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple
 
 from dlbench.core.conditions import RoundState
-from dlbench.core.errors import OutputError, ResultFileError, UsageError
+from dlbench.core.errors import ResultFileError
 from dlbench.core.measurement import Measurement
+from dlbench.core.model import Status
 from dlbench.core.records import measurement_from_json
 from dlbench.core.thresholds import check
 
@@ -23,7 +24,25 @@ SCHEMA = 1
 """Raised when a reader of the old kind would misread the new."""
 
 Record = dict[str, Any]
-T = TypeVar("T")
+
+
+class LeftOut(NamedTuple):
+    """A line that is not read as one of the run."""
+
+    number: int
+    """From 1 on, as editors count."""
+    why: str
+    copy: bool = False
+    """Whether it holds nothing that was not read elsewhere."""
+
+
+class OtherRun(NamedTuple):
+    """Lines of another run at the end of a file, as where two files were joined; they are left out."""
+
+    number: int
+    """Of its header."""
+    behind: int
+    """Lines behind that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,82 +62,14 @@ class RunFile:
     """Measurements repeated because they, or the other side, were held back; no row counts them."""
     tries: tuple[Measurement, ...] = ()
     """What searches tried, in that order: no planned cases."""
+    left_out: tuple[LeftOut, ...] = ()
+    """Damaged lines and copies of others, in the order of the file."""
+    other_run: OtherRun | None = None
 
     @property
     def name(self) -> str:
         """What the file is called in tables."""
         return self.path.stem
-
-
-class ResultWriter:
-    """Appends lines and syncs each one; never reads the file back."""
-
-    def __init__(self, path: Path, descriptor: int, size: int, advice: str) -> None:
-        self.path = path
-        self._advice = advice
-        """What to do once there is room again."""
-        self._descriptor = descriptor
-        self._size = size
-
-    @classmethod
-    def create(cls, path: Path, header: Record) -> Self:
-        """Start a new file. Raises UsageError if it exists already, OutputError if it can't be written."""
-        try:
-            make_folder_of(path)
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            if os.path.lexists(path):
-                resume = "" if "sides" in header else f", or go on with it: dlbench run --resume {shlex.quote(str(path))}"
-                raise UsageError(f"{path} exists and is never overwritten; choose another name{resume}") from error
-            raise OutputError.of(path, error) from error
-        advice = "make room, then start it again" if "sides" in header else f"make room, then dlbench run --resume {shlex.quote(str(path))}"
-        writer = cls(path, descriptor, 0, advice)
-        writer.append({"kind": "header", "schema": SCHEMA, **header})
-        return writer
-
-    @classmethod
-    def resume(cls, run: RunFile) -> Self:
-        """Continue a file that was read, cutting off a torn last line first."""
-        try:
-            descriptor = os.open(run.path, os.O_RDWR | os.O_CLOEXEC)
-            size = _end_of_last_line(descriptor)
-            os.ftruncate(descriptor, size)
-            os.lseek(descriptor, size, os.SEEK_SET)
-        except OSError as error:
-            raise OutputError.of(run.path, error) from error
-        return cls(run.path, descriptor, size, f"make room, then dlbench run --resume {shlex.quote(str(run.path))}")
-
-    def append(self, record: Record) -> None:
-        """Write one line and wait until it is on the disk.
-
-        Raises OutputError if it is not, with the file cut back to its last whole line.
-        """
-        line = as_line(record)
-        written = 0
-        try:
-            # A filling disk answers with a short write first, and with an error only on the next one.
-            while written < len(line):
-                written += os.write(self._descriptor, line[written:])
-            os.fsync(self._descriptor)
-        except OSError as error:
-            os.ftruncate(self._descriptor, self._size)
-            raise OutputError(f"{OutputError.of(self.path, error)}; everything measured before is kept in it: {self._advice}") from error
-        self._size += written
-
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._descriptor)
-
-
-def as_line(record: Record) -> bytes:
-    """Return a record as a result file has it."""
-    return json.dumps(record, allow_nan=False, separators=(",", ":")).encode() + b"\n"
-
-
-def make_folder_of(path: Path) -> None:
-    """Make the folder of a new file. Raises OSError where it can't be made."""
-    with suppress(FileExistsError):  # a file stands where the folder should: opening the new one will say so better
-        path.parent.mkdir(parents=True, exist_ok=True)
 
 
 Reader = Callable[[Record, int | None], object]
@@ -130,49 +81,86 @@ Raises KeyError, TypeError, ValueError or AttributeError where it is not valid."
 def load(path: Path, reader: Reader | None = None) -> RunFile:
     """Read a result file; with a ``reader``, which is given each measurement that counts in its turn, the `RunFile` has none.
 
-    Raises ResultFileError, with the line, if it is empty, not ours, of a newer schema, or damaged anywhere but in its
-    very last line.
+    A line that is damaged is left out. Raises ResultFileError if the file is empty, not ours, of a newer schema, or its header is damaged.
     """
     header: Record | None = None
-    footer: Record | None = None
-    measured: dict[str, list[Measurement]] = {"measurement": [], "discarded": [], "try": []}
-    states: list[RoundState] = []
-    torn = False
-    earlier: dict[str, Measurement] = {}
-
-    def measurement(record: Record) -> Measurement:
-        found = earlier[record["case"]["id"]] = measurement_from_json(record, earlier.get(record["case"]["id"]))
-        return found
-
-    for number, place, record in _records(path):
+    torn, other, left_out, lines = False, None, list[LeftOut](), _Lines(reader)
+    for number, place, record, why in _records(path):
         if header is None:
             header = _checked_header(path, record)
-        elif record is None:
+        elif other is not None:
+            other = other._replace(behind=number - other.number)
+        elif why == _TORN:
             torn = True
-        elif (kind := record.get("kind")) == "measurement" and reader:
-            try:
-                reader(record, place)
-            except _INVALID as error:
-                raise _invalid(path, number, kind, error) from error
-            footer = None
-        elif isinstance(kind, str) and kind in measured:
-            measured[kind].append(_converted(path, number, "measurement", measurement, record))
-            footer = None
-        elif kind == "round":
-            states.append(_converted(path, number, kind, RoundState.from_json, record))
-        elif kind == "footer":
-            footer = record
-        else:
-            raise ResultFileError(f"{path}, line {number}: no kind of line that dlbench writes; the file was edited or is not dlbench's")
+        elif record is None:
+            left_out.append(LeftOut(number, why, copy=why == _REPEATED))
+        elif record.get("kind") == "header" and record != header:
+            other = OtherRun(number, 0)
+        elif why := lines.take(record, place):
+            left_out.append(LeftOut(number, why, copy=why == _REPEATED or why.endswith(_TWICE)))
     if header is None:
         raise ResultFileError(f"{path} is empty; give a file that dlbench run wrote")
-    measurements, discarded, tries = map(tuple, measured.values())
-    return RunFile(path, header, measurements, footer, torn, tuple(states), discarded, tries)
+    measurements, discarded, tries = map(tuple, lines.measured.values())
+    return RunFile(path, header, measurements, lines.footer, torn, tuple(lines.states), discarded, tries, tuple(left_out), other)
+
+
+class _Lines:
+    """What the lines behind the header come to."""
+
+    def __init__(self, reader: Reader | None) -> None:
+        self.footer: Record | None = None
+        self.measured: dict[str, list[Measurement]] = {"measurement": [], "discarded": [], "try": []}
+        self.states: list[RoundState] = []
+        self._reader = reader
+        self._earlier: dict[str, Measurement] = {}
+        self._rounds: set[tuple[Any, int]] = set()
+
+    def take(self, record: Record, place: int | None) -> str:
+        """Take a line; return why it can't be, an empty text where it could."""
+        kind = record.get("kind")
+        try:
+            if kind == "measurement" and self._reader:
+                self._reader(record, place)
+                self.footer = None
+            elif isinstance(kind, str) and kind in self.measured:
+                self.measured[kind].append(self._measurement(record, counts=kind == "measurement"))
+                self.footer = None
+            elif kind == "round":
+                self.states.append(RoundState.from_json(record))
+            elif kind == "footer":
+                self.footer = record
+            else:
+                return _REPEATED if kind == "header" else "no kind of line that dlbench writes"
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if str(error).endswith(_TWICE):
+                return str(error)
+            return f"not a valid {'round' if kind == 'round' else 'measurement'}: {f'no {error}' if isinstance(error, KeyError) else error}"
+        return ""
+
+    def _measurement(self, record: Record, *, counts: bool) -> Measurement:
+        earlier = self._earlier.get(record["case"]["id"])
+        found = measurement_from_json(record, earlier)
+        if counts and found.status is not Status.SKIPPED:  # a case that was skipped may be measured in that round yet
+            if (found.series, found.round) in self._rounds:
+                raise ValueError(twice(found.round))
+            self._rounds.add((found.series, found.round))
+        self._earlier[found.case.id] = found
+        return found
+
+
+def twice(number: int) -> str:
+    """Say that a case has a round already, of which the first counts; what a `Reader` raises ValueError with, too."""
+    return f"round {number} {_TWICE}"
+
+
+_TWICE = "of its case stands above already"
+_REPEATED = "the same as one above"
+_TORN = "cut off"
 
 
 def read_header(path: Path) -> Record:
     """Read the first line of a result file alone. Raises ResultFileError where that is no header of ours."""
-    for _, _, record in _records(path):
+    for _, _, record, _ in _records(path):
         return _checked_header(path, record)
     raise ResultFileError(f"{path} is empty; give a file that dlbench run wrote")
 
@@ -211,23 +199,39 @@ def _blocks_of(path: Path, record: Record | None) -> Sequence[float]:
     raise ResultFileError(f"{path} was changed while it was read; compare it again")
 
 
-def _records(path: Path) -> Iterator[tuple[int, int | None, Record | None]]:
-    """Yield (line number, its place in the file, object); None for a torn last line."""
-    place = 0
+def _records(path: Path) -> Iterator[tuple[int, int | None, Record | None, str]]:
+    """Yield of each line its number, its place in the file, its object or None, and why that is none.
+
+    A line whose beginning alone is damaged, as where a torn one was written on, is two: its number comes again with what is whole.
+    """
+    place, before = 0, b""
     try:
         again = path.is_file()  # a pipe can be read only once
         with path.open("rb", buffering=1 << 18) as lines:
             for number, line in enumerate(lines, 1):
-                whole = line.endswith(b"\n")
-                record = _parsed(line)
-                if record is None and (whole or number == 1):
-                    what = "this is not a dlbench result file" if number == 1 else "the file was edited or damaged"
-                    raise ResultFileError(f"{path}, line {number}: not a JSON object; {what}")
-                # A line that parses but lacks its newline was cut just there: resume removes it, so it does not count.
-                yield number, place if again else None, record if whole or number == 1 else None
+                whole, record = line.endswith(b"\n"), _parsed(line) if line != before else None
+                if record is None and number == 1:
+                    raise ResultFileError(f"{path}, line 1: not a JSON object; this is not a dlbench result file")
+                at = place if again else None
+                if not whole and number > 1:
+                    # A line that parses but lacks its newline was cut just there: resume removes it, so it does not count.
+                    yield number, at, None, _TORN
+                elif record is not None:
+                    yield number, at, record, ""
+                elif line == before:
+                    yield number, at, None, _REPEATED
+                else:
+                    yield number, at, None, "not a JSON object"
+                    if (start := line.rfind(_START)) > 0 and (rest := _parsed(line[start:])):
+                        yield number, place + start if again else None, rest, ""
                 place += len(line)
+                before = line if record is not None else before
     except OSError as error:
         raise _unreadable(path, error) from error
+
+
+_START = b'{"kind":"'
+"""Of each line but for space; never within one, where its quotes would be escaped."""
 
 
 def _unreadable(path: Path, error: OSError) -> ResultFileError:
@@ -320,30 +324,3 @@ _HEADER_CHECKS: dict[str, Callable[[Any], bool]] = {
     "workloads": lambda workloads: isinstance(workloads, dict),
 }
 """What readers rely on; a header may lack any of them."""
-
-
-_INVALID = (KeyError, TypeError, ValueError, AttributeError)
-
-
-def _converted(path: Path, number: int, what: str, convert: Callable[[Record], T], record: Record) -> T:
-    try:
-        return convert(record)
-    except _INVALID as error:
-        raise _invalid(path, number, what, error) from error
-
-
-def _invalid(path: Path, number: int, what: str, error: Exception) -> ResultFileError:
-    detail = f"no {error}" if isinstance(error, KeyError) else str(error)
-    return ResultFileError(f"{path}, line {number}: not a valid {what} ({detail}); the file was edited or damaged")
-
-
-def _end_of_last_line(descriptor: int, step: int = 1 << 16) -> int:
-    """Return the offset just behind the last newline, reading backwards from the end."""
-    end = os.fstat(descriptor).st_size
-    while end > 0:
-        start = max(0, end - step)
-        newline = os.pread(descriptor, end - start, start).rfind(b"\n")
-        if newline >= 0:
-            return start + newline + 1
-        end = start
-    return 0

@@ -15,7 +15,7 @@ from benchmarks.limited import GRACE_S, STOPPED
 from dlbench.core.measurement import Measurement, Memory
 from dlbench.core.model import Case, Status
 from dlbench.core.records import measurement_to_json, try_to_json
-from dlbench.core.store import ResultWriter
+from dlbench.core.writer import ResultWriter
 
 NAMES = [step.name for step in STEPS]
 ANSWERS = {"answers": [{"kind": "answer", "question": {"topic": "bottleneck"}, "sentences": ["Arithmetic."]}]}

@@ -16,7 +16,8 @@ from benchmarks.reference import LATER, SHORT, main
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Status
 from dlbench.core.records import measurement_to_json
-from dlbench.core.store import ResultWriter, load
+from dlbench.core.store import load
+from dlbench.core.writer import ResultWriter
 
 
 def test_a_file_of_other_software_stays_and_a_second_one_begins(tmp_path, capsys):

@@ -16,7 +16,7 @@ from test_show import imported_by
 
 from dlbench.analysis.export.formats import FORMATS
 from dlbench.core.records import measurement_to_json
-from dlbench.core.store import ResultWriter
+from dlbench.core.writer import ResultWriter
 
 PAGE = (front_door.ROOT / "docs" / "export.md").read_text()
 ONE_FILE = ("pyperf", "pytest-benchmark", "google-benchmark", "bencher")

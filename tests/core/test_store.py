@@ -1,4 +1,4 @@
-"""The result file: what is appended is there, what is torn is mended, and what is not ours is refused with the line."""
+"""The result file: what is appended is there, what is torn is mended, and what is damaged is left out with its line."""
 
 import copy
 import json
@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlbench.core.conditions import RoundState, Throttling
-from dlbench.core.errors import OutputError, ResultFileError, UsageError
+from dlbench.core.errors import OutputError, UsageError
 from dlbench.core.measurement import Measurement, Memory, Samples, SpotCheck, Transfer
 from dlbench.core.model import Case, Status
 from dlbench.core.records import measurement_from_json, measurement_to_json
-from dlbench.core.store import SCHEMA, ResultWriter, load
+from dlbench.core.store import SCHEMA, LeftOut, OtherRun, load
+from dlbench.core.writer import ResultWriter
 
 CASE = Case("matmul[n=4,dtype=fp32]@cuda:0", "mine", "matmul", {"n": 4, "dtype": "fp32"}, "cuda:0")
 WHOLE = Measurement(
@@ -91,7 +92,7 @@ def test_a_file_cut_anywhere_in_its_last_line_is_torn_there_and_nothing_else_is_
     run = load(path)
     assert run.torn
     assert run.measurements == ROWS[:1]
-    writer = ResultWriter.resume(run)
+    writer = ResultWriter.resume(path)
     writer.append(measurement_to_json(ROWS[1]))
     writer.close()
     assert path.read_bytes() == whole
@@ -178,21 +179,21 @@ def edited(change):
         (lambda row: row.update(least_flops=-1), "least_flops must be a number of at least 0, not -1"),
     ],
 )
-def test_an_edited_line_is_refused_with_its_number_and_what_is_wrong(tmp_path, change, sentence):
+def test_an_edited_line_is_left_out_with_its_number_and_what_is_wrong(tmp_path, change, sentence):
     path = tmp_path / "f.jsonl"
-    write(path, measurement_to_json(WHOLE), edited(change), measurement_to_json(WHOLE))
-    with pytest.raises(ResultFileError) as error:
-        load(path)
-    assert str(error.value).startswith(f"{path}, line 3: not a valid measurement (")
-    assert sentence in str(error.value)
+    write(path, measurement_to_json(WHOLE), edited(change), measurement_to_json(ROWS[1]))
+    run = load(path)
+    ((number, why, copied),) = run.left_out
+    assert (number, why.startswith("not a valid measurement: "), copied) == (3, True, False)
+    assert sentence in why
+    assert run.measurements == ROWS
 
 
-def test_infinity_written_as_a_large_number_is_refused(tmp_path):
+def test_infinity_written_as_a_large_number_is_left_out(tmp_path):
     path = tmp_path / "f.jsonl"
     write(path, measurement_to_json(WHOLE))
     path.write_text(path.read_text().replace("1000000000.0", "1e999"))
-    with pytest.raises(ResultFileError, match="flops must be a number of at least 0, not inf"):
-        load(path)
+    assert load(path).left_out == (LeftOut(2, "not a valid measurement: flops must be a number of at least 0, not inf"),)
 
 
 json_values = st.recursive(
@@ -204,21 +205,94 @@ json_values = st.recursive(
 
 @given(field=st.sampled_from(sorted(measurement_to_json(WHOLE))), value=json_values)
 @settings(max_examples=200)
-def test_whatever_stands_in_a_field_is_read_or_refused_in_a_sentence(tmp_path_factory, field, value):
+def test_whatever_stands_in_a_field_is_read_or_left_out_with_its_line(tmp_path_factory, field, value):
     path = tmp_path_factory.mktemp("fuzz") / "f.jsonl"
     write(path, measurement_to_json(WHOLE) | {field: value})
-    try:
-        load(path)
-    except ResultFileError as error:
-        assert str(error).startswith(f"{path}, line 2: ")
+    run = load(path)
+    read = [*run.measurements, *run.discarded, *run.tries, *run.states, *filter(None, [run.footer])]
+    assert len(read) + len(run.left_out) + bool(run.other_run) == 1
+    assert [each.number for each in run.left_out] in ([], [2])
 
 
 @given(st.binary(max_size=60))
 @settings(max_examples=100)
-def test_any_bytes_are_read_or_refused_in_a_sentence(tmp_path_factory, content):
+def test_any_bytes_behind_the_header_are_left_out_line_by_line(tmp_path_factory, content):
     path = tmp_path_factory.mktemp("bytes") / "f.jsonl"
     path.write_bytes(json.dumps({"kind": "header", "schema": 1}).encode() + b"\n" + content)
-    try:
-        assert load(path).measurements == ()
-    except ResultFileError as error:
-        assert str(error).startswith(f"{path}, line ")
+    run = load(path)
+    assert run.measurements == ()
+    assert [each.number for each in run.left_out] == [*range(2, 2 + content.count(b"\n"))]
+    assert run.torn == (content != b"" and not content.endswith(b"\n"))
+
+
+LINES = [
+    measurement_to_json(WHOLE),
+    measurement_to_json(replace(WHOLE, round=4)),
+    measurement_to_json(WHOLE) | {"kind": "discarded"},
+    measurement_to_json(replace(WHOLE, round=5)),
+    measurement_to_json(WHOLE) | {"kind": "try"},
+    RoundState(3, 5.0, 0.25, None, {}, {}).to_json(),
+    {"kind": "footer", "rounds": 4},
+]
+
+
+def read_of(run):
+    """All that was read of a file, as lines."""
+    kinds = {"measurement": run.measurements, "discarded": run.discarded, "try": run.tries}
+    found = [measurement_to_json(each) | {"kind": kind} for kind, of_kind in kinds.items() for each in of_kind]
+    return [*found, *(each.to_json() for each in run.states), *filter(None, [run.footer])]
+
+
+def in_order(records):
+    return sorted(json.dumps(each, sort_keys=True) for each in records)
+
+
+@given(at=st.integers(1, len(LINES)), how=st.sampled_from(["garbage", "cut", "twice", "joined"]), data=st.data())
+@settings(max_examples=120)
+def test_one_damaged_line_takes_no_other_with_it_and_is_named(tmp_path_factory, at, how, data):
+    path = tmp_path_factory.mktemp("damaged") / "f.jsonl"
+    write(path, *LINES)
+    lines = path.read_bytes().splitlines(keepends=True)
+    lost, line = LINES[at - 1 : at], lines[at]
+    if how == "garbage":
+        lines[at] = data.draw(st.binary(max_size=80)).replace(b"\n", b" ").replace(b"{", b" ") + b"\n"
+    elif how == "cut":
+        lines[at] = line[: data.draw(st.integers(0, len(line) - 3))] + b"\n"
+    elif how == "twice":
+        lost, lines[at] = [], 2 * line
+    else:  # cut by a kill, and written on by somebody who did not cut it off
+        lines[at] = line[: data.draw(st.integers(1, len(line) - 3))]
+    path.write_bytes(b"".join(lines))
+    run = load(path)
+    assert in_order(read_of(run)) == in_order(each for each in LINES if each not in lost)
+    if how == "joined" and at == len(LINES):
+        assert (run.torn, run.left_out) == (True, ())
+    else:
+        assert [each.number for each in run.left_out] == [at + 2 if how == "twice" else at + 1]
+        assert (run.torn, run.left_out[0].copy) == (False, how == "twice")
+
+
+@pytest.mark.parametrize("other", [{"kind": "header", "schema": 99}, {"kind": "header", "schema": 1, "seed": 2}])
+def test_a_second_header_begins_another_run_which_is_left_out(tmp_path, other):
+    path = tmp_path / "f.jsonl"
+    write(path, measurement_to_json(WHOLE), other, measurement_to_json(replace(WHOLE, round=9)), {"kind": "footer"}, {"kind": "nonsense"})
+    run = load(path)
+    assert (run.measurements, run.footer, run.left_out, run.other_run) == (ROWS[:1], None, (), OtherRun(3, 3))
+
+
+def test_the_same_header_again_begins_no_other_run(tmp_path):
+    path = tmp_path / "f.jsonl"
+    write(path, measurement_to_json(WHOLE), {"kind": "header", "schema": SCHEMA, "seed": 1}, measurement_to_json(replace(WHOLE, round=9)))
+    run = load(path)
+    assert ([each.round for each in run.measurements], run.other_run) == ([3, 9], None)
+    assert run.left_out == (LeftOut(3, "the same as one above", copy=True),)
+
+
+def test_a_header_that_lacks_its_newline_stays_when_the_run_goes_on(tmp_path):
+    path = tmp_path / "f.jsonl"
+    write(path)
+    path.write_bytes(path.read_bytes().rstrip())
+    writer = ResultWriter.resume(path)
+    writer.append(measurement_to_json(WHOLE))
+    writer.close()
+    assert (load(path).header["seed"], load(path).measurements) == (1, ROWS[:1])

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from dlbench.analysis.compare.by_threshold import ValueChange, value_changes
 from dlbench.analysis.compare.calibration import Calibration
 from dlbench.analysis.compare.judge import Verdict
-from dlbench.analysis.compare.power import MUST_SEE_BY_DEFAULT, Blind
+from dlbench.analysis.compare.power import MUST_SEE_BY_DEFAULT, SIDES, Blind
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, Pair, Sight, comparison
 from dlbench.analysis.ratios import WORK, Entry, couple, entries
 from dlbench.analysis.read.readings import clock_difference
@@ -68,7 +68,8 @@ def compare(
             drifts = calibration.drifts(case) if calibration else {}
             pairs.append(Pair(case, one, other, limits, apart, drifts, _values(base, new, one, other, limits)))
     title = f"{', '.join(new.environments)} against {', '.join(base.environments)}"
-    return comparison(title, pairs, settled, sight, paired, across_machines, unlike=incomparable)
+    found = comparison(title, pairs, settled, sight, paired, across_machines, unlike=incomparable)
+    return _with_losses(found, next(iter(base.lost.values()), None), next(iter(new.lost.values()), None))
 
 
 def compare_by(
@@ -87,7 +88,25 @@ def compare_by(
     settled = [CaseVerdict(case, Verdict.FAILED, _ending(each), new=each.row) for case, each in failed.items()]
     unpaired = tuple(each for each in found.unpaired if each.case not in failed)
     title = f"{', '.join(results.environments)}: each {found.column} against {found.base_value}"
-    return comparison(title, pairs, settled, Sight.of(given, None), unpaired=unpaired)
+    lost = next(iter(results.lost.values()), None)
+    return _with_losses(comparison(title, pairs, settled, Sight.of(given, None), unpaired=unpaired), lost, lost)
+
+
+def _with_losses(found: Comparison, base: Collection[str] | None, new: Collection[str] | None) -> Comparison:
+    """Note which cases may have lost rounds, or all, with damaged lines; ``base`` and ``new`` are those of `Results.lost`."""
+    if base is None and new is None:
+        return found
+    return replace(found, cases=tuple([_with_loss(case, base, new) for case in found.cases]))
+
+
+def _with_loss(case: CaseVerdict, base: Collection[str] | None, new: Collection[str] | None) -> CaseVerdict:
+    sides = []
+    for side, row, lost in zip(SIDES, (case.base, case.new), (base, new), strict=True):
+        if row is None and lost is not None and case.verdict in (Verdict.MISSING, Verdict.NEW):
+            sides.append(f"its lines may be among the damaged ones of {side}")
+        elif row is not None and lost and row["case.id"] in lost:
+            sides.append(f"it may have lost a round with a damaged line of {side}")
+    return replace(case, note="; ".join(filter(None, (case.note, *sides))), lost=True) if sides else case
 
 
 def _values(base: Results, new: Results, one: Entry, other: Entry, limits: Thresholds) -> tuple[ValueChange, ...]:

@@ -56,6 +56,8 @@ class CaseVerdict:
     """Why a change that must be seen could not have been called; None where it could, or none has to."""
     rounds_to_see: int | None = None
     """The rounds a side in which it probably could be, whatever the verdict is; None where it could already, or never."""
+    lost: bool = False
+    """Whether some of its rounds may be among the damaged lines of a file, so that whoever is strict takes it for undecided."""
 
     @property
     def statistic(self) -> str:

@@ -32,6 +32,11 @@ def doubts(run: RunFile, results: Results) -> list[str]:
     present |= {"sides" for each in run.measurements if each.side is not None}
     found = [sentence for name, sentence in kinds.items() if name in present]
     found += [note.removeprefix(f"{run.path}: ") for note in header.incomplete(run, len(results.rows))]
+    resume = f"dlbench run --resume {shlex.quote(str(run.path))}"
+    if run.other_run:
+        found.append(f"from line {run.other_run.number} on it holds another run; give each a file of its own")
+    if lost := [row for row in results.rows if row["case.id"] in results.lost.get(str(row["case.run"]), ())]:
+        found.append(f"{_cases(lost)} may have lost a round with a damaged line; measure it again: {resume}")
     ok = [row for row in results.rows if row["case.status"] == Status.OK]
     failed = [row for row in results.rows if Status(str(row["case.status"])).is_failure]
     if not ok:
@@ -40,9 +45,7 @@ def doubts(run: RunFile, results: Results) -> list[str]:
         found.append(f"{_cases(failed)} failed or crashed; find out why, and measure again")
     once = [row for row in ok if row["case.found"] and row["time.median_s"] is None]  # a search that is made once a run
     if few := [row for row in ok if number(row["time.rounds"] or 0) < LEAST_ROUNDS and row not in once]:
-        found.append(
-            f"{_cases(few)} had fewer than {LEAST_ROUNDS} rounds; add some: dlbench run --resume {shlex.quote(str(run.path))} --rounds 7"
-        )
+        found.append(f"{_cases(few)} had fewer than {LEAST_ROUNDS} rounds; add some: {resume} --rounds 7")
     if implausible := [row for row in ok if row["flag.implausible"]]:
         found.append(f"{_cases(implausible)} can't have done what it says in that time; dlbench show gives the reason")
     found += _restless(ok)

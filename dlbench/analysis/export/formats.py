@@ -49,12 +49,12 @@ def _cases(file: Path, form: str) -> Exported:
 
     from dlbench.analysis.export import cases
     from dlbench.analysis.read import table
-    from dlbench.analysis.read.header import incomplete
+    from dlbench.analysis.read.header import incomplete, left_out
 
     run = table.load(file)
     timed, untimed = cases.split(run)
     count = len(timed) + sum(map(len, untimed.values()))
-    notes = [*incomplete(run, count), *cases.left_out(untimed, count)]
+    notes = [*left_out(run), *incomplete(run, count), *cases.left_out(untimed, count)]
     if not timed:
         return Exported({}, notes)
     made = import_module(f"dlbench.analysis.export.{form.replace('-', '_')}").document(run, timed)

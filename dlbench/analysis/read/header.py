@@ -5,9 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dlbench.core.measurement import CONFIRMING, Measurement
+from dlbench.core.model import Status
 from dlbench.core.reference.peaks import OTHER_LINK, link_bytes_per_s
-from dlbench.core.rows.summary import Row
-from dlbench.core.store import RunFile
+from dlbench.core.rows.summary import Rounds, Row
+from dlbench.core.store import LeftOut, RunFile
 from dlbench.core.thresholds import ThresholdSettings
 from dlbench.core.units import byte_rate
 
@@ -83,6 +84,57 @@ def incomplete(run: RunFile, cases: int) -> list[str]:
     elif cases < planned:
         notes.append(f"{run.path}: {planned - cases} of {planned} planned cases were never measured; {resume}")
     return notes
+
+
+_NAMED = 3
+"""Lines that a note names; it counts the others."""
+
+
+def left_out(run: RunFile) -> list[str]:
+    """Return a sentence for each kind of line that is in a file and not read as one of its run, and what to do about it."""
+    notes, file = [], shlex.quote(str(run.path))
+    for lines, what in ((damaged(run), "damaged"), ([each for each in run.left_out if each.copy], "there twice")):
+        if lines:
+            named = [f"line {each.number} ({each.why})" for each in lines[:_NAMED]]
+            more = f" and {len(lines) - _NAMED} more" if len(lines) > _NAMED else ""
+            count = "1 line is" if len(lines) == 1 else f"{len(lines)} lines are"
+            notes.append(f"{run.path}: {count} {what} and left out: {', '.join(named)}{more}")
+    if damaged(run):
+        again = (
+            "start it again, as an A/B can't be resumed" if "sides" in run.header else f"dlbench run --resume {file} measures those again"
+        )
+        notes[0] += f"; rounds that were on {'it' if len(damaged(run)) == 1 else 'them'} are lost: {again}"
+    if other := run.other_run:
+        last = other.number + other.behind
+        lines_of_it = f"lines {other.number} to {last} are" if other.behind else f"line {other.number} is"
+        notes.append(f"{run.path}: {lines_of_it} of another run and left out; to read it: tail -n +{other.number} {file} > SECOND.jsonl")
+    return notes
+
+
+def damaged(run: RunFile) -> list[LeftOut]:
+    """Return the lines that a measurement may have been lost with."""
+    return [each for each in run.left_out if not each.copy]
+
+
+def short_of_rounds(run: RunFile, rows: Sequence[Row], rounds: Sequence[Rounds]) -> dict[str, frozenset[str]]:
+    """Return of each ``case.run`` of a file with damaged lines the ids of the cases that may have lost a round with them.
+
+    Those that lack one before their last, or have fewer than the policy wants and another case has. Empty for any other file.
+    """
+    if not damaged(run):
+        return {}
+    found = {}
+    for name in dict.fromkeys(str(row["case.run"]) for row in rows):
+        of_run = [(row, each.numbers) for row, each in zip(rows, rounds, strict=True) if row["case.run"] == name]
+        numbers = [number for _, of_case in of_run for number in of_case]
+        first, most = min(numbers, default=0), max(numbers, default=0)
+        wanted = run.header.get("policy", {}).get("rounds")
+        least = min(most - first + 1, wanted if isinstance(wanted, int) else 1)
+        # A search is made once a run, and what did not go well has its own verdict.
+        again = [(row, of_case) for row, of_case in of_run if row["case.status"] == Status.OK and (of_case or not row["case.found"])]
+        short = [row for row, of_case in again if int(row["time.rounds"] or 0) < max(least, max(of_case, default=0) - first + 1)]
+        found[name] = frozenset(str(row["case.id"]) for row in short)
+    return found
 
 
 def circumstances(run: RunFile, name: str) -> list[str]:

@@ -62,6 +62,8 @@ class Results:
     """Of each ``case.run`` what its workloads declare."""
     tries: tuple[Row, ...] = ()
     """What searches tried, each in one round: no planned cases, so nothing compares them."""
+    lost: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Of each ``case.run`` with damaged lines the cases that may have lost a round with them; a sound one is not in it."""
 
     @cached_property
     def frame(self) -> "pd.DataFrame":
@@ -105,7 +107,7 @@ class Results:
         return replace(self, rows=tuple(row for row, _ in chosen), rounds=tuple(rounds for _, rounds in chosen))
 
 
-_BY_RUN = ("environments", "thresholds", "readings", "protocols", "declarations")
+_BY_RUN = ("environments", "thresholds", "readings", "protocols", "declarations", "lost")
 """Fields of `Results` that are keyed by ``case.run``."""
 
 
@@ -196,7 +198,7 @@ def _to_compare(path: Path) -> _File:
         run = store.load(path, reduction.read)
     for each in run.measurements:
         reduction.add(each)
-    cases = sorted(reduction.cases.values(), key=lambda rounds: _order(rounds[0].stated.case, rounds[0].stated.side))
+    cases = sorted(filter(None, reduction.cases.values()), key=lambda rounds: _order(rounds[0].stated.case, rounds[0].stated.side))
     places = [(rounds[0].stated.side, rounds[0].stated.case.device) for rounds in cases]
     return _File(run, places, (compared(rounds, path, run.states) for rounds in _consumed(cases)))
 
@@ -231,7 +233,7 @@ def _read_one(path: Path, name: str, to_compare: bool) -> Results:
     return Results(
         rows=tuple(_filled(rows, chain.from_iterable(dict.fromkeys(map(tuple, rows))))),  # most have the same names
         rounds=tuple(rounds),
-        notes=(*header.incomplete(run, len(places)), *doubts),
+        notes=(*header.left_out(run), *header.incomplete(run, len(places)), *doubts),
         environments=environments,
         thresholds=dict.fromkeys(environments, header.thresholds(run)),
         readings={name: device_readings(run)},
@@ -239,6 +241,7 @@ def _read_one(path: Path, name: str, to_compare: bool) -> Results:
         protocols=dict.fromkeys(environments, header.protocol(run)),
         declarations=declarations,
         tries=tuple(map(_writable, tries)),
+        lost=header.short_of_rounds(run, rows, rounds),
     )
 
 

@@ -30,7 +30,8 @@ def command(file: Path, output: Path | None) -> None:
     from dlbench.analysis.contribute.fitness import doubts
     from dlbench.analysis.contribute.public import as_read, file_name, machine_name, public_records, unlike
     from dlbench.analysis.read.table import collect
-    from dlbench.core.store import as_line, load
+    from dlbench.core.store import load
+    from dlbench.core.writer import as_line
 
     run = load(file)
     if not file.is_file():

@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from dlbench.core.model import Policy, Status
 from dlbench.core.rank_test import TESTS_A_CASE, rounds_for_gate
 from dlbench.core.store import load
 from dlbench.core.thresholds import ACROSS_RUNS, ThresholdSettings
+from dlbench.core.writer import ResultWriter
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.worker_process import WorkerProcess
 from dlbench.harness.ranks.cluster import Node, connected_nodes, serve
@@ -84,8 +85,10 @@ def command(
     node = Node.of_torchrun(os.environ)
     _refuse_contradictions(planning, measuring, gate, must_see, dry_run, resume, node)
     given = parse_thresholds((), must_see) if gate else None
-    unfinished = load(resume) if resume else None
     with ExitStack() as stack:
+        # From before it is read no other process writes it.
+        writer = stack.enter_context(closing(ResultWriter.resume(resume))) if resume else None
+        unfinished = load(resume) if resume else None
         interruption = stack.enter_context(Interruption())
         if node and node.number:
             return _take_part(node, planning, measuring, interruption)
@@ -96,8 +99,8 @@ def command(
             suites, settings = load_suites(planning), sessions.settings_for(measuring.seed, measuring.isolation)
             side = Side(plugins=planning.plugins, machines=machines)
         opened = stack.enter_context(sessions.open_side(side, suites, settings, interruption))
-        if unfinished:
-            session = sessions.resume(unfinished, suites, opened, settings)
+        if unfinished and writer:
+            session = sessions.resume(unfinished, writer, suites, opened, settings)
             if session.kept and session.kept.remove_outdated():
                 click.echo("note: the compiler's cache of this run was made by other code of dlbench; compiling again", err=True)
         else:

@@ -143,19 +143,30 @@ class Reduction:
         rounds.append(Round.of(measurement, rounds[-1] if rounds else None, place))
 
     def read(self, data: dict[str, Any], place: int | None) -> None:
-        """Add a measurement from its JSON; a `store.Reader`."""
+        """Add a measurement from its JSON, unless its case has that round already; a `store.Reader`."""
         side = data.get("side")
         key = side if isinstance(side, str) else None, data["case"]["id"]
         usual = self._usual.get(key) or (self._last and self._last.of_case(data, self.cases.setdefault(key, [])))
         if usual is not None and place is not None and (found := usual.reduced(data, place)):
+            _refuse_twice(usual.rounds, found.number, found.stated.status)
             usual.rounds.append(found)
         else:
             measurement = measurement_from_json(data)
+            _refuse_twice(self.cases.get(key, ()), measurement.round, measurement.status)
             self.add(measurement, place)
             if not measurement.samples or measurement.values or measurement.check:
                 return
             usual = _Usual.of(self.cases[key], data)
         self._last = self._usual[key] = usual
+
+
+def _refuse_twice(rounds: Sequence[Round], number: int, status: Status) -> None:
+    """Raise ValueError for a second measurement of a round; a case that was skipped in it may be measured yet."""
+    # They come in their order, but for what was lost and measured again.
+    if status is Status.SKIPPED or not rounds or rounds[-1].number < number:
+        return
+    if any(each.number == number and each.stated.status is not Status.SKIPPED for each in rounds):
+        raise ValueError(store.twice(number))
 
 
 class _Usual(NamedTuple):

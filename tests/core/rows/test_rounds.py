@@ -10,7 +10,7 @@ from dlbench.core.measurement import Measurement, SpotCheck
 from dlbench.core.model import Status
 from dlbench.core.records import measurement_to_json
 from dlbench.core.rows.rounds import Blocks, Reduction, Round
-from dlbench.core.store import load
+from dlbench.core.store import LeftOut, load
 
 ONE, OTHER = made_up.case(batch=8), made_up.case(batch=16)
 BLOCKS = [[1.0, 2.0, 3.0], [4.0, 6.0, 5.0], [7.0, 8.0, 9.0]]
@@ -77,8 +77,27 @@ def test_a_later_round_is_checked_as_well(tmp_path: Path, name: str) -> None:
     lines[2][name] = "wrong" if name == "threads" else -1
     path = tmp_path / "f.jsonl"
     path.write_text("\n".join(map(json.dumps, [{"kind": "header", "schema": 1}, *lines])) + "\n")
-    with pytest.raises(ResultFileError, match="line 4: not a valid measurement"):
-        load(path, Reduction().read)
+    (left_out,) = load(path, Reduction().read).left_out
+    assert (left_out.number, left_out.why.partition(":")[0]) == (4, "not a valid measurement")
+
+
+def test_of_two_measurements_of_a_round_the_first_counts(tmp_path: Path) -> None:
+    """Lines of two writers, or lines that were copied; a case that was skipped in a round may be measured in it yet."""
+    skipped = made_up.ended(ONE, Status.SKIPPED, "no time")
+    lines = [measurement_to_json(each) for each in (skipped, *made_up.rounds_of(ONE, BLOCKS), *made_up.rounds_of(ONE, BLOCKS[1:3]))]
+    path = tmp_path / "f.jsonl"
+    path.write_text("\n".join(map(json.dumps, [{"kind": "header", "schema": 1}, *lines])) + "\n")
+    reduction = Reduction()
+    whole, compared = load(path), load(path, reduction.read)
+    assert (
+        whole.left_out
+        == compared.left_out
+        == (
+            LeftOut(6, "round 0 of its case stands above already", copy=True),
+            LeftOut(7, "round 1 of its case stands above already", copy=True),
+        )
+    )
+    assert [each.round for each in whole.measurements] == [each.number for each in reduction.cases[None, ONE.id]] == [0, 0, 1, 2]
 
 
 def test_a_measurement_in_memory_keeps_its_blocks() -> None:

@@ -1,0 +1,139 @@
+"""Writing of a result file: by one process at a time, each line on the disk before the next case starts."""
+
+import json
+import os
+import shlex
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+from dlbench.core.errors import OutputError, ResultFileError, UsageError
+from dlbench.core.file_lock import holder, lock
+from dlbench.core.store import SCHEMA, Record
+
+
+class ResultWriter:
+    """Appends lines and syncs each one; holds the file's lock until it is closed, and never reads the file back."""
+
+    def __init__(self, path: Path, descriptor: int, advice: str, *, ends_torn: bool = False) -> None:
+        self.path = path
+        self._advice = advice
+        """What to do once there is room again."""
+        self._descriptor = descriptor
+        self._ends_torn = ends_torn
+        """Whether the last line may be torn, which the first append cuts."""
+        try:
+            self.unlocked = lock(descriptor)
+            """Why the file could not be locked; None where it is."""
+        except BlockingIOError as error:
+            os.close(descriptor)
+            raise _held(path) from error
+
+    @classmethod
+    def create(cls, path: Path, header: Record) -> Self:
+        """Start a new file. Raises UsageError if it exists already, OutputError if it can't be written."""
+        try:
+            make_folder_of(path)
+            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            if os.path.lexists(path):
+                resume = "" if "sides" in header else f", or go on with it: dlbench run --resume {shlex.quote(str(path))}"
+                raise UsageError(f"{path} exists and is never overwritten; choose another name{resume}") from error
+            raise OutputError.of(path, error) from error
+        writer = cls(path, descriptor, "make room, then start it again" if "sides" in header else _make_room(path))
+        writer.append({"kind": "header", "schema": SCHEMA, **header})
+        return writer
+
+    @classmethod
+    def resume(cls, path: Path) -> Self:
+        """Open a file to go on with, before it is read: from then on no other process writes it.
+
+        Nothing in it changes before the first line is appended, which cuts off a torn last one. Raises OutputError where it can't be
+        written, or another process writes it; ResultFileError where there is no such file.
+        """
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+            raise ResultFileError(f"cannot read {path}: {error.strerror}") from error
+        except OSError as error:
+            raise OutputError(f"{OutputError.of(path, error)}; copy it to where you may write, and go on with the copy") from error
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise UsageError(f"{path} is a pipe or a device, and a run goes on in a file; give one that dlbench run wrote")
+        return cls(path, descriptor, _make_room(path), ends_torn=True)
+
+    def append(self, record: Record) -> None:
+        """Write one line and wait until it is on the disk.
+
+        Raises OutputError if it is not, with the file cut back to its last whole line.
+        """
+        line = as_line(record)
+        written, size = 0, None
+        try:
+            if self._ends_torn:
+                _cut_torn_line(self._descriptor)
+                self._ends_torn = False
+            size = os.fstat(self._descriptor).st_size
+            # A filling disk answers with a short write first, and with an error only on the next one.
+            while written < len(line):
+                written += os.write(self._descriptor, line[written:])
+            os.fsync(self._descriptor)
+        except OSError as error:
+            if size is not None:
+                os.ftruncate(self._descriptor, size)
+            raise OutputError(f"{OutputError.of(self.path, error)}; everything measured before is kept in it: {self._advice}") from error
+
+    def close(self) -> None:
+        """Close the file, which another process may write then. Does nothing the second time."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = -1
+
+
+def as_line(record: Record) -> bytes:
+    """Return a record as a result file has it."""
+    return json.dumps(record, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+
+
+def make_folder_of(path: Path) -> None:
+    """Make the folder of a new file. Raises OSError where it can't be made."""
+    with suppress(FileExistsError):  # a file stands where the folder should: opening the new one will say so better
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+
+def _make_room(path: Path) -> str:
+    return f"make room, then dlbench run --resume {shlex.quote(str(path))}"
+
+
+def _held(path: Path) -> OutputError:
+    """Say which process writes a file, as far as the system tells, and what to do."""
+    file = shlex.quote(str(path))
+    if by := holder(path):
+        what = f"{path} is being written by {by}; wait until it ends, or end it (kill {by.pid}), then call this again"
+    else:
+        what = (
+            f"{path} is being written by another process, of another user, container or machine; wait until it ends, or end it there. "
+            f"If a machine that shares the folder lost power, its lock may last: go on with a copy, which has none (cp {file} COPY.jsonl)"
+        )
+    return OutputError(f"{what}; to see what is there so far: dlbench show {file}")
+
+
+def _cut_torn_line(descriptor: int) -> None:
+    """Cut off what stands behind the last newline; of a file with its header alone, which was read before, only that newline is missing."""
+    if end := _end_of_last_line(descriptor):
+        os.ftruncate(descriptor, end)
+    else:
+        os.write(descriptor, b"\n")
+
+
+def _end_of_last_line(descriptor: int, step: int = 1 << 16) -> int:
+    """Return the offset just behind the last newline, reading backwards from the end."""
+    end = os.fstat(descriptor).st_size
+    while end > 0:
+        start = max(0, end - step)
+        newline = os.pread(descriptor, end - start, start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
+        end = start
+    return 0

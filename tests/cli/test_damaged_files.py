@@ -1,0 +1,240 @@
+"""Files that two processes want, and files with damage: the second writer is refused, and what is whole is shown, resumed and compared."""
+
+import errno
+import fcntl
+import json
+import os
+import re
+import shlex
+import subprocess
+from contextlib import closing
+
+import front_door
+import made_up
+import pytest
+import shared_hosts
+from front_door import measurements
+
+from dlbench.core.model import Status
+from dlbench.core.store import load
+from dlbench.core.writer import ResultWriter
+
+CASES = ["matmul[n=8,dtype=fp32]@cpu", "matmul[n=16,dtype=fp32]@cpu"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A finished run of two cases in two rounds."""
+    folder = tmp_path_factory.mktemp("finished")
+    suite = front_door.suite(folder, 'workload = "matmul"\naxes.n = [8, 16]')
+    assert shared_hosts.dlbench("run", suite, "--device", "cpu", "-o", "o.jsonl", cwd=folder).code == 0
+    return (folder / "o.jsonl").read_bytes()
+
+
+@pytest.fixture
+def file(finished, tmp_path):
+    """A copy of it, to be damaged."""
+    path = tmp_path / "o.jsonl"
+    path.write_bytes(finished)
+    return path
+
+
+def damage(path, number, content=b"#" * 40 + b"\n"):
+    """Replace a line; return what it was."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    was, lines[number - 1] = lines[number - 1], content
+    path.write_bytes(b"".join(lines))
+    return was
+
+
+def first_measurement(path):
+    """The number of its line."""
+    return 1 + next(at for at, line in enumerate(front_door.lines(path)) if line["kind"] == "measurement")
+
+
+def test_a_second_resume_is_refused_at_once_and_changes_nothing(file):
+    before = file.read_bytes()
+    with closing(ResultWriter.resume(file)):
+        done = front_door.in_process(file.parent, "run", "--resume", "o.jsonl", "--rounds", "3")
+        shown = front_door.in_process(file.parent, "show", "o.jsonl")
+    assert (done.code, done.out) == (74, "")
+    assert done.err.startswith(f"dlbench: o.jsonl is being written by process {os.getpid()}, which started ")
+    assert f"wait until it ends, or end it (kill {os.getpid()}), then call this again" in done.err
+    assert done.err.endswith("to see what is there so far: dlbench show o.jsonl\n")
+    assert (shown.code, file.read_bytes()) == (0, before)
+
+
+def test_a_run_holds_its_file_from_the_header_to_the_footer(tmp_path, monkeypatch):
+    """Seen from inside: each line is appended while nobody else could open the file to write."""
+    refused, append = [], ResultWriter.append
+
+    def watched(self, record):
+        append(self, record)
+        with pytest.raises(Exception, match="is being written by"):
+            ResultWriter.resume(self.path)
+        refused.append(record["kind"])
+
+    monkeypatch.setattr(ResultWriter, "append", watched)
+    suite = front_door.suite(tmp_path, 'workload = "noop"')
+    assert shared_hosts.dlbench("run", suite, "--device", "cpu", "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path).code == 0
+    assert shared_hosts.dlbench("run", "--resume", "o.jsonl", "--rounds", "2", cwd=tmp_path).code == 0
+    assert refused == [each["kind"] for each in front_door.lines(tmp_path / "o.jsonl")]
+
+
+def test_the_next_step_is_no_second_writer(file):
+    content = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(content[:-1]))
+    assert "dlbench run --resume o.jsonl" in front_door.in_process(file.parent).out
+    with closing(ResultWriter.resume(file)):
+        out = front_door.in_process(file.parent).out
+    assert f"The newest results here are o.jsonl, being written by process {os.getpid()}, which started " in out
+    assert "dlbench show o.jsonl --answers" in out
+    assert "--resume" not in out
+
+
+def test_where_there_are_no_locks_a_run_says_so_and_goes_on(file, monkeypatch):
+    def refuse(descriptor, operation):
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "flock", refuse)
+        done = shared_hosts.dlbench("run", "--resume", "o.jsonl", "--rounds", "3", cwd=file.parent)
+    assert done.code == 0, done.err
+    sentence = "note: o.jsonl can't be locked where it is (Operation not supported); see to it that no other dlbench writes it meanwhile\n"
+    assert done.err.count(sentence) == 1
+    assert len(measurements(file)) == 6
+
+
+def test_a_damaged_line_is_named_and_its_round_is_measured_again(file):
+    number = first_measurement(file)
+    was = json.loads(damage(file, number))
+    before = file.read_bytes()
+    sentence = f"note: o.jsonl: 1 line is damaged and left out: line {number} (not a JSON object); "
+    sentence += "rounds that were on it are lost: dlbench run --resume o.jsonl measures those again\n"
+    shown = front_door.in_process(file.parent, "show", "o.jsonl", "--format", "json")
+    assert (shown.code, shown.err) == (0, sentence)
+    assert {row["case.id"]: row["time.rounds"] for row in json.loads(shown.out)} == {
+        case: 2 - (case == was["case"]["id"]) for case in CASES
+    }
+    done = shared_hosts.dlbench("run", "--resume", "o.jsonl", cwd=file.parent)
+    assert done.code == 0, done.err
+    assert file.read_bytes().startswith(before)  # a line is never written anew
+    run = load(file)
+    assert sorted((each.case.id, each.round) for each in run.measurements) == sorted((case, at) for case in CASES for at in (0, 1))
+    assert (run.measurements[-1].case.id, run.measurements[-1].round) == (was["case"]["id"], was["round"])
+    assert [each.number for each in run.left_out] == [number]
+
+
+def test_every_reading_says_what_was_left_out(file):
+    sentence = f"o.jsonl: 1 line is damaged and left out: line {first_measurement(file)} (not a JSON object); "
+    damage(file, first_measurement(file))
+    (file.parent / "new.jsonl").write_bytes(file.read_bytes())
+    for command in (
+        ("show", "o.jsonl", "--answers"),
+        ("compare", "o.jsonl", "new.jsonl"),
+        ("compare", "o.jsonl", "--by", "n"),
+        ("export", "o.jsonl", "--to", "csv", "-o", "o.csv"),
+        ("export", "o.jsonl", "--to", "pyperf", "-o", "o.json"),
+    ):
+        done = front_door.in_process(file.parent, *command)
+        assert f"note: {sentence}" in done.err, (command, done)
+    assert front_door.in_process(file.parent, "report", "o.jsonl", "-o", "o.html").code == 0
+    assert sentence in (file.parent / "o.html").read_text()
+
+
+def test_many_damaged_lines_are_counted(file):
+    with file.open("ab") as end:
+        end.write(b'{}\n[]\n\n{"kind":"measurement"}\n{"kind":3}\n')
+    last = len(file.read_bytes().splitlines())
+    done = front_door.in_process(file.parent, "show", "o.jsonl")
+    named = ", ".join(
+        f"line {last - behind} ({why})"
+        for behind, why in ((4, "no kind of line that dlbench writes"), (3, "not a JSON object"), (2, "not a JSON object"))
+    )
+    assert done.err.startswith(f"note: o.jsonl: 5 lines are damaged and left out: {named} and 2 more; rounds that were on them are lost: ")
+
+
+def test_a_line_that_stands_there_twice_counts_once(file):
+    number = first_measurement(file)
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join([*lines, lines[number - 1]]))
+    shown = front_door.in_process(file.parent, "show", "o.jsonl", "--format", "json")
+    why = f"round {json.loads(lines[number - 1])['round']} of its case stands above already"
+    assert shown.err.splitlines()[0] == f"note: o.jsonl: 1 line is there twice and left out: line {len(lines) + 1} ({why})"
+    assert [row["time.rounds"] for row in json.loads(shown.out)] == [2, 2]
+
+
+def test_two_runs_in_one_file_are_shown_as_the_first_and_resumed_apart(file):
+    first = file.read_bytes()
+    count = len(first.splitlines())
+    second = first.replace(b'"seed":', b'"seed":1', 1)
+    file.write_bytes(first + second)
+    shown = front_door.in_process(file.parent, "show", "o.jsonl", "--format", "json")
+    assert [row["time.rounds"] for row in json.loads(shown.out)] == [2, 2]
+    assert shown.err == (
+        f"note: o.jsonl: lines {count + 1} to {2 * count} are of another run and left out; "
+        f"to read it: tail -n +{count + 1} o.jsonl > SECOND.jsonl\n"
+    )
+    done = front_door.in_process(file.parent, "run", "--resume", "o.jsonl", "--rounds", "3")
+    assert (done.code, file.read_bytes()) == (2, first + second)
+    assert f"o.jsonl holds two runs, the second from line {count + 1} on" in done.err
+    head, tail = re.search(r"file of its own: (head .*), (tail .*)\n", done.err).groups()
+    for command, content in ((head, first), (tail, second)):
+        *words, _, name = shlex.split(command)
+        assert subprocess.run(words, cwd=file.parent, stdout=subprocess.PIPE, check=True).stdout == content
+        assert name in ("FIRST.jsonl", "SECOND.jsonl")
+
+
+def test_what_lost_a_round_is_no_reference_until_it_is_measured_again(tmp_path):
+    case, other = made_up.case("matmul", n=1, dtype="fp32"), made_up.case("matmul", n=2, dtype="fp32")
+    path = made_up.write(
+        tmp_path / "o.jsonl",
+        [*made_up.rounds_of(case, made_up.flat(made_up.SEVEN)), *made_up.rounds_of(other, made_up.flat(made_up.SEVEN))],
+    )
+    was = damage(path, 3)
+    done = front_door.in_process(tmp_path, "contribute", "o.jsonl")
+    sentence = f"{case.id} may have lost a round with a damaged line; measure it again: dlbench run --resume o.jsonl"
+    assert (done.code, sentence in done.err) == (2, True)
+    path.write_bytes(path.read_bytes() + was)
+    done = front_door.in_process(tmp_path, "contribute", "o.jsonl")
+    assert "may have lost" not in done.err
+
+
+SEVEN = made_up.flat(made_up.SEVEN)
+ONE, TWO = made_up.case("train_step", batch=8), made_up.case("train_step", batch=64)
+
+
+@pytest.mark.parametrize("side", ["base", "new"])
+@pytest.mark.parametrize(("numbers", "verdict", "codes"), [([5], "same", (0, 4)), ([8], "same", (0, 4)), (range(2, 9), None, (5, 5))])
+def test_what_a_comparison_says_of_a_case_that_lost_rounds(tmp_path, side, numbers, verdict, codes):
+    """One of its rounds, its last round, and all of them: a note each, and under --strict nothing that could pass."""
+    for name in ("base", "new"):
+        made_up.write(tmp_path / f"{name}.jsonl", [*made_up.rounds_of(ONE, SEVEN), *made_up.rounds_of(TWO, SEVEN)])
+    for number in numbers:
+        damage(tmp_path / f"{side}.jsonl", number)
+    altogether = len(numbers) == 7
+    if altogether:
+        verdict, codes = ("new", (0, 4)) if side == "base" else ("missing", codes)
+    which = "the base" if side == "base" else "the new file"
+    loose, strict = (
+        front_door.in_process(tmp_path, "compare", "base.jsonl", "new.jsonl", "--format", "json", *more) for more in ((), ("--strict",))
+    )
+    assert (loose.code, strict.code) == codes
+    rows = {row["compare.case"]: row for row in json.loads(loose.out)}
+    lines = (
+        f"its lines may be among the damaged ones of {which}" if altogether else f"it may have lost a round with a damaged line of {which}"
+    )
+    assert (rows[ONE.id]["compare.verdict"], lines in rows[ONE.id]["compare.note"]) == (verdict, True)
+    assert (rows[TWO.id]["compare.verdict"], "damaged" in (rows[TWO.id]["compare.note"] or "")) == ("same", False)
+    assert f"note: {side}.jsonl: {len(numbers)} line" in loose.err
+
+
+def test_a_case_that_ended_badly_and_a_search_have_lost_nothing(tmp_path):
+    """Neither is measured in a second round; the footer that is damaged took no measurement with it."""
+    search = made_up.without_rounds(made_up.rounds_of(TWO, SEVEN, found={"batch": 64})[0])
+    ended = made_up.ended(made_up.case("train_step", batch=128), Status.OOM, "too large")
+    for name in ("base", "new"):
+        made_up.write(tmp_path / f"{name}.jsonl", [*made_up.rounds_of(ONE, SEVEN), search, ended])
+    damage(tmp_path / "new.jsonl", 11)
+    done = front_door.in_process(tmp_path, "compare", "base.jsonl", "new.jsonl", "--format", "json", "--strict")
+    assert not [row["compare.note"] for row in json.loads(done.out) if "may have lost" in (row["compare.note"] or "")]

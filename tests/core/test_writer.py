@@ -1,0 +1,179 @@
+"""One writer of a result file at a time: real processes that go on with one file and are killed at any moment, and what a refusal says."""
+
+import errno
+import fcntl
+import json
+import os
+import random
+import re
+import select
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import front_door
+import pytest
+
+from dlbench.core import writer as writers
+from dlbench.core.errors import OutputError, ResultFileError, UsageError
+from dlbench.core.file_lock import holder
+from dlbench.core.store import load
+from dlbench.core.writer import ResultWriter
+
+GOES_ON = """
+import sys
+import time
+from pathlib import Path
+
+from dlbench.core.errors import OutputError
+from dlbench.core.store import load
+from dlbench.core.writer import ResultWriter
+
+path, name, most = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+while True:
+    try:
+        writer = ResultWriter.resume(path)
+        break
+    except OutputError:
+        time.sleep(0.001)
+seen = len(load(path).discarded)
+for number in range(seen, seen + most):
+    case = {"id": name, "suite": "s", "workload": "w", "params": {}, "device": "cpu"}
+    writer.append({"kind": "discarded", "case": case, "round": number, "status": "failed", "reason": "x" * (number * 7919 % 20_000)})
+    print(number, flush=True)
+"""
+"""Goes on with a file as soon as it may, counts on from what is there, and acknowledges each line once it is on the disk."""
+
+
+def killed_at_random(path: Path, processes: int, chance: random.Random) -> list[tuple[str, int]]:
+    """Let processes go on with a file at once, and kill each after some of its lines; return the lines acknowledged, by process."""
+    running = {}
+    for _ in range(processes):
+        name = f"{chance.getrandbits(64):x}"
+        command = [sys.executable, "-c", GOES_ON, str(path), name, "1000"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, env=front_door.environment())
+        assert process.stdout is not None
+        running[process.stdout.fileno()] = process, name, chance.randrange(8), []
+    acknowledged = []
+    while running:
+        for descriptor in select.select(list(running), [], [], 60)[0]:
+            process, name, most, lines = running[descriptor]
+            found = os.read(descriptor, 1 << 16)
+            lines.append(found)
+            if len(b"".join(lines).splitlines()) > most:
+                process.kill()
+            if not found:
+                del running[descriptor]
+                process.communicate()
+                acknowledged += [(name, int(line)) for line in b"".join(lines).splitlines()]
+    return acknowledged
+
+
+@pytest.mark.parametrize("processes", [2, 3, 5])
+def test_processes_that_go_on_with_one_file_and_are_killed_lose_no_line(tmp_path, processes):
+    path = tmp_path / "f.jsonl"
+    ResultWriter.create(path, {}).close()
+    acknowledged = killed_at_random(path, processes, random.Random(processes))
+    run = load(path)
+    written = [(each.case.id, each.round) for each in run.discarded]
+    assert set(acknowledged) <= set(written)
+    assert len({name for name, _ in acknowledged}) == processes
+    assert run.left_out == ()
+    # Each counted on from what the one before had written: no two wrote at the same time.
+    assert [number for _, number in written] == list(range(len(written)))
+    names = [name for name, _ in written]
+    assert len(set(names)) == sum(name != before for name, before in zip(names, ["", *names], strict=False))
+
+
+def made(path):
+    ResultWriter.create(path, {}).close()
+    return path
+
+
+def test_a_second_writer_is_told_which_process_writes_since_when_and_what_to_do(tmp_path):
+    path = made(tmp_path / "f.jsonl")
+    with closing(ResultWriter.resume(path)), pytest.raises(OutputError) as refused:
+        ResultWriter.resume(path)
+    by = f"process {os.getpid()}, which started "
+    expected = rf"{re.escape(f'{path} is being written by {by}')}\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d; wait until it ends, or end it "
+    expected += re.escape(f"(kill {os.getpid()}), then call this again; to see what is there so far: dlbench show {path}")
+    assert re.fullmatch(expected, str(refused.value))
+    ResultWriter.resume(path).close()
+
+
+def test_a_new_file_is_locked_until_it_is_closed(tmp_path):
+    path = tmp_path / "f.jsonl"
+    with closing(ResultWriter.create(path, {})):
+        assert holder(path).pid == os.getpid()
+        with pytest.raises(OutputError, match="is being written by process"):
+            ResultWriter.resume(path)
+        assert load(path).measurements == ()  # a reader needs no lock, and takes none away
+        with pytest.raises(OutputError, match="is being written by process"):
+            ResultWriter.resume(path)
+    assert holder(path) is None
+
+
+def test_a_writer_that_the_system_does_not_tell_may_be_anywhere(tmp_path, monkeypatch):
+    path = made(tmp_path / "f.jsonl")
+    monkeypatch.setattr(writers, "holder", lambda path: None)
+    with closing(ResultWriter.resume(path)), pytest.raises(OutputError) as refused:
+        ResultWriter.resume(path)
+    assert str(refused.value) == (
+        f"{path} is being written by another process, of another user, container or machine; wait until it ends, or end it there. "
+        f"If a machine that shares the folder lost power, its lock may last: go on with a copy, which has none (cp {path} COPY.jsonl); "
+        f"to see what is there so far: dlbench show {path}"
+    )
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL])
+def test_where_there_are_no_locks_it_is_written_all_the_same(tmp_path, monkeypatch, number):
+    def refuse(descriptor, operation):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    path = tmp_path / "f.jsonl"
+    with closing(ResultWriter.create(path, {})) as one, closing(ResultWriter.resume(path)) as other:
+        assert one.unlocked == other.unlocked == os.strerror(number)
+        one.append({"kind": "footer", "of": 1})
+        other.append({"kind": "footer", "of": 2})  # behind it, not over it
+        one.append({"kind": "footer", "of": 3})
+    assert [json.loads(line).get("of") for line in path.read_text().splitlines()] == [None, 1, 2, 3]
+
+
+def test_a_system_without_flock_has_no_locks(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    with closing(ResultWriter.create(tmp_path / "f.jsonl", {})) as writer:
+        assert writer.unlocked == "this system has no flock"
+
+
+def test_a_torn_line_is_cut_by_the_first_new_one_and_not_before(tmp_path):
+    path = made(tmp_path / "f.jsonl")
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"kind":"meas')
+    ResultWriter.resume(path).close()
+    assert path.read_bytes() == whole + b'{"kind":"meas'
+    with closing(ResultWriter.resume(path)) as writer:
+        writer.append({"kind": "footer"})
+    assert path.read_bytes() == whole + b'{"kind":"footer"}\n'
+
+
+def test_what_cannot_be_gone_on_with_is_told_apart(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "pipe")
+    for path, error, sentence in (
+        (tmp_path / "none", ResultFileError, "cannot read {}: No such file or directory"),
+        (tmp_path, ResultFileError, "cannot read {}: Is a directory"),
+        (tmp_path / "pipe", UsageError, "{} is a pipe or a device, and a run goes on in a file; give one that dlbench run wrote"),
+    ):
+        with pytest.raises(error) as refused:
+            ResultWriter.resume(path)
+        assert str(refused.value) == sentence.format(path)
+    path = made(tmp_path / "f.jsonl")
+
+    def refuse(*arguments):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(OutputError) as unwritable:
+        ResultWriter.resume(path)
+    assert str(unwritable.value) == f"cannot write {path}: Read-only file system; copy it to where you may write, and go on with the copy"
