@@ -30,7 +30,9 @@ from dlbench.core.errors import OutputError
 from dlbench.core.store import load
 from dlbench.core.writer import ResultWriter
 
-path, name, most = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+path, name = Path(sys.argv[1]), sys.argv[2]
+print("ready", flush=True)
+sys.stdin.readline()
 while True:
     try:
         writer = ResultWriter.resume(path)
@@ -38,12 +40,12 @@ while True:
     except OutputError:
         time.sleep(0.001)
 seen = len(load(path).discarded)
-for number in range(seen, seen + most):
+for number in range(seen, seen + 1000):
     case = {"id": name, "suite": "s", "workload": "w", "params": {}, "device": "cpu"}
     writer.append({"kind": "discarded", "case": case, "round": number, "status": "failed", "reason": "x" * (number * 7919 % 20_000)})
     print(number, flush=True)
 """
-"""Goes on with a file as soon as it may, counts on from what is there, and acknowledges each line once it is on the disk."""
+"""Goes on with a file as soon as it is told to and may, counts on from what is there, and acknowledges each line once it is on the disk."""
 
 
 def killed_at_random(path: Path, processes: int, chance: random.Random) -> list[tuple[str, int]]:
@@ -51,10 +53,13 @@ def killed_at_random(path: Path, processes: int, chance: random.Random) -> list[
     running = {}
     for _ in range(processes):
         name = f"{chance.getrandbits(64):x}"
-        command = [sys.executable, "-c", GOES_ON, str(path), name, "1000"]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, env=front_door.environment())
-        assert process.stdout is not None
+        command, pipe = [sys.executable, "-c", GOES_ON, str(path), name], subprocess.PIPE
+        process = subprocess.Popen(command, bufsize=0, stdin=pipe, stdout=pipe, env=front_door.environment())
         running[process.stdout.fileno()] = process, name, chance.randrange(8), []
+    for process, *_ in running.values():
+        assert process.stdout.readline() == b"ready\n"
+    for process, *_ in running.values():
+        process.stdin.write(b"\n")
     acknowledged = []
     while running:
         for descriptor in select.select(list(running), [], [], 60)[0]:
