@@ -131,5 +131,5 @@ def _left_out_by_itself(measurement: Any) -> bool:
 
 
 def load_all(paths: Sequence[Path]) -> list[RunFile]:
-    """Load result files. Raises ResultFileError for the first that is damaged."""
+    """Load result files. Raises ResultFileError for the first that can't be read."""
     return [load(path) for path in paths]

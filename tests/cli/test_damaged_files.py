@@ -229,6 +229,25 @@ def test_what_a_comparison_says_of_a_case_that_lost_rounds(tmp_path, side, numbe
     assert f"note: {side}.jsonl: {len(numbers)} line" in loose.err
 
 
+def test_rows_of_one_file_and_sides_of_an_ab_may_have_lost_rounds_too(tmp_path):
+    other = made_up.case("train_step", "cuda:0", batch=8)
+    narrow = made_up.flat([1 + number / 10_000 for number in range(10)])
+    made_up.write(tmp_path / "o.jsonl", [*made_up.rounds_of(ONE, narrow), *made_up.rounds_of(other, narrow)])
+    damage(tmp_path / "o.jsonl", 15)
+    sides = [each for side in ("a", "b") for each in made_up.rounds_of(ONE, narrow, side=side)]
+    made_up.write(tmp_path / "ab.jsonl", sides, sides=made_up.TWO_SIDES)
+    damage(tmp_path / "ab.jsonl", 15)
+    for name, by, remedy in (("o", "device", "dlbench run --resume o.jsonl measures"), ("ab", "run", "start it again, as an A/B can't")):
+        loose, strict = (
+            front_door.in_process(tmp_path, "compare", f"{name}.jsonl", "--by", by, "--format", "json", *more)
+            for more in ((), ("--strict",))
+        )
+        (row,) = json.loads(loose.out)
+        assert (loose.code, strict.code, row["compare.verdict"]) == (0, 4, "same"), (loose, strict)
+        assert "it may have lost a round with a damaged line of the new file" in row["compare.note"]
+        assert f"rounds that were on it are lost: {remedy}" in loose.err
+
+
 def test_a_case_that_ended_badly_and_a_search_have_lost_nothing(tmp_path):
     """Neither is measured in a second round; the footer that is damaged took no measurement with it."""
     search = made_up.without_rounds(made_up.rounds_of(TWO, SEVEN, found={"batch": 64})[0])
