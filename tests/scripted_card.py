@@ -147,7 +147,7 @@ class _Process:
     def send(self, request):
         self._request = request
 
-    def answer(self, deadline_s=0.0):
+    def answer(self, deadline_s=0.0, run_ends=0.0):
         interrupted = self.machine.wait(self._ready, measuring=False)
         if interrupted:
             return Ending("interrupted")
@@ -158,7 +158,7 @@ class _Process:
         found = self.machine.measured(self._request.case, self._request.round, self._request.policy)
         return Ending("interrupted") if found is None else Ending("replied", Reply(measurement=found))
 
-    def ask(self, request, deadline_s=0.0):
+    def ask(self, request, deadline_s=0.0, run_ends=0.0):
         self.send(request)
         return self.answer(deadline_s)
 

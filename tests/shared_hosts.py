@@ -5,6 +5,7 @@ next. For tests of what is measured, judged and said. Those of processes and the
 interpreter finds call `front_door.dlbench`.
 """
 
+import math
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -52,12 +53,12 @@ class Lent:
         plugins = tuple(str(path.resolve()) if (path := Path(each)).is_file() else each for each in request.plugins)
         self._process.send(replace(request, plugins=plugins))
 
-    def answer(self, deadline_s: float = START_S) -> Ending:
-        return self._process.answer(deadline_s)
+    def answer(self, deadline_s: float = START_S, run_ends: float = math.inf) -> Ending:
+        return self._process.answer(deadline_s, run_ends)
 
-    def ask(self, request: Request, deadline_s: float = START_S) -> Ending:
+    def ask(self, request: Request, deadline_s: float = START_S, run_ends: float = math.inf) -> Ending:
         self.send(request)
-        return self.answer(deadline_s)
+        return self.answer(deadline_s, run_ends)
 
     def end(self) -> None:
         """Leave it to the next command."""

@@ -227,7 +227,8 @@ class Policy:
     target: float = 0.02
     """Relative half-width of the median's interval at which a case needs no more rounds."""
     budget_s: float | None = None
-    """Time for the whole run: no round starts that would not fit; the rest narrows intervals. A suite gives it per device."""
+    """Time for the whole run: nothing starts behind it, and no round that would not fit; the rest narrows intervals. A suite gives it per
+    device."""
     timeout_s: float = 60.0
     """Deadline of one case in one round, set-up included."""
     round_s: float = 1.0

@@ -1,5 +1,6 @@
 """Measuring processes of a run: those of a round start together, are chosen by side and case, and are replaced once unusable."""
 
+import math
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,7 +42,8 @@ def process_for(case: Case, isolation: Isolation) -> str:
 class WorkerPool:
     """The measuring processes of a run. Use as a context manager: leaving it ends them all.
 
-    ``first_workers`` are the processes that answered the handshake, by side: the first round goes on in them.
+    ``first_workers`` are the processes that answered the handshake, by side: the first round goes on in them. ``run_ends``, on the scale
+    of `time.monotonic`: what is then still starting or measuring is ended.
     """
 
     def __init__(
@@ -51,12 +53,14 @@ class WorkerPool:
         threads: int,
         interruption: Interruption,
         first_workers: Mapping[str | None, WorkerProcess],
+        run_ends: float = math.inf,
     ) -> None:
         self._isolation = isolation
         self._seed = seed
         self._threads = threads
         self._interruption = interruption
         self._first_workers = first_workers
+        self._run_ends = run_ends
         self._number = 0
         self._training = False
         self._workers: dict[_Key, WorkerProcess | RankGroup] = {}
@@ -85,7 +89,7 @@ class WorkerPool:
         self._first_workers = {}
         new += [self._start(key, side) for key, side in self._missing(tasks, certain)]
         for worker in new:
-            worker.answer()
+            worker.answer(run_ends=self._run_ends)
         if new:
             self.start_s = time.monotonic() - began
         try:
@@ -132,9 +136,9 @@ class WorkerPool:
         if worker is None or not worker.usable:
             if request.case.ranks is not None:
                 worker = self._workers[key] = self._launch(side, placement)
-            elif (ready := (worker := self._start(key, side)).answer()).how != "replied":
+            elif (ready := (worker := self._start(key, side)).answer(run_ends=self._run_ends)).how != "replied":
                 return ready
-        ending = worker.ask(request, request.policy.timeout_s)
+        ending = worker.ask(request, request.policy.timeout_s, self._run_ends)
         if (ending.reply and ending.reply.fault) or (key[2] == "cpu" and self._isolation == "spawn"):
             worker.end()
         return ending

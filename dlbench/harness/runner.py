@@ -21,7 +21,7 @@ from dlbench.harness.process.scratch import Kept, ScratchFolders
 from dlbench.harness.process.wire import MeasureRequest
 from dlbench.harness.process.worker_process import Ending, WorkerProcess, handshake
 from dlbench.harness.ranks.placement import Placement, place_ranks
-from dlbench.harness.schedule import Attempt, Fault, Progress, Retirement, Retries, Task
+from dlbench.harness.schedule import GRACE_S, Attempt, BudgetSpent, Fault, Progress, Retirement, Retries, Task
 from dlbench.harness.searches import Ended, Searches
 
 
@@ -33,6 +33,13 @@ class RunSettings:
     seed: int
     isolation: Isolation
     threads: int
+    began: float = field(default_factory=lambda: time.monotonic(), compare=False)
+    """When the command began, on the scale of `time.monotonic`: its budget counts from there."""
+
+    @property
+    def budget_ends(self) -> float:
+        """When the budget is spent, on the same scale; infinite without one."""
+        return self.began + (self.policy.budget_s or math.inf)
 
 
 class Outcome(NamedTuple):
@@ -66,7 +73,8 @@ class Runner:
     """Measures the tasks of a run round after round, and saves each result at once.
 
     A case that was throttled or disturbed on one side is measured again at the end of its round, on each side; where it was throttled,
-    after a ``pause``. A device that fails twice in a row is given up: its remaining cases are skipped.
+    after a ``pause``. A device that fails twice in a row is given up: its remaining cases are skipped. A case starts while budget is left,
+    as far as is known enough of it, and is ended ``GRACE_S`` behind it: in the first round it is skipped, later it has a round less.
     """
 
     tasks: Sequence[Task]
@@ -89,50 +97,58 @@ class Runner:
     """Waits that many seconds; by default an interruption ends the wait."""
     kept: Kept | None = None
     """The name of what cases keep for when the run goes on; None where it can't."""
-    _started: float = field(default_factory=time.monotonic, init=False)
     _retirement: Retirement = field(default_factory=Retirement, init=False)
     _progress: Progress = field(init=False)
     _retries: Retries = field(init=False)
     _searches: Searches = field(init=False)
     _scratch: ScratchFolders = field(init=False)
+    _postponed: dict[Series, Measurement] = field(default_factory=dict, init=False)
+    """Measurements of this round that are to be made again; they count where the budget has no time for it."""
+    _skipped: bool = field(default=False, init=False)
+    """Whether a case has no row but that of the spent budget."""
 
     def __post_init__(self) -> None:
         self._scratch = ScratchFolders(self.kept)
-        self._searches = Searches(self.signatures, self.settings.policy, self._save_try, self._left_s, self.tried)
+        self._searches = Searches(self.signatures, self.settings.policy, self._save_try, self.tried)
         self._progress = Progress(self.tasks, self.settings.policy, self.done)
         self._retries = Retries(self.settings.policy.tries)
 
     def run(self, first_round: int = 0) -> Outcome:
         """Measure round after round until each task has enough. Raises DeviceFault where a whole machine of several is gone."""
         policy, settings = self.settings.policy, self.settings
-        pool = WorkerPool(settings.isolation, settings.seed, settings.threads, self.interruption, self.first_workers)
+        run_ends = settings.budget_ends + GRACE_S
+        pool = WorkerPool(settings.isolation, settings.seed, settings.threads, self.interruption, self.first_workers, run_ends)
         with self._scratch, self.interruption.before_exit(self._scratch.remove), pool:
             for number in range(first_round, first_round + (policy.max_rounds if policy.budget_s else policy.rounds)):
                 pending = self._progress.pending(number, self._left_s())
-                if self._progress.finished() or self._progress.expected_s(pending) > self._left_s():
+                # The first round begins in any case, for each of its cases to say why it was not measured.
+                if self._progress.finished() or (number and self._progress.expected_s(pending) > self._left_s()):
                     break
                 # Where none is pending, all of this round is there already, from before the interruption.
                 if pending and not self._measure_round(number, pending, pool):
                     break
-            self._scratch.complete = not self._progress.left()
+            self._scratch.complete = not self._progress.left() and not self._skipped
         return Outcome(self._progress.rounds, self._retirement.faults())
 
     def _left_s(self) -> float:
         """Return the rest of the budget."""
-        return (self.settings.policy.budget_s or math.inf) - (time.monotonic() - self._started)
+        return self.settings.budget_ends - time.monotonic()
 
     def _measure_round(self, number: int, tasks: Sequence[Task], pool: WorkerPool) -> bool:
-        """Measure each task, and again what was held back. Return whether the round was completed, without an interruption."""
+        """Measure each task, and again what was held back. Return whether there was no interruption."""
         self.observer.round_started(number, len(tasks))
+        self._postponed.clear()
         known = [self.signatures[task.case.workload] for task in tasks if task.case.workload in self.signatures]
         training = any("training" in each.declared.tags for each in known)
-        ready = pool.round(number, tasks, self._progress.certain(tasks), training=training)
+        ready = pool.round(number, tasks if self._left_s() > 0 else (), self._progress.certain(tasks), training=training)
         with ready, self.watch.round(number, lambda state: self.save(state.to_json())) as around:
             self._progress.start_s = pool.start_s
             for attempt in self._retries.of_round(_in_order(tasks, self.settings, number)):
-                if attempt.pause_s:
-                    (self.pause or self.interruption.wait)(attempt.pause_s)
-                measured = self._measure_attempt(attempt, number, pool)
+                try:
+                    measured = self._measure_attempt(attempt, number, pool)
+                except BudgetSpent:
+                    self._save([each for task in attempt.tasks if (each := self._postponed.get(task.series))], kept=True)
+                    continue
                 interrupted = len(measured) < len(attempt.tasks)
                 self._save(measured, kept=interrupted or not self._grant_retry(attempt, measured))
                 if interrupted:
@@ -141,16 +157,31 @@ class Runner:
         return True
 
     def _measure_attempt(self, attempt: Attempt, number: int, pool: WorkerPool) -> list[Measurement]:
-        """Measure a case on each of its sides, or until an interruption."""
+        """Measure a case on each of its sides, or until an interruption.
+
+        Raises BudgetSpent where it is left without this attempt: one of a later round, or one that repeats another.
+        """
+        if attempt.tries > 1 and self._progress.cases_s(attempt.tasks) + attempt.pause_s > self._left_s():
+            raise BudgetSpent("its turn")
+        if attempt.pause_s:
+            (self.pause or self.interruption.wait)(attempt.pause_s)
         measured: list[Measurement] = []
         for task in attempt.tasks:
             placement = place_ranks(task.case, task.side.capacities(self.settings.threads))
-            if reason := self._why_skipped(task, attempt, number, placement):
+            if reason := self._retirement.why_skipped(task, placement.devices[: placement.counts[0]]):
                 measured.append(Measurement(task.case, number, Status.SKIPPED, reason, task.side.name))
                 continue
             self.observer.case_started(task.series, number)
             before = self.watch.counters(task.case.device)
-            ended = self._measured(task, number, placement, pool)
+            try:
+                ended = self._measured(task, number, placement, pool)
+            except BudgetSpent as spent:
+                if number or attempt.tries > 1:
+                    raise
+                reason = f"the budget of {self.settings.policy.budget_s:g} s was spent before {spent}; give a larger --budget"
+                measured.append(Measurement(task.case, number, Status.SKIPPED, reason, task.side.name))
+                self._skipped = True
+                continue
             if ended is None:
                 break
             measurement, fault = ended
@@ -162,9 +193,13 @@ class Runner:
         return measured
 
     def _measured(self, task: Task, number: int, placement: Placement, pool: WorkerPool) -> Ended | None:
-        """Have a task measured, by a search where it stands for one; None when interrupted."""
+        """Have a task measured, by a search where it stands for one; None when interrupted. Raises BudgetSpent."""
 
         def measure(case: Case, policy: Policy) -> Ended | None:
+            if out_of_reach := _out_of_reach(task._replace(case=case), placement):
+                return Measurement(case, number, *out_of_reach, task.side.name, placement.device_name, placement.threads), Fault.NONE
+            if (left_s := self._left_s()) <= 0 or self._progress.cases_s([task]) > left_s + GRACE_S:
+                raise BudgetSpent("its turn")
             try:
                 scratch = self._scratch_of(case)
             except OSError as error:
@@ -197,16 +232,11 @@ class Runner:
         self.save(try_to_json(tried))
         self.observer.case_tried(tried)
 
-    def _why_skipped(self, task: Task, attempt: Attempt, number: int, placement: Placement) -> str | None:
-        if number == 0 and attempt.tries == 1 and self._left_s() < 0:
-            return f"the budget of {self.settings.policy.budget_s:g} s was spent before its turn; give a larger --budget"
-        return self._retirement.why_skipped(task, placement.devices[: placement.counts[0]])
-
     def _grant_retry(self, attempt: Attempt, measured: Sequence[Measurement]) -> bool:
         # One that did not go well would only end the same way, and its other side has nothing to be compared with.
         if any(each.status is not Status.OK for each in measured):
             return False
-        left_s = self._left_s() - self._progress.expected_s(attempt.tasks)
+        left_s = self._left_s() - self._progress.cases_s(attempt.tasks)
         return self._retries.grant(attempt, [each.throttling for each in measured], left_s)
 
     def _save(self, measured: Sequence[Measurement], *, kept: bool) -> None:
@@ -217,6 +247,7 @@ class Runner:
                 self.observer.case_ended(measurement)
             else:
                 self.save(measurement_to_json(measurement) | {"kind": "discarded"})
+                self._postponed[measurement.series] = measurement
                 self.observer.case_postponed(measurement)
 
 
@@ -244,21 +275,20 @@ def _grouped(tasks: Sequence[Task], key: Callable[[Task], str]) -> list[Task]:
 def _measure(
     task: Task, number: int, settings: RunSettings, placement: Placement, pool: WorkerPool, scratch: Path | None = None
 ) -> Ended | None:
-    """Have a task measured in one round; None when interrupted. What comes with it tells of a device fault."""
+    """Have a task measured in one round; None when interrupted. What comes with it tells of a device fault. Raises BudgetSpent."""
     case, side = task
-    row = Measurement(case, number, Status.SKIPPED, side=side.name, device_name=placement.device_name, threads=placement.threads)
-    if out_of_reach := _out_of_reach(task, placement):
-        status, reason = out_of_reach
-        return replace(row, status=status, reason=reason), Fault.NONE
+    row = Measurement(case, number, Status.FAILED, side=side.name, device_name=placement.device_name, threads=placement.threads)
     kills = oom_kills()
     ending = pool.ask(_request(task, number, settings, placement, scratch), side, placement)
     if ending.how == "interrupted":
         return None
+    if ending.how == "budget":
+        raise BudgetSpent("it was done")
     reply = ending.reply
     if reply is None:
         status, reason = _without_reply(ending, settings.policy.timeout_s, memory_ran_out=oom_kills() > kills)
         return replace(row, status=status, reason=reason), Fault.UNKILLABLE if ending.unkillable else Fault.NONE
-    measurement = reply.measurement or replace(row, status=Status.FAILED, reason=reply.error)
+    measurement = reply.measurement or replace(row, reason=reply.error)
     return replace(measurement, side=side.name), Fault(reply.fault)
 
 

@@ -25,6 +25,8 @@ PAUSES_S = (1.0, 4.0)
 sink takes seconds to cool. A disturbed case needs no pause, as other processes may use the device for hours."""
 MAX_FUTILE_RETRIES = 3
 """Cases in a row that no retry helped; after those the device gets no more, as a run would take three times as long."""
+GRACE_S = 10.0
+"""Beyond the budget, for a case that was begun within it: long enough for most, short enough to wait for."""
 _FAULTS_TO_RETIRE = 2
 """Device faults in a row, each in a new process, after which the device itself is taken to be at fault."""
 
@@ -167,7 +169,11 @@ class Progress:
 
     def expected_s(self, tasks: Sequence[Task]) -> float:
         """Return how long a round of these will take, as far as is known."""
-        return self.start_s + sum(self._took_s.get(task.series, 0.0) for task in tasks)
+        return self.start_s + self.cases_s(tasks)
+
+    def cases_s(self, tasks: Sequence[Task]) -> float:
+        """Return how long these will take once their processes have started; a case that was never measured counts nothing."""
+        return sum(self._took_s.get(task.series, 0.0) for task in tasks)
 
     def left(self) -> int:
         """Return how many measurements the policy's rounds still want; what stopped after fewer, as a search does, wants none."""
@@ -219,6 +225,10 @@ class Retries:
             return False
         self._queue.append(Attempt(attempt.tasks, attempt.tries + 1, pause_s))
         return True
+
+
+class BudgetSpent(Exception):  # no error: a run that ends so ends as it was told to
+    """The budget was spent before a case could be measured. The text completes ``before …``: its turn, or its end."""
 
 
 class Fault(IntEnum):

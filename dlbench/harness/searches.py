@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Policy, Signature, Status, settings_text
 from dlbench.harness.plan.adaptive import AdaptivePlan, policy_of_tries
-from dlbench.harness.schedule import Fault, Task
+from dlbench.harness.schedule import BudgetSpent, Fault, Task
 
 Ended = tuple[Measurement, Fault]
 """A measurement, and whether the device is at fault."""
 Measure = Callable[[Case, Policy], Ended | None]
-"""Has a case measured; None when interrupted."""
+"""Has a case measured; None when interrupted. Raises BudgetSpent."""
 
 
 @dataclass(slots=True)
@@ -22,22 +22,26 @@ class Searches:
     policy: Policy
     save: Callable[[Measurement], object]
     """Takes each try that stands as soon as it was made."""
-    left_s: Callable[[], float]
-    """The rest of the budget."""
     tries: list[Measurement]
     """Those of the file so far; each that is made is added."""
 
     def measure(self, task: Task, number: int, measure: Measure) -> Ended | None:
-        """Have a task measured in a round, by a search where it stands for one; None when interrupted."""
+        """Have a task measured in a round, by a search where it stands for one; None when interrupted.
+
+        Raises BudgetSpent where not even one try could be made, and where what was found could not be measured.
+        """
         plan = AdaptivePlan.of(task.case, self.signatures.get(task.case.workload))
         if plan is None:
             return measure(task.case, self.policy)
         tries = [each for each in self.tries if each.side == task.side.name and plan.is_try(each.case)]
         while (case := plan.next(tries)) is not None:
-            if self.left_s() < 0:
+            try:
+                ended = measure(case, policy_of_tries(self.policy))
+            except BudgetSpent:
+                if not tries:
+                    raise
                 reason = f"the budget ran out after {len(tries)} tries; go on with --resume and a larger --budget"
                 return Measurement(task.case, number, Status.SKIPPED, reason, task.side.name), Fault.NONE
-            ended = measure(case, policy_of_tries(self.policy))
             if ended is None:
                 return None
             tried, fault = replace(ended[0], side=task.side.name), ended[1]

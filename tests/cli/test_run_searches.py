@@ -15,6 +15,7 @@ from dlbench.analysis.contribute.measured import public_measurement
 from dlbench.analysis.contribute.public import public_records
 from dlbench.analysis.read.table import collect
 from dlbench.core.store import load
+from dlbench.harness import runner
 
 SEARCHING = str(PLUGINS / "searching.py")
 FILL = 'workload = "fill"\naxes.memory_gib = 0.1'
@@ -168,13 +169,16 @@ def test_a_try_that_was_edited_is_made_again(killed, batch):
     assert [each for each in measurements(folder / f"edited-{batch}.jsonl") if each["case"]["id"] == LARGEST][-1]["found"]
 
 
-def test_a_budget_that_runs_out_is_said_and_more_of_it_goes_on(tmp_path):
+def test_a_budget_that_runs_out_is_said_and_more_of_it_goes_on(tmp_path, monkeypatch):
     suite = front_door.suite(tmp_path, FILL)
-    done = run(tmp_path, suite, "--plugin", SEARCHING, "--device", "cpu", "--rounds", "1", "--budget", "0.1s", "-o", "o.jsonl")
+    with monkeypatch.context() as patch:
+        patch.setattr(runner.Runner, "_left_s", lambda self: 1.0 - len(self.tried))
+        done = run(tmp_path, suite, "--plugin", SEARCHING, "--device", "cpu", "--rounds", "1", "--budget", "10m", "-o", "o.jsonl")
     (row,) = measurements(tmp_path / "o.jsonl")
     made = tries(tmp_path / "o.jsonl")
     assert done.code == 0, done.err
     assert (row["status"], row["case"]["id"]) == ("skipped", LARGEST)
+    assert len(made) == 1
     assert row["reason"] == f"the budget ran out after {len(made)} tries; go on with --resume and a larger --budget"
     assert run(tmp_path, "--resume", "o.jsonl", "--budget", "60s").code == 0
     assert tries(tmp_path / "o.jsonl")[: len(made)] == made

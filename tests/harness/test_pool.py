@@ -22,7 +22,7 @@ class Process:
     def send(self, request: object) -> None:
         """Take anything."""
 
-    def answer(self) -> None:
+    def answer(self, run_ends: float) -> None:
         """Be ready at once."""
 
     def end(self) -> None:

@@ -8,7 +8,7 @@ import pytest
 from dlbench.core.declarations import Declaration, Search
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Parameter, Policy, Signature, Status
-from dlbench.harness.schedule import Side, Task
+from dlbench.harness.schedule import BudgetSpent, Side, Task
 from dlbench.harness.searches import Searches
 
 BATCH = Parameter("batch", "integer", False, minimum=1)
@@ -26,9 +26,9 @@ def test_work_without_items_has_no_fastest():
 class Run:
     """A run of one search, whose cases go as ``ends`` says by their batch."""
 
-    def __init__(self, signature, ends, left_s=lambda: 1.0, tries=()):
+    def __init__(self, signature, ends, tries=()):
         self.saved, self.policies, self.ends = [], [], ends
-        self.searches = Searches({signature.name: signature}, POLICY, self.saved.append, left_s, list(tries))
+        self.searches = Searches({signature.name: signature}, POLICY, self.saved.append, list(tries))
         self.task = Task(Case.of("mine", signature, {}, "cpu"), Side({"cpu": None}))
 
     def measured(self, number=0):
@@ -41,6 +41,23 @@ class Run:
     @property
     def tried(self):
         return [each.case.params["batch"] for each in self.saved]
+
+
+def spent_at(batch, ends):
+    """As ``ends`` says, until the budget is spent before a case of that batch is done."""
+
+    def end(case):
+        if case.params["batch"] == batch:
+            raise BudgetSpent("it was done")
+        return ends(case)
+
+    return end
+
+
+def throughput(case):
+    """Up to a batch of 16 each one takes as long."""
+    batch = case.params["batch"]
+    return made_up.rounds_of(case, [[batch / min(batch, 16)]], items=batch)[0], False
 
 
 def up_to(most):
@@ -78,19 +95,25 @@ def test_an_interruption_and_a_spent_budget_keep_the_tries_that_were_made():
     run = Run(LARGEST, lambda case: up_to(9)(case) if case.params["batch"] < 4 else None)
     assert run.measured() is None
     assert run.tried == [1, 2]
-    left = iter([1.0, 1.0, -1.0])
-    run = Run(LARGEST, up_to(9), lambda: next(left))
+    run = Run(LARGEST, spent_at(4, up_to(9)))
     row, _ = run.measured()
     assert (row.status, run.tried) == (Status.SKIPPED, [1, 2])
     assert row.reason == "the budget ran out after 2 tries; go on with --resume and a larger --budget"
 
 
-def test_what_is_fastest_is_measured_in_each_round_as_any_case_under_the_id_that_searched():
-    def takes(case):
-        batch = case.params["batch"]
-        return made_up.rounds_of(case, [[batch / min(batch, 16)]], items=batch)[0], False
+def test_a_search_that_the_budget_leaves_no_try_and_one_whose_find_it_leaves_unmeasured_are_the_runs_to_explain():
+    with pytest.raises(BudgetSpent):
+        Run(LARGEST, spent_at(1, up_to(9))).measured()
+    whole = Run(FASTEST, throughput)
+    whole.measured()
+    again = Run(FASTEST, spent_at(16, throughput), tries=whole.saved)
+    with pytest.raises(BudgetSpent):
+        again.measured()
+    assert again.saved == []
 
-    run = Run(FASTEST, takes)
+
+def test_what_is_fastest_is_measured_in_each_round_as_any_case_under_the_id_that_searched():
+    run = Run(FASTEST, throughput)
     for number in range(2):
         row, _ = run.measured(number)
         assert (row.case, row.round, row.found) == (run.task.case, number, {"batch": 16})

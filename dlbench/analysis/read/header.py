@@ -146,12 +146,12 @@ def circumstances(run: RunFile, name: str) -> list[str]:
             f"{name}: the CPU's frequency governor was {' and '.join(slow)}, under which the clock follows the load; "
             "have performance set (as root: cpupower frequency-set -g performance) and measure again"
         )
-    if run.discarded:
-        cases = len({each.case.id for each in run.discarded})
+    # One for whose repetition the budget left no time counts after all, and stands there once more.
+    counted = {(each.series, each.round, each.started) for each in run.measurements}
+    if repeated := [each for each in run.discarded if (each.series, each.round, each.started) not in counted]:
+        cases = len({each.case.id for each in repeated})
         of = "of one case" if cases == 1 else f"of {cases} cases"
-        notes.append(
-            f"{name}: {_held_back(run.discarded)} made again, {of}; the file keeps what was discarded, and no number here counts it"
-        )
+        notes.append(f"{name}: {_held_back(repeated)} made again, {of}; the file keeps what was discarded, and no number here counts it")
     return notes
 
 

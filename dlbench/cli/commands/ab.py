@@ -1,6 +1,7 @@
 """``dlbench ab``: two sides measured in turn on this machine, and a verdict for every case."""
 
 import os
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -152,7 +153,8 @@ def _further(
 ) -> sessions.Session:
     """Return a session of so many further rounds of some tasks, in the same file."""
     policy = replace(session.settings.policy, rounds=rounds, max_rounds=rounds, budget_s=budget_s)
-    return replace(session, tasks=tuple(tasks), settings=replace(session.settings, policy=policy), first_round=recording.rounds)
+    settings = replace(session.settings, policy=policy, began=time.monotonic())
+    return replace(session, tasks=tuple(tasks), settings=settings, first_round=recording.rounds)
 
 
 def _judged(path: Path, given: ThresholdSettings) -> tuple["Comparison", "Results"]:

@@ -1,5 +1,6 @@
 """Parent-side handle of a measuring process: spawn, request, timeout, kill."""
 
+import math
 import os
 import random
 import re
@@ -72,7 +73,8 @@ class Interpreter:
 class Ending:
     """How one request ended."""
 
-    how: Literal["replied", "died", "deadline", "interrupted"]
+    how: Literal["replied", "died", "deadline", "budget", "interrupted"]
+    """``deadline`` is its own, ``budget`` the end of the whole run."""
     reply: Reply | None = None
     sentence: str = ""
     """How a process died, with its last line of output; at the deadline, what it was at, or the functions that its ranks were in."""
@@ -115,23 +117,24 @@ class WorkerProcess:
     def __exit__(self, *_: object) -> None:
         self.end()
 
-    def ask(self, request: Request, deadline_s: float = START_S) -> Ending:
-        """Send one request and wait for its end: a reply, the death of its process, the deadline, or Ctrl-C.
+    def ask(self, request: Request, deadline_s: float = START_S, run_ends: float = math.inf) -> Ending:
+        """Send one request and wait for its end: a reply, the death of its process, the deadline, the end of the run, or Ctrl-C.
 
-        After anything but a reply the process that did the request is gone, with its group.
+        ``deadline_s`` counts from when it begins, ``run_ends`` is on the scale of `time.monotonic`. After anything but a reply the process
+        that did the request is gone, with its group.
         """
         self.send(request)
-        return self.answer(deadline_s)
+        return self.answer(deadline_s, run_ends)
 
     def send(self, request: Request) -> None:
         """Send a request, and leave it to `answer` to tell how it ended."""
         with suppress(BrokenPipeError):  # the process has died, which its answer shows
             send(self._requests, request.to_json())
 
-    def answer(self, deadline_s: float = START_S) -> Ending:
+    def answer(self, deadline_s: float = START_S, run_ends: float = math.inf) -> Ending:
         """Wait for the end of the request sent last, as `ask` does."""
         try:
-            ending = self._answer(deadline_s)
+            ending = self._answer(deadline_s, run_ends)
             self._forget_output()
             return ending
         except EOFError:
@@ -140,13 +143,14 @@ class WorkerProcess:
         except ForeignLine as error:
             return self._died(str(error))
         except TimeoutError:
-            if not self._imported:
+            run_ended = time.monotonic() >= run_ends
+            if not self._imported and not run_ended:
                 return self._died(f"had not imported torch after {IMPORT_S:g} s; try again, as the disk may have it at hand by then")
             if self._survives_its_case():
                 self._forget_output()
             else:
                 self.end()
-            return Ending("deadline", sentence=self._stage, unkillable=self._unkillable)
+            return Ending("budget" if run_ended else "deadline", sentence=self._stage, unkillable=self._unkillable)
         except Interrupted:
             self.end()
             return Ending("interrupted")
@@ -168,15 +172,15 @@ class WorkerProcess:
             return self._process.wait(_GRACE_S)
         return None
 
-    def _answer(self, deadline_s: float) -> Ending:
+    def _answer(self, deadline_s: float, run_ends: float) -> Ending:
         # The request waits while this process still imports torch; its own clock starts when it begins.
-        deadline = time.monotonic() + (START_S if self._imported else IMPORT_S)
+        deadline = min(run_ends, time.monotonic() + (START_S if self._imported else IMPORT_S))
         reply: Reply | None = None
         while "exit" not in (message := self._replies.read(deadline, self._interruption.fileno())):
             self._imported = True
             if "pid" in message:
                 self._case_pid, self._stage = message["pid"], ""
-                deadline = time.monotonic() + deadline_s
+                deadline = min(run_ends, time.monotonic() + deadline_s)
             elif "stage" in message:
                 self._stage = message["stage"]
             else:

@@ -1,5 +1,6 @@
 """Parent-side handle of the measuring processes of several ranks: start by torchrun, request, timeout, kill, all together."""
 
+import math
 import select
 import socket
 import tempfile
@@ -98,10 +99,10 @@ class RankGroup:
             self.end()
             raise
 
-    def ask(self, request: Request, deadline_s: float = START_S) -> Ending:
+    def ask(self, request: Request, deadline_s: float = START_S, run_ends: float = math.inf) -> Ending:
         """Ask every rank, and wait as `WorkerProcess.ask` does. All are ended unless each has answered and is fit for another request."""
         try:
-            ending = self._gather() or self._answers(request, deadline_s)
+            ending = self._gather(run_ends) or self._answers(request, deadline_s, run_ends)
         except Interrupted:
             ending = Ending("interrupted")
         reply = ending.reply
@@ -146,7 +147,7 @@ class RankGroup:
         listener.listen(self._size)
         return listener, address
 
-    def _gather(self) -> Ending | None:
+    def _gather(self, run_ends: float) -> Ending | None:
         """Wait until every rank has connected; None when they have, else how it ended. Raises Interrupted."""
         deadline, wake = time.monotonic() + IMPORT_S, self._interruption.fileno()
         while len(self._ranks) < self._size:
@@ -159,12 +160,14 @@ class RankGroup:
                 self._ranks += [rank] if rank.identify(wake) else []
             elif sentence := self._torchrun.exit_description():
                 return Ending("died", sentence=sentence, who="torchrun")
+            elif time.monotonic() >= run_ends:
+                return Ending("budget")
             elif time.monotonic() > deadline:
                 return Ending("died", sentence=f"did not start {self._size} ranks within {IMPORT_S:g} s", who="torchrun")
         self._ranks.sort(key=lambda rank: rank.number)
         return None
 
-    def _answers(self, request: Request, deadline_s: float) -> Ending:
+    def _answers(self, request: Request, deadline_s: float, run_ends: float) -> Ending:
         """Collect the answers of all ranks to one request. Raises Interrupted."""
         for rank in self._ranks:
             rank.begin(request)
@@ -173,7 +176,7 @@ class RankGroup:
         replies: dict[int, Reply] = {}
         while waiting := [rank for rank in self._ranks if not rank.done]:
             try:
-                ready = wait(waiting, deadline, self._interruption.fileno())
+                ready = wait(waiting, min(deadline, run_ends), self._interruption.fileno())
             except TimeoutError:
                 break
             for rank in ready:
@@ -192,6 +195,8 @@ class RankGroup:
                 failed, deadline = True, time.monotonic() + _GRACE_S
         if failed or not waiting:
             return Ending("replied", combined(replies, self._size))
+        if time.monotonic() >= run_ends:
+            return Ending("budget")
         return Ending("deadline", sentence=self._functions())
 
     def _death(self, rank: _Rank) -> Ending:
