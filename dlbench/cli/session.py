@@ -15,7 +15,7 @@ from typing import Any, Self
 import click
 
 from dlbench import __version__
-from dlbench.cli import defaults
+from dlbench.cli import BEGAN, defaults
 from dlbench.cli.planning import Plan, signatures_of
 from dlbench.core.declarations import from_json
 from dlbench.core.errors import DeviceAbsent, DeviceFault, ResultFileError, UsageError
@@ -44,7 +44,9 @@ def settings_for(seed: int | None = None, isolation: Isolation | None = None) ->
     """Return the settings for this machine, with the default policy; without a seed one is drawn."""
     threads = machine.describe_cpu().usable_threads()
     default: Isolation = "fork" if sys.platform == "linux" else "spawn"  # fork where it is known to be safe
-    return RunSettings(Policy(), secrets.randbits(32) if seed is None else seed, isolation or default, threads)
+    context = click.get_current_context(silent=True)
+    began = context.meta[BEGAN] if context and BEGAN in context.meta else time.monotonic()
+    return RunSettings(Policy(), secrets.randbits(32) if seed is None else seed, isolation or default, threads, began)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,16 @@
 
 import json
 import re
+import time
+from types import SimpleNamespace
 
 import front_door
 import pytest
 import shared_hosts
 import torch
 from front_door import FAULTS, PRETEND, dlbench, lines, measurements
+
+from dlbench.cli import main
 
 
 def statuses(path):
@@ -266,6 +270,15 @@ def test_a_budget_skips_what_it_cannot_pay_for_and_says_so(tmp_path):
     assert done.code == 0, done.err
     ended = [(each["status"], each.get("reason")) for each in measurements(tmp_path / "o.jsonl")]
     assert ended == [("skipped", "the budget of 0.001 s was spent before its turn; give a larger --budget")] * 4
+
+
+def test_a_budget_counts_from_the_start_of_the_command(tmp_path, monkeypatch):
+    suite = front_door.suite(tmp_path, 'workload = "noop"')
+    monkeypatch.setattr(main, "time", SimpleNamespace(monotonic=lambda: time.monotonic() - 60.0))
+    done = shared_hosts.dlbench("run", suite, "--budget", "60s", "-o", "o.jsonl", cwd=tmp_path)
+    assert done.code == 0, done.err
+    (row,) = measurements(tmp_path / "o.jsonl")
+    assert (row["status"], row["reason"]) == ("skipped", "the budget of 60 s was spent before its turn; give a larger --budget")
 
 
 def test_the_budget_of_a_suite_pays_for_seven_rounds_on_each_device(tmp_path):
