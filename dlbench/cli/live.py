@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dlbench.cli.time_left import TimeLeft
 from dlbench.core import units
 from dlbench.core.measurement import Measurement, Series
-from dlbench.core.model import Status, settings_text
+from dlbench.core.model import settings_text
 from dlbench.core.rows.summary import Rounds, Row, ending, per_round, planned_row, summarise
 from dlbench.harness.runner import Observer
 
@@ -57,7 +58,7 @@ def screen(session: "Session", path: Path) -> Iterator[Observer]:
 
 
 class _Tracker(Observer):
-    """How far the run is, and about how long it still takes."""
+    """How far the run is, and how long it still takes at most."""
 
     def __init__(self, session: "Session") -> None:
         self.session = session
@@ -71,42 +72,33 @@ class _Tracker(Observer):
         devices = dict.fromkeys(task.case.device for task in session.tasks if task.case.device in task.side.devices)
         self._starting = f"starting workers for {', '.join(devices)}" if devices else ""
         """What a round begins with, which takes seconds on an accelerator; empty where none of its devices is there."""
-        self._started = self._case_started = time.monotonic()
-        self._took_s: dict[Series, float] = {}
+        self._time_left = TimeLeft(session.tasks, self.policy, session.settings.budget_ends)
 
     def round_started(self, number: int, tasks: int) -> None:
         self.round, self.left_in_round = number - self.session.first_round, tasks
+        self._time_left.round_started(self.round, time.monotonic())
 
     def case_started(self, series: Series, number: int) -> None:
-        self.current, self._case_started = series, time.monotonic()
+        self.current = series
+        self._time_left.case_started(series, time.monotonic())
 
     def case_postponed(self, measurement: Measurement) -> None:
         self.current = None
+        self._time_left.case_postponed(measurement.series, time.monotonic())
 
     def case_ended(self, measurement: Measurement) -> None:
         self.measurements.setdefault(measurement.series, []).append(measurement)
-        self._took_s[measurement.series] = time.monotonic() - self._case_started
+        self._time_left.case_ended(measurement, time.monotonic())
         self.left_in_round -= 1
         self.current = None
 
     def elapsed_s(self) -> float:
-        return time.monotonic() - self._started
-
-    def left_s(self) -> float | None:
-        """Return about how many seconds the planned rounds still take; None before anything was measured."""
-        if not self._took_s:
-            return None
-        usual_s = sum(self._took_s.values()) / len(self._took_s)
-        last = {series: measurements[-1].status for series, measurements in self.measurements.items()}
-        running = [task.series for task in self.session.tasks if last.get(task.series, Status.OK) is Status.OK]
-        later = max(0, self.policy.rounds - self.round - 1) * sum(self._took_s.get(series, usual_s) for series in running)
-        left_s = self.left_in_round * usual_s + later
-        return left_s if self.policy.budget_s is None else min(left_s, max(0.0, self.policy.budget_s - self.elapsed_s()))
+        return time.monotonic() - self.session.settings.began
 
     def at_most(self) -> str:
-        """Return ``, 6:00 at most`` where the rounds have a budget."""
-        budget_s = self.policy.budget_s
-        return "" if budget_s is None else f", {units.clock_time(budget_s)} at most"
+        """Return ``, at most 6:12 left``; nothing where that can't be said yet."""
+        left_s = self._time_left.at_most_s(time.monotonic())
+        return "" if left_s is None else f", at most {units.clock_time(left_s)} left"
 
     def where(self) -> str:
         """Return ``round 2 of 7, 9 of 14 cases left``."""
@@ -225,9 +217,7 @@ class _LiveTable(_Tracker):
         from rich.console import Group
         from rich.text import Text
 
-        left_s = self.left_s()
-        left = self.at_most() if left_s is None else f", about {units.clock_time(left_s)} left"
-        status = Text(f"{self.where()}, {units.clock_time(self.elapsed_s())} gone{left}", style="bold")
+        status = Text(f"{self.where()}, {units.clock_time(self.elapsed_s())} gone{self.at_most()}", style="bold")
         doing = f"now {self.current}" if self.current else self._doing or f"writing {self._path}"
         lines = [self._postponed, doing] if self._postponed else [doing]
         now = [Text(units.one_line(line), style="dim", no_wrap=True, overflow="ellipsis") for line in lines]

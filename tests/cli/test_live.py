@@ -16,9 +16,11 @@ import made_up
 import pytest
 from rich.console import Console
 
+from dlbench.cli import live
 from dlbench.cli.live import PlainLines, _LiveTable
 from dlbench.core.conditions import Throttling
 from dlbench.core.model import Policy
+from dlbench.harness.runner import RunSettings
 from dlbench.harness.schedule import Side, Task
 
 LOST = Throttling(waiting=0.5)
@@ -73,18 +75,26 @@ def test_the_status_stays_in_sight_however_many_lines_the_cases_take(tmp_path):
 def session_of(*cases, policy=None, **fields):
     """As much of a session as a screen looks at."""
     tasks = tuple(Task(case, Side({"cpu": None, "cuda:0": None})) for case in cases)
-    settings = SimpleNamespace(policy=policy or Policy())
+    settings = RunSettings(policy or Policy(), 1, "fork", 1, began=0.0)
     return SimpleNamespace(settings=settings, tasks=tasks, done=(), first_round=0, answered=False, signatures={}, **fields)
 
 
+@pytest.fixture
+def two_seconds_gone(monkeypatch):
+    """A clock that stands two seconds behind the start of the command."""
+    monkeypatch.setattr(live, "time", SimpleNamespace(monotonic=lambda: 2.0))
+
+
+@pytest.mark.usefixtures("two_seconds_gone")
 def test_a_log_says_at_once_what_starts_and_how_long_it_takes_at_most(capsys):
     cases = [made_up.case("matmul", device, n=8) for device in ("cpu", "cuda:0")]
     lines = PlainLines(session_of(*cases, made_up.case("matmul", "cuda:1", n=8), policy=Policy(budget_s=360)))
     for number in range(2):
         lines.round_started(number, 3)
-    assert capsys.readouterr().err == "round 1 of 7, 3 cases left: starting workers for cpu, cuda:0, 6:00 at most\n"
+    assert capsys.readouterr().err == "round 1 of 7, 3 cases left: starting workers for cpu, cuda:0, at most 6:10 left\n"
 
 
+@pytest.mark.usefixtures("two_seconds_gone")
 def test_the_screen_says_at_once_what_starts_and_shows_ratios_from_the_first_round_on(tmp_path):
     first_round = made_up.both_kinds(rounds=1)
     session = session_of(*(each.case for each in first_round), policy=Policy(budget_s=360))
@@ -92,7 +102,7 @@ def test_the_screen_says_at_once_what_starts_and_shows_ratios_from_the_first_rou
     console = Console(file=io.StringIO(), width=200, height=60)
     screen = _LiveTable(session, tmp_path / "o.jsonl", SimpleNamespace(console=console, update=lambda shown, refresh: console.print(shown)))
     screen.draw()
-    assert "round 1 of 7, 8 cases left, 0:00 gone, 6:00 at most\nstarting workers for cpu, cuda:0\n" in console.file.getvalue()
+    assert "round 1 of 7, 8 cases left, 0:02 gone, at most 6:10 left\nstarting workers for cpu, cuda:0\n" in console.file.getvalue()
     for measurement in first_round:
         screen._answers_due_s = 0.0  # as if answering took no time
         screen.case_ended(measurement)

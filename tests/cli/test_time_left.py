@@ -1,0 +1,134 @@
+"""The upper bound of the time that a run still takes, by scripted runs on a clock of their own."""
+
+import math
+import random
+from dataclasses import replace
+
+import made_up
+import pytest
+
+from dlbench.cli.time_left import TimeLeft
+from dlbench.core.model import Policy, Status
+from dlbench.harness.schedule import GRACE_S, Side, Task
+
+RESULTS_S = 2.0
+START_S = 2.0
+
+
+def tasks_of(count, device="cpu"):
+    return [Task(made_up.case("matmul", device, n=n + 1), Side({"cpu": None})) for n in range(count)]
+
+
+class Run:
+    """A run whose cases take what ``seconds`` says of case and round; ``said`` are pairs: when, and by when it is over at the latest."""
+
+    def __init__(self, tasks, policy, seconds, repeated=(), budget_ends=math.inf):
+        self.left, self.said, self.now = TimeLeft(tasks, policy, budget_ends), [], 5.0
+        self._say()
+        for number in range(policy.rounds):
+            self.left.round_started(number, self.now)
+            self.now += START_S
+            again = []
+            for index, task in enumerate(tasks):
+                self._measure(task, number, seconds(index, number), postponed=index in repeated)
+                again += [(index, task)] if index in repeated else []
+            for index, task in again:
+                self._measure(task, number, seconds(index, number))
+        self.now += RESULTS_S
+
+    def _measure(self, task, number, took_s, *, postponed=False):
+        self.left.case_started(task.series, self.now)
+        self.now += took_s
+        if postponed:
+            self.left.case_postponed(task.series, self.now)
+        else:
+            (measured,) = made_up.rounds_of(task.case, [[took_s / 4] * 3])
+            self.left.case_ended(replace(measured, round=number), self.now)
+        self._say()
+
+    def _say(self):
+        left_s = self.left.at_most_s(self.now)
+        if left_s is not None:
+            self.said.append((self.now, self.now + left_s))
+
+    def kept(self):
+        """Whether it was over by when that was first said."""
+        return self.now <= self.said[0][1]
+
+    def of_truth(self):
+        """What was said of the time left over the truth, as soon as a third was done."""
+        return next((end - at) / (self.now - at) for at, end in self.said if self.now / 3 <= at)
+
+
+def test_nothing_is_said_without_a_budget_before_enough_is_known_to_say_it():
+    run = Run(tasks_of(8), Policy(rounds=1, max_rounds=1), lambda index, number: 2.0)
+    assert run.said[0][0] == 5.0 + START_S + 4 * 2.0
+
+
+def test_before_anything_was_measured_it_is_the_budget_with_its_grace():
+    run = Run(tasks_of(8), Policy(rounds=1, max_rounds=1, budget_s=600), lambda index, number: 2.0, budget_ends=600)
+    assert run.said[0] == (5.0, 600 + GRACE_S + RESULTS_S)
+    assert run.said[-1][1] < 40
+
+
+def test_the_end_of_nine_runs_of_ten_is_not_later_than_first_said():
+    chance, runs = random.Random(1), []
+    for _ in range(200):
+        count, rounds = chance.choice([8, 14, 20]), chance.choice([1, 2, 3])
+        costs = [chance.lognormvariate(0.3, 0.3) for _ in range(count)]
+
+        def seconds(index, number, costs=costs):
+            return costs[index] * chance.uniform(0.95, 1.05) * (1.3 if number == 0 else 1.0)
+
+        runs.append(Run(tasks_of(count), Policy(rounds=rounds, max_rounds=rounds), seconds))
+    assert sum(run.kept() for run in runs) >= 0.9 * len(runs)
+    assert sum(run.of_truth() <= 1.5 for run in runs) >= 0.7 * len(runs)
+
+
+@pytest.mark.parametrize("rounds", [2, 3, 7])
+def test_a_steady_run_is_over_by_then_and_takes_two_thirds_of_it_from_a_third_on(rounds):
+    run = Run(tasks_of(10), Policy(rounds=rounds, max_rounds=rounds), lambda index, number: 1.0 + 0.1 * (index * 7 % 10))
+    assert run.kept()
+    assert run.of_truth() <= 1.5
+
+
+def test_cases_that_are_measured_again_count_as_often():
+    run = Run(tasks_of(10), Policy(rounds=2, max_rounds=2, tries=2), lambda index, number: 1.5, repeated=range(10))
+    assert run.kept()
+    assert run.of_truth() <= 1.5
+
+
+def test_rounds_that_the_budget_has_no_time_for_do_not_count():
+    policy = Policy(rounds=2, max_rounds=2)
+    measured = Run(tasks_of(10), policy, lambda index, number: 2.0)
+    for budget_ends, later in ((measured.now + 5.0, 0), (measured.now + 40.0, 1)):
+        left = TimeLeft(tasks_of(10), replace(policy, rounds=7, max_rounds=7, budget_s=100.0), budget_ends)
+        run = Run.__new__(Run)
+        run.left, run.said, run.now = left, [], measured.now - 44.0
+        for number in range(2):
+            left.round_started(number, run.now)
+            run.now += START_S
+            for task in tasks_of(10):
+                run._measure(task, number, 2.0)
+        assert (left.at_most_s(run.now) > 20.0) == bool(later)
+
+
+def test_a_budget_for_more_rounds_is_used_up_where_an_interval_is_wide():
+    policy = Policy(rounds=2, budget_s=200)
+    steady = Run(tasks_of(4), policy, lambda index, number: 2.0, budget_ends=200)
+    unsteady = Run(tasks_of(4), policy, lambda index, number: 2.0 + number, budget_ends=200)
+    assert steady.said[-1][1] < 40
+    assert unsteady.said[-1][1] == 200 + RESULTS_S
+
+
+def test_devices_that_are_not_there_and_cases_that_ended_badly_take_no_time():
+    here, said = tasks_of(4), []
+    for tasks in (here, [*here, *tasks_of(100, "cuda:0")]):
+        left = TimeLeft(tasks, Policy(rounds=9))
+        left.round_started(0, 0.0)
+        for number, task in enumerate(here):
+            left.case_started(task.series, 2.0 * number)
+            (measured,) = made_up.rounds_of(task.case, [[0.5]])
+            left.case_ended(replace(measured, status=Status.OOM, samples=None), 2.0 * number + 2.0)
+        said.append(left.at_most_s(8.0))
+    assert said == [RESULTS_S] * 2
