@@ -7,6 +7,8 @@ FLOORS = $(VENV)-floors
 # File by file, as the tests of one share runs, and in the order of tests/conftest.py.
 PYTEST = $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 QUICK_TESTS = tests/core tests/analysis tests/harness $(addprefix tests/cli/test_,list.py show.py devices_command.py missing_packages.py)
+# Of what pip says, the packages of a megabyte or more, which are what takes long.
+LARGE = s/^ *(Downloading|Using cached) ([^ ]*) \(([0-9.]* [MG]B)\)$$/\1 \2, \3/p
 TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
 
 # Where the checkout can't be written, what Python and the tools keep between runs is in the virtual environment: make test VENV=/tmp/venv
@@ -62,8 +64,10 @@ gpu-check:
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
-	touch $@
+	@rm -f $@
+	@echo 'installing torch $(TORCH), and what dlbench and its tests need, into $(VENV):'
+	@{ $(BIN)/python -m pip install --progress-bar off --constraint constraints.txt --editable '.[dev]' && touch $@; } | sed -nE '$(LARGE)'
+	@test -e $@
 
 clean:
 	rm -rf $(VENV) $(FLOORS) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

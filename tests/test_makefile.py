@@ -1,4 +1,4 @@
-"""``make`` in a checkout that can't be written."""
+"""``make`` in a checkout that can't be written, and what it says while it installs."""
 
 import shutil
 import subprocess
@@ -40,3 +40,46 @@ def test_what_tools_keep_is_in_the_environment_where_the_checkout_cannot_be_writ
         f"RUFF_CACHE_DIR={place}/ruff",
         f"told=cache_dir={place}/pytest",
     ]
+
+
+PIP = """#!/bin/sh
+case "$*" in
+*--quiet*) ;;
+*pip*) cat <<'END'
+Obtaining file:///somewhere/dlbench
+  Downloading torch-9.8.7-cp311-cp311-manylinux_2_28_x86_64.whl (189.2 MB)
+Downloading six-1.17.0-py2.py3-none-any.whl (11 kB)
+Using cached numpy-2.4.1-cp311-cp311-manylinux_2_28_x86_64.whl (16.8 MB)
+Installing collected packages: six, numpy, torch
+END
+;;
+esac
+case "$*" in *pip*) exit $PIP_CODE ;; esac
+"""
+
+
+def installed(checkout, code):
+    """Make the environment, with a pip that ends with this code; return how make ended."""
+    (checkout / "venv" / ".installed").unlink()
+    (checkout / "constraints.txt").write_text("torch==9.8.7\n")
+    (checkout / "venv" / "bin" / "python").write_text(PIP)
+    variables = {name: value for name, value in front_door.environment(PIP_CODE=str(code)).items() if name != "MAKEFLAGS"}
+    command = ["make", "--silent", "venv/.installed", "VENV=venv", "PYTHON=true", "WRITABLE=yes"]
+    return subprocess.run(command, cwd=checkout, env=variables, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_make_names_what_it_downloads_with_the_size_that_pip_says(checkout):
+    done = installed(checkout, 0)
+    assert done.stdout.splitlines() == [
+        "installing torch 9.8.7, and what dlbench and its tests need, into venv:",
+        "Downloading torch-9.8.7-cp311-cp311-manylinux_2_28_x86_64.whl, 189.2 MB",
+        "Using cached numpy-2.4.1-cp311-cp311-manylinux_2_28_x86_64.whl, 16.8 MB",
+    ]
+    assert (done.returncode, (checkout / "venv" / ".installed").exists()) == (0, True)
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_make_ends_where_pip_fails_and_installs_again_the_next_time(checkout):
+    done = installed(checkout, 1)
+    assert (done.returncode, (checkout / "venv" / ".installed").exists()) == (2, False)
