@@ -19,6 +19,8 @@ from dlbench.core.errors import ExitCode
 
 ROOT = Path(__file__).parent.parent
 PLUGINS = ROOT / "tests" / "plugins"
+FILES = ROOT / "tests" / "files"
+"""Result files of earlier versions, by machine, cut to fewer rounds."""
 FAULTS = str(PLUGINS / "faults.py")
 PRETEND = str(PLUGINS / "pretend.py")
 

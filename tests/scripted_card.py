@@ -51,7 +51,7 @@ def hello(*devices):
 def seconds_on_a_cpu(machine="intel-xeon-processor"):
     """What each case of a machine's committed quick took in a round, from its start to that of the next: its median."""
     rounds, gaps = defaultdict(list), defaultdict(list)
-    for each in load(front_door.ROOT / "results" / "reference" / machine / "quick.jsonl").measurements:
+    for each in load(front_door.FILES / machine / "quick.jsonl").measurements:
         rounds[each.round].append(each)
     for cases in rounds.values():
         for one, following in pairwise(cases):

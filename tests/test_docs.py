@@ -258,7 +258,7 @@ def test_the_data_page_runs(tmp_path):
     import duckdb
 
     page = "docs/data.md"
-    (tmp_path / "run.jsonl").write_bytes((ROOT / "results" / "reference" / "intel-xeon-processor" / "quick.jsonl").read_bytes())
+    (tmp_path / "run.jsonl").write_bytes((front_door.FILES / "intel-xeon-processor" / "quick.jsonl").read_bytes())
     replay(page, tmp_path)
     code = "\n".join(each.values[1] for each in blocks("python") if each.values[0] == page)
     done = python("-W", "error", "-c", code, cwd=tmp_path)

@@ -23,7 +23,7 @@ from dlbench.analysis.report.commands import again
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Status
 
-REFERENCE = front_door.ROOT / "results" / "reference" / "intel-xeon-processor"
+EARLIER = front_door.FILES / "intel-xeon-processor"
 HOSTILE = "</script><script>alert(1)</script><!--\"'`&\x1b[31m\u202e" + "y" * 10_000
 ENVIRONMENT = {
     "machine_key": "k1",
@@ -333,7 +333,7 @@ def planned(command: str, folder: Path) -> list[str]:
 
 
 def test_each_command_plans_its_case_alone(tmp_path: Path) -> None:
-    results = collect([REFERENCE / f"{name}.jsonl" for name in ("quick", "scaling")])
+    results = collect([EARLIER / f"{name}.jsonl" for name in ("quick", "scaling")])
     commands = dict(
         zip(((row["case.run"], row["case.id"]) for row in results.rows), again(results.rows, results.environments), strict=True)
     )

@@ -3,8 +3,8 @@
 import os
 import tempfile
 from functools import partial
-from pathlib import Path
 
+import front_door
 import pytest
 import torch
 from torch import nn
@@ -21,7 +21,6 @@ from dlbench.testing import ManualClock
 from dlbench.workloads import cnn, compiler, updates
 
 CPU = torch.device("cpu")
-REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 
 
 def tiny_network(name: str) -> nn.Module:
@@ -55,7 +54,7 @@ def compiles_as(monkeypatch, tmp_path, compiled):
 def test_defaults_leave_case_ids_and_parameters_of_old_files_as_they_are():
     registry.load_builtins()
     known = ("train_step", "infer_step")
-    rows = [row for row in collect([REFERENCE / "intel-xeon-processor" / "cnn.jsonl"]).rows if row["case.workload"] in known]
+    rows = [row for row in collect([front_door.FILES / "intel-xeon-processor" / "cnn.jsonl"]).rows if row["case.workload"] in known]
     assert rows
     for row in rows:
         params = {name.removeprefix("param."): value for name, value in row.items() if name.startswith("param.") and value is not None}

@@ -3,8 +3,8 @@
 import json
 import math
 import random
-from pathlib import Path
 
+import front_door
 import made_up
 import pytest
 
@@ -12,7 +12,7 @@ from dlbench.analysis.read.table import collect
 from dlbench.analysis.read.trend import LEVEL, shared_change
 from dlbench.core.model import Status
 
-REFERENCE = Path(__file__).parents[3] / "results" / "reference" / "intel-xeon-processor"
+EARLIER = front_door.FILES / "intel-xeon-processor"
 MEASURE_AGAIN = "see what else runs on the machine (dlbench doctor), and measure again"
 COOL_DOWN = "let the machine come to its temperature, see what else runs there (dlbench doctor), and measure again"
 NOISE = {
@@ -150,10 +150,10 @@ def test_runs_of_another_tool_stand_beside_nothing(tmp_path):
     ("file", "said"),
     [
         ("quick", "quick: round 7 of 7 was 11.8 % slower than the middle one, in the median of 14 cases"),
-        ("cnn", "cnn: round 6 of 6 was 5.9 % slower than the middle one, in the median of 30 cases"),
+        ("cnn", None),  # two rounds
         ("scaling", None),
     ],
 )
-def test_the_committed_files_say_which_round_was_slow(file, said):
-    found = [line.partition(";")[0] for line in collect([REFERENCE / f"{file}.jsonl"]).circumstances]
+def test_earlier_files_say_which_round_was_slow(file, said):
+    found = [line.partition(";")[0] for line in collect([EARLIER / f"{file}.jsonl"]).circumstances]
     assert found == ([said] if said else [])
