@@ -22,7 +22,7 @@ export RUFF_CACHE_DIR = $(KEPT)/ruff
 PYTEST += --override-ini 'cache_dir=$(KEPT)/pytest'
 endif
 
-.PHONY: run test test-quick floors check docs gpu gpu-check clean
+.PHONY: run test test-quick floors check docs references gpu gpu-check clean
 
 run: $(INSTALLED)
 	$(BIN)/dlbench run
@@ -50,13 +50,18 @@ check: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# The pages of docs/reference, from what the program says of itself.
+# The pages of docs/reference, from what the program says of itself, and what other pages show of results/reference.
 docs: $(INSTALLED)
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/from_results.py
 
 # For a machine with an accelerator and perhaps no network: the Python that is there, from the bare checkout, nothing installed.
 gpu:
 	$(PYTHON) -m benchmarks.reference
+
+# The CPU of this machine, which does nothing else meanwhile: four rounds of each suite, and what is left with the next call.
+references: $(INSTALLED)
+	$(BIN)/python -m benchmarks.reference --device cpu --rounds 4 --budget 45m
 
 # Likewise: what only a card can show, a step after the other.
 gpu-check:

@@ -1,4 +1,4 @@
-"""The reference runs of this machine, in pieces: ``make gpu``, or ``python3 -m benchmarks.reference --device cpu``.
+"""The reference runs of this machine, in pieces: ``make gpu``, or ``make references`` of its CPU alone.
 
 From the bare checkout, with whatever torch is there and no network: each suite into ``results/reference/<machine>/<suite>.jsonl``, some on
 the CPU and the first accelerator, the others on that one alone. One suite after the other gets four rounds, the fewest that give a ratio
@@ -45,8 +45,10 @@ SHORT = ("quick", "cnn", "ceilings", "transfer", "modes-dozen")
 LATER = ("modes", "memory", "crossover", "feed", "storage", "precision", "matmul", "conv", "fastest", "small_batches")
 ON_BOTH = ("quick", "crossover", "feed", "storage")
 """Measured on the CPU, too, where an accelerator takes part; what the others ask takes a CPU most of the time there is."""
-CPU_SUITES = ("quick", "cnn")
-"""All that a machine without an accelerator is asked for."""
+CPU_SUITES = ("quick", "ceilings", "crossover", "transfer", "feed", "storage", "cnn", "memory", "small_batches", "modes", "batch")
+"""All that a machine without an accelerator is asked for; what takes longest comes last."""
+ON_A_CPU = "not (batch=64 or batch=128 or batch=256)"
+"""Of batch: two thirds of its cases there. One step of ResNet-50 at batch 256 takes two cores most of a minute."""
 CASE_TIMEOUT = "30s"
 """Where an accelerator takes part: a CPU without native fp16 needs minutes for one product, which nobody waits to learn there."""
 COMPILE_TIMEOUT = "180s"
@@ -286,12 +288,10 @@ def _plan(options: argparse.Namespace, hello: Mapping[str, Any], start_s: float)
     """Make the plan of this call for the machine that a hello describes. Raises DeviceAbsent where nothing is to be measured on."""
     wanted = choose_devices(hello, options.device, options.into)
     accelerator = next((str(device["id"]) for device in wanted if device["kind"] != "cpu"), None)
-    short: tuple[Piece, ...] = ()
     if options.suites:
-        later = tuple(Piece(Path(each).stem, each) for each in options.suites.split(","))
+        short, later = (), tuple(Piece(Path(each).stem, each) for each in options.suites.split(","))
     else:
-        short = tuple(map(_piece, SHORT if accelerator else CPU_SUITES))
-        later = tuple(map(_piece, LATER)) if accelerator else ()
+        short, later = (tuple(map(_piece, names)) for names in ((SHORT, LATER) if accelerator else ((), CPU_SUITES)))
     folder = options.into / machine_name(wanted)
     return Plan(
         folder=folder,
@@ -309,7 +309,9 @@ def _plan(options: argparse.Namespace, hello: Mapping[str, Any], start_s: float)
 
 
 def _piece(name: str) -> Piece:
-    return Piece(name, "modes", DOZEN) if name == "modes-dozen" else Piece(name, name)
+    if name == "modes-dozen":
+        return Piece(name, "modes", DOZEN)
+    return Piece(name, name, ON_A_CPU if name == "batch" else None)
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:

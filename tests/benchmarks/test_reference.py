@@ -10,6 +10,7 @@ from scripted_pieces import CPU, GPU, SUITES, Machine, piece_of, words_after
 
 from benchmarks import limited, reference
 from benchmarks.limited import STOPPED
+from benchmarks.pieces import Piece
 from benchmarks.reference import CPU_SUITES, LATER, SHORT, main
 from dlbench.core.units import clock_time
 
@@ -73,6 +74,23 @@ def test_a_cpu_alone_has_to_be_asked_for(tmp_path, capsys):
     assert machine.pieces() == [*CPU_SUITES, *(f"+{suite}" for suite in CPU_SUITES)]
     assert words_after(machine.calls[0][0], "--device") == ["cpu"]
     assert words_after(machine.calls[0][0], "--timeout") == []
+
+
+def test_make_references_brings_each_suite_of_a_cpu_to_four_rounds(tmp_path):
+    recipe = (front_door.ROOT / "Makefile").read_text().partition("\nreferences:")[2].split("\n\t")[1]
+    words = shlex.split(recipe.partition(" -m benchmarks.reference ")[2].partition("\n")[0])
+    machine = Machine()
+    assert machine.reference(tmp_path, *words) == 0
+    assert machine.pieces() == list(CPU_SUITES)
+    assert {words_after(words, "--rounds")[0] for words, _ in machine.calls} == {"4"}
+    assert machine.calls[0][1] == 45 * 60 - limited.GRACE_S
+
+
+@pytest.mark.parametrize("name", CPU_SUITES)
+def test_a_cpu_is_asked_for_two_thirds_of_each_suite_or_more(name):
+    piece = reference._piece(name)
+    mine, whole = (len(reference.planned(each, scripted_card.hello(), ("cpu",)).cases) for each in (piece, Piece(name, name)))
+    assert 3 * mine >= 2 * whole > 0
 
 
 def test_on_a_machine_with_both_the_cpu_alone_has_a_folder_of_its_own(tmp_path):

@@ -1,0 +1,161 @@
+"""The parts of pages that show committed result files: ``make docs`` makes them anew, a test holds that they are up to date.
+
+A part stands between two comments, of which the first names it. Blocks that begin with ``$ dlbench show results/reference/…`` have what
+that command prints, on any page.
+"""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from dlbench.analysis.read.references import ReferenceRun, reference_runs
+
+ROOT = Path(__file__).resolve().parent.parent
+PICTURE = "docs/pictures/precision.svg"
+WIDTH = 120
+"""Columns of a line of prose."""
+_PART = re.compile(r"(<!-- Made by `make docs` from results/reference: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_SHOWS = re.compile(r"```console\n\$ dlbench (show results/reference/[^\n]+)\n.*?```", re.DOTALL)
+
+
+def pages() -> dict[str, str]:
+    """Return the text of every page that shows committed files, by its path in the checkout."""
+    found = {path: path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+    made = {path: _with_blocks(_with_parts(text)) for path, text in found.items() if _PART.search(text) or _SHOWS.search(text)}
+    return {path.relative_to(ROOT).as_posix(): text for path, text in made.items()}
+
+
+def picture() -> str:
+    """Return the picture of README.md, as ``dlbench report`` draws it of the file of its table."""
+    with tempfile.TemporaryDirectory() as folder:
+        _dlbench("report", _place(newest("cnn").path), "-o", f"{folder}/page.html", "--figures", f"{folder}/figures")
+        return (Path(folder) / "figures" / Path(PICTURE).name).read_text()
+
+
+def newest(suite: str | None = None) -> ReferenceRun:
+    """Return the reference run that was begun last, of a suite or of all. Raises ValueError where there is none."""
+    return max((run for run in reference_runs() if suite in (None, run.path.stem)), key=_began)
+
+
+def precision() -> Iterator[str]:
+    """Yield the paragraphs on what a narrow precision brings: of README.md. Raises ValueError where nothing was measured in two."""
+    run = newest("cnn")
+    rows = [row for row in json.loads(_dlbench("show", _place(run.path), "--by", "dtype", "--format", "json")) if row["ratio.speedup"]]
+    if not rows:
+        raise ValueError(f"{run.path}: it has no case in two precisions; let make references go on with it")
+    low, high = (edge(row["ratio.speedup"] for row in rows) for edge in (min, max))
+    yield _wrapped(f"On {_device(run)} {_compared(low, high)}:")
+    yield _wrapped(
+        f"![The {len(rows)} cases of the table as bars: with half the bits they run {low:.2f} to {high:.2f} times as fast as in "
+        f"fp32.]({PICTURE})"
+    )
+    yield _block(run.path, "--by dtype")
+
+
+def _compared(low: float, high: float) -> str:
+    if high < 1:
+        return f"half the bits make a network {1 / high:.1f} to {1 / low:.1f} times as slow"
+    return f"half the bits make a network {f'{low:.1f} to' if low < 1 else 'up to'} {high:.1f} times as fast"
+
+
+def answers() -> Iterator[str]:
+    """Yield the paragraphs with what all files of one machine say to each question: of answers.md."""
+    run = newest()
+    folder = _place(run.path.parent)
+    yield f"```sh\ndlbench show {folder} --answers\n```"
+    yield _wrapped(f"says of {_device(run)}:")
+    found = json.loads(_dlbench("show", folder, "--answers", "--format", "json"))["answers"]
+    given = [each for each in found if each["kind"] == "answer"]
+    yield "\n".join(_wrapped(f"- **{each['question']['topic']}**: {' '.join(each['sentences'])}", "  ") for each in given)
+    if missing := [each["question"]["topic"] for each in found if each["kind"] == "missing"]:
+        yield _wrapped(f"No row of these files answers {', '.join(missing)}.")
+
+
+def pairs() -> Iterator[str]:
+    """Yield the paragraphs with a table of pairs: of tutorial.md."""
+    run = newest("quick")
+    yield _wrapped(f"On {_device(run)}:")
+    yield _block(run.path, "--by dtype")
+
+
+def runs() -> Iterator[str]:
+    """Yield the paragraphs that list all reference runs: of reference-runs.md."""
+    header = "| run | device | cases | measured on | torch | dlbench |\n|---|---|---|---|---|---|"
+    yield "\n".join((header, *map(_listed, reference_runs())))
+    if not any(run.name_of(kind) for run in reference_runs() for kind in ("cuda", "xpu", "mps")):
+        yield "No run on a GPU is among them yet."
+
+
+PARTS: Mapping[str, Callable[[], Iterator[str]]] = {each.__name__: each for each in (precision, answers, pairs, runs)}
+
+
+def _listed(run: ReferenceRun) -> str:
+    kinds = dict.fromkeys(device["kind"] for device in run.header["devices"])
+    names = [f"{run.name_of(kind)}{f', {run.threads} threads' if kind == 'cpu' else ''}" for kind in kinds]
+    versions = run.environment["stack"]["versions"]["torch"], run.header["dlbench"]
+    cells = f"`{run.machine}/{run.path.stem}`", "; ".join(names), str(run.header["planned"]["count"]), _began(run)[:10], *versions
+    return f"| {' | '.join(cells)} |"
+
+
+def _device(run: ReferenceRun) -> str:
+    """Return the device that it was measured on, with the units of a CPU: clouds call different ones alike."""
+    (kind, *_) = [device["kind"] for device in run.header["devices"] if device["kind"] != "cpu"] or ["cpu"]
+    isa = run.environment["identity"]["cpu"].get("isa")
+    return f"{run.name_of(kind)}{f' ({run.threads} threads; {isa})' if kind == 'cpu' else ''}"
+
+
+def _began(run: ReferenceRun) -> str:
+    return str(run.environment["provenance"]["utc"])
+
+
+def _with_parts(text: str) -> str:
+    def made(match: re.Match[str]) -> str:
+        return match[1] + "\n" + "\n\n".join(PARTS[match[2]]()) + "\n\n" + match[3]
+
+    return _PART.sub(made, text)
+
+
+def _with_blocks(text: str) -> str:
+    return _SHOWS.sub(lambda match: f"```console\n$ dlbench {match[1]}\n{_printed(match[1])}\n```", text)
+
+
+def _block(path: Path, words: str) -> str:
+    """Return a block that `_with_blocks` fills."""
+    return f"```console\n$ dlbench show {_place(path)} {words}\n```"
+
+
+def _printed(command: str) -> str:
+    return "\n".join(line.rstrip() for line in _dlbench(*shlex.split(command)).strip("\n").rstrip().splitlines())
+
+
+def _place(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def _dlbench(*words: str) -> str:
+    """Return what a command prints, in the checkout and on no terminal. Raises CalledProcessError where it fails."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("CI", "FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS", "LINES")}
+    command, variables = [sys.executable, "-m", "dlbench", *words], kept | {"NO_COLOR": "1"}
+    return subprocess.run(command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def _wrapped(paragraph: str, indent: str = "") -> str:
+    return textwrap.fill(paragraph, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def main() -> None:
+    """Write every page anew, and the picture."""
+    for name, text in pages().items():
+        (ROOT / name).write_text(text)
+    (ROOT / PICTURE).write_text(picture())
+
+
+if __name__ == "__main__":
+    main()
