@@ -53,8 +53,7 @@ def precision() -> Iterator[str]:
     low, high = (edge(row["ratio.speedup"] for row in rows) for edge in (min, max))
     yield _wrapped(f"On {_device(run)} {_compared(low, high)}:")
     yield _wrapped(
-        f"![The {len(rows)} cases of the table as bars: with half the bits they run {low:.2f} to {high:.2f} times as fast as in "
-        f"fp32.]({PICTURE})"
+        f"![The cases of the table as bars: with half the bits they run {low:.2f} to {high:.2f} times as fast as in fp32.]({PICTURE})"
     )
     yield _block(run.path, "--by dtype")
 
