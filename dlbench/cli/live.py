@@ -130,9 +130,9 @@ class PlainLines(_Tracker):
             self._write(f"{self._starting}{self.at_most()}")
 
     def case_postponed(self, measurement: Measurement) -> None:
-        """Write why the case is measured again."""
+        """Write its time, and why the case is measured again."""
         super().case_postponed(measurement)
-        self._write(f"{measurement.series} {again_because(measurement)}")
+        self._write(f"{measurement.series} {_how_ended(measurement)}; {again_because(measurement)}")
 
     def case_tried(self, measurement: Measurement) -> None:
         """Write what was tried and how it ended."""
@@ -160,6 +160,8 @@ class _LiveTable(_Tracker):
         self._rows = {task.series: ({**planned_row(task.case), "case.run": task.side.name}, Rounds()) for task in session.tasks}
         for series, measurements in self.measurements.items():
             self._rows[series] = self._entry(measurements)
+        self._provisional: set[Series] = set()
+        """Those that are to be repeated, and whose row shows what does not count."""
         self._postponed = ""
         """What was measured and does not count, since the last case that did."""
         self._doing = self._starting
@@ -186,20 +188,30 @@ class _LiveTable(_Tracker):
     def case_postponed(self, measurement: Measurement) -> None:
         super().case_postponed(measurement)
         self._postponed = f"{measurement.series} {again_because(measurement)}"
+        if measurement.series not in self.measurements:  # else a value of earlier rounds stands there, which counts
+            self._provisional.add(measurement.series)
+            self._rows[measurement.series] = self._entry([measurement])
+        self.draw()
 
     def case_ended(self, measurement: Measurement) -> None:
         super().case_ended(measurement)
         self._postponed = ""
+        self._provisional.discard(measurement.series)
         self._rows[measurement.series] = self._entry(self.measurements[measurement.series])
-        self._answer()
-        self.draw()
+        self.draw()  # at once, as answering may take seconds on a busy machine
+        if self._answer():
+            self.draw()
 
-    def _answer(self) -> None:
-        """Answer from the rows so far, unless that would take a noticeable part of the run: of many cases it takes longer."""
+    def _answer(self) -> bool:
+        """Answer from the rows so far, unless that would take a noticeable part of the run: of many cases it takes longer.
+
+        Return whether that was done.
+        """
         started_s = time.monotonic()
-        measured = [entry for entry in self._rows.values() if entry[0]["case.status"] is not None]
+        counting = [entry for series, entry in self._rows.items() if series not in self._provisional]
+        measured = [entry for entry in counting if entry[0]["case.status"] is not None]
         if not measured or not self.session.answered or started_s < self._answers_due_s:
-            return
+            return False
         from dlbench.analysis.answers import answers
         from dlbench.analysis.answers.base import Answer
         from dlbench.analysis.read.table import of_rows
@@ -211,6 +223,7 @@ class _LiveTable(_Tracker):
         self._answers = Answers(known, self._live.console.height // _ANSWERS_SHARE) if known else None
         ended_s = time.monotonic()
         self._answers_due_s = ended_s + _REST * (ended_s - started_s)
+        return True
 
     def draw(self) -> None:
         """Show as much of the table as fits, around the current case, and below it what it answers."""
@@ -241,8 +254,10 @@ class _LiveTable(_Tracker):
         count = min(room, self._fitting + 1)  # most often as many as last time
         while True:
             first = max(0, min(position - count // 2, len(entries) - count))
-            rows, rounds = zip(*list(entries.values())[first : first + count], strict=True)
-            table = results_table(rows, rounds, lambda row: columns(declared.get(str(row["case.workload"]), ()), row))
+            shown = list(entries.items())[first : first + count]
+            rows, rounds = zip(*(entry for _, entry in shown), strict=True)
+            dim = [row for series, (row, _) in shown if series in self._provisional]
+            table = results_table(rows, rounds, lambda row: columns(declared.get(str(row["case.workload"]), ()), row), dim=dim)
             lines = len(console.render_lines(table, pad=False))
             if lines <= room or count == 1:
                 self._fitting = count

@@ -24,7 +24,8 @@ PAUSES_S = (1.0, 4.0)
 """Before the second attempt and before each later one at a throttled case: a control group's quota is filled up every 0.1 s, but a heat
 sink takes seconds to cool. A disturbed case needs no pause, as other processes may use the device for hours."""
 MAX_FUTILE_RETRIES = 3
-"""Cases in a row that no retry helped; after those the device gets no more, as a run would take three times as long."""
+"""Cases in a row that no retry helped; after those the device gets no more, as a run would take three times as long. As many cases of a
+round are tried again before it counts whether most of them were held back: of so few most soon are."""
 GRACE_S = 10.0
 """Beyond the budget, for a case that was begun within it: long enough for most, short enough to wait for."""
 _FAULTS_TO_RETIRE = 2
@@ -197,16 +198,26 @@ class Attempt:
 
 
 class Retries:
-    """The attempts of a run, round by round; a case gets so many tries in each at most."""
+    """The attempts of a run, round by round; a case gets so many tries in each at most.
+
+    None is granted on a device that held back most cases of the round so far: what does that is there to stay, and each retry would
+    only be held back again.
+    """
 
     def __init__(self, tries: int) -> None:
         self._tries = tries
         self._queue: deque[Attempt] = deque()
         self._futile = Counter[str]()
+        self._cases = Counter[str]()
+        """By device, those tried in this round."""
+        self._held_back = Counter[str]()
+        """Those of them that were held back at their first try."""
 
     def of_round(self, tasks: Iterable[Task]) -> Iterator[Attempt]:
         """Yield an attempt at each case, whose sides stand next to each other, and then the retries that were granted meanwhile."""
         self._queue = deque(Attempt(tuple(sides)) for _, sides in groupby(tasks, lambda task: task.case.id))
+        self._cases.clear()
+        self._held_back.clear()
         while self._queue:
             yield self._queue.popleft()
 
@@ -214,14 +225,19 @@ class Retries:
         """Return whether a case is tried again in this round, given how its tasks went; its pause has to fit in ``left_s``."""
         device = attempt.tasks[0].case.device
         known = [each for each in throttlings if each is not None]
-        if not any(each.held_back for each in known):
+        held_back = any(each.held_back for each in known)
+        if attempt.tries == 1:
+            self._cases[device] += 1
+            self._held_back[device] += held_back
+        if not held_back:
             self._futile[device] = 0
             return False
-        if attempt.tries >= self._tries:
+        hopeless = self._held_back[device] > max(MAX_FUTILE_RETRIES, self._cases[device] / 2)
+        if attempt.tries >= self._tries or (hopeless and attempt.tries > 1):
             self._futile[device] += 1
             return False
         pause_s = PAUSES_S[min(attempt.tries, len(PAUSES_S)) - 1] if any(each.throttled for each in known) else 0.0
-        if self._futile[device] >= MAX_FUTILE_RETRIES or pause_s > left_s:
+        if hopeless or self._futile[device] >= MAX_FUTILE_RETRIES or pause_s > left_s:
             return False
         self._queue.append(Attempt(attempt.tasks, attempt.tries + 1, pause_s))
         return True

@@ -125,7 +125,7 @@ def test_a_line_says_why_a_case_is_measured_again(throttling, told, capsys):
     assert capsys.readouterr().err == "round 1 of 7, 1 case left: starting workers for cpu\n"
     (measurement,) = made_up.rounds_of(case, [[1.0]], throttling=throttling)
     lines.case_postponed(measurement)
-    assert capsys.readouterr().err == f"round 1 of 7, 1 case left: matmul[n=8]@cpu {told}; again later in this round\n"
+    assert capsys.readouterr().err == f"round 1 of 7, 1 case left: matmul[n=8]@cpu 1.00 s; {told}; again later in this round\n"
 
 
 def test_the_screen_says_what_does_not_count_until_something_does(tmp_path):
@@ -143,3 +143,26 @@ def test_the_screen_says_what_does_not_count_until_something_does(tmp_path):
     console.file.truncate(0)
     screen.case_ended(whole)
     assert "again later" not in console.file.getvalue()
+
+
+def test_a_value_that_is_to_be_repeated_stands_on_the_screen_at_once_and_dim(tmp_path):
+    cases = [made_up.case("matmul", n=n) for n in (8, 9)]
+    console = Console(file=io.StringIO(), width=100, height=30, force_terminal=True)
+    live = SimpleNamespace(console=console, update=lambda shown, refresh: (console.file.truncate(0), console.print(shown)))
+    screen = _LiveTable(session_of(*cases), tmp_path / "o.jsonl", live)
+
+    def row_of(n):
+        return next(line for line in console.file.getvalue().splitlines() if f"matmul n={n}" in line)
+
+    lost, calm = (made_up.rounds_of(cases[0], [[seconds]], throttling=throttling)[0] for seconds, throttling in ((2.0, LOST), (1.0, None)))
+    screen.case_ended(*made_up.rounds_of(cases[1], [[4.0]]))
+    screen.case_postponed(lost)
+    assert re.search(r"\x1b\[2m *2\.00 s", row_of(8))
+    assert re.search(r"\x1b\[2mdisturbed", row_of(8))
+    assert "\x1b[2m" not in row_of(9)
+    screen.case_ended(calm)
+    assert "1.00 s" in row_of(8)
+    assert "\x1b[2m" not in row_of(8)
+    screen.case_postponed(made_up.rounds_of(cases[0], [[3.0]], throttling=LOST)[0])
+    assert "1.00 s" in row_of(8)  # a value that counts stays until another one does
+    assert "\x1b[2m" not in row_of(8)

@@ -153,12 +153,17 @@ def _dim(lines: Sequence[str]) -> list[RenderableType]:
 
 
 def results_table(
-    rows: Sequence[Row], rounds: Sequence[Rounds], declared: Callable[[Row], Sequence[Column]], *, pictures: bool = False
+    rows: Sequence[Row],
+    rounds: Sequence[Rounds],
+    declared: Callable[[Row], Sequence[Column]],
+    *,
+    pictures: bool = False,
+    dim: Sequence[Row] = (),
 ) -> RenderableType:
     """Return the table of cases; ``rounds[i]`` is what the rounds of ``rows[i]`` gave, ``declared`` the columns of its values.
 
     Devices that ran the same work stand one below the other. A column with nothing to show is left out; where the screen is too
-    narrow for the others, so are some of them, and a line below the table says which.
+    narrow for the others, so are some of them, and a line below the table says which. ``dim`` are those of the rows that do not count.
     """
     entries = case_table.ordered(rows, rounds)
     styled = {"case": _case_cell, "time": _time_cell}
@@ -166,6 +171,11 @@ def results_table(
         (title, [styled.get(title, _plain_cell)(text, row) for text, (row, _) in zip(cells, entries, strict=True)])
         for title, cells in case_table.columns(entries, declared)
     ]
+    provisional = set(map(id, dim))
+    for at, (row, _) in enumerate(entries):
+        if id(row) in provisional:
+            for _, cells in columns:
+                cells[at].stylize("dim")
     reach, drawn = strips.strips([each.median_s for _, each in entries]) if pictures else (0.0, [])
     if not any(drawn):
         return _Fitting(None, columns, case_table.WORDS)
