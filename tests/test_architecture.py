@@ -28,14 +28,14 @@ ROOMS = {
     "backends.mps backends.xpu backends.__init__ limits ranks measure operations correctness main rank_main",
     "harness.ranks": "torchrun placement cluster rank_group",
     "harness": "schedule pool searches runner",
-    "analysis.read": "pyperf readings superlinear ceilings trend header declared table references",
+    "analysis.read": "pyperf readings superlinear ceilings trend usability header declared table references",
     "analysis": "ratios wording figures outliers bottleneck lines copies",
     "analysis.scaling": "speedup projection",
     "analysis.compare": "calibration judge power by_threshold verdict pairs ab provenance",
     "analysis.answers": "base pairs unanswered speedup ways crossover steps feeding supply roofline copies bottleneck small memory batch "
     "precision default devices cost elsewhere published health __init__",
-    "analysis.report": "samples sentences detail_tables case_table strips compare_terminal terminal doctor_text "
-    "plot_points plots commands machines forest page",
+    "analysis.report": "samples commands sentences detail_tables case_table strips compare_terminal terminal doctor_text "
+    "plot_points plots machines forest page",
     "analysis.export": "tabular cases pyperf pytest_benchmark google_benchmark bencher github_action_benchmark formats "
     "compare_export answers_export junit github",
     "analysis.contribute": "sieves measured public fitness",

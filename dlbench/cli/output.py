@@ -57,6 +57,8 @@ def write_results(
     unpaired = pairs.unpaired if pairs else ()
     if form != "table":
         click.echo(tabular.render(pairs.frame if pairs else results.frame, form), nl=False)
+        for line in sentences.not_usable(results):
+            click.echo(f"note: {line}", err=True)
     elif by and pairs:
         values, _ = reported(results, by)
         _print(terminal.paired(results, pairs, values, pictures=pictures))
@@ -72,9 +74,10 @@ def write_answers(results: "Results", form: str) -> None:
     """Write the answers alone to stdout, as Markdown or one JSON document."""
     from dlbench.analysis.answers import answers
     from dlbench.analysis.export import answers_export
+    from dlbench.analysis.report import sentences
 
     write = {"md": answers_export.as_markdown, "json": answers_export.as_json}[form]
-    click.echo(write(answers(results)), nl=False)
+    click.echo(write(answers(results), sentences.not_usable(results)), nl=False)
 
 
 def _write_scaling(results: "Results", form: str, pictures: bool) -> None:
@@ -124,6 +127,7 @@ def conclude(comparisons: Sequence["Comparison"], notes: Sequence[str], options:
     conclusion = f"{compare_terminal.summary(comparisons)}; exit {code.value}"
     notes = [*notes, *(line for comparison in comparisons for line in sentences.unpaired(comparison.unpaired))]
     notes += [doubt for comparison in comparisons for doubt in comparison.doubts]
+    notes += sentences.not_usable(results)
     notes += defaults.in_force().notes()
     _write_verdicts(comparisons, conclusion, options.form)
     for note in notes:

@@ -3,6 +3,7 @@
 Result files hold the raw readings. Whether they matter is decided here, for retries during a run and again whenever a file is read.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -203,6 +204,44 @@ def flags(
         "flag.reason": "; ".join(filter(None, [*reasons, others])) or None,
         "time.lost_share": max(shares, default=None),
     }
+
+
+def circumstances(
+    rounds: Sequence[tuple[int, Throttling | None]], states: Sequence[RoundState], device: str, threads: int | None
+) -> dict[str, bool | str | float | None]:
+    """Return the columns on throttling and disturbance of one case, from number and throttling of each of its rounds.
+
+    ``states`` is the machine around any rounds of its run.
+    """
+    numbers = {number for number, _ in rounds} if states else ()
+    around = tuple(each for each in states if each.round in numbers)
+    found = flags([throttling for _, throttling in rounds], around, device, threads)
+    return {**found, "time.disturbed_rounds": _disturbed_rounds(rounds, around, device, threads)}
+
+
+def _disturbed_rounds(
+    rounds: Sequence[tuple[int, Throttling | None]], states: tuple[RoundState, ...], device: str, threads: int | None
+) -> int | None:
+    """Return in how many rounds a case was throttled or disturbed; None where nothing tells.
+
+    What the case's own process counted decides. What others used in the whole round counts only where that process could not tell how
+    long it waited, and another process on the accelerator always.
+    """
+    if not states and all(each is None for _, each in rounds):
+        return None
+    busy, shared = _taken(states, device, threads)
+    return sum(
+        (each is not None and each.held_back) or number in shared or (number in busy and (each is None or each.waiting is None))
+        for number, each in rounds
+    )
+
+
+@lru_cache(64)  # as the next one
+def _taken(states: tuple[RoundState, ...], device: str, threads: int | None) -> tuple[frozenset[int], frozenset[int]]:
+    """Return in which rounds others used the CPUs, and in which an accelerator, so much that it matters."""
+    least = BUSY * threads if threads else math.inf
+    busy = (each.round for each in states if max(each.other_cpus or 0.0, each.stolen_cpus or 0.0) > least)
+    return frozenset(busy), frozenset(each.round for each in states if each.other_processes(device))
 
 
 @lru_cache(64)  # the same for all cases of a device that were measured in the same rounds

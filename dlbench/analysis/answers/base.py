@@ -101,7 +101,13 @@ def answered(
     more = [f"{what}{plural(len(each) - 2, 'more device')}: in the table only" for what, each in told if len(each) > 2]
     cases = dict.fromkeys(str(row["case.id"]) for row in rows)
     said = tuple(map(units.one_line, (*sentences[:2], *reports[:2])))
-    return Answer(question, said, tuple(cases), (*doubts, *weaknesses, *more), tables, tuple(figures))
+    return Answer(question, said, tuple(cases), (*not_usable(rows), *doubts, *weaknesses, *more), tables, tuple(figures))
+
+
+def not_usable(rows: Sequence[Row]) -> list[str]:
+    """Return what to say first of an answer that rests on rows of runs that are not usable; nothing where all are."""
+    runs = dict.fromkeys(str(row["case.run"]) for row in rows if row["flag.not_usable"])
+    return [f"not usable, as most cases of {', '.join(runs)} were throttled or disturbed in most rounds"] if runs else []
 
 
 def rate_interval(row: Row, rate: str, ends: tuple[Column, Column]) -> Row:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dlbench.analysis.answers import elsewhere
-from dlbench.analysis.answers.base import DEVICE, Answer, Missing, Question, Table, answered, by_device
+from dlbench.analysis.answers.base import DEVICE, Answer, Missing, Question, Table, answered, by_device, not_usable
 from dlbench.analysis.answers.published import beside_published
 from dlbench.analysis.outliers import kinds, sentences
 from dlbench.analysis.read.table import Results
@@ -60,7 +60,7 @@ def answer(results: Results, *, references: bool) -> Answer | Missing:
     several = len(results.environments) > 1
     beside, alone = elsewhere.beside_references(results) if references else ([], [])
     others = sentences(kinds(results)) if several else []
-    weaknesses = [*results.circumstances, *others[1:]]
+    weaknesses = [*not_usable(tried), *results.circumstances, *others[1:]]
     weaknesses += [] if peaks else ["no published peak of these devices is known for what was measured"]
     weaknesses += alone
     weaknesses += [] if several else ["one file says nothing of other days: dlbench compare"]

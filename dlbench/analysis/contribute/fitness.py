@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dlbench.analysis.contribute.measured import refused
 from dlbench.analysis.read import header
 from dlbench.analysis.read.table import Results
+from dlbench.analysis.report.sentences import not_usable
 from dlbench.analysis.wording import number, plural
 from dlbench.core.model import Status
 from dlbench.core.rows.summary import Row
@@ -48,16 +49,21 @@ def doubts(run: RunFile, results: Results) -> list[str]:
         found.append(f"{_cases(few)} had fewer than {LEAST_ROUNDS} rounds; add some: {resume} --rounds 7")
     if implausible := [row for row in ok if row["flag.implausible"]]:
         found.append(f"{_cases(implausible)} can't have done what it says in that time; dlbench show gives the reason")
-    found += _restless(ok)
+    unusable = not_usable(results)
+    found += [f"it is {line}" for line in unusable]
+    found += _restless(ok, known=bool(unusable))
     found += refused([*run.measurements, *run.discarded])
     return [one_line(each) for each in found]
 
 
-def _restless(rows: Sequence[Row]) -> list[str]:
-    """Say what more than a few of the cases show of a machine that was not at rest."""
-    signs = {
+def _restless(rows: Sequence[Row], *, known: bool) -> list[str]:
+    """Say what more than a few of the cases show of a machine that was not at rest; ``known``: that it throttled or disturbed most."""
+    held_back = {
         "throttled": ([row for row in rows if row["flag.throttled"]], "cool the machine or raise its quota"),
         "disturbed": ([row for row in rows if row["flag.disturbed"]], "stop what else runs, look with dlbench doctor"),
+    }
+    signs = {
+        **({} if known else held_back),
         f"noisy, with an interval wider than a factor of {WIDE:g}": ([row for row in rows if _is_wide(row)], "quieten the machine"),
     }
     return [

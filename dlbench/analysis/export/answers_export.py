@@ -9,15 +9,21 @@ from dlbench.analysis.export.tabular import lines, markdown
 from dlbench.core.schema import Unit
 
 
-def as_json(found: Sequence[Answer | Missing]) -> str:
-    """Return one document: ``answers``, with a ``kind`` each (answer or missing), and tables as tidy rows in base units."""
-    document = {"answers": [{"kind": type(each).__name__.lower(), **asdict(each)} for each in found]}
+def as_json(found: Sequence[Answer | Missing], not_usable: Sequence[str] = ()) -> str:
+    """Return one document: ``answers``, with a ``kind`` each (answer or missing), and tables as tidy rows in base units.
+
+    ``not_usable``, first in it, is a line for each run that is not.
+    """
+    document = {"not_usable": list(not_usable), "answers": [{"kind": type(each).__name__.lower(), **asdict(each)} for each in found]}
     return json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1, default=_unit) + "\n"
 
 
-def as_markdown(found: Sequence[Answer | Missing]) -> str:
-    """Return a section for each question: the sentences, what weakens them, and the tables as people see them."""
-    parts: list[str] = []
+def as_markdown(found: Sequence[Answer | Missing], not_usable: Sequence[str] = ()) -> str:
+    """Return a section for each question: the sentences, what weakens them, and the tables as people see them.
+
+    First comes a line for each run that is not usable.
+    """
+    parts = [f"**{markdown(line)}**" for line in not_usable]
     for each in found:
         parts.append(f"## {each.question.text}")
         if isinstance(each, Missing):

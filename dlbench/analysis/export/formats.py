@@ -2,7 +2,10 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from dlbench.core.store import RunFile
 
 # Nothing is imported here that only writing needs: the command line needs the names for its help.
 
@@ -36,10 +39,11 @@ def export(file: Path, form: str) -> Exported:
 def _table(file: Path, form: str) -> Exported:
     from dlbench.analysis.export import tabular
     from dlbench.analysis.read.table import collect
+    from dlbench.analysis.report.sentences import not_usable
 
     results = collect([file])
     content = tabular.parquet(results.frame) if form == "parquet" else tabular.render(results.frame, form).encode()
-    return Exported({"": content}, list(results.notes))
+    return Exported({"": content}, [*results.notes, *not_usable(results)])
 
 
 def _cases(file: Path, form: str) -> Exported:
@@ -54,9 +58,21 @@ def _cases(file: Path, form: str) -> Exported:
     run = table.load(file)
     timed, untimed = cases.split(run)
     count = len(timed) + sum(map(len, untimed.values()))
-    notes = [*left_out(run), *incomplete(run, count), *cases.left_out(untimed, count)]
+    notes = [*left_out(run), *incomplete(run, count), *cases.left_out(untimed, count), *_not_usable(run)]
     if not timed:
         return Exported({}, notes)
     made = import_module(f"dlbench.analysis.export.{form.replace('-', '_')}").document(run, timed)
     parts = made if form == "github-action-benchmark" else {"": made}
     return Exported({part: json.dumps(each, allow_nan=False).encode() + b"\n" if each else None for part, each in parts.items()}, notes)
+
+
+def _not_usable(run: "RunFile") -> list[str]:
+    """Return a line for each side of a run, or the whole of it, that is not usable; a pipe can't be read twice for its rows."""
+    from dlbench.analysis.read import header, table, usability
+    from dlbench.analysis.report import sentences
+    from dlbench.core.rows.summary import summarise
+
+    name, of_cases = run.path.stem, table.by_case(run.measurements)
+    rows = [{**summarise(each, states=run.states), "case.run": header.run_name(name, each[0].side)} for each in of_cases]
+    environments = header.environments(run, name, header.of_sides(run, [each[0].side for each in of_cases]))
+    return sentences.not_usable(table.Results(tuple(usability.flag_not_usable(rows)), (), (), environments))

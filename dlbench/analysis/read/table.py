@@ -18,6 +18,7 @@ from dlbench.analysis.read.ceilings import Ceilings, Machine, measured, with_cei
 from dlbench.analysis.read.readings import Readings, device_readings
 from dlbench.analysis.read.superlinear import flag_super_linear
 from dlbench.analysis.read.trend import trends
+from dlbench.analysis.read.usability import flag_not_usable
 from dlbench.core import store
 from dlbench.core.declarations import Declaration
 from dlbench.core.errors import UsageError
@@ -126,7 +127,7 @@ def read(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> "pd.Data
 
 def of_rows(rows: Sequence[Row], rounds: Sequence[Rounds], name: str, declarations: Mapping[str, Declaration]) -> Results:
     """Return rows of a run that goes on as if its file, which is called so, had been read; ``declarations`` are those of its workloads."""
-    named = flag_super_linear([{**row, "case.run": name} for row in rows], rounds)
+    named = flag_super_linear(flag_not_usable([{**row, "case.run": name} for row in rows]), rounds)
     named = with_ceilings(named, lambda row: declarations.get(str(row["case.workload"]), Declaration()), {})
     columns = chain.from_iterable(dict.fromkeys(map(tuple, named)))
     return Results(tuple(_filled(named, columns)), tuple(rounds), (), {name: {}}, declarations={name: declarations})
@@ -228,7 +229,7 @@ def _read_one(path: Path, name: str, to_compare: bool) -> Results:
             row["rate.bus_bytes_per_s"] = declared.bus_rate(row, of_workload.parallel)
         rows.append(_writable(row))
         rounds.append(each)
-    rows = flag_super_linear(rows, rounds)
+    rows = flag_super_linear(flag_not_usable(rows), rounds)
     tries = () if to_compare else [{**summarise([each]), "case.run": header.run_name(name, each.side)} for each in run.tries]
     return Results(
         rows=tuple(_filled(rows, chain.from_iterable(dict.fromkeys(map(tuple, rows))))),  # most have the same names

@@ -1,4 +1,4 @@
-"""Command that measures one case again, from what its file says of the command that measured all of them."""
+"""Commands that measure a run or one case of it again, from what its file says of the command that measured it."""
 
 import re
 import shlex
@@ -13,8 +13,10 @@ from dlbench.core.rows.summary import Row
 _WORD = re.compile(r"[\w.:@\[\],=+-]+")
 """A word of ``-k``, which selects the ids that contain it."""
 _OPERATORS = ("and", "or", "not")
-_LEFT_OUT = ("-k", "-o", "--output", "--device", "--resume", "--format", "--junit", "--verdict", "--report")
-"""Options with a value that say what to choose, or where to write."""
+_WRITING = ("-o", "--output", "--resume", "--format", "--junit", "--verdict", "--report")
+"""Options with a value that say where to write, or how."""
+_CHOOSING = ("-k", "--device")
+"""Options with a value that say what to measure."""
 _FLAGS = ("--github", "--dry-run")
 _NO_DEFAULTS = ("device", "format", "strict", "plain")
 """Options set by default that do not belong to the command either."""
@@ -42,6 +44,13 @@ def again(rows: Sequence[Row], environments: Mapping[str, Mapping[str, Any]]) ->
     return found
 
 
+def whole(rows: Sequence[Row], environment: Mapping[str, Any]) -> str:
+    """Return the command that measures the cases of one run again, into a file of its own, quoted for a shell."""
+    words = _recorded(environment)
+    command = _kept(words, _WRITING) if words else ["run", *dict.fromkeys(str(row["case.suite"]) for row in rows)]
+    return shlex.join(map(units.one_line, ["dlbench", *command]))
+
+
 def _words(case: str) -> list[str]:
     return [word for word in _WORD.findall(case) if word not in _OPERATORS]
 
@@ -63,11 +72,17 @@ def _given(row: Row, environment: Mapping[str, Any]) -> list[str]:
 
     Options that defaults of the user's set stand there as if they had been typed.
     """
+    words = _recorded(environment)
+    if not words:
+        return ["run", str(row["case.suite"])]
+    return [*_kept(words, _WRITING + _CHOOSING), *_by_default(part(environment, "provenance", "defaults"))]
+
+
+def _recorded(environment: Mapping[str, Any]) -> list[str]:
+    """Return the words of the ``run`` or ``ab`` that a file was measured by; none where another command or tool made it."""
     argv = part(environment, "provenance", "argv")
     words = [str(word) for word in argv[1:]] if isinstance(argv, list) else []
-    if words[:1] not in (["run"], ["ab"]):
-        return ["run", str(row["case.suite"])]
-    return [*_kept(words), *_by_default(part(environment, "provenance", "defaults"))]
+    return words if words[:1] in (["run"], ["ab"]) else []
 
 
 def _by_default(defaults: object) -> Iterator[str]:
@@ -78,10 +93,10 @@ def _by_default(defaults: object) -> Iterator[str]:
                 yield from (f"--{name}", str(each))
 
 
-def _kept(words: Sequence[str]) -> Iterator[str]:
+def _kept(words: Sequence[str], left_out: Sequence[str]) -> Iterator[str]:
     rest = iter(words)
     for word in rest:
-        if word in _LEFT_OUT:
+        if word in left_out:
             next(rest, None)
-        elif word not in _FLAGS and not word.startswith(tuple(f"{name}=" if name[1] == "-" else name for name in _LEFT_OUT)):
+        elif word not in _FLAGS and not word.startswith(tuple(f"{name}=" if name[1] == "-" else name for name in left_out)):
             yield word

@@ -68,6 +68,7 @@ def report(results: Results, notes: Sequence[str] = (), interactive: bool = Fals
         kind="report",
         title=_title(results.rows),
         lead=[sentences.count(results.rows), *_where(results)],
+        not_usable=sentences.not_usable(results),
         answers=sorted((_answer(each, in_turn) for each in found), key=lambda view: view["missing"] is not None),
         plots=views[:of_answers],
         samples=views[of_answers:],
@@ -143,7 +144,7 @@ _PARTS = {
 
 
 def _rendered(interactive: bool, **content: Any) -> str:
-    content = {**dict.fromkeys((*_PARTS, "comparisons", "states", "not_sampled"), ()), **content}
+    content = {**dict.fromkeys((*_PARTS, "comparisons", "states", "not_sampled", "not_usable"), ()), **content}
     parts = [(each["name"], each["title"]) for each in content["comparisons"]]
     parts += [part for name, part in _PARTS.items() if content[name] or name == "warnings"]
     style, script = _style(), _script() if interactive else ""

@@ -5,7 +5,11 @@ from collections.abc import Iterable, Sequence
 
 from dlbench.analysis import wording
 from dlbench.analysis.ratios import Unpaired, grouped, launch_bound
+from dlbench.analysis.read.table import Results
+from dlbench.analysis.read.usability import mostly_disturbed
+from dlbench.analysis.report import commands
 from dlbench.core import units
+from dlbench.core.conditions import BUSY
 from dlbench.core.model import ParamValue, Status
 from dlbench.core.rows.summary import Rounds, Row, ending
 
@@ -65,6 +69,29 @@ def devices(rows: Sequence[Row]) -> list[str]:
     most_threads_last = sorted(rows, key=lambda row: wording.number(row["case.threads"] or 0))  # ranks on a CPU have a share of them each
     named = {wording.device_label(row, "case", several): row for row in most_threads_last if row["case.device_name"]}
     return [units.one_line(f"{label}: {wording.described(row, 'case')}") for label, row in named.items()]
+
+
+def not_usable(results: Results) -> list[str]:
+    """Return a line for each run that is not usable: ``not usable: 14 of 17 cases were disturbed in most rounds, …``."""
+    several = wording.several_runs(results.rows, "case")
+    runs = grouped((row for row in results.rows if row["flag.not_usable"]), lambda row: str(row["case.run"]))
+    return [units.one_line(f"not usable: {f'{run}: ' if several else ''}{_spoiled(rows, results)}") for run, rows in runs.items()]
+
+
+def _spoiled(rows: Sequence[Row], results: Results) -> str:
+    """Say how much of one run was throttled or disturbed, and what to do."""
+    ok = [row for row in rows if row["case.status"] == "ok"]
+    spoiled = [row for row in ok if mostly_disturbed(row)]
+    lost = max((wording.number(row["time.lost_share"] or 0) for row in spoiled), default=0.0)
+    extent = f", with up to {units.percent(lost)} of the time lost to others" if lost > BUSY else ""
+    remedies = {"throttled": "cool the device or raise its CPU quota", "disturbed": "stop what else runs"}
+    found = {how: remedy for how, remedy in remedies.items() if any(row[f"flag.{how}"] for row in spoiled)}
+    again = commands.whole(rows, results.environments.get(str(rows[0]["case.run"]), {}))
+    return (
+        f"{len(spoiled)} of {wording.plural(len(ok), 'case')} {'was' if len(spoiled) == 1 else 'were'} {' or '.join(found)} "
+        f"in most rounds{extent}; "
+        f"{' and '.join(found.values())}, and measure again: {again}"
+    )
 
 
 def marks(rows: Sequence[Row], rounds: Sequence[Rounds]) -> dict[str, str]:

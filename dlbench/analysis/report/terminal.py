@@ -49,14 +49,14 @@ def overview(
     tables = [table for each in known for table in each.tables if not brief or each.question not in _BESIDE_OTHERS]
     if details:
         tables += [detail_tables.projection(projected(results)), *detail_tables.values(results), detail_tables.bandwidths(results)]
-    return Group(*head, *_cases(results, pictures), *(part for table in tables for part in _table(table, pictures)))
+    return Group(*_not_usable(results), *head, *_cases(results, pictures), *(part for table in tables for part in _table(table, pictures)))
 
 
 def more_devices(results: Results, *, pictures: bool = False) -> RenderableType:
     """Return what more devices bring in sentences, the table behind it, and what it would be on more of them than were measured."""
     found, rows = devices.answer(results), projected(results)
     answer = [Text(line, style="bold") for line in found.sentences] if isinstance(found, Answer) else []
-    return Group(*answer, *_table(devices.table(rows), pictures), *_table(detail_tables.projection(rows)))
+    return Group(*_not_usable(results), *answer, *_table(devices.table(rows), pictures), *_table(detail_tables.projection(rows)))
 
 
 def paired(results: Results, pairs: Pairs, values: Table, *, pictures: bool = False) -> RenderableType:
@@ -66,7 +66,16 @@ def paired(results: Results, pairs: Pairs, values: Table, *, pictures: bool = Fa
     found = speedup.answer(results) if rows[0]["pair.by"] == "case.device" else None
     answer, tables = (found.sentences, found.tables) if isinstance(found, Answer) else ((), (same_case(pairs, results), values))
     lines = [Text(line, style="bold") for line in answer]
-    return Group(*lines, *_dim(sentences.devices(results.rows)), *(part for table in tables for part in _table(table, pictures)))
+    return Group(
+        *_not_usable(results),
+        *lines,
+        *_dim(sentences.devices(results.rows)),
+        *(part for table in tables for part in _table(table, pictures)),
+    )
+
+
+def _not_usable(results: Results) -> list[RenderableType]:
+    return [Text(line, style="bold red") for line in sentences.not_usable(results)]
 
 
 def verdicts(comparison: Comparison) -> RenderableType:

@@ -12,7 +12,7 @@ from pathlib import Path
 from sys import intern
 from typing import Any, TypeVar
 
-from dlbench.core.conditions import RoundState, flags
+from dlbench.core.conditions import RoundState, circumstances
 from dlbench.core.measurement import STEADY_SHIFT, Measurement, Samples, Transfer
 from dlbench.core.model import Case, ParamValue, Policy, Reported, Status, settings_text
 from dlbench.core.rows.rates import plausibility, rates
@@ -115,7 +115,7 @@ def compared(rounds: Sequence[Round], file: Path, states: Sequence[RoundState] =
 COMPARED = (
     *("case.id", "case.suite", "case.workload", "case.device", "case.device_name", "case.dtype", "case.mode", "case.threads", "case.math"),
     *("case.found", "case.status", "case.reason", "case.run", "time.median_s", "time.rounds", "time.sd_between", "time.lost_share"),
-    "memory.peak_bytes",
+    *("time.disturbed_rounds", "memory.peak_bytes", "flag.not_usable"),
     *("flag.throttled", "flag.not_steady", "flag.power_capped", "flag.disturbed"),
     *("flag.implausible", "flag.implausible_reason", "flag.reason"),
 )
@@ -151,9 +151,8 @@ def _row(rounds: Sequence[Round], states: Sequence[RoundState], file: Path | Non
         row |= {"time.sd_between": variation(medians), "flag.not_steady": _not_steady(timed), **plausible}
         others |= of_peak
     if ok:
-        around = {each.number for each in ok} if states else ()
         threads = _last([each.threads for each in said_ok])
-        row |= flags([each.throttling for each in ok], [each for each in states if each.round in around], said_ok[-1].case.device, threads)
+        row |= circumstances([(each.number, each.throttling) for each in ok], states, said_ok[-1].case.device, threads)
     row |= _values(ok)
     well = bool(ok) and said_ok[0].status is Status.OK
     return row, others, _rounds(ok if well else [], file)

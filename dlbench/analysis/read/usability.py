@@ -1,0 +1,23 @@
+"""Usability of a run: whether its machine was left alone enough for its numbers to say anything."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from dlbench.core.rows.summary import Row
+
+
+def flag_not_usable(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows of files, each with ``flag.not_usable`` of its ``case.run``; None where no row of that tells of disturbances.
+
+    A run is not usable if more than half of its ok cases were throttled or disturbed in more than half of their rounds.
+    """
+    ok = [row for row in rows if row["case.status"] == "ok"]
+    cases, spoiled = (Counter(row["case.run"] for row in some) for some in (ok, filter(mostly_disturbed, ok)))
+    known = {row["case.run"] for row in ok if row["time.disturbed_rounds"] is not None}
+    flags = {run: 2 * spoiled[run] > count if run in known else None for run, count in cases.items()}
+    return [{**row, "flag.not_usable": flags.get(row["case.run"])} for row in rows]
+
+
+def mostly_disturbed(row: Row) -> bool:
+    """Whether a case was throttled or disturbed in more than half of its rounds."""
+    return 2 * float(row["time.disturbed_rounds"] or 0) > float(row["time.rounds"] or 0)

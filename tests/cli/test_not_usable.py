@@ -1,0 +1,122 @@
+"""Runs most of whose cases were disturbed in most rounds: everything that is made from them says so first."""
+
+import csv
+import io
+import json
+from dataclasses import replace
+
+import front_door
+import made_up
+import pytest
+import shared_hosts
+
+from dlbench.core.conditions import RoundState, Throttling
+from dlbench.core.model import Status
+from dlbench.harness.probe.monitor import Watch
+
+CALM, LOST, HOT = Throttling(waiting=0.0), Throttling(waiting=0.5), Throttling(thermal=0.5)
+AGAIN = "stop what else runs, and measure again: dlbench run quick"
+THREE = f"not usable: 3 of 4 cases were disturbed in most rounds, with up to 50.0 % of the time lost to others; {AGAIN}"
+
+
+def measured(lost, *, how=LOST, cases=4, rounds=7):
+    """Cases of which the first so many as ``lost`` has numbers were held back in as many rounds each."""
+    counts = [*lost, *[0] * (cases - len(lost))]
+    return [
+        replace(each, throttling=how if each.round < count else CALM)
+        for n, count in enumerate(counts)
+        for each in made_up.rounds_of(made_up.case("matmul", n=8 + n, dtype="fp32"), made_up.flat(made_up.SEVEN[:rounds]))
+    ]
+
+
+def first_line(folder, *arguments):
+    return front_door.in_process(folder, *arguments).out.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("lost", "usable"),
+    [
+        pytest.param([4, 7, 5], False, id="most cases in most rounds"),
+        pytest.param([4, 4], True, id="half of the cases"),
+        pytest.param([3, 3, 3, 3], True, id="all cases in fewer than half of their rounds"),
+        pytest.param([7, 3, 3, 3], True, id="one case in all rounds"),
+    ],
+)
+def test_it_takes_most_rounds_of_most_cases(tmp_path, lost, usable):
+    made_up.write(tmp_path / "run.jsonl", [*measured(lost), made_up.ended(made_up.case("matmul", n=99), Status.OOM, "full")])
+    done = front_door.in_process(tmp_path, "show", "run.jsonl", "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(done.out)))
+    assert {row["flag.not_usable"] for row in rows} == {str(not usable).lower()}
+    assert [int(row["time.disturbed_rounds"]) for row in rows[:4]] == [*lost, *[0] * (4 - len(lost))]
+    assert [line for line in done.err.splitlines() if "not usable" in line] == ([] if usable else [f"note: {THREE}"])
+    assert ("not usable" in first_line(tmp_path, "show", "run.jsonl")) is not usable
+
+
+def test_it_is_the_first_line_of_what_is_shown_and_answered(tmp_path):
+    made_up.write(tmp_path / "run.jsonl", measured([7, 7, 7]))
+    for more in ((), ("--answers",), ("--by", "n")):
+        assert first_line(tmp_path, "show", "run.jsonl", *more) == THREE
+    assert first_line(tmp_path, "show", "run.jsonl", "--answers", "--format", "md") == f"**{THREE}**"
+    document = json.loads(front_door.in_process(tmp_path, "show", "run.jsonl", "--answers", "--format", "json").out)
+    assert document["not_usable"] == [THREE]
+    weaknesses = [each["weaknesses"][0] for each in document["answers"] if each["kind"] == "answer"]
+    assert weaknesses
+    assert set(weaknesses) == {"not usable, as most cases of run were throttled or disturbed in most rounds"}
+
+
+def test_the_page_begins_with_it(tmp_path):
+    for name, lost in (("bad", [7, 7, 7]), ("good", [7])):
+        made_up.write(tmp_path / f"{name}.jsonl", measured(lost))
+        front_door.in_process(tmp_path, "report", f"{name}.jsonl", "-o", f"{name}.html")
+    bad, good = ((tmp_path / f"{name}.html").read_text() for name in ("bad", "good"))
+    assert bad.partition("<header>\n")[2].startswith(f'<p class="unusable">{THREE}</p>\n')
+    assert 'class="unusable"' not in good
+
+
+def test_of_several_files_and_of_sides_it_says_which(tmp_path):
+    made_up.write(tmp_path / "good.jsonl", measured([7]))
+    made_up.write(tmp_path / "bad.jsonl", measured([7, 7, 7]))
+    sides = [replace(each, side=side) for side, lost in (("a", []), ("b", [7, 7, 7, 7])) for each in measured(lost)]
+    made_up.write(tmp_path / "ab.jsonl", sides, sides=made_up.TWO_SIDES)
+    named = THREE.replace("not usable: ", "not usable: bad: ")
+    assert first_line(tmp_path, "show", "good.jsonl", "bad.jsonl") == named
+    assert first_line(tmp_path, "show", "ab.jsonl").startswith("not usable: ab:b: 4 of 4 cases were disturbed")
+    compared = front_door.in_process(tmp_path, "compare", "good.jsonl", "bad.jsonl")
+    assert f"note: {named}" in compared.err.splitlines()
+    assert compared.code == 0
+
+
+@pytest.mark.parametrize("to", ["csv", "pyperf", "bencher"])
+def test_an_export_notes_it(tmp_path, to):
+    made_up.write(tmp_path / "run.jsonl", measured([7, 7, 7]), environment={"provenance": {"argv": ["dlbench", "run", "-o", "run.jsonl"]}})
+    done = front_door.in_process(tmp_path, "export", "run.jsonl", "--to", to)
+    assert (done.code, done.err) == (0, f"note: {THREE.removesuffix(' quick')}\n")
+
+
+def test_the_round_counts_where_the_case_can_not_tell(tmp_path):
+    states = [RoundState(number, 9.0, 1.0, 0.0, {}, {}) for number in range(7)]
+    blind, seeing = measured([7] * 4, how=Throttling(thermal=0.0)), measured([])
+    for name, cases in (("blind", blind), ("seeing", seeing)):
+        made_up.write(tmp_path / f"{name}.jsonl", cases, states=states)
+    said = "not usable: 4 of 4 cases were disturbed in most rounds; stop what else runs, and measure again: dlbench run quick"
+    assert first_line(tmp_path, "show", "blind.jsonl") == said
+    assert "not usable" not in first_line(tmp_path, "show", "seeing.jsonl")
+    others = {"accelerators": {"cuda:0": {"other_processes": 1}}}
+    shared = [RoundState(number, 9.0, 0.0, 0.0, others, others) for number in range(7)]
+    card = made_up.rounds_of(made_up.case("matmul", "cuda:0", n=8), made_up.flat(made_up.SEVEN), throttling=CALM)
+    made_up.write(tmp_path / "shared.jsonl", card, states=shared)
+    assert first_line(tmp_path, "show", "shared.jsonl").startswith("not usable: 1 of 1 case was disturbed in most rounds; stop")
+
+
+def test_a_run_ends_with_it_first_and_with_the_exit_code_it_would_have_had(tmp_path, monkeypatch):
+    front_door.suite(tmp_path, 'workload = "noop"', 'workload = "matmul"\naxes.n = 8')
+    for name, throttling in (("bad", Throttling(waiting=0.5, thermal=0.0)), ("good", CALM)):
+        monkeypatch.setattr(Watch, "throttling", lambda *_, found=throttling: found)
+        done = shared_hosts.dlbench("run", "mine.toml", "--device", "cpu", "-o", f"{name}.jsonl", cwd=tmp_path)
+        assert done.code == 0
+        line = done.out.splitlines()[0]
+        if name == "good":
+            assert "not usable" not in line
+        else:
+            what = "not usable: 2 of 2 cases were disturbed in most rounds, with up to 50.0 % of the time lost to others"
+            assert line == f"{what}; stop what else runs, and measure again: dlbench run mine.toml --device cpu"
