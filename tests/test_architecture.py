@@ -21,7 +21,7 @@ ROOMS = {
     "core.reference": "collectives networks peaks schedules published",
     "core.rows": "rounds rates summary",
     "harness.plan": "suite selection cases adaptive known_cases",
-    "harness.probe": "cgroup memory processor nvml devices fingerprint monitor preflight",
+    "harness.probe": "cgroup memory processor nvml devices fingerprint monitor programs preflight",
     "harness.process": "interrupt scratch wire checkout worker_process",
     "harness.worker": "lifecycle usage stopping scratch stages registry failures device_time "
     "backends.base backends.torch_build backends.cpu backends.cuda "
@@ -60,7 +60,12 @@ DOORS = {
     "numpy": ("dlbench.workloads.vectorised",),
     "pandas": ("dlbench.analysis",),
     "pynvml": ("dlbench.harness.probe.nvml",),
-    "psutil": ("dlbench.harness.probe.processor", "dlbench.harness.probe.fingerprint", "dlbench.harness.probe.devices"),
+    "psutil": (
+        "dlbench.harness.probe.processor",
+        "dlbench.harness.probe.fingerprint",
+        "dlbench.harness.probe.devices",
+        "dlbench.harness.probe.programs",
+    ),
     "rich": ("dlbench.analysis.report.terminal", "dlbench.cli"),
     "altair": ("dlbench.analysis.report.plots",),
     "vl_convert": ("dlbench.analysis.report.plots",),

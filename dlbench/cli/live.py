@@ -12,9 +12,11 @@ import click
 
 from dlbench.cli.time_left import TimeLeft
 from dlbench.core import units
+from dlbench.core.conditions import BUSY
 from dlbench.core.measurement import Measurement, Series
 from dlbench.core.model import settings_text
 from dlbench.core.rows.summary import Rounds, Row, ending, per_round, planned_row, summarise
+from dlbench.harness.probe.programs import OtherPrograms
 from dlbench.harness.runner import Observer
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ def screen(session: "Session", path: Path) -> Iterator[Observer]:
 
     # Redrawn when something happened and never by a timer: a thread that wakes up would disturb what is measured.
     with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
-        table = _LiveTable(session, path, live)
+        table = _LiveTable(session, path, live, OtherPrograms())
         table.draw()
         yield table
 
@@ -120,6 +122,11 @@ def _how_ended(measurement: Measurement) -> str:
     return f"{ended}{found}{f': {measurement.reason}' if measurement.reason else ''}"
 
 
+def _lost(measurement: Measurement) -> float:
+    """Return the share of its time in which others had a CPU that it needed, as far as is known."""
+    return (measurement.throttling.lost if measurement.throttling else None) or 0.0
+
+
 class PlainLines(_Tracker):
     """One line a case, for logs, and a first one before any."""
 
@@ -150,10 +157,13 @@ class PlainLines(_Tracker):
 class _LiveTable(_Tracker):
     """The table of results so far, redrawn as each case starts and ends."""
 
-    def __init__(self, session: "Session", path: Path, live: "Live") -> None:
+    def __init__(self, session: "Session", path: Path, live: "Live", programs: OtherPrograms) -> None:
         super().__init__(session)
         self._path = path
         self._live = live
+        self._programs = programs
+        self._others = ""
+        """What takes the CPUs, once that is known."""
         self._fitting = live.console.height
         """Cases that the screen had room for when it was last drawn."""
         # A case's row changes only when that case ends, so each is computed once a round.
@@ -178,6 +188,8 @@ class _LiveTable(_Tracker):
     def case_started(self, series: Series, number: int) -> None:
         super().case_started(series, number)
         self._doing = ""
+        if not self.measurements:  # the workers have started meanwhile, and nothing is measured yet
+            self._name_others(0.0)
         self.draw()
 
     def case_tried(self, measurement: Measurement) -> None:
@@ -191,6 +203,8 @@ class _LiveTable(_Tracker):
         if measurement.series not in self.measurements:  # else a value of earlier rounds stands there, which counts
             self._provisional.add(measurement.series)
             self._rows[measurement.series] = self._entry([measurement])
+        if (lost := _lost(measurement)) > BUSY:
+            self._name_others(lost)
         self.draw()
 
     def case_ended(self, measurement: Measurement) -> None:
@@ -198,9 +212,15 @@ class _LiveTable(_Tracker):
         self._postponed = ""
         self._provisional.discard(measurement.series)
         self._rows[measurement.series] = self._entry(self.measurements[measurement.series])
+        if (lost := _lost(measurement)) > BUSY:
+            self._name_others(lost)
         self.draw()  # at once, as answering may take seconds on a busy machine
         if self._answer():
             self.draw()
+
+    def _name_others(self, lost: float) -> None:
+        """Look, between two cases, for what takes the CPUs, of which the last one lost that share of its time."""
+        self._others = self._others or self._programs.named(lost) or ""
 
     def _answer(self) -> bool:
         """Answer from the rows so far, unless that would take a noticeable part of the run: of many cases it takes longer.
@@ -232,7 +252,7 @@ class _LiveTable(_Tracker):
 
         status = Text(f"{self.where()}, {units.clock_time(self.elapsed_s())} gone{self.at_most()}", style="bold")
         doing = f"now {self.current}" if self.current else self._doing or f"writing {self._path}"
-        lines = [self._postponed, doing] if self._postponed else [doing]
+        lines = [line for line in (self._others, self._postponed, doing) if line]
         now = [Text(units.one_line(line), style="dim", no_wrap=True, overflow="ellipsis") for line in lines]
         below = Group(*([self._answers] if self._answers else ()), status, *now)
         self._live.update(Group(self._visible_part(below), below), refresh=True)

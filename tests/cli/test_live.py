@@ -20,10 +20,13 @@ from dlbench.cli import live
 from dlbench.cli.live import PlainLines, _LiveTable
 from dlbench.core.conditions import Throttling
 from dlbench.core.model import Policy
+from dlbench.harness.probe.memory import CpuTime
+from dlbench.harness.probe.programs import OtherPrograms, Process
 from dlbench.harness.runner import RunSettings
 from dlbench.harness.schedule import Side, Task
 
 LOST = Throttling(waiting=0.5)
+UNSEEN = OtherPrograms(2, running=dict, machine=lambda: None, now=lambda: 0.0)
 UP = "\x1b[1A\x1b[2K"
 
 
@@ -100,7 +103,9 @@ def test_the_screen_says_at_once_what_starts_and_shows_ratios_from_the_first_rou
     session = session_of(*(each.case for each in first_round), policy=Policy(budget_s=360))
     session.answered = True
     console = Console(file=io.StringIO(), width=200, height=60)
-    screen = _LiveTable(session, tmp_path / "o.jsonl", SimpleNamespace(console=console, update=lambda shown, refresh: console.print(shown)))
+    screen = _LiveTable(
+        session, tmp_path / "o.jsonl", SimpleNamespace(console=console, update=lambda shown, refresh: console.print(shown)), UNSEEN
+    )
     screen.draw()
     assert "round 1 of 7, 8 cases left, 0:02 gone, at most 6:10 left\nstarting workers for cpu, cuda:0\n" in console.file.getvalue()
     for measurement in first_round:
@@ -132,7 +137,9 @@ def test_the_screen_says_what_does_not_count_until_something_does(tmp_path):
     case = made_up.case("matmul", n=8)
     session = session_of(case)
     console = Console(file=io.StringIO(), width=100, height=30, force_terminal=True)
-    screen = _LiveTable(session, tmp_path / "o.jsonl", SimpleNamespace(console=console, update=lambda shown, refresh: console.print(shown)))
+    screen = _LiveTable(
+        session, tmp_path / "o.jsonl", SimpleNamespace(console=console, update=lambda shown, refresh: console.print(shown)), UNSEEN
+    )
     lost, whole = (made_up.rounds_of(case, [[1.0]], throttling=throttling)[0] for throttling in (LOST, None))
     screen.round_started(0, 1)
     screen.case_tried(whole)
@@ -149,7 +156,7 @@ def test_a_value_that_is_to_be_repeated_stands_on_the_screen_at_once_and_dim(tmp
     cases = [made_up.case("matmul", n=n) for n in (8, 9)]
     console = Console(file=io.StringIO(), width=100, height=30, force_terminal=True)
     live = SimpleNamespace(console=console, update=lambda shown, refresh: (console.file.truncate(0), console.print(shown)))
-    screen = _LiveTable(session_of(*cases), tmp_path / "o.jsonl", live)
+    screen = _LiveTable(session_of(*cases), tmp_path / "o.jsonl", live, UNSEEN)
 
     def row_of(n):
         return next(line for line in console.file.getvalue().splitlines() if f"matmul n={n}" in line)
@@ -166,3 +173,85 @@ def test_a_value_that_is_to_be_repeated_stands_on_the_screen_at_once_and_dim(tmp
     screen.case_postponed(made_up.rounds_of(cases[0], [[3.0]], throttling=LOST)[0])
     assert "1.00 s" in row_of(8)  # a value that counts stays until another one does
     assert "\x1b[2m" not in row_of(8)
+
+
+class Machine:
+    """Two CPUs, whose clock and processes a test moves."""
+
+    def __init__(self):
+        self.now_s = self.busy_s = self.stolen_s = 0.0
+        self.running = {1: Process("init", 0, 5.0), os.getpid(): Process("dlbench", 1, 3.0)}
+        self.programs = OtherPrograms(2, lambda: dict(self.running), lambda: CpuTime(self.busy_s, self.stolen_s), lambda: self.now_s)
+
+    def run(self, seconds, own=0.0, stolen=0.0, unseen=0.0, **cpus):
+        """Let so many seconds pass in which programs, each a process of its name and number, take so many CPUs."""
+        self.now_s += seconds
+        self.stolen_s += stolen * seconds
+        self.busy_s += (own + unseen + sum(cpus.values())) * seconds
+        for name, taken in [("dlbench", own), *cpus.items()]:
+            pid = os.getpid() if name == "dlbench" else 100_000_000 + sum(map(ord, name))
+            known = self.running.get(pid, Process(name.rstrip("0123456789"), 1, 0.0))
+            self.running[pid] = known._replace(cpu_s=known.cpu_s + taken * seconds)
+
+
+def test_what_takes_the_cpus_is_named_once_before_the_first_case(tmp_path):
+    case = made_up.case("matmul", n=8)
+    console, machine = Console(file=io.StringIO(), width=120, height=30), Machine()
+    live = SimpleNamespace(console=console, update=lambda shown, refresh: (console.file.truncate(0), console.print(shown)))
+    screen = _LiveTable(session_of(case), tmp_path / "o.jsonl", live, machine.programs)
+    screen.round_started(0, 1)
+    assert "other programs" not in console.file.getvalue()
+    machine.run(4.0, own=0.5, python1=0.7, python2=0.55, node=0.125, sh=0.01)
+    (lost,) = made_up.rounds_of(case, [[1.0]], throttling=LOST)
+    screen.case_started(lost.series, 0)
+    said = "other programs take 1.4 of 2 CPUs: python (2 processes) 1.2, node 0.12"
+    assert said in console.file.getvalue().splitlines()
+    machine.run(2.0, another=1.5)
+    screen.case_ended(lost)
+    assert console.file.getvalue().count(said) == 1
+    assert "another" not in console.file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("passed", "lost", "said"),
+    [
+        pytest.param({"seconds": 4.0, "sh": 0.4}, 0.0, None, id="too little to matter where no case lost time"),
+        pytest.param({"seconds": 4.0, "sh": 0.4}, 0.1, "other programs take 0.4 of 2 CPUs: sh 0.4", id="enough where one did"),
+        pytest.param({"seconds": 0.5, "sh": 2.0}, 0.9, None, id="too short a time to tell"),
+        pytest.param({"seconds": 60.0, "sh": 2.0}, 0.9, None, id="so long a time that it may be over"),
+        pytest.param({"seconds": 4.0, "own": 2.0}, 0.5, None, id="its own threads"),
+        pytest.param(
+            {"seconds": 4.0, "own": 0.5, "unseen": 1.25},
+            0.5,
+            "1.2 of 2 CPUs are stolen time: no program that can be seen from here takes them",
+            id="outside of the container",
+        ),
+        pytest.param(
+            {"seconds": 4.0, "sh": 0.75, "stolen": 0.75},
+            0.0,
+            "other programs take 0.75 of 2 CPUs: sh 0.75; 0.75 of 2 CPUs are stolen time: no program that can be seen from here takes them",
+            id="another virtual machine",
+        ),
+        pytest.param(
+            {"seconds": 4.0, "own": 0.5},
+            0.3,
+            "stolen time: a case waited for a CPU for 30.0 % of its time, and no program that can be seen had it",
+            id="nothing counts it",
+        ),
+    ],
+)
+def test_stolen_time_is_what_no_program_that_can_be_seen_took(passed, lost, said):
+    machine = Machine()
+    machine.run(**passed)
+    assert machine.programs.named(lost) == said
+
+
+def test_a_program_is_not_charged_for_what_its_ended_child_took_before():
+    machine = Machine()
+    machine.running |= {6: Process("make", 1, 100.0), 7: Process("cc", 6, 900.0), 8: Process("cc", 1, 50.0)}
+    programs = OtherPrograms(2, lambda: dict(machine.running), lambda: None, lambda: machine.now_s)
+    for pid in (6, 7, 8):
+        del machine.running[pid]
+    machine.running[1] = Process("init", 0, 5.0 + 100.0 + 901.0 + 52.0)
+    machine.now_s += 2.0
+    assert programs.named(0.1) == "other programs take 1.5 of 2 CPUs: init 1.5"

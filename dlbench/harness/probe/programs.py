@@ -1,0 +1,145 @@
+"""Programs of others that take the CPUs, by name: for a screen, and never for a file."""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import psutil
+
+from dlbench.core.conditions import BUSY, OVERRUN
+from dlbench.core.units import percent
+from dlbench.harness.probe import processor
+from dlbench.harness.probe.memory import CpuTime
+
+_SHORTEST_S, _LONGEST_S = 1.0, 10.0
+"""Between two looks: CPU time is counted in ticks of 10 ms, and what began a moment ago does not show in the mean of a minute."""
+_NAMED = 3
+_LEAST = 0.05
+"""CPUs that a program must take to be named."""
+
+
+class Process(NamedTuple):
+    """What is known of a process."""
+
+    name: str
+    parent: int
+    cpu_s: float
+    """That it took so far, with its children that have ended."""
+
+
+class _Look(NamedTuple):
+    at_s: float
+    machine: CpuTime | None
+    processes: Mapping[int, Process]
+
+
+def processes() -> dict[int, Process]:
+    """Return every process that can be seen from here, by its id; a container shows its own alone."""
+    found = {}
+    for each in psutil.process_iter(["ppid", "name", "cpu_times"]):
+        spent = each.info["cpu_times"]
+        if spent is not None:  # not ours to look at
+            cpu_s = spent.user + spent.system + getattr(spent, "children_user", 0.0) + getattr(spent, "children_system", 0.0)
+            found[each.pid] = Process(each.info["name"] or "unnamed", each.info["ppid"] or 0, cpu_s)
+    return found
+
+
+class OtherPrograms:
+    """Looks at all processes between cases, and names once what takes the CPUs.
+
+    A look takes 0.05 ms of CPU time a process. CPU time that is gone without any program to see is called stolen, as in a virtual
+    machine: somebody outside of the container, or of the machine, has it.
+    """
+
+    def __init__(
+        self,
+        cpus: int | None = None,
+        running: Callable[[], Mapping[int, Process]] = processes,
+        machine: Callable[[], CpuTime | None] = processor.cpu_time,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cpus = cpus or len(processor.affinity() or ()) or os.cpu_count() or 1
+        self._running, self._machine, self._now = running, machine, now
+        self._named = False
+        self._before = self._look()
+
+    def named(self, lost: float = 0.0) -> str | None:
+        """Return ``other programs take 1.5 of 2 CPUs: python (2 processes) 1.4``, once; None before, afterwards, and where nothing does.
+
+        ``lost`` is the share of its time that a case has just lost. Without one it takes more to be named.
+        """
+        seconds = self._now() - self._before.at_s
+        if self._named or seconds < _SHORTEST_S:
+            return None
+        before, self._before = self._before, self._look()
+        if seconds > _LONGEST_S:
+            return None
+        found = self._told(before, self._before, lost)
+        self._named = found is not None
+        return found
+
+    def _look(self) -> _Look:
+        return _Look(self._now(), self._machine(), self._running())
+
+    def _told(self, before: _Look, after: _Look, lost: float) -> str | None:
+        seconds = after.at_s - before.at_s
+        least = (BUSY if lost > BUSY else OVERRUN) * self._cpus
+        own, programs, counts = _taken(before.processes, after.processes, seconds)
+        seen, largest = sum(programs.values()), sorted(programs, key=programs.__getitem__, reverse=True)[:_NAMED]
+        gone = _gone(before.machine, after.machine, seconds, own + seen)
+        parts = []
+        if seen > least:
+            names = [_described(name, programs[name], counts[name]) for name in largest if programs[name] >= _LEAST]
+            parts.append(f"other programs take {seen:.2g} of {self._cpus} CPUs{': ' if names else ''}{', '.join(names)}")
+        if gone > least:
+            parts.append(f"{gone:.2g} of {self._cpus} CPUs are stolen time: no program that can be seen from here takes them")
+        if not parts and lost > OVERRUN and own + seen < (1 - OVERRUN) * self._cpus:
+            parts.append(f"stolen time: a case waited for a CPU for {percent(lost)} of its time, and no program that can be seen had it")
+        return "; ".join(parts) or None
+
+
+def _described(name: str, cpus: float, processes: int) -> str:
+    return f"{name}{f' ({processes} processes)' if processes > 1 else ''} {cpus:.2g}"
+
+
+def _gone(before: CpuTime | None, after: CpuTime | None, seconds: float, seen: float) -> float:
+    """Return how many CPUs somebody takes who can't be seen; ``seen`` are those that dlbench and the programs to be seen take."""
+    if before is None or after is None:
+        return 0.0
+    unseen = (after.busy_s - before.busy_s) / seconds - seen
+    # The machine and its processes are counted apart, so that a small difference is no evidence.
+    return (unseen if unseen > OVERRUN * seen else 0.0) + max(0.0, after.stolen_s - before.stolen_s) / seconds
+
+
+def _taken(before: Mapping[int, Process], after: Mapping[int, Process], seconds: float) -> tuple[float, dict[str, float], Counter[str]]:
+    """Return the CPUs that dlbench's own processes took, those of each other program, and how many processes of it took a part."""
+    gained = {pid: each.cpu_s - (before[pid].cpu_s if pid in before else 0.0) for pid, each in after.items()}
+    for pid, each in before.items():
+        if pid not in after:  # who waited for it, its parent or the next above that is left, got all that it ever took
+            heir = each.parent
+            while heir in before and heir not in after:
+                heir = before[heir].parent
+            if heir in gained:
+                gained[heir] -= each.cpu_s
+    own, programs, counts = 0.0, dict[str, float](), Counter[str]()
+    for pid, each in after.items():
+        cpus = max(0.0, gained[pid]) / seconds
+        if _is_own(pid, after):
+            own += cpus
+        else:
+            programs[each.name] = programs.get(each.name, 0.0) + cpus
+            counts[each.name] += cpus >= _LEAST
+    return own, programs, counts
+
+
+def _is_own(pid: int, running: Mapping[int, Process]) -> bool:
+    """Whether a process is this one or descends from it."""
+    passed = set[int]()
+    while pid in running and pid not in passed:
+        if pid == os.getpid():
+            return True
+        passed.add(pid)
+        pid = running[pid].parent
+    return False
