@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from dlbench.analysis.answers.base import DEVICE, Columns, Findings, Table
 from dlbench.analysis.figures import Axis, Figure, drawn
 from dlbench.analysis.ratios import PAIR_COLUMNS, grouped
-from dlbench.analysis.read.ceilings import Ceilings, Machine, MeasuredCeiling, computed_in, machine
+from dlbench.analysis.read.ceilings import Ceilings, Machine, MeasuredCeiling, computed_in, from_caches, machine
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import hardware, key, number, short
+from dlbench.analysis.wording import hardware, key, number, plural, short
 from dlbench.core.declarations import Ceiling
 from dlbench.core.model import Status
 from dlbench.core.rows.summary import Row
@@ -43,8 +43,9 @@ _BELOW: Columns = (
 _SHOWN = {"arithmetic": _FLOPS.name, "memory": _BYTES.name, "launch": _TIME.name, "synchronisation": _TIME.name}
 _NOTE = (
     "FLOP/byte is what the workload states of both; caches that hold what a call comes back to, and layers that are fused, "
-    "move fewer bytes, so that such a case belongs further right and may stand above the slope."
+    "move fewer bytes, so that such a case belongs further right."
 )
+_FROM_CACHES = "left out, as caches have some of what they move, which then is faster than memory: {}"
 _MOST_FIGURES = 4
 
 
@@ -62,13 +63,18 @@ def findings(results: Results) -> Findings:
     ]
     tops = [row for row in sound if results.declaration(row).ceiling in _SHOWN]
     ceilings = [row for where, found in known.items() for row in _ceiling_rows(where, found, tops, known, results)]
-    below = [row for row in sound if row[_FLOPS.name] and row[_BYTES.name] and row.get("param.ranks") in (None, 1)]
+    stated = [row for row in sound if row[_FLOPS.name] and row[_BYTES.name] and row.get("param.ranks") in (None, 1)]
+    below = [row for row in stated if not from_caches(row, known[machine(row, results.environments)]["memory", ""])]
+    beyond = len(stated) - len(below)
+    notes = (_NOTE, *([_FROM_CACHES.format(plural(beyond, "case"))] if beyond else []))
     tables = [Table("What each device can do at most", _CEILINGS, tuple(ceilings))]
     tables += (
-        [Table("Cases below the measured ceilings", _BELOW, tuple(_point(row, known, results) for row in below), (_NOTE,))] if below else []
+        [Table("Cases below the measured ceilings", _BELOW, tuple(_point(row, known, results) for row in below), notes)] if below else []
     )
     sentences = tuple(_sentence(where, found, known) for where, found in known.items())
-    return Findings(sentences, tuple(tops), tuple(tables), tuple(_figures(below, known, results)))
+    best = [each.row for found in known.values() for each in found.values()]
+    rests = {(row["case.run"], row["case.id"]): row for row in (*tops, *best)}
+    return Findings(sentences, tuple(rests.values()), tuple(tables), tuple(_figures(below, known, results)))
 
 
 def _place(where: Machine, known: Iterable[Machine], row: Row) -> str:
@@ -80,6 +86,7 @@ def _place(where: Machine, known: Iterable[Machine], row: Row) -> str:
 def _ceiling_rows(where: Machine, found: Ceilings, tops: Iterable[Row], known: Iterable[Machine], results: Results) -> list[Row]:
     """Return the best of each kind, and of memory each case at its best."""
     moves = [row for row in tops if machine(row, results.environments) == where and results.declaration(row).ceiling == "memory"]
+    moves += [each.row for each in found.values() if each.kind == "memory"]  # which may declare no ceiling
     each_best = {key(row): row for row in sorted(moves, key=lambda row: number(row[_BYTES.name] or 0))}
     chosen = [(str(each.kind), each.precision, each.row) for each in found.values() if each.kind != "memory"]
     chosen += [("memory", "", row) for row in reversed(each_best.values())]

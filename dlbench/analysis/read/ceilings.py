@@ -1,4 +1,4 @@
-"""Measured ceilings: the most that a device reached in rows that are there to tell it, and the share of it that each row reaches."""
+"""Measured ceilings: the most that a device reached in any of its rows, and the share of it that each row reaches."""
 
 import math
 from collections import defaultdict
@@ -19,11 +19,13 @@ RATES: Mapping[Ceiling, str] = {
     "synchronisation": "rate.items_per_s",
 }
 """The column whose highest number is the ceiling. Copies have more than one: of each way, size and kind of memory."""
+_MOVES = "memory"
+"""Tag of work that moves each of its stated bytes once a call, so that no cache has them where they are many."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCeiling:
-    """The best of the rows that tell what a device can do at most."""
+    """The best of all rows that tell what a device can do at most, those of no declared ceiling included."""
 
     kind: Ceiling
     precision: str
@@ -31,7 +33,7 @@ class MeasuredCeiling:
     per_s: float
     row: Row = field(repr=False)
     least_bytes: float
-    """That a call moves of any row that it is the best of."""
+    """That a call moves of any row that declares this ceiling: fewer may come from a cache."""
 
     def __str__(self) -> str:
         rate = f"{units.flop_rate(self.per_s)} in {self.precision}" if self.kind == "arithmetic" else units.byte_rate(self.per_s)
@@ -53,28 +55,41 @@ def machine(row: Row, environments: Mapping[str, Mapping[str, Any]]) -> Machine:
 def measured(
     rows: Iterable[Row], declaration: Callable[[Row], Declaration], environments: Mapping[str, Mapping[str, Any]]
 ) -> dict[Machine, Ceilings]:
-    """Return the ceilings of each machine, of sound rows alone whose calls copy nothing to the device."""
+    """Return the ceilings of each machine: the best of all sound rows whose calls copy nothing to the device.
+
+    There is one of arithmetic in a precision, and one of memory, only where a row was measured that declares it: held against itself
+    alone, a step would be bound by whatever it does. Where there is one, any row that beats those raises it: a convolution may beat the
+    best product. Of memory only those with `_MOVES` do, and that move as many bytes: what the layers of a network state, caches may hold.
+    """
     groups: dict[Machine, dict[tuple[Ceiling, str], list[Row]]] = defaultdict(lambda: defaultdict(list))
+    others: dict[Machine, dict[tuple[Ceiling, str], list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         declared = declaration(row)
-        kind = declared.ceiling
-        if (
-            declared.copies_within_calls(row)
-            or kind is None
-            or kind not in RATES
-            or row["case.status"] != Status.OK
-            or row["flag.implausible"]
-        ):
+        if not _is_held(row, declared):
             continue
-        precision = computed_in(row) if kind == "arithmetic" else ""
-        if precision is not None and _rate(row, RATES[kind]):
-            groups[machine(row, environments)][kind, precision].append(row)
-    return {where: {(kind, of): _best(kind, of, found) for (kind, of), found in kinds.items()} for where, kinds in groups.items()}
+        for kind in RATES:
+            precision = computed_in(row) if kind == "arithmetic" else ""
+            if precision is not None and _rate(row, RATES[kind]):
+                if declared.ceiling == kind:
+                    groups[machine(row, environments)][kind, precision].append(row)
+                elif kind == "arithmetic" or (kind == "memory" and _MOVES in declared.tags):
+                    others[machine(row, environments)][kind, precision].append(row)
+    return {
+        where: {(kind, of): _best(kind, of, found, others[where][kind, of]) for (kind, of), found in kinds.items()}
+        for where, kinds in groups.items()
+    }
 
 
-def _best(kind: Ceiling, precision: str, rows: Sequence[Row]) -> MeasuredCeiling:
-    best = max(rows, key=lambda row: _rate(row, RATES[kind]))
-    return MeasuredCeiling(kind, precision, _rate(best, RATES[kind]), best, min(map(_moved, rows)))
+def _is_held(row: Row, declared: Declaration) -> bool:
+    """Whether ceilings say anything of a row: it is sound, and neither it nor its calls copy over a link."""
+    sound = row["case.status"] == Status.OK and not row["flag.implausible"]
+    return sound and declared.ceiling != "copy" and not declared.copies_within_calls(row)
+
+
+def _best(kind: Ceiling, precision: str, rows: Sequence[Row], others: Iterable[Row]) -> MeasuredCeiling:
+    least = min(map(_moved, rows))
+    best = max([*rows, *(row for row in others if kind != "memory" or _moved(row) >= least)], key=lambda row: _rate(row, RATES[kind]))
+    return MeasuredCeiling(kind, precision, _rate(best, RATES[kind]), best, least)
 
 
 def computed_in(row: Row) -> str | None:
@@ -91,28 +106,30 @@ def with_ceilings(
     That is arithmetic above as many operations a byte as both ceilings have, and memory below (the roofline of Williams and others, 2009,
     https://doi.org/10.1145/1498765.1498785); without a measured ceiling of memory, arithmetic. Of several ranks, what each reaches. A call
     that moves fewer bytes than those that the ceiling of memory was measured with may have them from a cache, so nothing is said of one
-    that memory would bound; nor of copies, which go over a link.
+    that memory would bound. One that moves them faster than memory does has them from a cache, so it is held against arithmetic. Nothing
+    is said of copies, which go over a link, nor of what is implausible.
     """
     known = measured(rows, declaration, environments)
     if not known:
         return list(rows)
-    held = [declaration(row).ceiling != "copy" and not declaration(row).copies_within_calls(row) for row in rows]
-    return [
-        {**row, **_share(row, known.get(machine(row, environments), {}))} if compared else row
-        for row, compared in zip(rows, held, strict=True)
-    ]
+    return [{**row, **_share(row, known.get(machine(row, environments), {}))} if _is_held(row, declaration(row)) else row for row in rows]
 
 
 def _share(row: Row, ceilings: Ceilings) -> Row:
-    if row["case.status"] != Status.OK:
-        return {}
     arithmetic, memory = ceilings.get(("arithmetic", computed_in(row) or "")), ceilings.get(("memory", ""))
     flops_per_s, bytes_per_s = _rate(row, RATES["arithmetic"]), _rate(row, RATES["memory"])
+    if memory and from_caches(row, memory):
+        memory = None
     shares = [(rate / each.per_s, each) for rate, each in ((flops_per_s, arithmetic), (bytes_per_s, memory)) if rate and each]
     share, nearest = max(shares, key=lambda each: each[0], default=(0.0, None))
     if nearest is None or (nearest is memory and _moved(row) < memory.least_bytes):
         return {}
     return {"rate.ceiling_fraction": share, "rate.ceiling": str(nearest)}
+
+
+def from_caches(row: Row, memory: MeasuredCeiling) -> bool:
+    """Whether a row moves its stated bytes faster than memory was measured to, so that caches have some of them."""
+    return _rate(row, RATES["memory"]) > memory.per_s
 
 
 def _moved(row: Row) -> float:

@@ -41,7 +41,7 @@ _SPREADS = {
 }
 _SHARES = {
     "peak": "share of the published peak of arithmetic, or of memory where it says so. ",
-    "ceiling": "share of the most that products in the same precision, or moves of memory where it says so, reached there. ",
+    "ceiling": "share of the most that any case in the same precision, or moves of memory where it says so, reached there. ",
 }
 _REASONS = 3
 """Reasons of flags that are told in full where there are many."""

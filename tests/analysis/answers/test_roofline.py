@@ -80,6 +80,20 @@ def test_cases_of_another_file_stand_below_the_roof_of_the_same_device(found):
     assert corners == [(pytest.approx(5 / 9), pytest.approx(5e10 / 9)), (10.0, 1e11), (50.0, 1e11)]
 
 
+def test_no_case_stands_above_the_ceilings(found):
+    """A convolution may beat the best product, and caches may serve what a network moves."""
+    faster = work("step", 1.0, flops=1.2e11, moved=1e9, dtype="fp32", n=1)
+    cached = work("step", 1.0, flops=5e9, moved=2.13e10, dtype="fp32", n=2)
+    ceilings, below = (results := found(tops(), [*faster, *cached])).tables
+    assert (ceilings.rows[0]["pair.case"], ceilings.rows[0]["rate.flops_per_s"]) == ("step[dtype=fp32,n=1]", 1.2e11)
+    assert [(row["pair.case"], row["rate.ceiling_fraction"]) for row in below.rows] == [("step[dtype=fp32,n=1]", 1.0)]
+    assert below.notes[1] == "left out, as caches have some of what they move, which then is faster than memory: 1 case"
+    (figure,) = results.figures
+    assert [row["rate.flops_per_s"] for row in figure.rows] == [1.2e11]
+    assert max(corner["rate.flops_per_s"] for corner in figure.bound) == 1.2e11
+    assert "step[dtype=fp32,n=1]@cpu" in {row["case.id"] for row in results.rows}
+
+
 def test_two_machines_whose_device_has_one_id_are_told_apart(found):
     other = [made_up.renamed(each, "another CPU", 8) for each in tops(times=2)]
     places = {row["place"] for row in found(tops(), other).tables[0].rows}

@@ -81,12 +81,21 @@ def test_the_longer_of_arithmetic_and_memory_bounds_a_busy_device(answer, flops,
     assert row["step.bound"] == bound
 
 
+@pytest.mark.parametrize(("moved", "flops"), [(1.5e9, 0.5e9), (0, 1.4e9)])
+def test_no_part_takes_longer_at_its_ceiling_than_the_step_does(answer, moved, flops):
+    """A step that beats the best product is the ceiling; one that moves bytes faster than memory has them from caches."""
+    (row,) = answer(0.010, device_s=0.010, operations=1, flops=flops, bytes=moved or None)["tables"][0]["rows"]
+    assert row["step.arithmetic_s"] == pytest.approx(min(flops / 1e11, 0.010))
+    assert row["step.memory_s"] is None
+    assert row["step.verdict"].startswith(f"arithmetic at its measured ceiling takes {'5.00' if moved else '10.0'} ms of 10.0 ms (")
+
+
 def test_what_does_not_add_up_is_said(answer):
     verdict = answer(0.010, device_s=0.010, operations=1, flops=0.4e9)["tables"][0]["rows"][0]["step.verdict"]
     assert verdict.startswith("arithmetic at its measured ceiling takes 4.00 ms of 10.0 ms (40.0 %); ")
     assert verdict.endswith("; 6.00 ms (60.0 %) is not explained")
-    verdict = answer(0.010, device_s=0.010, operations=1, flops=1.4e9)["tables"][0]["rows"][0]["step.verdict"]
-    assert "; its parts add up to 1.40 times its time" in verdict
+    verdict = answer(0.010, device_s=0.010, operations=1, flops=0.8e9, values={"copy_s": 0.004})["tables"][0]["rows"][0]["step.verdict"]
+    assert verdict.endswith("; its parts add up to 1.20 times its time, so some overlap")
     verdict = answer(0.010, device_s=0.010, operations=1, flops=1e8)["tables"][0]["rows"][0]["step.verdict"]
     assert "the most of what was measured, and too little to bound it; 9.00 ms (90.0 %) is not explained" in verdict
 

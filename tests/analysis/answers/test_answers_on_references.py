@@ -1,0 +1,34 @@
+"""Answers on every committed reference run, each alone and all of a folder together: what no answer may say, whatever was measured."""
+
+import front_door
+import pytest
+
+from dlbench.analysis.answers import answers
+from dlbench.analysis.answers.base import Answer
+from dlbench.analysis.read.table import collect
+
+REFERENCES = front_door.ROOT / "results" / "reference"
+RUNS = sorted(REFERENCES.glob("**/*.jsonl"))
+
+
+@pytest.fixture(params=[*RUNS, *sorted({path.parent for path in RUNS})], ids=lambda path: str(path.relative_to(REFERENCES)), scope="module")
+def results(request):
+    """Rows of a run, or of all runs of a machine."""
+    return collect([request.param])
+
+
+@pytest.fixture(scope="module")
+def answered_rows(results):
+    """Rows of all tables of its answers."""
+    found = [each for each in answers(results, references=False) if isinstance(each, Answer)]
+    return [row for each in found for table in each.tables for row in table.rows]
+
+
+def test_no_row_stands_above_its_ceiling(results, answered_rows):
+    shares = [row.get("rate.ceiling_fraction") for row in (*results.rows, *answered_rows)]
+    assert max([share for share in shares if share is not None], default=0) <= 1
+
+
+def test_no_part_of_a_step_takes_longer_at_its_ceiling_than_the_step(answered_rows):
+    for row in (row for row in answered_rows if "step.bound" in row):
+        assert max(row["step.arithmetic_s"] or 0, row["step.memory_s"] or 0) <= row["time.median_s"] * (1 + 1e-9)
