@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 from dlbench.core import schema, units
-from dlbench.core.model import ParamValue
+from dlbench.core.model import ParamValue, Status
 from dlbench.core.rank_test import FEWEST_ROUNDS
 from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column, Unit
@@ -98,6 +98,11 @@ def described(row: Row, prefix: str) -> str:
     """Return the maker's name and, on a CPU, the threads."""
     name, threads = str(row[f"{prefix}.device_name"] or "unnamed"), row[f"{prefix}.threads"]
     return name if threads is None else f"{name}, {plural(int(number(threads)), 'thread')}"
+
+
+def status(row: Row) -> str:
+    """Return how a case ended: its status, or of a search that was cut short with something found that it is unfinished."""
+    return "unfinished" if row["case.status"] == Status.SKIPPED and row["case.found"] else str(row["case.status"])
 
 
 _USUAL = {"layout": "nchw", "mode": "eager", "optimizer": "sgd"}

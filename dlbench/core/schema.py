@@ -83,7 +83,11 @@ COLUMNS: tuple[Column, ...] = (
     Column("case.math", Unit.TEXT, "backend flags in force: TF32, reduced-precision sums, autotuning, determinism"),
     Column("case.status", Unit.TEXT, "ok, skipped, unsupported, oom, timeout, crashed or failed"),
     Column("case.reason", Unit.TEXT, "the sentence that goes with any status but ok"),
-    Column("case.found", Unit.TEXT, "of a search: the values it found for the parameters that the case leaves open"),
+    Column(
+        "case.found",
+        Unit.TEXT,
+        "of a search: the values it found for the parameters that the case leaves open; of one that is unfinished, so far",
+    ),
     Column("case.run", Unit.TEXT, "the result file it stands in, and of an A/B the side: ab-quick:b"),
     Column("time.median_s", Unit.SECONDS, "one call: median over rounds of the round's median block", "lower"),
     Column("time.ci_low_s", Unit.SECONDS, "lower end of the 95 % order-statistic interval over rounds; null below six rounds"),

@@ -168,8 +168,10 @@ class Runner:
         measured: list[Measurement] = []
         for task in attempt.tasks:
             placement = place_ranks(task.case, task.side.capacities(self.settings.threads))
-            if reason := self._retirement.why_skipped(task, placement.devices[: placement.counts[0]]):
-                measured.append(Measurement(task.case, number, Status.SKIPPED, reason, task.side.name))
+            if not_measured := self._why_not_measured(task, placement):
+                status, reason = not_measured
+                device_name, threads = placement.device_name, placement.threads
+                measured.append(Measurement(task.case, number, status, reason, task.side.name, device_name, threads))
                 continue
             self.observer.case_started(task.series, number)
             before = self.watch.counters(task.case.device)
@@ -196,8 +198,6 @@ class Runner:
         """Have a task measured, by a search where it stands for one; None when interrupted. Raises BudgetSpent."""
 
         def measure(case: Case, policy: Policy) -> Ended | None:
-            if out_of_reach := _out_of_reach(task._replace(case=case), placement):
-                return Measurement(case, number, *out_of_reach, task.side.name, placement.device_name, placement.threads), Fault.NONE
             if (left_s := self._left_s()) <= 0 or self._progress.cases_s([task]) > left_s + GRACE_S:
                 raise BudgetSpent("its turn")
             try:
@@ -231,6 +231,13 @@ class Runner:
     def _save_try(self, tried: Measurement) -> None:
         self.save(try_to_json(tried))
         self.observer.case_tried(tried)
+
+    def _why_not_measured(self, task: Task, placement: Placement) -> tuple[Status, str] | None:
+        """Say how a case ends that is not begun, whatever the budget; None where it is."""
+        if out_of_reach := _out_of_reach(task, placement):
+            return out_of_reach
+        given_up = self._retirement.why_skipped(task, placement.devices[: placement.counts[0]])
+        return (Status.SKIPPED, given_up) if given_up else None
 
     def _grant_retry(self, attempt: Attempt, measured: Sequence[Measurement]) -> bool:
         # One that did not go well would only end the same way, and its other side has nothing to be compared with.

@@ -40,14 +40,15 @@ class Searches:
             except BudgetSpent:
                 if not tries:
                     raise
-                reason = f"the budget ran out after {len(tries)} tries; go on with --resume and a larger --budget"
-                return Measurement(task.case, number, Status.SKIPPED, reason, task.side.name), Fault.NONE
+                made = f"{len(tries)} {'try' if len(tries) == 1 else 'tries'}"
+                reason = f"the budget ran out after {made}; go on with --resume and a larger --budget"
+                return plan.unfinished(Measurement(task.case, number, Status.SKIPPED, reason, task.side.name), tries), Fault.NONE
             if ended is None:
                 return None
             tried, fault = replace(ended[0], side=task.side.name), ended[1]
             if fault or tried.status is Status.SKIPPED:  # it says nothing of the case, which can still be tried
                 reason = f"{settings_text(plan.values(tried))}: {tried.reason}"
-                return replace(tried, case=task.case, round=number, reason=reason), fault
+                return plan.unfinished(replace(tried, case=task.case, round=number, reason=reason), tries), fault
             self.save(tried)
             self.tries.append(tried)
             tries.append(tried)

@@ -179,7 +179,8 @@ def test_a_budget_that_runs_out_is_said_and_more_of_it_goes_on(tmp_path, monkeyp
     assert done.code == 0, done.err
     assert (row["status"], row["case"]["id"]) == ("skipped", LARGEST)
     assert len(made) == 1
-    assert row["reason"] == f"the budget ran out after {len(made)} tries; go on with --resume and a larger --budget"
+    assert row["found"] == {"batch": made[0]["case"]["params"]["batch"]}
+    assert row["reason"].endswith("the budget ran out after 1 try; go on with --resume and a larger --budget")
     assert run(tmp_path, "--resume", "o.jsonl", "--budget", "60s").code == 0
     assert tries(tmp_path / "o.jsonl")[: len(made)] == made
     assert measurements(tmp_path / "o.jsonl")[-1]["found"]

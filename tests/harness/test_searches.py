@@ -87,7 +87,7 @@ def test_a_fault_of_the_device_and_a_case_that_had_to_be_skipped_are_no_tries(st
     """On the device's next case a fault counts towards giving it up; a resumed run can try the same again."""
     run = Run(LARGEST, lambda case: up_to(9)(case) if case.params["batch"] < 4 else (Measurement(case, 0, status, "gone"), fault))
     row, at_fault = run.measured()
-    assert (row.case, row.status, row.reason, at_fault) == (run.task.case, status, "batch=4: gone", fault)
+    assert (row.case, row.status, row.reason, at_fault) == (run.task.case, status, "unfinished: batch=2 fits so far; batch=4: gone", fault)
     assert run.tried == [1, 2]
 
 
@@ -98,7 +98,9 @@ def test_an_interruption_and_a_spent_budget_keep_the_tries_that_were_made():
     run = Run(LARGEST, spent_at(4, up_to(9)))
     row, _ = run.measured()
     assert (row.status, run.tried) == (Status.SKIPPED, [1, 2])
-    assert row.reason == "the budget ran out after 2 tries; go on with --resume and a larger --budget"
+    assert row.found == {"batch": 2}
+    reason = "unfinished: batch=2 fits so far; the budget ran out after 2 tries; go on with --resume and a larger --budget"
+    assert row.reason == reason
 
 
 def test_a_search_that_the_budget_leaves_no_try_and_one_whose_find_it_leaves_unmeasured_are_the_runs_to_explain():

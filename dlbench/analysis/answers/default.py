@@ -11,7 +11,7 @@ from dlbench.analysis.answers.pairs import both_sides
 from dlbench.analysis.figures import Axis, Figure, drawn
 from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, chosen, entries, grouped, identifying, pair, root_of, roots_of, sides, speed_ratio
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import among, middle, number, plural, ratio, short, times, value_name
+from dlbench.analysis.wording import among, key, middle, number, plural, ratio, short, times, value_name
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Status
 from dlbench.core.rows.summary import Row
@@ -59,9 +59,10 @@ _INTERVALS = "A value above 1 is faster than the default; the lines are 95 % int
 def answer(results: Results) -> Answer | Missing:
     """Return how many times as fast each device runs the same step at its best, and what each switch brings."""
     switched = results.where(lambda row: bool(results.declaration(row).switches))
-    effects, bests = _effects(switched), _bests(switched)
+    effects, bests, unfinished = _effects(switched), _bests(switched), _unfinished(switched)
     if not effects and not bests:
-        return Missing(QUESTION, "no step was measured both with its plain defaults and with another switch", "dlbench run modes")
+        lacking = "no step was measured both with its plain defaults and with another switch"
+        return Missing(QUESTION, "; ".join((lacking, *unfinished)), "dlbench run modes")
     best_of, effects_of = by_device(bests, "other"), by_device(effects, "other")
     places = dict.fromkeys((*best_of, *effects_of))
     sentences = [_sentence(where, best_of.get(where, ()), effects_of.get(where, ())) for where in places]
@@ -73,10 +74,16 @@ def answer(results: Results) -> Answer | Missing:
         Table("Each step at its best beside its plain default: how many times the throughput", _BEST_COLUMNS, _flat(best_of)),
         Table("The same case with one switch set: how many times as fast", (*_ALONE_COLUMNS, *values), _flat(effects_of), notes),
     )
-    searched = any(row[_SEARCHED.name] for row in bests)
-    weaknesses = (*((_CHOSEN_FAST,) if bests else ()), *(() if searched else (_NOT_SEARCHED,)), _CONVERGES)
+    searched = unfinished or any(row[_SEARCHED.name] for row in bests)
+    weaknesses = (*unfinished, *((_CHOSEN_FAST,) if bests else ()), *(() if searched else (_NOT_SEARCHED,)), _CONVERGES)
     shown = [each for each in tables if each.rows]
     return answered(QUESTION, sentences, rows, weaknesses, *shown, figures=[*_best_figures(tables[0]), *_effect_figures(tables[1])])
+
+
+def _unfinished(results: Results) -> list[str]:
+    """Say of each search for the fastest that was cut short what is the fastest so far, and why it went no further."""
+    cut = [row for row in results.rows if row["case.found"] and row["case.status"] != Status.OK]
+    return [f"the search for the fastest {short(key(row))}: {row['case.reason']}" for row in cut]
 
 
 def _flat(devices: Mapping[str, Sequence[Row]]) -> tuple[Row, ...]:

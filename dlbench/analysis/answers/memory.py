@@ -27,7 +27,7 @@ _FIXED = Column(
 _OFF = Column("batch.off", Unit.FRACTION, "how far a peak is from the line, in the median")
 _FROM = Column("batch.line_from", Unit.COUNT, "the smallest batch of the line; beyond these it is a forecast")
 _TO = Column("batch.line_to", Unit.COUNT, "the largest batch of the line")
-_ENDED = Column("batch.ended", Unit.TEXT, "why the search found no largest batch")
+_ENDED = Column("batch.ended", Unit.TEXT, "why the search is unfinished, with what fits so far, or found nothing that fits")
 _COLUMNS: Columns = (
     ("work", PAIR_COLUMNS["pair.case"]),
     DEVICE,
@@ -40,7 +40,7 @@ _COLUMNS: Columns = (
     ("off the line", _OFF),
     ("from batch", _FROM),
     ("to batch", _TO),
-    ("found none, as", _ENDED),
+    ("search ended, as", _ENDED),
 )
 _NOTE = (
     "peaks of a search are those of its tries, each measured in one round; a line holds for the batches it was drawn through; "
@@ -164,8 +164,9 @@ def _sentence(where: str, rows: Sequence[Row]) -> str:
 
 def _of_largest(row: Row) -> str:
     beyond = f"batch={row[_BEYOND.name]} does not" if row[_BEYOND.name] else "what is above it is not known"
+    so_far, beyond = (" so far", f"its search is unfinished, {beyond}") if row[_ENDED.name] else ("", beyond)
     taken = f", and {_taken(row)}" if row[_SAMPLE.name] else ""
-    return f"batch={row[_LARGEST.name]} of {short(row['pair.case'])} fits into {_limit(row)} ({beyond}){taken}"
+    return f"batch={row[_LARGEST.name]} of {short(row['pair.case'])} fits into {_limit(row)}{so_far} ({beyond}){taken}"
 
 
 def _limit(row: Row) -> str:
@@ -179,7 +180,7 @@ def _taken(row: Row) -> str:
 def _weaknesses(rows: Iterable[Row]) -> Iterable[str]:
     for row in rows:
         if row[_ENDED.name]:
-            yield f"the search for the largest batch of {short(row['pair.case'])} found none: {row[_ENDED.name]}"
+            yield f"the search for the largest batch of {short(row['pair.case'])}: {row[_ENDED.name]}"
         if number(row[_OFF.name] or 0) > _BENT:
             off = percent(number(row[_OFF.name]))
             yield f"peaks of {short(row['pair.case'])} are {off} off their line: a sample does not take the same at every batch"

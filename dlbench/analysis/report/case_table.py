@@ -58,7 +58,7 @@ def trouble(row: Row) -> str:
 def _time(row: Row) -> str:
     if row["case.status"] in ("ok", None):  # None: planned, and not measured yet
         return _shown(row["time.median_s"], units.seconds)
-    return str(row["case.status"])
+    return wording.status(row)
 
 
 def _shown(value: ParamValue | None, text: Callable[[float], str]) -> str:

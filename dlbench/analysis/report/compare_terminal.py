@@ -12,7 +12,7 @@ from dlbench.analysis.compare.calibration import Calibration
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.read.table import records
-from dlbench.analysis.wording import number
+from dlbench.analysis.wording import number, status
 from dlbench.core import units
 from dlbench.core.rows.summary import Row
 
@@ -71,7 +71,7 @@ def _time(row: Row | None, tested_s: float | None) -> str:
     if row is None:
         return ""
     if row["case.status"] != "ok":
-        return str(row["case.status"])
+        return status(row)
     seconds = row["time.median_s"] if tested_s is None else tested_s
     return "" if seconds is None else units.seconds(number(seconds))
 

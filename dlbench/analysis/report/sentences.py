@@ -53,9 +53,10 @@ _COPIES = (
 
 
 def count(rows: Sequence[Row]) -> str:
-    """Return for example ``14 cases: 12 ok, 1 oom, 1 timeout; 7 rounds.``."""
-    ended = Counter(row["case.status"] for row in rows)
-    outcomes = ", ".join(f"{ended[status.value]} {status.value}" for status in Status if ended[status.value])
+    """Return for example ``14 cases: 12 ok, 1 oom, 1 timeout; 7 rounds.``; searches that were cut short are counted by themselves."""
+    ended = Counter(wording.status(row) for row in rows if row["case.status"])
+    order = [*map(str, Status), *ended]
+    outcomes = ", ".join(f"{count} {status}" for status, count in sorted(ended.items(), key=lambda each: order.index(each[0])))
     if not outcomes:
         return "No cases."
     common = common_rounds(rows)

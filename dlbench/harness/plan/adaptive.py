@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from dlbench.core.declarations import SEARCH_RESOLUTION, Search
 from dlbench.core.measurement import Measurement
-from dlbench.core.model import Case, ParamValue, Policy, Signature, Status
+from dlbench.core.model import Case, ParamValue, Policy, Signature, Status, settings_text
 from dlbench.core.stats import quantile
 
 _GROWTH = 4
@@ -81,6 +81,19 @@ class AdaptivePlan:
     def outcome(self, tries: Sequence[Measurement], number: int) -> Measurement:
         """Return what the tries come to, as the measurement of the case in that round; at least one was made."""
         return self._largest(tries, number) if self.search.aim == "largest" else self._fastest(tries, number)
+
+    def unfinished(self, ended: Measurement, tries: Sequence[Measurement]) -> Measurement:
+        """Return how a search ended that was cut short: ``ended`` says by what, and gets what was found so far, if anything."""
+        found: dict[str, ParamValue]
+        if self.search.aim == "largest":
+            fits, *_ = self._sizes(tries)
+            found, what = {self.search.over[0]: max(fits)} if fits else {}, "fits"
+        else:
+            fastest = self.fastest(tries)
+            found, what = self.values(fastest) if fastest else {}, "is the fastest"
+        if not found:
+            return ended
+        return replace(ended, found=found, reason=f"unfinished: {settings_text(found)} {what} so far; {ended.reason}")
 
     # the largest that fits
 
@@ -155,9 +168,8 @@ class AdaptivePlan:
         known = next((each for each in tries if each.case.params[name] == low), tries[-1])
         outcome = Measurement(self.case, number, Status.OK, side=known.side, device_name=known.device_name, threads=known.threads)
         if stopped:
-            so_far = f"{name}={low} fits, " if low else ""
-            reason = f"{so_far}{name}={stopped.case.params[name]}: {stopped.reason}"
-            return replace(outcome, status=stopped.status, reason=reason)
+            reason = f"{name}={stopped.case.params[name]}: {stopped.reason}"
+            return self.unfinished(replace(outcome, status=stopped.status, reason=reason), tries)
         if not low:
             smallest = next(each for each in tries if each.case.params[name] == high)
             return replace(outcome, status=Status.OOM, reason=f"not even {name}={high} fits: {smallest.reason}")

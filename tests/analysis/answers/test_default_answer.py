@@ -132,6 +132,17 @@ def test_without_a_search_it_names_the_suite_that_makes_one(found):
     assert named not in searched["weaknesses"]
 
 
+def test_a_search_that_was_cut_short_says_what_is_the_fastest_so_far(found):
+    reason = "unfinished: batch=64, mode=built is the fastest so far; the budget ran out after 9 tries"
+    cut = made_up.ended(made_up.case("search"), Status.SKIPPED, reason)
+    cut = replace(cut, found={"batch": 64, "mode": "built"})
+    said = f"the search for the fastest search: {reason}"
+    answer = found(plain(), built(0.5), [cut])
+    assert answer["weaknesses"][1] == said
+    assert "dlbench run fastest" not in " ".join(answer["weaknesses"])
+    assert found(plain(), [cut])["reason"] == f"no step was measured both with its plain defaults and with another switch; {said}"
+
+
 def test_where_the_default_is_the_fastest_it_says_so(found):
     (sentence,) = found(plain(), built(2.0))["sentences"]
     assert sentence.startswith(

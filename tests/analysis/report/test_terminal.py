@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import made_up
@@ -52,6 +53,17 @@ def test_one_pair_of_few_rounds_says_so(tmp_path: Path) -> None:
         "NVIDIA H200 runs train_step[model=resnet18,batch=8,dtype=fp32] 40.0 × (no interval before 4 rounds) as fast as the CPU "
         "(AMD EPYC 7B13, 2 threads); and at each one's best batch, precision, layout and mode 40.0 × (no interval before 4 rounds)."
     ]
+
+
+def test_a_search_that_was_cut_short_is_unfinished_and_says_what_fits_so_far(tmp_path: Path) -> None:
+    reason = "unfinished: batch=21 fits so far; the budget ran out after 5 tries"
+    cut = replace(made_up.ended(made_up.case("fit_batch", model="resnet18"), Status.SKIPPED, reason), found={"batch": 21})
+    absent = made_up.ended(made_up.case("train_step", model="resnet18"), Status.SKIPPED, "the budget was spent before its turn")
+    text = printed(overview(results_of(tmp_path, [cut, absent])))
+    assert "2 cases: 1 skipped, 1 unfinished." in text
+    assert cells(text, "fit_batch resnet18") == ["fit_batch resnet18", "unfinished"]
+    assert reason in text
+    assert cells(text, "train_step resnet18") == ["train_step resnet18", "skipped"]
 
 
 def test_each_row_has_what_a_person_wants(tmp_path: Path) -> None:
