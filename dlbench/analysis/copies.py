@@ -1,20 +1,25 @@
 """Latency and bandwidth of copies, fitted to the times that several sizes take."""
 
-import math
 import statistics
 from collections.abc import Sequence
 
-from dlbench.analysis.lines import LEAST_SIZES, fit
+from dlbench.analysis.lines import LEAST_SIZES, MOST_OFF, Line, fit
 from dlbench.analysis.ratios import grouped
 from dlbench.core.rows.summary import Rounds, Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import median_interval
+from dlbench.core.units import percent
 
 COLUMNS: dict[str, Column] = {
     column.name: column
     for column in (
         Column("copies.sizes", Unit.COUNT, "sizes whose times the line is fitted to"),
-        Column("copies.latency_s", Unit.SECONDS, "what a copy takes however small it is: median of the rounds' lines", "lower"),
+        Column(
+            "copies.latency_s",
+            Unit.SECONDS,
+            "what a copy takes however small it is: median of the rounds' lines; null where it does not show",
+            "lower",
+        ),
         Column("copies.latency_s_low", Unit.SECONDS, "lower end of its 95 % interval; null below six rounds"),
         Column("copies.latency_s_high", Unit.SECONDS, "upper end of it"),
         Column("copies.bytes_per_s", Unit.BYTES_PER_S, "bytes over the time beyond the latency: median of the rounds' lines", "higher"),
@@ -30,7 +35,8 @@ def latency_and_bandwidth(sizes: Sequence[tuple[float, Rounds]]) -> Row:
     """Return `COLUMNS` of copies that differ in their size alone: of each the bytes, and what its rounds gave.
 
     A copy takes latency + bytes / bandwidth (Hockney, The Communication Challenge for MPP, Parallel Computing 20(3), 1994). A line is
-    fitted in each round, whose sizes one state of the machine has in common; the intervals are over rounds.
+    fitted in each round, whose sizes one state of the machine has in common; the intervals are over rounds. Of a line that fits nothing
+    neither is told (`lines.MOST_OFF`), nor a latency that is less than the line is off at the smallest size.
     """
     row: Row = {**dict.fromkeys(COLUMNS), "copies.sizes": len({size for size, _ in sizes})}
     points = [(number, (size, seconds)) for size, each in sizes for number, seconds in zip(each.numbers, each.median_s, strict=False)]
@@ -38,13 +44,16 @@ def latency_and_bandwidth(sizes: Sequence[tuple[float, Rounds]]) -> Row:
     fitted = [(line, each) for each in by_round if (line := fit(each))]
     if not fitted:
         return {**row, "copies.reason": f"no round has {LEAST_SIZES} sizes, the fewest that tell latency from bandwidth"}
-    lines = [line for line, _ in fitted]
-    distances = [statistics.median(line.distance(*point) for point in each if min(point) > 0) for line, each in fitted]
+    row["copies.off"] = off = statistics.median(line.off(each) for line, each in fitted)
+    if off >= MOST_OFF:
+        return {**row, "copies.reason": f"the sizes are {percent(off)} off the best line in the median, so it tells nothing of them"}
+    fixed, slopes = ([getattr(line, part) for line, _ in fitted] for part in ("fixed", "slope"))
+    middle = Line(statistics.median(fixed), statistics.median(slopes))
+    shows = middle.shows_fixed(min(size for size, _ in sizes if size > 0), off)
     return {
         **row,
-        **_with_interval("copies.latency_s", [line.fixed for line in lines]),
-        **_with_interval("copies.bytes_per_s", [1 / line.slope for line in lines]),
-        "copies.off": math.expm1(min(statistics.median(distances), 700.0)),  # e to a little more is beyond a float
+        **(_with_interval("copies.latency_s", fixed) if shows else {}),
+        **_with_interval("copies.bytes_per_s", [1 / slope for slope in slopes]),
     }
 
 

@@ -1,6 +1,7 @@
 """Lines through measured points that few wild ones can't carry away."""
 
 import math
+import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,6 +9,9 @@ from itertools import combinations
 
 LEAST_SIZES = 3
 """Through two points there is always a line, whatever lies between them."""
+MOST_OFF = 0.25
+"""Median distance of points from their line, relative, from which on it fits nothing, and neither of its numbers is told: half of the
+points lie a quarter off it or more, while noise moves a point by some percent. What is left is the bend of a cache or of a protocol."""
 _MOST_SIZES = 24
 """As many as are fitted, spread evenly over those there are: the work grows with their third power."""
 
@@ -23,6 +27,15 @@ class Line:
         """Return how far a point is from the line, as the logarithm of their ratio without its sign."""
         fitted = max(self.fixed + self.slope * size, sys.float_info.min)
         return abs(math.log(taken) - math.log(fitted))  # their quotient may be beyond a float
+
+    def off(self, points: Sequence[tuple[float, float]]) -> float:
+        """Return how far points are from it in the median, relative."""
+        distance = statistics.median(self.distance(*point) for point in points if min(point) > 0)
+        return math.expm1(min(distance, 700.0))  # e to a little more is beyond a float
+
+    def shows_fixed(self, smallest: float, off: float) -> bool:
+        """Whether its fixed part is more than the line is off at the smallest size, where most of it shows."""
+        return self.fixed > off * (self.fixed + self.slope * smallest)
 
 
 def fit(points: Sequence[tuple[float, float]]) -> Line | None:

@@ -68,6 +68,15 @@ def test_what_grows_faster_than_its_size_has_no_latency_below_zero():
     assert line.fixed == 0
 
 
+@pytest.mark.parametrize(("latency_s", "shows"), [(0.05e-6, False), (1e-6, True)])
+def test_a_latency_below_what_the_line_is_off_at_the_smallest_size_is_none(latency_s, shows):
+    """The times are up to 10 % off a line by turns, and the smallest copy takes 0.4 µs beside its latency."""
+    points = [(size, seconds * (1.1 if index % 2 else 0.9)) for index, (size, seconds) in enumerate(times(latency_s, 1e10))]
+    row = latency_and_bandwidth([(size, Rounds(median_s=[seconds] * 7, numbers=tuple(range(7)))) for size, seconds in points])
+    assert 0 < row["copies.off"] < 0.25
+    assert (row["copies.latency_s"] is not None, row["copies.bytes_per_s"] is not None, row["copies.reason"]) == (shows, True, None)
+
+
 def test_a_line_a_round_and_an_interval_over_rounds():
     slower = (1.00, 1.01, 0.99, 1.02, 0.98, 1.03, 0.97)
     sizes = [

@@ -16,7 +16,8 @@ def answer(results: Results) -> Answer | Missing:
     """Return what bounds the steps that were measured, and what bandwidths and latencies that rests on."""
     found = [part(results) for part in _PARTS]
     if not any(each.tables for each in found):
-        return Missing(QUESTION, "neither a step nor what the machine can do at most was measured", "dlbench run ceilings")
+        doubts = "; ".join(chain.from_iterable(each.weaknesses for each in found))
+        return Missing(QUESTION, doubts or "neither a step nor what the machine can do at most was measured", "dlbench run ceilings")
     rows, tables, figures, weaknesses = (
         list(chain.from_iterable(getattr(each, name) for each in found)) for name in ("rows", "tables", "figures", "weaknesses")
     )

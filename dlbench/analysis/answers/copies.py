@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dlbench.analysis.answers.base import DEVICE, Columns, Findings, Table, by_device, rate_interval, with_device
 from dlbench.analysis.copies import COLUMNS, latency_and_bandwidth
 from dlbench.analysis.figures import Axis, Figure
+from dlbench.analysis.lines import MOST_OFF
 from dlbench.analysis.ratios import Entry, entries, grouped, identifying, label
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import INTERVAL, interval, number, short
@@ -43,8 +44,6 @@ _COLUMNS: Columns = (
 )
 _TRAINED_DOWN = 0.99
 """Of what device and slot can have: a link that carries less has another generation, or fewer lanes."""
-_BENT = 0.25
-"""Median distance of sizes from their line from which on it is no good summary of them."""
 
 
 def findings(results: Results) -> Findings:
@@ -111,11 +110,10 @@ def _sentence(where: str, rows: Sequence[Row]) -> str:
     if not fitted:
         best = max(ways, key=lambda row: number(row[_RATE.name]))
         rate = units.byte_rate(number(best[_RATE.name]))
+        if best["copies.off"] is not None:
+            return f"On {where} {short(best[_WAY.name])} reaches {rate} at best; its times follow no line of latency and bandwidth."
         return f"On {where} {short(best[_WAY.name])} reaches {rate}; to tell latency from bandwidth it takes more sizes."
     slowest, fastest = fitted[0], fitted[-1]
-    if number(fastest["copies.off"] or 0) >= _BENT:
-        rate = units.byte_rate(number(fastest[_RATE.name]))
-        return f"On {where} {short(fastest[_WAY.name])} reaches {rate} at best; its times follow no line of latency and bandwidth."
     text = f"On {where} {short(fastest[_WAY.name])} copies with {_described(fastest)}"
     if slowest is fastest:
         return f"{text}."
@@ -127,7 +125,7 @@ def _described(row: Row) -> str:
     quantities = (("latency", "copies.latency_s", units.seconds), ("bandwidth", "copies.bytes_per_s", units.byte_rate))
     parts = [
         f"a {noun} of {text(number(row[name]))} ({interval(row[f'{name}_low'], row[f'{name}_high'], text)})"
-        if row[name]
+        if row[name] is not None
         else f"no {noun} that shows at these sizes"
         for noun, name, text in quantities
     ]
@@ -162,7 +160,7 @@ def _over_another_link(where: str, rows: Sequence[Row]) -> str | None:
 def _bent(where: str, rows: Sequence[Row]) -> str | None:
     """Say that times do not follow a line, of the way to copy of which that is worst; None where all do."""
     off, row = max(((number(row["copies.off"] or 0), row) for row in rows), key=lambda each: each[0])
-    if off < _BENT:
+    if off < MOST_OFF:
         return None
     bends = "caches and protocols bend it, so the figure says more than latency and bandwidth"
     return f"on {where} the sizes of {short(row[_WAY.name])} are {units.percent(off)} off their line in the median: {bends}"

@@ -1,12 +1,11 @@
 """Memory: what each sample of a batch takes, and the largest batch that fits. A part of the answer on batches."""
 
 import math
-import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dlbench.analysis.answers.base import DEVICE, Columns, Findings, Table, by_device
-from dlbench.analysis.lines import fit
+from dlbench.analysis.lines import MOST_OFF, fit
 from dlbench.analysis.ratios import PAIR_COLUMNS, label
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.scaling.speedup import counted
@@ -22,7 +21,10 @@ _BEYOND = Column("batch.beyond", Unit.COUNT, "the smallest batch above it that d
 _TRIES = Column("batch.tries", Unit.COUNT, "batches that the search tried, each in one round")
 _SAMPLE = Column("batch.sample_bytes", Unit.BYTES, "what each sample adds to the peak: slope of a line through the peaks", "lower")
 _FIXED = Column(
-    "batch.fixed_bytes", Unit.BYTES, "what that line takes without a sample: weights, their gradients and averages, libraries", "lower"
+    "batch.fixed_bytes",
+    Unit.BYTES,
+    "what that line takes without a sample: weights, their gradients and averages, libraries; null where it does not show",
+    "lower",
 )
 _OFF = Column("batch.off", Unit.FRACTION, "how far a peak is from the line, in the median")
 _FROM = Column("batch.line_from", Unit.COUNT, "the smallest batch of the line; beyond these it is a forecast")
@@ -132,17 +134,17 @@ def _described(row: Row, hidden: Sequence[str]) -> Row:
 
 
 def _line(rows: Sequence[Row]) -> Row:
-    """Return the line through the peaks of three batches or more; nulls where they don't rise."""
+    """Return the line through the peaks of three batches or more; nulls where they don't rise, or lie on no line."""
     peaks = [(float(counted(row, "batch")), peak) for row in rows if (peak := peak_bytes(row)) and 0 < peak < math.inf]
     line = fit(peaks)
-    if line is None or len({peak for _, peak in peaks}) == 1:
-        return dict.fromkeys(column.name for column in (_SAMPLE, _FIXED, _OFF, _FROM, _TO))
-    off = statistics.median(line.distance(*point) for point in peaks)
+    off = None if line is None else line.off(peaks)
+    if line is None or off is None or off >= MOST_OFF or len({peak for _, peak in peaks}) == 1:
+        return {**dict.fromkeys(column.name for column in (_SAMPLE, _FIXED, _FROM, _TO)), _OFF.name: off}
     batches = [int(batch) for batch, _ in peaks]
     return {
         _SAMPLE.name: line.slope,
-        _FIXED.name: line.fixed,
-        _OFF.name: math.expm1(min(off, 700.0)),  # e to a little more is beyond a float
+        _FIXED.name: line.fixed if line.shows_fixed(min(batches), off) else None,
+        _OFF.name: off,
         _FROM.name: min(batches),
         _TO.name: max(batches),
     }
@@ -174,7 +176,8 @@ def _limit(row: Row) -> str:
 
 
 def _taken(row: Row) -> str:
-    return f"a sample takes {byte_count(number(row[_SAMPLE.name]))} beside {byte_count(number(row[_FIXED.name]))}"
+    beside = "" if row[_FIXED.name] is None else f" beside {byte_count(number(row[_FIXED.name]))}"
+    return f"a sample takes {byte_count(number(row[_SAMPLE.name]))}{beside}"
 
 
 def _weaknesses(rows: Iterable[Row]) -> Iterable[str]:

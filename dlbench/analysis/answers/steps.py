@@ -26,7 +26,7 @@ _NAMES: dict[Resource, str] = {
     "host": "other code on the host",
 }
 _REST = "not explained"
-_UNKNOWN = "nothing that was measured"
+_WOULD_TELL = "dlbench run ceilings measures what arithmetic, memory and launches would take"
 _MUCH = 1 / 3
 """Share of a step from which on it is worth a word that nothing explains it."""
 _COLUMNS: Columns = (
@@ -46,20 +46,27 @@ _SHARE = Axis(
 
 
 def findings(results: Results) -> Findings:
-    """Return a verdict for each step, and for each device what bounds most of them."""
+    """Return a verdict for each step that a part was measured of, and for each device what bounds most of them."""
     ceilings = results.ceilings
     steps = [row for row in results.rows if _is_step(row, results.declaration(row))]
-    judged = [_judged(row, _parts(row, results.declaration(row), ceilings.get(machine(row, results.environments), {}))) for row in steps]
-    devices = by_device(judged, "case")
+    parts = [_parts(row, results.declaration(row), ceilings.get(machine(row, results.environments), {})) for row in steps]
+    judged = [(row, found, each) for row, each in zip(steps, parts, strict=True) if (found := diagnose(each)).seconds]
+    devices = by_device([_judged(row, found, each) for row, found, each in judged], "case")
     rows = tuple(row for found in devices.values() for row in found)
+    doubts: list[str] = []
+    if len(judged) < len(steps):
+        doubts.append(f"of {plural(len(steps) - len(judged), 'step')} no part was measured; {_WOULD_TELL}")
     if not rows:
-        return Findings()
+        return Findings(weaknesses=tuple(doubts))
     # Those that are fed in several ways on purpose are told of by themselves.
     usual = {where: [row for row in found if not results.declaration(row).feeding] for where, found in devices.items()}
-    sentences = tuple(_sentence(where, usual[where] or found) for where, found in devices.items())
+    told = {where: usual[where] or found for where, found in devices.items()}
+    known_first = sorted(told.items(), key=lambda each: not any(row["step.bound"] for row in each[1]))
+    sentences = tuple(_sentence(where, found) for where, found in known_first)
     without = [where for where, found in devices.items() if not any(ceilings.get(machine(row, results.environments)) for row in found)]
-    doubts = [f"no ceiling of {where} was measured; give the file of dlbench run ceilings beside this one" for where in without]
-    return Findings(sentences, tuple(steps), (Table("What bounds each step", _COLUMNS, rows),), (_figure(rows),), tuple(doubts))
+    doubts += [f"no ceiling of {where} was measured; give the file of dlbench run ceilings beside this one" for where in without]
+    tables = (Table("What bounds each step", _COLUMNS, rows),)
+    return Findings(sentences, tuple(row for row, *_ in judged), tables, (_figure(rows),), tuple(doubts))
 
 
 def _is_step(row: Row, declared: Declaration) -> bool:
@@ -86,8 +93,7 @@ def _parts(row: Row, declared: Declaration, ceilings: Ceilings) -> Parts:
     )
 
 
-def _judged(row: Row, parts: Parts) -> Row:
-    found = diagnose(parts)
+def _judged(row: Row, found: Diagnosis, parts: Parts) -> Row:
     return {
         **row,
         **{f"step.{part}_s": found.seconds.get(part) for part in _NAMES},
@@ -105,13 +111,12 @@ def _verdict(found: Diagnosis, parts: Parts) -> str:
         part_s = found.seconds[found.bound]
         helps = "would help most" if part_s >= found.unexplained_s else "would help with that part"
         text = f"{_share(found.bound, part_s, whole_s)}; {REMEDIES[found.bound]} {helps}"
-    elif largest := max(found.seconds, key=found.seconds.__getitem__, default=None):
+    else:
+        largest = max(found.seconds, key=found.seconds.__getitem__)
         text = f"{_share(largest, found.seconds[largest], whole_s)}, the most of what was measured, and too little to bound it"
         if None not in (parts.arithmetic_s, parts.memory_s):
             text += "; its kernels run far below the ceilings: other shapes, layout or precision may help"
-    else:
-        text = "no part of it was measured; dlbench run ceilings measures what arithmetic, memory and launches would take"
-    if found.unexplained_s >= _MUCH * whole_s and found.seconds:
+    if found.unexplained_s >= _MUCH * whole_s:
         text += f"; {seconds(found.unexplained_s)} ({percent(found.unexplained_s / whole_s)}) is not explained"
     if parts.device_s is None and not parts.on_host:
         text += "; the device's own time was not read, so what goes on beside it may count twice"
@@ -128,11 +133,17 @@ def _share(part: Resource, part_s: float, whole_s: float) -> str:
 
 
 def _sentence(where: str, rows: Sequence[Row]) -> str:
-    """Return what bounds how many steps of a device, with the longest of those that are bound by what bounds most."""
-    bounds = sorted(grouped(rows, lambda row: str(row["step.bound"] or _UNKNOWN)).items(), key=lambda found: -len(found[1]))
-    most = max(bounds[0][1], key=_longest)
-    told = ", ".join(f"{bound} {'bound' if bound == _NAMES['launch'] else 'bounds'} {len(found)}" for bound, found in bounds)
-    return f"Of {plural(len(rows), 'step')} on {where} {told}; {short(most['step.case'])}: {most['step.verdict']}."
+    """Return what bounds how many steps of a device, with the longest of those that are bound by what bounds most.
+
+    What is not known of some comes last, and is no answer.
+    """
+    bounds = grouped([row for row in rows if row["step.bound"]], lambda row: str(row["step.bound"]))
+    most_first = sorted(bounds.items(), key=lambda found: -len(found[1]))
+    told = [f"{bound} {'bound' if bound == _NAMES['launch'] else 'bounds'} {len(found)}" for bound, found in most_first]
+    if unknown := sum(row["step.bound"] is None for row in rows):
+        told.append(f"what bounds {unknown} was not measured")
+    most = max(most_first[0][1] if most_first else rows, key=_longest)
+    return f"Of {plural(len(rows), 'step')} on {where} {', '.join(told)}; {short(most['step.case'])}: {most['step.verdict']}."
 
 
 def _longest(row: Row) -> float:

@@ -75,13 +75,19 @@ def test_a_cpu_has_no_link_and_two_sizes_no_latency(found):
 
 
 def test_no_latency_that_shows_is_said_in_words(found):
-    (sentence,) = found(copied("cpu", latency_s=0.0)).sentences
-    assert sentence.startswith("On cpu transfer copies with no latency that shows at these sizes and a bandwidth of 50.0 GB/s (")
+    told = found(copied("cpu", latency_s=0.0))
+    assert told.sentences[0].startswith("On cpu transfer copies with no latency that shows at these sizes and a bandwidth of 50.0 GB/s (")
+    assert told.tables[0].rows[0]["copies.latency_s"] is None
 
 
 def test_times_that_follow_no_line_are_named(found):
     cached = [copied("cpu", latency_s=0.0, bytes_per_s=1e9 if size > SIZES[4] else 1e11, sizes=[size]) for size in SIZES]
-    (weakness,) = found(*cached).weaknesses
+    told = found(*cached)
+    assert told.sentences == ("On cpu transfer reaches 100 GB/s at best; its times follow no line of latency and bandwidth.",)
+    (row,) = told.tables[0].rows
+    assert (row["copies.latency_s"], row["copies.bytes_per_s"]) == (None, None)
+    assert row["copies.reason"].endswith(" off the best line in the median, so it tells nothing of them")
+    (weakness,) = told.weaknesses
     assert weakness.startswith("on cpu the sizes of transfer are ")
     assert "caches and protocols bend it" in weakness
 

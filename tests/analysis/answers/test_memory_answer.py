@@ -117,6 +117,20 @@ def test_a_sweep_tells_what_a_sample_takes_and_a_wild_peak_does_not_carry_it_awa
     assert answer["sentences"][1] == "On cpu a sample takes 30.0 MiB beside 200 MiB in train_step resnet18 fp32."
 
 
+def test_a_line_that_begins_at_zero_has_nothing_beside_its_samples(answered):
+    answer = answered([ended()], [tried(batch, fixed=0) for batch in (1, 2, 8, 25)])
+    assert answer["sentences"][0].endswith(", and a sample takes 30.0 MiB.")
+
+
+def test_peaks_that_lie_on_no_line_tell_of_no_sample(answered):
+    wild = [tried(batch, fixed=0, sample=mib) for batch, mib in ((1, 100), (2, 400), (4, 100), (8, 400), (16, 100), (32, 400))]
+    answer = answered([ended(found=32)], wild)
+    assert answer["sentences"] == ["On cpu batch=32 of fit_batch resnet18 fits into 1.00 GiB (what is above it is not known)."]
+    (row,) = answer["tables"][0]["rows"]
+    assert (row["batch.sample_bytes"], row["batch.fixed_bytes"]) == (None, None)
+    assert row["batch.off"] > 0.25
+
+
 @pytest.mark.parametrize("peaks", [(0, 0, 0), (5, 5, 5), (9, 5, 1), (1, 1 << 60, 1)])
 def test_peaks_that_tell_nothing_are_no_trouble(asked, peaks):
     found = []

@@ -124,15 +124,39 @@ def test_the_stack_has_the_parts_of_each_step_and_adds_up(answer):
     assert figure["rows"][0]["step.named"] == "step fp32 on cuda:0, 10.0 ms"
 
 
-def test_without_ceilings_a_step_says_what_would_tell(asked):
+WOULD_TELL = "dlbench run ceilings measures what arithmetic, memory and launches would take"
+
+
+def test_where_no_part_of_any_step_was_measured_the_answer_is_missing_with_what_would_tell(asked):
     found = asked(rounds("step", "cpu", 0.010, flops=1e8), workloads=DECLARED)["bottleneck"]
-    assert found["sentences"][0].startswith("Of 1 step on cpu nothing that was measured bounds 1; step fp32: no part of it was measured; ")
-    assert "no ceiling of cpu was measured; give the file of dlbench run ceilings beside this one" in found["weaknesses"]
+    reason = f"of 1 step no part was measured; {WOULD_TELL}"
+    assert (found["kind"], found["reason"], found["command"]) == ("missing", reason, "dlbench run ceilings")
+
+
+def test_steps_without_a_part_stand_in_no_table_beside_others(asked):
+    found = asked(rounds("step", "cpu", 0.010, flops=1e8), rounds("step", "cuda:0", 0.010, device_s=0.002), workloads=DECLARED)[
+        "bottleneck"
+    ]
+    assert [row["case.device"] for row in found["tables"][0]["rows"]] == ["cuda:0"]
+    assert found["sentences"][0].startswith("Of 1 step on cuda:0 launches bound 1; ")
+    assert f"of 1 step no part was measured; {WOULD_TELL}" in found["weaknesses"]
+    assert "no ceiling of cuda:0 was measured; give the file of dlbench run ceilings beside this one" in found["weaknesses"]
+
+
+def test_what_is_not_known_comes_behind_what_is(asked):
+    unknown = [*rounds("step", "cuda:0", 0.010, device_s=0.010, flops=1e8), *rounds("other", "cuda:0", 0.010, device_s=0.010, flops=1e8)]
+    declared = {**DECLARED, "other": DECLARED["step"], "third": DECLARED["step"]}
+    known = rounds("third", "cuda:0", 0.010, device_s=0.010, flops=8e8)
+    (sentence, *_) = asked([*unknown, *known, *ceilings("cuda:0")], workloads=declared)["bottleneck"]["sentences"]
+    assert sentence.startswith("Of 3 steps on cuda:0 arithmetic bounds 1, what bounds 2 was not measured; third fp32: arithmetic at ")
+    (sentence, *_) = asked([*unknown, *ceilings("cuda:0")], workloads=declared)["bottleneck"]["sentences"]
+    assert sentence.startswith("Of 2 steps on cuda:0 what bounds 2 was not measured; other fp32: arithmetic at its measured ceiling takes ")
 
 
 def test_ceilings_of_another_device_do_not_count(asked):
     found = asked([*rounds("step", "cpu", 0.010, flops=1e8), *ceilings("cuda:0")], workloads=DECLARED)["bottleneck"]
-    assert found["tables"][0]["rows"][0]["step.arithmetic_s"] is None
+    assert f"of 1 step no part was measured; {WOULD_TELL}" in found["weaknesses"]
+    assert "What bounds each step" not in [table["title"] for table in found["tables"]]
 
 
 def test_no_step_of_dlbench_itself_and_none_that_failed_is_judged(asked):
