@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import product
 
 from dlbench.analysis.answers.base import DEVICE, RATIO, Answer, Columns, Missing, Question, Table, answered
-from dlbench.analysis.answers.pairs import both_sides
+from dlbench.analysis.answers.pairs import ELSEWHERE, both_sides, without_accelerator
 from dlbench.analysis.answers.ways import in_other_ways
 from dlbench.analysis.figures import Axis, Figure
 from dlbench.analysis.ratios import MACHINE, ONE_DEVICE, PAIR_COLUMNS, Entry, entries, grouped, identifying, sides, speed_ratio, unfit
@@ -16,9 +16,7 @@ from dlbench.core.schema import Column, Unit, text
 
 QUESTION = Question("crossover", "From what size on does the accelerator win, without and with the copies there and back?")
 _COMMAND = "dlbench run crossover"
-_CPU_ONLY = (
-    "only a CPU was measured; where there is no accelerator, run it on a machine that has one too, and give both files to dlbench show"
-)
+_CPU_ONLY = "only the CPU of this machine was measured"
 
 _AT = Column("crossover.at", Unit.COUNT, "the size")
 _LINE = Column("crossover.line", Unit.TEXT, "the line of a figure")
@@ -61,14 +59,17 @@ def answer(results: Results) -> Answer | Missing:
     lines = [_line(found) for found in grouped(points, _key).values()]
     of_machines = grouped(lines, _machines).values()
     sentences = [_sentence(found, several_runs(lines, "base", "other")) for found in of_machines]
+    # What other ways to compute the same bring is no answer to the question, so that it is open stands first.
+    open_question = [] if lines else [f"From what size on an accelerator wins is open: {_missing(results).reason}."]
     crossover = [Table("From what size on the accelerator stays ahead of the CPU", _COLUMNS, tuple(lines), _NOTES)] if lines else []
-    open_question = [] if lines else [f"from what size on an accelerator wins is open, as {_missing(results).reason}"]
     rows, tables = [*both_sides(results, points), *ways.rows], (*crossover, *ways.tables)
-    return answered(QUESTION, sentences, rows, open_question, *tables, reports=ways.sentences, figures=_figures(points))
+    return answered(QUESTION, sentences or open_question, rows, (), *tables, reports=ways.sentences, figures=_figures(points))
 
 
 def _missing(results: Results) -> Missing:
     kinds = {row["case.device"] == "cpu" for row in results.rows if row["case.status"] == "ok"}
+    if without_accelerator(results):
+        return Missing(QUESTION, ELSEWHERE)
     if kinds == {True}:
         return Missing(QUESTION, _CPU_ONLY, _COMMAND)
     return Missing(QUESTION, "no work went well at several sizes on both a CPU and an accelerator", _COMMAND)

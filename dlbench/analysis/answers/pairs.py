@@ -1,6 +1,6 @@
 """Tables of paired rows: how many times as fast one side is, or how many times its throughput."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from dlbench.analysis.answers.base import DEVICE, RATIO, Columns, Table, by_device
@@ -8,9 +8,12 @@ from dlbench.analysis.figures import Axis, Figure, drawn
 from dlbench.analysis.ratios import PAIR_COLUMNS, Pairs, pair
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import cell, choice, device_label, number, several_runs, short, value_name
+from dlbench.core.model import Status
 from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column, Unit
 
+ELSEWHERE = "this machine has no accelerator; run the same suite on one that has, and give both files to dlbench show"
+"""Reason why nothing of it stands beside an accelerator; no command of its own would measure one."""
 _DEVICE_TIME = "device: by the device's own events; the wall time of a cold call, which is timed alone, also holds its launch and a wait"
 
 _OVER_ROUNDS = (
@@ -20,6 +23,13 @@ _APART = 0.05
 """Difference between the two from which on a reader would wonder."""
 
 _AT = {"case.device": "on", "case.dtype": "in", "case.mode": "in", "case.run": "in"}
+
+
+def without_accelerator(results: Results) -> bool:
+    """Return whether no row was measured on an accelerator, and no file tells of one."""
+    identities = [environment.get("identity") for environment in results.environments.values()]
+    present = any(isinstance(each, Mapping) and each.get("accelerators") for each in identities)
+    return not present and all(row["case.device"] == "cpu" or row["case.status"] == Status.SKIPPED for row in results.rows)
 
 
 def same_case(pairs: Pairs, results: Results, *more: Column) -> Table:

@@ -1,10 +1,9 @@
 """Speed-up of accelerators over the CPU: on the same case, and each at its own best."""
 
-from collections.abc import Mapping
 from itertools import groupby
 
 from dlbench.analysis.answers.base import Answer, Missing, Question, answered
-from dlbench.analysis.answers.pairs import both_sides, own_best, ratio_figures, reported, same_case
+from dlbench.analysis.answers.pairs import ELSEWHERE, both_sides, own_best, ratio_figures, reported, same_case, without_accelerator
 from dlbench.analysis.ratios import Pairs, best, pair
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import among, machine_name, middle, ratio, several_runs
@@ -12,17 +11,15 @@ from dlbench.core.model import Status
 from dlbench.core.rows.summary import Row
 
 QUESTION = Question("speed-up", "How much faster is the accelerator than the CPU, on the same case and each at its best?")
-_ELSEWHERE = "this machine has no accelerator; run the same suite on one that has, and give both files to dlbench show"
 
 
 def answer(results: Results) -> Answer | Missing:
     """Return the speed-up of each accelerator in the case in the middle, and at each one's best."""
+    if without_accelerator(results):
+        return Missing(QUESTION, ELSEWHERE)
     results = _work(results)
-    on_cpu = {row["case.device"] == "cpu" for row in results.rows}
-    if on_cpu != {True, False}:
-        identities = [environment.get("identity") for environment in results.environments.values()]
-        has_one = False in on_cpu or any(isinstance(each, Mapping) and each.get("accelerators") for each in identities)
-        return Missing(QUESTION, "only one kind of device was measured", "dlbench run") if has_one else Missing(QUESTION, _ELSEWHERE)
+    if {row["case.device"] == "cpu" for row in results.rows} != {True, False}:
+        return Missing(QUESTION, "only one kind of device was measured", "dlbench run")
     same, bests, (values, reports) = pair(results, "device"), best(results), reported(results, "device")
     if not same.rows and not reports:
         return Missing(QUESTION, "no case went well on both a CPU and an accelerator", "dlbench run")

@@ -104,7 +104,7 @@ def test_off_a_terminal_nothing_is_cut_and_what_is_missing_names_its_command(tmp
         "health: No sign of trouble in 1 case. Caution: no published peak of these devices is known for what was measured; "
         "no reference run has a case of cpu (AMD EPYC 7B13, 2 threads); dlbench contribute makes one; "
         "one file says nothing of other days: dlbench compare.",
-        "not answered: speed-up, crossover (dlbench run crossover), bottleneck (dlbench run ceilings), batch (dlbench run batch), "
+        "not answered: speed-up, crossover, bottleneck (dlbench run ceilings), batch (dlbench run batch), "
         "precision (dlbench run precision), default (dlbench run modes), devices (dlbench run scaling), serving, cost (dlbench run cnn); "
         "for the reasons: dlbench show FILE --answers --format md",
         "",

@@ -139,18 +139,35 @@ def test_the_speed_up_is_drawn_against_the_size_around_one(crossover):
 @pytest.mark.parametrize(
     ("measured", "reason"),
     [
-        (cpu(8, 16), "only a CPU was measured; where there is no accelerator, run it on a machine that has one too, and give both files"),
         (by_speedup({8: 2, 16: 3}), "no work went well at several sizes on both a CPU and an accelerator"),
         ([*cpu(8, 16), *by_speedup({8: 2})], "no work went well at several sizes on both"),
         ([*cpu(8, 16, m=1), *by_speedup({8: 2, 16: 3}, m=2)], "no work went well at several sizes on both"),
         ([*swept("cpu", dict.fromkeys(("8", True, -1, 0, 1e300), 1.0)), *by_speedup({8: 2, 16: 3})], "no work went well"),
     ],
-    ids=["no accelerator", "no CPU", "one size", "other work", "sizes that are none"],
+    ids=["no CPU", "one size", "other work", "sizes that are none"],
 )
 def test_what_says_nothing_of_a_range_is_missing_with_its_command(crossover, measured, reason):
     answer = crossover(measured)
     assert answer["reason"].startswith(reason)
     assert answer["command"] == COMMAND
+
+
+@pytest.mark.parametrize(
+    ("accelerators", "reason", "command"),
+    [
+        ([], "this machine has no accelerator; run the same suite on one that has, and give both files to dlbench show", None),
+        ([{"kind": "cuda"}], "only the CPU of this machine was measured", COMMAND),
+    ],
+)
+def test_a_machine_without_an_accelerator_says_so_and_no_command_of_its_own_would_tell(asked, accelerators, reason, command):
+    header = {"environment": {"identity": {"accelerators": accelerators}}, "workloads": {**WORKLOADS, **WAYS}}
+    answer = asked(cpu(8, 16), **header)["crossover"]
+    assert (answer["kind"], answer["reason"], answer["command"]) == ("missing", reason, command)
+    beside = asked([*cpu(8, 16), *in_ways(whole=0.01, loops=10.0)], **header)["crossover"]
+    assert beside["sentences"] == [
+        f"From what size on an accelerator wins is open: {reason}.",
+        "The same work in other ways: mine n=8 fp64 runs 1000 × (971…1030) as fast with form=whole as with form=loops.",
+    ]
 
 
 def test_times_that_no_machine_has_end_no_reading(crossover):
@@ -177,12 +194,12 @@ def in_ways(**seconds):
 
 def test_ways_to_compute_the_same_are_held_against_the_one_that_is_declared(asked):
     answer = asked(in_ways(whole=0.01, whole_fp32=0.005, loops=10.0, rows=1.0), workloads=WAYS)["crossover"]
-    assert answer["sentences"] == [
+    assert answer["sentences"][1:] == [
         "The same work in other ways: mine n=8 fp64 runs 1000 × (971…1030) as fast with form=whole as with form=loops; "
         "mine n=8 whole runs 2.00 × (1.94…2.06) as fast with dtype=fp32 as with dtype=fp64."
     ]
     assert [len(table["rows"]) for table in answer["tables"]] == [2, 1]
-    assert answer["weaknesses"][-1].startswith("from what size on an accelerator wins is open, as only a CPU was measured")
+    assert answer["sentences"][0].startswith("From what size on an accelerator wins is open: this machine has no accelerator; ")
 
 
 def test_without_the_declared_way_nothing_is_held_against_it(asked):
