@@ -106,7 +106,7 @@ def test_the_page_begins_with_the_answers(page: Page) -> None:
     assert page.all("h2") == ["Answers", "Plots", "Rounds and samples", "All cases", "Environment", "Warnings"]
     assert page.contents("html") == [{"lang": "en"}]
     text = " ".join(page.all("p", "li", "code", "summary"))
-    assert "NVIDIA H200 runs train_step[model=resnet18,batch=64,dtype=fp32] 50.0 × (48.5…51.5) as fast as the CPU" in text
+    assert "NVIDIA H200 runs training 50.0 × (48.5…51.5) as fast as the CPU" in text
     assert "whether training still converges in it was not measured" in text
     assert "The 8 cases that the answer on speed-up rests on" in text
     assert "Not answered: no case of several ranks went well beside the same work of one rank. This command would give it:" in text

@@ -13,12 +13,13 @@ ON_GPU = [each for each in made_up.both_kinds() if each.case.device != "cpu"]
 def test_it_names_the_case_in_the_middle_and_each_at_its_best(asked):
     answer = asked(made_up.both_kinds(0.4, 0.01))["speed-up"]
     assert answer["sentences"] == [
-        "NVIDIA H200 runs train_step[model=resnet18,batch=64,dtype=fp32] 50.0 × (48.5…51.5) as fast as the CPU (AMD EPYC 7B13, 2 threads), "
+        "NVIDIA H200 runs training 50.0 × (48.5…51.5) as fast as the CPU (AMD EPYC 7B13, 2 threads), "
         "in the middle of 4 cases from 40.0 × to 100 ×; and at each one's best batch, precision, layout and mode 100 × (97.1…103)."
     ]
     assert answer["weaknesses"] == ["8 of 8 cases it rests on are noisy"]
     assert sorted(answer["cases"]) == sorted({each.case.id for each in made_up.both_kinds()})
-    same, best = answer["tables"]
+    kinds, same, best = answer["tables"]
+    assert [(row["family.name"], row["family.cases"], row["place"]) for row in kinds["rows"]] == [("training", 4, "cuda:0")]
     assert [row["ratio.speedup"] for row in same["rows"]] == pytest.approx([40, 80, 50, 100])
     assert [row["ratio.speedup"] for row in best["rows"]] == pytest.approx([100])
 
@@ -28,12 +29,42 @@ def test_of_three_accelerators_two_are_told_and_the_third_is_in_the_table(asked)
     answer = asked(ON_CPU[:7], *fleet)["speed-up"]
     assert [sentence.split(" runs ")[0] for sentence in answer["sentences"]] == ["NVIDIA H200 in run1", "NVIDIA H200 in run2"]
     assert "1 more device: in the table only" in answer["weaknesses"]
-    assert [row["ratio.speedup"] for row in answer["tables"][0]["rows"]] == pytest.approx([40, 20, 10])
+    assert [row["ratio.speedup"] for row in answer["tables"][1]["rows"]] == pytest.approx([40, 20, 10])
+
+
+def times(name, speedup, **params):
+    """A case that takes a second on a CPU, and so many times less on an accelerator."""
+    cases = {device: made_up.case(name, device, **params) for device in ("cpu", "cuda:0")}
+    seconds = {"cpu": 1.0, "cuda:0": 1 / speedup}
+    return [each for device, case in cases.items() for each in made_up.rounds_of(case, made_up.flat([seconds[device]] * 7), items=None)]
+
+
+def test_each_kind_of_work_has_its_own_middle_and_there_is_none_of_all(asked):
+    """A copy, a launch and dlbench's own work are no work; steps that are fed in several ways stand by themselves."""
+    tags = {"step": "training", "serve": "inference", "pin": "copy", "empty": "self", "fed": "training"}
+    declared = {name: {"tags": [tag]} for name, tag in tags.items()} | {"start": {"ceiling": "launch"}}
+    declared["fed"]["feeding"] = ["source"]
+    products = [each for n, speedup in enumerate((500, 587, 600), 1) for each in times("product", speedup, n=n)]
+    others = [each for number, name in enumerate(("convolve", "invert", "fed")) for each in times(name, 2 + number, n=1)]
+    steps = [*times("step", 103, n=1), *times("step", 107, n=2), *times("serve", 80, n=1)]
+    away = [each for name in ("pin", "empty", "start") for each in times(name, 1e4, n=1)]
+    answer = asked([*products, *others, *steps, *away], workloads=declared)["speed-up"]
+    assert answer["sentences"] == [
+        "NVIDIA H200 runs training 103 × (103…103) as fast as the CPU (AMD EPYC 7B13, 2 threads), in the middle of 2 cases from 103 × to "
+        "107 ×; and at each one's best batch, precision, layout and mode 103 × (103…103); serve n=1 80.0 × (80.0…80.0); "
+        "product 587 × (587…587), in the middle of 3 cases from 500 × to 600 ×; convolve n=1 2.00 × (2.00…2.00); "
+        "2 more kinds of work in the table."
+    ]
+    kinds = answer["tables"][0]["rows"]
+    assert [(row["family.name"], row["family.cases"], round(row["ratio.speedup"])) for row in kinds] == [
+        ("training", 2, 103), ("inference", 1, 80), ("product", 3, 587), ("convolve", 1, 2), ("fed", 1, 4), ("invert", 1, 3),
+    ]  # fmt: skip
+    assert (kinds[2]["family.least"], kinds[2]["family.most"]) == (pytest.approx(500), pytest.approx(600))
 
 
 def test_an_implausible_case_is_no_headline(asked):
     answer = asked([*made_up.both_kinds()[:14], *(replace(each, flops=1e18) for each in made_up.both_kinds()[14:])])["speed-up"]
-    assert "batch=8,dtype=fp32" in answer["sentences"][0]
+    assert "train_step resnet18 batch=8 fp32 40.0 ×" in answer["sentences"][0]
     assert "in the middle" not in answer["sentences"][0]
 
 

@@ -41,16 +41,16 @@ def cells(text: str, start: str) -> list[str]:
 def test_the_answer_stands_first_in_one_sentence(tmp_path: Path) -> None:
     text = printed(overview(results_of(tmp_path, made_up.both_kinds(0.4, 0.01))))
     assert text.splitlines()[0] == (
-        "NVIDIA H200 runs train_step[model=resnet18,batch=64,dtype=fp32] 50.0 × (48.5…51.5) as fast as the CPU (AMD EPYC 7B13, 2 threads), "
+        "NVIDIA H200 runs training 50.0 × (48.5…51.5) as fast as the CPU (AMD EPYC 7B13, 2 threads), "
         "in the middle of 4 cases from 40.0 × to 100 ×; and at each one's best batch, precision, layout and mode 100 × (97.1…103)."
     )
     assert text.splitlines()[1] == "8 cases: 8 ok; 7 rounds."
 
 
 def test_one_pair_of_few_rounds_says_so(tmp_path: Path) -> None:
-    results = results_of(tmp_path, made_up.both_kinds(rounds=3)[:6])
-    assert speedup.headlines(pair(results, "device"), best(results)) == [
-        "NVIDIA H200 runs train_step[model=resnet18,batch=8,dtype=fp32] 40.0 × (no interval before 4 rounds) as fast as the CPU "
+    found = speedup.answer(results_of(tmp_path, made_up.both_kinds(rounds=3)[:6]))
+    assert list(found.sentences) == [
+        "NVIDIA H200 runs train_step resnet18 batch=8 fp32 40.0 × (no interval before 4 rounds) as fast as the CPU "
         "(AMD EPYC 7B13, 2 threads); and at each one's best batch, precision, layout and mode 40.0 × (no interval before 4 rounds)."
     ]
 
@@ -211,7 +211,7 @@ def test_two_files_are_told_apart(tmp_path: Path) -> None:
     gpu_run = [each for each in made_up.both_kinds() if each.case.device != "cpu"]
     results = results_of(tmp_path, cpu_run, gpu_run)
     text = by(results, "device")
-    assert text.startswith("NVIDIA H200 in run1 runs train_step[model=resnet18,batch=64,dtype=fp32] 50.0 × ")
+    assert text.startswith("NVIDIA H200 in run1 runs training 50.0 × ")
     assert "as fast as the CPU (Intel Xeon 8480, 56 threads) in run0" in text
     assert "cpu in run0: Intel Xeon 8480, 56 threads" in text
     assert cells(text, "case")[:3] == ["case", "cpu in run0", "cuda:0 in run1"]
@@ -295,7 +295,7 @@ def launch_bound(*shares: float, cache: str = "hot") -> list[Measurement]:
 def test_a_device_that_waits_for_launches_is_marked_and_told_in_the_answer(tmp_path: Path) -> None:
     text = printed(overview(results_of(tmp_path, launch_bound(0.5, 0.66, 0.68))))
     assert text.splitlines()[0] == (
-        "NVIDIA H200 runs matmul[n=2,dtype=fp32] 20.0 × (20.0…20.0) as fast as the CPU (AMD EPYC 7B13, 2 threads), "
+        "NVIDIA H200 runs matmul 20.0 × (20.0…20.0) as fast as the CPU (AMD EPYC 7B13, 2 threads), "
         "in the middle of 3 cases from 10.0 × to 30.0 ×, and there it waits for launches, as in 2 of 3 cases; "
         "and at each one's best batch, precision, layout and mode 20.0 × (20.0…20.0)."
     )
