@@ -1,11 +1,12 @@
 """Data classes: a workload's signature, a case, the work it returns, and how to measure it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Literal, Protocol, Self
 
 from dlbench.core.declarations import Declaration
+from dlbench.core.errors import nearest
 
 ParamValue = int | float | str | bool
 """Type of a workload's parameters."""
@@ -208,6 +209,14 @@ class Work:
     """Least bytes to move through the device's memory: each operand once."""
     least_bytes: float | None = None
     """Those of them that no cache can hold from one part of a call to the next."""
+
+    def __new__(cls, *_: object, **given: object) -> Self:
+        """Make one. Raises TypeError with the nearest field for a name that is none of them."""
+        known = [each.name for each in fields(cls)]
+        for name in given:
+            if name not in known:
+                raise TypeError(f"a Work has no field '{name}'{nearest(name, known)}")
+        return object.__new__(cls)
 
     def __post_init__(self) -> None:
         if (self.call is None) == (self.observe is None):

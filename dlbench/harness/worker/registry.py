@@ -9,10 +9,10 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args, overload
 
 from dlbench.core.declarations import Aim, Ceiling, Declaration, Learning, Parallel, Search, Supply, Sweep, Value, mistakes
 from dlbench.core.errors import UsageError, nearest
@@ -68,21 +68,29 @@ class Workload:
 _workloads: dict[str, Workload] = {}
 
 
+@overload
+def workload(function: WorkloadFunction, /) -> WorkloadFunction: ...
+
+
+@overload
 def workload(
     *,
-    tags: tuple[str, ...] = (),
-    values: tuple[Value, ...] = (),
-    parallel: Parallel | None = None,
-    ceiling: Ceiling | None = None,
-    sweep: Sweep | None = None,
-    feeding: tuple[str, ...] = (),
-    switches: Mapping[str, str] | None = None,
-    search: Search | None = None,
-    learning: Learning | None = None,
-    scratch: str | None = None,
-    supply: Supply | None = None,
-) -> Callable[[WorkloadFunction], WorkloadFunction]:
-    """Register a function ``name(device, *, parameters…) -> Work`` under its own name.
+    tags: tuple[str, ...] = ...,
+    values: tuple[Value, ...] = ...,
+    parallel: Parallel = ...,
+    ceiling: Ceiling | None = ...,
+    sweep: Sweep | None = ...,
+    feeding: tuple[str, ...] = ...,
+    switches: Mapping[str, str] = ...,
+    search: Search | None = ...,
+    learning: Learning | None = ...,
+    scratch: str | None = ...,
+    supply: Supply | None = ...,
+) -> Callable[[WorkloadFunction], WorkloadFunction]: ...
+
+
+def workload(function: WorkloadFunction | None = None, /, **declared: Any) -> Any:
+    """Register a function ``name(device, *, parameters…) -> Work`` under its own name; with nothing to declare, without brackets.
 
     A tag ``training`` says that it uses an optimizer, which is then imported once a round and not by each of its cases. ``values`` are
     all that it reports beside its time; ``parallel`` is for one with a parameter ``ranks``; ``ceiling`` for one whose rows say what the
@@ -93,32 +101,27 @@ def workload(
 
     Raises UsageError if the name is taken by another function, a type in the signature says too little, or a declaration makes no sense.
     """
+    known = [each.name for each in fields(Declaration)]
+    for name in declared:
+        if name not in known:
+            raise UsageError(f"@workload declares no '{name}'{nearest(name, known)}")
+    declaration = Declaration(**declared)
+    if function is not None:
+        return _registered(function, declaration)
+    return lambda decorated: _registered(decorated, declaration)
 
-    def register(function: WorkloadFunction) -> WorkloadFunction:
-        known = _workloads.get(function.__name__)
-        if known and known.function.__module__ != function.__module__:
-            raise UsageError(f"two workloads are called '{function.__name__}': in {known.function.__module__} and {function.__module__}")
-        about = (inspect.getdoc(function) or "").partition("\n")[0]
-        declared = Declaration(
-            values=values,
-            parallel=parallel or Parallel(),
-            tags=tags,
-            ceiling=ceiling,
-            sweep=sweep,
-            feeding=feeding,
-            switches=switches or {},
-            search=search,
-            learning=learning,
-            scratch=scratch,
-            supply=supply,
-        )
-        signature = Signature(function.__name__, about, tuple(_parameters(function)), declared)
-        for wrong in itertools.chain(mistakes(values), _misfits(signature)):  # the latter only of what is well-formed
-            raise UsageError(f"workload '{function.__name__}', {wrong}")
-        _workloads[function.__name__] = Workload(function, signature)
-        return function
 
-    return register
+def _registered(function: WorkloadFunction, declared: Declaration) -> WorkloadFunction:
+    """Register a function with its declaration, and return it. Raises UsageError as `workload` does."""
+    known = _workloads.get(function.__name__)
+    if known and known.function.__module__ != function.__module__:
+        raise UsageError(f"two workloads are called '{function.__name__}': in {known.function.__module__} and {function.__module__}")
+    about = (inspect.getdoc(function) or "").partition("\n")[0]
+    signature = Signature(function.__name__, about, tuple(_parameters(function)), declared)
+    for wrong in itertools.chain(mistakes(declared.values), _misfits(signature)):  # the latter only of what is well-formed
+        raise UsageError(f"workload '{function.__name__}', {wrong}")
+    _workloads[function.__name__] = Workload(function, signature)
+    return function
 
 
 def get(name: str) -> Workload:

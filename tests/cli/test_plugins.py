@@ -1,0 +1,39 @@
+"""Workloads of one's own: how little a file needs, and sentences on what is wrong in one."""
+
+import json
+from pathlib import Path
+
+import front_door
+import pytest
+import shared_hosts
+
+HEAD = "from dlbench import Work, workload\n\n\n"
+SUITE = f'{front_door.HASTY}\n[[bench]]\nworkload = "mine"\n'
+
+
+def measured(folder: Path, decorator: str, work: str) -> tuple[front_door.Done, dict[str, object]]:
+    """Run a suite of one workload for a round; return the command's end and the only row."""
+    plugin = f'{HEAD}{decorator}\ndef mine(device) -> Work:\n    """Nothing."""\n    return {work}\n'
+    (folder / "mine.py").write_text(plugin)
+    (folder / "mine.toml").write_text(SUITE)
+    options = ("--plugin", "mine.py", "--device", "cpu", "--rounds", "1", "-o", "run.jsonl", "--format", "json")
+    done = shared_hosts.dlbench("run", "mine.toml", *options, cwd=folder)
+    return done, json.loads(done.out)[0] if done.out else {}
+
+
+@pytest.mark.parametrize("decorator", ["@workload", "@workload()", '@workload(tags=("compute",))'])
+def test_a_workload_stands_with_and_without_brackets(tmp_path, decorator):
+    done, row = measured(tmp_path, decorator, "Work(call=lambda: None)")
+    assert (done.code, row["case.id"], row["case.status"]) == (0, "mine[]@cpu", "ok"), done.err
+
+
+def test_a_field_that_work_lacks_is_named_with_the_nearest(tmp_path):
+    done, row = measured(tmp_path, "@workload", "Work(call=lambda: None, item=3)")
+    assert (done.code, row["case.status"]) == (5, "failed")
+    assert row["case.reason"] == "TypeError: a Work has no field 'item'; did you mean 'items'?"
+
+
+def test_a_declaration_that_does_not_exist_is_named_with_the_nearest(tmp_path):
+    done, _ = measured(tmp_path, '@workload(tag=("compute",))', "Work(call=lambda: None)")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.strip() == "dlbench: @workload declares no 'tag'; did you mean 'tags'?"
