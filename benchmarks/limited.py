@@ -93,9 +93,10 @@ def ask_twice_if_cold(ask: Callable[[], Mapping[str, Any]], clock: Callable[[], 
 
 
 def dlbench_run(path: Path, selection: Sequence[str], limits: Sequence[str]) -> list[str]:
-    """Return the words that measure a selection into a file, or go on with it where it exists."""
+    """Return the words that measure a selection into a file, whose folder is made for it, or go on with it where it exists."""
     if path.exists():
         return ["-m", "dlbench", "run", "--resume", str(path), *limits]
+    path.parent.mkdir(parents=True, exist_ok=True)  # dlbench makes no folder that somebody names
     return ["-m", "dlbench", "run", *selection, *limits, "-o", str(path)]
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from dlbench.cli import completion
-from dlbench.cli.output import FORMATS, refuse_existing, refuse_same_file
+from dlbench.cli.output import FORMATS, refuse_existing, refuse_misplaced, refuse_same_file
 from dlbench.core.errors import UsageError
 from dlbench.core.thresholds import MUST_SEE, check
 from dlbench.core.units import parse_duration
@@ -169,7 +169,8 @@ def _check(option: str, given: Mapping[str, str]) -> None:
 class OutputOptions:
     """Where verdicts go, and how strictly they become an exit code.
 
-    Raises UsageError for two options of one file, a page that exists, and ``--github`` where there is no step of it.
+    Raises UsageError for two options of one file, a folder in place of one or none to write it in, a page that exists, and ``--github``
+    where there is no step of it.
     """
 
     strict: bool
@@ -181,6 +182,7 @@ class OutputOptions:
 
     def __post_init__(self) -> None:
         refuse_same_file(self.files)
+        refuse_misplaced(self.files.values())
         if self.report:  # before anything is measured
             refuse_existing([self.report])
             import_module("dlbench.analysis.report.page")

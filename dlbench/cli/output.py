@@ -203,9 +203,33 @@ def _tell_github(comparisons: Sequence["Comparison"], conclusion: str, notes: Se
         raise OutputError.of(path, error) from error
 
 
+def refuse_misplaced(paths: Iterable[Path | None]) -> None:
+    """Raise UsageError where a folder stands in a file's place, or none to write it in is there; OutputError where that can't be told."""
+    for path in filter(None, paths):
+        try:
+            if path.is_dir():
+                raise UsageError(f"{path} is a folder; give the name of a file in it")
+            path.parent.stat()
+        except FileNotFoundError as error:  # nearly always mistyped, so it is not made
+            raise UsageError(f"there is no folder {path.parent} for {path.name}; make it, or choose another") from error
+        except OSError as error:  # a name too long, a folder that may not be entered
+            raise OutputError.of(path, error) from error
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder that is asked for, in one that is there. Raises UsageError or OutputError."""
+    if not path.is_dir():
+        refuse_misplaced([path])
+        try:
+            path.mkdir()
+        except OSError as error:
+            raise OutputError.of(path, error) from error
+
+
 def refuse_existing(paths: Iterable[Path]) -> None:
-    """Raise UsageError where one of these files, or a link of that name, is there already, OutputError where that can't be told."""
+    """Raise UsageError where one of these files, or a link of that name, is there already, and what `refuse_misplaced` raises."""
     for path in paths:
+        refuse_misplaced([path])
         try:
             path.lstat()
         except FileNotFoundError:
@@ -227,11 +251,10 @@ def refuse_same_file(paths: Mapping[str, Path | None]) -> None:
 
 
 def create(path: Path, content: bytes) -> None:
-    """Write a new file, and its folder where there is none: whole or not at all. Raises UsageError or OutputError."""
+    """Write a new file, whole or not at all. Raises UsageError or OutputError."""
     refuse_existing([path])
     part = path.with_name(f".{secrets.token_hex(8)}.part")
     try:
-        make_folder_of(path)
         try:
             with part.open("xb") as file:
                 file.write(content)

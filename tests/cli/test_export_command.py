@@ -70,6 +70,7 @@ def test_the_page_shows_what_goes_to_stdout(run_file: Path, form: str) -> None:
 
 
 def test_the_page_shows_the_two_files_of_github_action_benchmark(run_file: Path) -> None:
+    (run_file.parent / "new").mkdir()
     done = in_process(run_file.parent, "export", "run.jsonl", "--to", "github-action-benchmark", "-o", "new/run")
     assert (done.code, done.out, done.err) == (0, "", "")
     written = [json.loads((run_file.parent / "new" / f"run-{each}-is-better.json").read_text()) for each in ("smaller", "bigger")]
@@ -152,7 +153,8 @@ def test_nothing_to_export_is_a_usage_error(tmp_path: Path, form: str) -> None:
         (("--to", "parquet"), 2, "parquet is not text, so it needs a name: add -o OUT"),
         (("--to", "github-action-benchmark"), 2, "github-action-benchmark makes two files, so it needs a name: add -o OUT"),
         (("--to", "csv", "-o", "run.jsonl"), 2, "run.jsonl exists and is never overwritten; choose another name"),
-        (("--to", "csv", "-o", "."), 2, ". exists and is never overwritten; choose another name"),
+        (("--to", "csv", "-o", "."), 2, ". is a folder; give the name of a file in it"),
+        (("--to", "csv", "-o", "no/such/x.csv"), 2, "there is no folder no/such for x.csv; make it, or choose another"),
         (("--to", "csv", "-o", "run.jsonl/x.csv"), 74, "cannot write run.jsonl/x.csv: Not a directory"),
     ],
 )

@@ -201,7 +201,7 @@ def test_little_is_a_page_as_well(tmp_path: Path, measurements: Sequence[Measure
 def test_files_of_different_machines_share_a_page(run_file: Path) -> None:
     other = [made_up.renamed(each, "AMD EPYC 9654", 8) for each in made_up.both_kinds()[:14]]
     made_up.write(run_file.parent / "other.jsonl", other, environment={**ENVIRONMENT, "identity": {"os": "BSD"}})
-    page = saved(run_file.parent, "run.jsonl", "other.jsonl", "-o", "new/both.html", name="new/both.html")
+    page = saved(run_file.parent, "run.jsonl", "other.jsonl", "-o", "both.html", name="both.html")
     assert page.all("h1") == ["AMD EPYC 7B13, NVIDIA H200, AMD EPYC 9654"]
     assert page.all("h3")[-2:] == ["run", "other"]
 
@@ -290,6 +290,20 @@ def test_figures_are_files_of_their_own_and_the_same_each_time(run_file: Path) -
     assert written[0] == written[1]
     numbers = {"speed-up": 2, "batch": 6, "precision": 1, "default": 3, "samples": 9}
     assert set(written[0]) == {f"{name}-{n}.svg" if n > 1 else f"{name}.svg" for name, most in numbers.items() for n in range(1, most + 1)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("-o", "typo/run.html"), "there is no folder typo for run.html; make it, or choose another"),
+        (("-o", "."), ". is a folder; give the name of a file in it"),
+        (("--figures", "typo/figures"), "there is no folder typo for figures; make it, or choose another"),
+    ],
+)
+def test_no_folder_is_made_for_a_name_that_may_be_mistyped(run_file: Path, arguments: Sequence[str], sentence: str) -> None:
+    done = in_process(run_file.parent, "report", "run.jsonl", *arguments)
+    assert (done.code, done.out, done.err) == (2, "", f"dlbench: {sentence}\n")
+    assert [path.name for path in run_file.parent.iterdir()] == ["run.jsonl"]
 
 
 def test_a_missing_package_is_one_sentence(run_file: Path) -> None:

@@ -136,13 +136,18 @@ def test_as_a_program_in_a_step(folder: Folder, tmp_path: Path) -> None:
     assert json.loads((folder.path / "v.json").read_text())["verdict"] == "regression"
 
 
-@pytest.mark.parametrize("option", ["--verdict", "--github"])
-def test_what_cannot_be_written_is_74(folder: Folder, option: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_summary_that_cannot_be_written_is_74(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "no/such/file")
     folder.write("base", timed(ONE))
     folder.write("new", timed(ONE))
-    done = folder.compare(option, *(["no/such/file"] if option == "--verdict" else []))
+    done = folder.compare("--github")
     assert (done.code, done.err.splitlines()[-1]) == (74, "dlbench: cannot write no/such/file: No such file or directory")
+
+
+@pytest.mark.parametrize("option", ["--verdict", "--junit", "--report"])
+def test_a_file_that_cannot_be_there_is_refused_before_anything_is_read(folder: Folder, option: str) -> None:
+    done = folder.compare(option, "no/such/file")
+    assert (done.code, done.err) == (2, "dlbench: there is no folder no/such for file; make it, or choose another\n")
 
 
 def test_a_full_summary_is_left_as_it_is(folder: Folder, summary: Path) -> None:

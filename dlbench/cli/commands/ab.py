@@ -21,7 +21,7 @@ from dlbench.cli.options import (
     planning_options,
     threshold_options,
 )
-from dlbench.cli.output import conclude, refuse_same_file, write_results
+from dlbench.cli.output import conclude, refuse_misplaced, refuse_same_file, write_results
 from dlbench.cli.planning import Plan, load_suites, require_sight
 from dlbench.core.errors import DeviceFault, ExitCode
 from dlbench.core.measurement import CONFIRMING
@@ -79,6 +79,7 @@ def command(
     """
     refuse_several("dlbench ab", os.environ)
     refuse_same_file({"--output": measuring.output, **output.files})
+    refuse_misplaced([measuring.output])
     suites, settings = load_suites(planning), sessions.settings_for(measuring.seed, measuring.isolation)
     require_sight(suites, WITHIN_A_RUN, given)
     with ExitStack() as stack:

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from dlbench.cli import completion
-from dlbench.cli.output import create
+from dlbench.cli.output import create, refuse_existing
 from dlbench.core.errors import DlbenchError, UsageError
 
 
@@ -33,6 +33,8 @@ def command(file: Path, output: Path | None) -> None:
     from dlbench.core.store import load
     from dlbench.core.writer import as_line
 
+    if output:
+        refuse_existing([output])
     run = load(file)
     if not file.is_file():
         raise UsageError(f"{file} is a pipe, and this reads a file twice; write it to a file first, and give that")

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from dlbench.cli import completion
-from dlbench.cli.output import create, refuse_existing
+from dlbench.cli.output import create, make_folder, refuse_existing
 
 
 @click.command("report")
@@ -42,6 +42,8 @@ def command(files: tuple[Path, ...], output: Path, interactive: bool, figures: P
     refuse_existing([output])
     results = collect(files)
     made = page.report(results, notes_on(results, files), interactive)
+    if figures:
+        make_folder(figures)
     drawn = {figures / name: picture for name, picture in made.files().items()} if figures else {}
     refuse_existing(drawn)
     for path, content in {**drawn, output: made.html}.items():

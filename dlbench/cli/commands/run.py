@@ -21,7 +21,7 @@ from dlbench.cli.options import (
     parse_thresholds,
     planning_options,
 )
-from dlbench.cli.output import write_results
+from dlbench.cli.output import refuse_misplaced, write_results
 from dlbench.cli.planning import Plan, load_suites, plan_suites, require_sight
 from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.model import Policy, Status
@@ -92,6 +92,7 @@ def command(
         interruption = stack.enter_context(Interruption())
         if node and node.number:
             return _take_part(node, planning, measuring, interruption)
+        refuse_misplaced([measuring.output])
         machines = stack.enter_context(connected_nodes(node)) if node else ()
         if unfinished:
             suites, settings, side = sessions.as_recorded(unfinished, measuring.policy)
