@@ -20,7 +20,7 @@ from dlbench.cli.planning import Plan, signatures_of
 from dlbench.core.declarations import from_json
 from dlbench.core.errors import DeviceAbsent, DeviceFault, ResultFileError, UsageError
 from dlbench.core.measurement import Measurement
-from dlbench.core.model import Policy, Signature
+from dlbench.core.model import Policy, Signature, Status
 from dlbench.core.provenance import differences
 from dlbench.core.store import RunFile
 from dlbench.core.thresholds import ThresholdSettings
@@ -290,6 +290,16 @@ def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: 
         gate=header.get("gate"),
         kept=kept,
     )
+
+
+def is_complete(run: RunFile, session: Session) -> bool:
+    """Whether a run has come to its end, with each case measured whose device is there now, and no line of it lost."""
+    if run.footer is None or any(not each.copy for each in run.left_out):
+        return False
+    last = {each.series: each.status for each in run.measurements}
+    present = {device.id for device in machine.usable(session.devices)}
+    mine = [task.series for task in session.tasks if task.case.device in present]
+    return all(last.get(series, Status.SKIPPED) is not Status.SKIPPED for series in mine)
 
 
 def _declared_anew(workloads: Mapping[str, Any], signatures: Mapping[str, Signature]) -> list[str]:

@@ -136,13 +136,35 @@ def test_the_first_signal_ends_the_case_keeps_the_rest_and_says_how_to_go_on(tmp
     assert not any(front_door.is_alive(pid) for pid in children)
 
 
-def test_resuming_a_finished_run_measures_nothing(tmp_path):
-    arguments = ("run", front_door.suite(tmp_path, QUICK_ONES), "--rounds", "1", "--isolation", "none", "-o", "o.jsonl")
+def test_resuming_a_finished_run_says_that_it_is_complete(tmp_path):
+    """One that its budget has ended, too, which would otherwise be spent once more."""
+    suite = front_door.suite(tmp_path, f'{QUICK_ONES}\ndevices = ["cpu"]', 'workload = "noop"\ndevices = ["xpu:7"]')
+    arguments = ("run", suite, "--rounds", "1", "--budget", "60s", "-o", "o.jsonl")
     assert shared_hosts.dlbench(*arguments, cwd=tmp_path).code == 0
-    before = measurements(tmp_path / "o.jsonl")
+    before = (tmp_path / "o.jsonl").read_bytes()
+    done = shared_hosts.dlbench("run", "--resume", "o.jsonl", "--format", "json", cwd=tmp_path)
+    assert (done.code, len(json.loads(done.out))) == (0, 4)
+    assert done.err == "o.jsonl is complete; for more rounds: dlbench run --resume o.jsonl --rounds N, or --budget TIME\n"
+    assert (tmp_path / "o.jsonl").read_bytes() == before
+
+
+def test_resuming_a_complete_run_with_a_failed_case_ends_as_the_run_did(tmp_path):
+    suite = front_door.suite(tmp_path, 'workload = "noop"\ndevices = ["cpu"]', 'workload = "raises"\ndevices = ["cpu"]')
+    assert shared_hosts.dlbench("run", suite, "--plugin", FAULTS, "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path).code == 5
     done = shared_hosts.dlbench("run", "--resume", "o.jsonl", cwd=tmp_path)
-    assert done.code == 0, done.err
-    assert measurements(tmp_path / "o.jsonl") == before
+    assert (done.code, "o.jsonl is complete" in done.err) == (5, True)
+
+
+def test_ctrl_c_before_the_first_case_is_measured_ends_in_two_lines(tmp_path):
+    suite = front_door.suite(tmp_path, f'workload = "waits_for"\naxes.file = "{tmp_path / "go"}"')
+    process = start("run", suite, "--plugin", PRETEND, "--device", "cpu", "-o", "o.jsonl", cwd=tmp_path)
+    wait_until(lambda: (tmp_path / "o.jsonl").exists() and len(children_of(process.pid)) == 2, process)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, "")
+    begun, *ended = err.splitlines()
+    assert begun.startswith("round 1 of 2, 1 case left: starting workers for cpu")
+    assert ended == ["interrupted before the first case was measured", "go on with: dlbench run --resume o.jsonl"]
 
 
 def test_resuming_uses_the_suite_in_the_file_not_the_one_on_the_disk(tmp_path):

@@ -26,7 +26,7 @@ from dlbench.cli.planning import Plan, load_suites, plan_suites, require_sight
 from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.model import Policy, Status
 from dlbench.core.rank_test import TESTS_A_CASE, rounds_for_gate
-from dlbench.core.store import load
+from dlbench.core.store import RunFile, load
 from dlbench.core.thresholds import ACROSS_RUNS, ThresholdSettings
 from dlbench.core.writer import ResultWriter
 from dlbench.harness.process.interrupt import Interruption
@@ -58,7 +58,7 @@ from dlbench.harness.schedule import Side
     shell_complete=completion.result_files,
     is_eager=True,
     callback=defaults.yields(),
-    help="Go on with a run as it was planned, or to more --rounds.",
+    help="Go on with a run as it was planned; with one that is complete, to more --rounds or for a --budget.",
 )
 @click.option("--dry-run", is_flag=True, help="Only print what would be measured, and an estimate of the time.")
 @format_option
@@ -102,6 +102,8 @@ def command(
         opened = stack.enter_context(sessions.open_side(side, suites, settings, interruption))
         if unfinished and writer:
             session = sessions.resume(unfinished, writer, suites, opened, settings)
+            if not (measuring.rounds or measuring.budget) and sessions.is_complete(unfinished, session):
+                return _write_complete(unfinished, form)
             if session.kept and session.kept.remove_outdated():
                 click.echo("note: the compiler's cache of this run was made by other code of dlbench; compiling again", err=True)
         else:
@@ -166,6 +168,16 @@ def _policy(plan: Plan, measuring: MeasureOptions, gate: ThresholdSettings | Non
     return sessions.policy_for(plan, measuring.policy, None if gate is None else rounds_for_gate(TESTS_A_CASE * cases))
 
 
+def _write_complete(run: RunFile, form: str) -> ExitCode:
+    """Write the results of a run that a plain --resume has nothing to measure of, say how to go on, and return its exit code."""
+    from dlbench.analysis.read.table import collect
+
+    write_results(collect((run.path,)), None, form, answers=True, brief=True)
+    file = shlex.quote(str(run.path))
+    click.echo(f"{run.path} is complete; for more rounds: dlbench run --resume {file} --rounds N, or --budget TIME", err=True)
+    return ExitCode.CASES_FAILED if any(each.status.is_failure for each in run.measurements) else ExitCode.OK
+
+
 def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Interruption, form: str) -> ExitCode:
     """Run the rounds, write the results, and return the exit code."""
     from dlbench.analysis.compare.pairs import compare
@@ -173,9 +185,11 @@ def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Int
 
     with sessions.Recording(session, interruption) as recording:
         recording.measure(replace(session, answered=True), {None: worker})
-    results = collect((recording.path,))
+    results, file = collect((recording.path,)), shlex.quote(str(recording.path))
+    if interruption.requested and form == "table" and all(row["case.status"] == Status.SKIPPED for row in results.rows):
+        click.echo(f"interrupted before the first case was measured\ngo on with: dlbench run --resume {file}", err=True)
+        return ExitCode(128 + interruption.requested)
     write_results(results, None, form, answers=True, brief=True)
-    file = shlex.quote(str(recording.path))
     click.echo(f"saved in {recording.path}; more: dlbench show {file} --answers, or dlbench report {file}", err=True)
     if recording.fault:
         click.echo(f"what was skipped can be measured with: dlbench run --resume {file}", err=True)
