@@ -33,7 +33,7 @@ from dlbench.harness.probe import devices as machine
 from dlbench.harness.probe import fingerprint
 from dlbench.harness.probe.monitor import Watch
 from dlbench.harness.process.interrupt import Interruption
-from dlbench.harness.process.scratch import Kept
+from dlbench.harness.process.scratch import Kept, refuse_unwritable
 from dlbench.harness.process.worker_process import Mode, WorkerProcess, handshake
 from dlbench.harness.ranks.cluster import RemoteNode
 from dlbench.harness.runner import Runner, RunSettings
@@ -183,8 +183,9 @@ def start(
     """Make the session of a new run.
 
     ``output``: by default a new file in results. ``sides``: of an A/B, what the header says of each, its software included.
-    ``machines``: others that take part. ``gate``: as in `Session`.
+    ``machines``: others that take part. ``gate``: as in `Session`. Raises UsageError where a case names a place to write in that it can't.
     """
+    _check_places(tasks, plan.signatures)
     name = default_name(plan.suites)
     path = output or Path("results") / (f"ab-{name}" if sides else name)
     where = fingerprint.fingerprint(plan.hello, plan.devices)
@@ -210,6 +211,18 @@ def start(
     }
     kept = None if sides or machines else _kept(header, where)  # such a run can't be resumed
     return Session(tuple(tasks), settings, plan.devices, plan.signatures, lambda: ResultWriter.create(path, header), gate=gate, kept=kept)
+
+
+def _check_places(tasks: Sequence[Task], signatures: Mapping[str, Signature]) -> None:
+    """Raise UsageError for the first parameter of a case that names a folder to write in and can't be written."""
+    writing = {name: each.declared.scratch for name, each in signatures.items() if each.declared.scratch}
+    cases = [each.case for each in tasks if each.case.workload in writing]
+    for name, place in dict.fromkeys((name := writing[each.workload], each.params.get(name)) for each in cases):
+        try:
+            if place:
+                refuse_unwritable(Path(str(place)))
+        except OSError as error:
+            raise UsageError(f"{name}={place}: no folder can be made there: {error.strerror}; name a folder that can be written") from error
 
 
 def _kept(header: Mapping[str, Any], where: Mapping[str, Any]) -> Kept:
@@ -278,6 +291,7 @@ def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: 
         cases = plan(suites, signatures, ids, only=only, include_absent=header["include_absent"])
         side = opened.side.on(devices)
         tasks = tuple(Task(case, side) for case in cases)
+        _check_places(tasks, signatures)
         kept = _kept(header, where)
     return Session(
         tasks,

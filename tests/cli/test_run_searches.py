@@ -186,22 +186,28 @@ def test_a_budget_that_runs_out_is_said_and_more_of_it_goes_on(tmp_path, monkeyp
     assert measurements(tmp_path / "o.jsonl")[-1]["found"]
 
 
-def test_limits_and_places_that_can_not_be_are_rows_with_a_sentence(tmp_path):
+def test_a_limit_that_can_not_be_is_a_row_with_a_sentence(tmp_path):
+    suite = front_door.suite(tmp_path, 'workload = "fill"\naxes.memory_gib = 1e6')
+    done = run(tmp_path, suite, "--plugin", SEARCHING, "--device", "cpu", "--rounds", "1", "-o", "o.jsonl")
+    (row,) = measurements(tmp_path / "o.jsonl")
+    assert (done.code, row["status"]) == (0, "skipped")
+    assert row["reason"].startswith("batch=1: memory_gib=1e+06 is more than the ")
+    assert tries(tmp_path / "o.jsonl") == []
+
+
+def test_a_place_that_goes_while_it_is_measured_is_a_row_with_a_sentence(tmp_path, monkeypatch):
+    """What was there before the first case, as a disk that is taken out."""
+    monkeypatch.setattr("dlbench.cli.session.refuse_unwritable", lambda place: None)
     (tmp_path / "file").touch()
-    benches = ('workload = "fill"\naxes.memory_gib = 1e6', f'workload = "write"\naxes.path = ["{tmp_path}/file", "{tmp_path}/none"]')
-    suite = front_door.suite(tmp_path, *benches)
+    suite = front_door.suite(tmp_path, f'workload = "write"\naxes.path = ["{tmp_path}/file", "{tmp_path}/none"]')
     done = run(tmp_path, suite, "--plugin", SEARCHING, "--device", "cpu", "--rounds", "1", "-o", "o.jsonl")
     rows = {row["case"]["id"]: (row["status"], row["reason"]) for row in measurements(tmp_path / "o.jsonl")}
     assert done.code == 5
-    status, reason = rows["fill[memory_gib=1e+06]@cpu"]
-    assert status == "skipped"
-    assert reason.startswith("batch=1: memory_gib=1e+06 is more than the ")
     assert rows[f"write[path={tmp_path}/file]@cpu"] == (
         "failed",
         f"no folder can be made in {tmp_path}/file: Not a directory; name one that can be written",
     )
     assert rows[f"write[path={tmp_path}/none]@cpu"][1].startswith(f"no folder can be made in {tmp_path}/none: No such file")
-    assert tries(tmp_path / "o.jsonl") == []
 
 
 def test_an_accelerator_without_limits_is_unsupported(tmp_path):

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import front_door
 import pytest
+import shared_hosts
 
 from dlbench.core.declarations import Supply, from_json, to_json
 from dlbench.harness.worker import registry
@@ -192,16 +193,18 @@ def test_what_it_supplies_is_declared_and_stands_in_the_header():
 BENCH = 'workload = "storage"\naxes.files = "many"\naxes.order = "random"\naxes.cache = "cold"\naxes.samples = 3\naxes.sample_bytes = 4096'
 
 
-def test_places_that_cannot_be_written_are_rows_and_a_whole_run_leaves_nothing(folder, tmp_path):
+def test_a_place_that_cannot_be_written_is_told_before_the_first_case(folder, tmp_path):
     (tmp_path / "file").write_text("")
-    places = [str(folder), "file", "nowhere"]
-    suite = front_door.suite(tmp_path, f"{BENCH}\naxes.path = {places}")
-    done = front_door.dlbench("run", suite, "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path)
-    found = [(each["case"]["params"]["path"], each["status"], each.get("reason")) for each in front_door.measurements(tmp_path / "o.jsonl")]
-    reasons = {place: (status, reason) for place, status, reason in found}
-    assert reasons[str(folder)][0] == "ok"
-    for place in ("file", "nowhere"):
-        assert reasons[place][0] == "failed"
-        assert reasons[place][1].startswith(f"no folder can be made in {tmp_path / place}")
-    assert (done.code, "Traceback" in done.err) == (5, False)
+    for place, why in (("file", "Not a directory"), ("nowhere", "No such file or directory")):
+        suite = front_door.suite(tmp_path, f"{BENCH}\naxes.path = {[str(folder), place]}")
+        done = shared_hosts.dlbench("run", suite, "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path)
+        sentence = f"dlbench: path={place}: no folder can be made there: {why}; name a folder that can be written\n"
+        assert (done.code, done.out, done.err) == (2, "", sentence)
+        assert not (tmp_path / "o.jsonl").exists()
+
+
+def test_a_whole_run_leaves_nothing(folder, tmp_path):
+    suite = front_door.suite(tmp_path, f"{BENCH}\naxes.path = {str(folder)!r}")
+    done = front_door.dlbench("run", suite, "--device", "cpu", "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path)
+    assert (done.code, [each["status"] for each in front_door.measurements(tmp_path / "o.jsonl")]) == (0, ["ok"]), done.err
     assert not list(folder.iterdir())

@@ -109,6 +109,12 @@ class ScratchFolders:
         return self._kept[0] if self._kept else None
 
 
+def refuse_unwritable(place: Path) -> None:
+    """Make a folder there and remove it again. Raises OSError, with the place for its file name, where that can't be done."""
+    with ScratchFolders() as folders:
+        folders.of("", place)
+
+
 def _kept_place() -> Path:
     """Return the folder of all that is kept (https://specifications.freedesktop.org/basedir-spec, in which relative paths do not count)."""
     named = Path(os.environ.get("XDG_CACHE_HOME", ""))
