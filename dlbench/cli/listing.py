@@ -3,6 +3,7 @@
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -11,6 +12,7 @@ from dlbench.analysis.export import tabular
 from dlbench.cli.planning import Plan
 from dlbench.core.model import Case, Policy
 from dlbench.core.units import one_line, seconds
+from dlbench.harness.plan.adaptive import AdaptivePlan, policy_of_tries
 from dlbench.harness.plan.cases import estimate
 from dlbench.harness.plan.suite import builtin_names, load
 
@@ -24,21 +26,31 @@ def write_plan(plan: Plan, form: str, policy_of: Callable[[int], Policy]) -> Non
 
     ``policy_of`` returns the policy by which so many cases are measured, without those that will be skipped for want of their device.
     """
-    count, absent, present = 0, 0, {device.id for device in plan.devices}
+    count, absent, searches, tries, present = 0, 0, 0, 0, {device.id for device in plan.devices}
 
     def counted() -> Iterator[Case]:
-        nonlocal count, absent
+        nonlocal count, absent, searches, tries
         for case in plan.cases:
             count += 1
             absent += case.device not in present
+            if case.device in present and (search := AdaptivePlan.of(case, plan.signatures[case.workload])):
+                searches += 1
+                tries += search.usual_tries()
             yield case
 
     _write_cases(counted(), form)
     policy = policy_of(count - absent)
-    time = seconds(estimate(policy, count - absent))
+    time = seconds(_estimate(policy, count - absent, tries))
     skipped = f", of which {absent:,} will be skipped for want of their device" if absent else ""
+    tried = f", {searches:,} search{'' if searches == 1 else 'es'} with about {tries:,} tries" if searches else ""
     rounds = f"in {policy.rounds} rounds (estimated from the policy; slow steps take longer)"
-    click.echo(f"{count:,} case{'' if count == 1 else 's'}{skipped}, about {time} {rounds}", err=True)
+    click.echo(f"{count:,} case{'' if count == 1 else 's'}{skipped}{tried}, about {time} {rounds}", err=True)
+
+
+def _estimate(policy: Policy, cases: int, tries: int) -> float:
+    """Return the seconds of so many cases, and of tries, which are made once and only while the budget lasts."""
+    cases_s, tries_s = estimate(policy, cases), estimate(replace(policy_of_tries(policy), rounds=1, budget_s=None), tries)
+    return cases_s + tries_s if policy.budget_s is None else max(cases_s, min(cases_s + tries_s, policy.budget_s))
 
 
 def write_suites(form: str) -> None:

@@ -219,6 +219,22 @@ def test_a_dry_run_goes_by_the_rounds_of_its_command_line(tmp_path):
     assert "in 3 rounds (estimated" in done.err
 
 
+@pytest.mark.parametrize(
+    ("bench", "said"),
+    [
+        ('"fit_batch"\naxes.model = "resnet18"\naxes.memory_gib = 1', "1 case, 1 search with about 9 tries, about 3.86 s"),
+        # Of 4 precisions, 2 layouts, 4 modes and a batch that is halved and doubled: the start, 3 + 1 + 3 + 2 changes, and as many again.
+        ('"fastest_train_step"\naxes.model = "resnet18"\naxes.optimizer = "sgd"', "1 case, 1 search with about 19 tries, about 7.37 s"),
+        ('"fit_batch"\naxes.model = "resnet18"\naxes.memory_gib = 1\naxes.batch = 8', "1 case, about 702 ms"),
+    ],
+)
+def test_a_dry_run_counts_the_tries_of_searches(tmp_path, bench, said):
+    policy = "[policy]\nrounds = 2\nround_s = 0.05\nwarmup_s = 0.001\n"
+    (tmp_path / "s.toml").write_text(f"{policy}[[bench]]\nworkload = {bench}\n")
+    done = shared_hosts.dlbench("run", "s.toml", "--device", "cpu", "--dry-run", cwd=tmp_path)
+    assert (done.code, done.err) == (0, f"{said} in 2 rounds (estimated from the policy; slow steps take longer)\n")
+
+
 def test_a_dry_run_of_a_baseline_has_the_rounds_that_its_cases_need(tmp_path):
     done = shared_hosts.dlbench("run", "self", "--gate", "--dry-run", cwd=tmp_path)
     assert (done.code, len(done.out.splitlines())) == (0, 5)

@@ -73,6 +73,18 @@ class AdaptivePlan:
         """Return the values of a try for what the case leaves open."""
         return {name: tried.case.params[name] for name in self._open}
 
+    def usual_tries(self) -> int:
+        """Return about how many tries the search makes.
+
+        One for the largest needs so many on a line. One for the fastest changes its start once in each way, then what it went on from.
+        """
+        if self.search.aim == "largest":
+            return _BY_LINE
+        around_start: list[Measurement] = []
+        while (case := self.next(around_start)) is not None:
+            around_start.append(Measurement(case, 0, Status.OK))  # none is faster than the first
+        return 2 * len(around_start) - 1
+
     def next(self, tries: Sequence[Measurement]) -> Case | None:
         """Return the next case to try; None where the search has ended."""
         values = self._next_size(tries) if self.search.aim == "largest" else self._next_change(tries)
