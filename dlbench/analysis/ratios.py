@@ -40,7 +40,7 @@ _GOES_WITH = {
 }
 
 ONE_DEVICE = ("case.device", "case.device_name", "case.threads", "case.run")
-_USUAL_BASE = {"case.device": "cpu", "case.dtype": "fp32", "case.mode": "eager"}
+_USUAL_BASE = {"case.device": "cpu", "case.dtype": "fp32", "case.mode": "eager", "param.layout": "nchw"}
 
 _SIDE = (
     Column("id", Unit.TEXT, "the case"),
@@ -132,7 +132,7 @@ def couple(results: Results, by: str, base: str | None = None, *, timed: bool = 
     identity = [name for name in identifying(results.columns) if name not in free]
     of_interest = [each for each in entries(results) if each.row[column] is not None]
     trouble_of = {id(each): unfit(each, column, timed) for each in of_interest}
-    base_value = _base_value([each for each in of_interest if trouble_of[id(each)] is None] or of_interest, column, base)
+    base_value = _base_value(results, [each for each in of_interest if trouble_of[id(each)] is None] or of_interest, column, base)
     couples: list[tuple[Entry, Entry]] = []
     unpaired: list[Unpaired] = []
     for group in grouped(of_interest, lambda each: tuple(each.row[name] for name in identity)).values():
@@ -153,7 +153,8 @@ def pair(results: Results, by: str, base: str | None = None, *, timed: bool = Tr
 
     ``by`` is device, dtype, mode, run, batch, threads, or any column that identifies a case (``param.layout``). What comes with a
     device (its name, threads, flags, file) may differ with it; everything else that identifies a case is equal on both sides.
-    ``base`` is the value that the others are measured against: by default the CPU, fp32, eager; of other columns the first there is.
+    ``base`` is the value that the others are measured against: by default the CPU, fp32, eager, nchw; of other columns the
+    plain default that a workload declares, or else the first there is.
     Times are wall times, but device times of a pair by ``cache`` that has them on both sides: a cold call is timed alone, so that its wall
     time holds a launch and a wait, and a hot one among others, whose launches hide behind them.
 
@@ -241,11 +242,12 @@ def _column(columns: Iterable[str], by: str) -> str:
     )
 
 
-def _base_value(entries: Sequence[Entry], column: str, base: str | None) -> ParamValue | None:
+def _base_value(results: Results, entries: Sequence[Entry], column: str, base: str | None) -> ParamValue | None:
     values = {str(each.row[column]): each.row[column] for each in entries}
     if base is None:
-        usual = _USUAL_BASE.get(column)
-        return usual if usual in values else next(iter(values.values()), None)
+        declared = (results.declaration(each.row).plain_default(column.partition(".")[2]) for each in entries)
+        plain = (each for each in (_USUAL_BASE.get(column), *declared) if each in values)
+        return values[first] if (first := next(plain, None)) else next(iter(values.values()), None)
     if base not in values:
         raise UsageError(f"no row has {column} = '{base}'{nearest(base, list(values))}")
     return values[base]

@@ -20,7 +20,7 @@ def suites(_: click.Context, __: click.Parameter, incomplete: str) -> list[Compl
 
 def devices(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
     """Return the kinds of devices; which there are here only a process with torch could say."""
-    return _starting(incomplete, DEVICE_KINDS)
+    return _starting(incomplete, [*DEVICE_KINDS, "gpu"])
 
 
 def columns(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:

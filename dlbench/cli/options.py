@@ -70,7 +70,7 @@ device_option = click.option(
     multiple=True,
     metavar="DEVICE",
     shell_complete=completion.devices,
-    help="cpu, cuda or cuda:0 (default: every device). Repeatable.",
+    help="cpu, gpu, cuda or cuda:0 (default: every device). Repeatable.",
 )
 device_plugin_option = click.option(
     "--plugin", "plugins", multiple=True, metavar="MODULE", help="Module or .py file with a kind of device of your own. Repeatable."

@@ -155,6 +155,10 @@ class Declaration:
         """Whether a case with these parameters stands for a search."""
         return self.search is not None and any(params.get(name) is None for name in self.search.over)
 
+    def plain_default(self, parameter: str) -> str | None:
+        """Return the text of a parameter that its others are held against, where one is declared."""
+        return {**(self.sweep.ways if self.sweep else {}), **self.switches}.get(parameter)
+
     def part(self, row: Mapping[str, Any], part: Part) -> float | None:
         """Return the seconds that a row reports as that part of a call."""
         return _first(row.get(each.column.name) for each in self.values if each.part == part)

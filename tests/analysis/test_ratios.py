@@ -1,5 +1,6 @@
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import made_up
 import pytest
@@ -242,6 +243,24 @@ def test_each_side_may_choose_its_memory_layout(tmp_path: Path) -> None:
     frame = best(results_of(tmp_path, measurements)).frame
     assert list(frame["pair.case"]) == ["train_step[model=resnet50]"]
     assert (frame["base.layout"][0], frame["other.layout"][0], frame["ratio.speedup"][0]) == ("nchw", "channels_last", pytest.approx(10))
+
+
+@pytest.mark.parametrize(
+    ("by", "values", "declared", "base"),
+    [
+        ("layout", ("channels_last", "nchw"), {}, "nchw"),
+        ("library", ("autograd", "numpy", "torch"), {"sweep": {"size": "n", "ways": {"library": "numpy"}}}, "numpy"),
+        ("optimizer", ("adam", "sgd"), {"switches": {"optimizer": "sgd"}}, "sgd"),
+        ("optimizer", ("adam", "lion"), {"switches": {"optimizer": "sgd"}}, "adam"),  # it was not measured
+        ("library", ("autograd", "numpy"), {}, "autograd"),
+    ],
+)
+def test_the_base_is_the_plain_default_where_one_is_declared(
+    tmp_path: Path, by: str, values: tuple[str, ...], declared: dict[str, Any], base: str
+) -> None:
+    rounds = [each for value in values for each in made_up.rounds_of(made_up.case("mine", **{by: value}), made_up.flat([1.0] * 7))]
+    path = made_up.write(tmp_path / "run.jsonl", rounds, workloads={"mine": {"values": [], "parallel": {}, **declared}})
+    assert set(pair(collect([path]), by).frame["base.value"]) == {base}
 
 
 def test_each_side_at_its_own_best_batch_and_precision(tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ def test_wrong_options(tmp_path, arguments, code, sentence):
         ('[[bench]]\nworkload = "matmul"\n', "'n' has no default; add axes.n, a positive integer"),
         ('[[bench]\nworkload = "matmul"\n', "s.toml: not valid TOML: "),
         ('[[bench]]\nworkload = "matmul"\naxes.n = 4\ndevices = ["gpu9"]\n', "gpu9"),
+        ('devices = ["gpu"]\n[[bench]]\nworkload = "noop"\n', "s.toml, devices: no device is called 'gpu'; did you mean 'accelerator'?"),
         ('devices = []\n[[bench]]\nworkload = "noop"\n', "s.toml"),
         ('[policy]\nrounds = 0\n[[bench]]\nworkload = "noop"\n', "rounds"),
         ("", "s.toml: has no bench"),

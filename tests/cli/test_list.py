@@ -133,7 +133,12 @@ def test_cases_in_every_format(dlbench):
         (["dense.toml", "--set", "n=x"], 2, "--set n=x (matmul): n must be a positive integer, not 'x'"),
         (["dense.toml", "--device", "cuda"], 69, "there is no device 'cuda' here; this machine has: cpu"),
         (["-k", "vgg"], 2, "-k, --set, --device and --plugin need a SUITE, such as dlbench list quick -k resnet18"),
-        (["conv"], 2, "conv.toml, bench 1: no workload is called 'conv2d'; valid: matmul, noop"),
+        (["conv"], 2, "conv.toml, bench 1: no workload is called 'conv2d'; valid: matmul, noop (one of your own comes with --plugin)"),
+        (
+            ["dense.toml", "--device", "gpu"],
+            69,
+            "there is no GPU here, be it cuda (NVIDIA, AMD), xpu (Intel) or mps (Apple); this machine has: cpu",
+        ),
     ],
 )
 @pytest.mark.parametrize("form", ["table", "json"])

@@ -74,7 +74,8 @@ def _check_devices(names: Sequence[str], kinds: Sequence[str], where: str) -> No
     for name in names:
         kind, _, index = name.partition(":")
         if name != ACCELERATOR and (kind not in kinds or (name != kind and (kind == "cpu" or not re.fullmatch("[0-9]+", index)))):
-            raise SuiteError(f"{where}, devices: no device is called '{name}'{nearest(name, [*kinds, ACCELERATOR])}")
+            near = nearest(ACCELERATOR if name == "gpu" else name, [*kinds, ACCELERATOR])  # in letters "xpu" would be the nearest
+            raise SuiteError(f"{where}, devices: no device is called '{name}'{near}")
 
 
 def count(suites: Sequence[Suite], devices: Sequence[str], *, include_absent: bool = True) -> int:
@@ -204,7 +205,8 @@ def _benches(suites: Sequence[Suite], signatures: Signatures) -> Iterator[tuple[
         for number, bench in enumerate(suite.benches, 1):
             where, workload = f"{suite.origin}, bench {number}", bench.workload
             if workload not in signatures:
-                raise SuiteError(f"{where}: no workload is called '{workload}'{nearest(workload, sorted(signatures))}")
+                near = nearest(workload, sorted(signatures))
+                raise SuiteError(f"{where}: no workload is called '{workload}'{near} (one of your own comes with --plugin)")
             yield f"{where} ({workload})", bench, signatures[workload]
 
 

@@ -198,8 +198,12 @@ def read_accelerators(
     return {each.id: readings.get(each.id) or nvml.Readings(reasons=dict.fromkeys(wanted, why[each.id])) for each in accelerators}
 
 
+_GPUS = "cuda (NVIDIA, AMD), xpu (Intel) or mps (Apple)"
+
+
 def select(devices: Sequence[Device], wanted: Sequence[str]) -> tuple[Device, ...]:
-    """Return the devices that the user asked for, in the machine's order: ids, kinds (all of that kind) or ``all``; none asked is all.
+    """Return the devices that the user asked for, in the machine's order: ids, kinds (all of that kind), ``gpu`` (every device but the
+    CPU) or ``all``; none asked is all.
 
     Raises DeviceAbsent for a device that could be and is not, and where all that a word names can't be computed on; UsageError for a word
     that names no device.
@@ -209,11 +213,13 @@ def select(devices: Sequence[Device], wanted: Sequence[str]) -> tuple[Device, ..
     kinds = sorted({*DEVICE_KINDS, *(device.kind for device in devices)})
     chosen: set[str] = set()
     for word in wanted or ("all",):
-        found = {device.id for device in devices if word in (device.id, device.kind, "all")}
+        found = {device.id for device in devices if word in (device.id, device.kind, "all") or (word == "gpu" and device.kind != "cpu")}
+        if not found and word == "gpu":
+            raise DeviceAbsent(f"there is no GPU here, be it {_GPUS}; this machine has: {', '.join(present)}")
         if not found and re.sub(r":\d+$", "", word) in kinds:
             raise DeviceAbsent(f"there is no device '{word}' here; this machine has: {', '.join(present)}")
         if not found:
-            raise UsageError(f"'{word}' is no device{nearest(word, list(dict.fromkeys([*present, *kinds, 'all'])))}")
+            raise UsageError(f"'{word}' is no device{nearest(word, list(dict.fromkeys([*present, *kinds, 'gpu', 'all'])))}")
         if found <= broken.keys():
             raise DeviceAbsent("; ".join(f"{device} can't be used: {broken[device]}" for device in sorted(found)))
         chosen |= found

@@ -195,8 +195,15 @@ def test_a_wrong_setting_is_one_sentence(settings, sentence):
 @pytest.mark.parametrize(
     ("bench", "sentence"),
     [
-        (Bench("matmull", {}), "s.toml, bench 2: no workload is called 'matmull'; did you mean 'matmul'?"),
-        (Bench("x", {}), "s.toml, bench 2: no workload is called 'x'; valid: matmul, noop, spin, together, train_step"),
+        (
+            Bench("matmull", {}),
+            "s.toml, bench 2: no workload is called 'matmull'; did you mean 'matmul'? (one of your own comes with --plugin)",
+        ),
+        (
+            Bench("x", {}),
+            "s.toml, bench 2: no workload is called 'x'; valid: matmul, noop, spin, together, train_step "
+            "(one of your own comes with --plugin)",
+        ),
         (Bench("train_step", {"modl": ("alexnet",)}), "s.toml, bench 2 (train_step): no parameter is called 'modl'; did you mean 'model'?"),
         (Bench("noop", {"n": (1,)}), "s.toml, bench 2 (noop): no parameter is called 'n'"),
         (Bench("matmul", {"m": (1,)}), "s.toml, bench 2 (matmul): 'n' has no default; add axes.n, a positive integer"),

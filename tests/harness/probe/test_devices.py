@@ -193,6 +193,7 @@ DEVICES: tuple[Device, ...] = (
         (["cuda"], ["cuda:0", "cuda:1"]),
         (["cuda:1", "cpu", "cuda:1"], ["cpu", "cuda:1"]),
         (["odd"], ["odd:0"]),
+        (["gpu"], ["cuda:0", "cuda:1", "odd:0"]),
     ],
 )
 def test_select(wanted: list[str], ids: list[str]) -> None:
@@ -239,10 +240,17 @@ def test_a_device_that_could_be_but_is_not(word: str) -> None:
     assert caught.value.exit_code == ExitCode.DEVICE_ABSENT
 
 
+def test_a_gpu_where_there_is_none_is_told_what_kinds_there_are() -> None:
+    with pytest.raises(DeviceAbsent) as caught:
+        select((Processor(),), ["gpu"])
+    sentence = "there is no GPU here, be it cuda (NVIDIA, AMD), xpu (Intel) or mps (Apple); this machine has: cpu"
+    assert (str(caught.value), caught.value.exit_code) == (sentence, ExitCode.DEVICE_ABSENT)
+
+
 def test_a_word_that_names_no_device() -> None:
     with pytest.raises(UsageError, match=r"^'cdua:1' is no device; did you mean 'cuda:1'\?$"):
         select(DEVICES, ["cdua:1"])
-    with pytest.raises(UsageError, match=r"^'gpu-of-mine' is no device; valid: cpu, cuda:0, cuda:1, odd:0, cuda, mps, odd, xpu, all$"):
+    with pytest.raises(UsageError, match=r"^'gpu-of-mine' is no device; valid: cpu, cuda:0, cuda:1, odd:0, cuda, mps, odd, xpu, gpu, all$"):
         select(DEVICES, ["gpu-of-mine"])
 
 
