@@ -13,7 +13,6 @@ from dlbench.analysis.export import tabular
 from dlbench.cli import defaults
 from dlbench.core.errors import ExitCode, OutputError, UsageError
 from dlbench.core.units import one_line
-from dlbench.core.writer import make_folder_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

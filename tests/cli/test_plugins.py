@@ -37,3 +37,18 @@ def test_a_declaration_that_does_not_exist_is_named_with_the_nearest(tmp_path):
     done, _ = measured(tmp_path, '@workload(tag=("compute",))', "Work(call=lambda: None)")
     assert (done.code, done.out) == (2, "")
     assert done.err.strip() == "dlbench: @workload declares no 'tag'; did you mean 'tags'?"
+
+
+@pytest.mark.parametrize(("counts", "told"), [("", True), (", items=2", True), (", flops=8", False), (", bytes=8", False)])
+def test_a_workload_that_states_neither_operations_nor_bytes_is_told_so(tmp_path, counts, told):
+    measured(tmp_path, "@workload", f"Work(call=lambda: None{counts})")
+    shown = shared_hosts.dlbench("show", "run.jsonl", cwd=tmp_path).out
+    sentence = "neither operations nor bytes are stated by mine, so rate, peak and ceiling stay empty; give Work flops=, bytes= or both"
+    assert (sentence in shown) == told
+
+
+def test_what_measures_dlbench_itself_needs_no_counts(tmp_path):
+    shared_hosts.dlbench("run", "self", "--device", "cpu", "-k", "noop", "--rounds", "1", "-o", "run.jsonl", cwd=tmp_path)
+    shown = shared_hosts.dlbench("show", "run.jsonl", cwd=tmp_path).out
+    assert "1 case: 1 ok" in shown
+    assert "neither operations nor bytes" not in shown

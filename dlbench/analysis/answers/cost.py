@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dlbench.analysis.answers.base import DEVICE, Answer, Columns, Missing, Question, Table, answered, by_device
 from dlbench.analysis.ratios import CHOSEN, chosen, grouped
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import INTERVAL, choice, hardware, interval, number, plural
+from dlbench.analysis.wording import INTERVAL, choice, few, hardware, interval, number, plural
 from dlbench.core.model import Status
 from dlbench.core.reference.schedules import schedules
 from dlbench.core.rows.summary import Row
@@ -19,10 +19,7 @@ _LEAVES_OUT = (
     "batch and in that precision are left out"
 )
 _NO_ENERGY = "nothing meters energy yet, so joules and money are open"
-_NO_STEPS = (
-    "no training step of a published network was measured, and nothing meters energy yet, so the command gives the time to train, "
-    "and neither joules nor money"
-)
+_COMMAND_GIVES = "and nothing meters energy yet, so the command gives the time to train, and neither joules nor money"
 _COLUMNS: Columns = (
     ("network", Column("param.model", Unit.TEXT, "the network")),
     DEVICE,
@@ -49,7 +46,7 @@ def answer(results: Results) -> Answer | Missing:
         and str(row.get("param.model")) in schedules()
     ]
     if not steps:
-        return Missing(QUESTION, _NO_STEPS, "dlbench run cnn")
+        return Missing(QUESTION, f"{_no_steps(results)}, {_COMMAND_GIVES}", "dlbench run cnn")
     rows = [_estimate(row) for found in by_device(steps, "case").values() for row in _best(found)]
     of_model = grouped(rows, lambda row: str(row["param.model"]))
     models = [model for model in schedules() if model in of_model]
@@ -59,6 +56,15 @@ def answer(results: Results) -> Answer | Missing:
     rows = [row for model in models for row in of_model[model]]
     table = Table("Time to train on ImageNet: an estimate", _COLUMNS, tuple(rows), _sources(models))
     return answered(QUESTION, sentences, rows, (_LEAVES_OUT, _NO_ENERGY), table)
+
+
+def _no_steps(results: Results) -> str:
+    """Say that none of the measured work is a training step with a published schedule, and name that work."""
+    measured = [row for row in results.rows if row["case.status"] == Status.OK]
+    names = dict.fromkeys(" ".join(filter(None, (str(row["case.workload"]), str(row.get("param.model") or "")))) for row in measured)
+    if not names:
+        return "no training step of a published network was measured"
+    return f"{few(names)}: none of it is a training step, by one process, of a network with a published schedule"
 
 
 def _best(rows: Sequence[Row]) -> list[Row]:

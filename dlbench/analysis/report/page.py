@@ -76,7 +76,7 @@ def report(results: Results, notes: Sequence[str] = (), interactive: bool = Fals
         cases=_cases(results),
         environments=_environments(results.environments),
         states=_view(machines.states(results.environments)),
-        warnings=[*notes, *results.circumstances, *sentences.reasons(results.rows)],
+        warnings=[*notes, *results.circumstances, *sentences.reasons(results.rows), *sentences.unstated(results)],
     )
     return Page(html, dict(zip(names, pictures, strict=True)))
 

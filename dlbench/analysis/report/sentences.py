@@ -147,16 +147,23 @@ def reasons(rows: Sequence[Row]) -> list[str]:
 def unpaired(rows: Iterable[Unpaired]) -> list[str]:
     """Return a line for each reason, with the rows that stand in no pair because of it."""
     return [
-        units.one_line(f"{len(alike)} not paired, {reason}: {_first(f'{each.case} ({each.run})' for each in alike)}")
+        units.one_line(f"{len(alike)} not paired, {reason}: {wording.few(f'{each.case} ({each.run})' for each in alike)}")
         for reason, alike in grouped(rows, lambda each: each.reason).items()
     ]
 
 
-def _first(names: Iterable[str]) -> str:
-    """Return a few names, and how many there are besides."""
-    known = list(names)
-    more = len(known) - _MANY
-    return ", ".join(known) if more <= 0 else f"{', '.join(known[:_MANY])} and {more} more"
+def unstated(results: Results) -> list[str]:
+    """Return a line on the workloads that could have a rate and state nothing to tell one from; those that measure dlbench have none."""
+    found = (
+        str(row["case.workload"])
+        for row in results.rows
+        if row["time.median_s"] is not None
+        and all(row[f"rate.{what}_per_s"] is None for what in ("flops", "bytes"))
+        and not (results.declaration(row).ceiling or "self" in results.declaration(row).tags)
+    )
+    names = wording.few(dict.fromkeys(found))
+    advice = "so rate, peak and ceiling stay empty; give Work flops=, bytes= or both"
+    return [units.one_line(f"neither operations nor bytes are stated by {names}, {advice}")] if names else []
 
 
 def spread(row: Row, rounds: Rounds) -> tuple[str, str]:

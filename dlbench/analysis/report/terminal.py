@@ -91,7 +91,7 @@ def _cases(results: Results, pictures: bool) -> list[RenderableType]:
     many = sentences.many_alike(rows)
     entries = [(row, each) for row, each in zip(rows, results.rounds, strict=True) if ending(row) not in many]
     shown, rounds = [row for row, _ in entries], [each for _, each in entries]
-    notes = [units.one_line(line) for line in (*sentences.reasons(rows), *results.circumstances)]
+    notes = [units.one_line(line) for line in (*sentences.reasons(rows), *sentences.unstated(results), *results.circumstances)]
     return [
         Text(sentences.count(rows)),
         *_dim(sentences.devices(rows)),

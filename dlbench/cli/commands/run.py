@@ -92,7 +92,6 @@ def command(
         interruption = stack.enter_context(Interruption())
         if node and node.number:
             return _take_part(node, planning, measuring, interruption)
-        refuse_misplaced([measuring.output])
         machines = stack.enter_context(connected_nodes(node)) if node else ()
         if unfinished:
             suites, settings, side = sessions.as_recorded(unfinished, measuring.policy)
@@ -126,7 +125,9 @@ def _refuse_contradictions(
     resume: Path | None,
     node: Node | None,
 ) -> None:
-    """Raise UsageError for options that exclude each other."""
+    """Raise UsageError for options that exclude each other, and for an output that can't be a file."""
+    if not (node and node.number):
+        refuse_misplaced([measuring.output])
     if gate and (measuring.rounds or measuring.budget):
         raise UsageError("--gate chooses the rounds itself; give it without --rounds and --budget")
     if must_see is not None and not gate:

@@ -4,6 +4,7 @@ from rich.console import Console
 
 from dlbench.analysis.read.table import collect
 from dlbench.analysis.report.terminal import overview
+from dlbench.core.model import Status
 
 IMAGES = 1_281_167
 PUBLISHED = {"values": [], "parallel": {}, "tags": ["training", "imagenet"]}
@@ -74,7 +75,15 @@ def test_a_workload_counts_by_what_it_declares_and_not_by_its_name(asked):
     mine = steps(0.01, workload="mine")
     answer = asked(mine, workloads={"mine": {"tags": ["training"]}})["cost"]
     assert (answer["kind"], answer["command"]) == ("missing", "dlbench run cnn")
-    assert answer["reason"].endswith("so the command gives the time to train, and neither joules nor money")
+    assert answer["reason"] == (
+        "mine resnet50: none of it is a training step, by one process, of a network with a published schedule, "
+        "and nothing meters energy yet, so the command gives the time to train, and neither joules nor money"
+    )
+
+
+def test_where_nothing_was_measured_no_work_is_named(asked):
+    answer = asked([made_up.ended(made_up.case("mine"), Status.FAILED, "why")])["cost"]
+    assert answer["reason"].startswith("no training step of a published network was measured, and nothing meters energy yet")
 
 
 def test_a_workload_of_a_plugin_that_declares_itself_gets_an_estimate(asked):
