@@ -14,7 +14,7 @@ from dlbench.core.store import SCHEMA
 
 CPU = "AMD EPYC 7B13"
 GPU = "NVIDIA H200"
-NAMES = {"cpu": CPU, "cuda:0": GPU}
+NAMES = {"cpu": CPU, **{f"cuda:{index}": GPU for index in range(4)}}
 NO_COPY = "inputs are in host memory already"
 
 
@@ -152,3 +152,8 @@ def timed_on_device(measurement: Measurement, share: float) -> Measurement:
 def checked(measurement: Measurement, check: SpotCheck, reason: str) -> Measurement:
     """The same with what spot checks found, and why one was not made."""
     return replace(measurement, check=check, nulls={**measurement.nulls, "check": reason})
+
+
+def moved(measurement: Measurement, a_case: Case) -> Measurement:
+    """The same of another case."""
+    return replace(measurement, case=a_case)

@@ -45,14 +45,15 @@ class Kind:
 def kinds(results: Results) -> list[Kind]:
     """Return the kinds of machine among files, each with its outliers; files are never set against those of another kind.
 
-    An outlier is an ``ok`` case whose time is more than `FAR` deviations and more than `MATTERS` from the median of the same case in
-    at least `FEWEST` files of the kind, both on logarithms. Where more than half of them agree exactly, `MATTERS` alone decides.
+    A file in which nothing ran is of none. An outlier is an ``ok`` case whose time is more than `FAR` deviations and more than
+    `MATTERS` from the median of the same case in at least `FEWEST` files of the kind, both on logarithms. Where more than half of them
+    agree exactly, `MATTERS` alone decides.
     """
     rows = [each for each in entries(results) if each.row["case.status"] != "skipped"]  # on a device that was not there
     names: dict[str, set[str]] = {run: set() for run in results.environments}
     for each in rows:
         names[str(each.row["case.run"])].add(str(each.row["case.device_name"] or each.row["case.device"]))
-    runs = grouped(names, lambda run: " and ".join(sorted(names[run])))
+    runs = grouped((run for run, ran in names.items() if ran), lambda run: " and ".join(sorted(names[run])))
     return [_kind(name, members, [each for each in rows if each.row["case.run"] in members]) for name, members in runs.items()]
 
 

@@ -7,6 +7,7 @@ from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from dlbench.analysis.read.places import file_of, with_files
 from dlbench.analysis.read.table import Results, as_frame, as_text
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import ParamValue, settings_in
@@ -97,7 +98,7 @@ class Pairs:
     @cached_property
     def frame(self) -> "pd.DataFrame":
         """The rows, columns as in `PAIR_COLUMNS`."""
-        return as_frame(self.rows, PAIR_COLUMNS)
+        return as_frame(with_files(self.rows, "base", "other"), PAIR_COLUMNS)
 
 
 CHOSEN = ("batch", "dtype", "layout", "mode", "optimizer")
@@ -269,7 +270,7 @@ def unfit(entry: Entry, column: str, timed: bool) -> str | None:
 
 
 def _unpaired(entry: Entry, reason: str) -> Unpaired:
-    return Unpaired(str(entry.row["case.id"]), str(entry.row["case.run"]), reason)
+    return Unpaired(str(entry.row["case.id"]), file_of(entry.row), reason)
 
 
 def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
@@ -313,7 +314,7 @@ def sides(base: Entry, other: Entry, column: str, hidden: Iterable[str]) -> Row:
             "items_per_s": row["rate.items_per_s"],
             "flops_per_s": row["rate.flops_per_s"],
         }
-        described |= {f"{side}.{name}": value for name, value in values.items()}
+        described |= {f"{side}.{name}": value for name, value in values.items()} | {f"{side}.file": file_of(row)}
     return described
 
 

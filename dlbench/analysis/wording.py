@@ -82,27 +82,33 @@ def key(row: Row) -> str:
 
 
 def device_label(row: Row, prefix: str, with_run: bool) -> str:
-    """Return where a row, or the side ``prefix`` of a pair, was measured: ``cuda:0``, or ``cuda:0 in gpu``."""
+    """Return where a row, or the side ``prefix`` of a pair, was measured: ``cuda:0``, or with its place ``cuda:0 (torch 2.13.0)``."""
     device = str(row[f"{prefix}.device"])
-    return f"{device} in {row[f'{prefix}.run']}" if with_run else device
+    return f"{device} ({row[f'{prefix}.run']})" if with_run else device
 
 
 def several_runs(rows: Iterable[Row], *prefixes: str) -> bool:
-    """Whether the rows are of more than one file."""
+    """Whether the rows are of more than one place; see `read.places`, without which each file is one."""
     return len({row[f"{prefix}.run"] for row in rows for prefix in prefixes}) > 1
 
 
 def machine_name(row: Row, side: str, with_run: bool) -> str:
     """Return what a side of a pair is called in a sentence: ``NVIDIA H200``, or ``the CPU (AMD EPYC 7B13, 2 threads)``."""
-    run = f" in {row[f'{side}.run']}" if with_run else ""
-    if row[f"{side}.device"] == "cpu":
-        return f"the CPU ({described(row, side)}){run}"
-    return f"{row[f'{side}.device_name'] or row[f'{side}.device']}{run}"
+    name = hardware(row, side, with_run)
+    return f"the CPU ({name})" if row[f"{side}.device"] == "cpu" else name
 
 
-def hardware(row: Row) -> str:
-    """Return what a row was measured on: a CPU with its threads, an accelerator by its maker's name or else as torch calls it."""
-    return described(row, "case") if row["case.device"] == "cpu" else str(row["case.device_name"] or row["case.device"])
+def hardware(row: Row, prefix: str = "case", with_run: bool = False) -> str:
+    """Return what a row was measured on: a CPU with its threads, an accelerator by its maker's name or else as torch calls it.
+
+    With its place, where the name does not say that already: ``NVIDIA H200 (torch 2.13.0)``.
+    """
+    on_cpu = row[f"{prefix}.device"] == "cpu"
+    name = described(row, prefix) if on_cpu else str(row[f"{prefix}.device_name"] or row[f"{prefix}.device"])
+    place = str(row[f"{prefix}.run"])
+    if not with_run or place in name:
+        return name
+    return f"{name}, {place}" if on_cpu else f"{name} ({place})"
 
 
 def described(row: Row, prefix: str) -> str:

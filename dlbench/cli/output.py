@@ -46,12 +46,15 @@ def write_results(
     """
     from dlbench.analysis import ratios
     from dlbench.analysis.answers.pairs import both_sides, reported
+    from dlbench.analysis.read.places import file_of, merged
     from dlbench.analysis.report import sentences, terminal
 
     pictures = pictures and sys.stdout.isatty()
     if by and by.removeprefix("param.") == "ranks":
         _write_scaling(results, form, pictures)
         return
+    if by and by.removeprefix("case.") != "run":
+        results = merged(results)
     pairs = ratios.pair(results, by) if by else None
     unpaired = pairs.unpaired if pairs else ()
     if form != "table":
@@ -61,7 +64,7 @@ def write_results(
     elif by and pairs:
         values, _ = reported(results, by)
         _print(terminal.paired(results, pairs, values, pictures=pictures))
-        shown = {(row["case.id"], row["case.run"]) for row in both_sides(results, values.rows)}
+        shown = {(row["case.id"], file_of(row)) for row in both_sides(results, values.rows)}
         unpaired = tuple(each for each in pairs.unpaired if (each.case, each.run) not in shown)
     else:
         _print(terminal.overview(results, answers=answers, details=details, pictures=pictures, brief=brief))
@@ -81,17 +84,18 @@ def write_answers(results: "Results", form: str) -> None:
 
 def _write_scaling(results: "Results", form: str, pictures: bool) -> None:
     """Write speedup and efficiency by number of ranks, which ratios of rows alone do not show."""
-    from dlbench.analysis.read import table
+    from dlbench.analysis.read import places, table
     from dlbench.analysis.report import terminal
     from dlbench.analysis.scaling import projection, speedup
 
+    results = places.merged(results)
     rows = projection.projected(results)
     if not rows:
         raise UsageError("no row has ranks to pair it by; measure some: dlbench run scaling")
     if form == "table":
         _print(terminal.more_devices(results, pictures=pictures))
     else:
-        click.echo(tabular.render(table.as_frame(rows, speedup.COLUMNS), form), nl=False)
+        click.echo(tabular.render(table.as_frame(places.with_files(rows, "scaling"), speedup.COLUMNS), form), nl=False)
 
 
 def _print(renderable: "RenderableType") -> None:

@@ -1,4 +1,4 @@
-"""Differences in machine and software between two runs or sides of an A/B, from their headers."""
+"""Differences in machine and software between two runs or sides of an A/B, from their headers, and whether both are of one place."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -21,6 +21,35 @@ def differences(
     if but_for_restarts:
         paths = [path for path in paths if not _restarted(path, left.get(path), right.get(path))]
     return [f"{path}: {_shown(left, path)} against {_shown(right, path)}" for path in paths if _shown(left, path) != _shown(right, path)]
+
+
+_VARIABLES = "stack.environ."
+
+
+def facts(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """Flatten what a fingerprint knows of its machine, software and cards; empty where machine or software is missing.
+
+    A hash stands for a block that only it is known of.
+    """
+    blocks = {name: environment.get(name) or environment.get(key) for name, key in (("identity", "machine_key"), ("stack", "stack_key"))}
+    if not all(blocks.values()):
+        return {}
+    provenance = environment.get("provenance")
+    blocks["cards"] = provenance.get("cards") if isinstance(provenance, Mapping) else None
+    return {path: end for name, block in blocks.items() for path, end in leaves(name, block).items() if end is not None}
+
+
+def contradict(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    """Whether two sets of `facts` are not those of one machine with one stack: what both know differs by more than a restart changes.
+
+    What one of them does not know tells nothing: an accelerator that took no part in a run, an entry that came with a later dlbench.
+    A variable of the environment that is not there was not set. Two that know nothing in common of both blocks contradict each other.
+    """
+    both = a.keys() & b.keys()
+    variables = {path for path in a.keys() ^ b.keys() if path.startswith(_VARIABLES)}
+    if variables or not {"identity", "stack"} <= {path.partition(".")[0] for path in both}:
+        return True
+    return any(a[path] != b[path] and not _restarted(path, a[path], b[path]) for path in both)
 
 
 def _restarted(path: str, before: Any, after: Any) -> bool:

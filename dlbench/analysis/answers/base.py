@@ -1,10 +1,11 @@
 """Answer to a question by the rows of result files, and what is missing where they give none."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from dlbench.analysis.figures import Figure
 from dlbench.analysis.ratios import PAIR_COLUMNS, grouped
+from dlbench.analysis.read.places import file_of
 from dlbench.analysis.wording import INTERVAL, cell, device_label, number, plural, several_runs
 from dlbench.core import units
 from dlbench.core.rows.summary import Row
@@ -58,6 +59,8 @@ class Answer:
     """One or two, with the numbers of this machine and their intervals, and as many on reported values."""
     cases: tuple[str, ...]
     """Ids of the cases it rests on."""
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict, kw_only=True)
+    """Of each of these the result files that it is taken from, where there are several files."""
     weaknesses: tuple[str, ...]
     tables: tuple[Table, ...]
     figures: tuple[Figure, ...] = ()
@@ -95,19 +98,30 @@ def answered(
     figures: Sequence[Figure] = (),
 ) -> Answer:
     """Return the answer in the first two of its sentences, and of those on reported values, that rests on these rows of the tidy table."""
-    counts = {mark: sum(bool(row[flag]) for row in rows) for flag, mark in _SPOILS.items()}
-    doubts = [f"{count} of {len(rows)} cases it rests on are {mark}" for mark, count in counts.items() if count]
+    once = {(row["case.run"], row["case.id"]): row for row in rows}.values()  # several parts may rest on one case
+    counts = {mark: sum(bool(row[flag]) for row in once) for flag, mark in _SPOILS.items()}
+    doubts = [f"{count} of {len(once)} cases it rests on are {mark}" for mark, count in counts.items() if count]
+    files = grouped(once, lambda row: row["case.run"]).values()
+    if several := max((len({row.get("case.file") for row in of_place}) for of_place in files), default=1) - 1:
+        doubts.append(f"its cases are from {several + 1} files of one machine: no interval holds what changed there between them")
     told = (("", sentences), ("what is reported on ", reports))
     more = [f"{what}{plural(len(each) - 2, 'more device')}: in the table only" for what, each in told if len(each) > 2]
-    cases = dict.fromkeys(str(row["case.id"]) for row in rows)
     said = tuple(map(units.one_line, (*sentences[:2], *reports[:2])))
-    return Answer(question, said, tuple(cases), (*not_usable(rows), *doubts, *weaknesses, *more), tables, tuple(figures))
+    found = Answer(question, said, (), (*not_usable(rows), *doubts, *weaknesses, *more), tables, tuple(figures))
+    return resting_on(found, rows)
 
 
 def not_usable(rows: Sequence[Row]) -> list[str]:
     """Return what to say first of an answer that rests on rows of runs that are not usable; nothing where all are."""
-    runs = dict.fromkeys(str(row["case.run"]) for row in rows if row["flag.not_usable"])
+    runs = dict.fromkeys(file_of(row) for row in rows if row["flag.not_usable"])
     return [f"not usable, as most cases of {', '.join(runs)} were throttled or disturbed in most rounds"] if runs else []
+
+
+def resting_on(found: Answer, rows: Iterable[Row]) -> Answer:
+    """Return the answer with the cases of these rows of the tidy table as those that it rests on."""
+    of_case = grouped(rows, lambda row: str(row["case.id"]))
+    files = {case: tuple(dict.fromkeys(str(row["case.file"]) for row in each if row.get("case.file"))) for case, each in of_case.items()}
+    return replace(found, cases=tuple(of_case), files={case: names for case, names in files.items() if names})
 
 
 def rate_interval(row: Row, rate: str, ends: tuple[Column, Column]) -> Row:

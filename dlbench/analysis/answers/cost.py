@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dlbench.analysis.answers.base import DEVICE, Answer, Columns, Missing, Question, Table, answered, by_device
 from dlbench.analysis.ratios import CHOSEN, chosen, grouped
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import INTERVAL, choice, few, hardware, interval, number, plural
+from dlbench.analysis.wording import INTERVAL, choice, few, hardware, interval, number, plural, several_runs
 from dlbench.core.model import Status
 from dlbench.core.reference.schedules import schedules
 from dlbench.core.rows.summary import Row
@@ -52,7 +52,7 @@ def answer(results: Results) -> Answer | Missing:
     models = [model for model in schedules() if model in of_model]
     headline = max(models, key=lambda model: len(of_model[model]))
     timed = next((model for model in models if model != headline and schedules()[model].took), None)
-    sentences = [_sentence(of_model[model]) for model in (headline, timed) if model]
+    sentences = [_sentence(of_model[model], several_runs(rows, "case")) for model in (headline, timed) if model]
     rows = [row for model in models for row in of_model[model]]
     table = Table("Time to train on ImageNet: an estimate", _COLUMNS, tuple(rows), _sources(models))
     return answered(QUESTION, sentences, rows, (_LEAVES_OUT, _NO_ENERGY), table)
@@ -86,12 +86,12 @@ def _estimate(row: Row) -> Row:
     }
 
 
-def _sentence(rows: Sequence[Row]) -> str:
+def _sentence(rows: Sequence[Row], several: bool) -> str:
     """Say how long a network takes on the first device, on the CPU if that is another, and how long it took its authors."""
     schedule = schedules()[str(rows[0]["param.model"])]
     last = next((row for row in rows if row["case.device"] == "cpu"), rows[-1])
     shown = list({id(row): row for row in (rows[0], last)}.values())
-    parts = [f"{_time(row)} on {hardware(row)} at {row['train.choice']}" for row in shown]
+    parts = [f"{_time(row)} on {hardware(row, with_run=several)} at {row['train.choice']}" for row in shown]
     more = f" (and {plural(len(rows) - len(shown), 'more device')} in the table)" if len(rows) > len(shown) else ""
     authors = f"; its authors took {schedule.took}" if schedule.took else ""
     return f"{schedule.model}, {schedule.epochs} epochs of ImageNet, estimated: {', '.join(parts)}{more}{authors}."

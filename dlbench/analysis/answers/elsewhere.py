@@ -11,7 +11,7 @@ from dlbench.analysis.answers.base import DEVICE, RATIO, Columns, Table, by_devi
 from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, entries, grouped, speed_ratio
 from dlbench.analysis.read.references import ReferenceRun, origin, part, reference_runs, rows_of
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import among, hardware, key, middle, number, plural, ratio, short, times
+from dlbench.analysis.wording import among, hardware, key, middle, number, plural, ratio, several_runs, short, times
 from dlbench.core.model import Status, kind_of
 from dlbench.core.reference.peaks import name_words
 from dlbench.core.rows.summary import Row
@@ -22,7 +22,7 @@ NORMAL = 1.25
 """Factor within which a case is as on the same hardware elsewhere: room, memory and drivers of two machines of one kind make 10 % often,
 and a wrong setting costs more than a quarter, as a rule."""
 _MOST_FILES = 4
-"""Files that are held against references; more are a fleet, which is held against itself."""
+"""Machines that are held against references; more are a fleet, which is held against itself."""
 _COLUMNS: Columns = (
     ("case", PAIR_COLUMNS["pair.case"]),
     DEVICE,
@@ -73,7 +73,7 @@ def beside_references(results: Results) -> tuple[list[Beside], list[str]]:
     """Return each device beside the nearest reference run that has cases of it, and why others stand beside none."""
     if len(results.environments) > _MOST_FILES:
         return [], []
-    own = {origin(environment) for environment in results.environments.values()} - {None}
+    own = {origin(environment) for environment in results.files.environments.values()} - {None}
     runs = reference_runs()
     themselves = {run.machine for run in runs if origin(run.environment) in own}
     others = [run for run in runs if run.machine not in themselves]
@@ -175,7 +175,8 @@ def _versions(environment: object) -> tuple[str, str]:
 
 
 def _alone(rows: Sequence[Row], is_reference: bool) -> str:
-    what = one_line(" or ".join(f"{row['place']} ({hardware(row)})" for row in rows))
+    several = several_runs(rows, "case")
+    what = one_line(" or ".join(f"{row['case.device']} ({hardware(row, with_run=several)})" for row in rows))
     if is_reference:
         return f"the reference run is shown here itself, and no other has a case of {what}"
     return f"no reference run has a case of {what}; dlbench contribute makes one"

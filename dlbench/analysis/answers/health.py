@@ -1,10 +1,9 @@
 """Health of a machine: against its published peak, against others like it, and by what was in the way."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from dlbench.analysis.answers import elsewhere
-from dlbench.analysis.answers.base import DEVICE, Answer, Missing, Question, Table, answered, by_device, not_usable
+from dlbench.analysis.answers.base import DEVICE, Answer, Missing, Question, Table, answered, by_device, not_usable, resting_on
 from dlbench.analysis.answers.published import beside_published
 from dlbench.analysis.outliers import kinds, sentences
 from dlbench.analysis.read.table import Results
@@ -57,9 +56,9 @@ def answer(results: Results, *, references: bool) -> Answer | Missing:
     measured = plural(len(tried), "case")
     summary = f"Signs of trouble among {measured}: {signs}" if signs else f"No sign of trouble in {measured}"
     peaks = [{**nearest, "place": where, "case.id": key(nearest)} for where, found in devices.items() if (nearest := _nearest_peak(found))]
-    several = len(results.environments) > 1
+    several = len(results.files.environments) > 1
     beside, alone = elsewhere.beside_references(results) if references else ([], [])
-    others = sentences(kinds(results)) if several else []
+    others = sentences(kinds(results.files)) if several else []
     weaknesses = [*not_usable(tried), *results.circumstances, *others[1:]]
     weaknesses += [] if peaks else ["no published peak of these devices is known for what was measured"]
     weaknesses += alone
@@ -75,7 +74,7 @@ def answer(results: Results, *, references: bool) -> Answer | Missing:
         clauses[each.place].append(each.clause())
     told = [f"{where} {', and '.join(said)}." for where, said in clauses.items() if said]
     found = answered(QUESTION, ["; ".join([summary, *others[:1]]) + ".", *told], (), weaknesses, *tables)
-    return replace(found, cases=tuple(dict.fromkeys(str(row["case.id"]) for row in tried)))  # their flags are what it tells
+    return resting_on(found, tried)  # their flags are what it tells
 
 
 def _nearest_peak(rows: Sequence[Row]) -> Row | None:

@@ -73,7 +73,7 @@ class SearchRows:
 def searches(results: Results) -> list[SearchRows]:
     """Return the searches for the largest batch, where the device has what they ask for; of a published file without their tries."""
     found: list[SearchRows] = []
-    alike = ["case.run", "case.workload", "case.device"]
+    alike = ["case.run", "case.file", "case.workload", "case.device"]
     alike += [name for name in results.columns if name.startswith("param.") and name != "param.batch"]
     for row in results.rows:
         search = results.declaration(row).search

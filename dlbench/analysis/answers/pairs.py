@@ -111,6 +111,8 @@ def ratio_figures(table: Table, case: str = "pair.case") -> list[Figure]:
     rows = [row for row in table.rows if row["ratio.speedup"] is not None]
     if not rows:
         return []
+    if len({row["base.run"] for row in rows}) > 1:  # the same case on two machines is two lines
+        rows = [{**row, case: f"{row[case]} on {device_label(row, 'other', True)}"} for row in rows]
     shown, left_out = drawn(rows, lambda row: number(row["ratio.speedup"]))
     by = str(rows[0]["pair.by"]).partition(".")[2] or "device"
     bases = {str(row["base.label"]) for row in rows}

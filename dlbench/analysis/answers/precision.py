@@ -5,7 +5,7 @@ from dlbench.analysis.answers.pairs import both_sides, declared_values, ratio_fi
 from dlbench.analysis.figures import Axis, Figure, drawn
 from dlbench.analysis.ratios import PAIR_COLUMNS, grouped, pair
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import among, middle, number, ratio, short
+from dlbench.analysis.wording import among, middle, number, ratio, several_runs, short
 from dlbench.core.rows.summary import Row
 from dlbench.core.schema import BY_NAME
 from dlbench.core.units import fraction
@@ -38,6 +38,8 @@ def _errors(table: Table) -> list[Figure]:
     rows: list[Row] = [dict(zip(names, side, strict=True)) for side in dict.fromkeys(sides) if side[-1]]  # zero has no logarithm
     if not rows:
         return []
+    if several_runs(table.rows, "other"):  # the same case on two machines is two lines
+        rows = [{**row, "pair.case": f"{row['pair.case']} on {row['place']}"} for row in rows]
     shown, left_out = drawn(rows, lambda row: number(row[_ERROR.name]))
     about = f"Relative distance from the result in fp64 on the CPU, in the 2-norm; further left is nearer.{left_out}"
     error, case, series = Axis("error", _ERROR, log=True), Axis("case", PAIR_COLUMNS["pair.case"]), Axis("precision", _PRECISION)

@@ -6,7 +6,7 @@ from dlbench.analysis.answers.base import Columns, Table, by_device
 from dlbench.analysis.ratios import chosen, grouped
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.scaling.speedup import counted
-from dlbench.analysis.wording import described, key, number
+from dlbench.analysis.wording import hardware, key, number
 from dlbench.core.model import Status
 from dlbench.core.reference.peaks import name_words
 from dlbench.core.reference.published import PublishedFigure, published_figures
@@ -55,7 +55,7 @@ def beside_published(results: Results) -> list[Table]:
         Table(
             f"Beside published figures: {_TITLES[name]}",
             _columns(name),
-            tuple(_row(*each) for each in pairs),
+            tuple(_row(*each, len(results.environments) > 1) for each in pairs),
             _notes([f for f, _ in pairs]),
         )
         for name, pairs in tables.items()
@@ -82,12 +82,12 @@ def _nearest(rows: list[Row], figure: PublishedFigure) -> Row:
     return max((row for row, each in zip(rows, apart, strict=True) if each == best), key=lambda row: number(row[figure.column]))
 
 
-def _row(figure: PublishedFigure, row: Row) -> Row:
+def _row(figure: PublishedFigure, row: Row, several: bool) -> Row:
     here = number(row[figure.column])
     return {
         **{name: row[name] for name in ("place", "case.id", "case.run", "case.device", figure.column)},
         "published.case": key(row),
-        "published.here": described(row, "case") if figure.on_cpu else row["case.device_name"],
+        "published.here": hardware(row, with_run=several),
         "published.value": figure.value,
         "published.ratio": here / figure.value,
         "published.configuration": figure.device if figure.batch is None else f"{figure.device}, batch={figure.batch}",

@@ -78,9 +78,10 @@ def findings(results: Results) -> Findings:
 
 
 def _place(where: Machine, known: Iterable[Machine], row: Row) -> str:
-    """Return what a machine's device is called: by its hardware too where another's has the same id."""
-    alone = sum(other[0] == where[0] for other in known) == 1
-    return str(where[0]) if alone else f"{where[0]} ({hardware(row)})"
+    """Return what a machine's device is called: where another has the same id, with its hardware, or the place where that is another."""
+    others = {other[-1] == where[-1] for other in known if other[0] == where[0] and other != where}
+    words = [hardware(row)] * (True in others) + [str(row["case.run"])] * (False in others)
+    return f"{where[0]} ({', '.join(words)})" if words else str(where[0])
 
 
 def _ceiling_rows(where: Machine, found: Ceilings, tops: Iterable[Row], known: Iterable[Machine], results: Results) -> list[Row]:

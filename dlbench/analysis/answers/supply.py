@@ -9,7 +9,7 @@ from dlbench.analysis.figures import Axis, Figure, drawn
 from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, entries, grouped, label, speed_ratio
 from dlbench.analysis.read.ceilings import machine
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import INTERVAL, number, placed, ratio, short
+from dlbench.analysis.wording import INTERVAL, device_label, key, number, ratio, short
 from dlbench.core.declarations import Declaration
 from dlbench.core.model import Status
 from dlbench.core.rows.summary import Row
@@ -83,7 +83,7 @@ def _beside(step: Entry, supplies: Iterable[Entry], results: Results) -> list[Ro
     ordered = sorted(fit, key=lambda each: number(each.row[_RATE.name]))
     return [
         {
-            _STEP.name: placed(str(step.row["case.id"])),
+            _STEP.name: f"{short(key(step.row))} on {device_label(step.row, 'case', len(results.environments) > 1)}",
             _CONSUMED.name: step.row[_RATE.name],
             _WAY.name: short(label(each.row, ())),
             _RATE.name: each.row[_RATE.name],

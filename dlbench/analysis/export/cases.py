@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from dlbench.analysis.read.table import by_case
+from dlbench.analysis.read.order import by_case
 from dlbench.analysis.wording import number
 from dlbench.core.measurement import Measurement, Samples
 from dlbench.core.model import Status

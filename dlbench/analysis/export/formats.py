@@ -69,10 +69,11 @@ def _cases(file: Path, form: str) -> Exported:
 def _not_usable(run: "RunFile") -> list[str]:
     """Return a line for each side of a run, or the whole of it, that is not usable; a pipe can't be read twice for its rows."""
     from dlbench.analysis.read import header, table, usability
+    from dlbench.analysis.read.order import by_case
     from dlbench.analysis.report import sentences
     from dlbench.core.rows.summary import summarise
 
-    name, of_cases = run.path.stem, table.by_case(run.measurements)
+    name, of_cases = run.path.stem, by_case(run.measurements)
     rows = [{**summarise(each, states=run.states), "case.run": header.run_name(name, each[0].side)} for each in of_cases]
     environments = header.environments(run, name, header.of_sides(run, [each[0].side for each in of_cases]))
     return sentences.not_usable(table.Results(tuple(usability.flag_not_usable(rows)), (), (), environments))

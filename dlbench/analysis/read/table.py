@@ -3,11 +3,10 @@
 That is imported when a frame is asked for: it takes longer than most comparisons, which need the rows alone.
 """
 
-import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from itertools import chain
 from os import PathLike
 from pathlib import Path
@@ -15,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from dlbench.analysis.read import declared, header, pyperf
 from dlbench.analysis.read.ceilings import Ceilings, Machine, measured, with_ceilings
+from dlbench.analysis.read.order import by_case, order_of
+from dlbench.analysis.read.places import by_place
 from dlbench.analysis.read.readings import Readings, device_readings
 from dlbench.analysis.read.superlinear import flag_super_linear
 from dlbench.analysis.read.trend import trends
@@ -22,8 +23,7 @@ from dlbench.analysis.read.usability import flag_not_usable
 from dlbench.core import store
 from dlbench.core.declarations import Declaration
 from dlbench.core.errors import UsageError
-from dlbench.core.measurement import Measurement
-from dlbench.core.model import Case, ParamValue, Policy
+from dlbench.core.model import ParamValue, Policy
 from dlbench.core.rows.rounds import Reduction
 from dlbench.core.rows.summary import Rounds, Row, compared, summarise, with_rounds
 from dlbench.core.schema import BY_NAME, Column, Unit
@@ -65,6 +65,8 @@ class Results:
     """What searches tried, each in one round: no planned cases, so nothing compares them."""
     lost: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Of each ``case.run`` with damaged lines the cases that may have lost a round with them; a sound one is not in it."""
+    unmerged: "Results | None" = None
+    """The same with each file apart, where `places.merged` made this of several."""
 
     @cached_property
     def frame(self) -> "pd.DataFrame":
@@ -81,9 +83,14 @@ class Results:
         """Whether any row has a column ``value.*``."""
         return bool(self.rows) and any(name.startswith("value.") for name in self.rows[0])
 
+    @property
+    def files(self) -> "Results":
+        """The same with each file apart."""
+        return self.unmerged or self
+
     def declaration(self, row: Row) -> Declaration:
         """Return what the workload of a row declares."""
-        return self.declarations.get(str(row["case.run"]), {}).get(str(row["case.workload"]), Declaration())
+        return self.declarations.get(str(row.get("case.file") or row["case.run"]), {}).get(str(row["case.workload"]), Declaration())
 
     def declared(self, row: Row) -> tuple[Column, ...]:
         """Return the columns ``value.*`` that this row has, each as its workload declares it, or as a plain number."""
@@ -171,7 +178,11 @@ def collect(paths: Sequence[Path], each: Map = map, *, to_compare: bool = False)
         tries=tuple(row for file in files for row in _filled(file.tries, columns)),
         **by_run,
     )
-    return results if to_compare else replace(results, rows=tuple(with_ceilings(results.rows, results.declaration, results.environments)))
+    return (
+        results
+        if to_compare
+        else replace(results, rows=tuple(with_ceilings(results.rows, results.declaration, by_place(results.environments))))
+    )
 
 
 class _File(NamedTuple):
@@ -199,7 +210,7 @@ def _to_compare(path: Path) -> _File:
         run = store.load(path, reduction.read)
     for each in run.measurements:
         reduction.add(each)
-    cases = sorted(filter(None, reduction.cases.values()), key=lambda rounds: _order(rounds[0].stated.case, rounds[0].stated.side))
+    cases = sorted(filter(None, reduction.cases.values()), key=lambda rounds: order_of(rounds[0].stated.case, rounds[0].stated.side))
     places = [(rounds[0].stated.side, rounds[0].stated.case.device) for rounds in cases]
     return _File(run, places, (compared(rounds, path, run.states) for rounds in _consumed(cases)))
 
@@ -291,33 +302,6 @@ def _names(paths: Sequence[Path]) -> list[str]:
         raise UsageError(f"{repeated} is given twice; name each result file once")
     stems = [path.stem for path in paths]
     return [path.stem if stems.count(path.stem) == 1 else str(path) for path in paths]
-
-
-def by_case(measurements: Iterable[Measurement]) -> list[list[Measurement]]:
-    """Return the rounds of each case, on each side, in the order of the table: rounds shuffle them, so their order means nothing."""
-    cases: dict[tuple[str | None, str], list[Measurement]] = {}
-    for measurement in measurements:
-        cases.setdefault((measurement.side, measurement.case.id), []).append(measurement)
-    return sorted(cases.values(), key=lambda rounds: _order(rounds[0].case, rounds[0].side))
-
-
-def _order(case: Case, side: str | None) -> tuple[Any, ...]:
-    """Return what sorts cases as a reader expects: by work, 8 before 16, fp64 before fp32 before bf16, the CPU first, and by side."""
-    work = (_natural(value, widest_first=name == "dtype") for name, value in case.params.items())
-    return case.workload, tuple(work), case.device != "cpu", _natural(case.device), side or ""
-
-
-def _natural(value: ParamValue, widest_first: bool = False) -> tuple[Any, ...]:
-    return _natural_text(value, widest_first) if isinstance(value, str) else (0, value)
-
-
-@cache  # the values of parameters are few
-def _natural_text(text: str, widest_first: bool) -> tuple[Any, ...]:
-    parts = re.split(r"(\d+)", text)  # text and digits in turn
-    numbers = [*map(int, parts[1::2]), 0]
-    if widest_first:
-        return 1, [("", -number) for number in numbers], text
-    return 1, list(zip(parts[::2], numbers, strict=True)), text
 
 
 def _series(values: list[Any], unit: Unit | None) -> "pd.Series[Any]":

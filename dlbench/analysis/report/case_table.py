@@ -11,7 +11,7 @@ from dlbench.core.model import ParamValue
 from dlbench.core.rows.summary import Rounds, Row, ending
 from dlbench.core.schema import Column
 
-WORDS = frozenset({"case", "device", "notes"})
+WORDS = frozenset({"case", "device", "file", "notes"})
 """Headings of columns without numbers."""
 
 
@@ -31,9 +31,11 @@ def columns(entries: Sequence[tuple[Row, Rounds]], declared: Callable[[Row], Seq
     kinds = {kind for kind, _ in spreads if kind}
     interval = kinds.pop() if len(kinds) == 1 else wording.INTERVAL
     labels = [wording.device_label(row, "case", several) for row in rows]
+    files = [str(row.get("case.file") or row["case.run"]) for row in rows]
     found = [
         ("case", [wording.short(wording.key(row)) for row in rows]),
         ("device", labels if len(set(labels)) > 1 else []),
+        ("file", files if files != [str(row["case.run"]) for row in rows] else []),
         ("time", [_time(row) for row in rows]),
         (interval, [span if kind == interval else f"{kind} {span}" for kind, span in spreads]),
         ("rounds", [str(row["time.rounds"] or "") for row in rows] if sentences.common_rounds(rows) is None else []),

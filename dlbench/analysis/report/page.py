@@ -20,6 +20,7 @@ from dlbench.analysis.answers import answers as every_answer
 from dlbench.analysis.answers.base import Answer, Missing, Table
 from dlbench.analysis.compare.verdict import Comparison
 from dlbench.analysis.figures import Figure
+from dlbench.analysis.read.places import file_of, merged
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.report import case_table, commands, compare_terminal, machines, plots, sentences
 from dlbench.analysis.report.forest import forest
@@ -54,6 +55,7 @@ class Page:
 
 def report(results: Results, notes: Sequence[str] = (), interactive: bool = False) -> Page:
     """Return the page on result files: answers, plots, every case with the command that measures it again, environment and warnings."""
+    results = merged(results)
     found = every_answer(results)
     drawn = [(each.question.topic, figure) for each in found if isinstance(each, Answer) for figure in each.figures]
     measured = samples(results, found)
@@ -74,8 +76,8 @@ def report(results: Results, notes: Sequence[str] = (), interactive: bool = Fals
         samples=views[of_answers:],
         not_sampled=measured.left_out,
         cases=_cases(results),
-        environments=_environments(results.environments),
-        states=_view(machines.states(results.environments)),
+        environments=_environments(results.files.environments),
+        states=_view(machines.states(results.files.environments)),
         warnings=[*notes, *results.circumstances, *sentences.reasons(results.rows), *sentences.unstated(results)],
     )
     return Page(html, dict(zip(names, pictures, strict=True)))
@@ -230,7 +232,7 @@ def _answer(found: Answer | Missing, views: Iterator[dict[str, Any]]) -> dict[st
         "missing": None,
         "sentences": found.sentences,
         "weaknesses": found.weaknesses,
-        "cases": found.cases,
+        "cases": [f"{case} ({', '.join(found.files[case])})" if case in found.files else case for case in found.cases],
         "plots": [(view["name"], view["title"]) for view in islice(views, len(found.figures))],
         "tables": [view for table in found.tables if (view := _view(table))],
     }
@@ -243,9 +245,11 @@ def _cases(results: Results) -> dict[str, Any] | None:
     rows = [row for row, _ in entries]
     columns = case_table.columns(entries, results.declared)
     texts = zip(*(cells for _, cells in columns), strict=True)
+    every = results.files.rows
+    again = dict(zip(((row["case.run"], row["case.id"]) for row in every), commands.again(every, results.files.environments), strict=True))
     return {
         "headings": [(heading, heading not in case_table.WORDS) for heading, _ in columns],
-        "rows": list(zip(texts, map(case_table.trouble, rows), commands.again(rows, results.environments), strict=True)),
+        "rows": list(zip(texts, map(case_table.trouble, rows), (again[file_of(row), row["case.id"]] for row in rows), strict=True)),
         "marks": list(sentences.marks(rows, [rounds for _, rounds in entries]).items()),
     }
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from dlbench.analysis.answers.base import Answer, Missing
 from dlbench.analysis.figures import Axis, Figure
 from dlbench.analysis.ratios import Entry, entries
+from dlbench.analysis.read.places import file_of
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import device_label, key, number, several_runs, short
 from dlbench.core.rows.summary import Row
@@ -49,7 +50,7 @@ def samples(results: Results, found: Iterable[Answer | Missing]) -> SampleFigure
     several = several_runs([each.row for each in drawn], "case")
     names = [f"{short(key(each.row))} on {device_label(each.row, 'case', several)}" for each in drawn]
     in_order = [_in_order(name, each) for name, each in zip(names, drawn, strict=True)]
-    return SampleFigures((_rounds(names, drawn), *in_order, *_readings(results, {str(each.row["case.run"]) for each in drawn})), left_out)
+    return SampleFigures((_rounds(names, drawn), *in_order, *_readings(results, {file_of(each.row) for each in drawn})), left_out)
 
 
 def _gravest_flag(row: Row) -> int:

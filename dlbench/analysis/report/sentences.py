@@ -74,6 +74,7 @@ def devices(rows: Sequence[Row]) -> list[str]:
 
 def not_usable(results: Results) -> list[str]:
     """Return a line for each run that is not usable: ``not usable: 14 of 17 cases were disturbed in most rounds, …``."""
+    results = results.files
     several = wording.several_runs(results.rows, "case")
     runs = grouped((row for row in results.rows if row["flag.not_usable"]), lambda row: str(row["case.run"]))
     return [units.one_line(f"not usable: {f'{run}: ' if several else ''}{_spoiled(rows, results)}") for run, rows in runs.items()]

@@ -17,6 +17,7 @@ from dlbench.analysis.answers.base import Answer, Missing, Table
 from dlbench.analysis.answers.pairs import same_case
 from dlbench.analysis.compare.verdict import Comparison
 from dlbench.analysis.ratios import Pairs
+from dlbench.analysis.read.places import merged
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.report import case_table, compare_terminal, detail_tables, sentences, strips
 from dlbench.analysis.scaling.projection import projected
@@ -43,6 +44,7 @@ def overview(
     With ``details`` projections, tables of values, and bandwidths come last. With ``pictures`` there are bars and strips of rounds.
     ``brief`` leaves out what sets these rows beside those of others: it may be longer than the cases.
     """
+    results = merged(results)
     found = every_answer(results) if answers else (speedup.answer(results), devices.answer(results))
     known = [each for each in found if isinstance(each, Answer)]
     head = [Answers(found)] if answers else [Text(line, style="bold") for each in known for line in each.sentences]
@@ -261,6 +263,7 @@ _CASE_WIDTH = 24
 _RATIOS = ("ratio.speedup", "scaling.speedup")
 """Columns beside which a bar may stand."""
 _LEAST_MISSED: tuple[str, ...] = (
+    "file",
     "p after Holm",
     "of",
     "error in fp32",

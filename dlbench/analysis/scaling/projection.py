@@ -106,7 +106,7 @@ def _project(model: Model, anchor: Row, group: Sequence[Row]) -> list[Row]:
             found.append(
                 {**row, **says, "scaling.projection_error": number(says["scaling.projected_s"]) / number(row["scaling.step_s"]) - 1}
             )
-    kept = ("run", "work", "form", "kind", "device", "device_name", "cores_per_rank")
+    kept = ("run", "file", "work", "form", "kind", "device", "device_name", "cores_per_rank")
     for ranks in _BEYOND:
         if ranks > most and model.items(ranks) >= 1:
             says = model.projected(ranks)

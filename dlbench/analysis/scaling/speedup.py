@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dlbench.analysis.ratios import Entry, entries, identifying, label, speed_ratio
+from dlbench.analysis.read.places import file_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import Parallel
 from dlbench.core.model import ParamValue
@@ -134,6 +135,7 @@ def _row(entry: Step, steps: Sequence[Step], columns: Sequence[str], environment
     found = {
         "scaling.case": row["case.id"],
         "scaling.run": row["case.run"],
+        "scaling.file": file_of(row),
         "scaling.work": label(row, ("ranks", "scaling")),
         "scaling.form": entry.form,
         "scaling.kind": row.get("param.scaling") or entry.parallel.scaling,

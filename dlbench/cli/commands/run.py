@@ -103,8 +103,6 @@ def command(
             session = sessions.resume(unfinished, writer, suites, opened, settings)
             if not (measuring.rounds or measuring.budget) and sessions.is_complete(unfinished, session):
                 return _write_complete(unfinished, form)
-            if session.kept and session.kept.remove_outdated():
-                click.echo("note: the compiler's cache of this run was made by other code of dlbench; compiling again", err=True)
         else:
             plan = plan_suites(suites, opened.hello, planning)
             if given is not None:
@@ -184,6 +182,8 @@ def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Int
     from dlbench.analysis.compare.pairs import compare
     from dlbench.analysis.read.table import collect
 
+    if session.kept and session.kept.remove_outdated():
+        click.echo("note: the compiler's cache of this run was made by other code of dlbench; compiling again", err=True)
     with sessions.Recording(session, interruption) as recording:
         recording.measure(replace(session, answered=True), {None: worker})
     results, file = collect((recording.path,)), shlex.quote(str(recording.path))

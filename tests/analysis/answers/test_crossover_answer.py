@@ -120,11 +120,11 @@ def test_each_accelerator_has_a_line_and_files_of_two_machines_count_together(as
         "crossover"
     ]
     assert [sentence.partition(":")[0] for sentence in answer["sentences"]] == [
-        f"NVIDIA {name} in run1 beside the CPU (AMD EPYC 7B13, 2 threads) in run0 in product fp32" for name in ("H200", "L4")
+        f"NVIDIA {name} (run1) beside the CPU (AMD EPYC 7B13, 2 threads, run0) in product fp32" for name in ("H200", "L4")
     ]
-    assert [(row["place"], row["crossover.size"]) for row in answer["tables"][0]["rows"]] == [("cuda:0 in run1", 16), ("cuda:1 in run1", 8)]
+    assert [(row["place"], row["crossover.size"]) for row in answer["tables"][0]["rows"]] == [("cuda:0 (run1)", 16), ("cuda:1 (run1)", 8)]
     (figure,) = answer["figures"]
-    assert {row["crossover.line"] for row in figure["rows"]} == {"cuda:0 in run1 copies=none", "cuda:1 in run1 copies=none"}
+    assert {row["crossover.line"] for row in figure["rows"]} == {"cuda:0 (run1) copies=none", "cuda:1 (run1) copies=none"}
 
 
 def test_the_speed_up_is_drawn_against_the_size_around_one(crossover):

@@ -66,7 +66,7 @@ def test_few_files_are_too_few_and_a_cpu_has_no_peak(asked):
     ]
     assert answer["weaknesses"] == [
         "no published peak of these devices is known for what was measured",
-        "no reference run has a case of cpu in run0 (AMD EPYC 7B13, 2 threads) or cpu in run1 (AMD EPYC 7B13, 2 threads); "
+        "no reference run has a case of cpu (AMD EPYC 7B13, 2 threads, run0) or cpu (AMD EPYC 7B13, 2 threads, run1); "
         "dlbench contribute makes one",
     ]
 

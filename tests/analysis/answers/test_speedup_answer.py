@@ -27,7 +27,7 @@ def test_it_names_the_case_in_the_middle_and_each_at_its_best(asked):
 def test_of_three_accelerators_two_are_told_and_the_third_is_in_the_table(asked):
     fleet = [[made_up.scaled(each, factor) for each in ON_GPU[:7]] for factor in (1, 2, 4)]
     answer = asked(ON_CPU[:7], *fleet)["speed-up"]
-    assert [sentence.split(" runs ")[0] for sentence in answer["sentences"]] == ["NVIDIA H200 in run1", "NVIDIA H200 in run2"]
+    assert [sentence.split(" runs ")[0] for sentence in answer["sentences"]] == ["NVIDIA H200 (run1)", "NVIDIA H200 (run2)"]
     assert "1 more device: in the table only" in answer["weaknesses"]
     assert [row["ratio.speedup"] for row in answer["tables"][1]["rows"]] == pytest.approx([40, 20, 10])
 

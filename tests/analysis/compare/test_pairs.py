@@ -14,7 +14,8 @@ from dlbench.analysis.compare.judge import Verdict, judge, rank_tests, together
 from dlbench.analysis.compare.pairs import compare, compare_by
 from dlbench.analysis.compare.power import detectable, rounds_needed
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
-from dlbench.analysis.read.table import Results, by_case
+from dlbench.analysis.read.order import by_case
+from dlbench.analysis.read.table import Results
 from dlbench.core.measurement import Measurement, Memory
 from dlbench.core.rows.rounds import Blocks
 from dlbench.core.rows.summary import Rounds, per_round, summarise

@@ -56,11 +56,11 @@ def test_readings_after_each_round_are_drawn_with_their_unit(drawn):
 
 
 def test_readings_are_drawn_of_the_files_whose_cases_are(tmp_path):
-    state = RoundState(0, 1.0, None, None, before={}, after={"cpu": {"clock_hz": 2e9}})
+    states = [RoundState(number, 1.0, None, None, before={}, after={"cpu": {"clock_hz": 2e9}}) for number in range(2)]
     paths = []
     for number in range(30):
         found = [each for n in range(2) for each in noisy(f"case{number:02}_{n}")]
-        paths.append(made_up.write(tmp_path / f"run{number:02}.jsonl", found, states=[state, state]))
+        paths.append(made_up.write(tmp_path / f"run{number:02}.jsonl", found, states=states))
     results = collect(paths)
     titles = [figure.title for figure in samples(results, answers(results)).figures]
     assert [each for each in titles if each.startswith("Clock")] == [f"Clock after each round of run{number:02}" for number in range(10)]

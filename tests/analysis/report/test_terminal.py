@@ -211,10 +211,10 @@ def test_two_files_are_told_apart(tmp_path: Path) -> None:
     gpu_run = [each for each in made_up.both_kinds() if each.case.device != "cpu"]
     results = results_of(tmp_path, cpu_run, gpu_run)
     text = by(results, "device")
-    assert text.startswith("NVIDIA H200 in run1 runs training 50.0 × ")
-    assert "as fast as the CPU (Intel Xeon 8480, 56 threads) in run0" in text
-    assert "cpu in run0: Intel Xeon 8480, 56 threads" in text
-    assert cells(text, "case")[:3] == ["case", "cpu in run0", "cuda:0 in run1"]
+    assert text.startswith("NVIDIA H200 (run1) runs training 50.0 × ")
+    assert "as fast as the CPU (Intel Xeon 8480, 56 threads, run0)" in text
+    assert "cpu (run0): Intel Xeon 8480, 56 threads" in text
+    assert cells(text, "case")[:3] == ["case", "cpu (run0)", "cuda:0 (run1)"]
 
 
 def test_by_precision_each_device_stands_on_its_own(tmp_path: Path) -> None:
