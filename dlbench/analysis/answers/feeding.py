@@ -10,7 +10,7 @@ from dlbench.analysis.figures import Axis, Figure, drawn
 from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, entries, grouped, identifying, label, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.scaling.speedup import counted
-from dlbench.analysis.wording import number, ratio, short, value_name
+from dlbench.analysis.wording import INTERVAL, number, ratio, short, value_name
 from dlbench.core.declarations import Part
 from dlbench.core.model import Status
 from dlbench.core.rows.summary import Row
@@ -24,6 +24,11 @@ _RATES = (
     Column("feeding.items_per_s_low", Unit.ITEMS_PER_S, "lower end of its 95 % interval"),
     Column("feeding.items_per_s_high", Unit.ITEMS_PER_S, "upper end of it"),
 )
+_SMALL = {
+    Column("feeding.of_largest", Unit.RATIO, "throughput of this batch over that of the largest, each at its best"): "speedup",
+    Column("feeding.of_largest_low", Unit.RATIO, "lower end of its 95 % interval"): "ci_low",
+    Column("feeding.of_largest_high", Unit.RATIO, "upper end of it"): "ci_high",
+}
 _ITSELF: Row = {"ratio.speedup": 1.0}
 _STEP = "feeding.step"
 """Of a row the number of its step: rows of one differ at most in how it gets its batch."""
@@ -36,6 +41,7 @@ _COLUMNS: Columns = (
     *RATIO,
     ("getting them", _INPUT),
     ("copying them", _TRANSFER),
+    *zip(("of the largest batch", INTERVAL, INTERVAL), _SMALL, strict=True),
 )
 _NOTES = (
     "ratio: over the way of most items/s, which was chosen for that among the same measurements",
@@ -50,11 +56,11 @@ def findings(results: Results) -> Findings:
     if not rows:
         return Findings()
     rounds = {(each.row["case.run"], each.row["case.id"]): each.rounds.items_per_s for group in groups for each in group}
-    devices = by_device(rows, "case")
+    devices = {where: _beside_largest(found, rounds, results) for where, found in by_device(rows, "case").items()}
     more = {each.name: each for row in rows for each in _others(row, results)}
     columns = (*_COLUMNS, *((value_name(each), each) for each in more.values()))
     table = Table("Throughput by how a step gets its batch", columns, tuple(chain.from_iterable(devices.values())), _NOTES)
-    sentences = tuple(_sentence(where, found, rounds, results) for where, found in devices.items())
+    sentences = tuple(_sentence(where, found) for where, found in devices.items())
     return Findings(sentences, tuple(rows), (table,), tuple(_figures(rows)))
 
 
@@ -128,7 +134,18 @@ def _rate(row: Row) -> float:
     return number(row[_RATE.name])
 
 
-def _sentence(where: str, rows: Sequence[Row], rounds: Mapping[tuple[Any, Any], Sequence[float]], results: Results) -> str:
+def _beside_largest(rows: Sequence[Row], rounds: Mapping[tuple[Any, Any], Sequence[float]], results: Results) -> list[Row]:
+    """Return the rows of a device, that of the smallest batch at its best with what it gives beside the same step with the largest."""
+    bests = [found[0] for found in grouped(rows, lambda row: row[_STEP]).values()]
+    small = [row for row in bests if _but_batch(row, results) == _but_batch(bests[0], results)][-1]
+    if small is bests[0] or not counted(small, "batch"):
+        return list(rows)
+    ratio = speed_ratio(*(rounds[row["case.run"], row["case.id"]] for row in (bests[0], small)))
+    beside = {column.name: ratio[f"ratio.{name}"] for column, name in _SMALL.items()}
+    return [{**row, **beside} if row is small else row for row in rows]
+
+
+def _sentence(where: str, rows: Sequence[Row]) -> str:
     """Say of the step with the largest batch by which way it is fed best and worst, and what the smallest batch gives beside it."""
     steps = list(grouped(rows, lambda row: row[_STEP]).values())
     best, *others = steps[0]
@@ -138,9 +155,8 @@ def _sentence(where: str, rows: Sequence[Row], rounds: Mapping[tuple[Any, Any], 
         apart = worst["ratio.ci_high"] is None or number(worst["ratio.ci_high"]) < 1
         how = "worst by" if apart else "no worse as far as these rounds tell by any other, last"
         text += f"; {how} {worst[_WAY.name]}: {ratio(worst)} of that{_getting(worst)}"
-    small = [of_step[0] for of_step in steps if _but_batch(of_step[0], results) == _but_batch(best, results)][-1]
-    if small is not best and counted(small, "batch"):
-        times = speed_ratio(*(rounds[row["case.run"], row["case.id"]] for row in (best, small)))
+    for small in (row for row in rows if "feeding.of_largest" in row):
+        times = {f"ratio.{name}": small[column.name] for column, name in _SMALL.items()}
         text += f"; batch={counted(small, 'batch')} at its best has {ratio(times)} the throughput of this step at its best"
     return f"{text}."
 

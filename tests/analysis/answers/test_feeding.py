@@ -53,6 +53,7 @@ def test_each_way_stands_beside_the_best_with_what_it_takes_of_a_call(asked):
         ("there", 0.0, None, None),
     ]
     assert [row["ratio.speedup"] for row in table["rows"]] == pytest.approx([1, 1 / 2, 1 / 4, 1 / 4.1, 1])
+    assert [row.get("feeding.of_largest") for row in table["rows"]] == [None, None, None, None, pytest.approx(0.25)]
     (figure,) = [each for each in answer["figures"] if each["title"] == "Throughput by how a step gets its batch: fed on cuda:0"]
     assert figure["mark"] == "dot"
     assert len(figure["rows"]) == 5
