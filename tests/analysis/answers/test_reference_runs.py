@@ -7,17 +7,9 @@ import made_up
 import pytest
 
 from dlbench.analysis.read.references import ReferenceRun
-from dlbench.core.store import read_header
 
 REFERENCE = front_door.FILES / "intel-xeon-processor" / "quick.jsonl"
-RUNS = tuple(ReferenceRun(path, read_header(path)) for path in sorted(front_door.FILES.glob("*/*.jsonl")))
 XEON = "Intel(R) Xeon(R) Processor, 2 threads"
-
-
-@pytest.fixture(autouse=True)
-def earlier_files(monkeypatch):
-    """In place of those that come with dlbench, which are measured anew from time to time."""
-    monkeypatch.setattr("dlbench.analysis.answers.elsewhere.reference_runs", lambda: RUNS)
 
 
 @pytest.fixture
@@ -97,8 +89,8 @@ def test_another_torch_is_said(health):
     )
 
 
-def test_a_reference_run_is_not_held_against_itself(monkeypatch, health):
-    own = tuple(run for run in RUNS if run.machine == REFERENCE.parent.name)
+def test_a_reference_run_is_not_held_against_itself(monkeypatch, health, earlier_files):
+    own = tuple(run for run in earlier_files if run.machine == REFERENCE.parent.name)
     monkeypatch.setattr("dlbench.analysis.answers.elsewhere.reference_runs", lambda: own)
     began = front_door.lines(REFERENCE)[0]["environment"]["provenance"]["utc"]
     answer = health(began=began)
