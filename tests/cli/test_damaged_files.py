@@ -110,7 +110,7 @@ def test_a_damaged_line_is_named_and_its_round_is_measured_again(file):
     was = json.loads(damage(file, number))
     before = file.read_bytes()
     sentence = f"note: o.jsonl: 1 line is damaged and left out: line {number} (not a JSON object); "
-    sentence += "rounds that were on it are lost: dlbench run --resume o.jsonl measures those again\n"
+    sentence += "dlbench run --resume o.jsonl measures what is missing\n"
     shown = front_door.in_process(file.parent, "show", "o.jsonl", "--format", "json")
     assert (shown.code, shown.err) == (0, sentence)
     assert {row["case.id"]: row["time.rounds"] for row in json.loads(shown.out)} == {
@@ -151,7 +151,9 @@ def test_many_damaged_lines_are_counted(file):
         f"line {last - behind} ({why})"
         for behind, why in ((4, "no kind of line that dlbench writes"), (3, "not a JSON object"), (2, "not a JSON object"))
     )
-    assert done.err.startswith(f"note: o.jsonl: 5 lines are damaged and left out: {named} and 2 more; rounds that were on them are lost: ")
+    assert done.err.startswith(
+        f"note: o.jsonl: 5 lines are damaged and left out: {named} and 2 more; dlbench run --resume o.jsonl measures what is missing\n"
+    )
 
 
 def test_a_line_that_stands_there_twice_counts_once(file):
@@ -237,7 +239,10 @@ def test_rows_of_one_file_and_sides_of_an_ab_may_have_lost_rounds_too(tmp_path):
     sides = [each for side in ("a", "b") for each in made_up.rounds_of(ONE, narrow, side=side)]
     made_up.write(tmp_path / "ab.jsonl", sides, sides=made_up.TWO_SIDES)
     damage(tmp_path / "ab.jsonl", 15)
-    for name, by, remedy in (("o", "device", "dlbench run --resume o.jsonl measures"), ("ab", "run", "start it again, as an A/B can't")):
+    for name, by, remedy in (
+        ("o", "device", "dlbench run --resume o.jsonl measures what is missing"),
+        ("ab", "run", "start it again if a round is missing, as"),
+    ):
         loose, strict = (
             front_door.in_process(tmp_path, "compare", f"{name}.jsonl", "--by", by, "--format", "json", *more)
             for more in ((), ("--strict",))
@@ -245,7 +250,7 @@ def test_rows_of_one_file_and_sides_of_an_ab_may_have_lost_rounds_too(tmp_path):
         (row,) = json.loads(loose.out)
         assert (loose.code, strict.code, row["compare.verdict"]) == (0, 4, "same"), (loose, strict)
         assert "it may have lost a round with a damaged line of the new file" in row["compare.note"]
-        assert f"rounds that were on it are lost: {remedy}" in loose.err
+        assert f"line 15 (not a JSON object); {remedy}" in loose.err
 
 
 def test_a_case_that_ended_badly_and_a_search_have_lost_nothing(tmp_path):

@@ -93,22 +93,24 @@ _NAMED = 3
 def left_out(run: RunFile) -> list[str]:
     """Return a sentence for each kind of line that is in a file and not read as one of its run, and what to do about it."""
     notes, file = [], shlex.quote(str(run.path))
-    for lines, what in ((damaged(run), "damaged"), ([each for each in run.left_out if each.copy], "there twice")):
-        if lines:
-            named = [f"line {each.number} ({each.why})" for each in lines[:_NAMED]]
-            more = f" and {len(lines) - _NAMED} more" if len(lines) > _NAMED else ""
-            count = "1 line is" if len(lines) == 1 else f"{len(lines)} lines are"
-            notes.append(f"{run.path}: {count} {what} and left out: {', '.join(named)}{more}")
-    if damaged(run):
-        again = (
-            "start it again, as an A/B can't be resumed" if "sides" in run.header else f"dlbench run --resume {file} measures those again"
-        )
-        notes[0] += f"; rounds that were on {'it' if len(damaged(run)) == 1 else 'them'} are lost: {again}"
+    if lines := damaged(run):
+        again = "start it again if a round is missing, as no A/B can be resumed"
+        resume = f"dlbench run --resume {file} measures what is missing"
+        notes.append(f"{_lines(run, lines, 'damaged')}; {again if 'sides' in run.header else resume}")
+    if lines := [each for each in run.left_out if each.copy]:
+        notes.append(_lines(run, lines, "there twice"))
     if other := run.other_run:
         last = other.number + other.behind
-        lines_of_it = f"lines {other.number} to {last} are" if other.behind else f"line {other.number} is"
-        notes.append(f"{run.path}: {lines_of_it} of another run and left out; to read it: tail -n +{other.number} {file} > SECOND.jsonl")
+        which = f"lines {other.number} to {last} are" if other.behind else f"line {other.number} is"
+        notes.append(f"{run.path}: {which} of another run and left out; to read it: tail -n +{other.number} {file} > SECOND.jsonl")
     return notes
+
+
+def _lines(run: RunFile, lines: Sequence[LeftOut], what: str) -> str:
+    named = [f"line {each.number} ({each.why})" for each in lines[:_NAMED]]
+    more = f" and {len(lines) - _NAMED} more" if len(lines) > _NAMED else ""
+    count = "1 line is" if len(lines) == 1 else f"{len(lines)} lines are"
+    return f"{run.path}: {count} {what} and left out: {', '.join(named)}{more}"
 
 
 def damaged(run: RunFile) -> list[LeftOut]:
