@@ -219,7 +219,7 @@ class _LiveTable(_Tracker):
             self.draw()
 
     def _name_others(self, lost: float) -> None:
-        """Look, between two cases, for what takes the CPUs, of which the last one lost that share of its time."""
+        """Look, between two cases, for what takes the CPUs; the last case lost that share of its time to it."""
         self._others = self._others or self._programs.named(lost) or ""
 
     def _answer(self) -> bool:

@@ -20,7 +20,7 @@ THREE = f"not usable: 3 of 4 cases were disturbed in most rounds, with up to 50.
 
 
 def measured(lost, *, how=LOST, cases=4, rounds=7):
-    """Cases of which the first so many as ``lost`` has numbers were held back in as many rounds each."""
+    """Cases that were held back in so many rounds each, as ``lost`` says of the first ones, and the others in none."""
     counts = [*lost, *[0] * (cases - len(lost))]
     return [
         replace(each, throttling=how if each.round < count else CALM)
