@@ -31,11 +31,12 @@ def facts(environment: Mapping[str, Any]) -> dict[str, Any]:
 
     A hash stands for a block that only it is known of.
     """
-    blocks = {name: environment.get(name) or environment.get(key) for name, key in (("identity", "machine_key"), ("stack", "stack_key"))}
-    if not all(blocks.values()):
+    identity, stack = (environment.get(name) or environment.get(key) for name, key in (("identity", "machine_key"), ("stack", "stack_key")))
+    if not identity or not stack:
         return {}
     provenance = environment.get("provenance")
-    blocks["cards"] = provenance.get("cards") if isinstance(provenance, Mapping) else None
+    cards = provenance.get("cards") if isinstance(provenance, Mapping) else None
+    blocks = {"cards": cards, "identity": identity, "stack": stack}
     return {path: end for name, block in blocks.items() for path, end in leaves(name, block).items() if end is not None}
 
 
@@ -45,11 +46,12 @@ def contradict(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
     What one of them does not know tells nothing: an accelerator that took no part in a run, an entry that came with a later dlbench.
     A variable of the environment that is not there was not set. Two that know nothing in common of both blocks contradict each other.
     """
-    both = a.keys() & b.keys()
-    variables = {path for path in a.keys() ^ b.keys() if path.startswith(_VARIABLES)}
-    if variables or not {"identity", "stack"} <= {path.partition(".")[0] for path in both}:
+    # The cards come first, which tell most machines of a fleet apart.
+    if any(path in b and b[path] != value and not _restarted(path, value, b[path]) for path, value in a.items()):
         return True
-    return any(a[path] != b[path] and not _restarted(path, a[path], b[path]) for path in both)
+    if any(path.startswith(_VARIABLES) for path in a.keys() ^ b.keys()):
+        return True
+    return not {"identity", "stack"} <= {path.partition(".")[0] for path in a.keys() & b.keys()}
 
 
 def _restarted(path: str, before: Any, after: Any) -> bool:

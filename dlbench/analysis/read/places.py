@@ -26,9 +26,8 @@ _OF_STACK = ("stack.versions.torch", "stack.versions.cuda", "stack.versions.hip"
 _TEXTS = {
     "identity.cpu.name": "{}",
     "identity.cpu.isa": "{}",
-    "identity.cpu.physical_cores": "{} cores",
+    "identity.cpu.physical_cores": "{}-core",
     "identity.cpu.memory_gib": "{} GiB",
-    "stack.threads": "{} threads",
 }
 
 

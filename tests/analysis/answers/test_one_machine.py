@@ -121,7 +121,7 @@ PLACES = {
         [place(cpu={"isa": isa}, torch=torch) for isa, torch in (("AVX512", "2.13.0"), ("AVX512, AMX", "2.11.0"))],
         ["cpu (AVX512)", "cpu (AMX)"],
     ),
-    "cores": ([place(cpu={"physical_cores": count}) for count in (2, 4)], ["cpu (2 cores)", "cpu (4 cores)"]),
+    "cores": ([place(cpu={"physical_cores": count}) for count in (2, 4)], ["cpu (2-core)", "cpu (4-core)"]),
     "memory": ([place(cpu={"memory_gib": size}) for size in (24, 96)], ["cpu (24 GiB)", "cpu (96 GiB)"]),
     "cards of other names": ([place(cards=[name]) for name in CARDS], [f"cpu ({name})" for name in CARDS]),
     "more cards of another name": (
