@@ -15,6 +15,7 @@ from dlbench.core.units import one_line, seconds
 from dlbench.harness.plan.adaptive import AdaptivePlan, policy_of_tries
 from dlbench.harness.plan.cases import estimate
 from dlbench.harness.plan.suite import builtin_names, load
+from dlbench.harness.ranks.placement import NodeCapacity, place_ranks
 
 _TABLE_AT_MOST = 300
 """Cases that one still scrolls through; more are plain lines on a terminal, too."""
@@ -26,13 +27,17 @@ def write_plan(plan: Plan, form: str, policy_of: Callable[[int], Policy]) -> Non
 
     ``policy_of`` returns the policy by which so many cases are measured, without those that will be skipped for want of their device.
     """
-    count, absent, searches, tries, present = 0, 0, 0, 0, {device.id for device in plan.devices}
+    from dlbench.harness.probe.devices import describe_cpu  # not at the top, so that --help stays quick
+
+    count, absent, crowded, searches, tries, present = 0, 0, 0, 0, 0, {device.id for device in plan.devices}
+    here = NodeCapacity(dict.fromkeys(present), describe_cpu().usable_threads())
 
     def counted() -> Iterator[Case]:
-        nonlocal count, absent, searches, tries
+        nonlocal count, absent, crowded, searches, tries
         for case in plan.cases:
             count += 1
             absent += case.device not in present
+            crowded += case.device in present and len(place_ranks(case, (here,)).devices) < (case.ranks or 1)
             if case.device in present and (search := AdaptivePlan.of(case, plan.signatures[case.workload])):
                 searches += 1
                 tries += search.usual_tries()
@@ -40,8 +45,9 @@ def write_plan(plan: Plan, form: str, policy_of: Callable[[int], Policy]) -> Non
 
     _write_cases(counted(), form)
     policy = policy_of(count - absent)
-    time = seconds(_estimate(policy, count - absent, tries))
-    skipped = f", of which {absent:,} will be skipped for want of their device" if absent else ""
+    time = seconds(_estimate(policy, count - absent - crowded, tries))
+    ranks = ", or of devices or cores for their ranks" if crowded else ""
+    skipped = f", of which {absent + crowded:,} will be skipped for want of their device{ranks}" if absent + crowded else ""
     tried = f", {searches:,} search{'' if searches == 1 else 'es'} with about {tries:,} tries" if searches else ""
     rounds = f"in {policy.rounds} rounds (estimated from the policy; slow steps take longer)"
     click.echo(f"{count:,} case{'' if count == 1 else 's'}{skipped}{tried}, about {time} {rounds}", err=True)

@@ -37,7 +37,7 @@ def write(path: Path, cases: list[Case], rounds: int, seed: int, slow: Case | No
     return path
 
 
-@pytest.mark.parametrize(("devices", "rounds"), [(("cpu",), 10), (("cpu", "cuda:0"), 11)])
+@pytest.mark.parametrize(("devices", "rounds"), [(("cpu",), 11), (("cpu", "cuda:0"), 11)])
 def test_one_case_of_full_that_takes_twice_as_long_is_found(tmp_path, devices, rounds):
     cases = full(*devices)
     assert rounds_for_gate(TESTS_A_CASE * len(cases)) == rounds
@@ -56,5 +56,5 @@ def test_a_gate_over_full_that_could_not_have_failed_is_4_and_says_so(tmp_path):
     done = in_process(tmp_path, "compare", "base.jsonl", "new.jsonl")
     assert done.code == 4
     assert (
-        f"too few rounds: in {2 * len(cases)} tests none could have been called slower; 10 rounds a side would do: --rounds 10"
+        f"too few rounds: in {2 * len(cases)} tests none could have been called slower; 11 rounds a side would do: --rounds 11"
     ) in done.err

@@ -17,6 +17,7 @@ from dlbench.cli import main as front_door
 from dlbench.core.model import Parameter, Signature
 from dlbench.core.records import signature_to_json
 from dlbench.harness import runner
+from dlbench.harness.probe.devices import Processor
 
 MATMUL = Signature(
     "matmul",
@@ -26,6 +27,7 @@ MATMUL = Signature(
         Parameter("dtype", "text", required=False, default="fp32", choices=("fp32", "bf16")),
     ),
 )
+SELF = "What does dlbench itself cost, and does its clock read true? (Not in full: it says nothing of the machine.)"
 NOOP = Signature("noop", "Nothing.", ())
 SUITE = """
 about = "Dense"
@@ -81,12 +83,12 @@ def test_without_names_the_suites_are_listed_and_nothing_is_started(dlbench, ask
     assert (code, err, asked) == (0, "", [])
     lines = out.splitlines()
     assert [line.split()[0] for line in lines] == sorted(path.stem for path in (ROOT / "suites").glob("*.toml"))
-    assert ["self", "2", "What does dlbench itself cost, and does its clock read true?"] in [line.split(maxsplit=2) for line in lines]
+    assert ["self", "2", SELF] in [line.split(maxsplit=2) for line in lines]
 
 
 def test_the_list_of_suites_in_every_format(dlbench):
     rows = json.loads(dlbench("list", "--format", "json")[1])
-    assert {"suite": "self", "benches": 2, "about": "What does dlbench itself cost, and does its clock read true?"} in rows
+    assert {"suite": "self", "benches": 2, "about": SELF} in rows
     table = list(csv.DictReader(io.StringIO(dlbench("list", "--format", "csv")[1])))
     assert [{**row, "benches": int(row["benches"])} for row in table] == rows
     lines = dlbench("list", "--format", "md")[1].splitlines()
@@ -159,6 +161,7 @@ def test_the_list_of_suites_imports_no_torch_and_starts_no_process():
 BIG = """
 import sys
 from dlbench.harness import runner
+from dlbench.harness.probe.devices import Processor
 from dlbench.core.model import Parameter, Signature
 from dlbench.core.records import signature_to_json
 noop = Signature("matmul", "", (Parameter("n", "integer", True, minimum=1),))
@@ -238,6 +241,21 @@ def test_a_dry_run_counts_the_tries_of_searches(tmp_path, bench, said):
     (tmp_path / "s.toml").write_text(f"{policy}[[bench]]\nworkload = {bench}\n")
     done = shared_hosts.dlbench("run", "s.toml", "--device", "cpu", "--dry-run", cwd=tmp_path)
     assert (done.code, done.err) == (0, f"{said} in 2 rounds (estimated from the policy; slow steps take longer)\n")
+
+
+@pytest.mark.parametrize(
+    ("cpus", "said"), [(2, "2 will be skipped for want of their device, or of devices or cores for their ranks"), (8, "")]
+)
+def test_a_dry_run_takes_no_time_for_more_ranks_than_cores(tmp_path, monkeypatch, cpus, said):
+    monkeypatch.setattr(Processor, "usable_threads", lambda _: cpus)
+    policy = "[policy]\nrounds = 2\nround_s = 0.5\nwarmup_s = 0.2\n"
+    (tmp_path / "s.toml").write_text(
+        f'{policy}[[bench]]\nworkload = "collective"\naxes.ranks = [2, 4, 8]\naxes.op = "broadcast"\naxes.bytes = 8\n'
+    )
+    done = shared_hosts.dlbench("run", "s.toml", "--device", "cpu", "--dry-run", cwd=tmp_path)
+    time = "2.00 s" if said else "6.00 s"
+    which = f", of which {said}" if said else ""
+    assert (done.code, done.err) == (0, f"3 cases{which}, about {time} in 2 rounds (estimated from the policy; slow steps take longer)\n")
 
 
 def test_a_dry_run_of_a_baseline_has_the_rounds_that_its_cases_need(tmp_path):
