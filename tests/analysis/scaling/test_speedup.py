@@ -23,8 +23,7 @@ from dlbench.core.errors import UsageError
 from dlbench.core.model import Status
 
 OLD = tomllib.loads(resources.files("dlbench.analysis.read").joinpath("undeclared.toml").read_text())["data_parallel"]
-STALENESS = {"name": "staleness", "unit": "count", "series": True, "points": ["0", "1", "2-3", "4-7", "8-15", "16+"]}
-DECLARED = {"data_parallel": {**OLD, "values": [*OLD["values"], {**STALENESS, "when": {"form": ["async", "hogwild"]}}]}}
+DECLARED = {"data_parallel": OLD}
 H200S = {"identity": {"accelerators": [{"kind": "cuda", "name": made_up.GPU}] * 8}}
 
 
