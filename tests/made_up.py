@@ -70,6 +70,7 @@ def write(
     isolation: str | None = None,
     accelerator: Mapping[str, Any] | None = None,
     workloads: Mapping[str, Any] | None = None,
+    footer: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a result file as a run does, but for waiting until each line is on the disk."""
     header: Mapping[str, Any] = {
@@ -88,7 +89,7 @@ def write(
     records += [measurement_to_json(each) | {"kind": "discarded"} for each in discarded]
     records += [each.to_json() for each in states]
     if finished:
-        records.append({"kind": "footer", "state": state or {}})
+        records.append({"kind": "footer", "state": state or {}, **(footer or {})})
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("x") as file:
         file.writelines(f"{json.dumps(record)}\n" for record in records)

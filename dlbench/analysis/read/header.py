@@ -1,8 +1,9 @@
 """Header of a result file: where and how it was measured, what its suites ask for, and notes on what the file lacks."""
 
+import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from dlbench.core.measurement import CONFIRMING, Measurement
 from dlbench.core.model import Status
@@ -43,6 +44,47 @@ def protocol(run: RunFile) -> Row:
     policy, isolation = run.header.get("policy") or {}, run.header.get("isolation")
     timing: Row = {f"policy.{name}": "default" if policy[name] is None else str(policy[name]) for name in _TIMING if name in policy}
     return {**timing, **({"isolation": isolation} if isinstance(isolation, str) else {})}
+
+
+class SpentBudget(NamedTuple):
+    """Budget that ended a run before the rounds that were planned."""
+
+    budget_s: float
+    rounds: int
+    planned: int
+    enough_s: float
+    """About what `ENOUGH_ROUNDS` of all its cases take, by what those that were measured took."""
+
+    @property
+    def option(self) -> str:
+        """The budget that would do, as the command line takes it: ``--budget 140s``."""
+        whole = math.ceil(self.enough_s / 10) * 10
+        return f"--budget {whole}s" if whole < _MINUTES_FROM_S else f"--budget {math.ceil(whole / 60)}m"
+
+    def __str__(self) -> str:
+        return f"the budget of {self.budget_s:g} s ended the run after {self.rounds} of {self.planned} rounds; about {self.option} would do"
+
+
+ENOUGH_ROUNDS = 7
+"""As many as are measured by default, which have an interval."""
+_MINUTES_FROM_S = 600
+
+
+def spent_budget(run: RunFile) -> SpentBudget | None:
+    """Return the budget of a complete run that ended it before its rounds; None where something else did, or there was none."""
+    policy, footer = run.header.get("policy") or {}, run.footer or {}
+    said = (policy.get("budget_s"), policy.get("rounds"), footer.get("rounds"), footer.get("seconds"))
+    known = [each for each in said if isinstance(each, int | float) and 0 < each < 2**53]
+    if len(known) < len(said):
+        return None
+    budget_s, planned, rounds, took_s = known
+    devices = {device.get("id") for device in run.header.get("devices", ())}
+    measured = [each.series for each in run.measurements if each.status is Status.OK]
+    left_out = {each.series for each in run.measurements if each.status is Status.SKIPPED and each.case.device in devices}
+    if rounds >= planned or not measured:
+        return None
+    cases = len(left_out.union(measured))
+    return SpentBudget(budget_s, int(rounds), int(planned), max(took_s, budget_s) * cases * ENOUGH_ROUNDS / len(measured))
 
 
 def link(row: Row, device: Mapping[str, Any]) -> Row:

@@ -61,6 +61,8 @@ class Results:
     """How each ``case.run`` was measured, as far as its header says: isolation, and of the policy what a time depends on."""
     declarations: Mapping[str, Mapping[str, Declaration]] = field(default_factory=dict)
     """Of each ``case.run`` what its workloads declare."""
+    budgets: Mapping[str, header.SpentBudget] = field(default_factory=dict)
+    """Of each ``case.run`` that its budget ended before its rounds."""
     tries: tuple[Row, ...] = ()
     """What searches tried, each in one round: no planned cases, so nothing compares them."""
     lost: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -115,7 +117,7 @@ class Results:
         return replace(self, rows=tuple(row for row, _ in chosen), rounds=tuple(rounds for _, rounds in chosen))
 
 
-_BY_RUN = ("environments", "thresholds", "readings", "protocols", "declarations", "lost")
+_BY_RUN = ("environments", "thresholds", "readings", "protocols", "declarations", "lost", "budgets")
 """Fields of `Results` that are keyed by ``case.run``."""
 
 
@@ -252,6 +254,7 @@ def _read_one(path: Path, name: str, to_compare: bool) -> Results:
         circumstances=(*header.circumstances(run, name), *trends(run, name, places, rounds)),
         protocols=dict.fromkeys(environments, header.protocol(run)),
         declarations=declarations,
+        budgets=dict.fromkeys(environments, spent) if not to_compare and (spent := header.spent_budget(run)) else {},
         tries=tuple(map(_writable, tries)),
         lost=header.short_of_rounds(run, rows, rounds),
     )

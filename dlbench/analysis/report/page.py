@@ -250,7 +250,7 @@ def _cases(results: Results) -> dict[str, Any] | None:
     return {
         "headings": [(heading, heading not in case_table.WORDS) for heading, _ in columns],
         "rows": list(zip(texts, map(case_table.trouble, rows), (again[file_of(row), row["case.id"]] for row in rows), strict=True)),
-        "marks": list(sentences.marks(rows, [rounds for _, rounds in entries]).items()),
+        "marks": list(sentences.marks(rows, [rounds for _, rounds in entries], results.budgets).items()),
     }
 
 

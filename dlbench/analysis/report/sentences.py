@@ -1,10 +1,12 @@
 """Sentences on rows and ratios, and the texts of cells. Every number goes through `core.units`."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from dlbench.analysis import wording
 from dlbench.analysis.ratios import Unpaired, grouped, launch_bound
+from dlbench.analysis.read.header import ENOUGH_ROUNDS, SpentBudget
+from dlbench.analysis.read.places import file_of
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.read.usability import mostly_disturbed
 from dlbench.analysis.report import commands
@@ -15,7 +17,7 @@ from dlbench.core.rows.summary import Rounds, Row, ending
 
 # Closed sets: what a mark in a table means, and what to do about it.
 _FLAGS = {
-    "flag.noisy": ("noisy", "the interval is wider than the target; add --rounds, or quieten the machine"),
+    "flag.noisy": ("noisy", "the interval is wider than the target; add rounds, or quieten the machine"),
     "flag.not_steady": (
         "unsteady",
         "still changing speed after the warm-up; close other programs, or give the suite a longer max_warmup_s",
@@ -36,8 +38,8 @@ _LAUNCHES = "the device waits for Python and its launches, a third of the time o
 _ROUNDS_SPREAD = "min–max"
 _BLOCKS_SPREAD = "p10–p90"
 _SPREADS = {
-    _ROUNDS_SPREAD: "spread of the rounds, as fewer than six carry no 95 % interval; for one give --rounds 7 or more time (--budget)",
-    _BLOCKS_SPREAD: "spread within one process, which hides how processes differ; for an interval give --rounds 7",
+    _ROUNDS_SPREAD: "spread of the rounds, as fewer than six carry no 95 % interval",
+    _BLOCKS_SPREAD: "spread within one process, which hides how processes differ",
 }
 _SHARES = {
     "peak": "share of the published peak of arithmetic, or of memory where it says so. ",
@@ -96,19 +98,26 @@ def _spoiled(rows: Sequence[Row], results: Results) -> str:
     )
 
 
-def marks(rows: Sequence[Row], rounds: Sequence[Rounds]) -> dict[str, str]:
-    """Return each mark that the table of these rows has, with what it means and what to do."""
+def marks(rows: Sequence[Row], rounds: Sequence[Rounds], budgets: Mapping[str, SpentBudget]) -> dict[str, str]:
+    """Return each mark that the table of these rows has, with what it means and what to do; ``budgets`` as in `Results`."""
     found = {mark: sentence for flag, (mark, sentence) in _FLAGS.items() if any(row[flag] for row in rows)}
     if any(launch_bound(row) for row in rows):
         found[_LAUNCH_BOUND] = _LAUNCHES
     kinds = {spread(row, each)[0] for row, each in zip(rows, rounds, strict=True)}
-    found |= {kind: sentence for kind, sentence in _SPREADS.items() if kind in kinds}
+    found |= {kind: f"{sentence}; {_more_rounds(rows, budgets)}" for kind, sentence in _SPREADS.items() if kind in kinds}
     for what, sentence in _SHARES.items():
         if figures := dict.fromkeys(str(row[f"rate.{what}"]) for row in rows if row[f"rate.{what}"] is not None):
             found[what] = sentence + "; ".join(figures)
     if any(row["transfer.share"] is not None for row in rows):
         found["copies"] = _COPIES + _pinned(rows)
     return found
+
+
+def _more_rounds(rows: Sequence[Row], budgets: Mapping[str, SpentBudget]) -> str:
+    """Say what gives an interval to the runs without one: more rounds, or where a budget ended them the one that would do."""
+    without = dict.fromkeys(file_of(row) for row in rows if row["case.status"] == Status.OK and row["time.ci_low_s"] is None)
+    spent = max((budgets[run] for run in without if run in budgets), key=lambda each: each.enough_s, default=None)
+    return str(spent) if spent else f"for an interval give --rounds {ENOUGH_ROUNDS}"
 
 
 def _pinned(rows: Sequence[Row]) -> str:

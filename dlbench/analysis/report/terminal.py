@@ -99,7 +99,7 @@ def _cases(results: Results, pictures: bool) -> list[RenderableType]:
         *_dim(sentences.devices(rows)),
         results_table(shown, rounds, results.declared, pictures=pictures),
         *(Text(line, style="yellow") for line in many.values()),
-        *_dim([f"{mark}: {sentence}" for mark, sentence in sentences.marks(shown, rounds).items()]),
+        *_dim([f"{mark}: {sentence}" for mark, sentence in sentences.marks(shown, rounds, results.budgets).items()]),
         *_dim(notes),
     ]
 

@@ -13,7 +13,7 @@ from dlbench.analysis.read.table import Results, collect
 from dlbench.analysis.report import detail_tables, sentences
 from dlbench.analysis.report.terminal import Answers, overview, paired, results_table
 from dlbench.core.measurement import Measurement, Transfer
-from dlbench.core.model import Status
+from dlbench.core.model import Policy, Status
 from dlbench.core.rows.summary import per_round, summarise
 
 
@@ -66,6 +66,25 @@ def test_a_search_that_was_cut_short_is_unfinished_and_says_what_fits_so_far(tmp
     assert cells(text, "train_step resnet18") == ["train_step resnet18", "skipped"]
 
 
+@pytest.mark.parametrize(
+    ("budget_s", "planned", "advice"),
+    [
+        (None, 7, "for an interval give --rounds 7"),
+        (60.0, 3, "for an interval give --rounds 7"),
+        (60.0, 7, "the budget of 60 s ended the run after 3 of 7 rounds; about --budget 150s would do"),
+        (600.0, 7, "the budget of 600 s ended the run after 3 of 7 rounds; about --budget 24m would do"),
+    ],
+)
+def test_more_rounds_are_asked_for_only_where_they_were_the_limit(
+    tmp_path: Path, budget_s: float | None, planned: int, advice: str
+) -> None:
+    policy, footer = Policy(rounds=planned, budget_s=budget_s), {"rounds": 3, "seconds": 62.0}
+    path = made_up.write(tmp_path / "run.jsonl", made_up.both_kinds(rounds=3), policy=policy, footer=footer)
+    text = " ".join(printed(overview(collect([path]))).split())
+    assert f"min–max: spread of the rounds, as fewer than six carry no 95 % interval; {advice}" in text
+    assert ("--rounds" in text, "--budget" in text) == ("--rounds" in advice, "--budget" in advice)
+
+
 def test_each_row_has_what_a_person_wants(tmp_path: Path) -> None:
     text = printed(overview(results_of(tmp_path, made_up.both_kinds())))
     assert cells(text, "case") == ["case", "device", "time", "95 % interval", "items/s", "FLOP/s", "peak", "memory", "copies", "notes"]
@@ -84,7 +103,7 @@ def test_each_row_has_what_a_person_wants(tmp_path: Path) -> None:
         "97.4 %",
         "noisy",
     ]
-    assert "noisy: the interval is wider than the target; add --rounds, or quieten the machine" in text
+    assert "noisy: the interval is wider than the target; add rounds, or quieten the machine" in text
     assert "copies: copying inputs there" in text
     assert (
         "peak: share of the published peak of arithmetic, or of memory where it says so. "
