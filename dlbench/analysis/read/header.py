@@ -57,9 +57,10 @@ class SpentBudget(NamedTuple):
 
     @property
     def option(self) -> str:
-        """The budget that would do, as the command line takes it: ``--budget 140s``."""
+        """The budget that would do, as the command line takes it, ``--budget 140s``; with the rounds where fewer were planned."""
         whole = math.ceil(self.enough_s / 10) * 10
-        return f"--budget {whole}s" if whole < _MINUTES_FROM_S else f"--budget {math.ceil(whole / 60)}m"
+        rounds = f"--rounds {ENOUGH_ROUNDS} " if self.planned < ENOUGH_ROUNDS else ""
+        return f"{rounds}--budget {f'{whole}s' if whole < _MINUTES_FROM_S else f'{math.ceil(whole / 60)}m'}"
 
     def __str__(self) -> str:
         return f"the budget of {self.budget_s:g} s ended the run after {self.rounds} of {self.planned} rounds; about {self.option} would do"

@@ -72,6 +72,7 @@ def test_a_search_that_was_cut_short_is_unfinished_and_says_what_fits_so_far(tmp
         (None, 7, "for an interval give --rounds 7"),
         (60.0, 3, "for an interval give --rounds 7"),
         (60.0, 7, "the budget of 60 s ended the run after 3 of 7 rounds; about --budget 150s would do"),
+        (60.0, 5, "the budget of 60 s ended the run after 3 of 5 rounds; about --rounds 7 --budget 150s would do"),
         (600.0, 7, "the budget of 600 s ended the run after 3 of 7 rounds; about --budget 24m would do"),
     ],
 )
