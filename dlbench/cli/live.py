@@ -14,7 +14,7 @@ from dlbench.cli.time_left import TimeLeft
 from dlbench.core import units
 from dlbench.core.conditions import BUSY
 from dlbench.core.measurement import Measurement, Series
-from dlbench.core.model import settings_text
+from dlbench.core.model import Status, settings_text
 from dlbench.core.rows.summary import Rounds, Row, ending, per_round, planned_row, summarise
 from dlbench.harness.probe.programs import OtherPrograms
 from dlbench.harness.runner import Observer
@@ -214,6 +214,8 @@ class _LiveTable(_Tracker):
         self._rows[measurement.series] = self._entry(self.measurements[measurement.series])
         if (lost := _lost(measurement)) > BUSY:
             self._name_others(lost)
+        if measurement.status is Status.SKIPPED:  # many end so at once, and drawing each would take longer than a budget's grace
+            return
         self.draw()  # at once, as answering may take seconds on a busy machine
         if self._answer():
             self.draw()

@@ -168,20 +168,23 @@ class Runner:
         measured: list[Measurement] = []
         for task in attempt.tasks:
             placement = place_ranks(task.case, task.side.capacities(self.settings.threads))
-            if not_measured := self._why_not_measured(task, placement):
-                status, reason = not_measured
-                device_name, threads = placement.device_name, placement.threads
-                measured.append(Measurement(task.case, number, status, reason, task.side.name, device_name, threads))
+            row = Measurement(task.case, number, Status.SKIPPED, None, task.side.name, placement.device_name, placement.threads)
+            if out_of_reach := _out_of_reach(task, placement):
+                measured.append(replace(row, status=out_of_reach[0], reason=out_of_reach[1]))
                 continue
-            self.observer.case_started(task.series, number)
-            before = self.watch.counters(task.case.device)
+            if reason := self._retirement.why_skipped(task, placement.devices[: placement.counts[0]]):
+                measured.append(replace(row, reason=reason))
+                continue
             try:
+                self._require_time(task)
+                self.observer.case_started(task.series, number)
+                before = self.watch.counters(task.case.device)
                 ended = self._measured(task, number, placement, pool)
             except BudgetSpent as spent:
                 if number or attempt.tries > 1:
                     raise
                 reason = f"the budget of {self.settings.policy.budget_s:g} s was spent before {spent}; give a larger --budget"
-                measured.append(Measurement(task.case, number, Status.SKIPPED, reason, task.side.name))
+                measured.append(replace(row, reason=reason))
                 self._skipped = True
                 continue
             if ended is None:
@@ -198,8 +201,7 @@ class Runner:
         """Have a task measured, by a search where it stands for one; None when interrupted. Raises BudgetSpent."""
 
         def measure(case: Case, policy: Policy) -> Ended | None:
-            if (left_s := self._left_s()) <= 0 or self._progress.cases_s([task]) > left_s + GRACE_S:
-                raise BudgetSpent("its turn")
+            self._require_time(task)
             try:
                 scratch = self._scratch_of(case)
             except OSError as error:
@@ -212,6 +214,12 @@ class Runner:
             return ended
 
         return self._searches.measure(task, number, measure)
+
+    def _require_time(self, task: Task) -> None:
+        """Raise BudgetSpent where no budget is left, or where the task would not be done within its grace, as far as is known."""
+        left_s = self._left_s()
+        if left_s <= 0 or self._progress.cases_s([task]) > left_s + GRACE_S:
+            raise BudgetSpent("its turn")
 
     def _scratch_of(self, case: Case) -> Path | None:
         """Return the folder that a case may write in; None where its workload declares that it writes nothing.
@@ -231,13 +239,6 @@ class Runner:
     def _save_try(self, tried: Measurement) -> None:
         self.save(try_to_json(tried))
         self.observer.case_tried(tried)
-
-    def _why_not_measured(self, task: Task, placement: Placement) -> tuple[Status, str] | None:
-        """Say how a case ends that is not begun, whatever the budget; None where it is."""
-        if out_of_reach := _out_of_reach(task, placement):
-            return out_of_reach
-        given_up = self._retirement.why_skipped(task, placement.devices[: placement.counts[0]])
-        return (Status.SKIPPED, given_up) if given_up else None
 
     def _grant_retry(self, attempt: Attempt, measured: Sequence[Measurement]) -> bool:
         # One that did not go well would only end the same way, and its other side has nothing to be compared with.

@@ -19,7 +19,8 @@ from rich.console import Console
 from dlbench.cli import live
 from dlbench.cli.live import PlainLines, _LiveTable
 from dlbench.core.conditions import Throttling
-from dlbench.core.model import Policy
+from dlbench.core.measurement import Measurement
+from dlbench.core.model import Policy, Status
 from dlbench.harness.probe.memory import CpuTime
 from dlbench.harness.probe.programs import OtherPrograms, Process
 from dlbench.harness.runner import RunSettings
@@ -255,3 +256,18 @@ def test_a_program_is_not_charged_for_what_its_ended_child_took_before():
     machine.running[1] = Process("init", 0, 5.0 + 100.0 + 901.0 + 52.0)
     machine.now_s += 2.0
     assert programs.named(0.1) == "other programs take 1.5 of 2 CPUs: init 1.5"
+
+
+def test_cases_that_are_skipped_are_not_drawn_one_by_one(tmp_path):
+    cases = [made_up.case("matmul", n=n) for n in (8, 16, 32)]
+    console, drawn = Console(file=io.StringIO(), width=100, height=30), []
+    screen = _LiveTable(
+        session_of(*cases), tmp_path / "o.jsonl", SimpleNamespace(console=console, update=lambda *_, **__: drawn.append(1)), UNSEEN
+    )
+    screen.round_started(0, 3)
+    before = len(drawn)
+    for case in cases[1:]:
+        screen.case_ended(Measurement(case, 0, Status.SKIPPED, "the budget was spent"))
+    assert len(drawn) == before
+    screen.case_started(made_up.rounds_of(cases[0], [[1.0]])[0].series, 0)
+    assert len(drawn) == before + 1

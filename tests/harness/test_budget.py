@@ -87,7 +87,7 @@ class Noting(Observer):
         self._watch.measured = series.case.partition("[")[0]
 
 
-def ran(monkeypatch, script, budget_s, rounds=1, signatures=(), held=(), late_s=0.0, **options):
+def ran(monkeypatch, script, budget_s, rounds=1, signatures=(), held=(), late_s=0.0, devices=("cpu",), **options):
     """Run the scripted cases in this order; return the machine, and (kind, name, round, status, reason) of what the file holds."""
     machine = Machine(script, **options)
 
@@ -99,7 +99,7 @@ def ran(monkeypatch, script, budget_s, rounds=1, signatures=(), held=(), late_s=
     monkeypatch.setattr(runner, "WorkerPool", pool)
     monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=lambda: began + machine.now_s))
     monkeypatch.setattr(runner, "_in_order", lambda tasks, settings, number: list(tasks))
-    tasks = [Task(Case(f"{name}[]@cpu", "mine", name, {}, "cpu"), Side({"cpu": None})) for name in script]
+    tasks = [Task(Case(f"{name}[]@cpu", "mine", name, {}, "cpu"), Side(dict.fromkeys(devices))) for name in script]
     settings = RunSettings(Policy(rounds=rounds, max_rounds=rounds, budget_s=budget_s), 1, "fork", 1, began - late_s)
     saved, declared = [], {each.name: each for each in signatures}
     with Interruption() as interruption, Held(held) as watch:
@@ -142,6 +142,11 @@ def test_a_budget_that_was_spent_before_the_first_case_starts_no_process_and_say
     machine, lines = ran(monkeypatch, {"a": [1.0], "b": [1.0]}, 2, late_s=3.0, start_s=5.0)
     assert lines == [skipped("a", "its turn", 2), skipped("b", "its turn", 2)]
     assert (machine.now_s, machine.asked) == (0.0, [])
+
+
+def test_a_device_that_is_not_there_is_the_reason_before_any_budget(monkeypatch):
+    _, lines = ran(monkeypatch, {"a": [1.0]}, 2, late_s=3.0, devices=["xpu:0"])
+    assert lines == [("measurement", "a", 0, "skipped", "this machine has no cpu; it has xpu:0")]
 
 
 def test_a_repetition_that_was_granted_does_not_start_behind_the_budget_and_what_was_measured_counts(monkeypatch):
