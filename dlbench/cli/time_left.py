@@ -22,7 +22,7 @@ _MARGIN = 1.1
 """For times that differ between rounds."""
 _OF_SET_UP = 0.3
 """What is left in later rounds, at most, of the time that a case takes beside its calls in the first, which checks its results."""
-_RESULTS_S = 2.0
+_RESULTS_S = 3.0
 """For the last lines of the file, the tables and the answers."""
 
 
@@ -115,9 +115,13 @@ class TimeLeft:
         return min(rest_s + later * round_s, left_s + longest_s)
 
     def _attempts_of(self, made: int) -> float:
-        """Return how many attempts a case still takes in a round after so many, by the share of all that were repeated."""
-        share = min(1.0, (self._repeated + _REPEATED) / (self._attempts + 1))
-        return sum(share**tries for tries in range(max(1, self._policy.tries - made)))
+        """Return how many attempts a case still takes in a round after so many, by the share of all that were repeated.
+
+        A second repetition is seldom: one that most cases want is soon granted to none (`MAX_FUTILE_RETRIES`).
+        """
+        if made or self._policy.tries == 1:
+            return 1.0
+        return 1.0 + min(1.0, (self._repeated + _REPEATED) / (self._attempts + 1))
 
     def _bound_s(self, waiting: dict[Series, int], took_s: dict[Series, float]) -> float:
         """Return an upper bound of what these take after so many attempts: those never measured like the mean of all, and more."""

@@ -337,8 +337,6 @@ UNFIT = {
     "spent budget": (lambda: [each for each in quiet() if each.round < 3 or each.case.id != FIRST],
                      {"policy": Policy(budget_s=60.0), "footer": {"rounds": 6, "seconds": 60.0}},
                      f"{FIRST} had fewer than 6 rounds; add some: dlbench run --resume run.jsonl --budget 70s"),
-    "throttled": (lambda: hot(quiet()), {},
-                  "4 of 4 cases are throttled, which is more than 25.0 %; cool the machine or raise its quota, and measure again"),
     "not usable": (lambda: hot(quiet()), {},
                    "it is not usable: 4 of 4 cases were throttled in most rounds; cool the device or raise its CPU quota, "
                    "and measure again: dlbench run quick"),

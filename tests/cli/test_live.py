@@ -95,7 +95,7 @@ def test_a_log_says_at_once_what_starts_and_how_long_it_takes_at_most(capsys):
     lines = PlainLines(session_of(*cases, made_up.case("matmul", "cuda:1", n=8), policy=Policy(budget_s=360)))
     for number in range(2):
         lines.round_started(number, 3)
-    assert capsys.readouterr().err == "round 1 of 7, 3 cases left: starting workers for cpu, cuda:0, at most 6:10 left\n"
+    assert capsys.readouterr().err == "round 1 of 7, 3 cases left: starting workers for cpu, cuda:0, at most 6:11 left\n"
 
 
 @pytest.mark.usefixtures("two_seconds_gone")
@@ -108,7 +108,7 @@ def test_the_screen_says_at_once_what_starts_and_shows_ratios_from_the_first_rou
         session, tmp_path / "o.jsonl", SimpleNamespace(console=console, update=lambda shown, refresh: console.print(shown)), UNSEEN
     )
     screen.draw()
-    assert "round 1 of 7, 8 cases left, 0:02 gone, at most 6:10 left\nstarting workers for cpu, cuda:0\n" in console.file.getvalue()
+    assert "round 1 of 7, 8 cases left, 0:02 gone, at most 6:11 left\nstarting workers for cpu, cuda:0\n" in console.file.getvalue()
     for measurement in first_round:
         screen._answers_due_s = 0.0  # as if answering took no time
         screen.case_ended(measurement)

@@ -11,7 +11,7 @@ from dlbench.cli.time_left import TimeLeft
 from dlbench.core.model import Policy, Status
 from dlbench.harness.schedule import GRACE_S, Side, Task
 
-RESULTS_S = 2.0
+RESULTS_S = 3.0
 START_S = 2.0
 
 
