@@ -99,7 +99,8 @@ class TimeLeft:
 
     def _known_enough(self) -> bool:
         measured = len(self._took_s)
-        return measured >= max(_FEWEST, _ENOUGH * (measured + len(self._waiting.keys() - self._took_s.keys())))
+        cases = measured + len(self._waiting.keys() - self._took_s.keys())
+        return measured >= max(min(_FEWEST, cases), _ENOUGH * cases, 1)
 
     def _estimated_s(self, now: float) -> float:
         took_s = self._later_s if self._round else self._took_s

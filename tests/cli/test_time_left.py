@@ -65,6 +65,13 @@ def test_nothing_is_said_without_a_budget_before_enough_is_known_to_say_it():
     assert run.said[0][0] == 5.0 + START_S + 4 * 2.0
 
 
+def test_of_a_single_case_its_first_round_tells_all_others():
+    run = Run(tasks_of(1), Policy(rounds=7, max_rounds=7), lambda index, number: 2.0)
+    assert run.said[0][0] == 5.0 + START_S + 2.0
+    assert run.kept()
+    assert run.of_truth() <= 1.5
+
+
 def test_before_anything_was_measured_it_is_the_budget_with_its_grace():
     run = Run(tasks_of(8), Policy(rounds=1, max_rounds=1, budget_s=600), lambda index, number: 2.0, budget_ends=600)
     assert run.said[0] == (5.0, 600 + GRACE_S + RESULTS_S)
