@@ -14,11 +14,11 @@ _FEWEST, _ENOUGH = 2, 0.5
 """Cases, and their share of all, that have to be measured before anything is said of the others."""
 _SPREAD = 0.4
 """Standard deviation of what cases take, relative to their mean, before enough of them are known; it counts like two cases."""
-_DEVIATIONS = 1.2
+_DEVIATIONS = 1.0
 """By which the bound stands above the mean of what was never measured."""
 _REPEATED = 0.1
 """Repetitions that are assumed before any case was measured, for one measurement."""
-_MARGIN = 1.1
+_MARGIN = 1.05
 """For times that differ between rounds."""
 _OF_SET_UP = 0.3
 """What is left in later rounds, at most, of the time that a case takes beside its calls in the first, which checks its results."""
