@@ -176,7 +176,7 @@ def test_a_case_of_a_later_round_that_the_budget_ends_keeps_its_rounds(monkeypat
 
 def test_a_try_of_a_search_that_is_not_done_by_then_ends_it_with_the_tries_there_are(monkeypatch):
     machine, lines = ran(monkeypatch, {"grows": [1.0, 1.0, 500.0], "a": [1.0]}, 60, signatures=[GROWS])
-    unfinished = "the budget ran out after 2 tries; go on with --resume and a larger --budget"
+    unfinished = "unfinished: batch=2 fits so far; the budget ran out after 2 tries; go on with --resume and a larger --budget"
     assert [(kind, *rest) for kind, *rest in lines] == [
         ok("grows", kind="try"),
         ok("grows", kind="try"),

@@ -192,7 +192,7 @@ def circumstances(run: RunFile, name: str) -> list[str]:
             "have performance set (as root: cpupower frequency-set -g performance) and measure again"
         )
     # One for whose repetition the budget left no time counts after all, and stands there once more.
-    counted = {(each.series, each.round, each.started) for each in run.measurements}
+    counted = {(each.series, each.round, each.started) for each in run.measurements if each.started}
     if repeated := [each for each in run.discarded if (each.series, each.round, each.started) not in counted]:
         cases = len({each.case.id for each in repeated})
         of = "of one case" if cases == 1 else f"of {cases} cases"
