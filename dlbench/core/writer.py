@@ -4,7 +4,7 @@ import json
 import os
 import shlex
 import stat
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
@@ -22,7 +22,7 @@ class ResultWriter:
         """What to do once there is room again."""
         self._descriptor = descriptor
         self._ends_torn = ends_torn
-        """Whether the last line may be torn, which the first append cuts."""
+        """Whether the last line may be torn, which the first append mends."""
         try:
             self.unlocked = lock(descriptor)
             """Why the file could not be locked; None where it is."""
@@ -32,7 +32,7 @@ class ResultWriter:
 
     @classmethod
     def create(cls, path: Path, header: Record) -> Self:
-        """Start a new file. Raises UsageError if it exists already, OutputError if it can't be written."""
+        """Start a new file. Raises UsageError if it exists already, OutputError if it can't be written, and then leaves none behind."""
         try:
             make_folder_of(path)
             descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
@@ -41,16 +41,23 @@ class ResultWriter:
                 resume = "" if "sides" in header else f", or go on with it: dlbench run --resume {shlex.quote(str(path))}"
                 raise UsageError(f"{path} exists and is never overwritten; choose another name{resume}") from error
             raise OutputError.of(path, error) from error
-        writer = cls(path, descriptor, "make room, then start it again" if "sides" in header else _make_room(path))
-        writer.append({"kind": "header", "schema": SCHEMA, **header})
+        with ExitStack() as undo:
+            undo.callback(path.unlink, missing_ok=True)
+            writer = cls(path, descriptor, "make room, then start it again" if "sides" in header else _make_room(path))
+            undo.callback(writer.close)
+            try:
+                writer._write(as_line({"kind": "header", "schema": SCHEMA, **header}))
+            except OSError as error:
+                raise OutputError.of(path, error) from error
+            undo.pop_all()
         return writer
 
     @classmethod
     def resume(cls, path: Path) -> Self:
         """Open a file to go on with, before it is read: from then on no other process writes it.
 
-        Nothing in it changes before the first line is appended, which cuts off a torn last one. Raises OutputError where it can't be
-        written, or another process writes it; ResultFileError where there is no such file.
+        Nothing in it changes before the first line is appended, which cuts off a torn last one; without a lock it only ends that one.
+        Raises OutputError where it can't be written, or another process writes it; ResultFileError where there is no such file.
         """
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
@@ -66,23 +73,29 @@ class ResultWriter:
     def append(self, record: Record) -> None:
         """Write one line and wait until it is on the disk.
 
-        Raises OutputError if it is not, with the file cut back to its last whole line.
+        Raises OutputError if it is not, with a locked file cut back to its last whole line.
         """
-        line = as_line(record)
-        written, size = 0, None
         try:
             if self._ends_torn:
-                _cut_torn_line(self._descriptor)
+                _mend_end(self._descriptor, may_cut=self.unlocked is None)
                 self._ends_torn = False
-            size = os.fstat(self._descriptor).st_size
+            self._write(as_line(record))
+        except OSError as error:
+            raise OutputError(f"{OutputError.of(self.path, error)}; everything measured before is kept in it: {self._advice}") from error
+
+    def _write(self, line: bytes) -> None:
+        """Write a line and sync it. Raises OSError where that fails; without a lock, the beginning that was written stays."""
+        written, size = 0, os.fstat(self._descriptor).st_size
+        try:
             # A filling disk answers with a short write first, and with an error only on the next one.
             while written < len(line):
                 written += os.write(self._descriptor, line[written:])
             os.fsync(self._descriptor)
-        except OSError as error:
-            if size is not None:
-                os.ftruncate(self._descriptor, size)
-            raise OutputError(f"{OutputError.of(self.path, error)}; everything measured before is kept in it: {self._advice}") from error
+        except OSError:
+            if self.unlocked is None:  # else another process may have written behind it
+                with suppress(OSError):  # it stays torn then, which a reader tells and the next writer mends
+                    os.ftruncate(self._descriptor, size)
+            raise
 
     def close(self) -> None:
         """Close the file, which another process may write then. Does nothing the second time."""
@@ -113,15 +126,19 @@ def _held(path: Path) -> OutputError:
         what = f"{path} is being written by {by}; wait until it ends, or end it (kill {by.pid}), then call this again"
     else:
         what = (
-            f"{path} is being written by another process, of another user, container or machine; wait until it ends, or end it there. "
+            f"{path} is being written by another process, which can't be named from here: it may be another user's, in another container "
+            "or on another machine; wait until it ends, or end it there. "
             f"If a machine that shares the folder lost power, its lock may last: go on with a copy, which has none (cp {file} COPY.jsonl)"
         )
     return OutputError(f"{what}; to see what is there so far: dlbench show {file}")
 
 
-def _cut_torn_line(descriptor: int) -> None:
-    """Cut off what stands behind the last newline; of a file with its header alone, which was read before, only that newline is missing."""
-    if end := _end_of_last_line(descriptor):
+def _mend_end(descriptor: int, *, may_cut: bool) -> None:
+    """Cut off what stands behind the last newline, or end it with one where it is the header, or where nothing may be cut."""
+    end = _end_of_last_line(descriptor)
+    if end == os.fstat(descriptor).st_size:
+        return
+    if may_cut and end:
         os.ftruncate(descriptor, end)
     else:
         os.write(descriptor, b"\n")

@@ -66,15 +66,15 @@ def test_a_second_resume_is_refused_at_once_and_changes_nothing(file):
 
 def test_a_run_holds_its_file_from_the_header_to_the_footer(tmp_path, monkeypatch):
     """Seen from inside: each line is appended while nobody else could open the file to write."""
-    refused, append = [], ResultWriter.append
+    refused, write = [], ResultWriter._write
 
-    def watched(self, record):
-        append(self, record)
+    def watched(self, line):
+        write(self, line)
         with pytest.raises(Exception, match="is being written by"):
             ResultWriter.resume(self.path)
-        refused.append(record["kind"])
+        refused.append(json.loads(line)["kind"])
 
-    monkeypatch.setattr(ResultWriter, "append", watched)
+    monkeypatch.setattr(ResultWriter, "_write", watched)
     suite = front_door.suite(tmp_path, 'workload = "noop"')
     assert shared_hosts.dlbench("run", suite, "--device", "cpu", "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path).code == 0
     assert shared_hosts.dlbench("run", "--resume", "o.jsonl", "--rounds", "2", cwd=tmp_path).code == 0

@@ -125,18 +125,36 @@ def test_a_writer_that_the_system_does_not_tell_may_be_anywhere(tmp_path, monkey
     with closing(ResultWriter.resume(path)), pytest.raises(OutputError) as refused:
         ResultWriter.resume(path)
     assert str(refused.value) == (
-        f"{path} is being written by another process, of another user, container or machine; wait until it ends, or end it there. "
+        f"{path} is being written by another process, which can't be named from here: it may be another user's, in another container or "
+        "on another machine; wait until it ends, or end it there. "
         f"If a machine that shares the folder lost power, its lock may last: go on with a copy, which has none (cp {path} COPY.jsonl); "
         f"to see what is there so far: dlbench show {path}"
     )
 
 
-@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL])
-def test_where_there_are_no_locks_it_is_written_all_the_same(tmp_path, monkeypatch, number):
-    def refuse(descriptor, operation):
+def refuse(number):
+    """Return a function of the system that fails with an error of that number."""
+
+    def call(*arguments):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(fcntl, "flock", refuse)
+    return call
+
+
+def full_after(written, monkeypatch):
+    """Let the disk take so many bytes of the next line, and no more."""
+    write = os.write
+
+    def fill(descriptor, line):
+        monkeypatch.setattr(os, "write", refuse(errno.ENOSPC))
+        return write(descriptor, line[:written])
+
+    monkeypatch.setattr(os, "write", fill)
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL])
+def test_where_there_are_no_locks_it_is_written_all_the_same(tmp_path, monkeypatch, number):
+    monkeypatch.setattr(fcntl, "flock", refuse(number))
     path = tmp_path / "f.jsonl"
     with closing(ResultWriter.create(path, {})) as one, closing(ResultWriter.resume(path)) as other:
         assert one.unlocked == other.unlocked == os.strerror(number)
@@ -163,6 +181,63 @@ def test_a_torn_line_is_cut_by_the_first_new_one_and_not_before(tmp_path):
     assert path.read_bytes() == whole + b'{"kind":"footer"}\n'
 
 
+def test_without_a_lock_nothing_is_cut_as_another_process_may_have_written_it(tmp_path, monkeypatch):
+    path = made(tmp_path / "f.jsonl")
+    torn = path.read_bytes() + b'{"kind":"meas'
+    path.write_bytes(torn)
+    monkeypatch.setattr(fcntl, "flock", refuse(errno.ENOLCK))
+    with closing(ResultWriter.resume(path)) as writer:
+        writer.append({"kind": "footer"})
+        writer.append({"kind": "footer"})
+        assert path.read_bytes() == torn + b'\n{"kind":"footer"}\n{"kind":"footer"}\n'
+        full_after(4, monkeypatch)
+        with pytest.raises(OutputError):
+            writer.append({"kind": "footer"})
+    assert path.read_bytes() == torn + b'\n{"kind":"footer"}\n{"kind":"footer"}\n{"ki'
+
+
+@pytest.mark.parametrize("cut", [True, False], ids=["cut back", "which fails, too"])
+def test_a_disk_that_is_full_is_told_whether_or_not_the_file_can_be_cut_back(tmp_path, monkeypatch, cut):
+    path = made(tmp_path / "f.jsonl")
+    whole = path.read_bytes()
+    if not cut:
+        monkeypatch.setattr(os, "ftruncate", refuse(errno.EIO))
+    full_after(4, monkeypatch)
+    with closing(ResultWriter.resume(path)) as writer, pytest.raises(OutputError) as told:
+        writer.append({"kind": "footer"})
+    assert str(told.value) == (
+        f"cannot write {path}: No space left on device; everything measured before is kept in it: make room, then "
+        f"dlbench run --resume {path}"
+    )
+    assert path.read_bytes() == whole + (b"" if cut else b'{"ki')
+
+
+def test_a_new_file_whose_header_finds_no_room_is_not_left_behind(tmp_path, monkeypatch):
+    path = tmp_path / "f.jsonl"
+    full_after(4, monkeypatch)
+    with pytest.raises(OutputError) as told:
+        ResultWriter.create(path, {})
+    assert str(told.value) == f"cannot write {path}: No space left on device"
+    assert not path.exists()
+    monkeypatch.undo()
+    made(path)  # nothing stands in its way
+
+
+def test_a_new_file_that_another_process_locked_before_its_header_is_not_left_behind(tmp_path, monkeypatch):
+    path, flock, others = tmp_path / "f.jsonl", fcntl.flock, []
+
+    def after_another(descriptor, operation):
+        monkeypatch.setattr(fcntl, "flock", flock)
+        others.append(ResultWriter.resume(path))
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", after_another)
+    with pytest.raises(OutputError, match="is being written by process"):
+        ResultWriter.create(path, {})
+    others[0].close()
+    assert not path.exists()
+
+
 def test_what_cannot_be_gone_on_with_is_told_apart(tmp_path, monkeypatch):
     os.mkfifo(tmp_path / "pipe")
     for path, error, sentence in (
@@ -174,11 +249,7 @@ def test_what_cannot_be_gone_on_with_is_told_apart(tmp_path, monkeypatch):
             ResultWriter.resume(path)
         assert str(refused.value) == sentence.format(path)
     path = made(tmp_path / "f.jsonl")
-
-    def refuse(*arguments):
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
-    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(os, "open", refuse(errno.EROFS))
     with pytest.raises(OutputError) as unwritable:
         ResultWriter.resume(path)
     assert str(unwritable.value) == f"cannot write {path}: Read-only file system; copy it to where you may write, and go on with the copy"
