@@ -184,7 +184,7 @@ class Runner:
                 if number or attempt.tries > 1:
                     raise
                 reason = f"the budget of {self.settings.policy.budget_s:g} s was spent before {spent}; give a larger --budget"
-                measured.append(replace(row, reason=reason))
+                measured.append(spent.so_far or replace(row, reason=reason))
                 self._skipped = True
                 continue
             if ended is None:

@@ -244,7 +244,12 @@ class Retries:
 
 
 class BudgetSpent(Exception):  # no error: a run that ends so ends as it was told to
-    """The budget was spent before a case could be measured. The text completes ``before …``: its turn, or its end."""
+    """The budget was spent before a case was measured: before ``its turn``, or before ``it was done``, as its text says."""
+
+    def __init__(self, before: str, so_far: Measurement | None = None) -> None:
+        super().__init__(before)
+        self.so_far = so_far
+        """Of a search, the row that says what it has found."""
 
 
 class Fault(IntEnum):

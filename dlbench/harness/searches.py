@@ -28,7 +28,7 @@ class Searches:
     def measure(self, task: Task, number: int, measure: Measure) -> Ended | None:
         """Have a task measured in a round, by a search where it stands for one; None when interrupted.
 
-        Raises BudgetSpent where not even one try could be made, and where what was found could not be measured.
+        Raises BudgetSpent where the budget left no time for a try or, in the end, for what was found, with a row that says what was found.
         """
         plan = AdaptivePlan.of(task.case, self.signatures.get(task.case.workload))
         if plan is None:
@@ -37,12 +37,11 @@ class Searches:
         while (case := plan.next(tries)) is not None:
             try:
                 ended = measure(case, policy_of_tries(self.policy))
-            except BudgetSpent:
+            except BudgetSpent as spent:
                 if not tries:
                     raise
                 made = f"{len(tries)} {'try' if len(tries) == 1 else 'tries'}"
-                reason = f"the budget ran out after {made}; go on with --resume and a larger --budget"
-                return plan.unfinished(Measurement(task.case, number, Status.SKIPPED, reason, task.side.name), tries), Fault.NONE
+                raise _cut_short(spent, plan, tries, task, number, f"after {made}") from None
             if ended is None:
                 return None
             tried, fault = replace(ended[0], side=task.side.name), ended[1]
@@ -55,5 +54,14 @@ class Searches:
         outcome = plan.outcome(tries, number)
         if outcome.status is not Status.OK or plan.search.aim == "largest":
             return outcome, Fault.NONE
-        ended = measure(plan.with_values(outcome.found), self.policy)
+        try:
+            ended = measure(plan.with_values(outcome.found), self.policy)
+        except BudgetSpent as spent:
+            raise _cut_short(spent, plan, tries, task, number, "before that was measured") from None
         return ended and (replace(ended[0], case=task.case, round=number, found=outcome.found), ended[1])
+
+
+def _cut_short(spent: BudgetSpent, plan: AdaptivePlan, tries: list[Measurement], task: Task, number: int, when: str) -> BudgetSpent:
+    """Return the exception with the row of a search that the budget ended."""
+    reason = f"the budget ran out {when}; go on with --resume and a larger --budget"
+    return BudgetSpent(str(spent), plan.unfinished(Measurement(task.case, number, Status.SKIPPED, reason, task.side.name), tries))

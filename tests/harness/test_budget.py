@@ -28,6 +28,9 @@ from dlbench.harness.schedule import GRACE_S, Side, Task
 GROWS = Signature(
     "grows", "Grows.", (Parameter("batch", "integer", False, minimum=1),), Declaration(search=Search("largest", ("batch",), value="most"))
 )
+FASTEST = Signature(
+    "fastest", "Is fast.", (Parameter("batch", "integer", False, minimum=1),), Declaration(search=Search("fastest", ("batch",)))
+)
 COMPILES = Signature("compiles", "Compiles.", (), Declaration(scratch="cache"))
 
 
@@ -184,6 +187,20 @@ def test_a_try_of_a_search_that_is_not_done_by_then_ends_it_with_the_tries_there
         skipped("a", "its turn"),
     ]
     assert machine.now_s == 60 + GRACE_S
+
+
+TRIES = [ok("fastest", kind="try")] * 3
+
+
+def test_a_search_whose_find_the_budget_leaves_unmeasured_is_unfinished_and_says_what_it_found(monkeypatch):
+    _, lines = ran(monkeypatch, {"fastest": [1.0, 1.0, 1.0, 500.0]}, 60, signatures=[FASTEST])
+    so_far = "unfinished: batch=8 is the fastest so far; the budget ran out before that was measured"
+    assert lines == [*TRIES, ("measurement", "fastest", 0, "skipped", f"{so_far}; go on with --resume and a larger --budget")]
+
+
+def test_a_find_that_the_budget_leaves_unmeasured_in_a_later_round_keeps_its_rounds(monkeypatch):
+    _, lines = ran(monkeypatch, {"fastest": [1.0, 1.0, 1.0, 5.0, 500.0]}, 60, rounds=3, signatures=[FASTEST])
+    assert lines == [*TRIES, ok("fastest")]
 
 
 def test_no_try_of_a_search_starts_behind_the_budget(monkeypatch):

@@ -96,21 +96,31 @@ def test_an_interruption_and_a_spent_budget_keep_the_tries_that_were_made():
     assert run.measured() is None
     assert run.tried == [1, 2]
     run = Run(LARGEST, spent_at(4, up_to(9)))
-    row, _ = run.measured()
+    with pytest.raises(BudgetSpent) as spent:
+        run.measured()
+    row = spent.value.so_far
     assert (row.status, run.tried) == (Status.SKIPPED, [1, 2])
     assert row.found == {"batch": 2}
     reason = "unfinished: batch=2 fits so far; the budget ran out after 2 tries; go on with --resume and a larger --budget"
     assert row.reason == reason
 
 
-def test_a_search_that_the_budget_leaves_no_try_and_one_whose_find_it_leaves_unmeasured_are_the_runs_to_explain():
-    with pytest.raises(BudgetSpent):
+def test_a_search_that_the_budget_leaves_no_try_has_found_nothing():
+    with pytest.raises(BudgetSpent) as spent:
         Run(LARGEST, spent_at(1, up_to(9))).measured()
+    assert spent.value.so_far is None
+
+
+def test_a_search_whose_find_the_budget_leaves_unmeasured_says_what_it_found():
     whole = Run(FASTEST, throughput)
     whole.measured()
     again = Run(FASTEST, spent_at(16, throughput), tries=whole.saved)
-    with pytest.raises(BudgetSpent):
+    with pytest.raises(BudgetSpent) as spent:
         again.measured()
+    row = spent.value.so_far
+    assert (row.case, row.status, row.found) == (again.task.case, Status.SKIPPED, {"batch": 16})
+    reason = "the budget ran out before that was measured; go on with --resume and a larger --budget"
+    assert row.reason == f"unfinished: batch=16 is the fastest so far; {reason}"
     assert again.saved == []
 
 
