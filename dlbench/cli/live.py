@@ -187,9 +187,11 @@ class _LiveTable(_Tracker):
 
     def case_started(self, series: Series, number: int) -> None:
         super().case_started(series, number)
-        self._doing = ""
-        if not self.measurements:  # the workers have started meanwhile, and nothing is measured yet
+        if self._doing:  # the workers of the round have started meanwhile
             self._name_others(0.0)
+        else:
+            self._programs.renew()
+        self._doing = ""
         self.draw()
 
     def case_tried(self, measurement: Measurement) -> None:

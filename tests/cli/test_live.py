@@ -213,13 +213,47 @@ def test_what_takes_the_cpus_is_named_once_before_the_first_case(tmp_path):
     assert "another" not in console.file.getvalue()
 
 
+def screen_of(session, machine, tmp_path):
+    """Return a live table and a function that returns what it shows."""
+    console = Console(file=io.StringIO(), width=120, height=30)
+    live = SimpleNamespace(console=console, update=lambda shown, refresh: (console.file.truncate(0), console.print(shown)))
+    return _LiveTable(session, tmp_path / "o.jsonl", live, machine.programs), console.file.getvalue
+
+
+def test_what_takes_the_cpus_is_named_when_a_run_goes_on(tmp_path):
+    case, machine = made_up.case("matmul", n=8), Machine()
+    session = session_of(case)
+    session.done = made_up.rounds_of(case, [[1.0]])
+    screen, shown = screen_of(session, machine, tmp_path)
+    screen.round_started(1, 1)
+    machine.run(4.0, python=1.5)
+    screen.case_started(session.done[0].series, 1)
+    assert "other programs take 1.5 of 2 CPUs: python 1.5" in shown()
+
+
+def test_a_long_case_that_lost_time_is_told_from_the_calm_time_before_it(tmp_path):
+    cases, machine = [made_up.case("matmul", n=n) for n in (8, 9)], Machine()
+    calm, lost = (made_up.rounds_of(case, [[1.0]], throttling=each)[0] for case, each in zip(cases, (None, LOST), strict=True))
+    screen, shown = screen_of(session_of(*cases), machine, tmp_path)
+    screen.round_started(0, 2)
+    machine.run(60.0)
+    screen.case_started(calm.series, 0)
+    machine.run(60.0, own=2.0)
+    screen.case_ended(calm)
+    screen.case_started(lost.series, 0)
+    machine.run(20.0, own=1.0, python=1.0)
+    screen.case_ended(lost)
+    assert "other programs take 1 of 2 CPUs: python 1\n" in shown()
+
+
 @pytest.mark.parametrize(
     ("passed", "lost", "said"),
     [
         pytest.param({"seconds": 4.0, "sh": 0.4}, 0.0, None, id="too little to matter where no case lost time"),
         pytest.param({"seconds": 4.0, "sh": 0.4}, 0.1, "other programs take 0.4 of 2 CPUs: sh 0.4", id="enough where one did"),
         pytest.param({"seconds": 0.5, "sh": 2.0}, 0.9, None, id="too short a time to tell"),
-        pytest.param({"seconds": 60.0, "sh": 2.0}, 0.9, None, id="so long a time that it may be over"),
+        pytest.param({"seconds": 60.0, "sh": 2.0}, 0.0, None, id="so long a time that it may be over"),
+        pytest.param({"seconds": 60.0, "sh": 1.5}, 0.9, "other programs take 1.5 of 2 CPUs: sh 1.5", id="as long as a case that lost time"),
         pytest.param({"seconds": 4.0, "own": 2.0}, 0.5, None, id="its own threads"),
         pytest.param(
             {"seconds": 4.0, "own": 0.5, "unseen": 1.25},

@@ -14,7 +14,8 @@ from dlbench.harness.probe import processor
 from dlbench.harness.probe.memory import CpuTime
 
 _SHORTEST_S, _LONGEST_S = 1.0, 10.0
-"""Between two looks: CPU time is counted in ticks of 10 ms, and what began a moment ago does not show in the mean of a minute."""
+"""Between two looks: CPU time is counted in ticks of 10 ms, and what began a moment ago does not show in the mean of a minute. A case
+that lost time may take longer, as what took it was there meanwhile."""
 _NAMED = 3
 _LEAST = 0.05
 """CPUs that a program must take to be named."""
@@ -68,17 +69,23 @@ class OtherPrograms:
     def named(self, lost: float = 0.0) -> str | None:
         """Return ``other programs take 1.5 of 2 CPUs: python (2 processes) 1.4``, once; None before, afterwards, and where nothing does.
 
-        ``lost`` is the share of its time that a case has just lost. Without one it takes more to be named.
+        ``lost`` is the share of its time that a case has just lost: however long it took, what takes the CPUs did so meanwhile. Without
+        one it takes more to be named, and a look that is not too old.
         """
         seconds = self._now() - self._before.at_s
         if self._named or seconds < _SHORTEST_S:
             return None
         before, self._before = self._before, self._look()
-        if seconds > _LONGEST_S:
+        if seconds > _LONGEST_S and lost <= BUSY:
             return None
         found = self._told(before, self._before, lost)
         self._named = found is not None
         return found
+
+    def renew(self) -> None:
+        """Look again before a case where the last look is so old that the time before the case would blur what takes the CPUs in it."""
+        if not self._named and self._now() - self._before.at_s > _LONGEST_S:
+            self._before = self._look()
 
     def _look(self) -> _Look:
         return _Look(self._now(), self._machine(), self._running())
