@@ -28,6 +28,8 @@ class Process(NamedTuple):
     parent: int
     cpu_s: float
     """That it took so far, with its children that have ended."""
+    roams: bool = False
+    """Whether it may also run on CPUs that this process may not."""
 
 
 class _Look(NamedTuple):
@@ -37,13 +39,16 @@ class _Look(NamedTuple):
 
 
 def processes() -> dict[int, Process]:
-    """Return every process that can be seen from here, by its id; a container shows its own alone."""
-    found = {}
-    for each in psutil.process_iter(["ppid", "name", "cpu_times"]):
-        spent = each.info["cpu_times"]
-        if spent is not None:  # not ours to look at
+    """Return every process that can be seen from here and may run on a CPU of this one, by its id; a container shows its own alone."""
+    found, ours = {}, processor.affinity() or frozenset()
+    asked = ["ppid", "name", "cpu_times"]
+    if ours and len(ours) < (os.cpu_count() or 1):  # else no process may run anywhere but here
+        asked.append("cpu_affinity")
+    for each in psutil.process_iter(asked):
+        spent, allowed = each.info["cpu_times"], frozenset(each.info.get("cpu_affinity") or ours)
+        if spent is not None and (allowed & ours or not ours):  # ours to look at, and able to take anything of ours
             cpu_s = spent.user + spent.system + getattr(spent, "children_user", 0.0) + getattr(spent, "children_system", 0.0)
-            found[each.pid] = Process(each.info["name"] or "unnamed", each.info["ppid"] or 0, cpu_s)
+            found[each.pid] = Process(each.info["name"] or "unnamed", each.info["ppid"] or 0, cpu_s, roams=bool(allowed - ours))
     return found
 
 
@@ -94,12 +99,14 @@ class OtherPrograms:
         seconds = after.at_s - before.at_s
         least = (BUSY if lost > BUSY else OVERRUN) * self._cpus
         own, programs, counts = _taken(before.processes, after.processes, seconds)
-        seen, largest = sum(programs.values()), sorted(programs, key=programs.__getitem__, reverse=True)[:_NAMED]
-        gone = _gone(before.machine, after.machine, seconds, own + seen)
+        known = sum(programs.values())
+        gone = _gone(before.machine, after.machine, seconds, own + known)
+        seen = known
+        if before.machine and after.machine and any(each.roams for each in after.processes.values()):
+            seen = min(known, max(0.0, (after.machine.busy_s - before.machine.busy_s) / seconds - own))  # the rest they took elsewhere
         parts = []
         if seen > least:
-            names = [_described(name, programs[name], counts[name]) for name in largest if programs[name] >= _LEAST]
-            parts.append(f"other programs take {seen:.2g} of {self._cpus} CPUs{': ' if names else ''}{', '.join(names)}")
+            parts.append(f"other programs take {seen:.2g} of {self._cpus} CPUs{_listed(programs, counts, exact=seen == known)}")
         if gone > least:
             parts.append(f"{gone:.2g} of {self._cpus} CPUs are stolen time: no program that can be seen from here takes them")
         if not parts and lost > OVERRUN and own + seen < (1 - OVERRUN) * self._cpus:
@@ -107,8 +114,14 @@ class OtherPrograms:
         return "; ".join(parts) or None
 
 
-def _described(name: str, cpus: float, processes: int) -> str:
-    return f"{name}{f' ({processes} processes)' if processes > 1 else ''} {cpus:.2g}"
+def _listed(programs: Mapping[str, float], counts: Mapping[str, int], *, exact: bool) -> str:
+    """Return ``: python (2 processes) 1.2, node 0.12``; without figures where part of them is time on CPUs that are not ours."""
+    told = []
+    for name in sorted(programs, key=programs.__getitem__, reverse=True)[:_NAMED]:
+        if programs[name] >= _LEAST:
+            several = f" ({counts[name]} processes)" if counts[name] > 1 else ""
+            told.append(f"{name}{several}{f' {programs[name]:.2g}' if exact else ''}")
+    return f"{': ' if exact else ', perhaps '}{', '.join(told)}" if told else ""
 
 
 def _gone(before: CpuTime | None, after: CpuTime | None, seconds: float, seen: float) -> float:
