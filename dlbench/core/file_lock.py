@@ -47,20 +47,21 @@ def holder(path: Path) -> Holder | None:
     It tells of processes that this one may look into: not of another user's, of another container's or of those of another machine.
     """
     with suppress(OSError, ValueError, StopIteration):
-        file = path.stat()
+        file, name = path.stat(), path.resolve().name
         for process in Path("/proc").iterdir():
             # Not /proc/locks: its device numbers are not those of stat on every file system.
-            if process.name.isdecimal() and any(" FLOCK " in text for text in _descriptors_of(process, file)):
+            if process.name.isdecimal() and any(" FLOCK " in text for text in _descriptors_of(process, file, name)):
                 return Holder(int(process.name), _started(process))
     return None
 
 
-def _descriptors_of(process: Path, file: os.stat_result) -> Iterator[str]:
-    """Yield what the kernel says of each descriptor that a process has of a file, its locks included (proc_pid_fdinfo(5))."""
+def _descriptors_of(process: Path, file: os.stat_result, name: str) -> Iterator[str]:
+    """Yield what the kernel says of each descriptor that a process has of a file of that name, its locks included (proc_pid_fdinfo(5))."""
     with suppress(OSError):  # it has ended, or is another user's
         for descriptor in (process / "fd").iterdir():
             with suppress(OSError):
-                if os.path.samestat(descriptor.stat(), file):
+                # By name first: to look at a file on a server that does not answer takes forever. Its path may differ in a container.
+                if descriptor.readlink().name == name and os.path.samestat(descriptor.stat(), file):
                     yield (process / "fdinfo" / descriptor.name).read_text()
 
 

@@ -119,6 +119,20 @@ def test_a_new_file_is_locked_until_it_is_closed(tmp_path):
     assert holder(path) is None
 
 
+def test_to_find_the_writer_no_other_file_is_looked_at_as_its_server_may_not_answer(tmp_path, monkeypatch):
+    path, asked, stat = made(tmp_path / "f.jsonl"), [], Path.stat
+    (tmp_path / "link.jsonl").symlink_to(path)
+
+    def noting(self, **options):
+        asked.append(Path(os.path.realpath(self)).name)
+        return stat(self, **options)
+
+    with closing(ResultWriter.resume(path)), (tmp_path / "dead").open("w"):
+        monkeypatch.setattr(Path, "stat", noting)
+        assert [holder(each).pid for each in (path, tmp_path / "link.jsonl")] == [os.getpid()] * 2
+    assert {*asked} == {"f.jsonl"}
+
+
 def test_a_writer_that_the_system_does_not_tell_may_be_anywhere(tmp_path, monkeypatch):
     path = made(tmp_path / "f.jsonl")
     monkeypatch.setattr(writers, "holder", lambda path: None)
