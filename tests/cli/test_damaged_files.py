@@ -92,6 +92,17 @@ def test_the_next_step_is_no_second_writer(file):
     assert "--resume" not in out
 
 
+def test_a_file_that_is_being_written_is_told_from_one_that_was_interrupted(file):
+    content = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(content[:-1]) + b'{"kind":"meas')
+    assert "dlbench run --resume o.jsonl" in front_door.in_process(file.parent, "show", "o.jsonl").err
+    with closing(ResultWriter.resume(file)):
+        shown = front_door.in_process(file.parent, "show", "o.jsonl")
+    assert shown.err.startswith(f"note: o.jsonl is being written by process {os.getpid()}, which started ")
+    assert shown.err.endswith(", at 2 of 2 planned cases; wait until it ends\n")
+    assert "--resume" not in shown.err
+
+
 def test_where_there_are_no_locks_a_run_says_so_and_goes_on(file, monkeypatch):
     def refuse(descriptor, operation):
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from dlbench.core.file_lock import holder
 from dlbench.core.measurement import CONFIRMING, Measurement
 from dlbench.core.model import Status
 from dlbench.core.reference.peaks import OTHER_LINK, link_bytes_per_s
@@ -119,6 +120,8 @@ def incomplete(run: RunFile, cases: int) -> list[str]:
     going_on = f"continue it with: dlbench run --resume {shlex.quote(str(run.path))}"
     resume = "start it again, as an A/B can't be resumed" if "sides" in run.header else going_on
     planned = run.header.get("planned", {}).get("count", cases)
+    if (run.torn or run.footer is None) and (writer := holder(run.path)):
+        return [f"{run.path} is being written by {writer}, at {cases} of {planned} planned cases; wait until it ends"]
     notes = []
     if run.torn:
         notes.append(f"{run.path}: the last line was cut while it was written and is left out; {resume}")
