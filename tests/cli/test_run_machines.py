@@ -5,12 +5,26 @@ import re
 import socket
 import subprocess
 import sys
+from contextlib import contextmanager
 
+import click
 import front_door
 import pytest
+import shared_hosts
 from front_door import PLUGINS, dlbench
 
+from dlbench.cli import BEGAN
+from dlbench.cli.commands import run
+
 RANK_FAULTS = str(PLUGINS / "rank_faults.py")
+OF_TORCHRUN = {
+    "TORCHELASTIC_RUN_ID": "x",
+    "WORLD_SIZE": "2",
+    "LOCAL_WORLD_SIZE": "1",
+    "RANK": "1",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "1",
+}
 
 
 def free_port():
@@ -80,6 +94,20 @@ def test_two_machines_measure_together_and_the_first_writes_one_file(tmp_path):
     assert shown.code == 0, shown.err
 
 
+def test_the_budget_begins_once_the_machines_have_connected(tmp_path, monkeypatch):
+    @contextmanager
+    def after_an_hour(node):
+        click.get_current_context().meta[BEGAN] -= 3600
+        yield ()
+
+    monkeypatch.setattr(run, "connected_nodes", after_an_hour)
+    suite = front_door.suite(tmp_path, 'workload = "noop"', head="policy.rounds = 1")
+    arguments = ("run", suite, "--device", "cpu", "--budget", "10m", "-o", "o.jsonl")
+    done = shared_hosts.dlbench(*arguments, cwd=tmp_path, variables={**OF_TORCHRUN, "RANK": "0"})
+    assert done.code == 0, done.err
+    assert {each["status"] for each in front_door.measurements(tmp_path / "o.jsonl")} == {"ok"}
+
+
 @pytest.mark.parametrize(
     ("more", "arguments", "sentence"),
     [
@@ -98,8 +126,7 @@ def test_two_machines_measure_together_and_the_first_writes_one_file(tmp_path):
 )
 def test_what_cannot_be_started_on_several_machines_is_a_sentence(tmp_path, more, arguments, sentence):
     port = free_port()
-    variables = {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "RANK": "1", "MASTER_ADDR": "127.0.0.1"}
-    done = dlbench(*arguments, cwd=tmp_path, variables={**variables, "MASTER_PORT": str(port), **more})
+    done = dlbench(*arguments, cwd=tmp_path, variables={**OF_TORCHRUN, "MASTER_PORT": str(port), **more})
     assert (done.code, done.out) == (2, "")
     assert sentence.format(port=port) in done.err
     assert "Traceback" not in done.err

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import time
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from dlbench.cli import completion, defaults
+from dlbench.cli import BEGAN, completion, defaults
 from dlbench.cli import session as sessions
 from dlbench.cli.listing import write_plan
 from dlbench.cli.options import (
@@ -31,7 +32,7 @@ from dlbench.core.thresholds import ACROSS_RUNS, ThresholdSettings
 from dlbench.core.writer import ResultWriter
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.worker_process import WorkerProcess
-from dlbench.harness.ranks.cluster import Node, connected_nodes, serve
+from dlbench.harness.ranks.cluster import Node, RemoteNode, connected_nodes, serve
 from dlbench.harness.ranks.placement import NodeCapacity
 from dlbench.harness.runner import RunSettings
 from dlbench.harness.schedule import Side
@@ -92,7 +93,7 @@ def command(
         interruption = stack.enter_context(Interruption())
         if node and node.number:
             return _take_part(node, planning, measuring, interruption)
-        machines = stack.enter_context(connected_nodes(node)) if node else ()
+        machines = _other_machines(node, stack) if node else ()
         if unfinished:
             suites, settings, side = sessions.as_recorded(unfinished, measuring.policy)
         else:
@@ -150,6 +151,13 @@ def _take_part(node: Node, planning: PlanOptions, measuring: MeasureOptions, int
         capacity = NodeCapacity({device.id: device.name for device in chosen}, settings.threads)
         serve(node, capacity, fingerprint.fingerprint(opened.hello, chosen), interruption)
     return ExitCode(128 + interruption.requested) if interruption.requested else ExitCode.OK
+
+
+def _other_machines(node: Node, stack: ExitStack) -> tuple[RemoteNode, ...]:
+    """Return the other machines of a run once all have connected; its budget counts from then."""
+    machines = stack.enter_context(connected_nodes(node))
+    click.get_current_context().meta[BEGAN] = time.monotonic()
+    return machines
 
 
 def _new_session(
