@@ -67,7 +67,8 @@ class _Tracker(Observer):
         self.policy = session.settings.policy
         self.measurements: dict[Series, list[Measurement]] = {}
         for measurement in session.done:
-            self.measurements.setdefault(measurement.series, []).append(measurement)
+            if measurement.status is not Status.SKIPPED:  # those are measured now
+                self.measurements.setdefault(measurement.series, []).append(measurement)
         self.round = 0
         self.left_in_round = len(session.tasks)
         self.current: Series | None = None

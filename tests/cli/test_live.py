@@ -153,11 +153,14 @@ def test_the_screen_says_what_does_not_count_until_something_does(tmp_path):
     assert "again later" not in console.file.getvalue()
 
 
-def test_a_value_that_is_to_be_repeated_stands_on_the_screen_at_once_and_dim(tmp_path):
+@pytest.mark.parametrize("skipped_before", [False, True])
+def test_a_value_that_is_to_be_repeated_stands_on_the_screen_at_once_and_dim(tmp_path, skipped_before):
     cases = [made_up.case("matmul", n=n) for n in (8, 9)]
     console = Console(file=io.StringIO(), width=100, height=30, force_terminal=True)
     live = SimpleNamespace(console=console, update=lambda shown, refresh: (console.file.truncate(0), console.print(shown)))
-    screen = _LiveTable(session_of(*cases), tmp_path / "o.jsonl", live, UNSEEN)
+    session = session_of(*cases)
+    session.done = [Measurement(case, 0, Status.SKIPPED, "the budget was spent") for case in cases] if skipped_before else []
+    screen = _LiveTable(session, tmp_path / "o.jsonl", live, UNSEEN)
 
     def row_of(n):
         return next(line for line in console.file.getvalue().splitlines() if f"matmul n={n}" in line)
