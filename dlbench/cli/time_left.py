@@ -118,7 +118,7 @@ class TimeLeft:
     def _attempts_of(self, made: int) -> float:
         """Return how many attempts a case still takes in a round after so many, by the share of all that were repeated.
 
-        A second repetition is seldom: one that most cases want is soon granted to none (`MAX_FUTILE_RETRIES`).
+        A second repetition is seldom: one that most cases want is soon granted to none (`FEW_CASES`).
         """
         if made or self._policy.tries == 1:
             return 1.0

@@ -110,7 +110,7 @@ class Measurement:
     values: Mapping[str, Reported] = field(default_factory=dict)
     """What an ``observe`` returned."""
     found: Mapping[str, ParamValue] = field(default_factory=dict)
-    """Of a search, the values that it found, if it is unfinished so far, for the parameters which its case leaves open."""
+    """Of a search, the values that it found for the parameters that its case leaves open; of an unfinished one, the best ones so far."""
     math: Mapping[str, ParamValue] = field(default_factory=dict)
     """The backend flags that were in force: TF32, reduced-precision sums, autotuning, determinism."""
     nulls: Mapping[str, str] = field(default_factory=dict)

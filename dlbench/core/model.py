@@ -236,8 +236,8 @@ class Policy:
     target: float = 0.02
     """Relative half-width of the median's interval at which a case needs no more rounds."""
     budget_s: float | None = None
-    """Time for the whole run: nothing starts behind it, and no round that would not fit; the rest narrows intervals. A suite gives it per
-    device."""
+    """Seconds for the whole run. No case starts after them, no round starts that would take longer, and what is left after the planned
+    rounds goes to more rounds of cases with wide intervals. A suite gives it per device."""
     timeout_s: float = 60.0
     """Deadline of one case in one round, set-up included."""
     round_s: float = 1.0

@@ -24,8 +24,9 @@ PAUSES_S = (1.0, 4.0)
 """Before the second attempt and before each later one at a throttled case: a control group's quota is filled up every 0.1 s, but a heat
 sink takes seconds to cool. A disturbed case needs no pause, as other processes may use the device for hours."""
 MAX_FUTILE_RETRIES = 3
-"""Cases in a row that no retry helped; after those the device gets no more, as a run would take three times as long. As many cases of a
-round are tried again before it counts whether most of them were held back: of so few most soon are."""
+"""Cases in a row that no retry helped; after those the device gets no more, as a run would take three times as long."""
+FEW_CASES = 3
+"""Held back in a round, up to which they are tried again even if they are most of its cases: of so few most soon are."""
 GRACE_S = 10.0
 """Beyond the budget, for a case that was begun within it: long enough for most, short enough to wait for."""
 _FAULTS_TO_RETIRE = 2
@@ -232,7 +233,7 @@ class Retries:
         if not held_back:
             self._futile[device] = 0
             return False
-        hopeless = self._held_back[device] > max(MAX_FUTILE_RETRIES, self._cases[device] / 2)
+        hopeless = self._held_back[device] > max(FEW_CASES, self._cases[device] / 2)
         if attempt.tries >= self._tries or (hopeless and attempt.tries > 1):
             self._futile[device] += 1
             return False
