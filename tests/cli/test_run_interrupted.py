@@ -15,6 +15,12 @@ import pytest
 import shared_hosts
 from front_door import FAULTS, PRETEND, dlbench, lines, measurements, start
 
+from dlbench.core.conditions import Throttling
+from dlbench.core.errors import DeviceFault, ExitCode
+from dlbench.harness.probe.monitor import Watch
+from dlbench.harness.process.interrupt import Interruption
+from dlbench.harness.runner import Runner
+
 THEIRS = '''
 from dlbench import Work, workload
 
@@ -155,6 +161,16 @@ def test_resuming_a_complete_run_with_a_failed_case_ends_as_the_run_did(tmp_path
     assert (done.code, "o.jsonl is complete" in done.err) == (5, True)
 
 
+def test_resuming_a_complete_baseline_that_could_not_show_a_change_ends_as_the_run_did(tmp_path):
+    suite = front_door.suite(tmp_path, 'workload = "noop"')
+    arguments = ("run", suite, "--gate", "--device", "cpu", "--timeout", "1ms", "-o", "o.jsonl")
+    first, again = (shared_hosts.dlbench(*each, cwd=tmp_path) for each in (arguments, ("run", "--resume", "o.jsonl")))
+    assert (first.code, again.code, "o.jsonl is complete" in again.err) == (4, 4, True)
+    notes = [[line for line in done.err.splitlines() if line.startswith("note: ")] for done in (first, again)]
+    assert notes[0] == notes[1]
+    assert "note: more rounds go to the same file with: dlbench run --resume o.jsonl --rounds N" in notes[1]
+
+
 def test_ctrl_c_before_the_first_case_is_measured_ends_in_two_lines(tmp_path):
     suite = front_door.suite(tmp_path, f'workload = "waits_for"\naxes.file = "{tmp_path / "go"}"')
     process = start("run", suite, "--plugin", PRETEND, "--device", "cpu", "-o", "o.jsonl", cwd=tmp_path)
@@ -164,7 +180,32 @@ def test_ctrl_c_before_the_first_case_is_measured_ends_in_two_lines(tmp_path):
     assert (process.returncode, out) == (130, "")
     begun, *ended = err.splitlines()
     assert begun.startswith("round 1 of 2, 1 case left: starting workers for cpu")
-    assert ended == ["interrupted before the first case was measured", "go on with: dlbench run --resume o.jsonl"]
+    assert ended == ["interrupted before any case was done", "go on with: dlbench run --resume o.jsonl"]
+
+
+@pytest.fixture
+def interrupted_in_the_pause(tmp_path, monkeypatch):
+    """The suite of one case that is throttled, and interrupted before it is measured again."""
+    monkeypatch.setattr(Watch, "throttling", lambda *_: Throttling(thermal=0.5))
+    monkeypatch.setattr(Interruption, "wait", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    return front_door.suite(tmp_path, 'workload = "noop"', head="policy = { rounds = 1, round_s = 0.01, tries = 2 }")
+
+
+def test_ctrl_c_while_a_case_waits_to_be_measured_again_ends_in_the_same_lines(tmp_path, interrupted_in_the_pause):
+    done = front_door.in_process(tmp_path, "run", interrupted_in_the_pause, "--device", "cpu", "-o", "o.jsonl")
+    assert (done.code, done.out) == (130, "")
+    assert done.err.splitlines()[-2:] == ["interrupted before any case was done", "go on with: dlbench run --resume o.jsonl"]
+    assert [line["kind"] for line in lines(tmp_path / "o.jsonl")] == ["header", "discarded", "round"]
+
+
+def test_ctrl_c_does_not_hide_that_a_machine_is_gone(tmp_path, interrupted_in_the_pause, monkeypatch):
+    def lose_a_machine(self, *_):
+        os.kill(os.getpid(), signal.SIGINT)
+        raise DeviceFault("machine 1 is gone")
+
+    monkeypatch.setattr(Runner, "_measure_attempt", lose_a_machine)
+    done = shared_hosts.dlbench("run", interrupted_in_the_pause, "--device", "cpu", "-o", "o.jsonl", cwd=tmp_path)
+    assert (done.code, done.err.endswith("dlbench: machine 1 is gone\n")) == (ExitCode.DEVICE_FAULT, True), done.err
 
 
 def test_resuming_uses_the_suite_in_the_file_not_the_one_on_the_disk(tmp_path):

@@ -7,6 +7,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -36,6 +37,9 @@ from dlbench.harness.ranks.cluster import Node, RemoteNode, connected_nodes, ser
 from dlbench.harness.ranks.placement import NodeCapacity
 from dlbench.harness.runner import RunSettings
 from dlbench.harness.schedule import Side
+
+if TYPE_CHECKING:
+    from dlbench.analysis.read.table import Results
 
 
 @click.command("run")
@@ -103,7 +107,7 @@ def command(
         if unfinished and writer:
             session = sessions.resume(unfinished, writer, suites, opened, settings)
             if not (measuring.rounds or measuring.budget) and sessions.is_complete(unfinished, session):
-                return _write_complete(unfinished, form)
+                return _write_complete(unfinished, session.gate, form)
         else:
             plan = plan_suites(suites, opened.hello, planning)
             if given is not None:
@@ -175,19 +179,18 @@ def _policy(plan: Plan, measuring: MeasureOptions, gate: ThresholdSettings | Non
     return sessions.policy_for(plan, measuring.policy, None if gate is None else rounds_for_gate(TESTS_A_CASE * cases))
 
 
-def _write_complete(run: RunFile, form: str) -> ExitCode:
+def _write_complete(run: RunFile, gate: ThresholdSettings | None, form: str) -> ExitCode:
     """Write the results of a run that a plain --resume has nothing to measure of, say how to go on, and return its exit code."""
     from dlbench.analysis.read.table import collect
 
-    write_results(collect((run.path,)), None, form, answers=True, brief=True)
-    file = shlex.quote(str(run.path))
+    results, file = collect((run.path,)), shlex.quote(str(run.path))
+    write_results(results, None, form, answers=True, brief=True)
     click.echo(f"{run.path} is complete; for more rounds: dlbench run --resume {file} --rounds N, or --budget TIME", err=True)
-    return ExitCode.CASES_FAILED if any(each.status.is_failure for each in run.measurements) else ExitCode.OK
+    return _conclude(results, gate, file)
 
 
 def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Interruption, form: str) -> ExitCode:
     """Run the rounds, write the results, and return the exit code."""
-    from dlbench.analysis.compare.pairs import compare
     from dlbench.analysis.read.table import collect
 
     if session.kept and session.kept.remove_outdated():
@@ -195,8 +198,9 @@ def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Int
     with sessions.Recording(session, interruption) as recording:
         recording.measure(replace(session, answered=True), {None: worker})
     results, file = collect((recording.path,)), shlex.quote(str(recording.path))
-    if interruption.requested and form == "table" and all(row["case.status"] == Status.SKIPPED for row in results.rows):
-        click.echo(f"interrupted before the first case was measured\ngo on with: dlbench run --resume {file}", err=True)
+    nothing = all(row["case.status"] == Status.SKIPPED for row in results.rows)
+    if interruption.requested and nothing and not recording.fault and form == "table":
+        click.echo(f"interrupted before any case was done\ngo on with: dlbench run --resume {file}", err=True)
         return ExitCode(128 + interruption.requested)
     write_results(results, None, form, answers=True, brief=True)
     click.echo(f"saved in {recording.path}; more: dlbench show {file} --answers, or dlbench report {file}", err=True)
@@ -206,10 +210,16 @@ def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Int
     if interruption.requested:
         click.echo(f"interrupted; go on with: dlbench run --resume {file}", err=True)
         return ExitCode(128 + interruption.requested)
-    # Compared with itself: what of it could not have shown, in a run like it, the change that must be seen?
-    blind = compare(results, results, given=session.gate, insist=True) if session.gate is not None else None
-    if blind and blind.undecidable:
-        click.echo(f"note: compared with a run like this one, {blind.undecidable}", err=True)
+    return _conclude(results, session.gate, file)
+
+
+def _conclude(results: "Results", gate: ThresholdSettings | None, file: str) -> ExitCode:
+    """Return the exit code of a complete run. Of a baseline, say what it could not have shown in a run like it."""
+    from dlbench.analysis.compare.pairs import compare
+
+    undecidable = compare(results, results, given=gate, insist=True).undecidable if gate is not None else None
+    if undecidable:
+        click.echo(f"note: compared with a run like this one, {undecidable}", err=True)
         click.echo(f"note: more rounds go to the same file with: dlbench run --resume {file} --rounds N", err=True)
     failed = any(Status(str(row["case.status"])).is_failure for row in results.rows)
-    return ExitCode.CASES_FAILED if failed else ExitCode.UNDECIDABLE if blind and blind.undecidable else ExitCode.OK
+    return ExitCode.CASES_FAILED if failed else ExitCode.UNDECIDABLE if undecidable else ExitCode.OK
