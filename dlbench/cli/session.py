@@ -37,7 +37,7 @@ from dlbench.harness.process.scratch import Kept, refuse_unwritable
 from dlbench.harness.process.worker_process import Mode, WorkerProcess, handshake
 from dlbench.harness.ranks.cluster import RemoteNode
 from dlbench.harness.runner import Runner, RunSettings
-from dlbench.harness.schedule import Side, Task
+from dlbench.harness.schedule import Progress, Side, Task
 
 
 def settings_for(seed: int | None = None, isolation: Isolation | None = None) -> RunSettings:
@@ -307,13 +307,14 @@ def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: 
 
 
 def is_complete(run: RunFile, session: Session) -> bool:
-    """Whether a run has come to its end, with each case measured whose device is there now, and no line of it lost."""
-    if run.footer is None or any(not each.copy for each in run.left_out):
+    """Whether a run has come to its end, with each case measured whose device is there now, and what damaged lines took made up for."""
+    present = {device.id for device in machine.usable(session.devices)}
+    mine = [task for task in session.tasks if task.case.device in present]
+    damaged = any(not each.copy for each in run.left_out)
+    if run.footer is None or (damaged and Progress(mine, session.settings.policy, run.measurements).left()):
         return False
     last = {each.series: each.status for each in run.measurements}
-    present = {device.id for device in machine.usable(session.devices)}
-    mine = [task.series for task in session.tasks if task.case.device in present]
-    return all(last.get(series, Status.SKIPPED) is not Status.SKIPPED for series in mine)
+    return all(last.get(task.series, Status.SKIPPED) is not Status.SKIPPED for task in mine)
 
 
 def _declared_anew(workloads: Mapping[str, Any], signatures: Mapping[str, Signature]) -> list[str]:

@@ -134,6 +134,9 @@ def test_a_damaged_line_is_named_and_its_round_is_measured_again(file):
     assert sorted((each.case.id, each.round) for each in run.measurements) == sorted((case, at) for case in CASES for at in (0, 1))
     assert (run.measurements[-1].case.id, run.measurements[-1].round) == (was["case"]["id"], was["round"])
     assert [each.number for each in run.left_out] == [number]
+    whole = file.read_bytes()
+    again = shared_hosts.dlbench("run", "--resume", "o.jsonl", cwd=file.parent)
+    assert (again.code, "o.jsonl is complete" in again.err, file.read_bytes() == whole) == (0, True, True), again.err
 
 
 def test_every_reading_says_what_was_left_out(file):
