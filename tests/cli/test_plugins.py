@@ -39,6 +39,21 @@ def test_a_declaration_that_does_not_exist_is_named_with_the_nearest(tmp_path):
     assert done.err.strip() == "dlbench: @workload declares no 'tag'; did you mean 'tags'?"
 
 
+@pytest.mark.parametrize(
+    ("declared", "sentence"),
+    [
+        ("values=None", "@workload: values is a tuple, not None; leave it out where there is nothing to declare"),
+        ("tags='training'", "@workload: tags is a tuple, not 'training'; leave it out where there is nothing to declare"),
+        ("switches=None", "@workload: switches is a dict, not None; leave it out where there is nothing to declare"),
+        ("parallel=None", "@workload: parallel is a Parallel, not None; leave it out where there is nothing to declare"),
+        ("'training'", "@workload('training'): what it declares is given by name, such as tags=('training',)"),
+    ],
+)
+def test_a_declaration_of_another_kind_is_refused_with_the_kind_that_it_has(tmp_path, declared, sentence):
+    done, _ = measured(tmp_path, f"@workload({declared})", "Work(call=lambda: None)")
+    assert (done.code, done.out, done.err.strip()) == (2, "", f"dlbench: {sentence}")
+
+
 @pytest.mark.parametrize(("counts", "told"), [("", True), (", items=2", True), (", flops=8", False), (", bytes=8", False)])
 def test_a_workload_that_states_neither_operations_nor_bytes_is_told_so(tmp_path, counts, told):
     measured(tmp_path, "@workload", f"Work(call=lambda: None{counts})")

@@ -101,14 +101,23 @@ def workload(function: WorkloadFunction | None = None, /, **declared: Any) -> An
 
     Raises UsageError if the name is taken by another function, a type in the signature says too little, or a declaration makes no sense.
     """
-    known = [each.name for each in fields(Declaration)]
-    for name in declared:
-        if name not in known:
-            raise UsageError(f"@workload declares no '{name}'{nearest(name, known)}")
+    if function is not None and not callable(function):
+        raise UsageError(f"@workload({function!r}): what it declares is given by name, such as tags=('training',)")
+    usual = {each.name: getattr(Declaration(), each.name) for each in fields(Declaration)}
+    for name, given in declared.items():
+        if name not in usual:
+            raise UsageError(f"@workload declares no '{name}'{nearest(name, list(usual))}")
+        kind = type(usual[name])
+        if usual[name] is not None and not isinstance(given, _AS_GOOD.get(kind, kind)):
+            raise UsageError(f"@workload: {name} is a {kind.__name__}, not {given!r}; leave it out where there is nothing to declare")
     declaration = Declaration(**declared)
     if function is not None:
         return _registered(function, declaration)
     return lambda decorated: _registered(decorated, declaration)
+
+
+_AS_GOOD: dict[type, Any] = {tuple: (tuple, list), dict: Mapping}
+"""What may stand for a kind."""
 
 
 def _registered(function: WorkloadFunction, declared: Declaration) -> WorkloadFunction:
