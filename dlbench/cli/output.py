@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import stat
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -212,8 +213,9 @@ def refuse_misplaced(paths: Iterable[Path | None]) -> None:
         try:
             if path.is_dir():
                 raise UsageError(f"{path} is a folder; give the name of a file in it")
-            path.parent.stat()
-        except FileNotFoundError as error:  # nearly always mistyped, so it is not made
+            if not stat.S_ISDIR(path.parent.stat().st_mode):
+                raise UsageError(f"{path.parent} is a file and no folder; choose another place for {path.name}")
+        except (FileNotFoundError, NotADirectoryError) as error:  # nearly always mistyped, so it is not made
             raise UsageError(f"there is no folder {path.parent} for {path.name}; make it, or choose another") from error
         except OSError as error:  # a name too long, a folder that may not be entered
             raise OutputError.of(path, error) from error
@@ -237,7 +239,7 @@ def refuse_existing(paths: Iterable[Path]) -> None:
             path.lstat()
         except FileNotFoundError:
             continue
-        except OSError as error:  # a name too long, a file where a folder should be, a folder that may not be entered
+        except OSError as error:  # a name too long, a folder that may not be entered
             raise OutputError.of(path, error) from error
         raise _exists(path)
 

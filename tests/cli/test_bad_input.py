@@ -111,9 +111,13 @@ def test_an_output_that_exists_is_never_overwritten(tmp_path):
 
 def test_an_output_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
-    done = shared_hosts.dlbench("run", "self", "-o", "file/mine.jsonl", cwd=tmp_path)
-    assert done.code == 74
-    assert "cannot write file/mine.jsonl: Not a directory" in done.err
+    for output, code, sentence in (
+        ("file/mine.jsonl", 2, "file is a file and no folder; choose another place for mine.jsonl"),
+        ("file/in/mine.jsonl", 2, "there is no folder file/in for mine.jsonl; make it, or choose another"),
+        ("a" * 300, 74, f"cannot write {'a' * 300}: File name too long"),
+    ):
+        done = shared_hosts.dlbench("run", "self", "-o", output, cwd=tmp_path)
+        assert (done.code, done.err) == (code, f"dlbench: {sentence}\n")
 
 
 def test_a_machine_without_torch_is_told_so(tmp_path):

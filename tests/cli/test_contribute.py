@@ -73,6 +73,11 @@ def quiet():
     ]
 
 
+def repeated():
+    """The first round of that, before it was measured again."""
+    return [replace(quiet()[0], started="2026-11-21T15:40:59.123+00:00")]
+
+
 def write(folder, measured, name="run.jsonl", **header):
     states = [RoundState(number, 1.5, 0.0, 0.0, STATE, STATE) for number in range(7)]
     given = {"environment": ENVIRONMENT, "state": STATE, "states": states, "accelerator": {"uuid_hash": "00ff", "pcie_width_max": 16}}
@@ -174,7 +179,7 @@ def test_a_private_text_anywhere_never_leaves(tmp_path, data, planted, how):
         old.unlink()
     declared = {"matmul": {"values": [], "parallel": {}, "tags": ["compute"]}}
     oom = made_up.ended(made_up.case("matmul", n=9), Status.OOM, "full")
-    path = write(tmp_path, [*quiet(), oom], policy=Policy(), isolation="fork", workloads=declared, discarded=quiet()[:2])
+    path = write(tmp_path, [*quiet(), oom], policy=Policy(), isolation="fork", workloads=declared, discarded=repeated())
     lines = front_door.lines(path)
     kind = data.draw(st.sampled_from(sorted({each["kind"] for each in lines})))
     line = data.draw(st.sampled_from([each for each in lines if each["kind"] == kind]))
@@ -208,7 +213,7 @@ NAMES = {
 @pytest.mark.parametrize("kind", ["measurement", "discarded"])
 @pytest.mark.parametrize(("way", "sentence"), NAMES.items(), ids=map("-".join, NAMES))
 def test_a_name_that_is_not_plain_is_refused(tmp_path, way, sentence, kind):
-    path = write(tmp_path, quiet(), discarded=quiet()[:1])
+    path = write(tmp_path, quiet(), discarded=repeated())
     lines = front_door.lines(path)
     plant(next(line for line in lines if line["kind"] == kind), way, "build-host-17", "instead")
     path.write_text("".join(f"{json.dumps(each)}\n" for each in lines))
@@ -223,7 +228,7 @@ def test_a_name_that_is_not_plain_is_refused(tmp_path, way, sentence, kind):
 
 @pytest.mark.parametrize("planted", PLANTED)
 def test_private_texts_in_every_line_that_can_do_without_them_stay_behind(tmp_path, planted):
-    path = write(tmp_path, quiet(), discarded=quiet()[:1])
+    path = write(tmp_path, quiet(), discarded=repeated())
     lines = front_door.lines(path)
     for line in lines:
         if line["kind"] in ("measurement", "discarded"):
@@ -381,7 +386,8 @@ def test_an_output_that_exists_is_kept_and_one_that_can_not_be_written_is_said(t
         2, "", "dlbench: there.jsonl exists and is never overwritten; choose another name\n"
     )
     assert (tmp_path / "there.jsonl").read_text() == "mine"
-    assert contribute(tmp_path, "-o", "there.jsonl/out.jsonl").code == 74
+    assert contribute(tmp_path, "-o", "there.jsonl/out.jsonl").err.startswith("dlbench: there.jsonl is a file and no folder; ")
+    assert contribute(tmp_path, "-o", "a" * 300).code == 74
 
 
 def test_every_committed_reference_stands_the_same_scrutiny_or_says_why_not(tmp_path):

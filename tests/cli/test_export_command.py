@@ -155,7 +155,7 @@ def test_nothing_to_export_is_a_usage_error(tmp_path: Path, form: str) -> None:
         (("--to", "csv", "-o", "run.jsonl"), 2, "run.jsonl exists and is never overwritten; choose another name"),
         (("--to", "csv", "-o", "."), 2, ". is a folder; give the name of a file in it"),
         (("--to", "csv", "-o", "no/such/x.csv"), 2, "there is no folder no/such for x.csv; make it, or choose another"),
-        (("--to", "csv", "-o", "run.jsonl/x.csv"), 74, "cannot write run.jsonl/x.csv: Not a directory"),
+        (("--to", "csv", "-o", "run.jsonl/x.csv"), 2, "run.jsonl is a file and no folder; choose another place for x.csv"),
     ],
 )
 def test_wrong_outputs(run_file: Path, arguments: tuple[str, ...], code: int, sentence: str) -> None:

@@ -213,7 +213,7 @@ def test_an_output_that_exists_or_cannot_be_written_is_refused(run_file: Path) -
     assert (done.code, done.err) == (2, "dlbench: there.html exists and is never overwritten; choose another name\n")
     assert (folder / "there.html").read_text() == "mine"
     done = in_process(folder, "report", "run.jsonl", "-o", "there.html/page.html")
-    assert (done.code, done.err) == (74, "dlbench: cannot write there.html/page.html: Not a directory\n")
+    assert (done.code, done.err) == (2, "dlbench: there.html is a file and no folder; choose another place for page.html\n")
     assert sorted(path.name for path in folder.iterdir()) == ["run.jsonl", "there.html"]
     long = f"{'a' * 300}.html"
     for arguments in (("report", "run.jsonl", "-o", long), ("compare", "run.jsonl", "--by", "dtype", "--report", long)):
