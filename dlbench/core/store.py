@@ -59,7 +59,10 @@ class RunFile:
     states: tuple[RoundState, ...] = ()
     """The machine around each round; a round that was interrupted and resumed has one for each part."""
     discarded: tuple[Measurement, ...] = ()
-    """Measurements repeated because they, or the other side, were held back; no row counts them."""
+    """Measurements repeated because they, or the other side, were held back; no row counts them.
+
+    One whose repetition was never made counts: its line stands there once more as a measurement, and it is among those alone.
+    """
     tries: tuple[Measurement, ...] = ()
     """What searches tried, in that order: no planned cases."""
     left_out: tuple[LeftOut, ...] = ()
@@ -100,8 +103,20 @@ def load(path: Path, reader: Reader | None = None) -> RunFile:
             left_out.append(LeftOut(number, why, copy=why == _REPEATED or why.endswith(_TWICE)))
     if header is None:
         raise ResultFileError(f"{path} is empty; give a file that dlbench run wrote")
-    measurements, discarded, tries = map(tuple, lines.measured.values())
-    return RunFile(path, header, measurements, lines.footer, torn, tuple(lines.states), discarded, tries, tuple(left_out), other)
+    measurements, discarded, tries = lines.measured.values()
+    counted = {(each.series, each.round, each.started) for each in measurements if each.started}
+    return RunFile(
+        path,
+        header,
+        tuple(measurements),
+        lines.footer,
+        torn,
+        tuple(lines.states),
+        tuple(each for each in discarded if (each.series, each.round, each.started) not in counted),
+        tuple(tries),
+        tuple(left_out),
+        other,
+    )
 
 
 class _Lines:
@@ -231,7 +246,7 @@ def _records(path: Path) -> Iterator[tuple[int, int | None, Record | None, str]]
 
 
 _START = b'{"kind":"'
-"""Of each line but for space; never within one, where its quotes would be escaped."""
+"""With it begins each line that dlbench writes, so where it stands within a line another begins; in a text its quotes are escaped."""
 
 
 def _unreadable(path: Path, error: OSError) -> ResultFileError:

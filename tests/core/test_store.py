@@ -51,14 +51,24 @@ def write(path, *records):
 def test_what_is_written_is_read(tmp_path):
     path = tmp_path / "deep" / "f.jsonl"
     state = RoundState(3, 5.0, 0.25, None, {"cpu": {"governor": "powersave"}}, {})
-    again = measurement_to_json(ROWS[0]) | {"kind": "discarded"}
-    write(path, *(measurement_to_json(row) for row in ROWS), again, state.to_json(), {"kind": "footer", "rounds": 4})
+    again = replace(ROWS[0], started="2026-01-31T11:00:00.000+00:00")
+    discarded = measurement_to_json(again) | {"kind": "discarded"}
+    write(path, *(measurement_to_json(row) for row in ROWS), discarded, state.to_json(), {"kind": "footer", "rounds": 4})
     run = load(path)
     assert run.header == {"kind": "header", "schema": SCHEMA, "seed": 1}
     assert run.measurements == ROWS
-    assert (run.states, run.discarded) == ((state,), ROWS[:1])
+    assert (run.states, run.discarded) == ((state,), (again,))
     assert run.footer == {"kind": "footer", "rounds": 4}
     assert not run.torn
+
+
+def test_what_counts_for_want_of_a_repetition_is_not_discarded(tmp_path):
+    path = tmp_path / "f.jsonl"
+    first, again, kept = (replace(ROWS[0], round=number, started=f"2026-01-01T00:00:0{at}+00:00") for at, number in enumerate((0, 0, 1)))
+    discarded = [measurement_to_json(each) | {"kind": "discarded"} for each in (first, kept)]
+    write(path, *discarded, measurement_to_json(again), measurement_to_json(kept))
+    run = load(path)
+    assert (run.measurements, run.discarded) == ((again, kept), (first,))
 
 
 def test_copies_of_a_version_that_locked_no_memory_are_read():
@@ -228,7 +238,7 @@ def test_any_bytes_behind_the_header_are_left_out_line_by_line(tmp_path_factory,
 LINES = [
     measurement_to_json(WHOLE),
     measurement_to_json(replace(WHOLE, round=4)),
-    measurement_to_json(WHOLE) | {"kind": "discarded"},
+    measurement_to_json(replace(WHOLE, started="2026-01-31T12:00:09.000+00:00")) | {"kind": "discarded"},
     measurement_to_json(replace(WHOLE, round=5)),
     measurement_to_json(WHOLE) | {"kind": "try"},
     RoundState(3, 5.0, 0.25, None, {}, {}).to_json(),

@@ -194,12 +194,11 @@ def circumstances(run: RunFile, name: str) -> list[str]:
             f"{name}: the CPU's frequency governor was {' and '.join(slow)}, under which the clock follows the load; "
             "have performance set (as root: cpupower frequency-set -g performance) and measure again"
         )
-    # One for whose repetition the budget left no time counts after all, and stands there once more.
-    counted = {(each.series, each.round, each.started) for each in run.measurements if each.started}
-    if repeated := [each for each in run.discarded if (each.series, each.round, each.started) not in counted]:
-        cases = len({each.case.id for each in repeated})
+    if run.discarded:
+        cases = len({each.case.id for each in run.discarded})
         of = "of one case" if cases == 1 else f"of {cases} cases"
-        notes.append(f"{name}: {_held_back(repeated)} made again, {of}; the file keeps what was discarded, and no number here counts it")
+        again = _held_back(run.discarded)
+        notes.append(f"{name}: {again} made again, {of}; the file keeps what was discarded, and no number here counts it")
     return notes
 
 
