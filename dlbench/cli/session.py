@@ -214,13 +214,13 @@ def start(
 
 
 def _check_places(tasks: Sequence[Task], signatures: Mapping[str, Signature]) -> None:
-    """Raise UsageError for the first parameter of a case that names a folder to write in and can't be written."""
-    writing = {name: each.declared.scratch for name, each in signatures.items() if each.declared.scratch}
-    cases = [each.case for each in tasks if each.case.workload in writing]
-    for name, place in dict.fromkeys((name := writing[each.workload], each.params.get(name)) for each in cases):
+    """Raise UsageError for a parameter of a case that names a folder that can't be written."""
+    parameters = {name: each.declared.scratch for name, each in signatures.items() if each.declared.scratch}
+    cases = [each.case for each in tasks if each.case.workload in parameters]
+    places = {(parameters[each.workload], each.params.get(parameters[each.workload])) for each in cases}
+    for name, place in sorted((name, str(place)) for name, place in places if place):
         try:
-            if place:
-                refuse_unwritable(Path(str(place)))
+            refuse_unwritable(Path(place))
         except OSError as error:
             raise UsageError(f"{name}={place}: no folder can be made there: {error.strerror}; name a folder that can be written") from error
 
@@ -262,9 +262,9 @@ def as_recorded(run: RunFile, changes: Mapping[str, Any]) -> tuple[tuple[Suite, 
 
 
 def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: OpenSide, settings: RunSettings) -> Session:
-    """Make the session of an interrupted run from its file, which the writer has locked since before it was read.
+    """Make the session that goes on with a run, with the cases that its file plans.
 
-    The cases are the same, and so has the machine to be.
+    ``writer``: of that file, opened before it was read, so that nobody else has added to it since.
 
     Raises UsageError where this machine, its software or a declaration differs from what the file was measured with.
     """
