@@ -132,6 +132,16 @@ def test_full_leaves_out_what_says_why():
     assert len(INCLUDED) == len(set(INCLUDED))
 
 
+def test_full_says_how_long_it_takes(signatures):
+    suites, half_hours = [load("full")], []
+    for devices in (["cpu"], ["cpu", "cuda:0"]):
+        policy = planning.policy_of(suites, signatures, devices)
+        cases = planning.plan(suites, signatures, devices, include_absent=False)
+        half_hours.append(round(planning.estimate(policy, len(list(cases))) / 1800))
+    on_cpu, with_gpu = (f"{each / 2:g}" for each in half_hours)
+    assert f" in about {on_cpu} hours on a CPU, {with_gpu} with a GPU, " in load("full").about
+
+
 def test_full_is_all_the_others_together(planned):
     others = planned(*INCLUDED)
     assert [case.id for case in planned("full")] == [case.id for case in others]
