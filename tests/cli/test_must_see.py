@@ -11,6 +11,8 @@ import made_up
 import pytest
 import shared_hosts
 
+from dlbench.core.model import Policy
+
 TEN = (1.00, 1.01, 0.99, 1.02, 0.98, 1.005, 0.995, 1.015, 0.985, 1.001)
 WIDE = (0.7, 1.3, 0.8, 1.2, 0.9, 1.1, 1.0, 0.75, 1.25, 1.05)
 """Ten rounds of which a change of 43 % could be called among two cases."""
@@ -68,6 +70,27 @@ def test_the_sentence_names_the_case_what_could_have_been_called_why_and_what_to
     quiet = next(row for row in json.loads(done.out) if row["compare.case"] == QUIET.id)
     assert (quiet["compare.unseen"], quiet["compare.verdict"]) == (None, "same")
     assert quiet["compare.detectable"] == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("budget_s", "planned", "option"),
+    [(None, 10, "--rounds 17"), (60.0, 1000, "--budget 110s"), (60.0, 15, "--rounds 17 --budget 110s")],
+    ids=["no budget", "budget", "budget and too few rounds"],
+)
+def test_where_a_budget_was_the_limit_the_sentence_names_the_one_that_would_do(tmp_path, budget_s, planned, option):
+    """Ten rounds took 62 s, so 17 take 105."""
+    for name in ("base", "new"):
+        limits = {"policy": Policy(rounds=planned, budget_s=budget_s), "footer": {"rounds": 10, "seconds": 62.0}}
+        made_up.write(tmp_path / f"{name}.jsonl", [*rounds(QUIET, TEN), *rounds(NOISY, WIDE)], **limits)
+    assert f"; 17 rounds a side would probably do: {option}; with --must-see" in compare(tmp_path).err
+
+
+@pytest.mark.parametrize(("budget_s", "option"), [(None, "--rounds 10"), (60.0, "--rounds 10 --budget 200s")])
+def test_so_does_the_one_on_too_few_rounds_for_any_change(tmp_path, budget_s, option):
+    for name in ("base", "new"):
+        limits = {"policy": Policy(rounds=7, budget_s=budget_s), "footer": {"rounds": 3, "seconds": 45.0}}
+        made_up.write(tmp_path / f"{name}.jsonl", rounds(QUIET, TEN[:3]), **limits)
+    assert f"; 10 rounds a side would do: {option}\n" in compare(tmp_path).err
 
 
 def test_the_suite_may_ask_for_it_for_all_and_for_a_workload(folder):

@@ -67,8 +67,9 @@ def compare(
             apart = None if across_machines else clock_difference(readings, new_readings, str(one.row["case.device"]))
             drifts = calibration.drifts(case) if calibration else {}
             pairs.append(Pair(case, one, other, limits, apart, drifts, _values(base, new, one, other, limits)))
+    budgets = [*base.budgets.values(), *new.budgets.values()]
     title = f"{', '.join(new.environments)} against {', '.join(base.environments)}"
-    found = comparison(title, pairs, settled, sight, paired, across_machines, unlike=incomparable)
+    found = comparison(title, pairs, settled, sight, paired, across_machines, unlike=incomparable, budgets=budgets)
     return _with_losses(found, next(iter(base.lost.values()), None), next(iter(new.lost.values()), None))
 
 
@@ -89,7 +90,8 @@ def compare_by(
     unpaired = tuple(each for each in found.unpaired if each.case not in failed)
     title = f"{', '.join(results.environments)}: each {found.column} against {found.base_value}"
     lost = next(iter(results.lost.values()), None)
-    return _with_losses(comparison(title, pairs, settled, Sight.of(given, None), unpaired=unpaired), lost, lost)
+    budgets = results.budgets.values()
+    return _with_losses(comparison(title, pairs, settled, Sight.of(given, None), unpaired=unpaired, budgets=budgets), lost, lost)
 
 
 def _with_losses(found: Comparison, base: Collection[str] | None, new: Collection[str] | None) -> Comparison:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from dlbench.analysis.compare.calibration import Drift
 from dlbench.analysis.compare.judge import EQUIVALENCE, LEVEL, RankTest, fraction, statistic_of
 from dlbench.analysis.ratios import Entry
+from dlbench.analysis.read.header import SpentBudget
 from dlbench.core.rank_test import rounds_for_gate
 from dlbench.core.stats import holm
 from dlbench.core.units import percent, relative_change
@@ -144,8 +145,11 @@ def disturbances(sides: Sequence[Entry]) -> str:
     return "; ".join(f"in {side} {reason}" for side, reason in zip(SIDES, (base, new), strict=True) if reason)
 
 
-def unseen(blind: Sequence[Blind], tested: int) -> Unseen | None:
-    """Sum up the cases in which it could not be seen; None where there are none. ``tested``: the cases that have times on both sides."""
+def unseen(blind: Sequence[Blind], tested: int, spent: SpentBudget | None = None) -> Unseen | None:
+    """Sum up the cases in which it could not be seen; None where there are none.
+
+    ``tested``: the cases that have times on both sides. ``spent``: the budget that ended a side before its rounds, if one did.
+    """
     if not blind:
         return None
     changes = " or ".join(dict.fromkeys(percent(each.change) for each in blind))
@@ -158,7 +162,7 @@ def unseen(blind: Sequence[Blind], tested: int) -> Unseen | None:
     if rounds > MOST_ROUNDS:
         remedies.append(f"not even {MOST_ROUNDS:,} rounds a side would do: measure on a quieter machine")
     elif rounds:
-        remedies.append(f"{rounds:,} rounds a side would probably do: --rounds {rounds}")
+        remedies.append(f"{rounds:,} rounds a side would probably do: {_option(rounds, spent)}")
     sentence = f"a change of {changes} could not have been called in {of}: {', '.join(named)}; {'; '.join(remedies)}"
     decisive = any(each.asked for each in blind) or len(blind) >= tested
     if not decisive:
@@ -166,11 +170,11 @@ def unseen(blind: Sequence[Blind], tested: int) -> Unseen | None:
     return Unseen(tuple(each.case for each in blind), sentence, decisive)
 
 
-def powerless(able: Sequence[Mapping[str, RankTest]], of_values: Sequence[float] = ()) -> str | None:
+def powerless(able: Sequence[Mapping[str, RankTest]], of_values: Sequence[float] = (), spent: SpentBudget | None = None) -> str | None:
     """Say why no case could have been called slower, if so: with the least p that their rounds allow, Holm's correction spares none.
 
     Of each case its tests; none of a case without times on both sides. ``of_values``: the least p of each value that is judged, which
-    counts where no case has times.
+    counts where no case has times. ``spent`` as in `unseen`.
     """
     every = [test for tests in able for test in tests.values()]
     if not every and not of_values:
@@ -183,4 +187,9 @@ def powerless(able: Sequence[Mapping[str, RankTest]], of_values: Sequence[float]
     else:
         rounds = rounds_for_gate(len(of_values), LEVEL, least=1)
         none = f"of {len(of_values)} values none could have been called worse"
-    return f"too few rounds: {none}; {rounds} rounds a side would do: --rounds {rounds}"
+    return f"too few rounds: {none}; {rounds} rounds a side would do: {_option(rounds, spent)}"
+
+
+def _option(rounds: int, spent: SpentBudget | None) -> str:
+    """Return what of the command line gives so many rounds: a larger budget where one was the limit."""
+    return spent.option(rounds) if spent else f"--rounds {rounds}"

@@ -1,6 +1,6 @@
 """Verdicts of pairs of rows that are tested together, as one family, and reasons why a case is undecided."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, Self
@@ -18,6 +18,7 @@ from dlbench.analysis.compare.calibration import Drift
 from dlbench.analysis.compare.judge import Change, RankTest, Verdict, disagreement, judge_family, rank_tests, together
 from dlbench.analysis.compare.power import SIDES, Blind, Unseen
 from dlbench.analysis.ratios import Entry, Unpaired
+from dlbench.analysis.read.header import SpentBudget
 from dlbench.core import thresholds
 from dlbench.core.conditions import OVERRUN
 from dlbench.core.rows.summary import Rounds, Row
@@ -148,8 +149,12 @@ def comparison(
     report_only: bool = False,
     unpaired: tuple[Unpaired, ...] = (),
     unlike: Sequence[Blind] = (),
+    budgets: Iterable[SpentBudget] = (),
 ) -> Comparison:
-    """Test the pairs together, as one family, and put all cases in order; ``unlike`` were measured on both sides, in another way."""
+    """Test the pairs together, as one family, and put all cases in order.
+
+    ``unlike`` were measured on both sides, in another way; ``budgets`` ended a side before its rounds.
+    """
     untimed = [_untimed(pair) for pair in pairs]
     tests = [
         {} if why else rank_tests(pair.base.rounds, pair.new.rounds, pair.drifts, paired) for pair, why in zip(pairs, untimed, strict=True)
@@ -167,8 +172,9 @@ def comparison(
         blind += [hidden] if hidden else []
         able += bool(case.changes or hidden)
     cases.sort(key=attention)
-    powerless = power.powerless(tests, [each.p for of_values in values for each in of_values if each.p is not None])
-    return Comparison(title, tuple(cases), powerless, power.unseen(blind, able), report_only, unpaired)
+    spent = max(budgets, key=lambda each: each.enough_s, default=None)
+    powerless = power.powerless(tests, [each.p for of_values in values for each in of_values if each.p is not None], spent)
+    return Comparison(title, tuple(cases), powerless, power.unseen(blind, able, spent), report_only, unpaired)
 
 
 def _without_spoiled(

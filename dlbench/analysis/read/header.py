@@ -47,6 +47,11 @@ def protocol(run: RunFile) -> Row:
     return {**timing, **({"isolation": isolation} if isinstance(isolation, str) else {})}
 
 
+ENOUGH_ROUNDS = 7
+"""As many as are measured by default, which have an interval."""
+_MINUTES_FROM_S = 600
+
+
 class SpentBudget(NamedTuple):
     """Budget that ended a run before the rounds that were planned."""
 
@@ -56,23 +61,18 @@ class SpentBudget(NamedTuple):
     enough_s: float
     """About what `ENOUGH_ROUNDS` of all its cases take, by what those that were measured took."""
 
-    @property
-    def option(self) -> str:
-        """The budget that would do, as the command line takes it, ``--budget 140s``; with the rounds where fewer were planned."""
-        whole = math.ceil(self.enough_s / 10) * 10
-        rounds = f"--rounds {ENOUGH_ROUNDS} " if self.planned < ENOUGH_ROUNDS else ""
-        return f"{rounds}--budget {f'{whole}s' if whole < _MINUTES_FROM_S else f'{math.ceil(whole / 60)}m'}"
+    def option(self, rounds: int = ENOUGH_ROUNDS) -> str:
+        """Return the budget that so many rounds take, as the command line takes it, ``--budget 140s``; with them if fewer were planned."""
+        whole = math.ceil(self.enough_s * rounds / ENOUGH_ROUNDS / 10) * 10
+        more = f"--rounds {rounds} " if self.planned < rounds else ""
+        return f"{more}--budget {f'{whole}s' if whole < _MINUTES_FROM_S else f'{math.ceil(whole / 60)}m'}"
 
     def __str__(self) -> str:
-        return f"the budget of {self.budget_s:g} s ended the run after {self.rounds} of {self.planned} rounds; about {self.option} would do"
+        ended = f"the budget of {self.budget_s:g} s ended the run after {self.rounds} of {self.planned} rounds"
+        return f"{ended}; about {self.option()} would do"
 
 
-ENOUGH_ROUNDS = 7
-"""As many as are measured by default, which have an interval."""
-_MINUTES_FROM_S = 600
-
-
-def spent_budget(run: RunFile) -> SpentBudget | None:
+def spent_budget(run: RunFile, rows: Sequence[Row]) -> SpentBudget | None:
     """Return the budget of a complete run that ended it before its rounds; None where something else did, or there was none."""
     policy, footer = run.header.get("policy") or {}, run.footer or {}
     said = (policy.get("budget_s"), policy.get("rounds"), footer.get("rounds"), footer.get("seconds"))
@@ -81,12 +81,12 @@ def spent_budget(run: RunFile) -> SpentBudget | None:
         return None
     budget_s, planned, rounds, took_s = known
     devices = {device.get("id") for device in run.header.get("devices", ())}
-    measured = [each.series for each in run.measurements if each.status is Status.OK]
-    left_out = {each.series for each in run.measurements if each.status is Status.SKIPPED and each.case.device in devices}
-    if rounds >= planned or not measured:
+    measured = [int(row["time.rounds"] or 0) for row in rows if row["case.status"] == Status.OK]
+    left_out = [row for row in rows if row["case.status"] == Status.SKIPPED and row["case.device"] in devices]
+    if rounds >= planned or not any(measured):
         return None
-    cases = len(left_out.union(measured))
-    return SpentBudget(budget_s, int(rounds), int(planned), max(took_s, budget_s) * cases * ENOUGH_ROUNDS / len(measured))
+    cases = len(measured) + len(left_out)
+    return SpentBudget(budget_s, int(rounds), int(planned), max(took_s, budget_s) * cases * ENOUGH_ROUNDS / sum(measured))
 
 
 def link(row: Row, device: Mapping[str, Any]) -> Row:

@@ -254,7 +254,7 @@ def _read_one(path: Path, name: str, to_compare: bool) -> Results:
         circumstances=(*header.circumstances(run, name), *trends(run, name, places, rounds)),
         protocols=dict.fromkeys(environments, header.protocol(run)),
         declarations=declarations,
-        budgets=dict.fromkeys(environments, spent) if not to_compare and (spent := header.spent_budget(run)) else {},
+        budgets=dict.fromkeys(environments, spent) if (spent := header.spent_budget(run, rows)) else {},
         tries=tuple(map(_writable, tries)),
         lost=header.short_of_rounds(run, rows, rounds),
     )
