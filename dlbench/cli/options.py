@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from dlbench.analysis.export import tabular
 from dlbench.cli import completion
-from dlbench.cli.output import FORMATS, refuse_existing, refuse_misplaced, refuse_same_file
+from dlbench.cli.output_files import refuse_existing, refuse_misplaced, refuse_same_file
 from dlbench.core.errors import UsageError
 from dlbench.core.thresholds import MUST_SEE, check
 from dlbench.core.units import parse_duration
@@ -202,7 +203,7 @@ class OutputOptions:
 
 
 format_option = click.option(
-    "--format", "form", type=click.Choice(FORMATS), default="table", show_default=True, help="What to write to stdout."
+    "--format", "form", type=click.Choice(("table", *tabular.FORMATS)), default="table", show_default=True, help="What to write to stdout."
 )
 output_options = gathered(
     "output",

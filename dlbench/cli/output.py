@@ -1,10 +1,7 @@
 """The output of the commands: results for people and programs, and the verdicts, files for CI and exit code of those that judge."""
 
-import os
-import secrets
-import stat
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +9,8 @@ import click
 
 from dlbench.analysis.export import tabular
 from dlbench.cli import defaults
+from dlbench.cli.options import OutputOptions
+from dlbench.cli.output_files import create, overwrite
 from dlbench.core.errors import ExitCode, OutputError, UsageError
 from dlbench.core.units import one_line
 
@@ -20,9 +19,7 @@ if TYPE_CHECKING:
 
     from dlbench.analysis.compare.verdict import Comparison
     from dlbench.analysis.read.table import Results
-    from dlbench.cli.options import OutputOptions
 
-FORMATS = ("table", *tabular.FORMATS)
 _DRAWN_AT_MOST = 300
 """Verdicts that are laid out for a screen, which takes a millisecond each."""
 _UNBOUNDED = 100_000
@@ -120,7 +117,7 @@ def notes_on(results: "Results", files: Sequence[Path]) -> list[str]:
     return [*notes, *(fleet_notes(results) if any(path.is_dir() for path in files) else ())]
 
 
-def conclude(comparisons: Sequence["Comparison"], notes: Sequence[str], options: "OutputOptions", results: "Results") -> ExitCode:
+def conclude(comparisons: Sequence["Comparison"], notes: Sequence[str], options: OutputOptions, results: "Results") -> ExitCode:
     """Write the cases to stdout, the notes to stderr, and the files that are asked for; return the code to exit with."""
     import json  # not at the top, so that --help stays quick
 
@@ -137,10 +134,10 @@ def conclude(comparisons: Sequence["Comparison"], notes: Sequence[str], options:
     for note in notes:
         click.echo(f"note: {note}", err=True)
     if options.junit:
-        _write(options.junit, junit.junit(comparisons))
+        overwrite(options.junit, junit.junit(comparisons))
     if options.verdict:
         document = compare_export.verdict(comparisons, code, notes)
-        _write(options.verdict, json.dumps(document, ensure_ascii=False, allow_nan=False).encode(errors="replace") + b"\n")
+        overwrite(options.verdict, json.dumps(document, ensure_ascii=False, allow_nan=False).encode(errors="replace") + b"\n")
     if options.report:
         from dlbench.analysis.report import page
 
@@ -203,90 +200,5 @@ def _tell_github(comparisons: Sequence["Comparison"], conclusion: str, notes: Se
                 file.write(text)
             else:  # what stands there already would be lost as well
                 click.echo("note: the summary of this step is full, so nothing was added to it", err=True)
-    except OSError as error:
-        raise OutputError.of(path, error) from error
-
-
-def refuse_misplaced(paths: Iterable[Path | None]) -> None:
-    """Raise UsageError where a folder stands in a file's place, or none to write it in is there; OutputError where that can't be told."""
-    for path in filter(None, paths):
-        try:
-            if path.is_dir():
-                raise UsageError(f"{path} is a folder; give the name of a file in it")
-            if not stat.S_ISDIR(path.parent.stat().st_mode):
-                raise UsageError(f"{path.parent} is a file and no folder; choose another place for {path.name}")
-        except (FileNotFoundError, NotADirectoryError) as error:  # nearly always mistyped, so it is not made
-            raise UsageError(f"there is no folder {path.parent} for {path.name}; make it, or choose another") from error
-        except OSError as error:  # a name too long, a folder that may not be entered
-            raise OutputError.of(path, error) from error
-
-
-def make_folder(path: Path) -> None:
-    """Make a folder that is asked for, in one that is there. Raises UsageError or OutputError."""
-    if not path.is_dir():
-        refuse_misplaced([path])
-        try:
-            path.mkdir()
-        except OSError as error:
-            raise OutputError.of(path, error) from error
-
-
-def refuse_existing(paths: Iterable[Path]) -> None:
-    """Raise UsageError where one of these files, or a link of that name, is there already, and what `refuse_misplaced` raises."""
-    for path in paths:
-        refuse_misplaced([path])
-        try:
-            path.lstat()
-        except FileNotFoundError:
-            continue
-        except OSError as error:  # a name too long, a folder that may not be entered
-            raise OutputError.of(path, error) from error
-        raise _exists(path)
-
-
-def refuse_same_file(paths: Mapping[str, Path | None]) -> None:
-    """Raise UsageError where two of these options name one file: what is written last would replace the other."""
-    taken: dict[str, str] = {}
-    for option, path in paths.items():
-        if path is None:
-            continue
-        first = taken.setdefault(os.path.realpath(path), option)
-        if first != option:
-            raise UsageError(f"{first} and {option} both name {path}; give each a file of its own")
-
-
-def create(path: Path, content: bytes) -> None:
-    """Write a new file, whole or not at all. Raises UsageError or OutputError."""
-    refuse_existing([path])
-    part = path.with_name(f".{secrets.token_hex(8)}.part")
-    try:
-        try:
-            with part.open("xb") as file:
-                file.write(content)
-            _name(part, path)
-        finally:
-            part.unlink(missing_ok=True)
-    except OSError as error:
-        raise OutputError.of(path, error) from error
-
-
-def _name(part: Path, path: Path) -> None:
-    """Give a file its name. Raises UsageError where another has got that name in the meantime."""
-    try:
-        path.hardlink_to(part)  # unlike a rename it never replaces a file
-    except FileExistsError as error:
-        raise _exists(path) from error
-    except OSError:  # not every filesystem has links
-        refuse_existing([path])
-        part.rename(path)
-
-
-def _exists(path: Path) -> UsageError:
-    return UsageError(f"{path} exists and is never overwritten; choose another name")
-
-
-def _write(path: Path, content: bytes) -> None:
-    try:
-        path.write_bytes(content)
     except OSError as error:
         raise OutputError.of(path, error) from error

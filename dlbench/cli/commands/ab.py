@@ -21,7 +21,8 @@ from dlbench.cli.options import (
     planning_options,
     threshold_options,
 )
-from dlbench.cli.output import conclude, refuse_misplaced, refuse_same_file, write_results
+from dlbench.cli.output import conclude, write_results
+from dlbench.cli.output_files import refuse_misplaced, refuse_same_file
 from dlbench.cli.planning import Plan, load_suites, require_sight
 from dlbench.core.errors import DeviceFault, ExitCode
 from dlbench.core.measurement import CONFIRMING

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from dlbench.cli import completion
-from dlbench.cli.output import create, refuse_existing
+from dlbench.cli.output_files import create, refuse_existing
 from dlbench.core.errors import DlbenchError, UsageError
 
 

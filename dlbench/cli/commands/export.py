@@ -9,7 +9,7 @@ import click
 
 from dlbench.analysis.export.formats import FORMATS, export
 from dlbench.cli import completion
-from dlbench.cli.output import create, refuse_existing
+from dlbench.cli.output_files import create, refuse_existing
 from dlbench.core.errors import OutputError, UsageError
 
 

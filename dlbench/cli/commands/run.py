@@ -23,7 +23,8 @@ from dlbench.cli.options import (
     parse_thresholds,
     planning_options,
 )
-from dlbench.cli.output import refuse_misplaced, write_results
+from dlbench.cli.output import write_results
+from dlbench.cli.output_files import refuse_misplaced
 from dlbench.cli.planning import Plan, load_suites, plan_suites, require_sight
 from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.model import Policy, Status

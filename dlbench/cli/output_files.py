@@ -1,0 +1,95 @@
+"""Files that commands write: refused before anything is measured where they can't be, and new ones written whole or not at all."""
+
+import os
+import secrets
+import stat
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from dlbench.core.errors import OutputError, UsageError
+
+
+def refuse_misplaced(paths: Iterable[Path | None]) -> None:
+    """Raise UsageError where a folder stands in a file's place, or none to write it in is there; OutputError where that can't be told."""
+    for path in filter(None, paths):
+        try:
+            if path.is_dir():
+                raise UsageError(f"{path} is a folder; give the name of a file in it")
+            if not stat.S_ISDIR(path.parent.stat().st_mode):
+                raise UsageError(f"{path.parent} is a file and no folder; choose another place for {path.name}")
+        except (FileNotFoundError, NotADirectoryError) as error:  # nearly always mistyped, so it is not made
+            raise UsageError(f"there is no folder {path.parent} for {path.name}; make it, or choose another") from error
+        except OSError as error:  # a name too long, a folder that may not be entered
+            raise OutputError.of(path, error) from error
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder that is asked for, in one that is there. Raises UsageError or OutputError."""
+    if not path.is_dir():
+        refuse_misplaced([path])
+        try:
+            path.mkdir()
+        except OSError as error:
+            raise OutputError.of(path, error) from error
+
+
+def refuse_existing(paths: Iterable[Path]) -> None:
+    """Raise UsageError where one of these files, or a link of that name, is there already, and what `refuse_misplaced` raises."""
+    for path in paths:
+        refuse_misplaced([path])
+        try:
+            path.lstat()
+        except FileNotFoundError:
+            continue
+        except OSError as error:  # a name too long, a folder that may not be entered
+            raise OutputError.of(path, error) from error
+        raise _exists(path)
+
+
+def refuse_same_file(paths: Mapping[str, Path | None]) -> None:
+    """Raise UsageError where two of these options name one file: what is written last would replace the other."""
+    taken: dict[str, str] = {}
+    for option, path in paths.items():
+        if path is None:
+            continue
+        first = taken.setdefault(os.path.realpath(path), option)
+        if first != option:
+            raise UsageError(f"{first} and {option} both name {path}; give each a file of its own")
+
+
+def create(path: Path, content: bytes) -> None:
+    """Write a new file, whole or not at all. Raises UsageError or OutputError."""
+    refuse_existing([path])
+    part = path.with_name(f".{secrets.token_hex(8)}.part")
+    try:
+        try:
+            with part.open("xb") as file:
+                file.write(content)
+            _name(part, path)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise OutputError.of(path, error) from error
+
+
+def _name(part: Path, path: Path) -> None:
+    """Give a file its name. Raises UsageError where another has got that name in the meantime."""
+    try:
+        path.hardlink_to(part)  # unlike a rename it never replaces a file
+    except FileExistsError as error:
+        raise _exists(path) from error
+    except OSError:  # not every filesystem has links
+        refuse_existing([path])
+        part.rename(path)
+
+
+def _exists(path: Path) -> UsageError:
+    return UsageError(f"{path} exists and is never overwritten; choose another name")
+
+
+def overwrite(path: Path, content: bytes) -> None:
+    """Write a file, in place of one of that name. Raises OutputError."""
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise OutputError.of(path, error) from error
