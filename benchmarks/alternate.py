@@ -153,7 +153,7 @@ class _Timed(Observer):
         self.results: list[tuple[Measurement, float]] = []
         self._started = 0.0
 
-    def round_started(self, number: int, tasks: int) -> None:
+    def round_started(self, number: int, pending: Sequence[Series]) -> None:
         """Nothing to note."""
 
     def case_started(self, series: Series, number: int) -> None:

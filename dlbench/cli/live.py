@@ -75,11 +75,11 @@ class _Tracker(Observer):
         devices = dict.fromkeys(task.case.device for task in session.tasks if task.case.device in task.side.devices)
         self._starting = f"starting workers for {', '.join(devices)}" if devices else ""
         """What a round begins with, which takes seconds on an accelerator; empty where none of its devices is there."""
-        self._time_left = TimeLeft(session.tasks, self.policy, session.settings.budget_ends)
+        self._time_left = TimeLeft(session.tasks, self.policy, session.settings.budget_ends, session.done)
 
-    def round_started(self, number: int, tasks: int) -> None:
-        self.round, self.left_in_round = number - self.session.first_round, tasks
-        self._time_left.round_started(self.round, time.monotonic())
+    def round_started(self, number: int, pending: Sequence[Series]) -> None:
+        self.round, self.left_in_round = number - self.session.first_round, len(pending)
+        self._time_left.round_started(self.round, pending, time.monotonic())
 
     def case_started(self, series: Series, number: int) -> None:
         self.current = series
@@ -131,9 +131,9 @@ def _lost(measurement: Measurement) -> float:
 class PlainLines(_Tracker):
     """One line a case, for logs, and a first one before any."""
 
-    def round_started(self, number: int, tasks: int) -> None:
+    def round_started(self, number: int, pending: Sequence[Series]) -> None:
         """Write what the first round begins with."""
-        super().round_started(number, tasks)
+        super().round_started(number, pending)
         if not self.round and self._starting:
             self._write(f"{self._starting}{self.at_most()}")
 
@@ -181,8 +181,8 @@ class _LiveTable(_Tracker):
         self._answers_due_s = 0.0
         self._answer()
 
-    def round_started(self, number: int, tasks: int) -> None:
-        super().round_started(number, tasks)
+    def round_started(self, number: int, pending: Sequence[Series]) -> None:
+        super().round_started(number, pending)
         self._doing = self._starting
         self.draw()
 

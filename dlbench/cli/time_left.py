@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from dlbench.core.measurement import Measurement, Series
 from dlbench.core.model import Policy, Status
@@ -29,10 +29,10 @@ _RESULTS_S = 3.0
 class TimeLeft:
     """How long a run still takes at most. It learns what an `Observer` is told, each time with the time by the caller's clock.
 
-    ``budget_ends``: on that clock; infinite without a budget.
+    ``budget_ends``: on that clock; infinite without a budget. ``done``: what the run that it goes on with has measured.
     """
 
-    def __init__(self, tasks: Sequence[Task], policy: Policy, budget_ends: float = math.inf) -> None:
+    def __init__(self, tasks: Sequence[Task], policy: Policy, budget_ends: float = math.inf, done: Sequence[Measurement] = ()) -> None:
         self._policy = policy
         self._budget_ends = budget_ends
         self._running = {task.series for task in tasks if task.case.device in task.side.devices}
@@ -50,16 +50,22 @@ class TimeLeft:
         """How long it will take in a later round."""
         self._current: Series | None = None
         self._since = 0.0
+        self._starting = False
+        """Whether the processes of the round are being started."""
+        for measurement in done:
+            if measurement.status is not Status.SKIPPED:  # else it can be measured now
+                self._note(measurement)
 
-    def round_started(self, number: int, now: float) -> None:
-        """Round ``number``, from 0, begins with the start of its processes."""
-        self._round, self._waiting = number, dict.fromkeys(self._running, 0)
-        self._current, self._since = None, now
+    def round_started(self, number: int, pending: Collection[Series], now: float) -> None:
+        """Round ``number``, from 0, begins with the start of its processes; ``pending`` are measured in it."""
+        self._round, self._waiting = number, {series: 0 for series in pending if series in self._running}
+        self._current, self._since, self._starting = None, now, True
 
     def case_started(self, series: Series, now: float) -> None:
         """A case is measured from now on."""
-        if len(self._starts_s) <= self._round:
+        if self._starting:
             self._starts_s.append(now - self._since)
+            self._starting = False
         self._close(now)
         self._current, self._since = series, now
 
@@ -74,13 +80,18 @@ class TimeLeft:
         self._close(now)
         series, samples = measurement.series, measurement.samples
         self._waiting.pop(series, None)
+        self._note(measurement)
+        if samples and not self._round:
+            timed_s = min(self._took_s[series], (samples.warmup_s or 0.0) + samples.calls * sum(samples.block_s))
+            self._later_s[series] = timed_s + _OF_SET_UP * (self._took_s[series] - timed_s)
+
+    def _note(self, measurement: Measurement) -> None:
+        """Note what a measurement says of later rounds."""
+        series, samples = measurement.series, measurement.samples
         if measurement.status is not Status.OK or (measurement.found and not samples):
             self._running.discard(series)  # it is not measured in later rounds
         if samples:
             self._medians.setdefault(series, []).append(statistics.median(samples.block_s))
-            if not self._round:
-                timed_s = min(self._took_s[series], (samples.warmup_s or 0.0) + samples.calls * sum(samples.block_s))
-                self._later_s[series] = timed_s + _OF_SET_UP * (self._took_s[series] - timed_s)
 
     def _close(self, now: float) -> None:
         """Note how long the current case took. Of a case on several sides each ends with the start of the next."""

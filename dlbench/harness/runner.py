@@ -52,8 +52,8 @@ class Outcome(NamedTuple):
 class Observer:
     """Callbacks of a run. These do nothing."""
 
-    def round_started(self, number: int, tasks: int) -> None:
-        """Round ``number`` (from 0) begins with so many cases, each counted on each side."""
+    def round_started(self, number: int, pending: Sequence[Series]) -> None:
+        """Round ``number`` (from 0) begins, in which these are measured."""
 
     def case_started(self, series: Series, number: int) -> None:
         """A case is about to be measured."""
@@ -136,7 +136,7 @@ class Runner:
 
     def _measure_round(self, number: int, tasks: Sequence[Task], pool: WorkerPool) -> bool:
         """Measure each task, and again what was held back. Return whether there was no interruption."""
-        self.observer.round_started(number, len(tasks))
+        self.observer.round_started(number, [task.series for task in tasks])
         self._postponed.clear()
         known = [self.signatures[task.case.workload] for task in tasks if task.case.workload in self.signatures]
         training = any("training" in each.declared.tags for each in known)

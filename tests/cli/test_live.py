@@ -19,7 +19,7 @@ from rich.console import Console
 from dlbench.cli import live
 from dlbench.cli.live import PlainLines, _LiveTable
 from dlbench.core.conditions import Throttling
-from dlbench.core.measurement import Measurement
+from dlbench.core.measurement import Measurement, Series
 from dlbench.core.model import Policy, Status
 from dlbench.harness.probe.memory import CpuTime
 from dlbench.harness.probe.programs import OtherPrograms, Process
@@ -94,7 +94,7 @@ def test_a_log_says_at_once_what_starts_and_how_long_it_takes_at_most(capsys):
     cases = [made_up.case("matmul", device, n=8) for device in ("cpu", "cuda:0")]
     lines = PlainLines(session_of(*cases, made_up.case("matmul", "cuda:1", n=8), policy=Policy(budget_s=360)))
     for number in range(2):
-        lines.round_started(number, 3)
+        lines.round_started(number, [task.series for task in lines.session.tasks])
     assert capsys.readouterr().err == "round 1 of 7, 3 cases left: starting workers for cpu, cuda:0, at most 6:11 left\n"
 
 
@@ -127,7 +127,7 @@ def test_the_screen_says_at_once_what_starts_and_shows_ratios_from_the_first_rou
 def test_a_line_says_why_a_case_is_measured_again(throttling, told, capsys):
     case = made_up.case("matmul", n=8)
     lines = PlainLines(session_of(case))
-    lines.round_started(0, 1)
+    lines.round_started(0, [Series(None, case.id)])
     assert capsys.readouterr().err == "round 1 of 7, 1 case left: starting workers for cpu\n"
     (measurement,) = made_up.rounds_of(case, [[1.0]], throttling=throttling)
     lines.case_postponed(measurement)
@@ -142,7 +142,7 @@ def test_the_screen_says_what_does_not_count_until_something_does(tmp_path):
         session, tmp_path / "o.jsonl", SimpleNamespace(console=console, update=lambda shown, refresh: console.print(shown)), UNSEEN
     )
     lost, whole = (made_up.rounds_of(case, [[1.0]], throttling=throttling)[0] for throttling in (LOST, None))
-    screen.round_started(0, 1)
+    screen.round_started(0, [Series(None, case.id)])
     screen.case_tried(whole)
     assert re.search(r"tried matmul\[n=8\]@cpu 1\.00 s", console.file.getvalue())
     screen.case_postponed(lost)
@@ -203,7 +203,7 @@ def test_what_takes_the_cpus_is_named_once_before_the_first_case(tmp_path):
     console, machine = Console(file=io.StringIO(), width=120, height=30), Machine()
     live = SimpleNamespace(console=console, update=lambda shown, refresh: (console.file.truncate(0), console.print(shown)))
     screen = _LiveTable(session_of(case), tmp_path / "o.jsonl", live, machine.programs)
-    screen.round_started(0, 1)
+    screen.round_started(0, [Series(None, case.id)])
     assert "other programs" not in console.file.getvalue()
     machine.run(4.0, own=0.5, python1=0.7, python2=0.55, node=0.125, sh=0.01)
     (lost,) = made_up.rounds_of(case, [[1.0]], throttling=LOST)
@@ -301,7 +301,7 @@ def test_cases_that_are_skipped_are_not_drawn_one_by_one(tmp_path):
     screen = _LiveTable(
         session_of(*cases), tmp_path / "o.jsonl", SimpleNamespace(console=console, update=lambda *_, **__: drawn.append(1)), UNSEEN
     )
-    screen.round_started(0, 3)
+    screen.round_started(0, [Series(None, case.id) for case in cases])
     before = len(drawn)
     for case in cases[1:]:
         screen.case_ended(Measurement(case, 0, Status.SKIPPED, "the budget was spent"))

@@ -26,7 +26,7 @@ class Run:
         self.left, self.said, self.now = TimeLeft(tasks, policy, budget_ends), [], 5.0
         self._say()
         for number in range(policy.rounds):
-            self.left.round_started(number, self.now)
+            self.left.round_started(number, [task.series for task in tasks], self.now)
             self.now += START_S
             again = []
             for index, task in enumerate(tasks):
@@ -113,7 +113,7 @@ def test_rounds_that_the_budget_has_no_time_for_do_not_count():
         run = Run.__new__(Run)
         run.left, run.said, run.now = left, [], measured.now - 44.0
         for number in range(2):
-            left.round_started(number, run.now)
+            left.round_started(number, [task.series for task in tasks_of(10)], run.now)
             run.now += START_S
             for task in tasks_of(10):
                 run._measure(task, number, 2.0)
@@ -132,10 +132,28 @@ def test_devices_that_are_not_there_and_cases_that_ended_badly_take_no_time():
     here, said = tasks_of(4), []
     for tasks in (here, [*here, *tasks_of(100, "cuda:0")]):
         left = TimeLeft(tasks, Policy(rounds=9))
-        left.round_started(0, 0.0)
+        left.round_started(0, [task.series for task in tasks], 0.0)
         for number, task in enumerate(here):
             left.case_started(task.series, 2.0 * number)
             (measured,) = made_up.rounds_of(task.case, [[0.5]])
             left.case_ended(replace(measured, status=Status.OOM, samples=None), 2.0 * number + 2.0)
         said.append(left.at_most_s(8.0))
     assert said == [RESULTS_S] * 2
+
+
+def test_a_run_that_goes_on_takes_what_is_still_pending_and_its_starts_once_a_round():
+    tasks, ended, now = tasks_of(10), made_up.ended(tasks_of(10)[9].case, Status.OOM, "no room"), 0.0
+    left = TimeLeft(tasks, Policy(rounds=4, max_rounds=4), done=[ended])
+    for number, pending in ((2, tasks[6:9]), (3, tasks[:9])):
+        left.round_started(number, [task.series for task in pending], now)
+        now += START_S
+        for task in pending:
+            left.case_started(task.series, now)
+            now += 1.0
+            (measured,) = made_up.rounds_of(task.case, [[0.125] * 3])
+            left.case_ended(replace(measured, round=number), now)
+            if number == 2 and task is pending[-1]:
+                said_s = left.at_most_s(now)
+    assert said_s == pytest.approx(START_S + 9 * 1.0 + RESULTS_S, rel=0.5)
+    assert said_s >= START_S + 9 * 1.0 + RESULTS_S
+    assert left.at_most_s(now) == RESULTS_S

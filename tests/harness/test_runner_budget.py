@@ -13,7 +13,7 @@ class SpentAtOnce(Observer):
 
     left_s = 1.0
 
-    def round_started(self, number: int, tasks: int) -> None:
+    def round_started(self, number, pending) -> None:
         self.left_s = -1.0
 
 
