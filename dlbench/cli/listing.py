@@ -45,7 +45,7 @@ def write_plan(plan: Plan, form: str, policy_of: Callable[[int], Policy]) -> Non
 
     _write_cases(counted(), form)
     policy = policy_of(count - absent)
-    time = seconds(_estimate(policy, count - absent - crowded, tries))
+    time = seconds(estimated_s(policy, count - absent - crowded, tries))
     ranks = ", or of devices or cores for their ranks" if crowded else ""
     skipped = f", of which {absent + crowded:,} will be skipped for want of their device{ranks}" if absent + crowded else ""
     tried = f", {searches:,} search{'' if searches == 1 else 'es'} with about {tries:,} tries" if searches else ""
@@ -53,7 +53,7 @@ def write_plan(plan: Plan, form: str, policy_of: Callable[[int], Policy]) -> Non
     click.echo(f"{count:,} case{'' if count == 1 else 's'}{skipped}{tried}, about {time} {rounds}", err=True)
 
 
-def _estimate(policy: Policy, cases: int, tries: int) -> float:
+def estimated_s(policy: Policy, cases: int, tries: int) -> float:
     """Return the seconds of so many cases, and of tries, which are made once and only while the budget lasts."""
     cases_s, tries_s = estimate(policy, cases), estimate(replace(policy_of_tries(policy), rounds=1, budget_s=None), tries)
     return cases_s + tries_s if policy.budget_s is None else max(cases_s, min(cases_s + tries_s, policy.budget_s))

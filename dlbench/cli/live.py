@@ -5,17 +5,20 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from dlbench.cli.listing import estimated_s
 from dlbench.cli.time_left import TimeLeft
 from dlbench.core import units
 from dlbench.core.conditions import BUSY
 from dlbench.core.measurement import Measurement, Series
 from dlbench.core.model import Status, settings_text
 from dlbench.core.rows.summary import Rounds, Row, ending, per_round, planned_row, summarise
+from dlbench.harness.plan.adaptive import AdaptivePlan
 from dlbench.harness.probe.programs import OtherPrograms
 from dlbench.harness.runner import Observer
 
@@ -75,7 +78,7 @@ class _Tracker(Observer):
         devices = dict.fromkeys(task.case.device for task in session.tasks if task.case.device in task.side.devices)
         self._starting = f"starting workers for {', '.join(devices)}" if devices else ""
         """What a round begins with, which takes seconds on an accelerator; empty where none of its devices is there."""
-        self._time_left = TimeLeft(session.tasks, self.policy, session.settings.budget_ends, session.done)
+        self._time_left = TimeLeft(session.tasks, self.policy, _case_s(session), session.settings.budget_ends, session.done)
 
     def round_started(self, number: int, pending: Sequence[Series]) -> None:
         self.round, self.left_in_round = number - self.session.first_round, len(pending)
@@ -107,6 +110,13 @@ class _Tracker(Observer):
         """Return ``round 2 of 7, 9 of 14 cases left``."""
         of = f" of {self.policy.rounds}" if self.round < self.policy.rounds else " (extra, for wide intervals)"
         return f"round {self.round + 1}{of}, {self.left_in_round} case{'' if self.left_in_round == 1 else 's'} left"
+
+
+def _case_s(session: "Session") -> float:
+    """Return how long a case of a session takes in a round, by its policy and the usual tries of its searches."""
+    found = [AdaptivePlan.of(task.case, session.signatures.get(task.case.workload)) for task in session.tasks]
+    one_round = replace(session.settings.policy, rounds=1, budget_s=None)
+    return estimated_s(one_round, len(found), sum(each.usual_tries() for each in found if each)) / len(found)
 
 
 def again_because(measurement: Measurement) -> str:

@@ -19,8 +19,9 @@ from rich.console import Console
 from dlbench.cli import live
 from dlbench.cli.live import PlainLines, _LiveTable
 from dlbench.core.conditions import Throttling
+from dlbench.core.declarations import Declaration, Search
 from dlbench.core.measurement import Measurement, Series
-from dlbench.core.model import Policy, Status
+from dlbench.core.model import Parameter, Policy, Signature, Status
 from dlbench.harness.probe.memory import CpuTime
 from dlbench.harness.probe.programs import OtherPrograms, Process
 from dlbench.harness.runner import RunSettings
@@ -95,7 +96,7 @@ def test_a_log_says_at_once_what_starts_and_how_long_it_takes_at_most(capsys):
     lines = PlainLines(session_of(*cases, made_up.case("matmul", "cuda:1", n=8), policy=Policy(budget_s=360)))
     for number in range(2):
         lines.round_started(number, [task.series for task in lines.session.tasks])
-    assert capsys.readouterr().err == "round 1 of 7, 3 cases left: starting workers for cpu, cuda:0, at most 6:11 left\n"
+    assert capsys.readouterr().err == "round 1 of 7, 3 cases left: starting workers for cpu, cuda:0, at most 6:08 left\n"
 
 
 @pytest.mark.usefixtures("two_seconds_gone")
@@ -108,12 +109,27 @@ def test_the_screen_says_at_once_what_starts_and_shows_ratios_from_the_first_rou
         session, tmp_path / "o.jsonl", SimpleNamespace(console=console, update=lambda shown, refresh: console.print(shown)), UNSEEN
     )
     screen.draw()
-    assert "round 1 of 7, 8 cases left, 0:02 gone, at most 6:11 left\nstarting workers for cpu, cuda:0\n" in console.file.getvalue()
+    assert "round 1 of 7, 8 cases left, 0:02 gone, at most 6:08 left\nstarting workers for cpu, cuda:0\n" in console.file.getvalue()
     for measurement in first_round:
         screen._answers_due_s = 0.0  # as if answering took no time
         screen.case_ended(measurement)
     shown = " ".join(console.file.getvalue().rpartition("speed-up:")[2].split())
     assert "50.0 × (no interval before 4 rounds) as fast as the CPU" in shown
+
+
+@pytest.mark.usefixtures("two_seconds_gone")
+def test_the_time_left_of_a_search_counts_its_usual_tries():
+    case, batch = made_up.case("grows"), Parameter("batch", "integer", False, minimum=1)
+    said = []
+    for search in (None, Search("largest", ("batch",), value="largest_batch")):
+        session = session_of(case, policy=Policy(rounds=1, max_rounds=1, tries=1))
+        session.signatures = {"grows": Signature("grows", "Grows.", (batch,), Declaration(search=search))}
+        lines = PlainLines(session)
+        lines.round_started(0, [Series(None, case.id)])
+        lines.case_started(Series(None, case.id), 0)
+        said.append(lines.at_most())
+    # 1.5 times the estimate, half a deviation of √2 more, and 0.5 s. A case is estimated at 0.3 + 0.2 + 1 s, each of nine tries at 0.7 s.
+    assert said == [", at most 0:04 left", ", at most 0:20 left"]
 
 
 @pytest.mark.parametrize(

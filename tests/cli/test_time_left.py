@@ -11,7 +11,7 @@ from dlbench.cli.time_left import TimeLeft
 from dlbench.core.model import Policy, Status
 from dlbench.harness.schedule import GRACE_S, Side, Task
 
-RESULTS_S = 3.0
+CASE_S, RESULTS_S = 1.5, 0.5
 START_S = 2.0
 
 
@@ -23,7 +23,7 @@ class Run:
     """A run whose cases take what ``seconds`` says of case and round; ``said`` are pairs: when, and by when it is over at the latest."""
 
     def __init__(self, tasks, policy, seconds, repeated=(), budget_ends=math.inf):
-        self.left, self.said, self.now = TimeLeft(tasks, policy, budget_ends), [], 5.0
+        self.left, self.said, self.now = TimeLeft(tasks, policy, CASE_S, budget_ends), [], 5.0
         self._say()
         for number in range(policy.rounds):
             self.left.round_started(number, [task.series for task in tasks], self.now)
@@ -38,6 +38,7 @@ class Run:
 
     def _measure(self, task, number, took_s, *, postponed=False):
         self.left.case_started(task.series, self.now)
+        self._say()
         self.now += took_s
         if postponed:
             self.left.case_postponed(task.series, self.now)
@@ -60,22 +61,27 @@ class Run:
         return next((end - at) / (self.now - at) for at, end in self.said if self.now / 3 <= at)
 
 
-def test_nothing_is_said_without_a_budget_before_enough_is_known_to_say_it():
-    run = Run(tasks_of(8), Policy(rounds=1, max_rounds=1), lambda index, number: 2.0)
-    assert run.said[0][0] == 5.0 + START_S + 4 * 2.0
+@pytest.mark.parametrize("budget_ends", [math.inf, 600.0])
+def test_nothing_is_said_before_the_first_start_and_then_what_the_policy_lets_expect(budget_ends):
+    run = Run(tasks_of(8), Policy(rounds=1, max_rounds=1), lambda index, number: 2.0, budget_ends=budget_ends)
+    (at, end), (_, second_end) = run.said[:2]
+    assert at == 5.0 + START_S
+    assert end - at == pytest.approx(1.1 * 8 * 1.5 * CASE_S + 1.1 * 0.5 * 1.5 * CASE_S * math.sqrt(8 + 8**2) + RESULTS_S)
+    assert second_end < end  # the first case took less than was expected
+    assert run.kept()
 
 
 def test_of_a_single_case_its_first_round_tells_all_others():
     run = Run(tasks_of(1), Policy(rounds=7, max_rounds=7), lambda index, number: 2.0)
-    assert run.said[0][0] == 5.0 + START_S + 2.0
+    assert run.said[1] == (5.0 + START_S + 2.0, pytest.approx(run.now, rel=0.25))
     assert run.kept()
     assert run.of_truth() <= 1.5
 
 
-def test_before_anything_was_measured_it_is_the_budget_with_its_grace():
-    run = Run(tasks_of(8), Policy(rounds=1, max_rounds=1, budget_s=600), lambda index, number: 2.0, budget_ends=600)
-    assert run.said[0] == (5.0, 600 + GRACE_S + RESULTS_S)
-    assert run.said[-1][1] < 40
+def test_where_the_budget_ends_a_run_that_is_said_at_once_with_its_grace():
+    left = TimeLeft(tasks_of(80), Policy(rounds=1, max_rounds=1, budget_s=60), CASE_S, 60)
+    left.round_started(0, [task.series for task in tasks_of(80)], 5.0)
+    assert left.at_most_s(5.0) == 55 + GRACE_S + RESULTS_S
 
 
 def test_the_end_of_nine_runs_of_ten_is_not_later_than_first_said():
@@ -109,7 +115,7 @@ def test_rounds_that_the_budget_has_no_time_for_do_not_count():
     policy = Policy(rounds=2, max_rounds=2)
     measured = Run(tasks_of(10), policy, lambda index, number: 2.0)
     for budget_ends, later in ((measured.now + 5.0, 0), (measured.now + 40.0, 1)):
-        left = TimeLeft(tasks_of(10), replace(policy, rounds=7, max_rounds=7, budget_s=100.0), budget_ends)
+        left = TimeLeft(tasks_of(10), replace(policy, rounds=7, max_rounds=7, budget_s=100.0), CASE_S, budget_ends)
         run = Run.__new__(Run)
         run.left, run.said, run.now = left, [], measured.now - 44.0
         for number in range(2):
@@ -125,13 +131,13 @@ def test_a_budget_for_more_rounds_is_used_up_where_an_interval_is_wide():
     steady = Run(tasks_of(4), policy, lambda index, number: 2.0, budget_ends=200)
     unsteady = Run(tasks_of(4), policy, lambda index, number: 2.0 + number, budget_ends=200)
     assert steady.said[-1][1] < 40
-    assert unsteady.said[-1][1] == 200 + RESULTS_S
+    assert unsteady.said[-1][1] == 200 + GRACE_S + RESULTS_S
 
 
 def test_devices_that_are_not_there_and_cases_that_ended_badly_take_no_time():
     here, said = tasks_of(4), []
     for tasks in (here, [*here, *tasks_of(100, "cuda:0")]):
-        left = TimeLeft(tasks, Policy(rounds=9))
+        left = TimeLeft(tasks, Policy(rounds=9), CASE_S)
         left.round_started(0, [task.series for task in tasks], 0.0)
         for number, task in enumerate(here):
             left.case_started(task.series, 2.0 * number)
@@ -143,7 +149,7 @@ def test_devices_that_are_not_there_and_cases_that_ended_badly_take_no_time():
 
 def test_a_run_that_goes_on_takes_what_is_still_pending_and_its_starts_once_a_round():
     tasks, ended, now = tasks_of(10), made_up.ended(tasks_of(10)[9].case, Status.OOM, "no room"), 0.0
-    left = TimeLeft(tasks, Policy(rounds=4, max_rounds=4), done=[ended])
+    left = TimeLeft(tasks, Policy(rounds=4, max_rounds=4), CASE_S, done=[ended])
     for number, pending in ((2, tasks[6:9]), (3, tasks[:9])):
         left.round_started(number, [task.series for task in pending], now)
         now += START_S
