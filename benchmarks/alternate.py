@@ -19,11 +19,12 @@ from dlbench.core.measurement import Measurement, Series
 from dlbench.core.model import Case, Policy
 from dlbench.core.records import signature_from_json
 from dlbench.core.writer import ResultWriter
+from dlbench.harness.observer import Observer
 from dlbench.harness.probe.devices import describe_cpu
 from dlbench.harness.probe.monitor import Watch
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.worker_process import WorkerProcess, handshake
-from dlbench.harness.runner import Observer, Runner, RunSettings
+from dlbench.harness.runner import Runner, RunSettings
 from dlbench.harness.schedule import Side, Task
 
 ROOT = Path(__file__).parent.parent

@@ -27,7 +27,7 @@ ROOMS = {
     "backends.base backends.torch_build backends.cpu backends.cuda "
     "backends.mps backends.xpu backends.__init__ limits ranks measure operations correctness main rank_main",
     "harness.ranks": "torchrun placement cluster rank_group",
-    "harness": "schedule pool searches runner",
+    "harness": "observer schedule pool searches runner",
     "analysis.read": "pyperf order readings superlinear ceilings places trend usability header declared table references",
     "analysis": "ratios wording figures outliers bottleneck lines copies",
     "analysis.scaling": "speedup projection",

@@ -18,9 +18,9 @@ from dlbench.core.conditions import BUSY
 from dlbench.core.measurement import Measurement, Series
 from dlbench.core.model import Status, settings_text
 from dlbench.core.rows.summary import Rounds, Row, ending, per_round, planned_row, summarise
+from dlbench.harness.observer import Observer
 from dlbench.harness.plan.adaptive import AdaptivePlan
 from dlbench.harness.probe.programs import OtherPrograms
-from dlbench.harness.runner import Observer
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from dlbench.core.measurement import Measurement, Series
 from dlbench.core.model import Case, Policy, Signature, Status, kind_of
 from dlbench.core.records import measurement_to_json, try_to_json
+from dlbench.harness.observer import Observer
 from dlbench.harness.pool import Isolation, WorkerPool, process_for
 from dlbench.harness.probe.memory import available_memory, oom_kills
 from dlbench.harness.probe.monitor import Watch
@@ -47,25 +48,6 @@ class Outcome(NamedTuple):
 
     rounds: int
     faults: tuple[str, ...]
-
-
-class Observer:
-    """Callbacks of a run. These do nothing."""
-
-    def round_started(self, number: int, pending: Sequence[Series]) -> None:
-        """Round ``number`` (from 0) begins, in which these are measured."""
-
-    def case_started(self, series: Series, number: int) -> None:
-        """A case is about to be measured."""
-
-    def case_tried(self, measurement: Measurement) -> None:
-        """A search has made one of its tries."""
-
-    def case_postponed(self, measurement: Measurement) -> None:
-        """A case is measured again in this round, as it was held back on one of its sides."""
-
-    def case_ended(self, measurement: Measurement) -> None:
-        """A case was measured, or ended otherwise."""
 
 
 @dataclass(slots=True)

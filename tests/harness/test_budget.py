@@ -15,6 +15,7 @@ from dlbench.core.conditions import Throttling
 from dlbench.core.declarations import Declaration, Search
 from dlbench.core.model import Case, Parameter, Policy, Signature
 from dlbench.harness import runner
+from dlbench.harness.observer import Observer
 from dlbench.harness.probe.devices import describe_cpu
 from dlbench.harness.probe.monitor import Watch
 from dlbench.harness.process.interrupt import Interruption
@@ -22,7 +23,7 @@ from dlbench.harness.process.scratch import Kept
 from dlbench.harness.process.wire import PrepareRequest, Reply
 from dlbench.harness.process.worker_process import Ending, WorkerProcess
 from dlbench.harness.ranks.rank_group import RankGroup
-from dlbench.harness.runner import Observer, Runner, RunSettings
+from dlbench.harness.runner import Runner, RunSettings
 from dlbench.harness.schedule import GRACE_S, Side, Task
 
 GROWS = Signature(

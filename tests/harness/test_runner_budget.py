@@ -1,10 +1,11 @@
 """Cases that a spent budget leaves out, and those that no budget would bring."""
 
 from dlbench.core.model import Case, Policy
+from dlbench.harness.observer import Observer
 from dlbench.harness.probe.devices import describe_cpu
 from dlbench.harness.probe.monitor import Watch
 from dlbench.harness.process.interrupt import Interruption
-from dlbench.harness.runner import Observer, Runner, RunSettings
+from dlbench.harness.runner import Runner, RunSettings
 from dlbench.harness.schedule import Side, Task
 
 

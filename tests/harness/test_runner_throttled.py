@@ -12,10 +12,11 @@ from dlbench.core.conditions import Throttling
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Policy
 from dlbench.harness import pool
+from dlbench.harness.observer import Observer
 from dlbench.harness.probe.devices import describe_cpu
 from dlbench.harness.probe.monitor import Watch
 from dlbench.harness.process.interrupt import Interruption
-from dlbench.harness.runner import Observer, Runner, RunSettings
+from dlbench.harness.runner import Runner, RunSettings
 from dlbench.harness.schedule import PAUSES_S, Side, Task
 
 HASTY = Policy(rounds=1, round_s=0.01, warmup_s=0.01, max_warmup_s=0.05)

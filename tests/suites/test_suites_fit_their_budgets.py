@@ -12,6 +12,7 @@ import pytest
 from scripted_card import SET_UP_S, START_S, WARM_UP_S, seconds_on_a_cpu
 
 from dlbench.harness import runner
+from dlbench.harness.observer import Observer
 from dlbench.harness.plan import cases as planning
 from dlbench.harness.plan.suite import load
 from dlbench.harness.pool import process_for
@@ -20,7 +21,7 @@ from dlbench.harness.probe.monitor import Watch
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.wire import Reply
 from dlbench.harness.process.worker_process import Ending
-from dlbench.harness.runner import Observer, Runner, RunSettings
+from dlbench.harness.runner import Runner, RunSettings
 from dlbench.harness.schedule import Side, Task
 from dlbench.harness.worker import registry
 
