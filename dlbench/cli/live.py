@@ -98,6 +98,11 @@ class _Tracker(Observer):
         self.left_in_round -= 1
         self.current = None
 
+    def case_left_out(self, series: Series) -> None:
+        self._time_left.case_left_out(series)
+        self.left_in_round -= 1
+        self.current = None
+
     def elapsed_s(self) -> float:
         return time.monotonic() - self.session.settings.began
 
@@ -160,6 +165,11 @@ class PlainLines(_Tracker):
         """Write its time, or how else it ended."""
         super().case_ended(measurement)
         self._write(f"{measurement.series} {_how_ended(measurement)}")
+
+    def case_left_out(self, series: Series) -> None:
+        """Write that it has a round less."""
+        super().case_left_out(series)
+        self._write(f"{series} left out of this round, as the budget is spent")
 
     def _write(self, text: str) -> None:
         click.echo(units.one_line(f"{self.where()}: {text}"), err=True)
@@ -231,6 +241,12 @@ class _LiveTable(_Tracker):
             return
         self.draw()  # at once, as answering may take seconds on a busy machine
         if self._answer():
+            self.draw()
+
+    def case_left_out(self, series: Series) -> None:
+        was_measured = self.current == series
+        super().case_left_out(series)
+        if was_measured:  # of those that were not begun there may be many at once
             self.draw()
 
     def _name_others(self, lost: float) -> None:

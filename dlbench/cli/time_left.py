@@ -77,6 +77,11 @@ class TimeLeft:
         self._repeated += 1
         self._waiting[series] = self._waiting.get(series, 0) + 1
 
+    def case_left_out(self, series: Series) -> None:
+        """The case has a round less."""
+        self._waiting.pop(series, None)
+        self._current = None
+
     def case_ended(self, measurement: Measurement, now: float) -> None:
         """The case has its result of this round."""
         self._close(now)

@@ -22,3 +22,6 @@ class Observer:
 
     def case_ended(self, measurement: Measurement) -> None:
         """A case was measured, or ended otherwise."""
+
+    def case_left_out(self, series: Series) -> None:
+        """A case is not measured in this round, or was not done, as the budget is spent; it has earlier rounds."""

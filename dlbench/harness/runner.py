@@ -129,7 +129,7 @@ class Runner:
                 try:
                     measured = self._measure_attempt(attempt, number, pool)
                 except BudgetSpent:
-                    self._save([each for task in attempt.tasks if (each := self._postponed.get(task.series))], kept=True)
+                    self._leave_out(attempt)
                     continue
                 interrupted = len(measured) < len(attempt.tasks)
                 self._save(measured, kept=interrupted or not self._grant_retry(attempt, measured))
@@ -138,6 +138,14 @@ class Runner:
             around.cases_ended()
         return True
 
+    def _leave_out(self, attempt: Attempt) -> None:
+        """Keep what an attempt would have repeated; where it is the first of its round, the case is left out of that."""
+        for task in attempt.tasks:
+            if postponed := self._postponed.get(task.series):
+                self._save([postponed], kept=True)
+            else:
+                self.observer.case_left_out(task.series)
+
     def _measure_attempt(self, attempt: Attempt, number: int, pool: WorkerPool) -> list[Measurement]:
         """Measure a case on each of its sides, or until an interruption.
 
@@ -145,6 +153,8 @@ class Runner:
         """
         if attempt.tries > 1 and self._progress.cases_s(attempt.tasks) + attempt.pause_s > self._left_s():
             raise BudgetSpent("its turn")
+        if number and len(attempt.tasks) > 1:
+            self._require_time(attempt.tasks)  # one side alone would be in no pair
         if attempt.pause_s:
             (self.pause or self.interruption.wait)(attempt.pause_s)
         measured: list[Measurement] = []
@@ -158,7 +168,7 @@ class Runner:
                 measured.append(replace(row, reason=reason))
                 continue
             try:
-                self._require_time(task)
+                self._require_time([task])
                 self.observer.case_started(task.series, number)
                 before = self.watch.counters(task.case.device)
                 ended = self._measured(task, number, placement, pool)
@@ -183,7 +193,7 @@ class Runner:
         """Have a task measured, by a search where it stands for one; None when interrupted. Raises BudgetSpent."""
 
         def measure(case: Case, policy: Policy) -> Ended | None:
-            self._require_time(task)
+            self._require_time([task])
             try:
                 scratch = self._scratch_of(case)
             except OSError as error:
@@ -197,10 +207,10 @@ class Runner:
 
         return self._searches.measure(task, number, measure)
 
-    def _require_time(self, task: Task) -> None:
-        """Raise BudgetSpent where no budget is left, or where the task would not be done within its grace, as far as is known."""
+    def _require_time(self, tasks: Sequence[Task]) -> None:
+        """Raise BudgetSpent where no budget is left, or where these would not be done within its grace, as far as is known."""
         left_s = self._left_s()
-        if left_s <= 0 or self._progress.cases_s([task]) > left_s + GRACE_S:
+        if left_s <= 0 or self._progress.cases_s(tasks) > left_s + GRACE_S:
             raise BudgetSpent("its turn")
 
     def _scratch_of(self, case: Case) -> Path | None:

@@ -324,3 +324,19 @@ def test_cases_that_are_skipped_are_not_drawn_one_by_one(tmp_path):
     assert len(drawn) == before
     screen.case_started(made_up.rounds_of(cases[0], [[1.0]])[0].series, 0)
     assert len(drawn) == before + 1
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_case_that_the_spent_budget_leaves_out_of_a_round_is_not_left_in_it(tmp_path, capsys, begun):
+    cases = [made_up.case("matmul", n=n) for n in (8, 16)]
+    series, console = [Series(None, case.id) for case in cases], Console(file=io.StringIO(), width=100, height=30)
+    live = SimpleNamespace(console=console, update=lambda shown, refresh: (console.file.truncate(0), console.print(shown)))
+    for tracker in (PlainLines(session_of(*cases)), screen := _LiveTable(session_of(*cases), tmp_path / "o.jsonl", live, UNSEEN)):
+        tracker.round_started(1, series)
+        if begun:
+            tracker.case_started(series[0], 1)
+        tracker.case_left_out(series[0])
+    assert capsys.readouterr().err == "round 2 of 7, 1 case left: matmul[n=8]@cpu left out of this round, as the budget is spent\n"
+    screen.draw()
+    assert "round 2 of 7, 1 case left" in console.file.getvalue()
+    assert "now matmul" not in console.file.getvalue()

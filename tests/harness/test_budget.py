@@ -82,16 +82,27 @@ class Held(Watch):
 
 
 class Noting(Observer):
-    """Tells a watch which case it is."""
+    """Tells a watch which case it is, and notes what is left of each round: pairs of a side and a workload."""
 
     def __init__(self, watch):
-        self._watch = watch
+        self._watch, self.left, self.left_out = watch, set(), []
+
+    def round_started(self, number, pending):
+        assert not self.left
+        self.left = set(pending)
 
     def case_started(self, series, number):
         self._watch.measured = series.case.partition("[")[0]
 
+    def case_ended(self, measurement):
+        self.left.remove(measurement.series)
 
-def ran(monkeypatch, script, budget_s, rounds=1, signatures=(), held=(), late_s=0.0, devices=("cpu",), **options):
+    def case_left_out(self, series):
+        self.left.remove(series)
+        self.left_out.append(series.case.partition("[")[0])
+
+
+def ran(monkeypatch, script, budget_s, rounds=1, signatures=(), held=(), late_s=0.0, devices=("cpu",), sides=(None,), **options):
     """Run the scripted cases in this order; return the machine, and (kind, name, round, status, reason) of what the file holds."""
     machine = Machine(script, **options)
 
@@ -103,12 +114,15 @@ def ran(monkeypatch, script, budget_s, rounds=1, signatures=(), held=(), late_s=
     monkeypatch.setattr(runner, "WorkerPool", pool)
     monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=lambda: began + machine.now_s))
     monkeypatch.setattr(runner, "_in_order", lambda tasks, settings, number: list(tasks))
-    tasks = [Task(Case(f"{name}[]@cpu", "mine", name, {}, "cpu"), Side(dict.fromkeys(devices))) for name in script]
+    there = [Side(dict.fromkeys(devices), name=side) for side in sides]
+    tasks = [Task(Case(f"{name}[]@cpu", "mine", name, {}, "cpu"), side) for name in script for side in there]
     settings = RunSettings(Policy(rounds=rounds, max_rounds=rounds, budget_s=budget_s), 1, "fork", 1, began - late_s)
     saved, declared = [], {each.name: each for each in signatures}
     with Interruption() as interruption, Held(held) as watch:
-        measure = Runner(tasks, settings, interruption, saved.append, Noting(watch), watch, signatures=declared, kept=Kept("run", "made"))
+        machine.observer = observer = Noting(watch)
+        measure = Runner(tasks, settings, interruption, saved.append, observer, watch, signatures=declared, kept=Kept("run", "made"))
         measure.run()
+    assert not observer.left  # it was told of each case how its round ended
     lines = [each for each in saved if each["kind"] != "round"]
     return machine, [
         (each["kind"], each["case"]["workload"], each["round"], each["status"], *filter(None, [each.get("reason")])) for each in lines
@@ -170,12 +184,22 @@ def test_a_case_of_a_later_round_that_does_not_fit_is_left_out_and_keeps_its_rou
     machine, lines = ran(monkeypatch, {"a": [5.0, 45.0], "b": [15.0, 1.0], "c": [8.0, 8.0]}, 75, rounds=3)
     assert lines == [ok("a"), ok("b"), ok("c"), ok("a", 1), ok("c", 1)]
     assert machine.asked[-1] == ("c", 1)
+    assert machine.observer.left_out == ["b"]
 
 
 def test_a_case_of_a_later_round_that_the_budget_ends_keeps_its_rounds(monkeypatch):
     machine, lines = ran(monkeypatch, {"a": [5.0, 5.0], "b": [5.0, 500.0], "c": [5.0, 5.0]}, 60, rounds=3)
     assert lines == [ok("a"), ok("b"), ok("c"), ok("a", 1)]
     assert machine.now_s == 60 + GRACE_S
+    assert machine.observer.left_out == ["b", "c"]
+
+
+def test_a_later_round_of_a_case_begins_only_where_each_of_its_sides_fits(monkeypatch):
+    # The second round fits by the first; then "a" takes longer than it did, and of "b" one side would be done in time, but not both.
+    machine, lines = ran(monkeypatch, {"a": [5.0, 5.0, 25.0, 25.0], "b": [10.0] * 4}, 85, rounds=2, sides=("a", "b"))
+    assert lines == [ok("a"), ok("a"), ok("b"), ok("b"), ok("a", 1), ok("a", 1)]
+    assert machine.asked[-2:] == [("a", 1)] * 2
+    assert machine.observer.left_out == ["b", "b"]
 
 
 def test_a_try_of_a_search_that_is_not_done_by_then_ends_it_with_the_tries_there_are(monkeypatch):
