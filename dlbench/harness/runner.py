@@ -34,7 +34,7 @@ class RunSettings:
     seed: int
     isolation: Isolation
     threads: int
-    began: float = field(default_factory=lambda: time.monotonic(), compare=False)
+    began: float = field(default_factory=time.monotonic, compare=False)
     """When the command began, on the scale of `time.monotonic`: its budget counts from there."""
 
     @property
@@ -55,8 +55,10 @@ class Runner:
     """Measures the tasks of a run round after round, and saves each result at once.
 
     A case that was throttled or disturbed on one side is measured again at the end of its round, on each side; where it was throttled,
-    after a ``pause``. A device that fails twice in a row is given up: its remaining cases are skipped. A case starts while budget is left,
-    as far as is known enough of it, and is ended ``GRACE_S`` behind it: in the first round it is skipped, later it has a round less.
+    after a ``pause``. A device that fails twice in a row is given up: its remaining cases are skipped.
+
+    No case starts behind the budget, nor one that by its earlier rounds would not be done ``GRACE_S`` later; one that is not done then is
+    ended. In the first round such a case is skipped; in a later one it keeps the rounds that it has.
     """
 
     tasks: Sequence[Task]
