@@ -149,7 +149,7 @@ def test_devices_that_are_not_there_and_cases_that_ended_badly_take_no_time():
 
 def test_a_run_that_goes_on_takes_what_is_still_pending_and_its_starts_once_a_round():
     tasks, ended, now = tasks_of(10), made_up.ended(tasks_of(10)[9].case, Status.OOM, "no room"), 0.0
-    left = TimeLeft(tasks, Policy(rounds=4, max_rounds=4), CASE_S, done=[ended])
+    left = TimeLeft(tasks, Policy(rounds=4, max_rounds=4, tries=1), CASE_S, done=[ended])
     for number, pending in ((2, tasks[6:9]), (3, tasks[:9])):
         left.round_started(number, [task.series for task in pending], now)
         now += START_S
@@ -160,6 +160,8 @@ def test_a_run_that_goes_on_takes_what_is_still_pending_and_its_starts_once_a_ro
             left.case_ended(replace(measured, round=number), now)
             if number == 2 and task is pending[-1]:
                 said_s = left.at_most_s(now)
-    assert said_s == pytest.approx(START_S + 9 * 1.0 + RESULTS_S, rel=0.5)
-    assert said_s >= START_S + 9 * 1.0 + RESULTS_S
+    mean_s = (3 * 1.0 + 1.5 * CASE_S) / 4
+    variance = (3 * (1.0 - mean_s) ** 2 + mean_s**2) / 4
+    round_s = 3 * 1.0 + 6 * (3 * 1.0 + mean_s) / 4 + 0.5 * math.sqrt(variance * (6 + 6**2 / 4))
+    assert said_s == pytest.approx(START_S + round_s + RESULTS_S)
     assert left.at_most_s(now) == RESULTS_S
