@@ -145,12 +145,10 @@ class TimeLeft:
         families: dict[Hashable, list[float]] = {}
         for series, seconds in took_s.items():
             families.setdefault(self._family[series], [mean_s]).append(seconds)
-
-        def expected_s(series: Series) -> float:
-            return took_s[series] if series in took_s else statistics.fmean(families.get(self._family[series], [mean_s]))
-
+        like_s = {family: statistics.fmean(seconds) for family, seconds in families.items()}
         above_s = _DEVIATIONS * math.sqrt(variance * (unknown + unknown**2 / count)) * self._attempts_of(0)
-        return sum(expected_s(each) * self._attempts_of(made) for each, made in waiting.items()) + above_s
+        expected = ((took_s.get(each, like_s.get(self._family[each], mean_s)), made) for each, made in waiting.items())
+        return sum(seconds * self._attempts_of(made) for seconds, made in expected) + above_s
 
     def _more_wanted(self) -> bool:
         """Return whether a budget will buy rounds beyond the planned ones, as an interval is, or may be, too wide."""
