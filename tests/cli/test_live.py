@@ -19,14 +19,16 @@ from rich.console import Console
 from dlbench.cli import live
 from dlbench.cli.live import PlainLines, _LiveTable
 from dlbench.core.conditions import Throttling
-from dlbench.core.declarations import Declaration, Search
+from dlbench.core.declarations import Declaration, Search, Sweep
 from dlbench.core.measurement import Measurement, Series
 from dlbench.core.model import Parameter, Policy, Signature, Status
+from dlbench.harness.probe.devices import Accelerator, Processor
 from dlbench.harness.probe.memory import CpuTime
 from dlbench.harness.probe.programs import OtherPrograms, Process
 from dlbench.harness.runner import RunSettings
 from dlbench.harness.schedule import Side, Task
 
+DEVICES = (Processor(), Accelerator(id="cuda:0", kind="cuda", name=made_up.GPU))
 LOST = Throttling(waiting=0.5)
 UNSEEN = OtherPrograms(2, running=dict, machine=lambda: None, now=lambda: 0.0)
 UP = "\x1b[1A\x1b[2K"
@@ -81,7 +83,7 @@ def session_of(*cases, policy=None, **fields):
     """As much of a session as a screen looks at."""
     tasks = tuple(Task(case, Side({"cpu": None, "cuda:0": None})) for case in cases)
     settings = RunSettings(policy or Policy(), 1, "fork", 1, began=0.0)
-    return SimpleNamespace(settings=settings, tasks=tasks, done=(), first_round=0, answered=False, signatures={}, **fields)
+    return SimpleNamespace(settings=settings, tasks=tasks, done=(), first_round=0, answered=False, signatures={}, devices=DEVICES, **fields)
 
 
 @pytest.fixture
@@ -130,6 +132,21 @@ def test_the_time_left_of_a_search_counts_its_usual_tries():
         said.append(lines.at_most())
     # 1.5 times the estimate, half a deviation of √2 more, and 0.5 s. A case is estimated at 0.3 + 0.2 + 1 s, each of nine tries at 0.7 s.
     assert said == [", at most 0:04 left", ", at most 0:20 left"]
+
+
+def test_the_screen_knows_the_accelerators_that_have_no_row_yet(tmp_path):
+    ways = [made_up.case("mine", n=8, form=form) for form in ("loops", "whole")]
+    sweep = Declaration(sweep=Sweep("n", ways={"form": "loops"}))
+    session = session_of(*ways, made_up.case("mine", "cuda:0", n=8, form="whole"))
+    session.answered, session.signatures = True, {"mine": SimpleNamespace(declared=sweep)}
+    console = Console(file=io.StringIO(), width=200, height=60)
+    screen = _LiveTable(
+        session, tmp_path / "o.jsonl", SimpleNamespace(console=console, update=lambda shown, refresh: console.print(shown)), UNSEEN
+    )
+    for case in ways:
+        screen._answers_due_s = 0.0  # as if answering took no time
+        screen.case_ended(*made_up.rounds_of(case, [[1.0]]))
+    assert "From what size on an accelerator wins is open: only the CPU of this machine was measured." in console.file.getvalue()
 
 
 @pytest.mark.parametrize(

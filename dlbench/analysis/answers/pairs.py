@@ -12,8 +12,8 @@ from dlbench.core.model import Status
 from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column, Unit
 
-ELSEWHERE = "this machine has no accelerator; run the same suite on one that has, and give both files to dlbench show"
-"""Reason why nothing of it stands beside an accelerator; no command of its own would measure one."""
+ELSEWHERE = "no accelerator took part; run the same suite on a machine that has one, and give both files to dlbench show"
+"""Reason why nothing is compared with an accelerator. A file lists the devices that were asked for, so the machine may have one."""
 _DEVICE_TIME = "device: by the device's own events; the wall time of a cold call, which is timed alone, also holds its launch and a wait"
 
 _OVER_ROUNDS = (
@@ -26,7 +26,7 @@ _AT = {"case.device": "on", "case.dtype": "in", "case.mode": "in", "case.run": "
 
 
 def without_accelerator(results: Results) -> bool:
-    """Return whether no row was measured on an accelerator, and no file tells of one."""
+    """Return whether no row was measured on an accelerator, and no file lists one."""
     identities = [environment.get("identity") for environment in results.environments.values()]
     present = any(isinstance(each, Mapping) and each.get("accelerators") for each in identities)
     return not present and all(row["case.device"] == "cpu" or row["case.status"] == Status.SKIPPED for row in results.rows)

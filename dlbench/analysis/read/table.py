@@ -134,12 +134,17 @@ def read(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> "pd.Data
     return results.frame
 
 
-def of_rows(rows: Sequence[Row], rounds: Sequence[Rounds], name: str, declarations: Mapping[str, Declaration]) -> Results:
-    """Return rows of a run that goes on as if its file, which is called so, had been read; ``declarations`` are those of its workloads."""
+def of_rows(
+    rows: Sequence[Row], rounds: Sequence[Rounds], name: str, declarations: Mapping[str, Declaration], environment: Mapping[str, Any]
+) -> Results:
+    """Return rows of a run that goes on as if its file, which is called so, had been read.
+
+    ``declarations`` are those of its workloads, and ``environment`` is what its header says of the machine.
+    """
     named = flag_super_linear(flag_not_usable([{**row, "case.run": name} for row in rows]), rounds)
     named = with_ceilings(named, lambda row: declarations.get(str(row["case.workload"]), Declaration()), {})
     columns = chain.from_iterable(dict.fromkeys(map(tuple, named)))
-    return Results(tuple(_filled(named, columns)), tuple(rounds), (), {name: {}}, declarations={name: declarations})
+    return Results(tuple(_filled(named, columns)), tuple(rounds), (), {name: environment}, declarations={name: declarations})
 
 
 Read = Callable[[Path, str], Results]

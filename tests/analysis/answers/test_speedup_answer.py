@@ -71,7 +71,7 @@ def test_an_implausible_case_is_no_headline(asked):
 @pytest.mark.parametrize(
     ("measured", "environment", "reason", "command"),
     [
-        (ON_CPU, {}, "this machine has no accelerator; run the same suite on one that has, and give both files to dlbench show", None),
+        (ON_CPU, {}, "no accelerator took part; run the same suite on a machine that has one, and give both files to dlbench show", None),
         (ON_CPU, ACCELERATORS, "only one kind of device was measured", "dlbench run"),
         (ON_GPU, {}, "only one kind of device was measured", "dlbench run"),
         (
@@ -92,7 +92,7 @@ def test_a_skipped_accelerator_is_none_and_launches_are_no_work(asked):
     """A CPU-only machine has a skipped row for each case of an accelerator; what measures a launch is in no ratio."""
     skipped = made_up.ended(made_up.case("copies", "accelerator", n=1), Status.SKIPPED, "this machine has no accelerator; it has cpu")
     alone = asked([*made_up.rounds_of(made_up.case("matmul", "cpu", n=8), made_up.flat([1.0] * 7)), skipped])
-    assert alone["speed-up"]["reason"].startswith("this machine has no accelerator; run the same suite on one that has")
+    assert alone["speed-up"]["reason"].startswith("no accelerator took part; run the same suite on a machine that has one")
     assert "accelerator" not in " ".join(alone["health"]["sentences"])
     launches = [each for device in ("cpu", "cuda:0") for each in made_up.rounds_of(made_up.case("start", device), made_up.flat([1e-6] * 7))]
     found = asked([*made_up.both_kinds(), *launches], workloads={"start": {"ceiling": "launch"}, "train_step": {"tags": ["training"]}})
