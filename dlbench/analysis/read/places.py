@@ -175,7 +175,7 @@ def _chosen(results: "Results", names: Mapping[str, str]) -> Sequence[int]:
     def worth(at: int) -> tuple[bool, bool, bool, int, str]:
         row, rounds = results.rows[at], results.rounds[at]
         ok = row["case.status"] == Status.OK and not row["flag.implausible"]
-        measured = row["case.status"] not in _UNMEASURED
+        measured = row["case.status"] not in _UNMEASURED or bool(row["case.found"])
         return measured, ok, ok and _is_sound(rounds), int(row["time.rounds"] or 0), _began(results.environments[str(row["case.run"])])
 
     return [max(found, key=worth) for found in cases.values()]

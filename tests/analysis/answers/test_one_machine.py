@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -90,11 +91,14 @@ def test_seven_files_of_one_machine_are_one_device(shown):
         ({"check": SpotCheck(follows_input=False)}, {"rounds": 2, "day": "2026-11-20"}, "other"),
         ({"status": Status.OOM, "day": "2026-11-22"}, {"rounds": 1}, "other"),
         ({"status": Status.OOM}, {"status": Status.SKIPPED, "day": "2026-11-22"}, "one"),
+        ({"status": Status.SKIPPED, "found": {"n": 8}}, {"status": Status.SKIPPED, "day": "2026-11-22"}, "one"),
+        ({"status": Status.SKIPPED, "found": {"n": 8}, "day": "2026-11-22"}, {"rounds": 1}, "other"),
     ],
 )
 def test_the_sound_row_of_most_rounds_counts_and_then_the_newest(shown, one, other, counts):
     def file(day: str = "2026-11-21", rounds: int = 7, status: Status | None = None, **fields: Any) -> Any:
-        measured = [made_up.ended(CASE, status, "why")] if status else products(*made_up.SEVEN[:rounds], **fields)
+        ended = [replace(made_up.ended(CASE, status, "why"), **fields)] if status else []
+        measured = ended or products(*made_up.SEVEN[:rounds], **fields)
         return place(day), [*measured, *products(1.0, sizes=(128,))]
 
     text = shown({"one": file(**one), "other": file(**other)})
