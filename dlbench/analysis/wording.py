@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 from dlbench.core import schema, units
+from dlbench.core.measurement import UNFINISHED
 from dlbench.core.model import ParamValue, Status
 from dlbench.core.rank_test import FEWEST_ROUNDS
 from dlbench.core.rows.summary import Row
@@ -119,7 +120,12 @@ def described(row: Row, prefix: str) -> str:
 
 def status(row: Row) -> str:
     """Return how a case ended: its status, or of a search that was cut short with something found that it is unfinished."""
-    return "unfinished" if row["case.status"] == Status.SKIPPED and row["case.found"] else str(row["case.status"])
+    return "unfinished" if is_unfinished(row) else str(row["case.status"])
+
+
+def is_unfinished(row: Row) -> bool:
+    """Whether a row is of a search that was cut short with something found, by whatever ended it."""
+    return row["case.status"] != Status.OK and str(row["case.reason"]).startswith(UNFINISHED)
 
 
 _USUAL = {"layout": "nchw", "mode": "eager", "optimizer": "sgd"}

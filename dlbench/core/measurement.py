@@ -66,6 +66,8 @@ class Series(NamedTuple):
 
 CONFIRMING = "-confirm"
 """Suffix of a side's name in the rounds that confirm a change."""
+UNFINISHED = "unfinished: "
+"""Opening of the reason of a search that was cut short with something found so far."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dlbench.analysis.answers.pairs import both_sides
 from dlbench.analysis.figures import Axis, Figure, drawn
 from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, chosen, entries, grouped, identifying, pair, root_of, roots_of, sides, speed_ratio
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import among, key, middle, number, plural, ratio, short, times, value_name
+from dlbench.analysis.wording import among, is_unfinished, key, middle, number, plural, ratio, short, times, value_name
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Status
 from dlbench.core.rows.summary import Row
@@ -82,7 +82,7 @@ def answer(results: Results) -> Answer | Missing:
 
 def _unfinished(results: Results) -> list[str]:
     """Say of each search for the fastest that was cut short what is the fastest so far, and why it went no further."""
-    cut = [row for row in results.rows if row["case.found"] and row["case.status"] != Status.OK]
+    cut = [row for row in results.rows if (search := results.declaration(row).search) and search.aim == "fastest" and is_unfinished(row)]
     return [f"the search for the fastest {short(key(row))}: {row['case.reason']}" for row in cut]
 
 

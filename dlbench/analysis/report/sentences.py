@@ -133,9 +133,10 @@ def _pinned(rows: Sequence[Row]) -> str:
 def many_alike(rows: Sequence[Row]) -> dict[tuple[str, str], str]:
     """Return a line for each `ending` of so many cases that a row for each says no more: ``26 cases unsupported, such as …: why``.
 
-    Only where there was nothing to measure, and not where something went wrong.
+    Only where there was nothing to measure: not where something went wrong, or a search found something before it was cut short.
     """
-    groups = grouped((row for row in rows if row["case.status"] in (Status.UNSUPPORTED, Status.SKIPPED)), ending)
+    untold = [row for row in rows if row["case.status"] in (Status.UNSUPPORTED, Status.SKIPPED) and not wording.is_unfinished(row)]
+    groups = grouped(untold, ending)
     return {
         (status, reason): units.one_line(f"{len(alike)} cases {status}, such as {wording.short(wording.key(alike[0]))}: {reason}")
         for (status, reason), alike in groups.items()

@@ -17,6 +17,7 @@ DECLARED = {
         ],
     },
     "search": {"switches": {"mode": "plain", "order": "rows"}, "search": {"aim": "fastest", "over": ["batch", "mode", "order"]}},
+    "largest": {"switches": {"mode": "plain"}, "search": {"aim": "largest", "over": ["batch"]}},
 }
 
 
@@ -140,6 +141,9 @@ def test_a_search_that_was_cut_short_says_what_is_the_fastest_so_far(found):
     answer = found(plain(), built(0.5), [cut])
     assert answer["weaknesses"][1] == said
     assert "dlbench run fastest" not in " ".join(answer["weaknesses"])
+    other = replace(cut, case=made_up.case("largest"), reason=reason)
+    failed = replace(cut, case=made_up.case("search", n=1), reason="not done within 60 s")
+    assert "the search for" not in " ".join(found(plain(), built(0.5), [other, failed])["weaknesses"])
     assert found(plain(), [cut])["reason"] == f"no step was measured both with its plain defaults and with another switch; {said}"
 
 
