@@ -29,3 +29,8 @@ def environment(memory_gib: object = 10, kernel: object = "5.15.0-91-generic", *
 def test_what_one_machine_may_change_between_two_runs(now: dict[str, object], found: list[str]) -> None:
     assert differences(environment(), now, but_for_restarts=True) == found
     assert differences(environment(), environment(12)) == ["identity.cpu.memory_gib: 10 against 12"]
+
+
+def test_memory_of_a_damaged_file_may_be_more_than_a_float_holds() -> None:
+    damaged = environment(10**400)
+    assert differences(damaged, environment(), but_for_restarts=True) == [f"identity.cpu.memory_gib: {10**400} against 10"]
