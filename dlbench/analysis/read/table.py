@@ -233,7 +233,8 @@ def _read_one(path: Path, name: str, to_compare: bool) -> Results:
     # A file is reduced to its rows before the next is read: raw block times are many, rows are few.
     run, places, summaries = _to_compare(path) if to_compare else _whole(path)
     devices = {device["id"]: device for device in run.header.get("devices", ())}
-    sides = header.of_sides(run, [side for side, _ in places])
+    tried = () if to_compare else run.tries
+    sides = header.of_sides(run, [*(side for side, _ in places), *(each.side for each in tried)])
     declarations, doubts = declared.declarations(run, name, sides)
     environments = header.environments(run, name, sides)
     rows, rounds = [], []
@@ -248,7 +249,7 @@ def _read_one(path: Path, name: str, to_compare: bool) -> Results:
         rows.append(_writable(row))
         rounds.append(each)
     rows = flag_super_linear(flag_not_usable(rows), rounds)
-    tries = () if to_compare else [{**summarise([each]), "case.run": header.run_name(name, each.side)} for each in run.tries]
+    tries = [{**summarise([each]), "case.run": header.run_name(name, each.side)} for each in tried]
     return Results(
         rows=tuple(_filled(rows, chain.from_iterable(dict.fromkeys(map(tuple, rows))))),  # most have the same names
         rounds=tuple(rounds),

@@ -241,6 +241,15 @@ def test_a_file_in_which_nothing_ran_is_of_no_kind_of_machine(tmp_path):
     assert f"1 file with {made_up.CPU}: too few" in result.stderr
 
 
+def test_a_try_of_a_side_that_the_header_does_not_name_is_read_with_those_of_other_files(tmp_path):
+    """Damage to a line may cost a try of an A/B its side."""
+    tried = made_up.measurement_to_json(products(1.0)[0]) | {"kind": "try"}
+    for name in ("one", "other"):
+        path = made_up.write(tmp_path / f"{name}.jsonl", [replace(each, side="a") for each in products(1.0)], sides=made_up.TWO_SIDES)
+        path.write_text(f"{path.read_text()}{json.dumps(tried)}\n")
+    assert [row["case.run"] for row in merged(collect(sorted(tmp_path.glob("*.jsonl")))).tries] == ["one", "other"]
+
+
 # Headlines.
 
 QUANTITY = re.compile(
