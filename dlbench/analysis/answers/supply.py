@@ -73,7 +73,7 @@ def _of_storage(row: Row, declared: Declaration) -> bool:
 def _host(each: Entry, environments: Mapping[str, Mapping[str, Any]]) -> str:
     """Return what tells one machine from another, as far as files know."""
     *_, host = machine(each.row, environments)
-    return str(host) if environments.get(str(each.row["case.run"]), {}).get("machine_key") else str(each.row["case.run"])
+    return str(host)
 
 
 def _beside(step: Entry, supplies: Iterable[Entry], results: Results) -> list[Row]:

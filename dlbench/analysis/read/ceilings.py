@@ -47,9 +47,9 @@ Ceilings = Mapping[tuple[Ceiling, str], MeasuredCeiling]
 
 
 def machine(row: Row, environments: Mapping[str, Mapping[str, Any]]) -> Machine:
-    """Return the device, its name, on a CPU the threads, and which machine it is in as far as the row's file knows."""
-    threads = row["case.threads"] if row["case.device"] == "cpu" else None
-    return row["case.device"], row["case.device_name"], threads, str(environments.get(str(row["case.run"]), {}).get("machine_key"))
+    """Return the device, its name, on a CPU the threads, and which machine it is in, or the file where that does not say."""
+    threads, run = row["case.threads"] if row["case.device"] == "cpu" else None, str(row["case.run"])
+    return row["case.device"], row["case.device_name"], threads, str(environments.get(run, {}).get("machine_key") or run)
 
 
 def measured(

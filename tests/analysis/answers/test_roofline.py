@@ -31,9 +31,11 @@ def tops(device="cpu", times=1):
 
 @pytest.fixture
 def found(tmp_path):
+    header = {"workloads": DECLARED, "environment": {"machine_key": "a"}}
+
     def read(*files):
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
-        paths = [made_up.write(folder / f"run{number}.jsonl", each, workloads=DECLARED) for number, each in enumerate(files)]
+        paths = [made_up.write(folder / f"run{number}.jsonl", each, **header) for number, each in enumerate(files)]
         return roofline.findings(collect(paths))
 
     return read
