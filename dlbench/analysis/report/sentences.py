@@ -114,10 +114,16 @@ def marks(rows: Sequence[Row], rounds: Sequence[Rounds], budgets: Mapping[str, S
 
 
 def _more_rounds(rows: Sequence[Row], budgets: Mapping[str, SpentBudget]) -> str:
-    """Say what gives an interval to the runs without one: more rounds, or where a budget ended them the one that would do."""
+    """Say what gives an interval to the runs without one: more rounds, or where a budget ended them the one that would do.
+
+    Where there are several files, which these are.
+    """
+    several = len({file_of(row) for row in rows}) > 1
     without = dict.fromkeys(file_of(row) for row in rows if row["case.status"] == Status.OK and row["time.ci_low_s"] is None)
-    spent = max((budgets[run] for run in without if run in budgets), key=lambda each: each.enough_s, default=None)
-    return str(spent) if spent else f"for an interval give --rounds {ENOUGH_ROUNDS}"
+    longest = max((run for run in without if run in budgets), key=lambda run: budgets[run].enough_s, default=None)
+    if longest is not None:
+        return f"{longest}: {budgets[longest]}" if several else str(budgets[longest])
+    return f"for an interval give --rounds {ENOUGH_ROUNDS}{f' to {wording.few(without)}' if several and without else ''}"
 
 
 def _pinned(rows: Sequence[Row]) -> str:

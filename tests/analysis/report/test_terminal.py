@@ -100,6 +100,20 @@ def test_more_rounds_are_asked_for_only_where_they_were_the_limit(
     assert ("--rounds" in text, "--budget" in text) == ("--rounds" in advice, "--budget" in advice)
 
 
+@pytest.mark.parametrize(
+    ("budget_s", "advice"),
+    [
+        (None, "for an interval give --rounds 7 to short"),
+        (60.0, "short: the budget of 60 s ended the run after 3 of 7 rounds; about --budget 150s would do"),
+    ],
+)
+def test_of_several_files_the_one_without_intervals_is_named(tmp_path: Path, budget_s: float | None, advice: str) -> None:
+    policy, footer = Policy(budget_s=budget_s), {"rounds": 3, "seconds": 62.0}
+    short = made_up.write(tmp_path / "short.jsonl", made_up.both_kinds(rounds=3), policy=policy, footer=footer)
+    text = printed(overview(collect([short, made_up.write(tmp_path / "whole.jsonl", made_up.both_kinds())])))
+    assert f"min–max: spread of the rounds, as fewer than six carry no 95 % interval; {advice}" in " ".join(text.split())
+
+
 def test_each_row_has_what_a_person_wants(tmp_path: Path) -> None:
     text = printed(overview(results_of(tmp_path, made_up.both_kinds())))
     assert cells(text, "case") == ["case", "device", "time", "95 % interval", "items/s", "FLOP/s", "peak", "memory", "copies", "notes"]
