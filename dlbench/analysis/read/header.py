@@ -164,15 +164,16 @@ def damaged(run: RunFile) -> list[LeftOut]:
     return [each for each in run.left_out if not each.copy]
 
 
-def short_of_rounds(run: RunFile, rows: Sequence[Row], rounds: Sequence[Rounds]) -> dict[str, frozenset[str]]:
+def short_of_rounds(run: RunFile, names: Iterable[str], rows: Sequence[Row], rounds: Sequence[Rounds]) -> dict[str, frozenset[str]]:
     """Return of each ``case.run`` of a file with damaged lines the ids of the cases that may have lost a round with them.
 
-    Those that lack one before their last, or have fewer than the policy wants and another case has. Empty for any other file.
+    Those that lack one before their last, or have fewer than the policy wants and another case has. Empty for any other file. ``names``
+    are each ``case.run`` of the file, of which one may have lost all of its rows.
     """
     if not damaged(run):
         return {}
     found = {}
-    for name in dict.fromkeys(str(row["case.run"]) for row in rows):
+    for name in names:
         of_run = [(row, each.numbers) for row, each in zip(rows, rounds, strict=True) if row["case.run"] == name]
         numbers = [number for _, of_case in of_run for number in of_case]
         first, most = min(numbers, default=0), max(numbers, default=0)

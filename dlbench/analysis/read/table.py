@@ -262,7 +262,7 @@ def _read_one(path: Path, name: str, to_compare: bool) -> Results:
         declarations=declarations,
         budgets=dict.fromkeys(environments, spent) if (spent := header.spent_budget(run, rows)) else {},
         tries=tuple(map(_writable, tries)),
-        lost=header.short_of_rounds(run, rows, rounds),
+        lost=header.short_of_rounds(run, environments, rows, rounds),
     )
 
 
