@@ -248,7 +248,7 @@ def _base_value(results: Results, entries: Sequence[Entry], column: str, base: s
     if base is None:
         declared = (results.declaration(each.row).plain_default(column.partition(".")[2]) for each in entries)
         plain = (each for each in (_USUAL_BASE.get(column), *declared) if each in values)
-        return values[first] if (first := next(plain, None)) else next(iter(values.values()), None)
+        return values[first] if (first := next(plain, None)) is not None else next(iter(values.values()), None)
     if base not in values:
         raise UsageError(f"no row has {column} = '{base}'{nearest(base, list(values))}")
     return values[base]

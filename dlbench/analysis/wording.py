@@ -107,7 +107,7 @@ def hardware(row: Row, prefix: str = "case", with_run: bool = False) -> str:
     on_cpu = row[f"{prefix}.device"] == "cpu"
     name = described(row, prefix) if on_cpu else str(row[f"{prefix}.device_name"] or row[f"{prefix}.device"])
     place = str(row[f"{prefix}.run"])
-    if not with_run or place in name:
+    if not with_run or place == row[f"{prefix}.device_name"]:
         return name
     return f"{name}, {place}" if on_cpu else f"{name} ({place})"
 

@@ -254,6 +254,7 @@ def test_each_side_may_choose_its_memory_layout(tmp_path: Path) -> None:
         ("optimizer", ("adam", "sgd"), {"switches": {"optimizer": "sgd"}}, "sgd"),
         ("optimizer", ("adam", "lion"), {"switches": {"optimizer": "sgd"}}, "adam"),  # it was not measured
         ("library", ("autograd", "numpy"), {}, "autograd"),
+        ("limit", (2, ""), {"switches": {"limit": ""}}, ""),  # an empty text is a default, too
     ],
 )
 def test_the_base_is_the_plain_default_where_one_is_declared(

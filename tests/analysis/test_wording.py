@@ -1,8 +1,8 @@
-"""Ratios in sentences."""
+"""Ratios and machines in sentences."""
 
 import pytest
 
-from dlbench.analysis.wording import ratio
+from dlbench.analysis.wording import hardware, ratio
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,17 @@ def test_a_ratio_within_a_sweep_has_the_rounds_of_its_row():
     row = {"ratio.speedup": 2.0, "ratio.ci_low": None, "ratio.ci_high": None, "time.rounds": 3}
     assert ratio(row) == "2.00 × (no interval before 4 rounds)"
     assert ratio({**row, "time.rounds": 7}) == "2.00 × (no interval)"
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "text"),
+    [
+        ("NVIDIA H200", "NVIDIA H200", "NVIDIA H200"),
+        ("NVIDIA H200", "torch 2.13.0", "NVIDIA H200 (torch 2.13.0)"),
+        ("NVIDIA H200", "h2", "NVIDIA H200 (h2)"),
+        ("NVIDIA H200", "H200", "NVIDIA H200 (H200)"),
+    ],
+)
+def test_a_place_is_left_out_only_where_it_is_the_name_of_the_device(name, place, text):
+    row = {"case.device": "cuda:0", "case.device_name": name, "case.run": place}
+    assert hardware(row, with_run=True) == text
