@@ -124,7 +124,8 @@ def _sentence(found: Sequence[Family], several: bool) -> str:
     accelerator, cpu = (machine_name(first.middle, side, several) for side in ("other", "base"))
     text = f"{accelerator} runs {first} as fast as {cpu}{first.about()}"
     if first.best:
-        text += f"; and at each one's best batch, precision, layout and mode {ratio(first.best)}"
+        work = f"{short(first.best['pair.work'])} " if len(first.pairs) > 1 else ""  # else it is the case that was just named
+        text += f"; and {work}at each one's best batch, precision, layout and mode {ratio(first.best)}"
     text += "".join(f"; {family}{family.about()}" for family in others)
     if (more := len(found) - _MOST_TOLD) > 0:
         text += f"; {plural(more, 'more kind')} of work in the table"

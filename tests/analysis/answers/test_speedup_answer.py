@@ -14,7 +14,8 @@ def test_it_names_the_case_in_the_middle_and_each_at_its_best(asked):
     answer = asked(made_up.both_kinds(0.4, 0.01))["speed-up"]
     assert answer["sentences"] == [
         "NVIDIA H200 runs training 50.0 × (48.5…51.5) as fast as the CPU (AMD EPYC 7B13, 2 threads), "
-        "in the middle of 4 cases from 40.0 × to 100 ×; and at each one's best batch, precision, layout and mode 100 × (97.1…103)."
+        "in the middle of 4 cases from 40.0 × to 100 ×; and train_step resnet18 at each one's best batch, precision, layout and mode "
+        "100 × (97.1…103)."
     ]
     assert answer["weaknesses"] == ["8 of 8 cases it rests on are noisy"]
     assert sorted(answer["cases"]) == sorted({each.case.id for each in made_up.both_kinds()})
@@ -51,7 +52,7 @@ def test_each_kind_of_work_has_its_own_middle_and_there_is_none_of_all(asked):
     answer = asked([*products, *others, *steps, *away], workloads=declared)["speed-up"]
     assert answer["sentences"] == [
         "NVIDIA H200 runs training 103 × (103…103) as fast as the CPU (AMD EPYC 7B13, 2 threads), in the middle of 2 cases from 103 × to "
-        "107 ×; and at each one's best batch, precision, layout and mode 103 × (103…103); serve n=1 80.0 × (80.0…80.0); "
+        "107 ×; and step n=1 at each one's best batch, precision, layout and mode 103 × (103…103); serve n=1 80.0 × (80.0…80.0); "
         "product 587 × (587…587), in the middle of 3 cases from 500 × to 600 ×; convolve n=1 2.00 × (2.00…2.00); "
         "2 more kinds of work in the table."
     ]

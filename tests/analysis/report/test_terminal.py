@@ -42,7 +42,8 @@ def test_the_answer_stands_first_in_one_sentence(tmp_path: Path) -> None:
     text = printed(overview(results_of(tmp_path, made_up.both_kinds(0.4, 0.01))))
     assert text.splitlines()[0] == (
         "NVIDIA H200 runs training 50.0 × (48.5…51.5) as fast as the CPU (AMD EPYC 7B13, 2 threads), "
-        "in the middle of 4 cases from 40.0 × to 100 ×; and at each one's best batch, precision, layout and mode 100 × (97.1…103)."
+        "in the middle of 4 cases from 40.0 × to 100 ×; and train_step resnet18 at each one's best batch, precision, layout and mode "
+        "100 × (97.1…103)."
     )
     assert text.splitlines()[1] == "8 cases: 8 ok; 7 rounds."
 
@@ -345,7 +346,7 @@ def test_a_device_that_waits_for_launches_is_marked_and_told_in_the_answer(tmp_p
     assert text.splitlines()[0] == (
         "NVIDIA H200 runs matmul 20.0 × (20.0…20.0) as fast as the CPU (AMD EPYC 7B13, 2 threads), "
         "in the middle of 3 cases from 10.0 × to 30.0 ×, and there it waits for launches, as in 2 of 3 cases; "
-        "and at each one's best batch, precision, layout and mode 20.0 × (20.0…20.0)."
+        "and matmul n=2 at each one's best batch, precision, layout and mode 20.0 × (20.0…20.0)."
     )
     marks = [line.split()[-1] for line in text.splitlines() if line.strip().startswith("matmul") and "cuda:0" in line]
     assert [mark == "launch-bound" for mark in marks] == [True, True, False]
