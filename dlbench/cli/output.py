@@ -141,7 +141,7 @@ def conclude(comparisons: Sequence["Comparison"], notes: Sequence[str], options:
     if options.report:
         from dlbench.analysis.report import page
 
-        create(options.report, page.comparison(comparisons, conclusion, notes, results.environments).html.encode(errors="replace"))
+        create(options.report, page.comparison(comparisons, conclusion, notes, results).html.encode(errors="replace"))
     if options.summary:
         _tell_github(comparisons, conclusion, notes, options.summary)
     return code

@@ -81,9 +81,12 @@ def test_of_several_files_and_of_sides_it_says_which(tmp_path):
     named = THREE.replace("not usable: ", "not usable: bad: ")
     assert first_line(tmp_path, "show", "good.jsonl", "bad.jsonl") == named
     assert first_line(tmp_path, "show", "ab.jsonl").startswith("not usable: ab:b: 4 of 4 cases were disturbed")
-    compared = front_door.in_process(tmp_path, "compare", "good.jsonl", "bad.jsonl")
+    compared = front_door.in_process(tmp_path, "compare", "good.jsonl", "bad.jsonl", "--report", "c.html")
     assert f"note: {named}" in compared.err.splitlines()
     assert compared.code == 0
+    html = (tmp_path / "c.html").read_text()
+    assert html.partition("<header>\n")[2].startswith(f'<p class="unusable">{named}</p>\n')
+    assert html.count(named) == 1
 
 
 @pytest.mark.parametrize("to", ["csv", "pyperf", "bencher"])

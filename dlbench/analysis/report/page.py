@@ -83,10 +83,9 @@ def report(results: Results, notes: Sequence[str] = (), interactive: bool = Fals
     return Page(html, dict(zip(names, pictures, strict=True)))
 
 
-def comparison(
-    comparisons: Sequence[Comparison], conclusion: str, notes: Sequence[str], environments: Mapping[str, Mapping[str, Any]]
-) -> Page:
-    """Return the page on comparisons: for each the verdicts, the worst first, and a forest plot."""
+def comparison(comparisons: Sequence[Comparison], conclusion: str, notes: Sequence[str], results: Results) -> Page:
+    """Return the page on comparisons of these results: for each the verdicts, the worst first, and a forest plot."""
+    not_usable = sentences.not_usable(results)
     figures = [forest(each) if at < _MOST_FORESTS else None for at, each in enumerate(comparisons)]
     pictures = [plots.draw(figure) if figure else None for figure in figures]
     names = _names(["comparison"] * len(comparisons))
@@ -108,9 +107,10 @@ def comparison(
         title=_title(rows),
         lead=[conclusion, *([_FEW_FORESTS] if comparisons[_MOST_FORESTS:] else [])],
         comparisons=views,
-        environments=_environments(environments),
-        states=_view(machines.states(environments)),
-        warnings=notes,
+        environments=_environments(results.environments),
+        states=_view(machines.states(results.environments)),
+        not_usable=not_usable,
+        warnings=[note for note in notes if note not in not_usable],
     )
     return Page(html, {name: picture for name, picture in zip(names, pictures, strict=True) if picture})
 
