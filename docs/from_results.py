@@ -13,14 +13,18 @@ import sys
 import tempfile
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 from dlbench.analysis.read.references import ReferenceRun, reference_runs
+from dlbench.core.precision import PRECISIONS
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURE = "docs/pictures/precision.svg"
 WIDTH = 120
 """Columns of a line of prose."""
+_SHOWN = frozenset(("cnn", "quick"))
+"""Suites of which pages show a table."""
 _PART = re.compile(r"(<!-- Made by `make docs` from results/reference: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _SHOWS = re.compile(r"```console\n\$ dlbench (show results/reference/[^\n]+)\n.*?```", re.DOTALL)
 
@@ -35,27 +39,44 @@ def pages() -> dict[str, str]:
 def picture() -> str:
     """Return the picture of README.md, as ``dlbench report`` draws it of the file of its table."""
     with tempfile.TemporaryDirectory() as folder:
-        _dlbench("report", _place(newest("cnn").path), "-o", f"{folder}/page.html", "--figures", f"{folder}/figures")
+        _dlbench("report", _place(shown()["cnn"].path), "-o", f"{folder}/page.html", "--figures", f"{folder}/figures")
         return (Path(folder) / "figures" / Path(PICTURE).name).read_text()
 
 
-def newest(suite: str | None = None) -> ReferenceRun:
-    """Return the reference run that was begun last, of a suite or of all. Raises ValueError where there is none."""
-    return max((run for run in reference_runs() if suite in (None, run.path.stem)), key=_began)
+@cache
+def shown() -> Mapping[str, ReferenceRun]:
+    """Return the reference runs of the machine that pages show, by suite: of those with all that they show the one measured last.
+
+    Raises ValueError where there is none.
+    """
+    machines: dict[str, dict[str, ReferenceRun]] = {}
+    for run in reference_runs():
+        machines.setdefault(run.machine, {})[run.path.stem] = run
+    whole = [runs for runs in machines.values() if runs.keys() >= _SHOWN]
+    if not whole:
+        raise ValueError(f"no machine in results/reference has runs of {' and '.join(sorted(_SHOWN))}; make them with: make references")
+    return max(whole, key=lambda runs: max(map(_began, runs.values())))
 
 
 def precision() -> Iterator[str]:
-    """Yield the paragraphs on what a narrow precision brings: of README.md. Raises ValueError where nothing was measured in two."""
-    run = newest("cnn")
-    rows = [row for row in json.loads(_dlbench("show", _place(run.path), "--by", "dtype", "--format", "json")) if row["ratio.speedup"]]
-    if not rows:
-        raise ValueError(f"{run.path}: it has no case in two precisions; let make references go on with it")
-    low, high = (edge(row["ratio.speedup"] for row in rows) for edge in (min, max))
+    """Yield the paragraphs on what a narrow precision brings: of README.md. Raises ValueError where none was measured."""
+    run = shown()["cnn"]
+    rows = json.loads(_dlbench("show", _place(run.path), "--by", "dtype", "--format", "json"))
+    ratios = [row["ratio.speedup"] for row in rows if row["ratio.speedup"] and _is_half(row["other.value"])]
+    if not ratios:
+        raise ValueError(f"{_place(run.path)} has no case in fp32 and in half the bits; let make references go on with it")
+    low, high = min(ratios), max(ratios)
     yield _wrapped(f"On {_device(run)} {_compared(low, high)}:")
     yield _wrapped(
         f"![The cases of the table as bars: with half the bits they run {low:.2f} to {high:.2f} times as fast as in fp32.]({PICTURE})"
     )
     yield _block(run.path, "--by dtype")
+    yield from _without_gpu()
+
+
+def _is_half(dtype: str) -> bool:
+    """Whether products are computed in numbers of half the bits of fp32."""
+    return 2 * PRECISIONS[PRECISIONS[dtype].arithmetic].bytes == PRECISIONS["fp32"].bytes
 
 
 def _compared(low: float, high: float) -> str:
@@ -66,7 +87,7 @@ def _compared(low: float, high: float) -> str:
 
 def answers() -> Iterator[str]:
     """Yield the paragraphs with what all files of one machine say to each question: of answers.md."""
-    run = newest()
+    run = max(shown().values(), key=_began)
     folder = _place(run.path.parent)
     yield f"```sh\ndlbench show {folder} --answers\n```"
     yield _wrapped(f"says of {_device(run)}:")
@@ -79,7 +100,7 @@ def answers() -> Iterator[str]:
 
 def pairs() -> Iterator[str]:
     """Yield the paragraphs with a table of pairs: of tutorial.md."""
-    run = newest("quick")
+    run = shown()["quick"]
     yield _wrapped(f"On {_device(run)}:")
     yield _block(run.path, "--by dtype")
 
@@ -88,8 +109,12 @@ def runs() -> Iterator[str]:
     """Yield the paragraphs that list all reference runs: of reference-runs.md."""
     header = "| run | device | cases | measured on | torch | dlbench |\n|---|---|---|---|---|---|"
     yield "\n".join((header, *map(_listed, reference_runs())))
+    yield from _without_gpu()
+
+
+def _without_gpu() -> Iterator[str]:
     if not any(run.name_of(kind) for run in reference_runs() for kind in ("cuda", "xpu", "mps")):
-        yield "No run on a GPU is among them yet."
+        yield "No reference run from a GPU is committed yet."
 
 
 PARTS: Mapping[str, Callable[[], Iterator[str]]] = {each.__name__: each for each in (precision, answers, pairs, runs)}
@@ -157,4 +182,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except ValueError as error:
+        sys.exit(f"make docs: {error}")

@@ -44,6 +44,6 @@ def test_the_picture_is_what_report_draws_of_the_file_of_the_table(tmp_path):
     drawn, committed = ((path / Path(picture).name).read_text() for path in (tmp_path / "figures", (ROOT / picture).parent))
     labels = [re.findall(r">([^<]+)</text>", svg) for svg in (drawn, committed)]
     assert labels[0] == labels[1]
-    ratios = sorted(float(ratio) for ratio in re.findall(r"([\d.]+) ×", shown))
+    ratios = sorted(float(ratio) for ratio in re.findall(r" (?:amp_)?(?:bf|fp)16 .*?([\d.]+) ×", shown))
     low, high = map(float, re.search(r"they run ([\d.]+) to ([\d.]+) times as fast", words).groups())
     assert (low, high) == pytest.approx((ratios[0], ratios[-1]), rel=0.02)
