@@ -21,7 +21,7 @@ from dlbench.core.units import one_line
 NORMAL = 1.25
 """Factor within which a case is as on the same hardware elsewhere: room, memory and drivers of two machines of one kind make 10 % often,
 and a wrong setting costs more than a quarter, as a rule."""
-_MOST_FILES = 4
+_MOST_MACHINES = 4
 """Machines that are held against references; more are a fleet, which is held against itself."""
 _COLUMNS: Columns = (
     ("case", PAIR_COLUMNS["pair.case"]),
@@ -71,7 +71,7 @@ class Beside:
 
 def beside_references(results: Results) -> tuple[list[Beside], list[str]]:
     """Return each device beside the nearest reference run that has cases of it, and why others stand beside none."""
-    if len(results.environments) > _MOST_FILES:
+    if len(results.environments) > _MOST_MACHINES:
         return [], []
     own = {origin(environment) for environment in results.files.environments.values()} - {None}
     runs = reference_runs()

@@ -35,7 +35,7 @@ _COLUMNS: Columns = (
     ("case in the middle", PAIR_COLUMNS["pair.case"]),
     ("each at its best", _BEST),
 )
-_NOTE = "ratio: of the case in the middle; kinds of work are not mixed, as a middle of all would be one of which suites ran"
+_NOTE = "ratio: of the case in the middle; kinds of work are not mixed, as a middle of all would depend on the suites that ran"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def families(results: Results, same: Pairs, own_best: Pairs) -> list[list[Family
 
 
 def _family(row: Row, declared: Declaration) -> str:
-    """Return what kind of work a row is: steps by their tag, and by their workload all others, and steps that are fed in several ways."""
+    """Return the kind of work of a row: of a step its tag; of all else, and of a step that is fed in several ways, its workload."""
     step = next((tag for tag in _STEPS if tag in declared.tags), None)
     return step if step and not declared.feeding else str(row["case.workload"])
 

@@ -29,7 +29,7 @@ def _natural(value: ParamValue, widest_first: bool = False) -> tuple[Any, ...]:
 
 @cache  # the values of parameters are few
 def _natural_text(text: str, widest_first: bool) -> tuple[Any, ...]:
-    parts = re.split(r"(\d+)", text)  # text and digits in turn
+    parts = re.split(r"(\d+)", text)  # texts at even places, digits at odd ones
     numbers = [*map(int, parts[1::2]), 0]
     if widest_first:
         return 1, [("", -number) for number in numbers], text

@@ -136,7 +136,7 @@ def _texts(environment: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _usual(texts: Mapping[str, str]) -> str | None:
-    """Return what a place is called that nothing has to be told from."""
+    """Return the name of the only place that says what it is: the most telling text of its machine; None where it has none."""
     return next((texts[path] for path in _OF_MACHINE if path in texts), None)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 from dlbench.analysis.read import declared, header, pyperf
 from dlbench.analysis.read.ceilings import Ceilings, Machine, measured, with_ceilings
 from dlbench.analysis.read.order import by_case, order_of
-from dlbench.analysis.read.places import by_place
+from dlbench.analysis.read.places import by_place, file_of
 from dlbench.analysis.read.readings import Readings, device_readings
 from dlbench.analysis.read.superlinear import flag_super_linear
 from dlbench.analysis.read.trend import trends
@@ -87,12 +87,12 @@ class Results:
 
     @property
     def files(self) -> "Results":
-        """The same with each file apart."""
+        """The same with each file apart; of merged results all files, also after `where` or `of_run` chose some of the rows."""
         return self.unmerged or self
 
     def declaration(self, row: Row) -> Declaration:
         """Return what the workload of a row declares."""
-        return self.declarations.get(str(row.get("case.file") or row["case.run"]), {}).get(str(row["case.workload"]), Declaration())
+        return self.declarations.get(file_of(row), {}).get(str(row["case.workload"]), Declaration())
 
     def declared(self, row: Row) -> tuple[Column, ...]:
         """Return the columns ``value.*`` that this row has, each as its workload declares it, or as a plain number."""

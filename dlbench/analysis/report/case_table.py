@@ -5,6 +5,7 @@ from itertools import chain
 
 from dlbench.analysis import wording
 from dlbench.analysis.ratios import grouped
+from dlbench.analysis.read.places import file_of
 from dlbench.analysis.report import detail_tables, sentences
 from dlbench.core import units
 from dlbench.core.model import ParamValue
@@ -31,7 +32,7 @@ def columns(entries: Sequence[tuple[Row, Rounds]], declared: Callable[[Row], Seq
     kinds = {kind for kind, _ in spreads if kind}
     interval = kinds.pop() if len(kinds) == 1 else wording.INTERVAL
     labels = [wording.device_label(row, "case", several) for row in rows]
-    files = [str(row.get("case.file") or row["case.run"]) for row in rows]
+    files = [file_of(row) for row in rows]
     found = [
         ("case", [wording.short(wording.key(row)) for row in rows]),
         ("device", labels if len(set(labels)) > 1 else []),

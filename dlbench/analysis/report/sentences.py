@@ -67,7 +67,7 @@ def count(rows: Sequence[Row]) -> str:
 
 
 def devices(rows: Sequence[Row]) -> list[str]:
-    """Return for example ``cpu: AMD EPYC 7B13, 2 threads``, a line for each device and file."""
+    """Return for example ``cpu: AMD EPYC 7B13, 2 threads``, a line for each device and place."""
     several = wording.several_runs(rows, "case")
     most_threads_last = sorted(rows, key=lambda row: wording.number(row["case.threads"] or 0))  # ranks on a CPU have a share of them each
     named = {wording.device_label(row, "case", several): row for row in most_threads_last if row["case.device_name"]}

@@ -93,7 +93,7 @@ class Step(NamedTuple):
 def scaling(results: Results) -> list[Row]:
     """Return a row for each case with ranks that is no collective: columns as in `COLUMNS`, in the order of the work, then of the ranks.
 
-    The base of a case is the ``ok`` row of the same file, device, precision and work at one rank; of several the one most alike. Cases
+    The base of a case is the ``ok`` row of the same place, device, precision and work at one rank; of several the one most alike. Cases
     without synchronisation serve to tell what synchronising costs, and have no row of their own.
     """
     columns = [name for name in identifying(results.columns) if name not in ("case.threads", "case.math")]
