@@ -8,9 +8,11 @@ import pytest
 from front_door import ROOT, dlbench
 
 from benchmarks.replay import GATE
+from dlbench.analysis.read.references import ReferenceRun
 
 SHOWS = re.compile(r"```console\n\$ dlbench (show results/reference/[^\n]+)\n(.*?)```", re.DOTALL)
-MADE = runpy.run_path(str(ROOT / "docs" / "from_results.py"))["pages"]()
+FROM_RESULTS = runpy.run_path(str(ROOT / "docs" / "from_results.py"))
+MADE = FROM_RESULTS["pages"]()
 
 
 def test_pages_show_tables_of_reference_files():
@@ -23,6 +25,26 @@ def test_pages_show_tables_of_reference_files():
 def test_a_page_has_what_dlbench_says_of_the_reference_files(name):
     """``make docs`` writes it anew."""
     assert (ROOT / name).read_text() == MADE[name]
+
+
+def reference(machine, suite, began):
+    return ReferenceRun(Path(machine) / f"{suite}.jsonl", {"environment": {"provenance": {"utc": began}}})
+
+
+def test_all_pages_show_the_machine_measured_last_that_has_what_they_show(monkeypatch):
+    shown = FROM_RESULTS["shown"].__wrapped__
+    runs = [reference(machine, suite, f"2026-11-2{day}") for day, machine in enumerate("ab") for suite in ("cnn", "quick")]
+    runs.append(reference("c", "cnn", "2026-11-25"))
+    monkeypatch.setitem(shown.__globals__, "reference_runs", lambda: runs)
+    assert {suite: run.machine for suite, run in shown().items()} == {"cnn": "b", "quick": "b"}
+    runs[:] = runs[-1:]
+    with pytest.raises(ValueError, match=r"^no machine in results/reference has runs of cnn and quick; make them with: make references$"):
+        shown()
+
+
+@pytest.mark.parametrize(("dtype", "half"), [("fp16", True), ("amp_bf16", True), ("tf32", False), ("fp64", False), ("fp32", False)])
+def test_half_the_bits_are_those_of_products(dtype, half):
+    assert FROM_RESULTS["_is_half"](dtype) is half
 
 
 def test_the_error_rates_are_those_of_the_page_that_a_test_holds_against_the_recording():
