@@ -118,7 +118,8 @@ def test_a_machine_with_a_little_more_memory_and_another_build_of_its_kernel_goe
     suite, path = front_door.suite(tmp_path, 'workload = "noop"'), tmp_path / "o.jsonl"
     assert shared_hosts.dlbench("run", suite, "--device", "cpu", "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path).code == 0
     header, *rest = lines(path)
-    header["environment"]["identity"]["cpu"]["memory_gib"] /= memory
+    cpu = header["environment"]["identity"]["cpu"]
+    cpu["memory_gib"] = round(cpu["memory_gib"] / memory)
     header["environment"]["stack"]["kernel"] = ".".join(re.findall(r"\d+", platform.release())[:3]) + "-made-up"
     path.write_text("".join(f"{json.dumps(each)}\n" for each in (header, *rest)))
     done = shared_hosts.dlbench("run", "--resume", "o.jsonl", "--rounds", "2", cwd=tmp_path)
