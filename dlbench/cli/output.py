@@ -44,7 +44,8 @@ def write_results(
     """
     from dlbench.analysis import ratios
     from dlbench.analysis.answers.pairs import both_sides, reported
-    from dlbench.analysis.read.places import file_of, merged
+    from dlbench.analysis.read.merge import merged
+    from dlbench.analysis.read.places import file_of
     from dlbench.analysis.report import sentences, terminal
 
     pictures = pictures and sys.stdout.isatty()
@@ -82,11 +83,11 @@ def write_answers(results: "Results", form: str) -> None:
 
 def _write_scaling(results: "Results", form: str, pictures: bool) -> None:
     """Write speedup and efficiency by number of ranks, which ratios of rows alone do not show."""
-    from dlbench.analysis.read import places, table
+    from dlbench.analysis.read import merge, places, table
     from dlbench.analysis.report import terminal
     from dlbench.analysis.scaling import projection, speedup
 
-    results = places.merged(results)
+    results = merge.merged(results)
     rows = projection.projected(results)
     if not rows:
         raise UsageError("no row has ranks to pair it by; measure some: dlbench run scaling")

@@ -3,14 +3,14 @@
 from dlbench.analysis.answers import batch, bottleneck, cost, crossover, default, devices, health, precision, speedup
 from dlbench.analysis.answers.base import Answer, Missing
 from dlbench.analysis.answers.unanswered import SERVING
-from dlbench.analysis.read.places import merged
+from dlbench.analysis.read.merge import merged
 from dlbench.analysis.read.table import Results
 
 
 def answers(results: Results, *, references: bool = True) -> tuple[Answer | Missing, ...]:
     """Return the answer to each question, or what is missing for it, in the order in which they are asked.
 
-    Files of one machine and software count as one: see `places.merged`.
+    Files of one machine and software count as one: see `merge.merged`.
 
     ``references``: whether to hold the machine against the reference runs that are like it, which are read for it, each once.
     """

@@ -2,23 +2,16 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dlbench.analysis.read.ceilings import with_ceilings
-from dlbench.core.model import Status
 from dlbench.core.provenance import contradict, facts
-from dlbench.core.rows.summary import Rounds, Row
-
-if TYPE_CHECKING:
-    from dlbench.analysis.read.table import Results
+from dlbench.core.rows.summary import Row
 
 Environments = Mapping[str, Mapping[str, Any]]
 """As in `Results`, by ``case.run``."""
 
-_UNMEASURED = (Status.SKIPPED, Status.UNSUPPORTED)
 _ACCELERATORS, _DATE = "identity.accelerators", "date"
 _OF_MACHINE = ("identity.cpu.name", _ACCELERATORS, "identity.cpu.isa", "identity.cpu.physical_cores", "identity.cpu.memory_gib")
 _OF_STACK = ("stack.versions.torch", "stack.versions.cuda", "stack.versions.hip", "stack.versions.python", "stack.driver")
@@ -31,36 +24,18 @@ _TEXTS = {
 }
 
 
-def merged(results: "Results") -> "Results":
-    """Return results in which the files of one place are one: ``case.run`` is the name of the place, and ``case.file`` the file.
-
-    Of a case in several files the sound row of most rounds counts, and of those the newest. The sides of an A/B, and files that do not
-    say their machine and software, stay apart. Ceilings are those of the place.
-    """
-    if results.unmerged is not None or len(results.environments) < 2:
-        return results
-    names = place_names(results.environments)
-    chosen = _chosen(results, names)
-    rows = [_placed(results.rows[at], names) for at in chosen]
-    environments: dict[str, Mapping[str, Any]] = {}
-    for name in dict.fromkeys(names.values()):
-        richest = max((results.environments[file] for file, of in names.items() if of == name), key=_known)
-        environments[name] = _keyed(richest, name)
-    without: Row = {"rate.ceiling_fraction": None, "rate.ceiling": None}
-    return replace(
-        results,
-        rows=tuple(with_ceilings([{**row, **without} for row in rows], results.declaration, environments)),
-        rounds=tuple(results.rounds[at] for at in chosen),
-        tries=tuple(_placed(row, names) for row in results.tries),
-        environments=environments,
-        unmerged=results,
-    )
-
-
 def by_place(environments: Environments) -> dict[str, Mapping[str, Any]]:
     """Return the environments with the name of the place as ``machine_key``, where they say their machine and software."""
     names = place_names(environments)
     return {run: _keyed(environment, names[run]) for run, environment in environments.items()}
+
+
+def richest(environments: Environments, names: Mapping[str, str]) -> dict[str, Mapping[str, Any]]:
+    """Return of each place, by its name, the environment that knows most of it, and of those the newest."""
+    files: dict[str, list[str]] = {}
+    for file, name in names.items():
+        files.setdefault(name, []).append(file)
+    return {name: _keyed(max((environments[file] for file in of), key=_known), name) for name, of in files.items()}
 
 
 def _keyed(environment: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -113,10 +88,11 @@ def _places(environments: Environments) -> list[list[str]]:
 
 def _known(environment: Mapping[str, Any]) -> tuple[int, str]:
     """Return what sorts environments by how much they know, then by how new they are."""
-    return len(facts(environment)), _began(environment)
+    return len(facts(environment)), began(environment)
 
 
-def _began(environment: Mapping[str, Any]) -> str:
+def began(environment: Mapping[str, Any]) -> str:
+    """Return when a run began, as ISO 8601 in UTC; empty where its file does not say."""
     provenance = environment.get("provenance")
     return str(provenance.get("utc") or "") if isinstance(provenance, Mapping) else ""
 
@@ -128,8 +104,8 @@ def _texts(environment: Mapping[str, Any]) -> dict[str, str]:
     cards = Counter(str(value) for path, value in known.items() if re.fullmatch(r"identity\.accelerators\[\d+\]\.name", path))
     if cards:
         texts[_ACCELERATORS] = ", ".join(name if count == 1 else f"{count} × {name}" for name, count in cards.items())
-    if began := _began(environment):
-        texts[_DATE] = began[:10]
+    if utc := began(environment):
+        texts[_DATE] = utc[:10]
     order = chain(_OF_MACHINE, (p for p in known if p.startswith("identity")), _OF_STACK, (p for p in known if p.startswith("stack")))
     # A file may hold half of a surrogate pair, which has no encoding.
     return {path: texts[path].encode(errors="replace").decode() for path in dict.fromkeys((*order, _DATE)) if path in texts}
@@ -164,28 +140,3 @@ def _telling(told: Mapping[str, Mapping[str, str]]) -> dict[str, list[str]]:
     for place in chain.from_iterable(group for group in groups if len(group) > 1):
         found[place].append(place)
     return found
-
-
-def _chosen(results: "Results", names: Mapping[str, str]) -> Sequence[int]:
-    """Return which row of each case counts, in the order in which the cases came first."""
-    cases: dict[tuple[str, Any], list[int]] = {}
-    for at, row in enumerate(results.rows):
-        cases.setdefault((names[str(row["case.run"])], row["case.id"]), []).append(at)
-
-    def worth(at: int) -> tuple[bool, bool, bool, int, str]:
-        row, rounds = results.rows[at], results.rounds[at]
-        ok = row["case.status"] == Status.OK and not row["flag.implausible"]
-        measured = row["case.status"] not in _UNMEASURED or bool(row["case.found"])
-        return measured, ok, ok and _is_sound(rounds), int(row["time.rounds"] or 0), _began(results.environments[str(row["case.run"])])
-
-    return [max(found, key=worth) for found in cases.values()]
-
-
-def _is_sound(rounds: Rounds) -> bool:
-    """Whether at most half of the rounds were throttled, disturbed or unsteady."""
-    return 2 * sum(rounds.spoiled) <= len(rounds.spoiled)
-
-
-def _placed(row: Row, names: Mapping[str, str]) -> Row:
-    file = str(row["case.run"])
-    return {**row, "case.run": names[file], "case.file": file}

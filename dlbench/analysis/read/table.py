@@ -68,7 +68,7 @@ class Results:
     lost: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Of each ``case.run`` with damaged lines the cases that may have lost a round with them; a sound one is not in it."""
     unmerged: "Results | None" = None
-    """The same with each file apart, where `places.merged` made this of several."""
+    """The same with each file apart, where `merge.merged` made this of several."""
 
     @cached_property
     def frame(self) -> "pd.DataFrame":

@@ -20,7 +20,8 @@ from dlbench.analysis.answers import answers as every_answer
 from dlbench.analysis.answers.base import Answer, Missing, Table
 from dlbench.analysis.compare.verdict import Comparison
 from dlbench.analysis.figures import Figure
-from dlbench.analysis.read.places import file_of, merged
+from dlbench.analysis.read.merge import merged
+from dlbench.analysis.read.places import file_of
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.report import case_table, commands, compare_terminal, machines, plots, sentences
 from dlbench.analysis.report.forest import forest

@@ -17,7 +17,7 @@ from dlbench.analysis.answers.base import Answer, Missing, Table
 from dlbench.analysis.answers.pairs import same_case
 from dlbench.analysis.compare.verdict import Comparison
 from dlbench.analysis.ratios import Pairs
-from dlbench.analysis.read.places import merged
+from dlbench.analysis.read.merge import merged
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.report import case_table, compare_terminal, detail_tables, sentences, strips
 from dlbench.analysis.scaling.projection import projected

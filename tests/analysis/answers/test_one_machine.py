@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from dlbench.analysis.answers import answers
 from dlbench.analysis.answers.base import DEVICE, Answer, Table
-from dlbench.analysis.read.places import merged
+from dlbench.analysis.read.merge import merged
 from dlbench.analysis.read.table import collect
 from dlbench.analysis.report import page
 from dlbench.cli.main import dlbench

@@ -1,0 +1,61 @@
+"""One set of results from the files of each place: of a case in several files one row counts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dlbench.analysis.read.ceilings import with_ceilings
+from dlbench.analysis.read.places import began, place_names, richest
+from dlbench.analysis.read.table import Results
+from dlbench.core.model import Status
+from dlbench.core.rows.summary import Rounds, Row
+
+_UNMEASURED = (Status.SKIPPED, Status.UNSUPPORTED)
+
+
+def merged(results: Results) -> Results:
+    """Return results in which the files of one place are one: ``case.run`` is the name of the place, and ``case.file`` the file.
+
+    Of a case in several files the sound row of most rounds counts, and of those the newest. The sides of an A/B, and files that do not
+    say their machine and software, stay apart. Ceilings are those of the place.
+    """
+    if results.unmerged is not None or len(results.environments) < 2:
+        return results
+    names = place_names(results.environments)
+    chosen = _chosen(results, names)
+    rows = [_placed(results.rows[at], names) for at in chosen]
+    environments = richest(results.environments, names)
+    without: Row = {"rate.ceiling_fraction": None, "rate.ceiling": None}
+    return replace(
+        results,
+        rows=tuple(with_ceilings([{**row, **without} for row in rows], results.declaration, environments)),
+        rounds=tuple(results.rounds[at] for at in chosen),
+        tries=tuple(_placed(row, names) for row in results.tries),
+        environments=environments,
+        unmerged=results,
+    )
+
+
+def _chosen(results: Results, names: Mapping[str, str]) -> Sequence[int]:
+    """Return which row of each case counts, in the order in which the cases came first."""
+    cases: dict[tuple[str, Any], list[int]] = {}
+    for at, row in enumerate(results.rows):
+        cases.setdefault((names[str(row["case.run"])], row["case.id"]), []).append(at)
+
+    def worth(at: int) -> tuple[bool, bool, bool, int, str]:
+        row, rounds = results.rows[at], results.rounds[at]
+        ok = row["case.status"] == Status.OK and not row["flag.implausible"]
+        measured = row["case.status"] not in _UNMEASURED or bool(row["case.found"])
+        return measured, ok, ok and _is_sound(rounds), int(row["time.rounds"] or 0), began(results.environments[str(row["case.run"])])
+
+    return [max(found, key=worth) for found in cases.values()]
+
+
+def _is_sound(rounds: Rounds) -> bool:
+    """Whether at most half of the rounds were throttled, disturbed or unsteady."""
+    return 2 * sum(rounds.spoiled) <= len(rounds.spoiled)
+
+
+def _placed(row: Row, names: Mapping[str, str]) -> Row:
+    file = str(row["case.run"])
+    return {**row, "case.run": names[file], "case.file": file}
