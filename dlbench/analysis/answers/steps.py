@@ -11,6 +11,7 @@ from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import key, number, plural, short
 from dlbench.core.declarations import Declaration
 from dlbench.core.model import Status
+from dlbench.core.precision import PRECISIONS
 from dlbench.core.rows.summary import Row
 from dlbench.core.schema import BY_NAME, Column, Unit
 from dlbench.core.units import percent, seconds, three_digits
@@ -51,7 +52,9 @@ def findings(results: Results) -> Findings:
     steps = [row for row in results.rows if _is_step(row, results.declaration(row))]
     parts = [_parts(row, results.declaration(row), ceilings.get(machine(row, results.environments), {})) for row in steps]
     judged = [(row, found, each) for row, each in zip(steps, parts, strict=True) if (found := diagnose(each)).seconds]
-    devices = by_device([_judged(row, found, each) for row, found, each in judged], "case")
+    devices = by_device(
+        [_judged(row, found, each, ceilings.get(machine(row, results.environments), {})) for row, found, each in judged], "case"
+    )
     rows = tuple(row for found in devices.values() for row in found)
     doubts: list[str] = []
     if len(judged) < len(steps):
@@ -93,24 +96,36 @@ def _parts(row: Row, declared: Declaration, ceilings: Ceilings) -> Parts:
     )
 
 
-def _judged(row: Row, found: Diagnosis, parts: Parts) -> Row:
+def _judged(row: Row, found: Diagnosis, parts: Parts, ceilings: Ceilings) -> Row:
     return {
         **row,
         **{f"step.{part}_s": found.seconds.get(part) for part in _NAMES},
         "step.case": key(row),
         "step.bound": _NAMES[found.bound] if found.bound else None,
         "step.unexplained_s": found.unexplained_s,
-        "step.verdict": _verdict(found, parts),
+        "step.verdict": _verdict(found, parts, _narrower_helps(row, ceilings)),
     }
 
 
-def _verdict(found: Diagnosis, parts: Parts) -> str:
+def _narrower_helps(row: Row, ceilings: Ceilings) -> bool:
+    """Whether a precision of fewer bytes has more arithmetic than that of a row, as far as was measured."""
+    own = PRECISIONS.get(computed_in(row) or "")
+    if own is None:
+        return False
+    narrower = {each.arithmetic for each in PRECISIONS.values() if each.bytes < own.bytes}
+    known = [ceiling.per_s for name in narrower if (ceiling := ceilings.get(("arithmetic", name)))]
+    ceiling = ceilings.get(("arithmetic", own.arithmetic))
+    return bool(narrower) and (not known or ceiling is None or max(known) > ceiling.per_s)
+
+
+def _verdict(found: Diagnosis, parts: Parts, narrower_helps: bool) -> str:
     """Return for example ``launches take 3.20 ms of 5.10 ms (62.7 %); a larger batch, … would help most``."""
     whole_s = parts.whole_s
     if found.bound:
         part_s = found.seconds[found.bound]
         helps = "would help most" if part_s >= found.unexplained_s else "would help with that part"
-        text = f"{_share(found.bound, part_s, whole_s)}; {REMEDIES[found.bound]} {helps}"
+        narrower = "a narrower precision, or " if found.bound == "arithmetic" and narrower_helps else ""
+        text = f"{_share(found.bound, part_s, whole_s)}; {narrower}{REMEDIES[found.bound]} {helps}"
     else:
         largest = max(found.seconds, key=found.seconds.__getitem__)
         text = f"{_share(largest, found.seconds[largest], whole_s)}, the most of what was measured, and too little to bound it"

@@ -64,6 +64,17 @@ def test_launches_bound_a_step_whose_device_idles(answer):
     assert "step[dtype=fp32]@cuda:0" in found["cases"]
 
 
+@pytest.mark.parametrize(
+    ("narrow_flops", "helps"),
+    [(None, "a narrower precision, or a device"), (200e9, "a narrower precision, or a device"), (50e9, "a device")],
+    ids=["not measured", "faster", "slower"],
+)
+def test_a_narrower_precision_helps_unless_it_was_measured_to_be_slower(asked, narrow_flops, helps):
+    narrow = made_up.rounds_of(made_up.case("products", "cpu", dtype="bf16"), made_up.flat([1.0] * 7), items=None, flops=narrow_flops)
+    found = asked(rounds("step", "cpu", 0.010, flops=8e8), [*ceilings("cpu"), *narrow], **HEADER)["bottleneck"]
+    assert found["tables"][0]["rows"][0]["step.verdict"].endswith(f"; {helps} with more of it would help most")
+
+
 def test_reported_parts_bound_a_step(answer):
     found = answer(0.010, flops=1e8, device="cpu", values={"input_s": 0.007, "copy_s": 0.001})
     assert found["tables"][0]["rows"][0]["step.bound"] == "waiting for its batch"
