@@ -1,7 +1,11 @@
-"""Signs that a terminal or a pipe has no character for, written in those that it has."""
+"""Signs that a terminal or a pipe has no character for, written in those that it has, and a pipe that is not read to its end."""
 
 import codecs
 import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TextIO
 
 _SIGNS = "× x  µ u  … ...  – -  − -  ± +-  ≤ <=  ≥ >=  → ->  · .  ─ -  │ |  ‹ <  › >"
@@ -24,6 +28,21 @@ def make_printable(*streams: TextIO) -> None:
             # Click takes plain ASCII for a mistake and writes UTF-8 there; so that encoding goes by a name of ours.
             plain = codecs.lookup(stream.encoding).name == "ascii"
             stream.reconfigure(encoding=_ASCII if plain else None, errors=_HANDLER)
+
+
+@contextmanager
+def unread() -> Iterator[None]:
+    """Go on behind the block where the reader of stdout has left (`dlbench compare A B | head`): that is no error, and changes no code."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        drop_stdout()
+
+
+def drop_stdout() -> None:
+    """Send what is still written to stdout nowhere: it stays in the buffer, and Python's own flush at exit would fail as well."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _alike(error: UnicodeError) -> tuple[str, int]:

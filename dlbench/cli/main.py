@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem, shell_complete
 
 from dlbench import __version__
 from dlbench.cli import BEGAN
-from dlbench.cli.encoding import make_printable
+from dlbench.cli.encoding import drop_stdout, make_printable
 from dlbench.core.errors import DlbenchError, ExitCode, UsageError, nearest
 
 # Static text, so that --help imports none of the commands.
@@ -125,8 +125,7 @@ def main() -> None:
             click.echo(f"note: {note}", err=True)
         code = error.exit_code
     except BrokenPipeError:
-        # The reader of our output left (`dlbench list big | head`): no error, and Python's own flush at exit shall not make it one.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_stdout()  # its reader has left (`dlbench list big | head`), which is no error
         code = ExitCode.OK
     except ModuleNotFoundError as error:
         sentence = f"the package '{error.name}' is not installed here; pip install . adds what is missing"

@@ -9,6 +9,7 @@ import click
 
 from dlbench.analysis.export import tabular
 from dlbench.cli import defaults
+from dlbench.cli.encoding import unread
 from dlbench.cli.options import OutputOptions
 from dlbench.cli.output_files import create, overwrite
 from dlbench.core.errors import ExitCode, OutputError, UsageError
@@ -28,6 +29,7 @@ _LEAST = 40
 """Columns that the numbers of a row need; a narrower terminal breaks the lines itself, which loses nothing."""
 
 
+@unread()
 def write_results(
     results: "Results",
     by: str | None,
@@ -164,6 +166,7 @@ def exit_code(comparisons: Sequence["Comparison"], strict: bool) -> ExitCode:
     return ExitCode.OK
 
 
+@unread()
 def _write_verdicts(comparisons: Sequence["Comparison"], conclusion: str, form: str) -> None:
     """Write the cases to stdout, and what they come to: behind a table there too, else to stderr."""
     from dlbench.analysis.report import compare_terminal

@@ -619,6 +619,20 @@ def test_torch_is_never_imported(folder: Folder) -> None:
     assert done.returncode == 0
 
 
+def test_a_reader_that_leaves_changes_no_verdict(folder: Folder) -> None:
+    cases = [made_up.case("matmul", n=n) for n in range(1, 800)]
+    folder.write("base", *(timed(case) for case in cases))
+    folder.write("new", *(timed(case, 1.2) for case in cases))
+    command = [sys.executable, "-m", "dlbench", "compare", "base.jsonl", "new.jsonl", "--junit", "o.xml"]
+    with subprocess.Popen(
+        command, cwd=folder.path, env=front_door.environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as ours:
+        assert ours.stdout is not None
+        ours.stdout.close()
+        assert ours.wait() == 3
+    assert (folder.path / "o.xml").is_file()
+
+
 @given(st.text(max_size=8))
 def test_a_fraction_is_read_or_refused_in_a_sentence(text: str) -> None:
     try:

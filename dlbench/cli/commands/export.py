@@ -1,7 +1,5 @@
 """``dlbench export``: a result file in the format of another tool."""
 
-import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,6 +7,7 @@ import click
 
 from dlbench.analysis.export.formats import FORMATS, export
 from dlbench.cli import completion
+from dlbench.cli.encoding import drop_stdout
 from dlbench.cli.output_files import create, refuse_existing
 from dlbench.core.errors import OutputError, UsageError
 
@@ -73,6 +72,5 @@ def _print(content: bytes) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        # What could not be written stays in the buffer, and Python's own flush at exit would fail as well.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_stdout()
         raise OutputError.of(Path("stdout"), error) from error
