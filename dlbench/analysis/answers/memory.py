@@ -108,7 +108,9 @@ def peak_bytes(row: Row) -> float | None:
 
 def _of_search(found: SearchRows) -> Row:
     fits, limit = found.fits, found.row.get(f"param.{found.limit}")
-    beyond = min([counted(each, "batch") for each in found.tries if each["case.status"] in _DOES_NOT_FIT], default=None)
+    fitting = {counted(each, "batch") for each in fits}  # some by a second try, after a first that failed by chance
+    too_large = {counted(each, "batch") for each in found.tries if each["case.status"] in _DOES_NOT_FIT} - fitting
+    beyond = min(too_large, default=None)
     below = [batch for each in fits if (batch := counted(each, "batch")) < (beyond or math.inf)]
     text = settings_in(str(found.row["case.found"] or "")).get("batch", "")
     largest = int(text) if text.isdecimal() and len(text) < _DIGITS else max(below, default=0)

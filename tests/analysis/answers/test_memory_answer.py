@@ -94,6 +94,12 @@ def test_what_fitted_above_a_batch_that_did_not_does_not_count_and_without_tries
     assert "batch=22 of fit_batch resnet18 fits into 1.00 GiB" in answered([ended(found=22)], [])["sentences"][0]
 
 
+def test_a_batch_that_fits_in_its_second_try_is_not_the_next_that_does_not(answered):
+    tries = [*map(tried, (1, 2, 8, 22)), tried(22, Status.OOM), tried(24, Status.OOM)]
+    answer = answered([ended(found=22)], tries)
+    assert "batch=22 of fit_batch resnet18 fits into 1.00 GiB (batch=24 does not)" in answer["sentences"][0]
+
+
 def test_a_device_that_has_no_limits_is_no_search_that_ended_early(answered):
     reason = "dlbench can't limit the memory of these"
     answer = answered([ended(status=Status.UNSUPPORTED, reason=reason)], [tried(1, Status.UNSUPPORTED)])
