@@ -134,14 +134,17 @@ def _held(path: Path) -> OutputError:
 
 
 def _mend_end(descriptor: int, *, may_cut: bool) -> None:
-    """Cut off what stands behind the last newline, or end it with one where it is the header, or where nothing may be cut."""
+    """Cut off what stands behind the last newline; end it where it is the header, and damaged where nothing may be cut.
+
+    It was read as torn, so it must not count later on, even if all that it lacks is its newline.
+    """
     end = _end_of_last_line(descriptor)
     if end == os.fstat(descriptor).st_size:
         return
     if may_cut and end:
         os.ftruncate(descriptor, end)
     else:
-        os.write(descriptor, b"\n")
+        os.write(descriptor, b"#\n" if end else b"\n")
 
 
 def _end_of_last_line(descriptor: int, step: int = 1 << 16) -> int:

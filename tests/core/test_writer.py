@@ -204,11 +204,11 @@ def test_without_a_lock_nothing_is_cut_as_another_process_may_have_written_it(tm
     with closing(ResultWriter.resume(path)) as writer:
         writer.append({"kind": "footer"})
         writer.append({"kind": "footer"})
-        assert path.read_bytes() == torn + b'\n{"kind":"footer"}\n{"kind":"footer"}\n'
+        assert path.read_bytes() == torn + b'#\n{"kind":"footer"}\n{"kind":"footer"}\n'
         full_after(4, monkeypatch)
         with pytest.raises(OutputError):
             writer.append({"kind": "footer"})
-    assert path.read_bytes() == torn + b'\n{"kind":"footer"}\n{"kind":"footer"}\n{"ki'
+    assert path.read_bytes() == torn + b'#\n{"kind":"footer"}\n{"kind":"footer"}\n{"ki'
 
 
 @pytest.mark.parametrize("cut", [True, False], ids=["cut back", "which fails, too"])
