@@ -169,7 +169,7 @@ class PlainLines(_Tracker):
     def case_left_out(self, series: Series) -> None:
         """Write that it has a round less."""
         super().case_left_out(series)
-        self._write(f"{series} left out of this round, as the budget is spent")
+        self._write(f"{series} left out of this round, as the budget has no time for it")
 
     def _write(self, text: str) -> None:
         click.echo(units.one_line(f"{self.where()}: {text}"), err=True)
@@ -244,7 +244,7 @@ class _LiveTable(_Tracker):
             self.draw()
 
     def case_left_out(self, series: Series) -> None:
-        was_measured = self.current == series
+        was_measured = self.current is not None
         super().case_left_out(series)
         if was_measured:  # of those that were not begun there may be many at once
             self.draw()

@@ -121,7 +121,7 @@ def test_a_damaged_line_is_named_and_its_round_is_measured_again(file):
     was = json.loads(damage(file, number))
     before = file.read_bytes()
     sentence = f"note: o.jsonl: 1 line is damaged and left out: line {number} (not a JSON object); "
-    sentence += "dlbench run --resume o.jsonl measures what is missing\n"
+    sentence += "dlbench run --resume o.jsonl measures what is missing, if anything is\n"
     shown = front_door.in_process(file.parent, "show", "o.jsonl", "--format", "json")
     assert (shown.code, shown.err) == (0, sentence)
     assert {row["case.id"]: row["time.rounds"] for row in json.loads(shown.out)} == {
@@ -166,7 +166,8 @@ def test_many_damaged_lines_are_counted(file):
         for behind, why in ((4, "no kind of line that dlbench writes"), (3, "not a JSON object"), (2, "not a JSON object"))
     )
     assert done.err.startswith(
-        f"note: o.jsonl: 5 lines are damaged and left out: {named} and 2 more; dlbench run --resume o.jsonl measures what is missing\n"
+        f"note: o.jsonl: 5 lines are damaged and left out: {named} and 2 more; "
+        "dlbench run --resume o.jsonl measures what is missing, if anything is\n"
     )
 
 
@@ -265,7 +266,7 @@ def test_rows_of_one_file_and_sides_of_an_ab_may_have_lost_rounds_too(tmp_path):
     made_up.write(tmp_path / "ab.jsonl", sides, sides=made_up.TWO_SIDES)
     damage(tmp_path / "ab.jsonl", 15)
     for name, by, remedy in (
-        ("o", "device", "dlbench run --resume o.jsonl measures what is missing"),
+        ("o", "device", "dlbench run --resume o.jsonl measures what is missing, if anything is"),
         ("ab", "run", "start it again if a round is missing, as"),
     ):
         loose, strict = (

@@ -130,7 +130,7 @@ def test_cases_in_every_format(dlbench):
     [
         (["quikc"], 2, "no suite is called 'quikc'; did you mean 'quick'? (a suite of your own is a path that ends in .toml)"),
         (["dense.toml", "-k", "and"], 2, "-k 'and', column 1: expected a word, 'not' or '(', got 'and'"),
-        (["dense.toml", "-k", "vgg"], 2, "dense plans no case that -k selects; loosen it (dlbench list without -k shows the ids)"),
+        (["dense.toml", "-k", "vgg"], 2, "dense plans no case that -k selects; loosen it (dlbench list SUITE shows the ids)"),
         (["dense.toml", "--set", "m=1"], 2, "--set m: no workload of dense has such a parameter; valid: dtype, n"),
         (["dense.toml", "--set", "n=x"], 2, "--set n=x (matmul): n must be a positive integer, not 'x'"),
         (["dense.toml", "--device", "cuda"], 69, "there is no device 'cuda' here; this machine has: cpu"),

@@ -353,7 +353,9 @@ def test_a_case_that_the_spent_budget_leaves_out_of_a_round_is_not_left_in_it(tm
         if begun:
             tracker.case_started(series[0], 1)
         tracker.case_left_out(series[0])
-    assert capsys.readouterr().err == "round 2 of 7, 1 case left: matmul[n=8]@cpu left out of this round, as the budget is spent\n"
+    assert (
+        capsys.readouterr().err == "round 2 of 7, 1 case left: matmul[n=8]@cpu left out of this round, as the budget has no time for it\n"
+    )
     screen.draw()
     assert "round 2 of 7, 1 case left" in console.file.getvalue()
     assert "now matmul" not in console.file.getvalue()

@@ -69,7 +69,8 @@ def test_what_was_in_the_way_is_marked_counted_and_said_below_the_table(tmp_path
         f"1 case: {disturbed}",
         "run: the CPU's frequency governor was powersave, under which the clock follows the load; "
         "have performance set (as root: cpupower frequency-set -g performance) and measure again",
-        "run: 2 throttled measurements were made again, of one case; the file keeps what was discarded, and no number here counts it",
+        "run: 2 throttled measurements were discarded, of one case, to be made again; "
+        "the file keeps what was discarded, and no number here counts it",
     ):
         assert line in shown.splitlines()
     rows = json.loads(show(path, "--format", "json").stdout)
@@ -92,7 +93,7 @@ def test_what_lost_cpu_time_is_marked_and_what_was_made_again_is_counted(tmp_pat
     for line in (
         "1 case: disturbed in 2 of 7 rounds: waited for a CPU for 50.0 % of its time",
         "1 case: measured again in 7 of 7 rounds, as an earlier try was throttled or disturbed",
-        "run: 1 throttled and 2 disturbed measurements and 1 of the other side were made again, of 2 cases; "
+        "run: 1 throttled and 2 disturbed measurements and 1 of the other side were discarded, of 2 cases, to be made again; "
         "the file keeps what was discarded, and no number here counts it",
     ):
         assert line in shown

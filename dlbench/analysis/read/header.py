@@ -124,7 +124,8 @@ def incomplete(run: RunFile, cases: int) -> list[str]:
         return [f"{run.path} is being written by {writer}, at {cases} of {planned} planned cases; wait until it ends"]
     notes = []
     if run.torn:
-        notes.append(f"{run.path}: the last line was cut while it was written and is left out; {resume}")
+        remedy = resume if run.footer is None or cases < planned else "all planned cases are there"
+        notes.append(f"{run.path}: the last line was cut while it was written and is left out; {remedy}")
     if run.footer is None:
         notes.append(f"{run.path}: the run was interrupted or is still going on, at {cases} of {planned} planned cases; {resume}")
     elif cases < planned:
@@ -141,7 +142,7 @@ def left_out(run: RunFile) -> list[str]:
     notes, file = [], shlex.quote(str(run.path))
     if lines := damaged(run):
         again = "start it again if a round is missing, as no A/B can be resumed"
-        resume = f"dlbench run --resume {file} measures what is missing"
+        resume = f"dlbench run --resume {file} measures what is missing, if anything is"
         notes.append(f"{_lines(run, lines, 'damaged')}; {again if 'sides' in run.header else resume}")
     if lines := [each for each in run.left_out if each.copy]:
         notes.append(_lines(run, lines, "there twice"))
@@ -199,7 +200,7 @@ def circumstances(run: RunFile, name: str) -> list[str]:
         cases = len({each.case.id for each in run.discarded})
         of = "of one case" if cases == 1 else f"of {cases} cases"
         again = _held_back(run.discarded)
-        notes.append(f"{name}: {again} made again, {of}; the file keeps what was discarded, and no number here counts it")
+        notes.append(f"{name}: {again} discarded, {of}, to be made again; the file keeps what was discarded, and no number here counts it")
     return notes
 
 

@@ -181,7 +181,7 @@ def _cases(
                     yield case
             earlier.append(grid)
     if not planned and only:
-        raise UsageError(f"{_names(suites)} plans no case that -k selects; loosen it (dlbench list without -k shows the ids)")
+        raise UsageError(f"{_names(suites)} plans no case that -k selects; loosen it (dlbench list SUITE shows the ids)")
     if not planned:
         nothing = f"{_names(suites)} plans no case on {', '.join(devices)}, as it names other devices"
         raise UsageError(f"{nothing}; leave --device out, or measure where they are")

@@ -258,7 +258,7 @@ def test_too_many_cases_are_refused_at_once():
 def test_a_plan_without_cases_is_a_sentence():
     with pytest.raises(UsageError) as caught:
         ids(suite(Bench("noop", {})), only=lambda case_id: "vgg" in case_id)
-    assert str(caught.value) == "s plans no case that -k selects; loosen it (dlbench list without -k shows the ids)"
+    assert str(caught.value) == "s plans no case that -k selects; loosen it (dlbench list SUITE shows the ids)"
     with pytest.raises(UsageError) as caught:
         ids(suite(Bench("noop", {}, ("cuda",))), include_absent=False)
     assert str(caught.value) == "s plans no case on cpu, as it names other devices; leave --device out, or measure where they are"
