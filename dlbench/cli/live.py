@@ -118,10 +118,11 @@ class _Tracker(Observer):
 
 
 def _case_s(session: "Session") -> float:
-    """Return how long a case of a session takes in a round, by its policy and the usual tries of its searches."""
-    found = [AdaptivePlan.of(task.case, session.signatures.get(task.case.workload)) for task in session.tasks]
+    """Return how long a case whose device is there takes in a round, by the policy and the usual tries of searches."""
+    there = [task.case for task in session.tasks if task.case.device in task.side.devices]
+    found = [AdaptivePlan.of(case, session.signatures.get(case.workload)) for case in there]
     one_round = replace(session.settings.policy, rounds=1, budget_s=None)
-    return estimated_s(one_round, len(found), sum(each.usual_tries() for each in found if each)) / len(found)
+    return estimated_s(one_round, len(found), sum(each.usual_tries() for each in found if each)) / max(1, len(found))
 
 
 def again_because(measurement: Measurement) -> str:

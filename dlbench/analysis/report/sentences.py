@@ -116,7 +116,7 @@ def marks(rows: Sequence[Row], rounds: Sequence[Rounds], budgets: Mapping[str, S
 def _more_rounds(rows: Sequence[Row], budgets: Mapping[str, SpentBudget]) -> str:
     """Say what gives an interval to the runs without one: more rounds, or where a budget ended them the one that would do.
 
-    Where there are several files, which these are.
+    Of several files, the one that it is about is named.
     """
     several = len({file_of(row) for row in rows}) > 1
     without = dict.fromkeys(file_of(row) for row in rows if row["case.status"] == Status.OK and row["time.ci_low_s"] is None)

@@ -106,7 +106,7 @@ class OtherPrograms:
             seen = min(known, max(0.0, (after.machine.busy_s - before.machine.busy_s) / seconds - own))  # the rest they took elsewhere
         parts = []
         if seen > least:
-            parts.append(f"other programs take {seen:.2g} of {self._cpus} CPUs{_listed(programs, counts, exact=seen == known)}")
+            parts.append(f"other programs take {seen:.2g} of {self._cpus} CPUs{_listed(programs, counts, exact=known - seen < _LEAST)}")
         if gone > least:
             parts.append(f"{gone:.2g} of {self._cpus} CPUs are stolen time: no program that can be seen from here takes them")
         if not parts and lost > OVERRUN and own + seen < (1 - OVERRUN) * self._cpus:

@@ -66,6 +66,11 @@ OURS, ALL = range(2), range(8)
             id="here",
         ),
         pytest.param(
+            [("node", OURS, {"cpu0": 0.75}), ("make", ALL, {"cpu5": 0.04})],
+            "other programs take 0.75 of 2 CPUs: node 0.75",
+            id="here, and too little elsewhere to matter",
+        ),
+        pytest.param(
             [("dlbench", OURS, {"cpu0": 1.0}), ("node", ALL, {"cpu1": 0.75, "cpu4": 1.0}), ("node2", ALL, {"cpu5": 1.0})],
             "other programs take 0.75 of 2 CPUs, perhaps node (2 processes)",
             id="here and elsewhere",
