@@ -106,7 +106,9 @@ def _bests(results: Results) -> list[Row]:
             continue
         default = max(defaults, key=lambda each: number(each.row["rate.items_per_s"]))  # of several batches the best
         best = max(group, key=lambda each: number(each.row["rate.items_per_s"]))
-        row = sides(default, best, "case.id", _free(default.row, results))
+        # A default that others extend, such as adamw beside sgd, tells one work from another.
+        hidden = [name for name in _free(default.row, results) if not root_of(default.row, name, roots.get(name, ()))]
+        row = sides(default, best, "case.id", hidden)
         rates = (default.rounds.items_per_s, best.rounds.items_per_s)
         row |= {"pair.by": "best", "pair.time": "wall", **speed_ratio(*rates)}
         found.append({**row, _CHOICE.name: _otherwise(default.row, best.row, results), _SEARCHED.name: best.row["case.found"] is not None})

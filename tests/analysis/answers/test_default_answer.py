@@ -48,6 +48,15 @@ def table_of(answer, title):
     return table["rows"]
 
 
+def test_a_default_that_others_extend_tells_its_work_from_another(found):
+    others = [step(seconds, mode=mode, order="rows", batch=8) for mode, seconds in (("other", 2.0), ("other_fast", 1.0))]
+    rows = table_of(found(plain(), built(0.5), *others), "Each step at its best")
+    assert [(row["pair.case"], row["default.choice"]) for row in rows] == [
+        ("step[batch=8]", "built"),
+        ("step[mode=other,batch=8]", "other_fast"),
+    ]
+
+
 def test_each_switch_alone_and_the_best_stand_beside_the_plain_default(found):
     answer = found(
         plain(),
