@@ -33,10 +33,17 @@ class Process:
     """In the order they were taken."""
     median_s: float
     p10_s: float
+    mean_s: float
 
     def scaled(self, factor: float) -> "Process":
         """Return the same with every time so many times as long."""
-        return Process(tuple(factor * each for each in self.blocks), factor * self.median_s, factor * self.p10_s)
+        return Process(tuple(factor * each for each in self.blocks), factor * self.median_s, factor * self.p10_s, factor * self.mean_s)
+
+
+def process(blocks: Sequence[float]) -> Process:
+    """Reduce what a process measured, seconds a call in the order they were taken."""
+    ordered = sorted(blocks)
+    return Process(tuple(blocks), statistics.median(ordered), quantile(ordered, 0.1), statistics.fmean(blocks))
 
 
 Side = Sequence[Process]
@@ -124,8 +131,7 @@ def _program(series: Series) -> str:
 
 def _process(measurement: Measurement) -> Process:
     assert measurement.samples is not None  # noqa: S101  # chosen so by `read`
-    ordered = sorted(measurement.samples.block_s)
-    return Process(measurement.samples.block_s, statistics.median(ordered), quantile(ordered, 0.1))
+    return process(measurement.samples.block_s)
 
 
 def _began(measurement: Measurement) -> datetime:

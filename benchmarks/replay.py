@@ -58,6 +58,7 @@ def _rounds(side: Side) -> Rounds:
     return Rounds(
         median_s=tuple([each.median_s for each in side]),
         p10_s=tuple([each.p10_s for each in side]),
+        mean_s=tuple([each.mean_s for each in side]),
         blocks=Blocks.of([each.blocks for each in side]),
         numbers=tuple(range(len(side))),  # a layout deals the rounds in pairs
     )

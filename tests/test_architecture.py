@@ -19,7 +19,7 @@ ROOMS = {
     "core": "errors file_lock toml units precision provenance stats conditions schema thresholds rank_test declarations model measurement "
     "unknown records store writer finding",
     "core.reference": "collectives networks peaks schedules published",
-    "core.rows": "rounds rates summary",
+    "core.rows": "rounds rates times summary",
     "harness.plan": "suite selection cases adaptive known_cases",
     "harness.probe": "cgroup memory processor nvml devices fingerprint monitor programs preflight",
     "harness.process": "interrupt scratch wire checkout worker_process",

@@ -174,12 +174,12 @@ def signed_shift_intervals(differences: Sequence[float], confidences: Iterable[f
     return _middle(averages), _inverted(_signed_rank_p(len(differences)), averages, confidences)
 
 
-TESTS_A_CASE = 2
-"""Of two files, or of rows of one: the median and the p10 of the rounds, each with the same share of the level."""
-PAIRS_WEIGHT, P10_WEIGHT = 1, 3
-"""Shares of the level between interleaved sides: a case's median and its pairs of rounds have one each, its p10 has three."""
-PAIRED_SHARES = 5
+MEDIAN_WEIGHT, P10_WEIGHT, MEAN_WEIGHT, PAIRS_WEIGHT = 2, 3, 1, 1
+"""Shares of the level that the tests of a case have; the pairs of interleaved rounds take theirs from the median's."""
+PAIRED_SHARES = MEDIAN_WEIGHT + P10_WEIGHT + MEAN_WEIGHT
 """Sum of these; the pairs need as many rounds as with so many tests a case."""
+TESTS_A_CASE = PAIRED_SHARES / P10_WEIGHT
+"""Of two files, or of rows of one: the p10 needs as many rounds as with so many tests a case that share the level equally."""
 
 
 @cache

@@ -13,7 +13,7 @@ CHANCE = random.Random(5)
 
 
 def process(*blocks):
-    return Process(tuple(blocks), statistics.median(blocks), min(blocks))
+    return Process(tuple(blocks), statistics.median(blocks), min(blocks), statistics.fmean(blocks))
 
 
 def noisy(level, spread=0.001, blocks=40):

@@ -174,7 +174,7 @@ def test_a_gate_that_could_not_have_failed_is_4_and_says_so(folder: Folder, roun
     assert done.code == 4
     assert done.out.endswith("1 inconclusive; exit 4\n")
     assert done.err.splitlines()[-1] == (
-        f"note: too few rounds: in 2 tests none could have been called slower; {enough} rounds a side would do: --rounds {enough}"
+        f"note: too few rounds: in 3 tests none could have been called slower; {enough} rounds a side would do: --rounds {enough}"
     )
 
 

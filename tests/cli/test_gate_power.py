@@ -56,5 +56,5 @@ def test_a_gate_over_full_that_could_not_have_failed_is_4_and_says_so(tmp_path):
     done = in_process(tmp_path, "compare", "base.jsonl", "new.jsonl")
     assert done.code == 4
     assert (
-        f"too few rounds: in {2 * len(cases)} tests none could have been called slower; 11 rounds a side would do: --rounds 11"
+        f"too few rounds: in {3 * len(cases)} tests none could have been called slower; 11 rounds a side would do: --rounds 11"
     ) in done.err

@@ -116,7 +116,7 @@ def test_a_gate_that_could_not_have_failed_is_an_error(folder: Folder, summary: 
     done = folder.compare("--github")
     first, second = annotated(done.err)
     assert (done.code, second.partition(" ")[0]) == (4, "::warning")
-    assert first.startswith("::error title=new against base::too few rounds: in 2 tests none ")
+    assert first.startswith("::error title=new against base::too few rounds: in 3 tests none ")
     assert "too few rounds" in summary.read_text()
 
 

@@ -1,20 +1,21 @@
 """Judgement of one case on two sides: slower, faster, the same, or inconclusive.
 
-One value a round, for two statistics of its blocks: an exact rank test on their logarithms, a correction for being many, and
+One value a round, for three statistics of its blocks: an exact rank test on their logarithms, a correction for being many, and
 a threshold below which a change does not matter. docs/compare.md gives the reasons.
 """
 
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
 
 from dlbench.analysis.compare.calibration import Drift
 from dlbench.core.rank_test import (
+    MEAN_WEIGHT,
+    MEDIAN_WEIGHT,
     P10_WEIGHT,
-    PAIRED_SHARES,
     PAIRS_WEIGHT,
     rank_test,
     signed_rank_p,
@@ -24,6 +25,7 @@ from dlbench.core.rank_test import (
 )
 from dlbench.core.rows.summary import Rounds
 from dlbench.core.stats import Interval, holm, quantile, student_p
+from dlbench.core.units import relative_change
 
 LEVEL = 0.05
 """Chance that a comparison of equal programs calls any case slower or faster, whatever their number."""
@@ -33,7 +35,9 @@ EQUIVALENCE = 1 - 2 * LEVEL
 _EITHER_EQUIVALENCE = 1 - LEVEL
 """The same where either of two intervals may show it, at half the level each."""
 PAIRED = "paired"
-"""The name of the test by pairs of rounds, among those of the statistics ``median`` and ``p10``."""
+"""The name of the test by pairs of rounds, among those of the statistics ``median``, ``p10`` and `MEAN`."""
+MEAN = "mean"
+"""The name of the test of all calls, slow ones included. It can call slower, and need not see what must be seen."""
 _P10_BLOCKS = 10
 """Fewest blocks that have a 10th percentile; of fewer it is little else than the fastest."""
 _NORMAL = statistics.NormalDist()
@@ -73,7 +77,9 @@ class RankTest:
     paired: bool = False
     """Whether the n-th values of both sides were measured next to each other, and are compared with each other."""
     weight: float = 1.0
-    """Its share of the level, beside those of the other tests."""
+    """Its shares of the level, beside those of the other tests."""
+    only_slower: bool = False
+    """Whether it can't call faster."""
 
     @property
     def least_p(self) -> float:
@@ -115,28 +121,42 @@ class Change:
     base_s: float = 0.0
     """What was compared, seconds a call: the median over the rounds."""
     new_s: float = 0.0
+    beyond: bool = False
+    """Whether the change, significant or not, is beyond the threshold."""
 
 
 def rank_tests(base: Rounds, new: Rounds, drifts: Mapping[str, Drift] = MappingProxyType({}), paired: bool = False) -> dict[str, RankTest]:
-    """Test the median and the p10 of the rounds; all times must be above zero. ``drifts`` widen the intervals of either.
+    """Test the median, the p10 and the mean of the rounds; all times must be above zero. ``drifts`` widen the intervals of each.
 
     The p10 is that of as many blocks on either side, as that of more blocks lies lower (docs/compare.md has figures); where some round
-    has fewer than ten, the median is tested alone. ``paired``: the sides were measured in turn, so the p10, or without it the median, is
+    has fewer than ten, there is none. ``paired``: the sides were measured in turn, so the p10, or without it the median, is
     tested once more by the pairs of each round. docs/validation.md has the reason for the weights.
     """
     blocks = min((*base.blocks.counts, *new.blocks.counts), default=0)
     sides: dict[str, tuple[Sequence[float], Sequence[float]]] = {"median": (base.median_s, new.median_s)}
+    weights = {"median": MEDIAN_WEIGHT + P10_WEIGHT}
     if blocks >= _P10_BLOCKS:
         sides["p10"] = (_p10s(base, blocks), _p10s(new, blocks))
-    if not paired:
-        return {name: _rank_test(one, other, EQUIVALENCE, drifts.get(name)) for name, (one, other) in sides.items()}
-    *others, steadiest = sides
-    tests = {name: _rank_test(*sides[name], EQUIVALENCE) for name in others}
-    tests[steadiest] = _rank_test(*sides[steadiest], _EITHER_EQUIVALENCE, weight=P10_WEIGHT if others else PAIRED_SHARES - PAIRS_WEIGHT)
-    if places := _pairs(base.numbers, new.numbers):
+        weights = {"median": MEDIAN_WEIGHT, "p10": P10_WEIGHT}
+    *_, steadiest = sides
+    places = _pairs(base.numbers, new.numbers) if paired else []
+    if places:
+        weights["median"] -= PAIRS_WEIGHT
+    tests = {
+        name: _rank_test(
+            one,
+            other,
+            _EITHER_EQUIVALENCE if places and name == steadiest else EQUIVALENCE,
+            drifts.get(name),
+            weight=weights[name],
+        )
+        for name, (one, other) in sides.items()
+    }
+    if places:
         one, other = sides[steadiest]
-        tests[PAIRED] = _rank_test([one[at] for at, _ in places], [other[at] for _, at in places], _EITHER_EQUIVALENCE, paired=True)
-    return tests
+        in_pairs = [one[at] for at, _ in places], [other[at] for _, at in places]
+        tests[PAIRED] = _rank_test(*in_pairs, _EITHER_EQUIVALENCE, paired=True, weight=PAIRS_WEIGHT)
+    return tests | {MEAN: _test_of_means(base, new, drifts.get(MEAN, drifts.get("median")))}
 
 
 def _p10s(rounds: Rounds, blocks: int) -> Sequence[float]:
@@ -144,6 +164,22 @@ def _p10s(rounds: Rounds, blocks: int) -> Sequence[float]:
     if max(rounds.blocks.counts) == blocks:  # the fewest of all
         return rounds.p10_s
     return [quantile(sorted(each), 0.1) for each in rounds.blocks.first(blocks)]
+
+
+def _test_of_means(base: Rounds, new: Rounds, drift: Drift | None) -> RankTest:
+    """Test the mean of each round, of as many blocks on either side as the one with fewer usually has.
+
+    A slow call in ten is hardly ever among three blocks, and nearly always among forty: identical code would have other means.
+    """
+    blocks = math.ceil(min(statistics.median(each.blocks.counts) for each in (base, new)))
+    return replace(_rank_test(_means(base, blocks), _means(new, blocks), EQUIVALENCE, drift, weight=MEAN_WEIGHT), only_slower=True)
+
+
+def _means(rounds: Rounds, blocks: int) -> Sequence[float]:
+    """Return the mean of at most the first so many blocks of each round."""
+    if statistics.median(rounds.blocks.counts) <= blocks:
+        return rounds.mean_s
+    return [statistics.fmean(each) for each in rounds.blocks.first(blocks)]
 
 
 def _pairs(base: Sequence[int], new: Sequence[int]) -> list[tuple[int, int]]:
@@ -199,7 +235,8 @@ def _widened(interval: Interval | None, shift: float, drift: Drift) -> Interval 
 def judge(test: RankTest, p_holm: float, threshold: float) -> Change:
     """Judge one statistic: slower or faster if the change is significant and beyond the threshold, the same if surely within."""
     margin = math.log1p(threshold)
-    if p_holm < LEVEL and abs(test.shift) > margin:
+    beyond = abs(test.shift) > margin
+    if p_holm < LEVEL and beyond and (test.shift > 0 or not test.only_slower):
         verdict = Verdict.SLOWER if test.shift > 0 else Verdict.FASTER
     elif test.equivalence and -margin < test.equivalence.low and test.equivalence.high < margin:
         verdict = Verdict.SAME
@@ -209,7 +246,7 @@ def judge(test: RankTest, p_holm: float, threshold: float) -> Change:
         (fraction(test.interval.low), fraction(test.interval.high), test.interval.confidence) if test.interval else (None, None, None)
     )
     base_s, new_s = math.exp(statistics.median(test.base)), math.exp(statistics.median(test.new))
-    return Change(verdict, fraction(test.shift), low, high, confidence, test.p, p_holm, base_s, new_s)
+    return Change(verdict, fraction(test.shift), low, high, confidence, test.p, p_holm, base_s, new_s, beyond)
 
 
 def judge_family(cases: Sequence[Mapping[str, RankTest]], thresholds: Iterable[float]) -> list[dict[str, Change]]:
@@ -225,19 +262,33 @@ def judge_family(cases: Sequence[Mapping[str, RankTest]], thresholds: Iterable[f
 def together(changes: Mapping[str, Change]) -> Verdict:
     """Return the verdict of several tests: one is enough for slower or faster, and opposite ones decide nothing.
 
-    The same takes both statistics, each by either of its tests.
+    The same takes the median and the p10, each by either of its tests, and a mean that is not beyond the threshold: it varies too much
+    for its own interval to lie within.
     """
     verdicts = {each.verdict for each in changes.values()}
     if verdicts >= {Verdict.SLOWER, Verdict.FASTER}:
         return Verdict.INCONCLUSIVE
     if called := verdicts & {Verdict.SLOWER, Verdict.FASTER}:
         return called.pop()
+    return Verdict.SAME if _same_but_for_mean(changes) and not changes[MEAN].beyond else Verdict.INCONCLUSIVE
+
+
+def _same_but_for_mean(changes: Mapping[str, Change]) -> bool:
     same = {statistic_of(name, changes) for name, each in changes.items() if each.verdict is Verdict.SAME}
-    return Verdict.SAME if same == {statistic_of(name, changes) for name in changes} else Verdict.INCONCLUSIVE
+    return same >= {statistic_of(name, changes) for name in changes if name != MEAN}
+
+
+def barred_by_mean(changes: Mapping[str, Change]) -> bool:
+    """Whether only its mean keeps a case from being the same: it may have changed by more than the threshold, as slow calls do."""
+    return _same_but_for_mean(changes) and changes[MEAN].beyond and changes[MEAN].verdict is Verdict.INCONCLUSIVE
 
 
 def disagreement(changes: Mapping[str, Change]) -> str:
-    """Say which tests call a case slower or faster, where others do not."""
+    """Say which tests call a case slower or faster, where others do not; or of one that is the same but for its mean that it is so."""
+    if barred_by_mean(changes):
+        change = changes[MEAN].change
+        so_far = "; more rounds would tell whether it is slower" if change > 0 else ""
+        return f"the same but for the mean of all its calls, {relative_change(change)}{so_far}"
     called = {name: each.verdict for name, each in changes.items() if each.verdict in (Verdict.SLOWER, Verdict.FASTER)}
     if len(set(called.values())) > 1:
         return ", ".join(f"{verdict} by its {statistic_name(name)}" for name, verdict in called.items())
@@ -252,7 +303,7 @@ def statistic_name(name: str) -> str:
 
 
 def statistic_of(name: str, tests: Mapping[str, object]) -> str:
-    """Return the statistic of a test: the pairs are those of the p10, where there is one."""
+    """Return the statistic of a test: the pairs are those of the p10, where there is one, else of the median."""
     return name if name != PAIRED else "p10" if "p10" in tests else "median"
 
 

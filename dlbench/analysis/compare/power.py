@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dlbench.analysis.compare.calibration import Drift
-from dlbench.analysis.compare.judge import EQUIVALENCE, LEVEL, RankTest, fraction, statistic_of
+from dlbench.analysis.compare.judge import EQUIVALENCE, LEVEL, MEAN, RankTest, fraction, statistic_of
 from dlbench.analysis.ratios import Entry
 from dlbench.analysis.read.header import SpentBudget
 from dlbench.core.rank_test import rounds_for_gate
@@ -48,9 +48,14 @@ class Blind(NamedTuple):
     """Whether somebody set it."""
 
 
+def _seeing(tests: Mapping[str, RankTest]) -> dict[str, RankTest]:
+    """Return the tests that have to see a change: all but the mean's, which one slow call may blind."""
+    return {name: test for name, test in tests.items() if name != MEAN}
+
+
 def least_rounds(tests: Mapping[str, RankTest], family: float) -> int:
     """Return the rounds a side below which none of a case's tests can fail at all, beside all others of that weight."""
-    return min(rounds_for_gate(family / test.weight, LEVEL, least=1, paired=test.paired) for test in tests.values())
+    return min(rounds_for_gate(family / test.weight, LEVEL, least=1, paired=test.paired) for test in _seeing(tests).values())
 
 
 def detectable(tests: Mapping[str, RankTest], family: float, threshold: float) -> float | None:
@@ -59,7 +64,7 @@ def detectable(tests: Mapping[str, RankTest], family: float, threshold: float) -
     It is half the width of the interval at the level that the first step of Holm's correction leaves each test of a family with that
     weight in all, and never below the threshold.
     """
-    reaches = [reach for test in tests.values() if (reach := test.reach(1 - LEVEL * test.weight / family)) is not None]
+    reaches = [reach for test in _seeing(tests).values() if (reach := test.reach(1 - LEVEL * test.weight / family)) is not None]
     return max(threshold, fraction(min(reaches))) if reaches else None
 
 
@@ -73,7 +78,7 @@ def rounds_needed(tests: Mapping[str, RankTest], enough: int, threshold: float) 
     """
     rounds = _rounds(tests)
     factors: dict[str, float] = {}
-    for name, test in tests.items():
+    for name, test in _seeing(tests).items():
         if test.equivalence:
             factor = _rounds_factor(test.equivalence.half_width, threshold, test.drift, test.equivalence.confidence)
             statistic = statistic_of(name, tests)
@@ -88,7 +93,7 @@ def rounds_to_see(tests: Mapping[str, RankTest], enough: int, family: float, cha
     As in `rounds_needed`, with the interval of `detectable`.
     """
     factors = []
-    for test in tests.values():
+    for test in _seeing(tests).values():
         confidence = 1 - LEVEL * test.weight / family
         if (reach := test.reach(confidence)) is not None:
             factors.append(_rounds_factor(reach, change, test.drift, confidence))
@@ -182,7 +187,8 @@ def powerless(able: Sequence[Mapping[str, RankTest]], of_values: Sequence[float]
     if min(holm([test.least_p for test in every], [test.weight for test in every]) if every else holm(of_values)) < LEVEL:
         return None
     if every:
-        rounds = rounds_for_gate(sum(test.weight for test in every), paired=any(test.paired for test in every))
+        last = max(every, key=lambda test: (test.paired, test.weight))
+        rounds = rounds_for_gate(sum(test.weight for test in every) / last.weight, paired=last.paired)
         none = f"in {len(every)} tests none could have been called slower"
     else:
         rounds = rounds_for_gate(len(of_values), LEVEL, least=1)

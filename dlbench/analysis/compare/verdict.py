@@ -15,7 +15,7 @@ from dlbench.analysis.compare.by_threshold import (
     verdict_by_values,
 )
 from dlbench.analysis.compare.calibration import Drift
-from dlbench.analysis.compare.judge import Change, RankTest, Verdict, disagreement, judge_family, rank_tests, together
+from dlbench.analysis.compare.judge import Change, RankTest, Verdict, barred_by_mean, disagreement, judge_family, rank_tests, together
 from dlbench.analysis.compare.power import SIDES, Blind, Unseen
 from dlbench.analysis.ratios import Entry, Unpaired
 from dlbench.analysis.read.header import SpentBudget
@@ -43,7 +43,7 @@ class CaseVerdict:
     base: Row | None = None
     new: Row | None = None
     changes: Mapping[str, Change] = field(default_factory=dict)
-    """Of ``median`` and ``p10``; empty where the times could not be tested."""
+    """Of ``median``, ``p10`` and the others; empty where the times could not be tested."""
     memory: MemoryChange | None = None
     values: tuple[ValueChange, ...] = ()
     """Of each value that both sides report."""
@@ -245,7 +245,7 @@ def _case_verdict(
             blind = Blind(pair.case, must_see, why, _remedy(pair)) if must_see else None
         elif verdict is Verdict.INCONCLUSIVE:
             rounds = power.rounds_needed(tests, power.least_rounds(tests, family), threshold)
-            notes.append(power.prospects(tests, least, rounds, threshold))
+            notes.append("" if barred_by_mean(changes) else power.prospects(tests, least, rounds, threshold))
             blind = power.blindness(pair.case, least, to_see, missed, sides) if missed else None
         notes.append("" if verdict is Verdict.SAME else power.disturbances(sides))
     elif must_see and all(each.rounds.median_s for each in sides):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlbench import __version__
 from dlbench.analysis.compare.by_threshold import WORDS, ValueChange
-from dlbench.analysis.compare.judge import PAIRED, Change, Verdict
+from dlbench.analysis.compare.judge import MEAN, PAIRED, Change, Verdict
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.read.table import as_frame, records
 from dlbench.core.errors import ExitCode
@@ -55,6 +55,7 @@ COLUMNS: dict[str, Column] = {
             for test, compared, p in (
                 ("median", "median", "Mann-Whitney"),
                 ("p10", "p10", "Mann-Whitney"),
+                (MEAN, "mean of all calls", "Mann-Whitney"),
                 (PAIRED, "pair by pair of the rounds of an A/B, their p10, or without one their median", "Wilcoxon signed rank"),
             )
             for name, unit, meaning in (

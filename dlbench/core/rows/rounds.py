@@ -1,5 +1,6 @@
 """Rounds of a case, the blocks of each reduced to numbers: a large file fits into memory so, whatever it has of blocks."""
 
+import math
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -46,6 +47,8 @@ class Round(NamedTuple):
     """How many there are; 0: it was not timed, and the rest means nothing."""
     median_s: float = 0.0
     p10_s: float = 0.0
+    mean_s: float = 0.0
+    """The time of all blocks over their calls."""
     fastest_s: float = 0.0
     moved: float | None = None
     """Of slow calls, which have no warm-up, the last block over the first, less one; None of a single one, or where the first is zero."""
@@ -70,17 +73,18 @@ class Round(NamedTuple):
         told = (stated, m.round, m.values, m.memory.peak_bytes, m.memory.host_peak_bytes, m.throttling)
         if samples is None:
             return cls(*told)
+        blocks = array("d", samples.block_s) if place is None else place
         times = _times(samples.block_s, sorted(samples.block_s), samples.steady)
-        return cls(*told, *times, samples.device_s, array("d", samples.block_s) if place is None else place)
+        return cls(*(*told, *times, samples.device_s, blocks))
 
 
 def _times(
     blocks: Sequence[float], ordered: Sequence[float], steady: bool | None
-) -> tuple[int, float, float, float, float | None, bool | None]:
-    """Return how many blocks there are, their median, p10 and least, how far those of slow calls moved, and whether it was steady."""
+) -> tuple[int, float, float, float, float, float | None, bool | None]:
+    """Return how many blocks there are, their median, p10, mean and least, how far those of slow calls moved, and whether it was steady."""
     count, first = len(blocks), blocks[0]
     moved = blocks[-1] / first - 1 if steady is None and count > 1 and first else None
-    return count, quantile(ordered, 0.5), quantile(ordered, 0.1), ordered[0], moved, steady
+    return count, quantile(ordered, 0.5), quantile(ordered, 0.1), math.fsum(blocks) / count, ordered[0], moved, steady
 
 
 def reduced(measurements: Iterable[Measurement]) -> list[Round]:

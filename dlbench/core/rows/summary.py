@@ -6,19 +6,19 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache
-from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 from sys import intern
 from typing import Any, TypeVar
 
 from dlbench.core.conditions import RoundState, circumstances
-from dlbench.core.measurement import STEADY_SHIFT, Measurement, Samples, Transfer
+from dlbench.core.measurement import Measurement, Transfer
 from dlbench.core.model import Case, ParamValue, Policy, Reported, Status, settings_text
+from dlbench.core.rows import times
 from dlbench.core.rows.rates import plausibility, rates
 from dlbench.core.rows.rounds import NO_BLOCKS, Blocks, Round, Stated, reduced, stated
 from dlbench.core.schema import BY_NAME
-from dlbench.core.stats import median_interval, outliers, quantile, relative_half_width, variation
+from dlbench.core.stats import variation
 
 T = TypeVar("T")
 
@@ -41,6 +41,8 @@ class Rounds:
     """Stated operations of a call; empty where the workload states none."""
     p10_s: Sequence[float] = ()
     """10th percentile of the blocks, seconds a call."""
+    mean_s: Sequence[float] = ()
+    """Time of all blocks over their calls, seconds a call."""
     blocks: Blocks = NO_BLOCKS
     """Those of each round."""
     numbers: tuple[int, ...] = ()
@@ -74,9 +76,9 @@ class Rounds:
 
     def times_at(self, indices: Sequence[int]) -> "Rounds":
         """Return the times of the rounds with these indices, and nothing else."""
-        names = ("median_s", "p10_s", "numbers", "spoiled")
-        times: dict[str, Any] = {name: tuple([getattr(self, name)[index] for index in indices]) for name in names}
-        return Rounds(**times, blocks=self.blocks.at(indices))
+        names = ("median_s", "p10_s", "mean_s", "numbers", "spoiled")
+        kept: dict[str, Any] = {name: tuple([getattr(self, name)[index] for index in indices]) for name in names}
+        return Rounds(**kept, blocks=self.blocks.at(indices))
 
 
 _fields = attrgetter(*(each.name for each in fields(Rounds)))
@@ -148,7 +150,7 @@ def _row(rounds: Sequence[Round], states: Sequence[RoundState], file: Path | Non
     if timed:
         check = _last([each.check for each in said])
         plausible, of_peak = plausibility(said_ok[-1], row, others, min([each.fastest_s for each in timed]), check)
-        row |= {"time.sd_between": variation(medians), "flag.not_steady": _not_steady(timed), **plausible}
+        row |= {"time.sd_between": variation(medians), "flag.not_steady": times.not_steady(timed), **plausible}
         others |= of_peak
     if ok:
         threads = _last([each.threads for each in said_ok])
@@ -162,7 +164,7 @@ def _details(measurements: Sequence[Measurement], counted: Sequence[Measurement]
     """Return the columns that no comparison reads; ``counted`` are the rounds that the row stands on."""
     check = _last([each.check for each in measurements])
     return {
-        **_times([each.samples for each in counted if each.samples], target),
+        **times.columns([each.samples for each in counted if each.samples], target),
         **({f"check.{name}": value for name, value in asdict(check).items()} if check else {}),
         "check.reason": _last([None if each.check is None else each.nulls.get("check") for each in measurements]),
         "memory.reserved_bytes": _most([each.memory.reserved_bytes for each in counted]),
@@ -196,7 +198,7 @@ def _rounds(ok: Sequence[Round], file: Path | None = None) -> Rounds:
     if not timed:
         return Rounds(host_peak_bytes=host_peaks, values=values)
     # Columns at once: a large file has hundreds of thousands of rounds.
-    said, numbers, _, _, _, throttlings, counts, median_s, p10_s, _, _, steady, device_s, sources = zip(*timed, strict=True)
+    said, numbers, _, _, _, throttlings, counts, median_s, p10_s, mean_s, _, _, steady, device_s, sources = zip(*timed, strict=True)
     spoiled = tuple([warm is False or (slowed is not None and slowed.spoiled) for warm, slowed in zip(steady, throttlings, strict=True)])
     large = file is not None
     return Rounds(
@@ -204,6 +206,7 @@ def _rounds(ok: Sequence[Round], file: Path | None = None) -> Rounds:
         items=_shared("items", _all_known([each.items for each in said])),
         flops=_shared("flops", _all_known([each.flops for each in said])),
         p10_s=array("d", p10_s) if large else p10_s,
+        mean_s=array("d", mean_s) if large else mean_s,
         blocks=Blocks(_shared("counts", counts), array("q", sources) if isinstance(sources[0], int) else sources, file),
         numbers=_shared("numbers", numbers),
         spoiled=_shared("spoiled", spoiled),
@@ -245,47 +248,6 @@ def _what(case: Case, found: Mapping[str, ParamValue]) -> Row:
     }
 
 
-def _times(timed: Sequence[Samples], target: float) -> Row:
-    if not timed:
-        return {"time.blocks": 0}
-    ordered = [sorted(each.block_s) for each in timed]
-    blocks = sorted(chain.from_iterable(ordered))  # of sorted pieces, which sort fast
-    medians = [quantile(each, 0.5) for each in ordered]
-    interval, centre = median_interval(medians), statistics.median(medians)
-    device_s = _median([each.device_s for each in timed])
-    return {
-        "time.ci_low_s": interval.low if interval else None,
-        "time.ci_high_s": interval.high if interval else None,
-        "time.p10_s": quantile(blocks, 0.1),
-        "time.p90_s": quantile(blocks, 0.9),
-        "time.min_s": blocks[0],
-        "time.blocks": len(blocks),
-        "time.outliers": sum(map(outliers, ordered)),
-        "time.cv_within": _median(map(variation, ordered)),
-        "time.first_call_s": _median([each.first_call_s for each in timed]),
-        "time.device_s": device_s,
-        "time.launch_bound": centre / device_s if device_s else None,
-        "flag.noisy": relative_half_width(medians) > target if interval else None,
-    }
-
-
-def _not_steady(timed: Sequence[Round]) -> bool | None:
-    """Whether a warm-up ended unsteady, or slow calls, which have none, drifted the same way within the rounds.
-
-    None for slow calls in fewer than six rounds.
-    """
-    steady = [each.steady for each in timed]
-    if False in steady:
-        return True
-    if None not in steady:
-        return False
-    moved = [each.moved for each in timed if each.steady is None and each.moved is not None]
-    interval = median_interval(moved)
-    if interval is None:
-        return None
-    return abs(statistics.median(moved)) > STEADY_SHIFT and (interval.low > 0 or interval.high < 0)
-
-
 def _all_known(values: Sequence[T | None]) -> tuple[T, ...]:
     return () if None in values else tuple(values)  # type: ignore[arg-type]  # none is None
 
@@ -307,7 +269,7 @@ def _transfer(transfers: Sequence[Transfer], call_s: ParamValue | None) -> Row:
         "transfer.share": (h2d_s + d2h_s) / whole_s if whole_s else None,
     }
     for copy, count in (("h2d", h2d_bytes), ("d2h", d2h_bytes), ("pinned_h2d", h2d_bytes), ("pinned_d2h", d2h_bytes)):
-        copy_s = _median(getattr(each, f"{copy}_s") for each in transfers)
+        copy_s = times.median(getattr(each, f"{copy}_s") for each in transfers)
         row[f"transfer.{copy}_s"] = copy_s
         row[f"transfer.{copy}_bytes_per_s"] = count / copy_s if count and copy_s else None
     return row
@@ -338,11 +300,6 @@ def _values(ok: Sequence[Round]) -> Row:
         points = zip(*(each for each in found if not isinstance(each, int | float)), strict=False)
         row[f"value.{name}"] = statistics.median(scalars) if scalars else json.dumps([statistics.median(each) for each in points])
     return row
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
 
 
 def _last(values: Sequence[T | None]) -> T | None:

@@ -19,7 +19,7 @@ from dlbench.analysis.read.table import Results
 from dlbench.core.errors import ResultFileError
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Status
-from dlbench.core.rows.summary import Rounds, per_round, summarise
+from dlbench.core.rows.summary import per_round, summarise
 
 TEN = (1.00, 1.01, 0.99, 1.02, 0.98, 1.005, 0.995, 1.015, 0.985, 1.001)
 ONE, TWO = made_up.case("matmul", n=1), made_up.case("matmul", n=2)
@@ -146,7 +146,7 @@ def test_few_occasions_ask_for_a_larger_change() -> None:
 
 
 def test_a_drift_widens_both_intervals_and_never_lowers_p() -> None:
-    rounds = [Rounds(median_s=tuple(factor * each for each in TEN)) for factor in (1.0, 1.1)]
+    rounds = [per_round(made_up.rounds_of(made_up.case(), [[factor * each] for each in TEN])) for factor in (1.0, 1.1)]
     plain, none, wide = (rank_tests(*rounds, {"median": drift} if drift else {})["median"] for drift in (None, Drift(0, 4), Drift(0.1, 4)))
     assert plain.interval
     assert none.interval

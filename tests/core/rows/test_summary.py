@@ -195,6 +195,7 @@ def test_what_each_round_gave() -> None:
         (8, 8),
         (),
         p10_s=(1.0, 2.0),
+        mean_s=(2.0, 2.0),
         blocks=Blocks.of([[1.0, 1.0, 4.0], [2.0]]),
         numbers=(0, 1),
         spoiled=(False, False),

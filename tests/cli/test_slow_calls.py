@@ -1,0 +1,75 @@
+"""Comparisons of cases in which only some calls are slow, which neither the median nor the p10 of a round shows."""
+
+import json
+from dataclasses import replace
+
+import front_door
+import made_up
+import pytest
+
+CASE = made_up.case("matmul", n=1)
+LEVELS = (1.00, 1.01, 0.99, 1.02, 0.98, 1.005, 0.995, 1.015, 0.985, 1.001, 1.012, 0.992, 1.018, 0.983)
+ONE_IN_THREE = (1, 1, 3)
+
+
+def rounds(*calls, times=1, slow=range(14)):
+    """Fourteen rounds whose blocks, one call each, take these times, and one second each in a round that is not slow."""
+    return [
+        each
+        for number, level in enumerate(LEVELS)
+        for each in made_up.rounds_of(CASE, [[level * call for call in (calls if number in slow else [1] * len(calls))] * times])
+        for each in [replace(each, round=number)]
+    ]
+
+
+def compared(folder, base, new, *arguments):
+    """Compare two files; return the exit code and the row."""
+    made_up.write(folder / "base.jsonl", base)
+    made_up.write(folder / "new.jsonl", new)
+    done = front_door.in_process(folder, "compare", "base.jsonl", "new.jsonl", "--format", "json", *arguments)
+    (row,) = json.loads(done.out)
+    return done.code, row
+
+
+@pytest.mark.parametrize("times", [1, 3, 14])
+def test_every_third_call_three_times_as_long_is_slower(tmp_path, times):
+    code, row = compared(tmp_path, rounds(1, 1, 1, times=times), rounds(*ONE_IN_THREE, times=times), "--strict")
+    assert (code, row["compare.verdict"], row["compare.statistic"]) == (3, "slower", "mean")
+    assert (row["mean.verdict"], row["median.verdict"], row["median.change"]) == ("slower", "same", 0)
+    assert row["mean.change"] == pytest.approx(2 / 3)
+    assert row["compare.note"] == "by its mean; by its median same"
+
+
+@pytest.mark.parametrize("times", [1, 14])
+def test_an_a_b_shows_every_third_call_too(tmp_path, times):
+    sides = [replace(each, side=side) for side, calls in (("a", (1, 1, 1)), ("b", ONE_IN_THREE)) for each in rounds(*calls, times=times)]
+    made_up.write(tmp_path / "ab.jsonl", sides, sides=made_up.TWO_SIDES)
+    done = front_door.in_process(tmp_path, "compare", "--by", "run", "ab.jsonl")
+    assert (done.code, done.out.splitlines()[-1]) == (3, "1 slower; exit 3")
+    assert "+66.7 %  +65.0 % … +68.4 %" in done.out
+
+
+def test_fewer_slow_calls_are_neither_faster_nor_the_same(tmp_path):
+    code, row = compared(tmp_path, rounds(*ONE_IN_THREE), rounds(1, 1, 1))
+    assert (code, row["compare.verdict"], row["mean.verdict"]) == (0, "inconclusive", "inconclusive")
+    assert row["compare.note"] == "the same but for the mean of all its calls, -40.0 %"
+
+
+def test_a_mean_that_may_have_grown_keeps_a_case_from_being_the_same(tmp_path):
+    code, row = compared(tmp_path, rounds(1, 1, 1), rounds(*ONE_IN_THREE, slow=range(8)), "--strict")
+    assert (code, row["compare.verdict"], row["median.verdict"]) == (4, "inconclusive", "same")
+    assert row["mean.p_holm"] > 0.05
+    assert row["compare.note"] == "the same but for the mean of all its calls, +63.3 %; more rounds would tell whether it is slower"
+
+
+def test_a_mean_within_the_threshold_lets_a_case_be_the_same_however_it_varies(tmp_path):
+    code, row = compared(tmp_path, rounds(*ONE_IN_THREE, slow=range(5)), rounds(*ONE_IN_THREE, slow=range(9)), "--strict")
+    assert (code, row["compare.verdict"], row["mean.verdict"]) == (0, "same", "inconclusive")
+
+
+def test_a_file_of_more_blocks_has_no_other_mean(tmp_path):
+    # One call of ten is slow: hardly one of three, and four of forty.
+    many = rounds(1, 1, 1, 1, 1, 3, 1, 1, 1, 1, times=4)
+    few = [replace(each, samples=replace(each.samples, block_s=each.samples.block_s[:3])) for each in many]
+    assert compared(tmp_path, few, many)[1]["compare.verdict"] == "same"
+    assert compared(tmp_path / "turned", many, few)[1]["compare.verdict"] == "same"
