@@ -151,6 +151,27 @@ def test_the_number_of_blocks_calls_no_identical_code_slower(tmp_path):
     assert all(row["p10.p"] is None for row in rows)
 
 
+@pytest.mark.parametrize(("short", "p10"), [((), "slower"), ((4,), "slower"), ((4, 5), "slower"), ((4, 5, 6), None)])
+def test_a_few_rounds_of_nine_blocks_take_no_p10_from_a_case(tmp_path, short, p10):
+    # The median varies too much to call anything; of three rounds in ten more than a fifth have no p10.
+    def rounds(factor, *short):
+        counts = [5 if at in short else 6 for at in range(len(TEN))]
+        blocks = [[factor * level] * 4 + [3 * wild] * count for level, wild, count in zip(TEN, WIDE, counts, strict=True)]
+        return made_up.rounds_of(made_up.case("matmul", n=1), blocks)
+
+    for new, base in ((rounds(1.3, *short), rounds(1.0)), (rounds(1.3), rounds(1.0, *short))):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        files(folder, base, new)
+        (row,) = json.loads(compare(folder, "--format", "json").out)
+        assert (row["p10.verdict"], row["median.verdict"]) == (p10, "inconclusive")
+        sides = [replace(each, side=side) for side, measured in (("a", base), ("b", new)) for each in measured]
+        made_up.write(folder / "ab.jsonl", sides, sides=made_up.TWO_SIDES)
+        (row,) = json.loads(compare(folder, "--by", "run", "--format", "json", files=("ab.jsonl",)).out)
+        assert row["p10.verdict"] == p10
+        # All pairs have one sign: 2 / 2^k of so many.
+        assert p10 is None or row["paired.p"] == 2.0 ** (1 - len(TEN) + len(short))
+
+
 def test_host_memory_that_is_apart_in_one_case_of_many_may_be_an_accident(tmp_path):
     def grown(rounds, *sizes):
         found = []

@@ -40,6 +40,8 @@ MEAN = "mean"
 """The name of the test of all calls, slow ones included. It can call slower, and need not see what must be seen."""
 _P10_BLOCKS = 10
 """Fewest blocks that have a 10th percentile; of fewer it is little else than the fastest."""
+_P10_ROUNDS = 0.8
+"""Fewest rounds that have to have so many blocks, as a share of a side's."""
 _NORMAL = statistics.NormalDist()
 
 
@@ -128,35 +130,42 @@ class Change:
 def rank_tests(base: Rounds, new: Rounds, drifts: Mapping[str, Drift] = MappingProxyType({}), paired: bool = False) -> dict[str, RankTest]:
     """Test the median, the p10 and the mean of the rounds; all times must be above zero. ``drifts`` widen the intervals of each.
 
-    The p10 is that of as many blocks on either side, as that of more blocks lies lower (docs/compare.md has figures); where some round
-    has fewer than ten, there is none. ``paired``: the sides were measured in turn, so the p10, or without it the median, is
-    tested once more by the pairs of each round. docs/validation.md has the reason for the weights.
+    The p10 is that of as many blocks on either side, as that of more blocks lies lower (docs/compare.md has figures), in the rounds that
+    have ten; where more than a fifth of a side's rounds have fewer, there is none. ``paired``: the sides were measured in turn, so the
+    p10, or without it the median, is tested once more by the pairs of each round. docs/validation.md has the reason for the weights.
     """
-    blocks = min((*base.blocks.counts, *new.blocks.counts), default=0)
-    sides: dict[str, tuple[Sequence[float], Sequence[float]]] = {"median": (base.median_s, new.median_s)}
+    tested = {"median": (base, new, base.median_s, new.median_s)}
     weights = {"median": MEDIAN_WEIGHT + P10_WEIGHT}
-    if blocks >= _P10_BLOCKS:
-        sides["p10"] = (_p10s(base, blocks), _p10s(new, blocks))
+    if (one := _with_p10(base)) and (other := _with_p10(new)):
+        blocks = min(*one.blocks.counts, *other.blocks.counts)
+        tested["p10"] = (one, other, _p10s(one, blocks), _p10s(other, blocks))
         weights = {"median": MEDIAN_WEIGHT, "p10": P10_WEIGHT}
-    *_, steadiest = sides
-    places = _pairs(base.numbers, new.numbers) if paired else []
-    if places:
+    steadiest = "p10" if "p10" in tested else "median"
+    one, other, one_s, other_s = tested[steadiest]
+    pairs = _pairs(one.numbers, other.numbers) if paired else []
+    if pairs:
         weights["median"] -= PAIRS_WEIGHT
-    tests = {
-        name: _rank_test(
-            one,
-            other,
-            _EITHER_EQUIVALENCE if places and name == steadiest else EQUIVALENCE,
-            drifts.get(name),
-            weight=weights[name],
-        )
-        for name, (one, other) in sides.items()
-    }
-    if places:
-        one, other = sides[steadiest]
-        in_pairs = [one[at] for at, _ in places], [other[at] for _, at in places]
+    tests = {}
+    for name, (_, _, base_s, new_s) in tested.items():
+        equivalent = _EITHER_EQUIVALENCE if pairs and name == steadiest else EQUIVALENCE
+        tests[name] = _rank_test(base_s, new_s, equivalent, drifts.get(name), weight=weights[name])
+    if pairs:
+        in_pairs = [one_s[at] for at, _ in pairs], [other_s[at] for _, at in pairs]
         tests[PAIRED] = _rank_test(*in_pairs, _EITHER_EQUIVALENCE, paired=True, weight=PAIRS_WEIGHT)
     return tests | {MEAN: _test_of_means(base, new, drifts.get(MEAN, drifts.get("median")))}
+
+
+def _with_p10(rounds: Rounds) -> Rounds | None:
+    """Return the rounds that have blocks enough for a p10, if most do.
+
+    Slow rounds have fewer blocks. Of identical code both sides lose as many, and as slow ones; what is slower loses more, so of many the
+    p10 would say too little.
+    """
+    counts = rounds.blocks.counts
+    having = [at for at, count in enumerate(counts) if count >= _P10_BLOCKS]
+    if len(having) == len(counts):
+        return rounds
+    return rounds.times_at(having) if len(having) >= _P10_ROUNDS * len(counts) else None
 
 
 def _p10s(rounds: Rounds, blocks: int) -> Sequence[float]:
