@@ -217,6 +217,17 @@ def attention(case: CaseVerdict) -> tuple[int, float]:
     return list(Verdict).index(case.verdict), -abs(changed.change) if changed else 0.0
 
 
+class _ByTime(NamedTuple):
+    """What the times of a pair say, or why they say nothing."""
+
+    verdict: Verdict
+    notes: list[str]
+    blind: Blind | None = None
+    detectable: float | None = None
+    rounds_needed: int | None = None
+    rounds_to_see: int | None = None
+
+
 def _case_verdict(
     pair: Pair,
     untimed: str | None,
@@ -229,54 +240,64 @@ def _case_verdict(
     sight: Sight,
 ) -> tuple[CaseVerdict, Blind | None]:
     """Return the verdict of a pair, and why a change that must be seen could not have been called, if so."""
-    threshold, sides, of_values = pair.thresholds.time, pair.sides, verdict_by_values(values)
     must_see, asked = sight.of_case(pair.thresholds)
-    verdict, notes = Verdict.INCONCLUSIVE, ["" if of_values else untimed or ""]
-    least = rounds = blind = to_see = None
+    of_values = verdict_by_values(values)
     if changes:
-        least = power.detectable(tests, family, threshold)
-        missed = must_see if must_see and (least is None or least > must_see) else None
-        to_see = power.rounds_to_see(tests, power.least_rounds(tests, family), family, missed) if missed else None
-        verdict, notes = together(changes), [disagreement(changes), _spoiled_rounds(sides) if clean else ""]
-        if barred := _barred(pair, clean):
-            notes = [f"{barred}; the times alone would say {verdict}: {_remedy(pair)}"]
-            verdict = Verdict.INCONCLUSIVE
-            why = "; ".join(filter(None, (barred, power.disturbances(sides))))
-            blind = Blind(pair.case, must_see, why, _remedy(pair)) if must_see else None
-        elif verdict is Verdict.INCONCLUSIVE:
-            rounds = power.rounds_needed(tests, power.least_rounds(tests, family), threshold)
-            notes.append("" if barred_by_mean(changes) else power.prospects(tests, least, rounds, threshold))
-            blind = power.blindness(pair.case, least, to_see, missed, sides) if missed else None
-        notes.append("" if verdict is Verdict.SAME else power.disturbances(sides))
-    elif must_see and all(each.rounds.median_s for each in sides):
-        blind = Blind(pair.case, must_see, str(untimed), "give it more to do")
+        judged = _by_time(pair, tests, changes, clean, family, must_see)
+    elif must_see and all(each.rounds.median_s for each in pair.sides):
+        judged = _ByTime(Verdict.INCONCLUSIVE, [str(untimed)], Blind(pair.case, must_see, str(untimed), "give it more to do"))
     elif of_values:
-        verdict = of_values
+        judged = _ByTime(of_values, [])
+    else:
+        judged = _ByTime(Verdict.INCONCLUSIVE, [untimed or ""])
+    verdict, notes = judged.verdict, [*judged.notes]
     regressed = ["time"] if verdict is Verdict.SLOWER and changes else []
     if memory and memory.grew:
         notes.append(f"memory grew from {byte_count(memory.base_bytes)} to {byte_count(memory.new_bytes)}; by time {verdict}")
         regressed.append("memory")
     notes += [str(each) for each in values if each.matters or not changes]
     regressed += [each.column.name for each in values if each.verdict is Verdict.SLOWER]
-    return (
-        CaseVerdict(
-            pair.case,
-            Verdict.SLOWER if regressed else verdict,
-            "; ".join(filter(None, notes)),
-            tuple(regressed),
-            pair.base.row,
-            pair.new.row,
-            changes,
-            memory,
-            tuple(values),
-            least,
-            rounds,
-            pair.thresholds,
-            blind.why if blind else None,
-            to_see,
-        ),
-        blind._replace(asked=asked) if blind else None,
+    found = CaseVerdict(
+        pair.case,
+        Verdict.SLOWER if regressed else verdict,
+        "; ".join(filter(None, notes)),
+        tuple(regressed),
+        pair.base.row,
+        pair.new.row,
+        changes,
+        memory,
+        tuple(values),
+        judged.detectable,
+        judged.rounds_needed,
+        pair.thresholds,
+        judged.blind.why if judged.blind else None,
+        judged.rounds_to_see,
     )
+    return found, judged.blind._replace(asked=asked) if judged.blind else None
+
+
+def _by_time(
+    pair: Pair, tests: Mapping[str, RankTest], changes: Mapping[str, Change], clean: bool, family: float, must_see: float | None
+) -> _ByTime:
+    """Judge a pair by its times, and say why a change that must be seen could not have been called, if so."""
+    threshold, sides = pair.thresholds.time, pair.sides
+    least = power.detectable(tests, family, threshold)
+    missed = must_see if must_see and (least is None or least > must_see) else None
+    to_see = power.rounds_to_see(tests, power.least_rounds(tests, family), family, missed) if missed else None
+    verdict, notes = together(changes), [disagreement(changes), _spoiled_rounds(sides) if clean else ""]
+    rounds = blind = None
+    disturbed = "" if verdict is Verdict.SAME else power.disturbances(sides)
+    if barred := _barred(pair, clean):
+        notes = [f"{barred}; the times alone would say {verdict}: {_remedy(pair)}"]
+        verdict = Verdict.INCONCLUSIVE
+        disturbed = power.disturbances(sides)
+        why = "; ".join(filter(None, (barred, disturbed)))
+        blind = Blind(pair.case, must_see, why, _remedy(pair)) if must_see else None
+    elif verdict is Verdict.INCONCLUSIVE:
+        rounds = power.rounds_needed(tests, power.least_rounds(tests, family), threshold)
+        notes.append("" if barred_by_mean(changes) else power.prospects(tests, least, rounds, threshold))
+        blind = power.blindness(pair.case, least, to_see, missed, sides) if missed else None
+    return _ByTime(verdict, [*notes, disturbed], blind, least, rounds, to_see)
 
 
 def _untimed(pair: Pair) -> str | None:
