@@ -43,7 +43,7 @@ def write_plan(plan: Plan, form: str, policy_of: Callable[[int], Policy]) -> Non
                 tries += search.usual_tries()
             yield case
 
-    _write_cases(counted(), form)
+    write_cases(counted(), form)
     policy = policy_of(count - absent)
     time = seconds(estimated_s(policy, count - absent - crowded, tries))
     ranks = ", or of devices or cores for their ranks" if crowded else ""
@@ -84,7 +84,8 @@ def _text(value: object) -> str:
     return "–" if value is None else one_line(str(value))
 
 
-def _write_cases(cases: Iterator[Case], form: str) -> None:
+def write_cases(cases: Iterator[Case], form: str) -> None:
+    """Write cases to stdout as they come."""
     if form != "table":
         _write(tabular.lines(_COLUMNS, ({name: getattr(case, name) for name in _COLUMNS} for case in cases), form))
         return

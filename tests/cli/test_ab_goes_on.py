@@ -1,4 +1,4 @@
-"""An A/B goes on with the cases that can't show yet what they must, on precision alone and within its time; a round takes ten seconds."""
+"""A gate goes on with the cases that can't show yet what they must, on precision alone and within its time; a round takes ten seconds."""
 
 from types import SimpleNamespace
 
@@ -8,7 +8,7 @@ import pytest
 from dlbench.analysis.compare.judge import Change, Verdict
 from dlbench.analysis.compare.power import Unseen
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
-from dlbench.cli.commands import ab
+from dlbench.cli.gate import measure_until_seen
 from dlbench.cli.session import Session
 from dlbench.core.model import Policy
 from dlbench.harness.runner import RunSettings
@@ -35,26 +35,20 @@ class Recording:
         self.seconds += policy.rounds * 10 * len(session.tasks) / len(TASKS)
 
 
-def unseen(*numbers, rounds=20, tested=True, verdict=Verdict.INCONCLUSIVE):
-    """What a comparison says in which these cases could not show enough."""
+def unseen(*numbers, rounds=20, verdict=Verdict.INCONCLUSIVE):
+    """What a comparison says in which these cases could not show enough, each before so many rounds."""
+    needed = dict(zip(numbers, rounds if isinstance(rounds, tuple) else [rounds] * len(numbers), strict=True))
     cases = tuple(
-        CaseVerdict(
-            case.id,
-            verdict,
-            changes={"median": TESTED} if tested else {},
-            unseen="noisy" if n in numbers else None,
-            rounds_to_see=rounds if n in numbers else None,
-        )
+        CaseVerdict(case.id, verdict, changes={"median": TESTED}, unseen="noisy" if n in needed else None, rounds_to_see=needed.get(n))
         for n, case in enumerate(CASES)
     )
     ids = tuple(CASES[n].id for n in numbers)
     return Comparison("b against a", cases, None, Unseen(ids, "…", True) if numbers else None)
 
 
-def gone_on(monkeypatch, *said, budget_s=None, stop_after=99):
+def gone_on(*said, budget_s=None, stop_after=99):
     """What was measured further, where the file's comparison says these in turn, and the last of them from then on."""
     answers, recording = list(said), Recording()
-    monkeypatch.setattr(ab, "_judged", lambda path, given: (answers.pop(0) if len(answers) > 1 else answers[0], []))
     interruption = SimpleNamespace(requested=0)
     measure = recording.measure
 
@@ -62,48 +56,50 @@ def gone_on(monkeypatch, *said, budget_s=None, stop_after=99):
         measure(*arguments)
         interruption.requested = 2 if len(recording.asked) >= stop_after else 0
 
-    monkeypatch.setattr(recording, "measure", watched)
-    ab._measure_until_seen(recording, SESSION, budget_s, {}, interruption)
+    recording.measure = watched
+    measure_until_seen(recording, SESSION, lambda: answers.pop(0) if len(answers) > 1 else answers[0], budget_s, interruption)
     return recording.asked
 
 
-def test_only_what_can_not_show_enough_gets_more_rounds_on_both_sides_until_it_can(monkeypatch):
-    asked = gone_on(monkeypatch, unseen(1, rounds=20), unseen(1, rounds=21), unseen())
+def test_only_what_can_not_show_enough_gets_more_rounds_on_both_sides_until_it_can():
+    asked = gone_on(unseen(1, rounds=20), unseen(1, rounds=21), unseen())
     both = [("a", CASES[1].id), ("b", CASES[1].id)]
     # Six rounds are missing, then one, where two are the least.
-    assert asked == [(both, 6, 14, 140.0), (both, 2, 20, 110.0)]
+    assert asked == [(both, 6, 14, None), (both, 2, 20, None)]
 
 
-def test_a_verdict_does_not_end_it_before_the_change_is_known_as_well_as_it_must_be(monkeypatch):
-    for verdict in (Verdict.SLOWER, Verdict.FASTER, Verdict.SAME):
-        assert [rounds for _, rounds, _, _ in gone_on(monkeypatch, unseen(1, verdict=verdict), unseen())] == [6]
+def test_each_step_ends_where_the_first_case_is_expected_to_have_enough():
+    asked = gone_on(unseen(0, 1, rounds=(20, 40)), unseen(1, rounds=40), unseen())
+    assert [(len(tasks), rounds, first) for tasks, rounds, first, _ in asked] == [(4, 6, 14), (2, 20, 20)]
 
 
-def test_nothing_is_measured_further_where_all_was_seen(monkeypatch):
-    assert gone_on(monkeypatch, unseen()) == []
+@pytest.mark.parametrize("verdict", [Verdict.SLOWER, Verdict.FASTER, Verdict.SAME])
+def test_a_verdict_does_not_end_it_before_the_change_is_known_as_well_as_it_must_be(verdict):
+    assert [rounds for _, rounds, _, _ in gone_on(unseen(1, verdict=verdict), unseen())] == [6]
 
 
-def test_it_goes_on_for_as_long_again_at_most(monkeypatch):
-    asked = gone_on(monkeypatch, unseen(0, 1, rounds=40))
-    assert [rounds for _, rounds, _, _ in asked] == [14]
+def test_nothing_is_measured_further_where_all_was_seen():
+    assert gone_on(unseen()) == []
+
+
+def test_it_goes_on_to_sixty_rounds_at_most():
+    assert [rounds for _, rounds, _, _ in gone_on(unseen(0, 1, rounds=58), unseen(0, 1, rounds=64))] == [44, 2]
 
 
 @pytest.mark.parametrize(("budget_s", "rounds"), [(165.0, [2]), (149.0, []), (1000.0, [26, 2, 2])])
-def test_a_budget_is_that_of_all_rounds(monkeypatch, budget_s, rounds):
+def test_a_budget_is_that_of_all_rounds(budget_s, rounds):
     said = (
         (unseen(0, 1, rounds=16), unseen()) if budget_s < 1000 else (unseen(0, 1, rounds=40), unseen(0, 1, rounds=41), unseen(0), unseen())
     )
-    assert [each for _, each, _, _ in gone_on(monkeypatch, *said, budget_s=budget_s)] == rounds
+    assert [each for _, each, _, _ in gone_on(*said, budget_s=budget_s)] == rounds
 
 
-def test_what_would_take_many_times_the_time_left_is_not_begun(monkeypatch):
-    assert gone_on(monkeypatch, unseen(0, 1, rounds=14 + 4 * 14 + 1)) == []
-    assert len(gone_on(monkeypatch, unseen(0, 1, rounds=14 + 4 * 14))) == 1
+def test_what_would_take_many_times_the_rounds_left_is_left_out():
+    hopeless = 14 + 4 * (60 - 14) + 1
+    assert gone_on(unseen(0, rounds=hopeless)) == []
+    assert [(len(tasks), rounds) for tasks, rounds, _, _ in gone_on(unseen(0, 1, rounds=(hopeless, 17)), unseen())] == [(2, 3)]
+    assert len(gone_on(unseen(0, rounds=hopeless - 1))) == 1
 
 
-def test_more_rounds_are_none_for_what_was_not_tested(monkeypatch):
-    assert gone_on(monkeypatch, unseen(0, rounds=None, tested=False)) == []
-
-
-def test_ctrl_c_ends_it(monkeypatch):
-    assert len(gone_on(monkeypatch, unseen(0, rounds=16), stop_after=1)) == 1
+def test_ctrl_c_ends_it():
+    assert len(gone_on(unseen(0, rounds=16), stop_after=1)) == 1

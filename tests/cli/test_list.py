@@ -259,7 +259,27 @@ def test_a_dry_run_takes_no_time_for_more_ranks_than_cores(tmp_path, monkeypatch
 
 
 def test_a_dry_run_of_a_baseline_has_the_rounds_that_its_cases_need(tmp_path):
-    done = shared_hosts.dlbench("run", "self", "--gate", "--dry-run", cwd=tmp_path)
+    done = shared_hosts.dlbench("run", "self", "--gate", "--dry-run", "--isolation", "fork", cwd=tmp_path)
     assert (done.code, len(done.out.splitlines())) == (0, 5)
-    assert "5 cases" in done.err
-    assert "in 10 rounds (estimated" in done.err
+    # A round starts a process that forks, and a fork of it for each case.
+    said = "5 cases in 10 to 60 rounds: 60 to 360 process starts, about 75.0 s to 450 s"
+    assert done.err == f"{said} (estimated from the policy; slow steps take longer)\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--isolation", "fork"), "1 case in 14 to 60 rounds a side: 56 to 240 process starts, about 9.83 s to 42.1 s"),
+        (("--isolation", "spawn"), "1 case in 14 to 60 rounds a side: 28 to 120 process starts, about 9.83 s to 42.1 s"),
+        (("--isolation", "none", "--rounds", "5"), "1 case in 5 rounds a side: 10 process starts, about 3.51 s"),
+        (("--isolation", "none", "--rounds", "70", "--budget", "1m"), "1 case in 70 rounds a side: 140 process starts, about 49.1 s"),
+        (("--isolation", "none", "--budget", "30s"), "1 case in 14 to 60 rounds a side: 28 to 120 process starts, about 9.83 s to 30.0 s"),
+    ],
+)
+def test_a_dry_run_of_an_a_b_says_what_it_takes_at_least_and_at_most(tmp_path, arguments, said):
+    (tmp_path / "s.toml").write_text('[policy]\nround_s = 0.05\nwarmup_s = 0.001\n[[bench]]\nworkload = "noop"\n')
+    done = shared_hosts.dlbench("ab", "s.toml", "--device", "cpu", "--dry-run", *arguments, cwd=tmp_path)
+    assert (done.code, done.out) == (0, "noop[]@cpu\n")
+    assert done.err == f"{said} (estimated from the policy; slow steps take longer)\n"
+    assert [each.name for each in tmp_path.iterdir()] == ["s.toml"]

@@ -1,6 +1,7 @@
-"""Statistical power of a comparison: the smallest change that it could have called, and the sentences where that is too large."""
+"""Statistical power of a comparison: changes that it finds and slowdowns that it excludes, the rounds for both, and their sentences."""
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -10,31 +11,51 @@ from dlbench.analysis.compare.judge import EQUIVALENCE, LEVEL, MEAN, RankTest, f
 from dlbench.analysis.ratios import Entry
 from dlbench.analysis.read.header import SpentBudget
 from dlbench.core.rank_test import rounds_for_gate
-from dlbench.core.stats import holm
+from dlbench.core.stats import Interval, holm
 from dlbench.core.units import percent, relative_change
 
 MUST_SEE_BY_DEFAULT = 0.25
-"""A change that every case of a gate has to be able to show unless somebody says otherwise: a quarter more time."""
+"""A slowdown that every case of a gate has to exclude, unless it is called, if nobody says otherwise: a quarter more time."""
+POWER = 0.8
+"""Chance with which such a change has to be called."""
+UNDECIDED = 0.1
+"""Share of comparisons of identical code that may leave such a slowdown possible in some case."""
 MOST_ROUNDS = 1000
 """As many as --rounds takes."""
+MOST_FURTHER = 60
+"""Rounds a side, up to which a gate goes on where nobody limits it: as many as rounds need that differ by 30 %, in ten cases."""
+LEAST_STEP = 2
+"""Rounds added at a time: the need is an estimate, and reading the file costs little beside a round."""
+HOPELESS = 4
+"""Times the rounds that can be added; a case that needs more would hardly get there."""
 _NAMED = 5
 """Cases that a sentence names; it counts the others."""
 SIDES = ("the base", "the new file")
+_NORMAL = statistics.NormalDist()
+
+
+class TestFamily(NamedTuple):
+    """All that is tested in a comparison."""
+
+    weight: float
+    """Of all tests together."""
+    cases: int
+    """That have times on both sides."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """Cases in which a change that must be seen could not have been called."""
+    """Cases in which a slowdown that must be seen is neither called nor excluded."""
 
     cases: tuple[str, ...]
     sentence: str
-    """Which they are, what could have been called, why, and what to do."""
+    """Which they are, what is still possible, why, and what to do."""
     decisive: bool
     """Whether the comparison is undecidable because of them."""
 
 
 class Blind(NamedTuple):
-    """One case in which a change that must be seen could not have been called."""
+    """One case in which a slowdown that must be seen is neither called nor excluded."""
 
     case: str
     change: float
@@ -45,7 +66,7 @@ class Blind(NamedTuple):
     rounds: int | None = None
     """A side, that would probably do; None where no more rounds would."""
     asked: bool = False
-    """Whether somebody set it."""
+    """Whether it makes the comparison undecidable: somebody set it, or the times alone would say slower."""
 
 
 def _seeing(tests: Mapping[str, RankTest]) -> dict[str, RankTest]:
@@ -59,13 +80,47 @@ def least_rounds(tests: Mapping[str, RankTest], family: float) -> int:
 
 
 def detectable(tests: Mapping[str, RankTest], family: float, threshold: float) -> float | None:
-    """Return the smallest change that could have been called, as a fraction; None where no change could, however large.
+    """Return the smallest change that would be called in four of five comparisons, as a fraction; None where none would, however large.
 
     It is half the width of the interval at the level that the first step of Holm's correction leaves each test of a family with that
-    weight in all, and never below the threshold.
+    weight in all, widened by `_beyond`, and never below the threshold.
     """
-    reaches = [reach for test in _seeing(tests).values() if (reach := test.reach(1 - LEVEL * test.weight / family)) is not None]
+    reaches = []
+    for test in _seeing(tests).values():
+        confidence = 1 - LEVEL * test.weight / family
+        if (reach := test.reach(confidence)) is not None:
+            reaches.append(reach * _beyond(confidence, POWER))
     return max(threshold, fraction(min(reaches))) if reaches else None
+
+
+def possible(tests: Mapping[str, RankTest]) -> float | None:
+    """Return the largest slowdown that a case may have all the same, as a fraction; None where the rounds are too few to exclude any.
+
+    It is the upper end of the 90 % interval of the median or of the p10, whichever lies higher; where a statistic has two tests, either
+    may show it. Below zero the case is surely faster.
+    """
+    intervals = _equivalences(tests)
+    ends = [min(each.high for each, _ in of_one) for of_one in intervals.values() if of_one]
+    return fraction(max(ends)) if ends and len(ends) == len(intervals) else None
+
+
+def _equivalences(tests: Mapping[str, RankTest]) -> dict[str, list[tuple[Interval, Drift | None]]]:
+    """Return the 90 % intervals of each statistic, one a test, with the drift that is in them; of tests with too few rounds none."""
+    found: dict[str, list[tuple[Interval, Drift | None]]] = {}
+    for name, test in _seeing(tests).items():
+        of_one = found.setdefault(statistic_of(name, tests), [])
+        if test.equivalence:
+            of_one.append((test.equivalence, test.drift))
+    return found
+
+
+def _beyond(confidence: float, chance: float) -> float:
+    """Return how many half-widths of an interval a change lies from its limit at least, where it is to be beyond it with that chance.
+
+    A change of one half-width is beyond it in half of all cases. Beyond that must lie as much as the estimate itself varies by in so
+    many, both in normal quantiles: 1 + z(chance) / z(confidence).
+    """
+    return 1 + _NORMAL.inv_cdf(chance) / _NORMAL.inv_cdf((1 + confidence) / 2)
 
 
 def rounds_needed(tests: Mapping[str, RankTest], enough: int, threshold: float) -> int | None:
@@ -80,15 +135,30 @@ def rounds_needed(tests: Mapping[str, RankTest], enough: int, threshold: float) 
     factors: dict[str, float] = {}
     for name, test in _seeing(tests).items():
         if test.equivalence:
-            factor = _rounds_factor(test.equivalence.half_width, threshold, test.drift, test.equivalence.confidence)
+            factor = _rounds_factor(test.equivalence.half_width, math.log1p(threshold), test.drift, test.equivalence.confidence)
             statistic = statistic_of(name, tests)
             factors[statistic] = min(factor, factors.get(statistic, math.inf))
     needed = max(enough, rounds * max(factors.values(), default=0.0))
     return math.ceil(needed) if rounds < needed < math.inf else None
 
 
-def rounds_to_see(tests: Mapping[str, RankTest], enough: int, family: float, change: float) -> int | None:
-    """Return the rounds a side in which a change of that size could probably be called; None where occasions alone differ by as much.
+def rounds_to_see(tests: Mapping[str, RankTest], family: TestFamily, change: float) -> int | None:
+    """Return the rounds a side that would probably call a slowdown of that size, and exclude it where there is none.
+
+    None where the rounds at hand do, or none would. Only the widths of intervals count, never the size or sign of the change that was
+    found, so that rounds which are added for this favour no verdict.
+    """
+    needed = _planned_rounds(tests, family, change)
+    return math.ceil(needed) if _rounds(tests) < needed < math.inf else None
+
+
+def _planned_rounds(tests: Mapping[str, RankTest], family: TestFamily, change: float) -> float:
+    enough = least_rounds(tests, family.weight)
+    return max(rounds_to_call(tests, enough, family.weight, change), _rounds_to_exclude(tests, family.cases, change))
+
+
+def rounds_to_call(tests: Mapping[str, RankTest], enough: int, family: float, change: float) -> float:
+    """Return the rounds a side in which a change of that size is called with a chance of 80 %; infinite where occasions differ by as much.
 
     As in `rounds_needed`, with the interval of `detectable`.
     """
@@ -96,50 +166,86 @@ def rounds_to_see(tests: Mapping[str, RankTest], enough: int, family: float, cha
     for test in _seeing(tests).values():
         confidence = 1 - LEVEL * test.weight / family
         if (reach := test.reach(confidence)) is not None:
-            factors.append(_rounds_factor(reach, change, test.drift, confidence))
-    needed = max(enough, _rounds(tests) * min(factors, default=0.0))
-    return math.ceil(needed) if needed < math.inf else None
+            factors.append(_rounds_factor(reach, math.log1p(change) / _beyond(confidence, POWER), test.drift, confidence))
+    return max(enough, _rounds(tests) * min(factors, default=0.0))
+
+
+def _rounds_to_exclude(tests: Mapping[str, RankTest], cases: int, change: float) -> float:
+    """Return the rounds a side in which nine of ten comparisons of so many identical cases exclude that slowdown in each of them."""
+    factors = []
+    for intervals in _equivalences(tests).values():
+        of_tests = []
+        for interval, drift in intervals:
+            margin = math.log1p(change) / _beyond(interval.confidence, 1 - UNDECIDED / max(cases, 2))
+            of_tests.append(_rounds_factor(interval.half_width, margin, drift, interval.confidence))
+        factors.append(min(of_tests, default=0.0))
+    return _rounds(tests) * max(factors, default=0.0)
+
+
+class Further(NamedTuple):
+    """More rounds of some cases."""
+
+    rounds: int
+    cases: tuple[str, ...]
+
+
+def further(needed: Mapping[str, int], rounds: int, fitting: int = MOST_FURTHER) -> Further | None:
+    """Return in how many rounds to go on now, and with which cases; None where nothing is gained by it.
+
+    ``needed``: the rounds a side of each case that can't show yet what it must, by `rounds_to_see`; ``rounds``: those that were measured;
+    ``fitting``: how many more the time left has room for, with all of these cases.
+    """
+    most = min(fitting, MOST_FURTHER - rounds)
+    cases = {case: need - rounds for case, need in needed.items() if need - rounds <= HOPELESS * most}
+    if most < 1 or not cases:
+        return None
+    # Up to where the first of them is expected to have enough, and drops out.
+    return Further(min(max(min(cases.values()), LEAST_STEP), most), tuple(cases))
 
 
 def _rounds(tests: Mapping[str, RankTest]) -> int:
     return min(min(len(test.base), len(test.new)) for test in tests.values())
 
 
-def _rounds_factor(reach: float, change: float, drift: Drift | None, confidence: float) -> float:
-    """Return how many times the rounds it takes until an interval reaches no further than the change; infinite where the drift does."""
-    margin = math.log1p(change)
+def _rounds_factor(reach: float, margin: float, drift: Drift | None, confidence: float) -> float:
+    """Return how many times the rounds it takes until an interval reaches no further than the margin; infinite where the drift does."""
     of_drift = drift.half_width(confidence) if drift else 0.0
     return math.inf if of_drift >= margin else (reach**2 - of_drift**2) / (margin**2 - of_drift**2)
 
 
-def prospects(tests: Mapping[str, RankTest], least: float | None, rounds: int | None, threshold: float) -> str:
-    """Say of an inconclusive case how small a change could have been called, and what would probably decide it.
+def exclusion(left: float | None, must_see: float | None) -> str:
+    """Say which slowdowns are excluded; ``left`` is what `possible` gives."""
+    if left is None:
+        return "no slowdown is excluded, as the rounds are too few"
+    if must_see is None:
+        return f"up to {relative_change(left)} is possible"
+    if left < must_see:
+        return f"a slowdown of {percent(must_see)} or more is excluded"
+    return f"a slowdown of {percent(must_see)} or more is not excluded: up to {relative_change(left)} is possible"
 
-    ``least`` and ``rounds`` are what `detectable` and `rounds_needed` give.
-    """
-    seen = "no change could have been called" if least is None else f"a change of {relative_change(least, sign='-')} could have been called"
+
+def prospects(tests: Mapping[str, RankTest], rounds: int | None, threshold: float) -> str:
+    """Say of an inconclusive case what would probably decide it; ``rounds`` are what `rounds_needed` gives."""
     if any(test.drift and test.drift.half_width(EQUIVALENCE) >= math.log1p(threshold) for test in tests.values()):
-        return f"{seen}; occasions alone may differ by more than the threshold: measure both sides in turn, with dlbench ab"
+        return "occasions alone may differ by more than the threshold: measure both sides in turn, with dlbench ab"
     if rounds is None:
-        return f"{seen}; it lies at the threshold"
+        return "it lies at the threshold"
     if rounds > MOST_ROUNDS:
-        return f"{seen}; not even {MOST_ROUNDS:,} rounds a side would decide it"
-    return f"{seen}; {rounds:,} rounds a side would probably decide it"
+        return f"not even {MOST_ROUNDS:,} rounds a side would decide it"
+    return f"{rounds:,} rounds a side would probably decide it"
 
 
-def blindness(case: str, least: float | None, rounds: int | None, must_see: float, sides: Sequence[Entry]) -> Blind:
-    """Say why a change of ``must_see`` could not have been called in a case that was tested, and what to do about it.
-
-    ``least`` is what could have been; ``rounds`` a side would do, and None where occasions alone differ by as much.
-    """
-    why = "too few rounds for any" if least is None else f"a change of {relative_change(least, sign='-')} could"
-    if rounds is None:
+def blindness(case: str, tests: Mapping[str, RankTest], family: TestFamily, must_see: float, sides: Sequence[Entry]) -> Blind:
+    """Say why a slowdown of ``must_see`` is not excluded in a case that was tested, and what to do about it."""
+    left, rounds = possible(tests), rounds_to_see(tests, family, must_see)
+    why = "too few rounds to exclude any" if left is None else f"up to {relative_change(left)} is possible"
+    if _planned_rounds(tests, family, must_see) == math.inf:
         return Blind(case, must_see, f"{why}; occasions alone differ by as much", "measure both sides in turn, with dlbench ab")
     if disturbed := disturbances(sides):
         return Blind(case, must_see, f"{why}; {disturbed}", "stop the other processes, as top shows them", rounds)
-    if least is not None:
+    if left is not None:
         why += f"; its rounds differ by {percent(max(float(each.row['time.sd_between'] or 0) for each in sides))}"
-    return Blind(case, must_see, why, rounds=rounds)
+    return Blind(case, must_see, why, "" if rounds else "measure again, in more rounds", rounds)
 
 
 def disturbances(sides: Sequence[Entry]) -> str:
@@ -151,7 +257,7 @@ def disturbances(sides: Sequence[Entry]) -> str:
 
 
 def unseen(blind: Sequence[Blind], tested: int, spent: SpentBudget | None = None) -> Unseen | None:
-    """Sum up the cases in which it could not be seen; None where there are none.
+    """Sum up the cases in which it is neither called nor excluded; None where there are none.
 
     ``tested``: the cases that have times on both sides. ``spent``: the budget that ended a side before its rounds, if one did.
     """
@@ -168,10 +274,10 @@ def unseen(blind: Sequence[Blind], tested: int, spent: SpentBudget | None = None
         remedies.append(f"not even {MOST_ROUNDS:,} rounds a side would do: measure on a quieter machine")
     elif rounds:
         remedies.append(f"{rounds:,} rounds a side would probably do: {_option(rounds, spent)}")
-    sentence = f"a change of {changes} could not have been called in {of}: {', '.join(named)}; {'; '.join(remedies)}"
     decisive = any(each.asked for each in blind) or len(blind) >= tested
     if not decisive:
-        sentence += f"; with --must-see {100 * blind[0].change:.3g}% that would end with 4"
+        remedies.append(f"with --must-see {100 * blind[0].change:.3g}% that would end with 4")
+    sentence = "; ".join([f"a slowdown of {changes} or more is not excluded in {of}: {', '.join(named)}", *remedies])
     return Unseen(tuple(each.case for each in blind), sentence, decisive)
 
 

@@ -16,7 +16,7 @@ from dlbench.analysis.compare.by_threshold import (
 )
 from dlbench.analysis.compare.calibration import Drift
 from dlbench.analysis.compare.judge import Change, RankTest, Verdict, barred_by_mean, disagreement, judge_family, rank_tests, together
-from dlbench.analysis.compare.power import SIDES, Blind, Unseen
+from dlbench.analysis.compare.power import SIDES, Blind, TestFamily, Unseen
 from dlbench.analysis.ratios import Entry, Unpaired
 from dlbench.analysis.read.header import SpentBudget
 from dlbench.core import thresholds
@@ -48,15 +48,19 @@ class CaseVerdict:
     values: tuple[ValueChange, ...] = ()
     """Of each value that both sides report."""
     detectable: float | None = None
-    """The smallest change that could have been called; None where nothing was tested, or none could."""
+    """The smallest change that would be called in four of five comparisons; None where nothing was tested, or none would."""
     rounds_needed: int | None = None
     """Of an inconclusive case the rounds a side that would probably decide it."""
     thresholds: Thresholds | None = None
     """Its smallest relevant changes; None where nothing was compared."""
     unseen: str | None = None
-    """Why a change that must be seen could not have been called; None where it could, or none has to."""
+    """Why a slowdown that must be seen is neither called nor excluded; None where it is, or none has to be."""
     rounds_to_see: int | None = None
-    """The rounds a side in which it probably could be, whatever the verdict is; None where it could already, or never."""
+    """The rounds a side in which it probably would be, whatever the verdict is; None where these are enough, or none are."""
+    must_see: float | None = None
+    """That slowdown, as a fraction; None where nothing was tested, or none has to be seen."""
+    possible: float | None = None
+    """The largest slowdown that is not excluded, as a fraction; None where nothing was tested, or nothing is excluded."""
     lost: bool = False
     """Whether some of its rounds may be among the damaged lines of a file, so that whoever is strict takes it for undecided."""
 
@@ -80,7 +84,7 @@ class Comparison:
     powerless: str | None
     """Why no case could have been called slower, however slow; None where one could."""
     unseen: Unseen | None = None
-    """Where a change that must be seen could not have been called."""
+    """Where a slowdown that must be seen is neither called nor excluded."""
     report_only: bool = False
     """Whether the sides are of different machines, so that slower says nothing about the program."""
     unpaired: tuple[Unpaired, ...] = ()
@@ -95,7 +99,7 @@ class Comparison:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What could not have been called, and why, whether or not the exit code depends on it."""
+        """What was neither called nor excluded, and why, whether or not the exit code depends on it."""
         return (self.powerless,) if self.powerless else (self.unseen.sentence,) if self.unseen else ()
 
 
@@ -160,7 +164,7 @@ def comparison(
         {} if why else rank_tests(pair.base.rounds, pair.new.rounds, pair.drifts, paired) for pair, why in zip(pairs, untimed, strict=True)
     ]
     changes = judge_family(tests, [pair.thresholds.time for pair in pairs])
-    family = sum(test.weight for each in tests for test in each.values())
+    family = TestFamily(sum(test.weight for each in tests for test in each.values()), sum(map(bool, tests)))
     clean = _without_spoiled(pairs, tests, changes, paired)
     memories = significant_growth([memory_change(pair.base, pair.new, pair.thresholds.memory) for pair in pairs])
     values = significant_values([pair.values for pair in pairs])
@@ -226,6 +230,7 @@ class _ByTime(NamedTuple):
     detectable: float | None = None
     rounds_needed: int | None = None
     rounds_to_see: int | None = None
+    possible: float | None = None
 
 
 def _case_verdict(
@@ -236,10 +241,10 @@ def _case_verdict(
     clean: bool,
     memory: MemoryChange | None,
     values: Sequence[ValueChange],
-    family: float,
+    family: TestFamily,
     sight: Sight,
 ) -> tuple[CaseVerdict, Blind | None]:
-    """Return the verdict of a pair, and why a change that must be seen could not have been called, if so."""
+    """Return the verdict of a pair, and why a slowdown that must be seen is neither called nor excluded, if so."""
     must_see, asked = sight.of_case(pair.thresholds)
     of_values = verdict_by_values(values)
     if changes:
@@ -272,32 +277,35 @@ def _case_verdict(
         pair.thresholds,
         judged.blind.why if judged.blind else None,
         judged.rounds_to_see,
+        must_see if changes else None,
+        judged.possible,
     )
     return found, judged.blind._replace(asked=asked) if judged.blind else None
 
 
 def _by_time(
-    pair: Pair, tests: Mapping[str, RankTest], changes: Mapping[str, Change], clean: bool, family: float, must_see: float | None
+    pair: Pair, tests: Mapping[str, RankTest], changes: Mapping[str, Change], clean: bool, family: TestFamily, must_see: float | None
 ) -> _ByTime:
     """Judge a pair by its times, and say why a change that must be seen could not have been called, if so."""
     threshold, sides = pair.thresholds.time, pair.sides
-    least = power.detectable(tests, family, threshold)
-    missed = must_see if must_see and (least is None or least > must_see) else None
-    to_see = power.rounds_to_see(tests, power.least_rounds(tests, family), family, missed) if missed else None
+    least, left = power.detectable(tests, family.weight, threshold), power.possible(tests)
+    to_see = power.rounds_to_see(tests, family, must_see) if must_see else None
     verdict, notes = together(changes), [disagreement(changes), _spoiled_rounds(sides) if clean else ""]
     rounds = blind = None
     disturbed = "" if verdict is Verdict.SAME else power.disturbances(sides)
     if barred := _barred(pair, clean):
         notes = [f"{barred}; the times alone would say {verdict}: {_remedy(pair)}"]
-        verdict = Verdict.INCONCLUSIVE
         disturbed = power.disturbances(sides)
         why = "; ".join(filter(None, (barred, disturbed)))
         blind = Blind(pair.case, must_see, why, _remedy(pair)) if must_see else None
-    elif verdict is Verdict.INCONCLUSIVE:
-        rounds = power.rounds_needed(tests, power.least_rounds(tests, family), threshold)
-        notes.append("" if barred_by_mean(changes) else power.prospects(tests, least, rounds, threshold))
-        blind = power.blindness(pair.case, least, to_see, missed, sides) if missed else None
-    return _ByTime(verdict, [*notes, disturbed], blind, least, rounds, to_see)
+        verdict, left = Verdict.INCONCLUSIVE, None
+    else:
+        if must_see and verdict is not Verdict.SLOWER and (left is None or left >= must_see):
+            blind = power.blindness(pair.case, tests, family, must_see, sides)
+        if verdict is Verdict.INCONCLUSIVE:
+            rounds = power.rounds_needed(tests, power.least_rounds(tests, family.weight), threshold)
+            notes += [power.exclusion(left, must_see), "" if barred_by_mean(changes) else power.prospects(tests, rounds, threshold)]
+    return _ByTime(verdict, [*notes, disturbed], blind, least, rounds, to_see, left)
 
 
 def _untimed(pair: Pair) -> str | None:

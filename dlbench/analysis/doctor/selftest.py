@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from dlbench.analysis.compare.judge import LEVEL, RankTest, Verdict, judge_family, rank_tests, statistic_name, together
-from dlbench.analysis.compare.power import MOST_ROUNDS, rounds_to_see
+from dlbench.analysis.compare.power import MOST_ROUNDS, POWER, rounds_to_call
 from dlbench.core.finding import Finding, Fitness
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Status
@@ -23,10 +23,8 @@ NOOP_S = 150e-9
 THRESHOLD = WITHIN_A_RUN.time
 CASE_LIMIT, SUITE_LIMIT = 0.01, LEVEL
 COVERAGE = (0.93, 0.98)
-POWER = 0.8
 SLOWDOWN = 0.1
 """Of the programs that are slower on purpose, as in `harness.plan.known_cases`."""
-NORMAL = statistics.NormalDist()
 
 
 def verdicts(cases: Sequence[Mapping[str, RankTest]], threshold: float) -> list[Verdict]:
@@ -172,14 +170,8 @@ def _power(seen: _Share, rounds: int) -> Finding:
 
 
 def _rounds_that_would_do(tests: Mapping[str, RankTest], least: int, family: int) -> int:
-    """Return the rounds a side in which the slowdown would be called as often as it has to be.
-
-    A change that just reaches the limit of the test at Holm's first step is called in half of all cases; beyond it must lie as much as
-    the estimate itself varies by in so many, both in normal quantiles.
-    """
-    limit, beyond = NORMAL.inv_cdf(1 - LEVEL / family / 2), NORMAL.inv_cdf(POWER)
-    reached = math.expm1(math.log1p(SLOWDOWN) / (1 + beyond / limit))
-    return rounds_to_see(tests, least, family, reached) or MOST_ROUNDS + 1
+    """Return the rounds a side in which the slowdown would be called as often as it has to be."""
+    return math.ceil(min(rounds_to_call(tests, least, family, SLOWDOWN), MOST_ROUNDS + 1))
 
 
 def _is_seen(tests: Mapping[str, Mapping[str, RankTest]], program: str, slower: Mapping[str, RankTest]) -> bool:

@@ -34,9 +34,15 @@ COLUMNS: dict[str, Column] = {
         Column("compare.note", Unit.TEXT, "why, and what to do about it"),
         Column("compare.statistic", Unit.TEXT, "what the verdict stands on: median, or another of the statistics below alone"),
         Column("compare.threshold", Unit.FRACTION, "from where on a change of its time matters; null where nothing was compared"),
-        Column("compare.detectable", Unit.FRACTION, "smallest change that could have been called; null where none could"),
+        Column("compare.must_see", Unit.FRACTION, "slowdown that has to be called or excluded; null where none has to"),
+        Column(
+            "compare.possible",
+            Unit.FRACTION,
+            "largest slowdown that is not excluded; null where none is excluded, below 0 if surely faster",
+        ),
+        Column("compare.detectable", Unit.FRACTION, "smallest change that four of five comparisons would call; null where none would"),
         Column("compare.rounds_needed", Unit.COUNT, "rounds a side that would probably decide it; only where inconclusive"),
-        Column("compare.unseen", Unit.TEXT, "why a change that must be seen could not have been called; null where it could"),
+        Column("compare.unseen", Unit.TEXT, "why compare.must_see is neither called nor excluded; null where it is"),
         *(
             Column(f"{side}.{name}", unit, f"{side}: {meaning}")
             for side in ("base", "new")
@@ -83,6 +89,8 @@ def _row(case: CaseVerdict) -> Row:
         "compare.note": case.note or None,
         "compare.statistic": case.statistic if case.changes else None,
         "compare.threshold": case.thresholds.time if case.thresholds else None,
+        "compare.must_see": case.must_see,
+        "compare.possible": case.possible,
         "compare.detectable": case.detectable,
         "compare.rounds_needed": case.rounds_needed,
         "compare.unseen": case.unseen,

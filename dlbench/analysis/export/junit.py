@@ -25,6 +25,7 @@ def junit(comparisons: Sequence[Comparison]) -> bytes:
         for case in comparison.cases:
             workload = case.case.partition("[")[0]
             test = ElementTree.SubElement(suite, "testcase", classname=one_line(workload), name=one_line(case.case))
+            _add_properties(test, case)
             if kind := _ending(case.verdict, comparison.report_only):
                 counts[kind] += 1
                 ElementTree.SubElement(test, kind, message=_message(case))
@@ -38,6 +39,15 @@ def junit(comparisons: Sequence[Comparison]) -> bytes:
     ElementTree.indent(suites)
     document: bytes = ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True)
     return document
+
+
+def _add_properties(test: ElementTree.Element, case: CaseVerdict) -> None:
+    """Add what had to be seen, and what is still possible, as fractions; those that are unknown are left out."""
+    known = [(name, value) for name, value in (("must_see", case.must_see), ("possible", case.possible)) if value is not None]
+    if known:
+        properties = ElementTree.SubElement(test, "properties")
+        for name, value in known:
+            ElementTree.SubElement(properties, "property", name=f"compare.{name}", value=repr(value))
 
 
 def _ending(verdict: Verdict, report_only: bool) -> str | None:

@@ -1,7 +1,6 @@
 """``dlbench ab``: two sides measured in turn on this machine, and a verdict for every case."""
 
 import os
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dlbench.cli import gate
 from dlbench.cli import session as sessions
 from dlbench.cli.ab_sides import ABSide, SideOptions, open_ab_side, side_options
 from dlbench.cli.options import (
@@ -40,10 +40,6 @@ if TYPE_CHECKING:
 
 LEAST_ROUNDS = 14
 """A side: from here on testing pairs of rounds, too, costs no power where their noise is not shared; docs/validation.md."""
-LEAST_FURTHER = 2
-"""Rounds added at a time: the need is an estimate, and reading the file costs little beside a round."""
-HOPELESS = 4
-"""Times the rounds that fit in the time left; for a case that needs more, going on would hardly get there."""
 
 
 @click.command("ab")
@@ -51,13 +47,14 @@ HOPELESS = 4
 @side_options
 @click.option("--confirm", is_flag=True, help="Measure what is called slower or faster again, and let the new rounds alone decide.")
 @measuring_options(
-    rounds="Fresh processes a side to measure each case in, at first (default: as many as so many cases need, 14 or more).",
-    budget="Time for all rounds, such as 10m: after the first none starts that would not fit (default: twice what the first ones take).",
+    rounds="Fresh processes a side to measure each case in (default: 14 or more at first, as so many cases need, then up to 60).",
+    budget="Time for all rounds, such as 10m: after the first none starts that would not fit (default: what the rounds take).",
 )
 @threshold_options(
     "3% of time and 5% of memory",
-    "Measure on until every case could show such a change, and end with 4 if one can't (default: the suite's, or 25%).",
+    "Measure on until every case shows or excludes such a slowdown, and end with 4 if one doesn't (default: the suite's, or 25%).",
 )
+@click.option("--dry-run", is_flag=True, help="Only print what would be measured, and an estimate of the time.")
 @output_options
 def command(
     planning: PlanOptions,
@@ -65,6 +62,7 @@ def command(
     confirm: bool,
     measuring: MeasureOptions,
     given: ThresholdSettings,
+    dry_run: bool,
     output: OutputOptions,
 ) -> ExitCode:
     """Measure two sides in turn on this machine: interpreters, environments, or states of your code; then judge b against a.
@@ -88,9 +86,14 @@ def command(
         opened = [stack.enter_context(open_ab_side(each, planning.plugins, suites, settings, interruption)) for each in sides]
         plans = [one.plan(suites, other, planning) for one, other in (opened, opened[::-1])]
         session = _session(opened, plans, settings, measuring)
+        goes_on = measuring.rounds is None or measuring.budget is not None
+        gate.announce(session, len(sides), goes_on)
+        if dry_run:
+            return gate.write_gate(session, output.form)
         with sessions.Recording(session, interruption) as recording:
             recording.measure(session, {each.options.name: each.opened.worker for each in opened})
-            _measure_until_seen(recording, session, measuring.budget, given, interruption)
+            if goes_on:
+                gate.measure_until_seen(recording, session, lambda: _judged(recording.path, given)[0], measuring.budget, interruption)
             if confirm and not interruption.requested and not recording.fault:
                 _measure_again(recording, session, measuring.rounds, given)
         return _end(recording.path, recording.fault, interruption, given, output)
@@ -99,42 +102,14 @@ def command(
 def _session(sides: Sequence[ABSide], plans: Sequence[Plan], settings: RunSettings, measuring: MeasureOptions) -> sessions.Session:
     """Return the session of both sides; side a's suites say how to measure."""
     tasks = [task for side, plan in zip(sides, plans, strict=True) for task in side.opened.tasks(plan)]
-    policy = sessions.policy_for(plans[0], measuring.policy, _gate_rounds(len({task.case.id for task in tasks})))
+    policy = sessions.policy_for(plans[0], measuring.policy, gate_rounds(len({task.case.id for task in tasks})))
     header = {side.options.name: side.to_json(plan) for side, plan in zip(sides, plans, strict=True)}
     return sessions.start(plans[0], tasks, replace(settings, policy=policy), measuring.output, sides=header)
 
 
-def _gate_rounds(cases: int) -> int:
+def gate_rounds(cases: int) -> int:
+    """Return the rounds a side that so many cases are measured in at first."""
     return rounds_for_gate(PAIRED_SHARES * cases, least=LEAST_ROUNDS, paired=True)
-
-
-def _measure_until_seen(
-    recording: sessions.Recording, session: sessions.Session, budget_s: float | None, given: ThresholdSettings, interruption: Interruption
-) -> None:
-    """Measure cases that can't show yet what must be seen in more rounds, while the budget lasts.
-
-    Only how well a change is known counts, never its size, sign or verdict, so that further rounds favour none.
-    """
-    first_s, first_rounds = recording.seconds, max(recording.rounds, 1)
-    end_s = 2 * first_s if budget_s is None else budget_s
-    while not interruption.requested and not recording.fault:
-        needed = {
-            case.case: case.rounds_to_see or recording.rounds
-            for case in _judged(recording.path, given)[0].cases
-            if case.rounds_to_see or (case.unseen and case.changes)
-        }
-        tasks = [task for task in session.tasks if task.case.id in needed]
-        left_s, of_a_round_s = end_s - recording.seconds, first_s / first_rounds * len(tasks) / len(session.tasks)
-        fitting = int(left_s / max(of_a_round_s, 1e-9))
-        if not tasks or fitting < 1:
-            return
-        wanted = max(max(needed.values()) - recording.rounds, LEAST_FURTHER)
-        if wanted > HOPELESS * fitting:
-            return
-        rounds = min(wanted, fitting)
-        names = f"{len(needed)} case{'' if len(needed) == 1 else 's'}"
-        click.echo(f"{rounds} more rounds for {names} whose change is not known as well yet as it must be", err=True)
-        recording.measure(_further(session, recording, tasks, rounds, left_s), {})
 
 
 def _measure_again(recording: sessions.Recording, session: sessions.Session, rounds: int | None, given: ThresholdSettings) -> None:
@@ -144,19 +119,10 @@ def _measure_again(recording: sessions.Recording, session: sessions.Session, rou
     flagged = {case.case for case in _judged(recording.path, given)[0].cases if case.verdict in FLAGGED}
     if not flagged:
         return
-    needed = rounds or _gate_rounds(len(flagged))
+    needed = rounds or gate_rounds(len(flagged))
     tasks = [Task(task.case, replace(task.side, name=f"{task.side.name}{CONFIRMING}")) for task in session.tasks if task.case.id in flagged]
     click.echo(f"measuring again, in {needed} fresh rounds: {', '.join(sorted(flagged))}", err=True)
-    recording.measure(_further(session, recording, tasks, needed), {})
-
-
-def _further(
-    session: sessions.Session, recording: sessions.Recording, tasks: Sequence[Task], rounds: int, budget_s: float | None = None
-) -> sessions.Session:
-    """Return a session of so many further rounds of some tasks, in the same file."""
-    policy = replace(session.settings.policy, rounds=rounds, max_rounds=rounds, budget_s=budget_s)
-    settings = replace(session.settings, policy=policy, began=time.monotonic())
-    return replace(session, tasks=tuple(tasks), settings=settings, first_round=recording.rounds)
+    recording.measure(gate.further_rounds(session, recording, tasks, needed), {})
 
 
 def _judged(path: Path, given: ThresholdSettings) -> tuple["Comparison", "Results"]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dlbench.cli import BEGAN, completion, defaults
+from dlbench.cli import gate as gates
 from dlbench.cli import session as sessions
 from dlbench.cli.listing import write_plan
 from dlbench.cli.options import (
@@ -40,6 +41,7 @@ from dlbench.harness.runner import RunSettings
 from dlbench.harness.schedule import Side
 
 if TYPE_CHECKING:
+    from dlbench.analysis.compare.verdict import Comparison
     from dlbench.analysis.read.table import Results
 
 
@@ -54,9 +56,9 @@ if TYPE_CHECKING:
     is_flag=True,
     is_eager=True,
     callback=defaults.yields("rounds", "budget"),
-    help="Make a baseline: ten rounds or more, enough for a later comparison to call a case slower.",
+    help="Make a baseline: ten rounds or more, and up to 60 until a later comparison could call or exclude what must be seen.",
 )
-@must_see_option("With --gate: end with 4 if, compared with a run like this one, a case could not show such a change (default: 25%).")
+@must_see_option("With --gate: end with 4 if, compared with a run like this one, a case would not exclude such a slowdown (default: 25%).")
 @click.option(
     "--resume",
     type=click.Path(path_type=Path),
@@ -111,13 +113,13 @@ def command(
                 return _write_complete(unfinished, session.gate, form)
         else:
             plan = plan_suites(suites, opened.hello, planning)
-            if given is not None:
-                require_sight(plan.suites, ACROSS_RUNS, given)
-            if dry_run:
+            if dry_run and given is None:
                 write_plan(plan, form, partial(_policy, plan, measuring, given))
                 return ExitCode.OK
             session = _new_session(plan, opened, settings, measuring, given)
-        return _measure(session, opened.worker, interruption, form)
+            if dry_run:
+                return gates.write_gate(session, form)
+        return _measure(session, opened.worker, interruption, form, goes_on=not (measuring.rounds or measuring.budget))
 
 
 def _refuse_contradictions(
@@ -135,7 +137,7 @@ def _refuse_contradictions(
     if gate and (measuring.rounds or measuring.budget):
         raise UsageError("--gate chooses the rounds itself; give it without --rounds and --budget")
     if must_see is not None and not gate:
-        raise UsageError("--must-see says what a baseline has to be able to show; give it with --gate")
+        raise UsageError("--must-see says which slowdown a baseline has to exclude; give it with --gate")
     others = (planning != PlanOptions(), measuring.output, gate, measuring.seed is not None, measuring.isolation, dry_run)
     if resume and any(others):
         raise UsageError(
@@ -168,11 +170,16 @@ def _other_machines(node: Node, stack: ExitStack) -> tuple[RemoteNode, ...]:
 def _new_session(
     plan: Plan, opened: sessions.OpenSide, settings: RunSettings, measuring: MeasureOptions, gate: ThresholdSettings | None
 ) -> sessions.Session:
-    """Return the session of a run; a baseline gets the rounds that a gate needs."""
+    """Return the session of a run; a baseline gets the rounds that a gate needs, and says beforehand what they take."""
+    if gate is not None:
+        require_sight(plan.suites, ACROSS_RUNS, gate)
     tasks, present = opened.tasks(plan), {device.id for device in plan.devices}
     cases = sum(task.case.device in present for task in tasks)  # no test is made of one that is skipped on both sides
     settings = replace(settings, policy=_policy(plan, measuring, gate, cases))
-    return sessions.start(plan, tasks, settings, measuring.output, machines=opened.side.machines, gate=gate)
+    session = sessions.start(plan, tasks, settings, measuring.output, machines=opened.side.machines, gate=gate)
+    if gate is not None:
+        gates.announce(session, 1, goes_on=True)
+    return session
 
 
 def _policy(plan: Plan, measuring: MeasureOptions, gate: ThresholdSettings | None, cases: int) -> Policy:
@@ -190,14 +197,16 @@ def _write_complete(run: RunFile, gate: ThresholdSettings | None, form: str) -> 
     return _conclude(results, gate, file)
 
 
-def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Interruption, form: str) -> ExitCode:
-    """Run the rounds, write the results, and return the exit code."""
+def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Interruption, form: str, goes_on: bool) -> ExitCode:
+    """Run the rounds, of a baseline that ``goes_on`` also those that it lacks, write the results, and return the exit code."""
     from dlbench.analysis.read.table import collect
 
     if session.kept and session.kept.remove_outdated():
         click.echo("note: the compiler's cache of this run was made by other code of dlbench; compiling again", err=True)
     with sessions.Recording(session, interruption) as recording:
         recording.measure(replace(session, answered=True), {None: worker})
+        if goes_on and session.gate is not None:
+            gates.measure_until_seen(recording, session, lambda: _with_itself(collect((recording.path,)), session.gate), None, interruption)
     results, file = collect((recording.path,)), shlex.quote(str(recording.path))
     nothing = all(row["case.status"] == Status.SKIPPED for row in results.rows)
     if interruption.requested and nothing and not recording.fault and form == "table":
@@ -214,11 +223,16 @@ def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Int
     return _conclude(results, session.gate, file)
 
 
-def _conclude(results: "Results", gate: ThresholdSettings | None, file: str) -> ExitCode:
-    """Return the exit code of a complete run. Of a baseline, say what it could not have shown in a run like it."""
+def _with_itself(results: "Results", gate: ThresholdSettings | None) -> "Comparison":
+    """Compare a baseline as if the other side were like it."""
     from dlbench.analysis.compare.pairs import compare
 
-    undecidable = compare(results, results, given=gate, insist=True).undecidable if gate is not None else None
+    return compare(results, results, given=gate or {}, insist=True)
+
+
+def _conclude(results: "Results", gate: ThresholdSettings | None, file: str) -> ExitCode:
+    """Return the exit code of a complete run. Of a baseline, say what it could not have shown in a run like it."""
+    undecidable = _with_itself(results, gate).undecidable if gate is not None else None
     if undecidable:
         click.echo(f"note: compared with a run like this one, {undecidable}", err=True)
         click.echo(f"note: more rounds go to the same file with: dlbench run --resume {file} --rounds N", err=True)

@@ -109,19 +109,25 @@ def test_an_undecided_case_says_what_would_decide_it() -> None:
     wide = (0.7, 1.3, 0.8, 1.2, 0.9, 1.1, 1.0, 0.75, 1.25, 1.05)
     case = verdict(scaled(1, wide), scaled(1.05, wide))
     assert case.verdict is Verdict.INCONCLUSIVE
-    assert (case.detectable, case.rounds_needed) == (pytest.approx(0.3), 37)
-    assert case.note == "a change of 30.0 % could have been called; 37 rounds a side would probably decide it"
+    assert (case.detectable, case.rounds_needed) == (
+        pytest.approx(1.3 ** (1 + 0.8416 / 2.2414) - 1, rel=1e-3),
+        37,
+    )  # 80 % power at 2.5 %, two-sided
+    assert case.note == "a slowdown of 25.0 % or more is not excluded: up to +26.0 % is possible; 37 rounds a side would probably decide it"
 
 
 def test_a_change_at_the_threshold_says_so() -> None:
     case = verdict(scaled(1), scaled(1.095))
     assert (case.verdict, case.rounds_needed) == (Verdict.INCONCLUSIVE, None)
-    assert case.note.endswith("could have been called; it lies at the threshold")
+    assert case.note.endswith("a slowdown of 25.0 % or more is excluded; it lies at the threshold")
 
 
 def test_rounds_too_few_for_any_call_say_how_many_would_do() -> None:
     comparison = compare(results(scaled(1, TEN[:3]), "base"), results(scaled(2, TEN[:3]), "new"))
-    assert only(comparison).note == "no change could have been called; 5 rounds a side would probably decide it"
+    assert (
+        only(comparison).note
+        == "a slowdown of 25.0 % or more is not excluded: up to +104.0 % is possible; 5 rounds a side would probably decide it"
+    )
     assert comparison.powerless == ("too few rounds: in 3 tests none could have been called slower; 10 rounds a side would do: --rounds 10")
 
 
@@ -179,7 +185,7 @@ def test_an_unsteady_row_is_inconclusive_at_most(factor: float, alone: str) -> N
     assert (case.verdict, case.regressed) == (Verdict.INCONCLUSIVE, ())
     assert case.note == f"unsteady in the new file; the times alone would say {alone}: measure again on a quieter machine"
     assert comparison.undecidable == (
-        f"a change of 25.0 % could not have been called in 1 of 1 case: {CASE.id} (unsteady in the new file); "
+        f"a slowdown of 25.0 % or more is not excluded in 1 of 1 case: {CASE.id} (unsteady in the new file); "
         "measure again on a quieter machine"
     )
 

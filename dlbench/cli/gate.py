@@ -1,0 +1,83 @@
+"""Rounds of a gate, which `ab` and `run --gate` share: what they take, said beforehand, and more of them until all is seen that must be."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from dlbench.cli.listing import estimated_s, write_cases
+from dlbench.cli.session import Recording, Session
+from dlbench.core.errors import ExitCode
+from dlbench.core.units import seconds
+from dlbench.harness.plan.adaptive import AdaptivePlan
+from dlbench.harness.pool import process_for
+from dlbench.harness.process.interrupt import Interruption
+from dlbench.harness.schedule import Task
+
+if TYPE_CHECKING:
+    from dlbench.analysis.compare.verdict import Comparison
+
+
+def announce(session: Session, sides: int, goes_on: bool) -> None:
+    """Say on stderr how many cases, process starts and minutes a gate is, with its first rounds and, if it ``goes_on``, with all rounds."""
+    from dlbench.analysis.compare.power import MOST_FURTHER
+
+    policy, isolation = session.settings.policy, session.settings.isolation
+    tasks = [task for task in session.tasks if task.case.device in task.side.devices]
+    processes = {(task.side.name, process_for(task.case, isolation)): task.case.ranks or 1 for task in tasks}
+    # A CPU case has a process of its own, which is forked from another one or, with spawn, is all there is.
+    own = sum(process_for(task.case, isolation) == "cpu" for task in tasks)
+    starts = sum(processes.values()) + own - (sum(name == "cpu" for _, name in processes) if isolation == "spawn" else 0)
+    searches = (AdaptivePlan.of(task.case, session.signatures[task.case.workload]) for task in tasks)
+    tries = sum(search.usual_tries() for search in searches if search)
+    both = [policy.rounds, max(policy.rounds, MOST_FURTHER if goes_on else 0)]
+    times = [seconds(estimated_s(replace(policy, rounds=rounds), len(tasks), tries)) for rounds in both]
+    cases = len({task.case.id for task in tasks})
+    rounds = " to ".join(dict.fromkeys(map(str, both)))
+    started = " to ".join(dict.fromkeys(f"{starts * each:,}" for each in both))
+    took = " to ".join(dict.fromkeys(times))
+    click.echo(
+        f"{cases:,} case{'' if cases == 1 else 's'} in {rounds} rounds{' a side' if sides > 1 else ''}: {started} process starts, "
+        f"about {took} (estimated from the policy; slow steps take longer)",
+        err=True,
+    )
+
+
+def write_gate(session: Session, form: str) -> ExitCode:
+    """Write the cases of a gate that is not measured to stdout, each once."""
+    write_cases(iter({task.case.id: task.case for task in session.tasks}.values()), form)
+    return ExitCode.OK
+
+
+def measure_until_seen(
+    recording: Recording, session: Session, judged: Callable[[], "Comparison"], budget_s: float | None, interruption: Interruption
+) -> None:
+    """Measure cases that can't show yet what must be seen in more rounds, while a budget that was given lasts.
+
+    Only how well a change is known counts, never its size, sign or verdict, so that further rounds favour none.
+    """
+    from dlbench.analysis.compare.power import MOST_FURTHER, further
+
+    first_s, first_rounds = recording.seconds, max(recording.rounds, 1)
+    while not interruption.requested and not recording.fault:
+        needed = {case.case: case.rounds_to_see for case in judged().cases if case.rounds_to_see}
+        left_s = None if budget_s is None else budget_s - recording.seconds
+        share = sum(task.case.id in needed for task in session.tasks) / len(session.tasks)
+        round_s = first_s / first_rounds * share
+        fitting = MOST_FURTHER if left_s is None else int(left_s / max(round_s, 1e-9))
+        more = further(needed, recording.rounds, fitting)
+        if more is None:
+            return
+        names = f"{len(more.cases)} case{'' if len(more.cases) == 1 else 's'}"
+        click.echo(f"{more.rounds} more rounds for {names} whose change is not known as well yet as it must be", err=True)
+        tasks = [task for task in session.tasks if task.case.id in more.cases]
+        recording.measure(further_rounds(session, recording, tasks, more.rounds, left_s), {})
+
+
+def further_rounds(session: Session, recording: Recording, tasks: Sequence[Task], rounds: int, budget_s: float | None = None) -> Session:
+    """Return a session of so many further rounds of some tasks, in the same file."""
+    policy = replace(session.settings.policy, rounds=rounds, max_rounds=rounds, budget_s=budget_s)
+    settings = replace(session.settings, policy=policy, began=time.monotonic())
+    return replace(session, tasks=tuple(tasks), settings=settings, first_round=recording.rounds, done=())
