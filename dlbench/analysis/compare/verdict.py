@@ -304,7 +304,8 @@ def _by_time(
             blind = power.blindness(pair.case, tests, family, must_see, sides)
         if verdict is Verdict.INCONCLUSIVE:
             rounds = power.rounds_needed(tests, power.least_rounds(tests, family.weight), threshold)
-            notes += [power.exclusion(left, must_see), "" if barred_by_mean(changes) else power.prospects(tests, rounds, threshold)]
+            if not barred_by_mean(changes):
+                notes += [power.exclusion(left, must_see), power.prospects(tests, rounds, threshold)]
     return _ByTime(verdict, [*notes, disturbed], blind, least, rounds, to_see, left)
 
 
