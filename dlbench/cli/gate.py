@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dlbench.analysis.compare.verdict import Comparison
 
 
-def announce(session: Session, sides: int, goes_on: bool) -> None:
+def announce(session: Session, goes_on: bool) -> None:
     """Say on stderr how many cases, process starts and minutes a gate is, with its first rounds and, if it ``goes_on``, with all rounds."""
     from dlbench.analysis.compare.power import MOST_FURTHER
 
@@ -30,7 +30,8 @@ def announce(session: Session, sides: int, goes_on: bool) -> None:
     # A CPU case has a process of its own, which is forked from another one or, with spawn, is all there is.
     own = sum(process_for(task.case, isolation) == "cpu" for task in tasks)
     starts = sum(processes.values()) + own - (sum(name == "cpu" for _, name in processes) if isolation == "spawn" else 0)
-    searches = (AdaptivePlan.of(task.case, session.signatures[task.case.workload]) for task in tasks)
+    known = [task.case for task in tasks if task.case.workload in session.signatures]  # what only side b has is not
+    searches = (AdaptivePlan.of(case, session.signatures[case.workload]) for case in known)
     tries = sum(search.usual_tries() for search in searches if search)
     both = [policy.rounds, max(policy.rounds, MOST_FURTHER if goes_on else 0)]
     times = [seconds(estimated_s(replace(policy, rounds=rounds), len(tasks), tries)) for rounds in both]
@@ -38,16 +39,16 @@ def announce(session: Session, sides: int, goes_on: bool) -> None:
     rounds = " to ".join(dict.fromkeys(map(str, both)))
     started = " to ".join(dict.fromkeys(f"{starts * each:,}" for each in both))
     took = " to ".join(dict.fromkeys(times))
-    click.echo(
-        f"{cases:,} case{'' if cases == 1 else 's'} in {rounds} rounds{' a side' if sides > 1 else ''}: {started} process starts, "
-        f"about {took} (estimated from the policy; slow steps take longer)",
-        err=True,
-    )
+    measured = f"{cases:,} case{'' if cases == 1 else 's'} in {rounds} round{'' if rounds == '1' else 's'}"
+    a_side = " a side" if len({task.side.name for task in session.tasks}) > 1 else ""
+    said = f"{measured}{a_side}: {started} process starts, about {took} (estimated from the policy; slow steps take longer)"
+    click.echo(said, err=True)
 
 
-def write_gate(session: Session, form: str) -> ExitCode:
-    """Write the cases of a gate that is not measured to stdout, each once."""
+def write_gate(session: Session, goes_on: bool, form: str) -> ExitCode:
+    """Write the cases of a gate that is not measured to stdout, each once, and to stderr what they would take."""
     write_cases(iter({task.case.id: task.case for task in session.tasks}.values()), form)
+    announce(session, goes_on)
     return ExitCode.OK
 
 

@@ -87,10 +87,10 @@ def command(
         plans = [one.plan(suites, other, planning) for one, other in (opened, opened[::-1])]
         session = _session(opened, plans, settings, measuring)
         goes_on = measuring.rounds is None or measuring.budget is not None
-        gate.announce(session, len(sides), goes_on)
         if dry_run:
-            return gate.write_gate(session, output.form)
+            return gate.write_gate(session, goes_on, output.form)
         with sessions.Recording(session, interruption) as recording:
+            gate.announce(session, goes_on)
             recording.measure(session, {each.options.name: each.opened.worker for each in opened})
             if goes_on:
                 gate.measure_until_seen(recording, session, lambda: _judged(recording.path, given)[0], measuring.budget, interruption)

@@ -118,7 +118,7 @@ def command(
                 return ExitCode.OK
             session = _new_session(plan, opened, settings, measuring, given)
             if dry_run:
-                return gates.write_gate(session, form)
+                return gates.write_gate(session, True, form)
         return _measure(session, opened.worker, interruption, form, goes_on=not (measuring.rounds or measuring.budget))
 
 
@@ -170,16 +170,13 @@ def _other_machines(node: Node, stack: ExitStack) -> tuple[RemoteNode, ...]:
 def _new_session(
     plan: Plan, opened: sessions.OpenSide, settings: RunSettings, measuring: MeasureOptions, gate: ThresholdSettings | None
 ) -> sessions.Session:
-    """Return the session of a run; a baseline gets the rounds that a gate needs, and says beforehand what they take."""
+    """Return the session of a run; a baseline gets the rounds that a gate needs."""
     if gate is not None:
         require_sight(plan.suites, ACROSS_RUNS, gate)
     tasks, present = opened.tasks(plan), {device.id for device in plan.devices}
     cases = sum(task.case.device in present for task in tasks)  # no test is made of one that is skipped on both sides
     settings = replace(settings, policy=_policy(plan, measuring, gate, cases))
-    session = sessions.start(plan, tasks, settings, measuring.output, machines=opened.side.machines, gate=gate)
-    if gate is not None:
-        gates.announce(session, 1, goes_on=True)
-    return session
+    return sessions.start(plan, tasks, settings, measuring.output, machines=opened.side.machines, gate=gate)
 
 
 def _policy(plan: Plan, measuring: MeasureOptions, gate: ThresholdSettings | None, cases: int) -> Policy:
@@ -204,8 +201,11 @@ def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Int
     if session.kept and session.kept.remove_outdated():
         click.echo("note: the compiler's cache of this run was made by other code of dlbench; compiling again", err=True)
     with sessions.Recording(session, interruption) as recording:
+        goes_on = goes_on and session.gate is not None
+        if goes_on:
+            gates.announce(session, goes_on)
         recording.measure(replace(session, answered=True), {None: worker})
-        if goes_on and session.gate is not None:
+        if goes_on:
             gates.measure_until_seen(recording, session, lambda: _with_itself(collect((recording.path,)), session.gate), None, interruption)
     results, file = collect((recording.path,)), shlex.quote(str(recording.path))
     nothing = all(row["case.status"] == Status.SKIPPED for row in results.rows)
