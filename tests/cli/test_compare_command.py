@@ -98,7 +98,8 @@ WIDE = (0.7, 1.3, 0.8, 1.2, 0.9, 1.1, 1.0, 0.75, 1.25, 1.05)
         ([made_up.ended(ONE, Status.OOM, "a")], timed(ONE), "incomparable", 0, 4),
         ([made_up.ended(ONE, Status.OOM, "a")], [made_up.ended(ONE, Status.TIMEOUT, "b")], "incomparable", 0, 4),
         (timed(ONE, 0), timed(ONE), "inconclusive", 0, 4),
-        (timed(ONE), timed(ONE, 2, steady=False), "inconclusive", 0, 4),
+        (timed(ONE), timed(ONE, 2, steady=False), "inconclusive", 4, 4),
+        (timed(ONE), timed(ONE, 1, steady=False), "inconclusive", 0, 4),
     ],
 )
 def test_each_verdict_and_its_exit_code(
@@ -410,7 +411,8 @@ def test_other_clocks_are_inconclusive_at_most(folder: Folder) -> None:
         4, "inconclusive", f"{said}; the times alone would say slower: measure both in turn, with dlbench ab",
     )  # fmt: skip
     assert done.err.splitlines()[-1] == (
-        f"note: a slowdown of 25.0 % or more is not excluded in 1 of 1 case: {on_gpu.id} ({said}); measure both in turn, with dlbench ab"
+        f"note: a slowdown of 25.0 % or more is not excluded in 1 of 1 case: {on_gpu.id} ({said}; its times alone would say slower); "
+        "measure both in turn, with dlbench ab"
     )
     folder.write("near", timed(on_gpu, 1.2), state=gpu(1.95e9))
     assert folder.compare(files=("base.jsonl", "near.jsonl")).code == 3

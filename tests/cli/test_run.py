@@ -9,7 +9,7 @@ import front_door
 import pytest
 import shared_hosts
 import torch
-from front_door import FAULTS, PRETEND, dlbench, lines, measurements
+from front_door import FAULTS, PLUGINS, PRETEND, dlbench, lines, measurements
 
 from dlbench.cli import main
 
@@ -322,6 +322,42 @@ def test_a_gate_has_the_rounds_that_its_cases_need(tmp_path):
     )
     policy = lines(tmp_path / "o.jsonl")[0]["policy"]
     assert (policy["rounds"], policy["max_rounds"], policy["budget_s"]) == (10, 10, None)
+
+
+VARIES = """
+from pathlib import Path
+
+import torch
+
+import scripted
+from dlbench import Work, workload
+
+
+@workload()
+def varies(device: torch.device) -> Work:
+    rounds = Path(ROUNDS)
+    number = len(rounds.read_text()) if rounds.exists() else 0
+    rounds.write_text("." * (number + 1))
+    seconds = 1e-3 * (0.7, 1.3, 0.8, 1.2, 0.9, 1.1, 1.0, 0.75, 1.25, 1.05)[number % 10]
+
+    def call():
+        scripted.ScriptedClock.seconds += seconds
+
+    return Work(call=call)
+"""
+
+
+def test_a_gate_goes_on_until_a_run_like_it_would_call_and_exclude_what_must_be_seen(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(PLUGINS)
+    (tmp_path / "varies.py").write_text(VARIES.replace("ROUNDS", repr(str(tmp_path / "rounds.txt"))))
+    suite = front_door.suite(tmp_path, 'workload = "varies"')
+    plugins = ("--plugin", str(PLUGINS / "scripted.py"), "--plugin", "varies.py")
+    run = ("run", suite, *plugins, "--gate", "--must-see", "40%", "--device", "cpu", "-o", "o.jsonl")
+    done = shared_hosts.dlbench(*run, cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert "1 case in 10 to 60 rounds: " in done.err
+    assert done.err.count("2 more rounds for 1 case whose change is not known as well yet as it must be\n") == 2
+    assert [each["round"] for each in measurements(tmp_path / "o.jsonl")] == [*range(14)]
 
 
 def test_a_command_that_is_proposed_can_be_pasted_where_the_path_has_a_space(tmp_path):

@@ -109,7 +109,7 @@ def test_an_unsteady_round_that_decides_holds_the_verdict_back(tmp_path):
     files(tmp_path / "four", cases(1, rounds=TEN[:4] * 2), unsteady(cases(1, [1.5], rounds=TEN[:4] * 2), 0, 1))
     done = compare(tmp_path / "four")
     assert (done.code, done.out.splitlines()[-1]) == (4, "1 inconclusive; exit 4")  # a quarter of the rounds is more than a fifth
-    assert "(unsteady in the new file); measure again on a quieter machine" in done.err
+    assert "(unsteady in the new file; its times alone would say slower); measure again on a quieter machine" in done.err
 
 
 def cut(measurements, blocks):
@@ -263,3 +263,52 @@ def test_a_pipe_is_cut_to_as_few_blocks_as_a_file(tmp_path):
     with (tmp_path / "base.jsonl").open("rb") as base, subprocess.Popen(["cat"], stdin=base, stdout=subprocess.PIPE) as pipe:
         piped = subprocess.run(command, stdin=pipe.stdout, capture_output=True, text=True, cwd=tmp_path)
     assert piped.stdout.replace(",stdin,", ",base,") == from_files.out
+
+
+def test_a_case_that_is_held_back_and_slower_by_its_times_alone_is_4(tmp_path):
+    files(tmp_path, cases(2), [*cases(1), *cases(2, [1, 10], steady=False)[10:]])
+    done = compare(tmp_path)
+    assert (done.code, done.out.splitlines()[-1]) == (4, "1 same, 1 inconclusive; exit 4")
+    assert (
+        "note: a slowdown of 25.0 % or more is not excluded in 1 of 2 cases: matmul[n=1]@cpu (unsteady in the new file; its times alone "
+        "would say slower); measure again on a quieter machine\n"
+    ) in done.err
+    files(tmp_path / "same", cases(2), [*cases(1), *cases(2, steady=False)[10:]])
+    done = compare(tmp_path / "same")
+    assert done.code == 0
+    assert "with --must-see 25% that would end with 4" in done.err
+
+
+@pytest.mark.parametrize(("others", "code"), [(1, 0), (2, 4)])
+def test_where_most_cases_are_incomparable_nothing_was_decided(tmp_path, others, code):
+    def threads(count):
+        return [replace(each, threads=count) for n in range(1, others + 1) for each in cases(n + 1)[10 * n :]]
+
+    files(tmp_path, [*cases(1), *threads(2)], [*cases(1), *threads(4)])
+    done = compare(tmp_path)
+    assert (done.code, done.out.splitlines()[-1]) == (code, f"1 same, {others} incomparable; exit {code}")
+    assert ("with --must-see" in done.err) is (code == 0)
+    assert "; ;" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("factor", "clock_hz", "verdict"),
+    [
+        (2.0, 1.93e9, "slower"),
+        (1.9, 1.1e9, "inconclusive"),  # of 1.9 the clock explains 1.8
+        (2.0, 2.5e9, "slower"),
+        (0.5, 2.02e9, "faster"),
+        (0.5, 1.1e9, "faster"),
+        (1.0, 1.93e9, "inconclusive"),
+    ],
+)
+def test_a_clock_explains_no_more_than_its_own_ratio(tmp_path, factor, clock_hz, verdict):
+    case = made_up.case(device="cuda:0", n=1)
+    for name, times, clock in (("base", 1.0, 1.98e9), ("new", factor, clock_hz)):
+        state = {"accelerators": {"cuda:0": {"clock_sm_hz": clock}}}
+        made_up.write(tmp_path / f"{name}.jsonl", made_up.rounds_of(case, made_up.flat([times * each for each in TEN])), state=state)
+    (row,) = json.loads(compare(tmp_path, "--format", "json").out)
+    assert row["compare.verdict"] == verdict
+    if verdict != "inconclusive":
+        explained = 100 * (max(clock_hz, 1.98e9) / min(clock_hz, 1.98e9) - 1)
+        assert row["compare.note"].endswith(f" GHz in the new file, which explains {explained:.1f} % at most")

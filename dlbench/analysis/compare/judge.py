@@ -213,6 +213,12 @@ def _rank_test(
     return RankTest(base, new, shift, interval, equivalence, p, drift, paired, weight)
 
 
+def shifted(test: RankTest, by: float) -> RankTest:
+    """Return the test of the same rounds with those of new so much longer, on natural logarithms."""
+    new_s = tuple(math.exp(each + by) for each in test.new)
+    return _rank_test(tuple(map(math.exp, test.base)), new_s, EQUIVALENCE, test.drift, test.paired, test.weight)
+
+
 def _drift_p(shift: float, interval: Interval | None, freedom: int, drift: Drift) -> float:
     """Return the chance that identical code, measured in so many rounds on two occasions, differs by at least that shift.
 

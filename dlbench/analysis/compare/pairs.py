@@ -8,8 +8,8 @@ from types import MappingProxyType
 from dlbench.analysis.compare.by_threshold import ValueChange, value_changes
 from dlbench.analysis.compare.calibration import Calibration
 from dlbench.analysis.compare.judge import Verdict
-from dlbench.analysis.compare.power import MUST_SEE_BY_DEFAULT, SIDES, Blind
-from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, Pair, Sight, comparison
+from dlbench.analysis.compare.power import MUST_SEE_BY_DEFAULT, SIDES, Blind, Sight
+from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, Pair, comparison
 from dlbench.analysis.ratios import WORK, Entry, couple, entries
 from dlbench.analysis.read.readings import clock_difference
 from dlbench.analysis.read.table import Results
@@ -67,6 +67,8 @@ def compare(
             apart = None if across_machines else clock_difference(readings, new_readings, str(one.row["case.device"]))
             drifts = calibration.drifts(case) if calibration else {}
             pairs.append(Pair(case, one, other, limits, apart, drifts, _values(base, new, one, other, limits)))
+    if len(incomparable) > len(pairs) and not across_machines:  # what says nothing of most cases is no comparison
+        incomparable = [each._replace(asked=True) for each in incomparable]
     budgets = [*base.budgets.values(), *new.budgets.values()]
     title = f"{', '.join(new.environments)} against {', '.join(base.environments)}"
     found = comparison(title, pairs, settled, sight, paired, across_machines, unlike=incomparable, budgets=budgets)

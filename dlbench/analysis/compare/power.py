@@ -4,14 +4,16 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from dlbench.analysis.compare.calibration import Drift
 from dlbench.analysis.compare.judge import EQUIVALENCE, LEVEL, MEAN, RankTest, fraction, statistic_of
 from dlbench.analysis.ratios import Entry
 from dlbench.analysis.read.header import SpentBudget
+from dlbench.core import thresholds
 from dlbench.core.rank_test import rounds_for_gate
 from dlbench.core.stats import Interval, holm
+from dlbench.core.thresholds import MUST_SEE, Thresholds, ThresholdSettings
 from dlbench.core.units import percent, relative_change
 
 MUST_SEE_BY_DEFAULT = 0.25
@@ -41,6 +43,28 @@ class TestFamily(NamedTuple):
     """Of all tests together."""
     cases: int
     """That have times on both sides."""
+
+
+class Sight(NamedTuple):
+    """The change that must be seen in cases for which no suite sets one."""
+
+    change: float | None
+    """None: nothing."""
+    insist: bool
+    """Whether the comparison decides nothing where it was not."""
+
+    @classmethod
+    def of(cls, given: ThresholdSettings, usual: float | None, insist: bool = False) -> Self:
+        """Return what the user gave, which then has to be, or the usual."""
+        if MUST_SEE in given:
+            return cls(thresholds.fraction(MUST_SEE, given[MUST_SEE]), True)
+        return cls(usual, insist)
+
+    def of_case(self, limits: Thresholds) -> tuple[float | None, bool]:
+        """Return what must be seen in a case, if anything, and whether somebody asks for it; a smaller change than its threshold never."""
+        asked = self.insist or limits.must_see is not None
+        change = limits.must_see or self.change
+        return (max(change, limits.time) if change else None), asked
 
 
 @dataclass(frozen=True, slots=True)

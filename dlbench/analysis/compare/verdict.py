@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from dlbench.analysis.compare import power
 from dlbench.analysis.compare.by_threshold import (
@@ -15,15 +15,16 @@ from dlbench.analysis.compare.by_threshold import (
     verdict_by_values,
 )
 from dlbench.analysis.compare.calibration import Drift
+from dlbench.analysis.compare.clocks import beyond_clocks
 from dlbench.analysis.compare.judge import Change, RankTest, Verdict, barred_by_mean, disagreement, judge_family, rank_tests, together
-from dlbench.analysis.compare.power import SIDES, Blind, TestFamily, Unseen
+from dlbench.analysis.compare.power import SIDES, Blind, Sight, TestFamily, Unseen
 from dlbench.analysis.ratios import Entry, Unpaired
 from dlbench.analysis.read.header import SpentBudget
-from dlbench.core import thresholds
+from dlbench.analysis.read.readings import ClockDifference
 from dlbench.core.conditions import OVERRUN
 from dlbench.core.rows.summary import Rounds, Row
-from dlbench.core.thresholds import Thresholds, ThresholdSettings
-from dlbench.core.units import byte_count
+from dlbench.core.thresholds import Thresholds
+from dlbench.core.units import byte_count, percent
 
 # Times that were still moving, that the device cut itself, or that can't be true, show nothing about the program.
 _BARRING = {"flag.not_steady": "unsteady", "flag.throttled": "throttled", "flag.implausible": "implausible"}
@@ -103,28 +104,6 @@ class Comparison:
         return (self.powerless,) if self.powerless else (self.unseen.sentence,) if self.unseen else ()
 
 
-class Sight(NamedTuple):
-    """The change that must be seen in cases for which no suite sets one."""
-
-    change: float | None
-    """None: nothing."""
-    insist: bool
-    """Whether the comparison decides nothing where it was not."""
-
-    @classmethod
-    def of(cls, given: ThresholdSettings, usual: float | None, insist: bool = False) -> Self:
-        """Return what the user gave, which then has to be, or the usual."""
-        if thresholds.MUST_SEE in given:
-            return cls(thresholds.fraction(thresholds.MUST_SEE, given[thresholds.MUST_SEE]), True)
-        return cls(usual, insist)
-
-    def of_case(self, limits: Thresholds) -> tuple[float | None, bool]:
-        """Return what must be seen in a case, if anything, and whether somebody asks for it; a smaller change than its threshold never."""
-        asked = self.insist or limits.must_see is not None
-        change = limits.must_see or self.change
-        return (max(change, limits.time) if change else None), asked
-
-
 class Pair(NamedTuple):
     """Two rows to compare."""
 
@@ -132,7 +111,7 @@ class Pair(NamedTuple):
     base: Entry
     new: Entry
     thresholds: Thresholds
-    clocks: str | None = None
+    clocks: ClockDifference | None = None
     """How the clocks of its device differ between the sides, if they do."""
     drifts: Mapping[str, Drift] = MappingProxyType({})
     values: tuple[ValueChange, ...] = ()
@@ -166,6 +145,11 @@ def comparison(
     changes = judge_family(tests, [pair.thresholds.time for pair in pairs])
     family = TestFamily(sum(test.weight for each in tests for test in each.values()), sum(map(bool, tests)))
     clean = _without_spoiled(pairs, tests, changes, paired)
+    beyond = beyond_clocks([pair.clocks for pair in pairs], tests, changes, [pair.thresholds.time for pair in pairs])
+    pairs = [
+        pair._replace(clocks=pair.clocks._replace(bars=not called)) if pair.clocks else pair
+        for pair, called in zip(pairs, beyond, strict=True)
+    ]
     memories = significant_growth([memory_change(pair.base, pair.new, pair.thresholds.memory) for pair in pairs])
     values = significant_values([pair.values for pair in pairs])
     cases, blind, able = [*settled], [*unlike], len(unlike)
@@ -173,7 +157,7 @@ def comparison(
     for each, memory, of_values in zip(timed, memories, values, strict=True):
         case, hidden = _case_verdict(*each, memory, of_values, family, sight)
         cases.append(case)
-        blind += [hidden] if hidden else []
+        blind += [hidden] if hidden and (sight.insist or not report_only) else []
         able += bool(case.changes or hidden)
     cases.sort(key=attention)
     spent = max(budgets, key=lambda each: each.enough_s, default=None)
@@ -280,7 +264,7 @@ def _case_verdict(
         must_see if changes else None,
         judged.possible,
     )
-    return found, judged.blind._replace(asked=asked) if judged.blind else None
+    return found, judged.blind._replace(asked=asked or judged.blind.asked) if judged.blind else None
 
 
 def _by_time(
@@ -296,10 +280,14 @@ def _by_time(
     if barred := _barred(pair, clean):
         notes = [f"{barred}; the times alone would say {verdict}: {_remedy(pair)}"]
         disturbed = power.disturbances(sides)
-        why = "; ".join(filter(None, (barred, disturbed)))
-        blind = Blind(pair.case, must_see, why, _remedy(pair)) if must_see else None
+        slower = verdict is Verdict.SLOWER
+        if must_see or slower:
+            why = "; ".join(filter(None, (barred, "its times alone would say slower" if slower else "", disturbed)))
+            blind = Blind(pair.case, must_see or threshold, why, _remedy(pair), asked=slower)
         verdict, left = Verdict.INCONCLUSIVE, None
     else:
+        if pair.clocks:
+            notes.append(f"{pair.clocks.sentence}, which explains {percent(pair.clocks.share)} at most")
         if must_see and verdict is not Verdict.SLOWER and (left is None or left >= must_see):
             blind = power.blindness(pair.case, tests, family, must_see, sides)
         if verdict is Verdict.INCONCLUSIVE:
@@ -329,12 +317,13 @@ def _barred(pair: Pair, clean: bool) -> str | None:
         if row[flag] and not (cleaned and flag != "flag.implausible")
     ]
     marks += [f"CPUs taken in {side}" for side, row, cleaned in sides if float(row["time.lost_share"] or 0) > OVERRUN and not cleaned]
-    return ", ".join(filter(None, (*marks, pair.clocks))) or None
+    marks += [pair.clocks.sentence] if pair.clocks and pair.clocks.bars else []
+    return ", ".join(marks) or None
 
 
 def _remedy(pair: Pair) -> str:
     if any(entry.row["flag.implausible"] for entry in pair.sides):
         return "dlbench show says why"
-    if pair.clocks:
+    if pair.clocks and pair.clocks.bars:
         return "measure both in turn, with dlbench ab"
     return "measure again on a quieter machine"
