@@ -7,7 +7,9 @@ variance, and twelve blocks a round lie 3 % around it. No process is started and
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import redirect_stderr
 from dataclasses import dataclass, field
+from io import StringIO
 from types import SimpleNamespace
 from typing import cast
 
@@ -106,7 +108,8 @@ def ab(chance: random.Random, spreads: Sequence[float], slower: Mapping[int, flo
     of_cases = dict(zip((case.id for case in cases), spreads, strict=True))
     made_up = _MadeUp(chance, of_cases, {cases[n].id: by for n, by in slower.items()}, values)
     made_up.measure(session, {})
-    measure_until_seen(cast(Recording, made_up), session, made_up.judged, None, cast(Interruption, SimpleNamespace(requested=0)))
+    with redirect_stderr(StringIO()):  # what it says of each step
+        measure_until_seen(cast(Recording, made_up), session, made_up.judged, None, cast(Interruption, SimpleNamespace(requested=0)))
     found = made_up.judged()
     verdicts = {case.case: case.verdict for case in found.cases}
     return _Ended(exit_code([found], strict=False), verdicts, max(map(len, made_up.measured.values())))
@@ -117,7 +120,7 @@ def findings(deals: int, chance: random.Random) -> Iterator[Finding]:
     for cases in (2, 10):
         for sd in (0.12, 0.18, 0.24, 0.30):
             ended = [ab(chance, [sd, *[_QUIET] * (cases - 1)], {0: SLOWDOWN}) for _ in range(deals)]
-            what = f"+25 % in one case of {cases}, sd {sd:.0%}"
+            what = f"+25 % in one case of {cases}, sd {100 * sd:.0f} %"
             called = sum(next(iter(each.verdicts.values())) is Verdict.SLOWER for each in ended)
             yield Finding(f"{what}: called", called, deals, at_least=0.75)
             yield Finding(f"{what}: passes in silence", sum(each.code is ExitCode.OK for each in ended), deals, at_most=0.05)
