@@ -6,7 +6,11 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from dlbench.analysis.compare import power
-from dlbench.analysis.compare.by_threshold import (
+from dlbench.analysis.compare.calibration import Drift
+from dlbench.analysis.compare.clocks import beyond_clocks
+from dlbench.analysis.compare.judge import Change, RankTest, Verdict, barred_by_mean, disagreement, judge_family, rank_tests, together
+from dlbench.analysis.compare.power import SIDES, Blind, Sight, TestFamily, Unseen
+from dlbench.analysis.compare.values import (
     MemoryChange,
     ValueChange,
     memory_change,
@@ -14,10 +18,6 @@ from dlbench.analysis.compare.by_threshold import (
     significant_values,
     verdict_by_values,
 )
-from dlbench.analysis.compare.calibration import Drift
-from dlbench.analysis.compare.clocks import beyond_clocks
-from dlbench.analysis.compare.judge import Change, RankTest, Verdict, barred_by_mean, disagreement, judge_family, rank_tests, together
-from dlbench.analysis.compare.power import SIDES, Blind, Sight, TestFamily, Unseen
 from dlbench.analysis.ratios import Entry, Unpaired
 from dlbench.analysis.read.header import SpentBudget
 from dlbench.analysis.read.readings import ClockDifference
