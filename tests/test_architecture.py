@@ -16,8 +16,8 @@ PACKAGE = Path(__file__).parent.parent / "dlbench"
 
 # The rooms and their modules, lowest first: a module may import those before it and nothing else of ours.
 ROOMS = {
-    "core": "errors file_lock toml units precision provenance stats conditions schema thresholds rank_test declarations model measurement "
-    "unknown records store writer finding",
+    "core": "errors file_lock toml units precision provenance stats conditions schema thresholds rank_test declarations declared_json "
+    "model measurement unknown records store writer finding",
     "core.reference": "collectives networks peaks schedules published",
     "core.rows": "rounds rates times summary",
     "harness.plan": "suite selection cases adaptive known_cases",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dlbench.cli.options import PlanOptions
-from dlbench.core.declarations import to_json
+from dlbench.core.declared_json import to_json
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Case, Policy, Signature
 from dlbench.core.records import signature_from_json

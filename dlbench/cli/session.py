@@ -17,7 +17,7 @@ import click
 from dlbench import __version__
 from dlbench.cli import BEGAN, defaults
 from dlbench.cli.planning import Plan, signatures_of
-from dlbench.core.declarations import from_json
+from dlbench.core.declared_json import from_json
 from dlbench.core.errors import DeviceAbsent, DeviceFault, ResultFileError, UsageError
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Policy, Signature, Status

@@ -5,7 +5,7 @@ from dataclasses import asdict, fields
 from sys import intern
 from typing import Any, TypeVar
 
-from dlbench.core import declarations
+from dlbench.core import declared_json
 from dlbench.core.conditions import Throttling
 from dlbench.core.measurement import Measurement, Memory, Samples, SpotCheck, Transfer
 from dlbench.core.model import Case, Parameter, Signature, Status
@@ -14,13 +14,13 @@ from dlbench.core.model import Case, Parameter, Signature, Status
 def signature_to_json(signature: Signature) -> dict[str, Any]:
     """Return plain data for the pipe between the measuring process and its parent."""
     parameters = [asdict(each) for each in signature.parameters]
-    return {"name": signature.name, "about": signature.about, "parameters": parameters, **declarations.to_json(signature.declared)}
+    return {"name": signature.name, "about": signature.about, "parameters": parameters, **declared_json.to_json(signature.declared)}
 
 
 def signature_from_json(data: Mapping[str, Any]) -> Signature:
     """Inverse of `signature_to_json`."""
     parameters = tuple(Parameter(**{**p, "choices": tuple(p["choices"])}) for p in data["parameters"])
-    declared, _ = declarations.from_json(data)
+    declared, _ = declared_json.from_json(data)
     return Signature(data["name"], data["about"], parameters, declared)
 
 

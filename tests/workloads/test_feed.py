@@ -14,7 +14,7 @@ from queueing_streams import QueueingStream, QueueingStreams
 from torch.utils.data._utils import worker as torch_worker
 
 from dlbench import UsageError, workload
-from dlbench.core.declarations import from_json, to_json
+from dlbench.core.declared_json import from_json, to_json
 from dlbench.harness.worker import registry
 from dlbench.testing import ManualClock, set_up
 from dlbench.workloads import batches, feed

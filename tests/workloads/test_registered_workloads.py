@@ -5,7 +5,8 @@ from collections.abc import Collection
 from dataclasses import fields, replace
 from importlib import resources
 
-from dlbench.core.declarations import Declaration, from_json
+from dlbench.core.declarations import Declaration
+from dlbench.core.declared_json import from_json
 from dlbench.harness.worker import registry
 
 

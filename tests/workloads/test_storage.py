@@ -13,7 +13,8 @@ import front_door
 import pytest
 import shared_hosts
 
-from dlbench.core.declarations import Supply, from_json, to_json
+from dlbench.core.declarations import Supply
+from dlbench.core.declared_json import from_json, to_json
 from dlbench.harness.worker import registry
 from dlbench.harness.worker.scratch import scratch_given
 from dlbench.testing import ManualClock, set_up

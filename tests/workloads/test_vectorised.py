@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from dlbench.core.declarations import from_json, to_json
+from dlbench.core.declared_json import from_json, to_json
 from dlbench.harness.worker import registry
 from dlbench.workloads.vectorised import vectorised
 

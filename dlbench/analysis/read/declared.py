@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from dlbench.analysis.read.header import run_name
-from dlbench.core.declarations import Declaration, Parallel, Value, from_json
+from dlbench.core.declarations import Declaration, Parallel, Value
+from dlbench.core.declared_json import from_json
 from dlbench.core.reference.collectives import OPERATIONS, bus_factor
 from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column, Unit

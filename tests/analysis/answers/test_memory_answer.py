@@ -5,7 +5,7 @@ import json
 import made_up
 import pytest
 
-from dlbench.core.declarations import to_json
+from dlbench.core.declared_json import to_json
 from dlbench.core.measurement import Measurement, Memory
 from dlbench.core.model import Status
 from dlbench.harness.worker import registry
