@@ -160,7 +160,8 @@ def _parameter(each: Parameter) -> tuple[str, str, str]:
 def _value(each: Value) -> tuple[str, str, str, str, str]:
     what = f"{each.meaning} ({', '.join(each.points)})" if each.points else each.meaning
     when = "; ".join(f"{name} {', '.join(valid)}" for name, valid in each.when.items())
-    return f"`value.{each.name}`", each.unit.value, each.direction or "", what, when
+    better = f"{each.direction}, by {each.margin:g}" if each.margin else each.direction or ""
+    return f"`value.{each.name}`", each.unit.value, better, what, when
 
 
 def _paragraphs(text: str) -> list[str]:

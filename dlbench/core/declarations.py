@@ -1,5 +1,6 @@
 """Declarations of the values that a workload reports and of how it uses several devices."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -41,11 +42,13 @@ class Value:
     """The column that can't be more than it, such as ``rate.bytes_per_s``."""
     once: bool = False
     """Whether it is time that is spent once, before the first call, such as compiling: faster calls have to make up for it."""
+    margin: float | None = None
+    """Smallest change that matters, in its unit; None: a share of its base, the threshold of values."""
 
     @property
     def column(self) -> Column:
         """The column of the table."""
-        return Column(f"value.{self.name}", self.unit, self.meaning, self.direction, self.series, self.points)
+        return Column(f"value.{self.name}", self.unit, self.meaning, self.direction, self.series, self.points, margin=self.margin)
 
     def applies(self, params: Mapping[str, Any]) -> bool:
         """Whether a case with these parameters reports it."""
@@ -218,4 +221,9 @@ def _mistake(value: Value) -> str | None:
         return f"bounds must name a column of the table{nearest(str(value.bounds), list(BY_NAME))}"
     if not isinstance(value.once, bool) or (value.once and (value.unit is not Unit.SECONDS or value.series)):
         return f"once must be True or False, and is of a number of seconds, not {value.once!r}"
+    if value.margin is not None:
+        if type(value.margin) not in (int, float) or not 0 < value.margin < math.inf:
+            return f"margin must be a number above 0, in its unit, not {value.margin!r}"
+        if value.direction is None or value.series:
+            return "a margin is of a number with a direction, as nothing else is judged"
     return "points name those of a series; give series=True" if value.points and not value.series else None

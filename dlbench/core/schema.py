@@ -69,6 +69,8 @@ class Column:
     """Names of the points of a series; empty where they are only numbered."""
     declared: bool = True
     """False for a value of which only the name is known."""
+    margin: float | None = None
+    """Of a value, the smallest change that matters, where it declares one."""
 
 
 COLUMNS: tuple[Column, ...] = (

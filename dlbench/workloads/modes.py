@@ -40,7 +40,15 @@ VALUES = (
         optional=True,
         once=True,
     ),
-    Value("graph_breaks", Unit.COUNT, "lower", "how often the compiler leaves a part of the step to Python", when=_COMPILED, optional=True),
+    Value(
+        "graph_breaks",
+        Unit.COUNT,
+        "lower",
+        "how often the compiler leaves a part of the step to Python",
+        when=_COMPILED,
+        optional=True,
+        margin=0.5,
+    ),
 )
 
 

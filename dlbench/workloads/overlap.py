@@ -28,6 +28,7 @@ _MOST_PRODUCTS = 64
             "higher",
             "how much of the shorter of the two was hidden: (serial - overlapped) / (serial - max(copy, compute))",
             optional=True,
+            margin=0.05,
         ),
     ),
 )

@@ -41,7 +41,11 @@ _NORMS: Mapping[Norm, Callable[[int], nn.Module]] = {
     values=(
         Value("sample_s", Unit.SECONDS, "lower", "time of a step over its batch"),
         Value(
-            "accuracy", Unit.FRACTION, "higher", "part of other images that it classifies correctly when it has ended; guessing gives 0.1"
+            "accuracy",
+            Unit.FRACTION,
+            "higher",
+            "part of other images that it classifies correctly when it has ended; guessing gives 0.1",
+            margin=0.01,
         ),
         Value("loss", Unit.NUMBER, "lower", "their mean loss, where it is finite", optional=True),
         Value("diverged_at", Unit.COUNT, "higher", "samples after which it had diverged, where it did", optional=True),

@@ -223,6 +223,12 @@ MISTAKES = {
     ),
     'Value("a", Unit.RATIO, None, "", once=True)': "value 'a': once must be True or False, and is of a number of seconds, not True",
     'Value("a", Unit.SECONDS, None, "", optional="yes")': "value 'a': optional must be True or False, not 'yes'",
+    'Value("a", Unit.SECONDS, "lower", "", margin=-1)': "value 'a': margin must be a number above 0, in its unit, not -1",
+    'Value("a", Unit.SECONDS, "lower", "", margin="1%")': "value 'a': margin must be a number above 0, in its unit, not '1%'",
+    'Value("a", Unit.SECONDS, None, "", margin=1)': "value 'a': a margin is of a number with a direction, as nothing else is judged",
+    'Value("a", Unit.SECONDS, "lower", "", series=True, margin=1)': (
+        "value 'a': a margin is of a number with a direction, as nothing else is judged"
+    ),
     'Value("a", Unit.SECONDS, None, "", points=("x",))': "value 'a': points name those of a series; give series=True",
 }
 
@@ -266,13 +272,83 @@ def test_a_declaration_that_does_not_fit_the_signature_is_a_sentence(tmp_path: P
     assert said == (2, f"dlbench: workload 'wrong', {MISFITS[declared]}\n")
 
 
-def written(path: Path, value: float, suites: Sequence[object] = ("quick",), **declared: object) -> Path:
-    """A run of seven rounds that reported one value."""
-    rounds = made_up.rounds_of(made_up.case("serve", n=1), [[1.0]] * 7)
+def written(path: Path, value: float | Sequence[float], suites: Sequence[object] = ("quick",), **declared: object) -> Path:
+    """A run of rounds that reported one value: seven alike, or these."""
+    values = [value] * 7 if isinstance(value, float) else value
+    rounds = made_up.rounds_of(made_up.case("serve", n=1), [[1.0]] * len(values), memory=made_up.Memory())
     told = {"serve": {"values": [{"name": "p99_s", "unit": "s", "direction": "lower", "meaning": "m", **declared}], "parallel": {}}}
-    return made_up.write(
-        path, [made_up.with_values(made_up.without_rounds(each), p99_s=value) for each in rounds], workloads=told, suites=suites
-    )
+    of_rounds = [made_up.with_values(made_up.without_rounds(each), p99_s=one) for each, one in zip(rounds, values, strict=True)]
+    return made_up.write(path, of_rounds, workloads=told, suites=suites)
+
+
+OVERLAPPING = (1.02, 0.85, 1.17, 0.93, 1.30, 0.76, 1.08), (1.53, 1.27, 1.75, 1.21, 1.95, 1.28, 1.62)
+"""Seven rounds each that differ by 15 to 20 %, the second by half more: its lowest lies among the first."""
+JUDGED = {
+    "rounds that overlap": (*OVERLAPPING, {}, "worse", 3),
+    "the same the other way": (*OVERLAPPING[::-1], {}, "better", 0),
+    "one share lost": ((0.98,) * 7, (0.89,) * 7, {"unit": "fraction", "direction": "higher", "margin": 0.01}, "worse", 3),
+    "the same within a margin": ((0.98,) * 7, (0.89,) * 7, {"unit": "fraction", "direction": "higher", "margin": 0.1}, "same", 0),
+    "zero and next to nothing": ((0.0,) * 7, (1e-12,) * 7, {"margin": 1e-3}, "same", 0),
+    "more than nothing": ((0.0,) * 7, (2.0,) * 7, {"margin": 0.5}, "worse", 3),
+    "less than zero": ((-10.0, -11.0, -9.9, -10.1, -10.2, -9.8, -10.4), (-13.0, -14.0, -12.9, -13.1, -13.2, -12.8, -13.4),
+                       {"direction": "higher"}, "worse", 3),
+    "nothing on both sides": ((0.0,) * 7, (0.0,) * 7, {}, "same", 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", JUDGED)
+def test_a_value_is_judged_by_ranks_and_by_its_margin(tmp_path: Path, what: str) -> None:
+    base, new, declared, verdict, code = JUDGED[what]
+    written(tmp_path / "one.jsonl", base, **declared)
+    written(tmp_path / "two.jsonl", new, **declared)
+    done = in_process(tmp_path, "compare", "one.jsonl", "two.jsonl", "--format", "json")
+    (row,) = json.loads(done.out)
+    assert (row["value.p99_s.verdict"], done.code) == (verdict, code)
+
+
+def test_the_margin_is_that_of_base_and_an_old_file_takes_the_others(tmp_path: Path) -> None:
+    written(tmp_path / "old.jsonl", 1.0)
+    written(tmp_path / "narrow.jsonl", 1.04, margin=0.03)
+    written(tmp_path / "wide.jsonl", 1.0, margin=0.05)
+    found = [
+        json.loads(in_process(tmp_path, "compare", *files, "--format", "json").out)[0]["value.p99_s.verdict"]
+        for files in (("old.jsonl", "narrow.jsonl"), ("wide.jsonl", "narrow.jsonl"))
+    ]
+    assert found == ["worse", "same"]
+
+
+def test_a_change_from_zero_without_a_margin_decides_nothing_and_says_what_would(tmp_path: Path) -> None:
+    written(tmp_path / "one.jsonl", 0.0)
+    written(tmp_path / "two.jsonl", 1e-12)
+    done = in_process(tmp_path, "compare", "one.jsonl", "two.jsonl", "--strict", "--format", "json")
+    (row,) = json.loads(done.out)
+    said = "not judged, as a share of zero is no margin; declare one, as in Value(…, margin=0.5)"
+    assert (done.code, row["compare.verdict"], row["value.p99_s.verdict"]) == (4, "inconclusive", "inconclusive")
+    assert said in row["compare.note"]
+    assert said in row["compare.unseen"]
+
+
+def test_rounds_that_are_too_few_for_a_value_are_told_with_how_many_would_do(tmp_path: Path) -> None:
+    written(tmp_path / "one.jsonl", (1.0, 1.01, 0.99))
+    written(tmp_path / "two.jsonl", (2.0, 2.01, 1.99))
+    done = in_process(tmp_path, "compare", "one.jsonl", "two.jsonl", "--format", "json")
+    (row,) = json.loads(done.out)
+    assert (done.code, row["compare.verdict"]) == (4, "inconclusive")
+    assert row["compare.note"] == "p99_s: 1.00 s to 2.00 s (+100.0 %), 3 rounds a side are too few, 4 would do"
+
+
+def test_a_value_that_may_be_worse_by_what_must_be_seen_leaves_a_case_undecided(tmp_path: Path) -> None:
+    noisy = (1.0, 1.6, 0.7, 1.3, 0.8, 1.9, 1.1)
+    written(tmp_path / "one.jsonl", noisy)
+    written(tmp_path / "two.jsonl", tuple(reversed(noisy)))
+    done = in_process(tmp_path, "compare", "one.jsonl", "two.jsonl", "--must-see", "25%", "--format", "json")
+    (row,) = json.loads(done.out)
+    assert (done.code, row["compare.unseen"]) == (4, "p99_s may be up to 36.4 % worse")
+    assert "rounds a side would probably do" in done.err
+    for name in ("steady", "other"):
+        written(tmp_path / f"{name}.jsonl", (1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0))
+    done = in_process(tmp_path, "compare", "steady.jsonl", "other.jsonl", "--must-see", "25%", "--format", "json")
+    assert (done.code, json.loads(done.out)[0]["compare.unseen"]) == (0, None)
 
 
 @pytest.mark.parametrize(

@@ -1,21 +1,97 @@
-"""Changes of peak memory and of declared values, which a threshold decides and not a test of times."""
+"""Changes of peak memory and of declared values: rank tests of the rounds in a family of their own, apart from that of times.
 
+docs/compare.md gives the reasons.
+"""
+
+import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
+from typing import NamedTuple
 
-from dlbench.analysis.compare.judge import LEVEL, Verdict
+from dlbench.analysis.compare.judge import EQUIVALENCE, LEVEL, Verdict
 from dlbench.analysis.ratios import Entry
-from dlbench.analysis.wording import cell, value_name
+from dlbench.analysis.wording import cell, plural, value_name
+from dlbench.core import schema
 from dlbench.core.declarations import SEARCH_RESOLUTION
 from dlbench.core.model import ParamValue
-from dlbench.core.rank_test import smallest_p
+from dlbench.core.rank_test import rank_test, rounds_for_gate, smallest_p
 from dlbench.core.schema import Column
-from dlbench.core.stats import holm
+from dlbench.core.stats import Interval, holm
+from dlbench.core.units import byte_count, relative_change
 
-_HOST_FLOOR = 1 << 20  # bytes; what a process takes for itself varies by some pages
+_HOST_FLOOR = 1 << 20
+"""Bytes; what a process takes for itself varies by some pages."""
+_HOST_SLACK = 64 << 20
+"""Bytes of growth on the host that nobody has to exclude: libraries' own buffers vary by tens of MiB from round to round."""
+_MARGINS_TO_SEE = 2
+"""Times its own margin that a value must be known not to have got worse by: one margin is called in half the cases, however many rounds."""
 WORDS = {Verdict.SLOWER: "worse", Verdict.FASTER: "better"}
 """Verdicts of values, as a reader calls them."""
+_NORMAL = statistics.NormalDist()
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftTest:
+    """Mann-Whitney test of one quantity's rounds on two sides, turned so that more is worse; all numbers in its own unit.
+
+    Differences and not logarithms: a value may be zero or negative, and a margin absolute. The p is the same of either.
+    """
+
+    rounds: int
+    """On the side that has fewer."""
+    margin: float
+    """Shift from which on a change matters."""
+    usual: float
+    """The size that a share is one of: the median of base; 0 where the margin is absolute."""
+    to_see: float
+    """Least shift that must be excluded, whatever share of ``usual`` must be seen."""
+    p: float
+    """Exact and two-sided, of this test alone."""
+    least_p: float
+    """The smallest that so many rounds can give."""
+    shift: float
+    """Hodges-Lehmann estimate; above zero: worse."""
+    interval: Interval | None
+    """Of 90 %; None where the rounds are too few for it."""
+    higher: bool = False
+    """Whether the quantity is better where it is higher."""
+    family: int = 1
+    """Tests that share the level with it, itself included."""
+
+    @property
+    def too_few(self) -> bool:
+        """Whether so few rounds can't be significant beside all others of the family."""
+        return self.least_p * self.family >= LEVEL
+
+    def verdict(self, p_holm: float) -> Verdict:
+        """Return slower (worse), faster (better), same or inconclusive, as `judge.judge` does of times."""
+        if p_holm < LEVEL and abs(self.shift) > self.margin:
+            return Verdict.SLOWER if self.shift > 0 else Verdict.FASTER
+        interval = self.interval
+        within = interval is not None and -self.margin <= interval.low and interval.high <= self.margin
+        return Verdict.SAME if within else Verdict.INCONCLUSIVE
+
+
+def _shift_test(base: Sequence[float], new: Sequence[float], threshold: float, floor: float = 0.0, to_see: float = 0.0) -> ShiftTest:
+    """Test a quantity of which less is better; its margin is that share of base, and ``floor`` at least."""
+    usual = abs(statistics.median(base))
+    margin = max(threshold * usual, floor)
+    p, shift, (interval,) = rank_test(base, new, (EQUIVALENCE,))
+    if len({*base, *new}) == 1:  # nothing varies, in however few rounds
+        interval = Interval(0.0, 0.0, 1.0)
+    least_p = smallest_p(len(base), len(new))
+    return ShiftTest(min(len(base), len(new)), margin, usual, max(margin, to_see), p, least_p, shift, interval)
+
+
+def _value_test(column: Column, base: Sequence[float], new: Sequence[float], threshold: float, margin: float | None) -> ShiftTest:
+    higher = column.better == "higher"
+    sign = -1 if higher else 1
+    one, other = ([sign * each for each in side] for side in (base, new))
+    if margin is None:
+        return replace(_shift_test(one, other, threshold), higher=higher)
+    return replace(_shift_test(one, other, 0.0, margin, _MARGINS_TO_SEE * margin), usual=0.0, higher=higher)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,43 +99,77 @@ class MemoryChange:
     """Peak memory on two sides, in bytes: the accelerator's where it has one, else what the process grew by on the host."""
 
     base_bytes: float
+    """Median over the rounds."""
     new_bytes: float
     grew: bool
-    """Whether beyond the threshold, and on the host in every round."""
-    p: float | None = None
-    """Of that growth on the host, two-sided; None of an accelerator, whose allocator leaves nothing to chance."""
+    """Whether beyond the threshold, and on the host by more than chance."""
+    test: ShiftTest | None = None
+    """Of the growth on the host; None of an accelerator, whose allocator leaves little to chance."""
+    odd: str = ""
+    """Which rounds of an accelerator took more than the others, beyond the threshold."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in sentences."""
+        return "memory"
+
+    @property
+    def column(self) -> Column:
+        """The column whose unit it has."""
+        return schema.BY_NAME["memory.host_peak_bytes"]
+
+    @property
+    def called(self) -> bool:
+        """Whether it is known to have changed."""
+        return self.grew
 
     @property
     def change(self) -> float | None:
         """As a fraction of base; None where base has no memory."""
         return self.new_bytes / self.base_bytes - 1 if self.base_bytes else None
 
+    def __str__(self) -> str:
+        sizes = f"from {byte_count(self.base_bytes)} to {byte_count(self.new_bytes)}"
+        if self.grew:
+            return f"memory grew {sizes}"
+        if self.test and self.test.shift > self.test.margin:
+            return ", ".join(filter(None, (f"memory {sizes} may be chance", _few(self.test))))
+        return ""
+
+
+def _few(test: ShiftTest) -> str:
+    """Say how many rounds would do, where those at hand can't show anything."""
+    if not test.too_few:
+        return ""
+    return f"{plural(test.rounds, 'round')} a side {'is' if test.rounds == 1 else 'are'} too few, {_enough(test)} would do"
+
+
+def _enough(test: ShiftTest) -> int:
+    return rounds_for_gate(test.family, LEVEL, least=1)
+
 
 def memory_change(base: Entry, new: Entry, threshold: float) -> MemoryChange | None:
     """Compare peak memory; None where the sides do not report the same kind.
 
-    An accelerator's allocator gives the same peak each time, so the threshold alone decides. On the host the growth of one program
-    varies by half and more between rounds (docs/compare.md), so there every round of new must lie beyond the threshold over every
-    round of base, and by a MiB; `significant_growth` says whether that may be chance.
+    An accelerator's allocator gives the same peak nearly each time, so there the threshold alone decides on the medians. On the host the
+    growth of one program varies by half and more between rounds, so there it is tested by ranks; see `judge_values`.
     """
-    peak, new_peak = (each.row["memory.peak_bytes"] for each in (base, new))
-    if peak is not None and new_peak is not None:
-        return MemoryChange(float(peak), float(new_peak), grew=float(new_peak) > float(peak) * (1 + threshold))
-    if peak is not None or new_peak is not None:
+    sides = base.rounds, new.rounds
+    if all(each.peak_bytes for each in sides):
+        before, after = (statistics.median(each.peak_bytes) for each in sides)
+        odd = [_odd_rounds(side, each.peak_bytes, threshold) for side, each in zip(("the base", "the new file"), sides, strict=True)]
+        return MemoryChange(before, after, after > before * (1 + threshold), odd="; ".join(filter(None, odd)))
+    one, other = (each.host_peak_bytes for each in sides)
+    if any(each.peak_bytes for each in sides) or not one or not other:
         return None
-    before, after = base.rounds.host_peak_bytes, new.rounds.host_peak_bytes
-    if not before or not after:
-        return None
-    grew = min(after) > max(before) * (1 + threshold) and min(after) - max(before) >= _HOST_FLOOR
-    p = smallest_p(len(before), len(after)) if grew else 1.0
-    return MemoryChange(statistics.median(before), statistics.median(after), grew, p)
+    test = _shift_test(one, other, threshold, _HOST_FLOOR, _HOST_SLACK)
+    return MemoryChange(statistics.median(one), statistics.median(other), False, test)
 
 
-def significant_growth(memories: Sequence[MemoryChange | None]) -> list[MemoryChange | None]:
-    """Take back growth on the host that may be chance, over all cases together; of an accelerator the threshold has decided."""
-    p_values = iter(holm([each.p for each in memories if each and each.p is not None]))
-    chance = [bool(each and each.p is not None) and next(p_values) >= LEVEL for each in memories]
-    return [replace(each, grew=False) if each and each.grew and may else each for each, may in zip(memories, chance, strict=True)]
+def _odd_rounds(side: str, peaks: Sequence[int], threshold: float) -> str:
+    usual = statistics.median(peaks)
+    larger = sum(each > usual * (1 + threshold) for each in peaks)
+    return f"in {larger} of {plural(len(peaks), 'round')} of {side} its memory reached {byte_count(max(peaks))}" if larger else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +182,20 @@ class ValueChange:
     """Median over the rounds; of a series as a JSON list."""
     verdict: Verdict | None = None
     """slower: worse; faster: better; same; inconclusive. None where it is only shown."""
-    p: float | None = None
-    """The least that so many rounds allow; None where it is only shown."""
-    unlike: str = ""
-    """Why it can't be judged, where the sides declare it differently."""
+    test: ShiftTest | None = None
+    """None where it is only shown, or no test decides."""
+    remark: str = ""
+    """Why it can't be judged, or what else there is to know."""
+
+    @property
+    def name(self) -> str:
+        """What its workload calls it."""
+        return value_name(self.column)
+
+    @property
+    def called(self) -> bool:
+        """Whether it is known to have changed."""
+        return self.verdict in WORDS
 
     @property
     def change(self) -> float | None:
@@ -87,45 +207,56 @@ class ValueChange:
     @property
     def matters(self) -> bool:
         """Whether to show it of a case that has times as well."""
-        return bool(self.unlike) or self.verdict in WORDS
+        doubtful = self.verdict is Verdict.INCONCLUSIVE and self.test is not None and abs(self.test.shift) > self.test.margin
+        return bool(self.remark) or self.called or doubtful
 
     def __str__(self) -> str:
         sides = " to ".join(dict.fromkeys(cell(each, self.column) for each in (self.base, self.new)))
         change = f" ({self.change * 100:+.1f} %)" if self.change else ""
         word = f" {WORDS[self.verdict]}" if self.verdict in WORDS else ""
-        return f"{value_name(self.column)}{word}: {sides}{change}{f', {self.unlike}' if self.unlike else ''}"
+        few = _few(self.test) if self.test and self.verdict is Verdict.INCONCLUSIVE else ""
+        return ", ".join(filter(None, (f"{self.name}{word}: {sides}{change}", few, self.remark)))
 
 
 def value_changes(
     base_columns: Sequence[Column], new_columns: Sequence[Column], base: Entry, new: Entry, threshold: float
 ) -> tuple[ValueChange, ...]:
-    """Compare each value that both sides report; the columns say how each side declares them."""
+    """Compare each value that both sides report; the columns say how each side declares them. `judge_values` judges them."""
     others = {each.name: each for each in new_columns}
     shared = [(each, others[each.name]) for each in base_columns if each.name in others]
     return tuple(_value_change(*columns, base, new, threshold) for columns in shared)
 
 
 def _value_change(base_column: Column, new_column: Column, base: Entry, new: Entry, threshold: float) -> ValueChange:
-    """Judge a value where it has a direction, and only show it where both sides declare it and not alike; one declaration stands for both.
+    """Test a value that has a direction; one without, or that both sides declare and not alike, is only shown.
 
-    It is worse, or better, where every round of new lies beyond the threshold over every round of base, and the same where all rounds of
-    both lie within it; `significant_values` says whether the former may be chance.
+    One declaration stands for both. The margin is that of base, if it declares one: a new file can't loosen its own gate.
     """
     column = base_column if base_column.declared and not new_column.declared else new_column
     unlike = _unlike(base_column, new_column) if base_column.declared and new_column.declared else ""
-    shown = ValueChange(column, base.row[column.name], new.row[column.name], unlike=unlike)
+    shown = ValueChange(column, base.row[column.name], new.row[column.name], remark=unlike)
     before, after = (each.rounds.values.get(value_name(column)) for each in (base, new))
     if unlike or column.series or column.better is None or not before or not after:
         return shown
-    # What a search finds without a time of its own is made once a run, and as good as its resolution: no chance, but a wider margin.
-    once = all(each.row.get("case.found") is not None and not each.rounds.median_s for each in (base, new))
-    usual = abs(statistics.median(before))
-    margin = max(threshold * usual, max(1.0, SEARCH_RESOLUTION * usual) if once else 0.0)
-    rose, fell = min(after) - max(before) > margin, min(before) - max(after) > margin
-    verdict = Verdict.SAME if max(*before, *after) - min(*before, *after) <= margin else Verdict.INCONCLUSIVE
-    if rose or fell:
-        verdict = Verdict.FASTER if rose is (column.better == "higher") else Verdict.SLOWER
-    return replace(shown, verdict=verdict, p=0.0 if once else smallest_p(len(before), len(after)))
+    if all(each.row.get("case.found") is not None and not each.rounds.median_s for each in (base, new)):
+        return _searched(shown, statistics.median(before), statistics.median(after), threshold)
+    margin = new_column.margin if base_column.margin is None else base_column.margin
+    test = _value_test(column, before, after, threshold, margin)
+    if not test.margin and test.interval != Interval(0.0, 0.0, 1.0):
+        none = "not judged, as a share of zero is no margin; declare one, as in Value(…, margin=0.5)"
+        return replace(shown, verdict=Verdict.INCONCLUSIVE, remark=none)
+    return replace(shown, verdict=Verdict.INCONCLUSIVE, test=test)
+
+
+def _searched(shown: ValueChange, base: float, new: float, threshold: float) -> ValueChange:
+    """Judge what a search found without a time of its own: once a run, as good as its resolution and no chance, so by a margin alone.
+
+    Each side is a step of the search off at most.
+    """
+    usual = max(abs(base), abs(new))
+    if abs(new - base) <= max(threshold * usual, 2 * max(1.0, SEARCH_RESOLUTION * usual)):
+        return replace(shown, verdict=Verdict.SAME)
+    return replace(shown, verdict=Verdict.FASTER if (new > base) is (shown.column.better == "higher") else Verdict.SLOWER)
 
 
 def _unlike(base: Column, new: Column) -> str:
@@ -136,21 +267,72 @@ def _unlike(base: Column, new: Column) -> str:
     return f"not judged, as it is declared with {' and '.join(differ)}" if differ else ""
 
 
-def significant_values(changes: Sequence[Sequence[ValueChange]]) -> list[list[ValueChange]]:
-    """Make undecided what is worse or better by chance perhaps, over all values of all cases together, apart from the tests of times."""
-    p_values = iter(holm([each.p if each.verdict in WORDS else 1.0 for values in changes for each in values if each.p is not None]))
-    return [
-        [
-            replace(each, verdict=Verdict.INCONCLUSIVE)
-            if each.p is not None and next(p_values) >= LEVEL and each.verdict in WORDS
-            else each
-            for each in values
-        ]
-        for values in changes
-    ]
+def judge_values(
+    memories: Sequence[MemoryChange | None], values: Sequence[Sequence[ValueChange]]
+) -> tuple[list[MemoryChange | None], list[list[ValueChange]]]:
+    """Judge growth on the host and values of all cases as one family, with Holm's correction and a level apart from that of times."""
+    tests = [each.test for each in (*memories, *chain.from_iterable(values)) if each and each.test]
+    verdicts = iter([test.verdict(p) for test, p in zip(tests, holm([each.p for each in tests]), strict=True)])
+    left = iter([replace(each, family=len(tests)) for each in tests])
+    grown = [replace(each, grew=next(verdicts) is Verdict.SLOWER, test=next(left)) if each and each.test else each for each in memories]
+    decided = [[replace(each, verdict=next(verdicts), test=next(left)) if each.test else each for each in of_case] for of_case in values]
+    return grown, decided
+
+
+def least_p_values(values: Iterable[Iterable[ValueChange]]) -> list[float]:
+    """Return of each value that is judged the smallest p that its rounds can give; 0 where chance has no part in it."""
+    decided = [each for each in chain.from_iterable(values) if each.test or each.verdict in (Verdict.SAME, *WORDS)]
+    return [each.test.least_p if each.test else 0.0 for each in decided]
 
 
 def verdict_by_values(changes: Sequence[ValueChange]) -> Verdict | None:
     """Return the verdict of a case that has no times; None where no value of it is judged."""
     verdicts = [each.verdict for each in changes if each.verdict]
     return min(verdicts, key=[Verdict.SLOWER, Verdict.FASTER, Verdict.INCONCLUSIVE, Verdict.SAME].index, default=None)
+
+
+class Exclusion(NamedTuple):
+    """Whether a worsening of what must be seen is excluded."""
+
+    excluded: bool
+    """True as well where it was called, or where nothing of it is judged."""
+    worst: str = ""
+    """How much worse is still possible: ``p99_s may be up to 31.0 % worse``."""
+    rounds: int | None = None
+    """A side, that would probably exclude it; None where there are as many already."""
+
+
+def exclusion(change: MemoryChange | ValueChange, must_see: float) -> Exclusion:
+    """Say whether a worsening of what must be seen is excluded: the upper end of the 90 % interval lies below it.
+
+    It is the share ``must_see`` of base, or of what is better higher a fall by as many times; on the host 64 MiB at least; and twice the
+    margin of a value that declares one. The rounds depend on the width of the interval alone, never on the shift.
+    """
+    test = change.test
+    if test is None:
+        if isinstance(change, MemoryChange) or change.verdict is not Verdict.INCONCLUSIVE:
+            return Exclusion(True)
+        return Exclusion(False, f"{change.name} is {change.remark}")
+    limit = max(test.to_see, test.usual * (must_see / (1 + must_see) if test.higher else must_see))
+    rounds = _rounds_to_exclude(test, limit)
+    if test.interval is None:
+        return Exclusion(change.called, f"{change.name} has too few rounds", rounds)
+    worst = test.interval.high
+    by = relative_change(worst / test.usual, sign="-") if test.usual else schema.text(worst, change.column.unit)
+    return Exclusion(change.called or worst <= 0 or worst < limit, f"{change.name} may be up to {by} worse", rounds)
+
+
+def _rounds_to_exclude(test: ShiftTest, limit: float) -> int | None:
+    """Return the rounds a side that would probably do; None where there are as many already.
+
+    An interval narrows with the square root of the rounds. The limit has to lie beyond its half-width, which is z(95 %) standard errors,
+    by as many as the estimates of all of a family of m stay within at once in 95 %: z(1 - 5 % / m).
+    """
+    enough = _enough(test)
+    if test.interval is None:
+        return enough
+    if not test.interval.half_width:
+        return None
+    beside = _NORMAL.inv_cdf(1 - LEVEL / test.family) / _NORMAL.inv_cdf(1 - LEVEL)
+    needed = max(enough, test.rounds * (test.interval.half_width * (1 + beside) / limit) ** 2)
+    return math.ceil(needed) if needed > test.rounds else None

@@ -13,9 +13,10 @@ from dlbench.analysis.compare.power import SIDES, Blind, Sight, TestFamily, Unse
 from dlbench.analysis.compare.values import (
     MemoryChange,
     ValueChange,
+    exclusion,
+    judge_values,
+    least_p_values,
     memory_change,
-    significant_growth,
-    significant_values,
     verdict_by_values,
 )
 from dlbench.analysis.ratios import Entry, Unpaired
@@ -24,7 +25,7 @@ from dlbench.analysis.read.readings import ClockDifference
 from dlbench.core.conditions import OVERRUN
 from dlbench.core.rows.summary import Rounds, Row
 from dlbench.core.thresholds import Thresholds
-from dlbench.core.units import byte_count, percent
+from dlbench.core.units import percent
 
 # Times that were still moving, that the device cut itself, or that can't be true, show nothing about the program.
 _BARRING = {"flag.not_steady": "unsteady", "flag.throttled": "throttled", "flag.implausible": "implausible"}
@@ -150,8 +151,9 @@ def comparison(
         pair._replace(clocks=pair.clocks._replace(bars=not called)) if pair.clocks else pair
         for pair, called in zip(pairs, beyond, strict=True)
     ]
-    memories = significant_growth([memory_change(pair.base, pair.new, pair.thresholds.memory) for pair in pairs])
-    values = significant_values([pair.values for pair in pairs])
+    memories, values = judge_values(
+        [memory_change(pair.base, pair.new, pair.thresholds.memory) for pair in pairs], [pair.values for pair in pairs]
+    )
     cases, blind, able = [*settled], [*unlike], len(unlike)
     timed = zip(pairs, untimed, tests, changes, clean, strict=True)
     for each, memory, of_values in zip(timed, memories, values, strict=True):
@@ -161,7 +163,7 @@ def comparison(
         able += bool(case.changes or hidden)
     cases.sort(key=attention)
     spent = max(budgets, key=lambda each: each.enough_s, default=None)
-    powerless = power.powerless(tests, [each.p for of_values in values for each in of_values if each.p is not None], spent)
+    powerless = power.powerless(tests, least_p_values(values), spent)
     return Comparison(title, tuple(cases), powerless, power.unseen(blind, able, spent), report_only, unpaired)
 
 
@@ -239,11 +241,13 @@ def _case_verdict(
         judged = _ByTime(of_values, [])
     else:
         judged = _ByTime(Verdict.INCONCLUSIVE, [untimed or ""])
+    if must_see:
+        judged = _with_values(judged, pair.case, must_see, [*([memory] if memory else []), *values])
     verdict, notes = judged.verdict, [*judged.notes]
     regressed = ["time"] if verdict is Verdict.SLOWER and changes else []
-    if memory and memory.grew:
-        notes.append(f"memory grew from {byte_count(memory.base_bytes)} to {byte_count(memory.new_bytes)}; by time {verdict}")
-        regressed.append("memory")
+    if memory:
+        notes += [str(memory), f"by time {verdict}" if memory.grew else "", memory.odd]
+        regressed += ["memory"] if memory.grew else []
     notes += [str(each) for each in values if each.matters or not changes]
     regressed += [each.column.name for each in values if each.verdict is Verdict.SLOWER]
     found = CaseVerdict(
@@ -295,6 +299,17 @@ def _by_time(
             if not barred_by_mean(changes):
                 notes += [power.exclusion(left, must_see), power.prospects(tests, rounds, threshold)]
     return _ByTime(verdict, [*notes, disturbed], blind, least, rounds, to_see, left)
+
+
+def _with_values(judged: _ByTime, case: str, must_see: float, changes: Sequence[MemoryChange | ValueChange]) -> _ByTime:
+    """Add to why the times could not show what must be seen, and to the rounds in which they could, memory and values."""
+    found = [exclusion(each, must_see) for each in changes]
+    rounds = max((each for each in (judged.rounds_to_see, *(of_one.rounds for of_one in found)) if each), default=None)
+    blind = judged.blind
+    if doubts := [each.worst for each in found if not each.excluded]:
+        blind = blind or Blind(case, must_see, "")
+        blind = blind._replace(why="; ".join(filter(None, (blind.why, *doubts))), rounds=rounds)
+    return judged._replace(blind=blind, rounds_to_see=rounds)
 
 
 def _untimed(pair: Pair) -> str | None:

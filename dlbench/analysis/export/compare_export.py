@@ -6,8 +6,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from dlbench import __version__
-from dlbench.analysis.compare.values import WORDS, ValueChange
 from dlbench.analysis.compare.judge import MEAN, PAIRED, Change, Verdict
+from dlbench.analysis.compare.values import WORDS, ValueChange
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.read.table import as_frame, records
 from dlbench.core.errors import ExitCode

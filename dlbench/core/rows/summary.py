@@ -49,6 +49,8 @@ class Rounds:
     """Which round of its run each was."""
     spoiled: tuple[bool, ...] = ()
     """Whether it was throttled, lost much of its CPU time to others, or still changed speed after its warm-up."""
+    peak_bytes: tuple[int, ...] = ()
+    """Most that live tensors took on the accelerator; empty where a round does not tell."""
     host_peak_bytes: tuple[int, ...] = ()
     """Most that the process grew because of the case; empty where a round does not tell."""
     device_s: tuple[float, ...] = ()
@@ -191,12 +193,10 @@ def per_round(measurements: Iterable[Measurement]) -> Rounds:
 
 
 def _rounds(ok: Sequence[Round], file: Path | None = None) -> Rounds:
-    if not ok:
-        return Rounds()
-    host_peaks, values = _all_known([each.host_peak_bytes for each in ok]), _scalars(ok)
-    timed = [each for each in ok if each.blocks]
+    peaks, host_peaks = (_shared("peaks", _all_known([getattr(each, name) for each in ok])) for name in ("peak_bytes", "host_peak_bytes"))
+    values, timed = _scalars(ok), [each for each in ok if each.blocks]
     if not timed:
-        return Rounds(host_peak_bytes=host_peaks, values=values)
+        return Rounds(peak_bytes=peaks, host_peak_bytes=host_peaks, values=values)
     # Columns at once: a large file has hundreds of thousands of rounds.
     said, numbers, _, _, _, throttlings, counts, median_s, p10_s, mean_s, _, _, steady, device_s, sources = zip(*timed, strict=True)
     spoiled = tuple([warm is False or (slowed is not None and slowed.spoiled) for warm, slowed in zip(steady, throttlings, strict=True)])
@@ -210,7 +210,8 @@ def _rounds(ok: Sequence[Round], file: Path | None = None) -> Rounds:
         blocks=Blocks(_shared("counts", counts), array("q", sources) if isinstance(sources[0], int) else sources, file),
         numbers=_shared("numbers", numbers),
         spoiled=_shared("spoiled", spoiled),
-        host_peak_bytes=_shared("peaks", host_peaks),
+        peak_bytes=peaks,
+        host_peak_bytes=host_peaks,
         device_s=_all_known(device_s),
         values=values,
     )

@@ -1,0 +1,72 @@
+"""Values of rounds on two sides: properties that hold of any numbers, and memory that nobody has to exclude."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlbench.analysis.compare.judge import Verdict
+from dlbench.analysis.compare.values import MemoryChange, ValueChange, exclusion, judge_values, memory_change, value_changes
+from dlbench.analysis.ratios import Entry
+from dlbench.core.rows.summary import Rounds
+from dlbench.core.schema import Column, Unit
+
+OPPOSITE = {Verdict.SLOWER: Verdict.FASTER, Verdict.FASTER: Verdict.SLOWER}
+MARGIN = 0.5
+ROUNDS = st.lists(st.integers(-40, 40).map(lambda eighths: eighths / 8), min_size=4, max_size=9)
+"""Eighths, which floats hold exactly, so that differences of them and their doubles do, too."""
+
+
+def change(base: list[float], new: list[float], better: str = "lower", margin: float | None = MARGIN) -> ValueChange:
+    """One value of one case, judged."""
+    column = Column("value.it", Unit.NUMBER, "it", better, margin=margin)  # type: ignore[arg-type]  # a direction
+    one, other = (Entry({"value.it": 0.0, "case.found": None}, Rounds(values={"it": tuple(side)})) for side in (base, new))
+    ((found,),) = judge_values([None], [value_changes([column], [column], one, other, 0.1)])[1]
+    return found
+
+
+def memory(base: list[int], new: list[int]) -> MemoryChange:
+    """Growth on the host in MiB, judged."""
+    one, other = (Entry({}, Rounds(host_peak_bytes=tuple(each << 20 for each in side))) for side in (base, new))
+    (found,), _ = judge_values([memory_change(one, other, 0.05)], [[]])
+    assert found is not None
+    return found
+
+
+@given(ROUNDS, ROUNDS)
+def test_sides_that_change_places_change_the_verdict_to_its_opposite(base, new):
+    there, back = change(base, new), change(new, base)
+    assert back.verdict is OPPOSITE.get(there.verdict, there.verdict)
+
+
+@given(ROUNDS, ROUNDS)
+def test_the_other_direction_is_the_opposite_verdict(base, new):
+    lower, higher = change(base, new), change(base, new, better="higher")
+    assert higher.verdict is OPPOSITE.get(lower.verdict, lower.verdict)
+
+
+@given(ROUNDS, ROUNDS, st.sampled_from([2.0**-30, 0.5, 2.0, 2.0**20]))
+def test_another_unit_changes_no_verdict(base, new, factor):
+    scaled = [[factor * each for each in side] for side in (base, new)]
+    assert change(*scaled, margin=factor * MARGIN).verdict is change(base, new).verdict
+    assert change(*scaled, margin=None).verdict is change(base, new, margin=None).verdict
+
+
+@given(ROUNDS, st.sampled_from([MARGIN, None]))
+def test_identical_sides_are_never_called(rounds, margin):
+    found = change(rounds, rounds, margin=margin)
+    assert not found.called
+    assert len(set(rounds)) > 1 or found.verdict is Verdict.SAME
+
+
+@given(ROUNDS, ROUNDS)
+def test_what_is_the_same_is_known_not_to_be_worse_by_what_must_be_seen(base, new):
+    found = change(base, new)
+    if found.verdict is Verdict.SAME:
+        assert exclusion(found, 0.25).excluded
+
+
+def test_growth_on_the_host_by_what_libraries_buffers_vary_need_not_be_excluded():
+    small = [26, 45, 36, 30, 28, 41, 37]
+    assert exclusion(memory(small, small[::-1]), 0.25).excluded
+    large = [10 * each for each in small]
+    found = exclusion(memory(large, large[::-1]), 0.15)
+    assert (found.excluded, found.worst) == (False, "memory may be up to 22.2 % worse")
