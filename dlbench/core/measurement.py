@@ -113,6 +113,8 @@ class Measurement:
     """What an ``observe`` returned."""
     found: Mapping[str, ParamValue] = field(default_factory=dict)
     """Of a search, the values that it found for the parameters that its case leaves open; of an unfinished one, the best ones so far."""
+    limit_bytes: int | None = None
+    """Of a search for the largest, the memory that its cases could take; None elsewhere, and where the device does not tell."""
     math: Mapping[str, ParamValue] = field(default_factory=dict)
     """The backend flags that were in force: TF32, reduced-precision sums, autotuning, determinism."""
     nulls: Mapping[str, str] = field(default_factory=dict)

@@ -72,8 +72,10 @@ def measurement_from_json(data: Mapping[str, Any], earlier: Measurement | None =
 
 MOST = 1e100  # nothing that is measured comes near, and squares and sums of such numbers are still finite
 _GROUPS = ("samples", "memory", "transfer", "check")
-_NUMBERS = frozenset(("items", "flops", "least_flops", "bytes", "least_bytes", "threads", "round"))
-_COUNTS = frozenset(("threads", "round", "operations", "peak_bytes", "reserved_bytes", "host_peak_bytes", "h2d_bytes", "d2h_bytes"))
+_NUMBERS = frozenset(("items", "flops", "least_flops", "bytes", "least_bytes", "limit_bytes", "threads", "round"))
+_COUNTS = frozenset(
+    ("threads", "round", "operations", "peak_bytes", "reserved_bytes", "host_peak_bytes", "limit_bytes", "h2d_bytes", "d2h_bytes")
+)
 _ALWAYS = frozenset(("h2d_bytes", "h2d_s", "d2h_bytes", "d2h_s"))
 """Of a group of numbers that may be unknown, those that are there if the group is."""
 _TEXTS = frozenset(("reason", "side", "device_name", "started"))

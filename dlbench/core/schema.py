@@ -119,6 +119,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("memory.peak_bytes", Unit.BYTES, "most that live tensors took on the accelerator", "lower"),
     Column("memory.reserved_bytes", Unit.BYTES, "most that torch's allocator held there", "lower"),
     Column("memory.host_peak_bytes", Unit.BYTES, "most that the process grew during the case, libraries' first use included", "lower"),
+    Column("memory.limit_bytes", Unit.BYTES, "of a search for the largest, what its cases could take; else null"),
     Column("memory.reason", Unit.TEXT, "why a memory column is null, and what is not in the others"),
     Column("transfer.h2d_bytes", Unit.BYTES, "inputs of one call, host to device"),
     Column("transfer.h2d_s", Unit.SECONDS, "to copy them, pageable and blocking as plain code does", "lower"),

@@ -368,6 +368,38 @@ def test_sides_that_declare_a_value_differently_are_told_and_not_judged(tmp_path
     assert (row["value.p99_s.base"], row["value.p99_s.new"], row["value.p99_s.verdict"]) == (1.0, 2.0, None)
 
 
+def searched(path: Path, batch: int, limit_bytes: int | None) -> Path:
+    """A run whose search found a batch within so much memory."""
+    case = made_up.case("fit", model="resnet18")
+    memory = made_up.Memory(batch << 20)
+    (found,) = made_up.rounds_of(case, [[1.0]], memory=memory, found={"batch": batch}, limit_bytes=limit_bytes)
+    values = [{"name": "largest", "unit": "count", "direction": "higher", "meaning": "m"}]
+    search = {"aim": "largest", "over": ["batch"], "limit": "memory_gib", "value": "largest"}
+    told = {"fit": {"values": values, "parallel": {}, "search": search}}
+    return made_up.write(path, [made_up.with_values(made_up.without_rounds(found), largest=float(batch))], workloads=told)
+
+
+GIB = 1 << 30
+SEARCHED = {
+    "one step of each side": (100, GIB, 110, GIB, "same", "largest: 100 to 110 (+10.0 %)"),
+    "more than that": (100, GIB, 88, GIB, "slower", "largest worse: 100 to 88 (-12.0 %)"),
+    "nearly as much memory": (100, GIB, 88, int(0.96 * GIB), "slower", "largest worse: 100 to 88 (-12.0 %)"),
+    "less memory": (100, GIB, 50, GIB // 2, "incomparable",
+                    "the searches could take other memory, 1.00 GiB against 512 MiB; give both the same limit"),
+    "an old file": (100, None, 50, GIB, "slower",
+                    "largest worse: 100 to 50 (-50.0 %), the base does not say how much memory the search could take"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", SEARCHED)
+def test_what_a_search_found_is_compared_within_the_same_memory(tmp_path: Path, what: str) -> None:
+    batch, limit, other_batch, other_limit, verdict, note = SEARCHED[what]
+    searched(tmp_path / "one.jsonl", batch, limit)
+    searched(tmp_path / "two.jsonl", other_batch, other_limit)
+    (row,) = json.loads(in_process(tmp_path, "compare", "one.jsonl", "two.jsonl", "--format", "json").out)
+    assert (row["compare.verdict"], row["compare.note"]) == (verdict, note)
+
+
 def test_the_declaration_of_another_version_is_a_sentence_and_nothing_is_lost(tmp_path: Path) -> None:
     path = written(tmp_path / "one.jsonl", 1.0, unit="furlong")
     done = in_process(tmp_path, "show", str(path), "--format", "json")

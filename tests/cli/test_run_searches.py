@@ -74,6 +74,7 @@ def test_a_killed_search_goes_on_with_the_tries_that_it_made(killed):
     assert [each["round"] for each in largest] == [0]
     assert 0.9 * FITS <= largest[0]["values"]["largest_batch"] <= FITS
     assert largest[0]["found"] == {"batch": largest[0]["values"]["largest_batch"]}
+    assert largest[0]["limit_bytes"] == int(0.1 * 2**30)
     chosen = [each for each in measurements(folder / "o.jsonl") if each["case"]["workload"] == "choose"]
     assert [each["round"] for each in chosen] == [0, 1]
     assert chosen[0]["found"] == chosen[1]["found"]

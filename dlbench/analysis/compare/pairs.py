@@ -13,11 +13,12 @@ from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, Pair, comp
 from dlbench.analysis.ratios import WORK, Entry, couple, entries
 from dlbench.analysis.read.readings import clock_difference
 from dlbench.analysis.read.table import Results
+from dlbench.core.declarations import SEARCH_RESOLUTION
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Status
 from dlbench.core.rows.summary import Row, ending
 from dlbench.core.thresholds import ACROSS_RUNS, MUST_SEE, WITHIN_A_RUN, Thresholds, ThresholdSettings
-from dlbench.core.units import item_rate
+from dlbench.core.units import byte_count, item_rate
 
 
 def compare(
@@ -116,7 +117,13 @@ def _with_loss(case: CaseVerdict, base: Collection[str] | None, new: Collection[
 def _values(base: Results, new: Results, one: Entry, other: Entry, limits: Thresholds) -> tuple[ValueChange, ...]:
     if not (base.has_values and new.has_values):
         return ()
-    return value_changes(base.declared(one.row), new.declared(other.row), one, other, limits.value)
+    changes = value_changes(base.declared(one.row), new.declared(other.row), one, other, limits.value)
+    search = base.declaration(one.row).search
+    if search is None or search.value is None or one.row["case.found"] is None or one.row.get(f"param.{search.limit}") is not None:
+        return changes
+    silent = [side for side, each in zip(SIDES, (one, other), strict=True) if each.row["memory.limit_bytes"] is None]
+    unknown = f"{' and '.join(silent)} {'does' if len(silent) == 1 else 'do'} not say how much memory the search could take"
+    return tuple(replace(each, remark=unknown) if silent and each.name == search.value else each for each in changes)
 
 
 def _thresholds(base: Results, entry: Entry, thresholds: Thresholds, given: ThresholdSettings, sight_given: bool = False) -> Thresholds:
@@ -149,7 +156,7 @@ def _settled(case: str, base: Entry | None, new: Entry | None, columns: Iterable
     was = _status(base)
     if status.is_failure or (was is Status.OK and status is not Status.OK):
         verdict, note = Verdict.FAILED, f"{_ending(new)}{'' if was is Status.OK else f'; in the base it was {was}'}"
-    elif apart := _found_apart(base, new):
+    elif apart := _found_apart(base, new) or _limits_apart(base.row, new.row):
         verdict, note = Verdict.INCOMPARABLE, apart
     elif different := _differences(base.row, new.row, columns):
         verdict, note = Verdict.INCOMPARABLE, "; ".join(different)
@@ -170,6 +177,15 @@ def _found_apart(base: Entry, new: Entry) -> str:
         return ""
     sides = [f"{each.row['case.found']}: {item_rate(statistics.median(each.rounds.items_per_s or (0.0,)))}" for each in (base, new)]
     return f"the searches found other settings, {' against '.join(sides)}"
+
+
+def _limits_apart(base: Row, new: Row) -> str:
+    """Say how much memory two searches could take, where that differs by more than their resolution; what a file does not say is none."""
+    limits = [float(each["memory.limit_bytes"] or 0) for each in (base, new) if each["case.found"] is not None]
+    if len(limits) < 2 or not all(limits) or max(limits) <= min(limits) * (1 + SEARCH_RESOLUTION):
+        return ""
+    sizes = " against ".join(map(byte_count, limits))
+    return f"the searches could take other memory, {sizes}; give both the same limit"
 
 
 def _status(entry: Entry) -> Status:

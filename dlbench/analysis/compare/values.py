@@ -149,12 +149,14 @@ def _enough(test: ShiftTest) -> int:
 
 
 def memory_change(base: Entry, new: Entry, threshold: float) -> MemoryChange | None:
-    """Compare peak memory; None where the sides do not report the same kind.
+    """Compare peak memory; None where the sides do not report the same kind, or searched for what fits into it.
 
     An accelerator's allocator gives the same peak nearly each time, so there the threshold alone decides on the medians. On the host the
     growth of one program varies by half and more between rounds, so there it is tested by ranks; see `judge_values`.
     """
     sides = base.rounds, new.rounds
+    if _searched(base, new):
+        return None
     if all(each.peak_bytes for each in sides):
         before, after = (statistics.median(each.peak_bytes) for each in sides)
         odd = [_odd_rounds(side, each.peak_bytes, threshold) for side, each in zip(("the base", "the new file"), sides, strict=True)]
@@ -238,8 +240,8 @@ def _value_change(base_column: Column, new_column: Column, base: Entry, new: Ent
     before, after = (each.rounds.values.get(value_name(column)) for each in (base, new))
     if unlike or column.series or column.better is None or not before or not after:
         return shown
-    if all(each.row.get("case.found") is not None and not each.rounds.median_s for each in (base, new)):
-        return _searched(shown, statistics.median(before), statistics.median(after), threshold)
+    if _searched(base, new):
+        return _by_resolution(shown, statistics.median(before), statistics.median(after), threshold)
     margin = new_column.margin if base_column.margin is None else base_column.margin
     test = _value_test(column, before, after, threshold, margin)
     if not test.margin and test.interval != Interval(0.0, 0.0, 1.0):
@@ -248,8 +250,13 @@ def _value_change(base_column: Column, new_column: Column, base: Entry, new: Ent
     return replace(shown, verdict=Verdict.INCONCLUSIVE, test=test)
 
 
-def _searched(shown: ValueChange, base: float, new: float, threshold: float) -> ValueChange:
-    """Judge what a search found without a time of its own: once a run, as good as its resolution and no chance, so by a margin alone.
+def _searched(base: Entry, new: Entry) -> bool:
+    """Whether both stand for a search of what has no time of its own, such as the largest batch."""
+    return all(each.row["case.found"] is not None and not each.rounds.median_s for each in (base, new))
+
+
+def _by_resolution(shown: ValueChange, base: float, new: float, threshold: float) -> ValueChange:
+    """Judge what a search found: once a run, as good as its resolution and no chance, so by a margin alone.
 
     Each side is a step of the search off at most.
     """

@@ -31,6 +31,7 @@ class Stated(NamedTuple):
     least_bytes: float | None
     math: Mapping[str, ParamValue]
     found: Mapping[str, ParamValue]
+    limit_bytes: int | None
     check: SpotCheck | None
 
 
@@ -66,7 +67,7 @@ class Round(NamedTuple):
         m, samples = measurement, measurement.samples
         stated = Stated(
             m.case, m.side, m.status, m.reason, m.device_name, m.threads,
-            m.items, m.flops, m.least_flops, m.bytes, m.least_bytes, m.math, m.found, m.check,
+            m.items, m.flops, m.least_flops, m.bytes, m.least_bytes, m.math, m.found, m.limit_bytes, m.check,
         )  # fmt: skip
         if before is not None and before.stated == stated:
             stated = before.stated

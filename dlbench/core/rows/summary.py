@@ -119,7 +119,7 @@ def compared(rounds: Sequence[Round], file: Path, states: Sequence[RoundState] =
 COMPARED = (
     *("case.id", "case.suite", "case.workload", "case.device", "case.device_name", "case.dtype", "case.mode", "case.threads", "case.math"),
     *("case.found", "case.status", "case.reason", "case.run", "time.median_s", "time.rounds", "time.sd_between", "time.lost_share"),
-    *("time.disturbed_rounds", "memory.peak_bytes", "flag.not_usable"),
+    *("time.disturbed_rounds", "memory.peak_bytes", "memory.limit_bytes", "flag.not_usable"),
     *("flag.throttled", "flag.not_steady", "flag.power_capped", "flag.disturbed"),
     *("flag.implausible", "flag.implausible_reason", "flag.reason"),
 )
@@ -155,8 +155,8 @@ def _row(rounds: Sequence[Round], states: Sequence[RoundState], file: Path | Non
         row |= {"time.sd_between": variation(medians), "flag.not_steady": times.not_steady(timed), **plausible}
         others |= of_peak
     if ok:
-        threads = _last([each.threads for each in said_ok])
-        row |= circumstances([(each.number, each.throttling) for each in ok], states, said_ok[-1].case.device, threads)
+        throttlings = [(each.number, each.throttling) for each in ok]
+        row |= circumstances(throttlings, states, said_ok[-1].case.device, _last([each.threads for each in said_ok]))
     row |= _values(ok)
     well = bool(ok) and said_ok[0].status is Status.OK
     return row, others, _rounds(ok if well else [], file)
@@ -232,6 +232,7 @@ def _identity(said: Sequence[Stated]) -> Row:
         "case.threads": _last([each.threads for each in said]),
         "case.math": intern(settings_text(dict(sorted(math.items())))) or None,
         "case.found": settings_text(found) or None,
+        "memory.limit_bytes": _last([each.limit_bytes for each in said]),
         "case.status": ending.status.value,
         "case.reason": ending.reason,
     }

@@ -186,7 +186,8 @@ class AdaptivePlan:
             smallest = next(each for each in tries if each.case.params[name] == high)
             return replace(outcome, status=Status.OOM, reason=f"not even {name}={high} fits: {smallest.reason}")
         values = {self.search.value: float(low)} if self.search.value else {}
-        return replace(outcome, found={name: low}, values=values, memory=known.memory, nulls=known.nulls, math=known.math)
+        told = {each: getattr(known, each) for each in ("memory", "limit_bytes", "nulls", "math")}
+        return replace(outcome, found={name: low}, values=values, **told)
 
     # the fastest
 

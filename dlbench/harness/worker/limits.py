@@ -75,19 +75,27 @@ def out_of_memory_named(backend: Backend, device: torch.device) -> Iterator[None
 @contextmanager
 def memory_limit(
     search: Search | None, params: Mapping[str, ParamValue], backend: Backend, device: torch.device, left_bytes: int | None
-) -> Iterator[None]:
+) -> Iterator[int | None]:
     """Have torch raise an error beyond what the case may take: of its own limit, and of ``left_bytes`` on the host.
 
-    Raises TooLittleLeft where its own limit is more than the host can spare, NotImplementedError where the device has no such limits.
+    Yields the limit in bytes where the workload searches for what fits; on an accelerator without one all that is free. None elsewhere,
+    and where nothing tells. Raises TooLittleLeft where its own limit is more than the host can spare, NotImplementedError where the device
+    has no such limits.
     """
     gibibytes = params.get(search.limit or "") if search else None
-    own = None if gibibytes is None else max(1, int(float(gibibytes) * 2**30))
+    limit = None if gibibytes is None else max(1, int(float(gibibytes) * 2**30))
+    fits = search is not None and search.limit is not None
+    limited: AbstractContextManager[object] = nullcontext()
     if backend.is_host:
-        limited = _on_host(search, own, left_bytes)
-    else:
-        limited = nullcontext() if own is None else _on_accelerator(backend, device, own)
+        used = read_status("VmData") or 0
+        limit = _of_host(search, limit, left_bytes, used)
+        limited = limited if limit is None else limited_memory(limit, used)
+    elif limit is not None:
+        limited = _on_accelerator(backend, device, limit)
+    elif fits:
+        limit = backend.free_memory(device)
     with limited:
-        yield
+        yield limit if fits else None
 
 
 @contextmanager
@@ -105,19 +113,18 @@ def _on_accelerator(backend: Backend, device: torch.device, own: int) -> Iterato
             backend.limit_memory(device, None)
 
 
-def _on_host(search: Search | None, own: int | None, left_bytes: int | None) -> AbstractContextManager[None]:
-    used = read_status("VmData") or 0
+def _of_host(search: Search | None, own: int | None, left_bytes: int | None, used_bytes: int) -> int | None:
+    """Return how much more memory a case on the host may take; None where nothing limits it."""
     if search and search.limit:
         if left_bytes is None:  # a machine that is given memory as it uses it: a search would take all that there is
             left_bytes = added_memory()
-        left_bytes = _least(memory_in_force(used), None if left_bytes is None else int(SAFE_SHARE * left_bytes))
+        left_bytes = _least(memory_in_force(used_bytes), None if left_bytes is None else int(SAFE_SHARE * left_bytes))
         if own is not None and left_bytes is not None and own > left_bytes:
             raise TooLittleLeft(
                 f"{search.limit}={own / 2**30:g} is more than the {byte_count(left_bytes)} that this process can be given; "
                 "give less, or free some memory and go on with --resume"
             )
-    limit = left_bytes if own is None else own
-    return nullcontext() if limit is None else limited_memory(limit, used)
+    return left_bytes if own is None else own
 
 
 def _least(*limits: int | None) -> int | None:

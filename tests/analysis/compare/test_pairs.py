@@ -211,6 +211,12 @@ def test_an_accelerators_memory_is_judged_by_the_threshold_alone() -> None:
     assert verdict(on_gpu(1000), on_gpu(500)).verdict is Verdict.SAME
 
 
+def test_one_odd_round_of_an_accelerator_is_named_and_no_regression() -> None:
+    odd = [*on_gpu(1000)[:9], replace(on_gpu(1)[0], round=9, memory=Memory(1 << 20, 1 << 20))]
+    case = verdict(on_gpu(1000), odd)
+    assert (case.verdict, case.note) == (Verdict.SAME, "in 1 of 10 rounds of the new file its memory reached 1.00 MiB")
+
+
 def test_slower_and_larger_are_both_named() -> None:
     larger = [replace(each, memory=Memory(2000, 2000)) for each in on_gpu(1)]
     larger = [made_up.scaled(each, 1.5) for each in larger]
@@ -233,6 +239,8 @@ def test_memory_of_the_host_has_grown_where_its_rounds_rank_higher_by_more_than_
     assert verdict(on_host(1, 1, 1, 1), on_host(2.1, 2.1, 2.1, 2.1)).regressed == ("memory",)
     assert verdict(on_host(1, 1, 1, 1), on_host(2, 2, 2, 2)).regressed == ()  # no more than a MiB
     assert verdict(on_host(10, 10, 10), on_host(20, 20, 20)).regressed == ()  # three against three are apart by accident in one of ten
+    doubtful = verdict(on_host(10, 10, 10), on_host(20, 20, 20))
+    assert "memory from 10.0 MiB to 20.0 MiB may be chance, 3 rounds a side are too few, 4 would do" in doubtful.note
 
 
 def test_memory_of_different_kinds_is_not_compared() -> None:

@@ -25,7 +25,7 @@ def change(base: list[float], new: list[float], better: str = "lower", margin: f
 
 def memory(base: list[int], new: list[int]) -> MemoryChange:
     """Growth on the host in MiB, judged."""
-    one, other = (Entry({}, Rounds(host_peak_bytes=tuple(each << 20 for each in side))) for side in (base, new))
+    one, other = (Entry({"case.found": None}, Rounds(host_peak_bytes=tuple(each << 20 for each in side))) for side in (base, new))
     (found,), _ = judge_values([memory_change(one, other, 0.05)], [[]])
     assert found is not None
     return found

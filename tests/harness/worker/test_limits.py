@@ -1,5 +1,8 @@
 """The limit that a case computes within."""
 
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import pytest
 
 from dlbench.core.declarations import Search
@@ -16,3 +19,20 @@ def test_a_search_has_a_limit_where_memory_is_added_on_demand(monkeypatch):
     said = "memory_gib=9 is more than the 8.00 GiB that this process can be given"
     with pytest.raises(TooLittleLeft, match=said), memory_limit(search, {"memory_gib": 9}, backend, device, None):
         pass
+
+
+@pytest.mark.parametrize(
+    ("kind", "own", "left", "limit"),
+    [("cpu", 0.5, 2**31, 2**29), ("cpu", None, 10 * 2**20, 8 * 2**20), ("card", 0.5, 0, 2**29), ("card", None, 0, 3 * 2**30)],
+)
+def test_the_limit_that_a_search_has_is_known(monkeypatch, kind, own, left, limit):
+    """Its own, or of the host four fifths of what is left, of a card all that is free."""
+    monkeypatch.setattr(limits, "memory_in_force", lambda used: None)
+    monkeypatch.setattr(limits, "limited_memory", lambda more, used: nullcontext())
+    backend, device = find("cpu")
+    if kind == "card":
+        backend = SimpleNamespace(is_host=False, free_memory=lambda device: 3 * 2**30, limit_memory=lambda device, limit_bytes: None)
+    with memory_limit(Search("largest", ("batch",), limit="memory_gib"), {"memory_gib": own}, backend, device, left) as found:
+        assert found == limit
+    with memory_limit(None, {}, backend, device, left) as found:
+        assert found is None
