@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _planned(name: str) -> list[dict[str, Any]]:
     """Return the cases of a suite on the CPU."""
     signatures = {each["name"]: signature_from_json(each) for each in ask_hello()["signatures"]}
-    planned = planning.plan([suite.load(name)], signatures, ["cpu"])
+    planned = planning.plan([suite.load(name)], signatures, ["cpu"], include_absent=False)
     threads = usable_threads()
     return [{"id": each.id, "workload": each.workload, "params": dict(each.params), "threads": threads} for each in planned]
 
@@ -113,7 +113,8 @@ def _by_dlbench(suite_name: str, rounds: int, turn: int, folder: Path) -> Values
     _run("-m", "dlbench", "run", suite_name, "--device", "cpu", *limits, "--seed", str(turn), "-o", str(path))
     found: dict[str, list[float]] = {}
     for each in load(path).measurements:
-        found.setdefault(each.case.id, []).extend(per_round([each]).median_s)
+        if each.samples:
+            found.setdefault(each.case.id, []).extend(per_round([each]).median_s)
     return found
 
 
@@ -148,21 +149,24 @@ def _by_pyperf(rounds: int, turn: int, folder: Path) -> Values:
     return dict(zip(names, values, strict=True))
 
 
-def _print(name: str, cases: int, processes: int, taken: Mapping[str, Taken]) -> None:
+def _print(name: str, planned: int, processes: int, taken: Mapping[str, Taken]) -> None:
     own, rows, within = taken["dlbench"], [], True
+    cases = [case for case in own.values if all(case in other.values for other in taken.values())]
+    if not cases:
+        raise SystemExit(f"{name}: no case was measured by every tool")
     for tool, other in taken.items():
         ratio = own.seconds / other.seconds
-        logs = [math.log(ratio * own.variance(case) / other.variance(case)) for case in other.values]
+        logs = [math.log(ratio * own.variance(case) / other.variance(case)) for case in cases]
         equal, interval = statistics.fmean(logs), ""
         if len(logs) > 1 and other is not own:
             margin = student_quantile(0.95, len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
             interval = f" ({math.exp(equal - margin):.2f} to {math.exp(equal + margin):.2f})"
         within &= math.exp(equal) <= AT_MOST.get(tool, 1.0)
-        spread = percent(statistics.median(math.sqrt(other.variance(case)) for case in other.values))
+        spread = percent(statistics.median(math.sqrt(other.variance(case)) for case in cases))
         rows.append((tool, SHARED[tool], clock_time(other.seconds), spread, f"{ratio:.2f}", f"{math.exp(equal):.2f}{interval}"))
     aims = " and ".join(f"{most} x {tool}" for tool, most in AT_MOST.items() if tool in taken)
     report(
-        f"{name}: {cases} cases, {processes} processes of each by every tool",
+        f"{name}: {len(cases)} of {planned} cases, {processes} processes of each by every tool",
         ("tool", "processes share", "all", "sd of a process, median case", "dlbench / tool", "the same to equal width (95 % interval)"),
         rows,
         f"to equal width at most {aims}, and less than every other tool",

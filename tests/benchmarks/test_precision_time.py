@@ -34,7 +34,7 @@ def test_to_equal_width_time_counts_by_variance_within_turns(monkeypatch, capsys
     precision_time.main(["--rounds", "2"])
     assert order == ["dlbench", "torch", "pytest_benchmark", "pyperf", "pyperf", "pytest_benchmark", "torch", "dlbench"]
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("quick: 1 cases, 4 processes of each by every tool (")
+    assert lines[0].startswith("quick: 1 of 1 cases, 4 processes of each by every tool (")
     assert [re.split(r" {2,}", line) for line in lines[3:7]] == [
         ["dlbench", "torch imported, by the cases of a round", "0:02", "2.8 %", "1.00", "1.00"],
         ["torch adaptive_autorange", "nothing", "0:02", "5.6 %", "1.00", "0.25"],
@@ -49,7 +49,7 @@ def test_over_several_cases_the_ratio_is_a_geometric_mean_with_its_interval(monk
     monkeypatch.setattr(precision_time.time, "perf_counter", lambda: next(clock))
     monkeypatch.setattr(precision_time, "_planned", lambda name: [NOOP])
     for tool, (one, other) in {"dlbench": (1, 1), "torch": (2, 4), "pytest_benchmark": (1, 1), "pyperf": (4, 4)}.items():
-        found = {"a": spread(one)["noop"], "b": spread(other)["noop"]}
+        found = {"a": spread(one)["noop"], "b": spread(other)["noop"], f"by {tool} alone": spread(9)["noop"]}
         monkeypatch.setattr(precision_time, f"_by_{tool}", lambda *arguments, found=found: found)
     precision_time.main(["--rounds", "2", "--turns", "1"])
     lines = capsys.readouterr().out.splitlines()
@@ -89,5 +89,6 @@ def test_every_tool_times_the_same_call(monkeypatch, tmp_path):
 
 
 def test_a_suite_is_planned_for_the_cpu(tmp_path):
-    path = tmp_path / front_door.suite(tmp_path, 'workload = "spin"\naxes.seconds = [0.001, 0.002]')
+    accelerated = '[[bench]]\nworkload = "noop"\ndevices = ["accelerator"]'
+    path = tmp_path / front_door.suite(tmp_path, f'workload = "spin"\naxes.seconds = [0.001, 0.002]\n{accelerated}')
     assert [case["params"] for case in precision_time._planned(str(path))] == [{"seconds": 0.001}, {"seconds": 0.002}]
