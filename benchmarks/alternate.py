@@ -1,20 +1,24 @@
 """Helpers of the benchmarks: taking turns, watching a process from outside, the real run loop, and one plain table."""
 
 import os
+import platform
 import subprocess
 import sys
 import tempfile
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import psutil
 
+import dlbench
 from dlbench.core.measurement import Measurement, Series
 from dlbench.core.model import Case, Policy
 from dlbench.core.records import signature_from_json
@@ -28,6 +32,8 @@ from dlbench.harness.runner import Runner, RunSettings
 from dlbench.harness.schedule import Side, Task
 
 ROOT = Path(__file__).parent.parent
+WIDTH = 120
+"""Columns of a line of prose in the documentation."""
 Result = TypeVar("Result")
 
 
@@ -165,11 +171,20 @@ class _Timed(Observer):
 
 
 def report(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], verdict: str, reached: bool) -> None:
-    """Print a heading, the table, and whether the target was reached."""
-    print(f"{title} (Python {'.'.join(map(str, sys.version_info[:3]))}, torch {version('torch')}, {usable_threads()} threads)\n")
+    """Print a title, the table, whether the target was reached, and what was measured with: in Markdown, for docs/benchmarks.md."""
+    print(f"{title}:\n")
     lines = [tuple(columns), *map(tuple, rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    lines.insert(1, tuple("-" * width for width in widths))
     for first, *rest in lines:
         cells = (cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True))
-        print("  ".join((first.ljust(widths[0]), *cells)))
-    print(f"\n{'reached' if reached else 'MISSED'}: {verdict}")
+        print(f"| {' | '.join((first.ljust(widths[0]), *cells))} |")
+    print()
+    print(textwrap.fill(f"{'reached' if reached else 'MISSED'}: {verdict}.", WIDTH, break_on_hyphens=False))
+    print(textwrap.fill(f"({_measured_with()})", WIDTH, break_on_hyphens=False))
+
+
+def _measured_with() -> str:
+    """Name release, software, machine and day."""
+    software = f"dlbench {dlbench.__version__}, Python {platform.python_version()}, torch {version('torch')}"
+    return f"{software}, {describe_cpu().name}, {usable_threads()} threads, {date.today()}"

@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         took_s = {step: do() for step, do in steps.items()}
     whole_s = sum(seconds for step, seconds in took_s.items() if "apart" not in step)
     report(
-        f"from a clone to the first answer of dlbench run {Path(options.suite).stem}",
+        f"From a clone to the first answer of dlbench run {Path(options.suite).stem}",
         ("step", "measured"),
         [(step, f"{seconds:.1f} s") for step, seconds in took_s.items()],
         f"{whole_s:.1f} s without torch's download, at most {TARGET_S:.0f} s",

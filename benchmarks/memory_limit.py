@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         rows.append((f"{gibibytes:g} GiB", *map(str, counts)))
     killed = oom_kills() - kills
     report(
-        f"the largest batch of {options.model} ({options.step}) by search and by trying every batch",
+        f"The largest batch of {options.model} ({options.step}) by search and by trying every batch",
         ("limit", "found", "tries", "all fit up to", "largest that fits", "batches tried"),
         rows,
         f"found within {percent(worst)} of the true one, at most {percent(TARGET)}; {killed} processes ended by the kernel",

@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         reached &= abs(measured_s - true_s) <= allowed_s and (name != "noop" or calls >= LEAST_CALLS)
         rows.append((name, text(true_s) if true_s else "0", text(measured_s), text(measured_s - true_s), text(allowed_s), str(calls)))
     report(
-        f"calls of known length, median of {options.rounds} fresh processes",
+        f"Calls of known length, median of {options.rounds} fresh processes",
         ("case", "true", "read", "difference", "allowed", "calls a block"),
         rows,
         f"noop within {text(NOOP_S)} a call at {LEAST_CALLS} calls or more, every spin within 1 % + 0.5 µs",

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import front_door
 import made_up
 import pytest
 
+import benchmarks.__main__ as everything
 from benchmarks import (
     agreement,
     alternate,
@@ -30,31 +32,23 @@ from benchmarks import (
 from dlbench.core.model import Status
 from dlbench.core.store import RunFile
 
-
-def printed(capsys, script, *arguments):
-    """Run a script; return the cells of its table, heading first, and its last line."""
-    script.main(arguments)
-    lines = capsys.readouterr().out.splitlines()
-    assert re.search(r" \(Python \S+, torch \S+, \d+ threads\)$", lines[0])
-    assert (lines[1], lines[-2]) == ("", "")
-    assert re.match("(reached|MISSED): .", lines[-1])
-    return [re.split(r" {2,}", line) for line in lines[2:-2]], lines[-1]
+PAGE = (front_door.ROOT / "docs" / "benchmarks.md").read_text()
 
 
-def test_help_time_says_what_was_imported(capsys):
-    table, verdict = printed(capsys, help_time, "--pairs", "2")
+def test_help_time_says_what_was_imported(printed):
+    table, verdict = printed(help_time, "--pairs", "2")
     assert [row[0] for row in table] == ["program", "dlbench", "bare click + rich"]
     assert verdict.endswith("imported of torch, numpy, pandas: none")
 
 
-def test_quick_time_counts_cases_and_rounds(capsys, tmp_path):
+def test_quick_time_counts_cases_and_rounds(printed, tmp_path):
     suite = front_door.suite(tmp_path, 'workload = "spin"\naxes.seconds = [0.001, 0.002]')
-    table, _ = printed(capsys, quick_time, "--suite", str(tmp_path / suite))
+    table, _ = printed(quick_time, "--suite", str(tmp_path / suite))
     assert [row[0] for row in table] == ["what", "first table, 2 cases", "2 rounds", "memory, all processes, twice a second"]
     assert [row[2] for row in table] == ["target", "30 s", "180 s", "3.00 GiB"]
 
 
-def test_first_answer_times_each_step_and_adds_up_all_but_the_download(capsys, tmp_path, monkeypatch):
+def test_first_answer_times_each_step_and_adds_up_all_but_the_download(printed, tmp_path, monkeypatch):
     def quickly(*command, **_):
         if "make" in command:  # the steps are pip's and git's, and take a minute
             python = Path(command[2]) / ".venv" / "bin" / "python"
@@ -65,7 +59,7 @@ def test_first_answer_times_each_step_and_adds_up_all_but_the_download(capsys, t
 
     monkeypatch.setattr(first_answer, "_seconds", quickly)
     suite = front_door.suite(tmp_path, 'workload = "spin"\naxes.seconds = 0.001')
-    table, verdict = printed(capsys, first_answer, "--suite", str(tmp_path / suite))
+    table, verdict = printed(first_answer, "--suite", str(tmp_path / suite))
     steps = ["clone", "torch's download (apart)", "environment and installation", "dlbench run, to the first answer"]
     assert [row[0] for row in table] == ["step", *steps]
     run_s = float(table[-1][1].removesuffix(" s"))
@@ -73,31 +67,31 @@ def test_first_answer_times_each_step_and_adds_up_all_but_the_download(capsys, t
     assert verdict == f"reached: {60 + run_s:.1f} s without torch's download, at most 120 s"
 
 
-def test_isolation_cost_covers_an_empty_and_a_training_case(capsys):
-    table, _ = printed(capsys, isolation_cost, "--cases", "1", "--seconds", "0.01")
-    assert [row[:2] for row in table] == [["case", "cases"], ["noop", "1"], ["train_step resnet18, batch 1", "1"]]
+def test_isolation_cost_tells_the_round_that_checks_from_later_ones(printed):
+    table, _ = printed(isolation_cost, "--cases", "2", "--rounds", "2", "--seconds", "0.01", "--case", "noop")
+    assert [row[:3] for row in table] == [["case", "round", "times"], ["noop", "first, with its checks", "2"], ["noop", "later", "2"]]
 
 
-def test_overhead_covers_noop_and_each_spin(capsys):
-    table, _ = printed(capsys, overhead, "--rounds", "1", "--seconds", "0.01")
+def test_overhead_covers_noop_and_each_spin(printed):
+    table, _ = printed(overhead, "--rounds", "1", "--seconds", "0.01")
     assert [row[:2] for row in table[1:]] == [["noop", "0"], *(["spin", each] for each in ("50.0 µs", "500 µs", "5.00 ms", "50.0 ms"))]
     assert [row[4] for row in table[1:]] == ["150 ns", "1.00 µs", "5.50 µs", "50.5 µs", "500 µs"]
 
 
-def test_agreement_pairs_in_fresh_processes(capsys):
+def test_agreement_pairs_in_fresh_processes(printed):
     arguments = ("--processes", "2", "--pairs", "2", "--seconds", "0.01", "--case", "matmul 256")
-    table, _ = printed(capsys, agreement, *arguments)
+    table, _ = printed(agreement, *arguments)
     assert [row[0] for row in table] == ["case", "matmul 256"]
     assert table[1][2] == "4 in 2"
 
 
-def test_planning_counts_what_is_listed(capsys):
-    table, _ = printed(capsys, planning, "1000", "3000")
+def test_planning_counts_what_is_listed(printed):
+    table, _ = printed(planning, "1000", "3000")
     assert [row[:2] for row in table[1:]] == [["1,000", "1,000"], ["3,000", "3,000"]]
 
 
-def test_compare_scale_compares_every_case(capsys):
-    table, _ = printed(capsys, compare_scale, "50", "100")
+def test_compare_scale_compares_every_case(printed):
+    table, _ = printed(compare_scale, "50", "100")
     assert [row[0] for row in table[1:]] == ["50", "100"]
 
 
@@ -129,38 +123,57 @@ def test_a_case_that_does_not_end_well_ends_the_benchmark():
         alternate.run_cases([("raises", {})], alternate.Policy(rounds=1), (front_door.FAULTS,))
 
 
-def test_ranks_are_timed_by_both_in_turns(capsys, monkeypatch):
+def test_ranks_are_timed_by_both_in_turns(printed, monkeypatch):
     monkeypatch.setattr(alternate, "usable_threads", lambda: ranks.RANKS)  # which is a matter of speed alone
-    table, _ = printed(capsys, ranks, "--pairs", "1", "--seconds", "0.01", "--case", "all-reduce of 64 KiB")
+    table, _ = printed(ranks, "--pairs", "1", "--seconds", "0.01", "--case", "all-reduce of 64 KiB")
     assert [row[0] for row in table] == ["case", "all-reduce of 64 KiB"]
     assert table[1][2] == "1"
 
 
-def test_copy_rate_says_where_there_is_no_device():
+def test_copy_rate_holds_each_direction_against_a_bare_loop(printed, monkeypatch):
     import torch
 
-    if torch.cuda.is_available():
-        pytest.skip("there is one")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setattr(copy_rate, "_timed", lambda direction, pairs, seconds: [(1.0, 0.98)] * pairs)
+    table, verdict = printed(copy_rate, "--pairs", "2")
+    assert [(row[0], row[3]) for row in table[1:]] == [("h2d", "0.980"), ("d2h", "0.980")]
+    assert verdict == "reached: at least 0.980 of a bare loop's rate, at least 0.97"
+
+
+def test_copy_rate_says_where_there_is_no_device(monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SystemExit, match="there is no NVIDIA device here"):
         copy_rate.main([])
 
 
-def test_disk_rate_says_where_there_is_no_fio(capsys, monkeypatch, tmp_path):
-    if shutil.which("fio"):
-        table, _ = printed(capsys, disk_rate, "--pairs", "1", "--seconds", "0.01")
-        assert [row[0] for row in table] == ["one file", *disk_rate.PATTERNS]
+def test_disk_rate_reads_one_file_with_both(printed, monkeypatch, tmp_path):
+    fio = tmp_path / "fio"
+    fio.write_text("""#!/bin/sh\necho '{"jobs": [{"read": {"bw_bytes": 1e9}}]}'\n""")
+    fio.chmod(0o755)
+    monkeypatch.setattr(shutil, "which", lambda name: str(fio))
+    warm = "warm, in order"  # past the page cache not every file system can be read
+    monkeypatch.setattr(disk_rate, "PATTERNS", {warm: disk_rate.PATTERNS[warm]})
+    table, verdict = printed(disk_rate, "--pairs", "1", "--seconds", "0.001", "--path", str(tmp_path))
+    assert [(row[0], row[2]) for row in table] == [("one file", "fio"), (warm, "1.00 GB/s")]
+    assert " of 1 pairs are at most " in verdict
+
+
+def test_disk_rate_says_where_there_is_no_fio(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(SystemExit, match="there is no fio here"):
         disk_rate.main([])
 
 
-def test_ceilings_hold_products_and_moves_against_bare_loops(capsys, monkeypatch):
+def test_ceilings_hold_products_and_moves_against_bare_loops(printed, monkeypatch):
     rates = {"_product": 98e9, "_bare_product": 100e9, "_moves": (31e9, 2 << 30), "_triad": 30e9, "_has_gpu": False}
     for name, rate in rates.items():
         monkeypatch.setattr(ceilings, name, lambda *_, rate=rate: rate)
     monkeypatch.setattr(ceilings.os, "sched_setaffinity", lambda *_: None)
     monkeypatch.setattr(ceilings.subprocess, "run", lambda *_, **__: None)  # no compiler is needed
-    table, verdict = printed(capsys, ceilings, "--pairs", "2")
+    table, verdict = printed(ceilings, "--pairs", "2")
     assert [row[1:4] for row in table[1:]] == [["100 GFLOP/s", "2", "0.980"], ["100 GFLOP/s", "2", "0.980"], ["30.0 GB/s", "2", "1.033"]]
     assert verdict.startswith("reached")
 
@@ -169,7 +182,7 @@ def test_the_bare_loop_times_a_product():
     assert 0 < bare_matmul.loop(64, "fp32", 1, 0.001) < 1
 
 
-def test_memory_limit_holds_what_was_found_against_every_batch(capsys, monkeypatch):
+def test_memory_limit_holds_what_was_found_against_every_batch(printed, monkeypatch):
     """In place of the runs, a network of which 40 samples fit, and 42."""
 
     def measured(model, step, gibibytes, batches=()):
@@ -180,6 +193,32 @@ def test_memory_limit_holds_what_was_found_against_every_batch(capsys, monkeypat
         return RunFile(Path("fit.jsonl"), {}, tuple(tried) or (found,), None, torn=False, tries=(found,) * 7)
 
     monkeypatch.setattr(memory_limit, "_run", measured)
-    table, verdict = printed(capsys, memory_limit, "--gib", "0.5")
+    table, verdict = printed(memory_limit, "--gib", "0.5")
     assert table[1] == ["0.5 GiB", "39", "7", "40", "42", "25"]
     assert verdict == "reached: found within 2.5 % of the true one, at most 5.0 %; 0 processes ended by the kernel"
+
+
+def test_every_benchmark_of_the_page_is_there_and_started_by_a_test():
+    rows = [line.split(" | ") for line in PAGE.splitlines() if line.startswith("| `")]
+    assert {row[0].strip("| `"): float(row[2]) for row in rows} == everything.MINUTES
+    assert sorted(re.findall(r"^<!-- python -m benchmarks\.(\w+) -->$", PAGE, re.MULTILINE)) == sorted(everything.MINUTES)
+    tests = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
+    started = {name for names in re.findall(r"\bprinted\((\w+)|\b(\w+)\.main\(\[", tests) for name in names}
+    assert everything.MINUTES.keys() - started == set()
+
+
+def test_benchmarks_run_one_after_the_other_and_write_what_they_found(capsys, monkeypatch, tmp_path):
+    def run(command, **_):
+        name = command[-1]
+        return subprocess.CompletedProcess(command, name.endswith("planning"), f"{name} \\1 found\n")
+
+    monkeypatch.setattr(everything.subprocess, "run", run)
+    monkeypatch.setattr(everything, "PAGE", tmp_path / "page.md")
+    comments = "<!-- python -m benchmarks.{} -->\n\nof before\n\n<!-- end -->\n"
+    everything.PAGE.write_text("".join(map(comments.format, ("overhead", "planning", "agreement"))))
+    assert everything.main(["overhead", "planning", "agreement", "--within", "1", "--write"]) == 1
+    assert re.findall("^## (\\w+), in ", capsys.readouterr().out, re.MULTILINE) == ["overhead", "planning"]
+    kept = "".join(map(comments.format, ("planning", "agreement")))  # one failed, the other takes longer
+    assert everything.PAGE.read_text() == comments.format("overhead").replace("of before", "benchmarks.overhead \\1 found") + kept
+    with pytest.raises(ValueError, match=r"no single place <!-- python -m benchmarks\.ranks --> … <!-- end -->"):
+        everything.with_figures("", "ranks", "")
