@@ -7,6 +7,7 @@ import shutil
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,12 @@ import pytest
 import test_docs
 import yaml
 
+from dlbench.cli.commands import ab
 from dlbench.cli.main import dlbench
+from dlbench.core.model import Policy
+from dlbench.core.rank_test import PAIRED_SHARES, TESTS_A_CASE, rounds_for_gate
+from dlbench.harness.plan import suite
+from dlbench.harness.plan.cases import estimate
 
 ROOT = front_door.ROOT
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
@@ -29,6 +35,7 @@ FILES = {str(path.relative_to(ROOT)): yaml.safe_load(path.read_text()) for path 
 ALL = {"action.yml": ACTION, **FILES, **{f"docs/ci.md {number}": block for number, block in enumerate(BLOCKS, 1)}}
 ALL |= {f"docs/export.md {number}": block for number, block in enumerate(EXPORTED, 1)}
 WORKFLOWS = {name: each for name, each in ALL.items() if isinstance(each, dict) and "jobs" in each}
+MOST = 60  # rounds a side that a gate goes on to
 ON = True  # what YAML 1.1 makes of the key `on`
 
 everywhere = pytest.mark.parametrize("content", ALL.values(), ids=ALL.keys())
@@ -130,6 +137,29 @@ def test_the_page_has_the_inputs_and_outputs_of_the_action() -> None:
     inputs, outputs = ACTION["inputs"], ACTION["outputs"]
     assert rows("| input | default | meaning |") == [[name, each.get("default", ""), each["description"]] for name, each in inputs.items()]
     assert rows("| output | meaning |") == [[name, each["description"]] for name, each in outputs.items()]
+
+
+def test_the_page_has_the_rounds_processes_and_minutes_of_a_gate() -> None:
+    rows = [line.split(" | ") for line in PAGE.split("| suite | cases |")[1].split("\n\n")[0].splitlines()[2:]]
+    assert [row[1] for row in rows] == ["2", "10", "17", "50"]
+    for name, counted, *found in rows:
+        cases, policy = int(counted), suite.load("quick").policy if "quick" in name else Policy()
+
+        def minutes(rounds: int, measured: int, policy: Policy = policy) -> str:
+            return f"{estimate(replace(policy, rounds=rounds, budget_s=None), measured) / 60:.3g}"
+
+        first = rounds_for_gate(PAIRED_SHARES * cases, least=ab.LEAST_ROUNDS, paired=True)
+        starts = [f"{2 * (cases + 1) * rounds:,}" for rounds in (first, MOST)]
+        baseline = minutes(rounds_for_gate(TESTS_A_CASE * cases), cases), minutes(MOST, cases)
+        pairs = minutes(first, 2 * cases), minutes(MOST, 2 * cases)
+        assert [each.strip(" |") for each in found] == [f"{a} to {b}" for a, b in ((first, MOST), starts, pairs, baseline)]
+
+
+@pytest.mark.parametrize(("code", "ended", "warns"), [("0", 0, False), ("4", 0, True), ("3", 3, False), ("", 70, False)])
+def test_a_job_can_warn_of_what_is_undecided(code: str, ended: int, warns: bool) -> None:
+    (block,) = (block for block in BLOCKS if isinstance(block, list) and any("continue-on-error" in step for step in block))
+    done = subprocess.run(["bash", "-ec", block[1]["run"]], env={"CODE": code}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.startswith("::warning title=dlbench::")) == (ended, warns)
 
 
 # A Python that writes down how it is called. In place of measuring it hands out a file that is there; all else it does.
