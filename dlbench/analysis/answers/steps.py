@@ -50,11 +50,10 @@ def findings(results: Results) -> Findings:
     """Return a verdict for each step that a part was measured of, and for each device what bounds most of them."""
     ceilings = results.ceilings
     steps = [row for row in results.rows if _is_step(row, results.declaration(row))]
-    parts = [_parts(row, results.declaration(row), ceilings.get(machine(row, results.environments), {})) for row in steps]
-    judged = [(row, found, each) for row, each in zip(steps, parts, strict=True) if (found := diagnose(each)).seconds]
-    devices = by_device(
-        [_judged(row, found, each, ceilings.get(machine(row, results.environments), {})) for row, found, each in judged], "case"
-    )
+    held_against = [(row, ceilings.get(machine(row, results.environments), {})) for row in steps]
+    parts = [(row, _parts(row, results.declaration(row), known), known) for row, known in held_against]
+    judged = [(row, found, each, known) for row, each, known in parts if (found := diagnose(each)).seconds]
+    devices = by_device([_judged(*each) for each in judged], "case")
     rows = tuple(row for found in devices.values() for row in found)
     doubts: list[str] = []
     if len(judged) < len(steps):
