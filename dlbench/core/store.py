@@ -61,7 +61,8 @@ class RunFile:
     discarded: tuple[Measurement, ...] = ()
     """Measurements repeated because they, or the other side, were held back; no row counts them.
 
-    One whose repetition was never made counts: its line stands there once more as a measurement, and it is among those alone.
+    One whose repetition was never made counts: its line stands there once more as a measurement, and it is among those alone. Where a
+    reader took the measurements, it is among these too.
     """
     tries: tuple[Measurement, ...] = ()
     """What searches tried, in that order: no planned cases."""
