@@ -24,4 +24,4 @@ class Observer:
         """A case was measured, or ended otherwise."""
 
     def case_left_out(self, series: Series) -> None:
-        """A case is not measured in this round, or was not done, as the budget is spent; it has earlier rounds."""
+        """A case is not measured in this round, or was not done, as the budget is spent; in the first round it would have a row."""
