@@ -1,8 +1,7 @@
 """Storage: how fast it supplies samples, beside what the training steps of its machine consume."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from dlbench.analysis.answers.base import DEVICE, RATIO, Columns, Findings, Table, rate_interval, with_device
 from dlbench.analysis.figures import Axis, Figure, drawn
@@ -45,12 +44,13 @@ def findings(results: Results) -> Findings:
     read = [each for each in sound if results.declaration(each.row).supply]
     if not read:
         return Findings()
-    environments = results.environments
-    supplies = grouped(
-        (each for each in read if _of_storage(each.row, results.declaration(each.row))), lambda each: _host(each, environments)
-    )
+
+    def host(each: Entry) -> object:
+        return machine(each.row, results.environments)[-1]
+
+    supplies = grouped((each for each in read if _of_storage(each.row, results.declaration(each.row))), host)
     steps = [each for each in sound if _TRAINS in results.declaration(each.row).tags and each.row.get("param.ranks") in (None, 1)]
-    rows = [row for step in steps for row in _beside(step, supplies.get(_host(step, environments), []), results)]
+    rows = [row for step in steps for row in _beside(step, supplies.get(host(step), []), results)]
     bandwidths = [{**each.row, **rate_interval(each.row, _RATE.name, _RATES), "pair.case": label(each.row, ())} for each in read]
     tables = [Table("Samples read from storage", _READ, with_device(bandwidths, "case"))]
     if rows:
@@ -68,12 +68,6 @@ def _is_sound(each: Entry) -> bool:
 def _of_storage(row: Row, declared: Declaration) -> bool:
     """Whether what a row reads comes from storage and not from memory."""
     return declared.supply is not None and all(str(row.get(f"param.{name}")) in texts for name, texts in declared.supply.when.items())
-
-
-def _host(each: Entry, environments: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return what tells one machine from another, as far as files know."""
-    *_, host = machine(each.row, environments)
-    return str(host)
 
 
 def _beside(step: Entry, supplies: Iterable[Entry], results: Results) -> list[Row]:
