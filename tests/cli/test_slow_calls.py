@@ -73,3 +73,13 @@ def test_a_file_of_more_blocks_has_no_other_mean(tmp_path):
     few = [replace(each, samples=replace(each.samples, block_s=each.samples.block_s[:3])) for each in many]
     assert compared(tmp_path, few, many)[1]["compare.verdict"] == "same"
     assert compared(tmp_path / "turned", many, few)[1]["compare.verdict"] == "same"
+
+
+def test_a_row_says_how_much_its_slow_calls_take(tmp_path):
+    made_up.write(tmp_path / "run.jsonl", rounds(*ONE_IN_THREE))
+    done = front_door.in_process(tmp_path, "show", "run.jsonl")
+    assert "slow calls +66.7 %" in done.out
+    assert "slow calls: they take so much more time in the mean than in the median" in done.out
+    (row,) = json.loads(front_door.in_process(tmp_path, "show", "run.jsonl", "--format", "json").out)
+    assert (row["flag.tail"], row["time.mean_s"] / row["time.median_s"]) == (True, pytest.approx(5 / 3))
+    assert row["rate.items_per_s"] == pytest.approx(8 / row["time.mean_s"], rel=0.01)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from dlbench.analysis.figures import Figure
 from dlbench.analysis.ratios import PAIR_COLUMNS, grouped
 from dlbench.analysis.read.places import file_of
-from dlbench.analysis.wording import INTERVAL, cell, device_label, number, plural, several_runs
+from dlbench.analysis.wording import INTERVAL, cell, device_label, plural, several_runs
 from dlbench.core import units
 from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column, Unit
@@ -122,13 +122,6 @@ def resting_on(found: Answer, rows: Iterable[Row]) -> Answer:
     of_case = grouped(rows, lambda row: str(row["case.id"]))
     files = {case: tuple(dict.fromkeys(str(row["case.file"]) for row in each if row.get("case.file"))) for case, each in of_case.items()}
     return replace(found, cases=tuple(of_case), files={case: names for case, names in files.items() if names})
-
-
-def rate_interval(row: Row, rate: str, ends: tuple[Column, Column]) -> Row:
-    """Return the ends of the interval of a rate, as columns: a time at the upper end of its own is the rate at the lower."""
-    seconds, of_time = row["time.median_s"], (row["time.ci_high_s"], row["time.ci_low_s"])
-    whole = number(row[rate]) * number(seconds)
-    return {column.name: whole / number(end) if end else None for column, end in zip(ends, of_time, strict=True)}
 
 
 def with_device(rows: Sequence[Row], prefix: str) -> tuple[Row, ...]:

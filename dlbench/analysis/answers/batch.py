@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from dlbench.analysis.answers import memory, small
-from dlbench.analysis.answers.base import DEVICE, RATIO, Answer, Missing, Question, Table, answered, by_device, rate_interval, with_device
+from dlbench.analysis.answers.base import DEVICE, RATIO, Answer, Missing, Question, Table, answered, by_device, with_device
 from dlbench.analysis.figures import Axis, Figure
 from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, entries, grouped, identifying, label, speed_ratio
 from dlbench.analysis.read.table import Results
@@ -30,10 +30,7 @@ _COLUMNS = (
 _BATCH = Column("param.batch", Unit.COUNT, "items of one call")
 _SWEEP = Column("batch.sweep", Unit.TEXT, "the parameters that stay the same while the batch grows")
 _ITSELF: Row = dict.fromkeys(("ratio.speedup", "ratio.ci_low", "ratio.ci_high"), 1.0)
-_RATES = (
-    Column("batch.items_per_s_low", Unit.ITEMS_PER_S, "lower end of its 95 % interval"),
-    Column("batch.items_per_s_high", Unit.ITEMS_PER_S, "upper end of it"),
-)
+_RATES = (BY_NAME["rate.items_per_s_low"], BY_NAME["rate.items_per_s_high"])
 _QUANTITIES = (
     ("throughput", BY_NAME["rate.items_per_s"], _RATES),
     ("latency", BY_NAME["time.median_s"], (BY_NAME["time.ci_low_s"], BY_NAME["time.ci_high_s"])),
@@ -117,8 +114,7 @@ def _tried(searches: Iterable[memory.SearchRows]) -> list[Row]:
 
 
 def _point(row: Row, line: str) -> Row:
-    rates = rate_interval(row, "rate.items_per_s", _RATES)
-    return {**row, **rates, "batch.memory_bytes": memory.peak_bytes(row), "param.batch": counted(row, "batch"), _SWEEP.name: line}
+    return {**row, "batch.memory_bytes": memory.peak_bytes(row), "param.batch": counted(row, "batch"), _SWEEP.name: line}
 
 
 def _line(row: Row) -> str:

@@ -4,7 +4,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from dlbench.analysis.answers.base import DEVICE, Columns, Findings, Table, by_device, rate_interval, with_device
+from dlbench.analysis.answers.base import DEVICE, Columns, Findings, Table, by_device, with_device
 from dlbench.analysis.copies import COLUMNS, latency_and_bandwidth
 from dlbench.analysis.figures import Axis, Figure
 from dlbench.analysis.lines import MOST_OFF
@@ -172,7 +172,7 @@ _DOUBTS = (_over_another_link, _trained_down, _bent)
 def _figures(results: Results, groups: Sequence[Sequence[Entry]]) -> list[Figure]:
     """Return bandwidth against size, of each workload and device a figure, with a line a way."""
     points = [
-        {**row, **rate_interval(row, _RATE.name, _RATES), _SIZE.name: _size(row), _WAY.name: short(_way(results, row))}
+        {**row, **_interval(row), _SIZE.name: _size(row), _WAY.name: short(_way(results, row))}
         for group in groups
         for row in (entry.row for entry in group)
     ]
@@ -191,3 +191,9 @@ def _figures(results: Results, groups: Sequence[Sequence[Entry]]) -> list[Figure
         )
         for (workload, where), rows in grouped(with_device(points, "case"), lambda row: (row["case.workload"], row["place"])).items()
     ]
+
+
+def _interval(row: Row) -> Row:
+    """Return the ends of the interval of the bandwidth, as columns: a time at the upper end of its own is the rate at the lower."""
+    moved, of_time = number(row[_RATE.name]) * number(row["time.median_s"]), (row["time.ci_high_s"], row["time.ci_low_s"])
+    return {column.name: moved / number(end) if end else None for column, end in zip(_RATES, of_time, strict=True)}

@@ -27,7 +27,7 @@ _COLUMNS: Columns = (
     ("images/s", BY_NAME["rate.items_per_s"]),
     ("epochs", Column("train.epochs", Unit.COUNT, "passes over ImageNet's training set, of the published schedule")),
     ("time to train", Column("train.seconds", Unit.SECONDS, "all steps of the schedule at that rate", "lower")),
-    (INTERVAL, Column("train.low", Unit.SECONDS, "lower end of its 95 % interval, as of the time of a step")),
+    (INTERVAL, Column("train.low", Unit.SECONDS, "lower end of its 95 % interval, as of the throughput")),
     (INTERVAL, Column("train.high", Unit.SECONDS, "upper end of it")),
     ("its authors", Column("train.took", Unit.TEXT, "how long it took them, and on what")),
 )
@@ -74,14 +74,13 @@ def _best(rows: Sequence[Row]) -> list[Row]:
 
 def _estimate(row: Row) -> Row:
     schedule = schedules()[str(row["param.model"])]
-    total, step = schedule.seconds(number(row["rate.items_per_s"])), number(row["time.median_s"])
-    ends = {end: row[f"time.ci_{end}_s"] for end in ("low", "high")}
+    ends = {"low": row["rate.items_per_s_high"], "high": row["rate.items_per_s_low"]}
     return {
         **row,
         "train.choice": choice({f"row.{name}": chosen(row, name) for name in CHOSEN}, "row"),
         "train.epochs": schedule.epochs,
-        "train.seconds": total,
-        **{f"train.{end}": None if value is None else total * number(value) / step for end, value in ends.items()},
+        "train.seconds": schedule.seconds(number(row["rate.items_per_s"])),
+        **{f"train.{end}": schedule.seconds(number(rate)) if rate else None for end, rate in ends.items()},
         "train.took": schedule.took,
     }
 

@@ -161,7 +161,8 @@ def _effects(results: Results) -> list[Row]:
             base, other = (by_id[each[f"{side}.run"], each[f"{side}.id"]] for side in ("base", "other"))
             of_other: Row = {column.name: other[column.name] for column in results.declared(other)}
             told: Row = {_SWITCH.name: name, _SETTING.name: each["other.value"], _ALONE.name: not _changed(base, results, roots)}
-            cost = _cost(each, _spent_s(other, results) - _spent_s(base, results))
+            saved_s = number(base["time.mean_s"]) - number(other["time.mean_s"])
+            cost = _cost(each, _spent_s(other, results) - _spent_s(base, results), saved_s)
             found.append({**each, **of_other, **told, **cost})
     return sorted(found, key=lambda row: not row[_ALONE.name])
 
@@ -176,11 +177,10 @@ def _spent_s(row: Row, results: Results) -> float:
     return max((seconds for seconds in once if isinstance(seconds, int | float)), default=0.0)
 
 
-def _cost(each: Row, spent_s: float) -> Row:
-    """Return what the other side of a pair spends once, and the steps that save it, None where no saving is shown."""
+def _cost(each: Row, spent_s: float, saved_s: float) -> Row:
+    """Return what the other side of a pair spends once, and the steps that save it at so much a step, None where no saving is shown."""
     if not spent_s > 0:
         return {}
-    saved_s = number(each["base.median_s"]) - number(each["other.median_s"])
     low = each["ratio.speedup"] if each["ratio.ci_low"] is None else each["ratio.ci_low"]
     steps = spent_s / saved_s if saved_s > 0 and number(low) > 1 else math.inf
     return {_SPENT.name: spent_s, _BREAK_EVEN.name: math.ceil(steps) if steps < _NEVER else None}

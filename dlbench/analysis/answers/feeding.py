@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from dlbench.analysis.answers.base import DEVICE, RATIO, Columns, Findings, Table, by_device, rate_interval, with_device
+from dlbench.analysis.answers.base import DEVICE, RATIO, Columns, Findings, Table, by_device, with_device
 from dlbench.analysis.figures import Axis, Figure, drawn
 from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, entries, grouped, identifying, label, speed_ratio
 from dlbench.analysis.read.table import Results
@@ -20,10 +20,7 @@ from dlbench.core.units import item_rate, percent
 _WAY = Column("feeding.way", Unit.TEXT, "how a step gets its batch")
 _INPUT = Column("feeding.input_share", Unit.FRACTION, "part of a call in which the host gets its batch together or waits for it")
 _TRANSFER = Column("feeding.transfer_share", Unit.FRACTION, "the copy of a batch, timed alone, over a call")
-_RATES = (
-    Column("feeding.items_per_s_low", Unit.ITEMS_PER_S, "lower end of its 95 % interval"),
-    Column("feeding.items_per_s_high", Unit.ITEMS_PER_S, "upper end of it"),
-)
+_RATES = (BY_NAME["rate.items_per_s_low"], BY_NAME["rate.items_per_s_high"])
 _SMALL = {
     Column("feeding.of_largest", Unit.RATIO, "throughput of this batch over that of the largest, each at its best"): "speedup",
     Column("feeding.of_largest_low", Unit.RATIO, "lower end of its 95 % interval"): "ci_low",
@@ -93,7 +90,6 @@ def _rows(step: int, group: Sequence[Entry], results: Results) -> list[Row]:
         found.append(
             {
                 **row,
-                **rate_interval(row, _RATE.name, _RATES),
                 **(_ITSELF if each is best else speed_ratio(best.rounds.items_per_s, each.rounds.items_per_s)),
                 "pair.case": label(row, feeding),
                 _STEP: step,

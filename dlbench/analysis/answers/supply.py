@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 
-from dlbench.analysis.answers.base import DEVICE, RATIO, Columns, Findings, Table, rate_interval, with_device
+from dlbench.analysis.answers.base import DEVICE, RATIO, Columns, Findings, Table, with_device
 from dlbench.analysis.figures import Axis, Figure, drawn
 from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, entries, grouped, label, speed_ratio
 from dlbench.analysis.read.ceilings import machine
@@ -17,10 +17,7 @@ from dlbench.core.units import item_rate
 
 _TRAINS = "training"
 _RATE, _BYTES = BY_NAME["rate.items_per_s"], BY_NAME["rate.bytes_per_s"]
-_RATES = (
-    Column("supply.items_per_s_low", Unit.ITEMS_PER_S, "lower end of its 95 % interval"),
-    Column("supply.items_per_s_high", Unit.ITEMS_PER_S, "upper end of it"),
-)
+_RATES = (BY_NAME["rate.items_per_s_low"], BY_NAME["rate.items_per_s_high"])
 _CONSUMED = Column("supply.consumed_per_s", Unit.ITEMS_PER_S, "samples that the step takes in a second")
 _STEP = Column("supply.step", Unit.TEXT, "the training step, and where it ran")
 _WAY = Column("supply.way", Unit.TEXT, "how the samples are read")
@@ -51,7 +48,7 @@ def findings(results: Results) -> Findings:
     supplies = grouped((each for each in read if _of_storage(each.row, results.declaration(each.row))), host)
     steps = [each for each in sound if _TRAINS in results.declaration(each.row).tags and each.row.get("param.ranks") in (None, 1)]
     rows = [row for step in steps for row in _beside(step, supplies.get(host(step), []), results)]
-    bandwidths = [{**each.row, **rate_interval(each.row, _RATE.name, _RATES), "pair.case": label(each.row, ())} for each in read]
+    bandwidths = [{**each.row, "pair.case": label(each.row, ())} for each in read]
     tables = [Table("Samples read from storage", _READ, with_device(bandwidths, "case"))]
     if rows:
         tables.insert(0, Table("What storage supplies beside what steps consume", _BESIDE, tuple(rows), _NOTES))

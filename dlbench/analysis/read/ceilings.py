@@ -69,7 +69,7 @@ def measured(
             continue
         for kind in RATES:
             precision = computed_in(row) if kind == "arithmetic" else ""
-            if precision is not None and _rate(row, RATES[kind]):
+            if precision is not None and _rate(row, kind):
                 if declared.ceiling == kind:
                     groups[machine(row, environments)][kind, precision].append(row)
                 elif kind == "arithmetic" or (kind == "memory" and _MOVES in declared.tags):
@@ -88,8 +88,8 @@ def _is_held(row: Row, declared: Declaration) -> bool:
 
 def _best(kind: Ceiling, precision: str, rows: Sequence[Row], others: Iterable[Row]) -> MeasuredCeiling:
     least = min(map(_moved, rows))
-    best = max([*rows, *(row for row in others if kind != "memory" or _moved(row) >= least)], key=lambda row: _rate(row, RATES[kind]))
-    return MeasuredCeiling(kind, precision, _rate(best, RATES[kind]), best, least)
+    best = max([*rows, *(row for row in others if kind != "memory" or _moved(row) >= least)], key=lambda row: _rate(row, kind))
+    return MeasuredCeiling(kind, precision, _rate(best, kind), best, least)
 
 
 def computed_in(row: Row) -> str | None:
@@ -117,7 +117,7 @@ def with_ceilings(
 
 def _share(row: Row, ceilings: Ceilings) -> Row:
     arithmetic, memory = ceilings.get(("arithmetic", computed_in(row) or "")), ceilings.get(("memory", ""))
-    flops_per_s, bytes_per_s = _rate(row, RATES["arithmetic"]), _rate(row, RATES["memory"])
+    flops_per_s, bytes_per_s = _rate(row, "arithmetic"), _rate(row, "memory")
     if memory and from_caches(row, memory):
         memory = None
     shares = [(rate / each.per_s, each) for rate, each in ((flops_per_s, arithmetic), (bytes_per_s, memory)) if rate and each]
@@ -129,18 +129,20 @@ def _share(row: Row, ceilings: Ceilings) -> Row:
 
 def from_caches(row: Row, memory: MeasuredCeiling) -> bool:
     """Whether a row moves its stated bytes faster than memory was measured to, so that caches have some of them."""
-    return _rate(row, RATES["memory"]) > memory.per_s
+    return _rate(row, "memory") > memory.per_s
 
 
 def _moved(row: Row) -> float:
     """Return the bytes that a call moves on each device."""
-    return _rate(row, RATES["memory"]) * _number(row["time.median_s"])
+    return _rate(row, "memory") * _number(row["time.median_s"])
 
 
-def _rate(row: Row, column: str) -> float:
-    """Return a rate of each device that takes part, 0 where there is none."""
+def _rate(row: Row, kind: Ceiling) -> float:
+    """Return a rate of each device that takes part, 0 where there is none; by the median of its calls, whatever held up some of them."""
     ranks = row.get("param.ranks")
-    rate = _number(row[column]) / (ranks if isinstance(ranks, int) and 0 < ranks < 2**31 else 1)
+    rate = _number(row[RATES[kind]]) / (ranks if isinstance(ranks, int) and 0 < ranks < 2**31 else 1)
+    if RATES[kind] == "rate.items_per_s" and (median_s := _number(row["time.median_s"])):
+        rate *= _number(row["time.mean_s"]) / median_s
     return rate if math.isfinite(rate) else 0.0
 
 

@@ -18,6 +18,7 @@ from dlbench.core.rows.summary import Rounds, Row, ending
 # Closed sets: what a mark in a table means, and what to do about it.
 _FLAGS = {
     "flag.noisy": ("noisy", "the interval is wider than the target; add rounds, or quieten the machine"),
+    "flag.tail": ("slow calls", "they take so much more time in the mean than in the median; what counts items or steps has it in"),
     "flag.not_steady": (
         "unsteady",
         "still changing speed after the warm-up; close other programs, or give the suite a longer max_warmup_s",
@@ -205,7 +206,13 @@ def notes(row: Row) -> list[str]:
     """Return the marks of a row."""
     # Of one without a time what was found is its value.
     found = [f"found {row['case.found']}"] if row.get("case.found") and row["time.median_s"] is not None else []
-    return found + [mark for flag, (mark, _) in _FLAGS.items() if row[flag]] + [_LAUNCH_BOUND] * bool(launch_bound(row))
+    marks = [f"{mark}{_tail(row) if flag == 'flag.tail' else ''}" for flag, (mark, _) in _FLAGS.items() if row[flag]]
+    return found + marks + [_LAUNCH_BOUND] * bool(launch_bound(row))
+
+
+def _tail(row: Row) -> str:
+    """Return by how much the mean of a row is above its median: `` +12.3 %``."""
+    return f" {units.relative_change(wording.number(row['time.mean_s']) / wording.number(row['time.median_s']) - 1)}"
 
 
 def share_of(what: str, row: Row) -> str:

@@ -20,16 +20,21 @@ Cells = dict[str, ParamValue | None]
 
 
 def rates(stated: Sequence[Stated], call_s: ParamValue | None) -> Cells:
-    """Return the rates of the timed rounds, by the row's time of a call; None where a round does not state the count.
+    """Return the rates of operations and bytes, by the row's time of a call; None where a timed round does not state the count.
 
     Not all counts over all the time: a faster round has more blocks and would weigh more.
     """
     row: Cells = {}
-    for name in ("items", "flops", "bytes"):
+    for name in ("flops", "bytes"):
         known = [count for each in stated if (count := getattr(each, name)) is not None]
         count = None if not known or len(known) < len(stated) else known[0] if len(known) == 1 else statistics.median(known)
         row[f"rate.{name}_per_s"] = count / float(call_s) if count is not None and call_s else None
     return row
+
+
+def per_second(counts: Sequence[float], seconds: Sequence[float]) -> tuple[float, ...]:
+    """Return what each round counts over its time of a call; empty where a count is unknown, or a time is zero."""
+    return tuple([count / each for count, each in zip(counts, seconds, strict=True)]) if counts and all(seconds) else ()
 
 
 def plausibility(stated: Stated, identity: Cells, rates: Cells, fastest_s: float, check: SpotCheck | None) -> tuple[Cells, Cells]:

@@ -15,7 +15,7 @@ from dlbench.core.conditions import RoundState, circumstances
 from dlbench.core.measurement import Measurement, Transfer
 from dlbench.core.model import Case, ParamValue, Policy, Reported, Status, settings_text
 from dlbench.core.rows import times
-from dlbench.core.rows.rates import plausibility, rates
+from dlbench.core.rows.rates import per_second, plausibility, rates
 from dlbench.core.rows.rounds import NO_BLOCKS, Blocks, Round, Stated, reduced, stated
 from dlbench.core.schema import BY_NAME
 from dlbench.core.stats import variation
@@ -63,18 +63,13 @@ class Rounds:
 
     @property
     def items_per_s(self) -> tuple[float, ...]:
-        """Items over the median block; empty where they are unknown, or a time is zero."""
-        return self._rates(self.items)
+        """Items over the time of all calls; empty where they are unknown, or a time is zero."""
+        return per_second(self.items, self.mean_s)
 
     @property
     def flops_per_s(self) -> tuple[float, ...]:
-        """Stated operations over the median block, likewise."""
-        return self._rates(self.flops)
-
-    def _rates(self, counts: Sequence[float]) -> tuple[float, ...]:
-        if not counts or not all(self.median_s):
-            return ()
-        return tuple([count / seconds for count, seconds in zip(counts, self.median_s, strict=True)])
+        """Stated operations over the median block; empty in the same cases."""
+        return per_second(self.flops, self.median_s)
 
     def times_at(self, indices: Sequence[int]) -> "Rounds":
         """Return the times of the rounds with these indices, and nothing else."""
@@ -104,7 +99,14 @@ def with_rounds(
     row, others, each_round = _row(rounds, states)
     ok = set(map(id, _counted(rounds)))
     counted = [each for each, of in zip(measurements, rounds, strict=True) if id(of) in ok]
-    return {**dict.fromkeys(BY_NAME), **row, **others, **_details(measurements, counted, row["time.median_s"], target)}, each_round
+    in_all = times.of_all_calls([each for each in rounds if id(each) in ok and each.blocks])
+    return {
+        **dict.fromkeys(BY_NAME),
+        **row,
+        **others,
+        **in_all,
+        **_details(measurements, counted, row["time.median_s"], target),
+    }, each_round
 
 
 def compared(rounds: Sequence[Round], file: Path, states: Sequence[RoundState] = ()) -> tuple[Row, Rounds]:

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from dlbench.core.measurement import STEADY_SHIFT, Samples
-from dlbench.core.rows.rates import Cells
+from dlbench.core.rows.rates import Cells, per_second
 from dlbench.core.rows.rounds import Round
 from dlbench.core.stats import median_interval, outliers, quantile, relative_half_width, variation
+from dlbench.core.thresholds import WITHIN_A_RUN
 
 
 def columns(timed: Sequence[Samples], target: float) -> Cells:
@@ -32,6 +33,24 @@ def columns(timed: Sequence[Samples], target: float) -> Cells:
         "time.device_s": device_s,
         "time.launch_bound": centre / device_s if device_s else None,
         "flag.noisy": relative_half_width(medians) > target if interval else None,
+    }
+
+
+def of_all_calls(timed: Sequence[Round]) -> Cells:
+    """Return the columns of the time of all calls of the rounds, slow ones included; none where nothing was timed."""
+    if not timed:
+        return {}
+    medians, means = [each.median_s for each in timed], [each.mean_s for each in timed]
+    items = [count for each in timed if (count := each.stated.items) is not None]
+    rates = per_second(items, means) if len(items) == len(timed) else ()
+    of_rates, of_medians, mean = median_interval(rates), median_interval(medians), statistics.median(means)
+    return {
+        "time.mean_s": mean,
+        "rate.items_per_s": statistics.median(rates) if rates else None,
+        "rate.items_per_s_low": of_rates.low if of_rates else None,
+        "rate.items_per_s_high": of_rates.high if of_rates else None,
+        # Of many rounds the interval is narrower than any change that matters.
+        "flag.tail": mean > max(of_medians.high, (1 + WITHIN_A_RUN.time) * statistics.median(medians)) if of_medians else None,
     }
 
 

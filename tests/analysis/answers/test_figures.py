@@ -60,7 +60,7 @@ def test_throughput_latency_and_memory_stand_against_the_batch_with_a_line_a_swe
     ]
     assert rows[0]["rate.items_per_s"] == pytest.approx(800)
     # The fastest and the slowest of seven rounds are 3 % from the median.
-    assert [rows[0][f"batch.items_per_s_{end}"] for end in ("low", "high")] == pytest.approx([800 / 1.03, 800 / 0.97])
+    assert [rows[0][f"rate.items_per_s_{end}"] for end in ("low", "high")] == pytest.approx([800 / 1.03, 800 / 0.97])
     memory = {device: figures[f"Memory by batch size: train_step on {device}"] for device in ("cpu", "cuda:0")}
     assert {device: {row["batch.memory_bytes"] for row in each["rows"]} for device, each in memory.items()} == {
         "cpu": {3 << 20}, "cuda:0": {6 << 20},

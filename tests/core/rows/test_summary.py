@@ -1,3 +1,4 @@
+import statistics
 from pathlib import Path
 
 import front_door
@@ -43,8 +44,32 @@ def test_rates_are_those_of_the_time_beside_them_however_many_blocks_a_round_has
     one = made_up.rounds_of(CASE, [[1.0] * 50], calls=10, items=8, flops=100.0, bytes=None)
     others = made_up.rounds_of(CASE, [[4.0] * 3, [2.0, 2.0, 9.0]], calls=5, items=8, flops=100.0, bytes=None)
     row = summarise([*one, *others])
-    assert (row["time.median_s"], row["rate.items_per_s"], row["rate.flops_per_s"], row["rate.bytes_per_s"]) == (2.0, 4.0, 50.0, None)
-    assert per_round([*one, *others]).items_per_s == (8.0, 2.0, 4.0)
+    assert (row["time.median_s"], row["rate.flops_per_s"], row["rate.bytes_per_s"]) == (2.0, 50.0, None)
+    # Items count all the time: the last round took 13 s for its three calls.
+    rates = (8.0, 2.0, 8 * 3 / 13)
+    assert (row["time.mean_s"], row["rate.items_per_s"]) == (4.0, 2.0)
+    assert per_round([*one, *others]).items_per_s == pytest.approx(rates)
+    assert (row["rate.items_per_s_low"], row["rate.items_per_s_high"]) == (None, None)
+
+
+def test_the_interval_of_throughput_is_that_of_the_rounds_own() -> None:
+    row = summarise(made_up.rounds_of(CASE, [[1.0, 1.0, each] for each in (4.0, 1.0, 2.0, 7.0, 6.0, 2.5, 3.0)], items=6))
+    assert row["rate.items_per_s"] == pytest.approx(6 / (5.0 / 3))
+    assert (row["rate.items_per_s_low"], row["rate.items_per_s_high"]) == pytest.approx((6 / 3, 6 / 1))
+
+
+@pytest.mark.parametrize(
+    ("last", "rounds", "tail"),
+    [(3.0, 7, True), (1.2, 7, True), (1.05, 7, False), (0.1, 7, False), (3.0, 5, None)],
+)
+def test_slow_calls_are_flagged_where_they_make_a_difference(last: float, rounds: int, tail: bool | None) -> None:
+    row = summarise(made_up.rounds_of(CASE, [[each, each, last] for each in made_up.SEVEN[:rounds]]))
+    assert row["flag.tail"] is tail
+
+
+def test_a_few_percent_of_slow_calls_are_not_flagged_however_many_rounds_there_are() -> None:
+    assert summarise(made_up.rounds_of(CASE, [[1.0, 1.0, 1.08]] * 7))["flag.tail"] is False
+    assert summarise(made_up.rounds_of(CASE, [[1.0, 1.0, 1.1]] * 7))["flag.tail"] is True
 
 
 def test_a_round_without_a_count_leaves_no_rate() -> None:
@@ -60,9 +85,11 @@ def test_every_row_of_an_earlier_file_agrees_with_itself(file: Path) -> None:
         rounds.setdefault(each.case.id, []).append(each)
     for measurements in rounds.values():
         row, stated = summarise(measurements), measurements[-1]
-        for rate, count in (("items_per_s", stated.items), ("flops_per_s", stated.flops)):
-            if row["time.median_s"] and count is not None:
-                assert float(row[f"rate.{rate}"]) * float(row["time.median_s"]) == pytest.approx(count, rel=1e-12)
+        if row["time.median_s"] and stated.flops is not None:
+            assert float(row["rate.flops_per_s"]) * float(row["time.median_s"]) == pytest.approx(stated.flops, rel=1e-12)
+        if row["time.median_s"] and stated.items is not None:
+            means = [statistics.fmean(each.samples.block_s) for each in measurements if each.samples]
+            assert row["rate.items_per_s"] == pytest.approx(statistics.median(stated.items / mean for mean in means), rel=1e-12)
 
 
 def test_a_cpu_has_a_reason_in_place_of_copies() -> None:
