@@ -252,3 +252,15 @@ def test_what_was_confirmed_too_noisily_is_unseen(folder):
     done = compare(folder, "--by", "run", files=("ab.jsonl",))
     assert (done.code, done.out.splitlines()[-1]) == (4, "1 inconclusive; exit 4")
     assert f"a slowdown of 25.0 % or more is not excluded in 1 of 1 case: {QUIET.id} (" in done.err
+
+
+def test_a_steady_p10_does_not_speak_for_a_median_that_may_have_grown(tmp_path):
+    """Of ten blocks a round four take their time exactly; the others make the median wide, and in new a little slower."""
+    for name, factor in (("base", 1), ("new", LITTLE)):
+        both = [[base] * 4 + [3 * factor * wide] * 6 for base, wide in zip(TEN, WIDE, strict=True)]
+        made_up.write(tmp_path / f"{name}.jsonl", [*rounds(QUIET, TEN), *made_up.rounds_of(NOISY, both)])
+    done = compare(tmp_path, "--must-see", "25%", "--format", "json")
+    noisy = next(row for row in json.loads(done.out) if row["compare.case"] == NOISY.id)
+    assert (done.code, noisy["p10.verdict"], noisy["median.verdict"]) == (4, "same", "inconclusive")
+    assert noisy["compare.detectable"] == pytest.approx(0.1)  # by its p10
+    assert noisy["compare.possible"] == pytest.approx(sorted(LITTLE * b / a for a in WIDE for b in WIDE)[-28] - 1)
