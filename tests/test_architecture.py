@@ -29,7 +29,7 @@ ROOMS = {
     "harness.ranks": "torchrun placement cluster rank_group",
     "harness": "observer schedule pool searches runner",
     "analysis.read": "pyperf order readings superlinear ceilings places trend usability header declared table merge references",
-    "analysis": "ratios wording figures outliers bottleneck lines copies",
+    "analysis": "ratios best wording figures outliers bottleneck lines copies",
     "analysis.scaling": "speedup projection",
     "analysis.compare": "calibration judge clocks power values verdict pairs ab provenance",
     "analysis.answers": "base pairs unanswered speedup ways crossover steps feeding supply roofline copies bottleneck small memory batch "

@@ -1,4 +1,4 @@
-"""Ratios between rows that differ in one column, and of each device at its own best."""
+"""Ratios between rows that differ in one column."""
 
 import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
@@ -137,14 +137,14 @@ def couple(results: Results, by: str, base: str | None = None, *, timed: bool = 
     couples: list[tuple[Entry, Entry]] = []
     unpaired: list[Unpaired] = []
     for group in grouped(of_interest, lambda each: tuple(each.row[name] for name in identity)).values():
-        unpaired += [_unpaired(each, trouble) for each in group if (trouble := trouble_of[id(each)])]
+        unpaired += [left_out(each, trouble) for each in group if (trouble := trouble_of[id(each)])]
         fit = [each for each in group if trouble_of[id(each)] is None]
         bases = [each for each in fit if each.row[column] == base_value]
         others = [each for each in fit if each.row[column] != base_value]
         if not bases:
-            unpaired += [_unpaired(each, f"nothing to pair it with at {column} = {base_value}") for each in others]
+            unpaired += [left_out(each, f"nothing to pair it with at {column} = {base_value}") for each in others]
         if not others:
-            unpaired += [_unpaired(each, f"nothing to pair it with at another {column}") for each in bases]
+            unpaired += [left_out(each, f"nothing to pair it with at another {column}") for each in bases]
         couples += product(bases, others)
     return Couples(column, base_value, tuple(couples), tuple(unpaired))
 
@@ -173,43 +173,6 @@ def pair(results: Results, by: str, base: str | None = None, *, timed: bool = Tr
         of_times: Row = {"pair.time": "device" if on_device else "wall", **speed_ratio(*speeds)} if timed else {}
         rows.append({**row, "pair.by": found.column, **of_times})
     return Pairs(tuple(rows), found.unpaired)
-
-
-def best(results: Results) -> Pairs:
-    """Set each accelerator at its best beside the CPU at its best: batch, precision, layout, mode and optimizer chosen on each side.
-
-    One comparison for each workload and set of parameters other than those (a model, a shape); a case that searched for the fastest
-    takes part with what it found. Chosen is the ``ok`` row of highest throughput,
-    in items a second, or in FLOP/s where the workload has no items. Rows flagged implausible take no part.
-    The interval is that of the two rows chosen; that they were chosen for being fast is not in it.
-    """
-    free = (*MACHINE, *(f"case.{name}" for name in CHOSEN), *(f"param.{name}" for name in CHOSEN))
-    identity = [name for name in identifying(results.columns) if name not in free]
-    roots = {name: roots_of(results.rows, name) for name in CHOSEN}
-
-    def work(each: Entry) -> tuple[ParamValue | None, ...]:
-        return *(each.row[name] for name in identity), *(root_of(each.row, name, roots[name]) for name in CHOSEN)
-
-    rows: list[Row] = []
-    unpaired: list[Unpaired] = []
-    for group in grouped(entries(results), work).values():
-        ok = [each for each in group if each.row["case.status"] == "ok" and not each.row["flag.implausible"]]
-        fit = [each for each in ok if each.row.get("param.ranks") in (None, 1)]
-        common = [name for name in ("items_per_s", "flops_per_s") if all(min(getattr(each.rounds, name), default=0) > 0 for each in fit)]
-        if not common:
-            unpaired += [_unpaired(each, "no throughput to choose the best by") for each in fit]
-            continue
-        rate = common[0]
-        devices = grouped(fit, lambda each: tuple(each.row[name] for name in ONE_DEVICE))
-        champions = [max(device, key=lambda each: float(each.row[f"rate.{rate}"] or 0)) for device in devices.values()]
-        cpus = [each for each in champions if each.row["case.device"] == "cpu"]
-        accelerators = [each for each in champions if each.row["case.device"] != "cpu"]
-        if not cpus or not accelerators:
-            unpaired += [_unpaired(each, f"no {'accelerator' if cpus else 'CPU'} with an ok row of the same work") for each in champions]
-        for cpu, accelerator in product(cpus, accelerators):
-            ratio = speed_ratio(getattr(cpu.rounds, rate), getattr(accelerator.rounds, rate))
-            rows.append({**sides(cpu, accelerator, "case.device", CHOSEN), "pair.by": "best", "pair.time": "wall", **ratio})
-    return Pairs(tuple(rows), tuple(unpaired))
 
 
 def launch_bound(row: Row) -> bool | None:
@@ -269,7 +232,8 @@ def unfit(entry: Entry, column: str, timed: bool) -> str | None:
     return f"implausible: {entry.row['flag.implausible_reason']}" if entry.row["flag.implausible"] else None
 
 
-def _unpaired(entry: Entry, reason: str) -> Unpaired:
+def left_out(entry: Entry, reason: str) -> Unpaired:
+    """Return a row as one that stands in no pair."""
     return Unpaired(str(entry.row["case.id"]), file_of(entry.row), reason)
 
 

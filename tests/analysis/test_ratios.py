@@ -5,7 +5,8 @@ from typing import Any
 import made_up
 import pytest
 
-from dlbench.analysis.ratios import PAIR_COLUMNS, Unpaired, best, pair
+from dlbench.analysis.best import best
+from dlbench.analysis.ratios import PAIR_COLUMNS, Unpaired, pair
 from dlbench.analysis.read.table import Results, collect
 from dlbench.core.errors import UsageError
 from dlbench.core.measurement import Measurement, Transfer

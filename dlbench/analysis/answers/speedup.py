@@ -6,7 +6,8 @@ from itertools import groupby
 
 from dlbench.analysis.answers.base import DEVICE, RATIO, Answer, Columns, Missing, Question, Table, answered
 from dlbench.analysis.answers.pairs import ELSEWHERE, both_sides, own_best, ratio_figures, reported, same_case, without_accelerator
-from dlbench.analysis.ratios import PAIR_COLUMNS, Pairs, best, grouped, pair
+from dlbench.analysis.best import best
+from dlbench.analysis.ratios import PAIR_COLUMNS, Pairs, grouped, pair
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import among, device_label, machine_name, middle, number, plural, ratio, several_runs, short
 from dlbench.core.declarations import Declaration

@@ -8,7 +8,8 @@ from rich.console import Console, RenderableType
 from dlbench.analysis import wording
 from dlbench.analysis.answers import answers, speedup
 from dlbench.analysis.answers.pairs import reported
-from dlbench.analysis.ratios import best, pair
+from dlbench.analysis.best import best
+from dlbench.analysis.ratios import pair
 from dlbench.analysis.read.table import Results, collect
 from dlbench.analysis.report import detail_tables, sentences
 from dlbench.analysis.report.terminal import Answers, overview, paired, results_table
