@@ -29,7 +29,7 @@ def best(results: Results) -> Pairs:
     One comparison for each workload and set of parameters other than those (a model, a shape); a case that searched for the fastest
     takes part with what it found. Chosen is the ``ok`` row of highest throughput,
     in items a second, or in FLOP/s where the workload has no items. Rows flagged implausible take no part.
-    The interval is that of the two rows chosen; that they were chosen for being fast is not in it.
+    The interval allows for both having been chosen for being fast, among all pairs of a row here and a row there.
     """
     free = (*MACHINE, *(f"case.{name}" for name in CHOSEN), *(f"param.{name}" for name in CHOSEN))
     identity = [name for name in identifying(results.columns) if name not in free]
@@ -49,12 +49,12 @@ def best(results: Results) -> Pairs:
             continue
         rate = common[0]
         devices = grouped(fit, lambda each: tuple(each.row[name] for name in ONE_DEVICE))
-        champions = [max(device, key=lambda each: float(each.row[f"rate.{rate}"] or 0)) for device in devices.values()]
-        cpus = [each for each in champions if each.row["case.device"] == "cpu"]
-        accelerators = [each for each in champions if each.row["case.device"] != "cpu"]
+        champions = [(max(device, key=lambda each: float(each.row[f"rate.{rate}"] or 0)), len(device)) for device in devices.values()]
+        cpus = [each for each in champions if each[0].row["case.device"] == "cpu"]
+        accelerators = [each for each in champions if each[0].row["case.device"] != "cpu"]
         if not cpus or not accelerators:
-            unpaired += [left_out(each, f"no {'accelerator' if cpus else 'CPU'} with an ok row of the same work") for each in champions]
-        for cpu, accelerator in product(cpus, accelerators):
-            ratio = speed_ratio(getattr(cpu.rounds, rate), getattr(accelerator.rounds, rate))
+            unpaired += [left_out(each, f"no {'accelerator' if cpus else 'CPU'} with an ok row of the same work") for each, _ in champions]
+        for (cpu, of_cpu), (accelerator, of_accelerator) in product(cpus, accelerators):
+            ratio = speed_ratio(getattr(cpu.rounds, rate), getattr(accelerator.rounds, rate), among=of_cpu * of_accelerator)
             rows.append({**sides(cpu, accelerator, "case.device", CHOSEN), "pair.by": "best", "pair.time": "wall", **ratio})
     return Pairs(tuple(rows), tuple(unpaired))

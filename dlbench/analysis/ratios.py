@@ -11,7 +11,7 @@ from dlbench.analysis.read.places import file_of, with_files
 from dlbench.analysis.read.table import Results, as_frame, as_text
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import ParamValue, settings_in
-from dlbench.core.rank_test import shift_interval
+from dlbench.core.rank_test import FEWEST_ROUNDS, rounds_for_interval, shift_interval
 from dlbench.core.rows.summary import Rounds, Row, ending
 from dlbench.core.schema import Column, Unit
 
@@ -71,9 +71,14 @@ PAIR_COLUMNS: dict[str, Column] = {
         Column("pair.time", Unit.TEXT, "the time that the ratio is of: wall, or device by cache, where both sides have it"),
         *(Column(f"{side}.{column.name}", column.unit, f"{side}: {column.meaning}") for side in ("base", "other") for column in _SIDE),
         Column("ratio.speedup", Unit.RATIO, "how many times as fast the other is: Hodges-Lehmann estimate over the rounds", "higher"),
-        Column("ratio.ci_low", Unit.RATIO, "lower end of its 95 % interval; null with fewer than about four rounds a side"),
+        Column("ratio.ci_low", Unit.RATIO, f"lower end of its 95 % interval; null with fewer than about {FEWEST_ROUNDS} rounds a side"),
         Column("ratio.ci_high", Unit.RATIO, "upper end of it"),
-        Column("ratio.confidence", Unit.FRACTION, "the interval's coverage: exact for rounds fixed beforehand, without a budget"),
+        Column(
+            "ratio.confidence",
+            Unit.FRACTION,
+            "least coverage of the interval if one side spreads more than the other, for rounds fixed beforehand, without a budget",
+        ),
+        Column("ratio.among", Unit.COUNT, "of how many the pair was chosen as the best; its interval allows for that"),
         Column("ratio.reason", Unit.TEXT, "why there is no interval"),
     )
 }
@@ -159,8 +164,8 @@ def pair(results: Results, by: str, base: str | None = None, *, timed: bool = Tr
     Times are wall times, but device times of a pair by ``cache`` that has them on both sides: a cold call is timed alone, so that its wall
     time holds a launch and a wait, and a hot one among others, whose launches hide behind them.
 
-    The ratio is the Hodges-Lehmann estimate on logarithms of the rounds' medians, with its exact interval, so it can
-    differ a little from the quotient of the two medians. Not ``timed``: the rows that report values and no times, without a
+    The ratio is the Hodges-Lehmann estimate on logarithms of the rounds' medians, with the interval of `rank_test.shift_interval`, so it
+    can differ a little from the quotient of the two medians. Not ``timed``: the rows that report values and no times, without a
     ratio. Raises UsageError for an unknown column or base.
     """
     found = couple(results, by, base, timed=timed)
@@ -168,11 +173,22 @@ def pair(results: Results, by: str, base: str | None = None, *, timed: bool = Tr
     for base_side, other_side in found.couples:
         both = (base_side.rounds, other_side.rounds)
         on_device = found.column == "param.cache" and all(min(each.device_s, default=0) > 0 for each in both)
-        speeds = [[1 / s for s in (each.device_s if on_device else each.median_s)] for each in both]
+        speeds = _speeds(both, on_device)
         row = sides(base_side, other_side, found.column, [found.column.partition(".")[2]])
         of_times: Row = {"pair.time": "device" if on_device else "wall", **speed_ratio(*speeds)} if timed else {}
         rows.append({**row, "pair.by": found.column, **of_times})
     return Pairs(tuple(rows), found.unpaired)
+
+
+def as_chosen(row: Row, results: Results, among: int) -> Row:
+    """Return a row of `pair` as that of the best among so many, whose interval allows for the choice."""
+    rounds = {(each["case.run"], each["case.id"]): of_row for each, of_row in zip(results.rows, results.rounds, strict=True)}
+    both = (rounds[row[f"{side}.run"], row[f"{side}.id"]] for side in ("base", "other"))
+    return {**row, **speed_ratio(*_speeds(both, row["pair.time"] == "device"), among=among)}
+
+
+def _speeds(sides: Iterable[Rounds], on_device: bool) -> list[list[float]]:
+    return [[1 / seconds for seconds in (each.device_s if on_device else each.median_s)] for each in sides]
 
 
 def launch_bound(row: Row) -> bool | None:
@@ -245,15 +261,20 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     return groups
 
 
-def speed_ratio(base: Sequence[float], other: Sequence[float]) -> Row:
-    """Return how many times the speeds of ``other`` are those of ``base``: the columns ``ratio.*``; all have to be above zero."""
-    shift, interval = shift_interval([_log(speed) for speed in base], [_log(speed) for speed in other])
-    few = f"{len(base)} and {len(other)} rounds are too few for a 95 % interval; four and four are enough"
+def speed_ratio(base: Sequence[float], other: Sequence[float], *, among: int = 1) -> Row:
+    """Return how many times the speeds of ``other`` are those of ``base``: the columns ``ratio.*``; all have to be above zero.
+
+    Where the two were chosen for being the fastest ``among`` so many pairs, the interval allows for that.
+    """
+    shift, interval = shift_interval([_log(speed) for speed in base], [_log(speed) for speed in other], among)
+    chosen, enough = f" for the best of {among}" if among > 1 else "", rounds_for_interval(among)
+    few = f"{len(base)} and {len(other)} rounds are too few for a 95 % interval{chosen}; {enough} and {enough} are enough"
     return {
         "ratio.speedup": math.exp(shift),
         "ratio.ci_low": math.exp(interval.low) if interval else None,
         "ratio.ci_high": math.exp(interval.high) if interval else None,
         "ratio.confidence": interval.confidence if interval else None,
+        "ratio.among": among,
         "ratio.reason": None if interval else few,
     }
 

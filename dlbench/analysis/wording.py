@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dlbench.core import schema, units
 from dlbench.core.measurement import UNFINISHED
 from dlbench.core.model import ParamValue, Status
-from dlbench.core.rank_test import FEWEST_ROUNDS
+from dlbench.core.rank_test import rounds_for_interval
 from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column, Unit
 
@@ -148,9 +148,25 @@ def ratio(row: Row) -> str:
     low, high = row["ratio.ci_low"], row["ratio.ci_high"]
     if low is not None and high is not None:
         return f"{times(row)} ({interval(low, high, units.three_digits)})"
-    rounds = [row.get(name) for name in ("base.rounds", "other.rounds", "time.rounds")]  # of a pair, or of one row of a sweep
-    few = any(number(each) < FEWEST_ROUNDS for each in rounds if each is not None)
-    return f"{times(row)} (no interval{f' before {FEWEST_ROUNDS} rounds' if few else ''})"
+    enough, rounds = rounds_for_interval(int(number(row.get("ratio.among") or 1))), _rounds(row)
+    return f"{times(row)} (no interval{f' before {enough} rounds' if rounds is not None and rounds < enough else ''})"
+
+
+def is_ahead(row: Row) -> bool:
+    """Whether the interval of a ratio shows that the other side is faster."""
+    return row["ratio.ci_low"] is not None and number(row["ratio.ci_low"]) > 1
+
+
+def as_far_as(row: Row) -> str:
+    """Return what limits a ratio that shows nothing: ``as far as 7 rounds tell``."""
+    rounds = _rounds(row)
+    return f"as far as {'these rounds tell' if rounds is None else '1 round tells' if rounds == 1 else f'{rounds} rounds tell'}"
+
+
+def _rounds(row: Row) -> int | None:
+    """Return the rounds of a pair, of the side that has fewer, or of one row of a sweep."""
+    known = [row.get(name) for name in ("base.rounds", "other.rounds", "time.rounds")]
+    return min((int(number(each)) for each in known if each is not None), default=None)
 
 
 def interval(low: ParamValue | None, high: ParamValue | None, text: Callable[[float], str]) -> str:

@@ -8,7 +8,7 @@ from dlbench.analysis.figures import Axis, Figure
 from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, entries, grouped, identifying, label, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.scaling.speedup import counted
-from dlbench.analysis.wording import among, middle, number, ratio, short
+from dlbench.analysis.wording import among, as_far_as, is_ahead, middle, number, ratio, short
 from dlbench.core.model import Status
 from dlbench.core.rows.summary import Row
 from dlbench.core.schema import BY_NAME, Column, Unit
@@ -83,11 +83,11 @@ def _row(group: Iterable[Entry], measured: Sequence[Entry]) -> Row:
     smallest, most = measured[0], max(number(each.row["rate.items_per_s"]) for each in measured)
     enough = next(each for each in measured if number(each.row["rate.items_per_s"]) >= ENOUGH * most)
     return {
-        **{name: enough.row[name] for name in ("case.run", "case.device", "rate.items_per_s")},
+        **{name: enough.row[name] for name in ("case.run", "case.device", "rate.items_per_s", "time.rounds")},
         "pair.case": label(smallest.row, ("batch",)),
         "batch.enough": counted(enough.row, "batch"),
         "batch.smallest": counted(smallest.row, "batch"),
-        **(_ITSELF if enough is smallest else speed_ratio(smallest.rounds.items_per_s, enough.rounds.items_per_s)),
+        **(_ITSELF if enough is smallest else speed_ratio(smallest.rounds.items_per_s, enough.rounds.items_per_s, among=len(measured) - 1)),
         "batch.fits": counted(measured[-1].row, "batch"),
         "batch.too_large": min([counted(each.row, "batch") for each in group if each.row["case.status"] == Status.OOM], default=None),
     }
@@ -125,9 +125,10 @@ def _line(row: Row) -> str:
 def _sentence(where: str, rows: Sequence[Row]) -> str:
     row = middle(rows)
     last = row["batch.enough"] == row["batch.fits"] != row["batch.smallest"] and not row["batch.too_large"]
-    enough = "is the largest measured and gives most" if last else "is enough"
+    ahead = is_ahead(row)
+    enough = f"is the largest measured{' and gives most' if ahead else ''}" if last else "is enough"
     text = f"On {where} batch={row['batch.enough']} {enough} for {short(row['pair.case'])}: {item_rate(number(row['rate.items_per_s']))}"
-    smaller = f", {ratio(row)} the throughput of batch={row['batch.smallest']}"
+    smaller = f", {ratio(row)} the throughput of batch={row['batch.smallest']}{'' if ahead else f', no more {as_far_as(row)}'}"
     text += ", the smallest measured" if row["batch.enough"] == row["batch.smallest"] else smaller
     end = f"batch={row['batch.too_large']} runs out of memory" if row["batch.too_large"] else f"all up to batch={row['batch.fits']} fit"
     end = "a larger one may give more" if last else end

@@ -11,7 +11,7 @@ from dlbench.analysis.answers.pairs import both_sides
 from dlbench.analysis.figures import Axis, Figure, drawn
 from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, chosen, entries, grouped, identifying, pair, root_of, roots_of, sides, speed_ratio
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import among, is_unfinished, key, middle, number, plural, ratio, short, times, value_name
+from dlbench.analysis.wording import among, as_far_as, is_ahead, is_unfinished, key, middle, number, plural, ratio, short, times, value_name
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Status
 from dlbench.core.rows.summary import Row
@@ -49,7 +49,9 @@ _BEST_COLUMNS: Columns = (
 )
 _NEVER = 1e12
 """Steps that nobody takes; an edited file may say anything."""
-_CHOSEN_FAST = "the best was chosen for being fast among the same measurements, which its interval does not hold"
+_CHOSEN_FAST = (
+    "the best was chosen for being fast among the same measurements: its interval allows for that, but its ratio is on the high side"
+)
 _NOT_SEARCHED = "only what a suite planned was compared; dlbench run fastest searches for more"
 _CONVERGES = "whether training still converges in another precision or at another batch was not measured"
 _PAYS_OFF = "pays off after: steps that save what is spent once, such as compiling; empty where no saving is shown"
@@ -110,7 +112,7 @@ def _bests(results: Results) -> list[Row]:
         hidden = [name for name in _free(default.row, results) if not root_of(default.row, name, roots.get(name, ()))]
         row = sides(default, best, "case.id", hidden)
         rates = (default.rounds.items_per_s, best.rounds.items_per_s)
-        row |= {"pair.by": "best", "pair.time": "wall", **speed_ratio(*rates)}
+        row |= {"pair.by": "best", "pair.time": "wall", **speed_ratio(*rates, among=max(1, len(group) - len(defaults)))}
         found.append({**row, _CHOICE.name: _otherwise(default.row, best.row, results), _SEARCHED.name: best.row["case.found"] is not None})
     return found
 
@@ -210,7 +212,8 @@ def _of_best(rows: Sequence[Row]) -> str:
     if row["base.id"] == row["other.id"]:
         return f"{short(row['pair.case'])} runs fastest as it is{among(rows)}"
     at = f" of its default at batch={row['base.batch']}" if row["base.batch"] is not None else " of its default"
-    return f"{short(row['pair.case'])} has {ratio(row)} the throughput{at} with {row[_CHOICE.name]}{among(rows)}"
+    told = "" if is_ahead(row) else f", no faster {as_far_as(row)}"
+    return f"{short(row['pair.case'])} has {ratio(row)} the throughput{at} with {row[_CHOICE.name]}{told}{among(rows)}"
 
 
 def _pays_off(row: Row) -> str:

@@ -10,7 +10,7 @@ from dlbench.analysis.figures import Axis, Figure, drawn
 from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, entries, grouped, identifying, label, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.scaling.speedup import counted
-from dlbench.analysis.wording import INTERVAL, number, ratio, short, value_name
+from dlbench.analysis.wording import INTERVAL, as_far_as, number, ratio, short, value_name
 from dlbench.core.declarations import Part
 from dlbench.core.model import Status
 from dlbench.core.rows.summary import Row
@@ -83,6 +83,7 @@ def _rows(step: int, group: Sequence[Entry], results: Results) -> list[Row]:
     """Return the rows of one kind of step with all that the table shows, the best first."""
     best, *others = sorted(group, key=lambda each: -_rate(each.row))
     feeding = results.declaration(best.row).feeding
+    pairs = math.comb(len(group), 2)  # the best is chosen, and the worst
     ways = _ways([best.row, *(each.row for each in others)], feeding)
     found = []
     for each, way in zip((best, *others), ways, strict=True):
@@ -90,7 +91,7 @@ def _rows(step: int, group: Sequence[Entry], results: Results) -> list[Row]:
         found.append(
             {
                 **row,
-                **(_ITSELF if each is best else speed_ratio(best.rounds.items_per_s, each.rounds.items_per_s)),
+                **(_ITSELF if each is best else speed_ratio(best.rounds.items_per_s, each.rounds.items_per_s, among=pairs)),
                 "pair.case": label(row, feeding),
                 _STEP: step,
                 _WAY.name: way,
@@ -136,7 +137,8 @@ def _beside_largest(rows: Sequence[Row], rounds: Mapping[tuple[Any, Any], Sequen
     small = [row for row in bests if _but_batch(row, results) == _but_batch(bests[0], results)][-1]
     if small is bests[0] or not counted(small, "batch"):
         return list(rows)
-    ratio = speed_ratio(*(rounds[row["case.run"], row["case.id"]] for row in (bests[0], small)))
+    ways = math.prod(sum(row[_STEP] == best[_STEP] for row in rows) for best in (bests[0], small))  # of which each is its step's best
+    ratio = speed_ratio(*(rounds[row["case.run"], row["case.id"]] for row in (bests[0], small)), among=ways)
     beside = {column.name: ratio[f"ratio.{name}"] for column, name in _SMALL.items()}
     return [{**row, **beside} if row is small else row for row in rows]
 
@@ -148,8 +150,8 @@ def _sentence(where: str, rows: Sequence[Row]) -> str:
     text = f"On {where} {short(best['pair.case'])} is fed best by {best[_WAY.name]}: {item_rate(_rate(best))}{_getting(best)}"
     if others:
         worst = others[-1]
-        apart = worst["ratio.ci_high"] is None or number(worst["ratio.ci_high"]) < 1
-        how = "worst by" if apart else "no worse as far as these rounds tell by any other, last"
+        apart = worst["ratio.ci_high"] is not None and number(worst["ratio.ci_high"]) < 1
+        how = "worst by" if apart else f"no worse {as_far_as(worst)} by any other, last"
         text += f"; {how} {worst[_WAY.name]}: {ratio(worst)} of that{_getting(worst)}"
     for small in (row for row in rows if "feeding.of_largest" in row):
         times = {f"ratio.{name}": small[column.name] for column, name in _SMALL.items()}

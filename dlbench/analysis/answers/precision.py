@@ -3,9 +3,9 @@
 from dlbench.analysis.answers.base import Answer, Missing, Question, Table, answered, by_device
 from dlbench.analysis.answers.pairs import both_sides, declared_values, ratio_figures, reported, same_case
 from dlbench.analysis.figures import Axis, Figure, drawn
-from dlbench.analysis.ratios import PAIR_COLUMNS, grouped, pair
+from dlbench.analysis.ratios import PAIR_COLUMNS, as_chosen, grouped, pair
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import among, middle, number, ratio, several_runs, short
+from dlbench.analysis.wording import among, as_far_as, is_ahead, middle, number, ratio, several_runs, short
 from dlbench.core.rows.summary import Row
 from dlbench.core.schema import BY_NAME
 from dlbench.core.units import fraction
@@ -24,7 +24,7 @@ def answer(results: Results) -> Answer | Missing:
     weaknesses = ["whether training still converges in it was not measured"]
     if all(row[f"{side}.{_ERROR.name}"] is None for row in table.rows for side in _SIDES):
         weaknesses.insert(0, "how far off its results are was not checked")
-    sentences = [_sentence(where, found, table) for where, found in by_device(table.rows, "other").items()]
+    sentences = [_sentence(where, found, table, results) for where, found in by_device(table.rows, "other").items()]
     rows = both_sides(results, (*pairs.rows, *(values.rows if reports else ())))
     tables = [each for each in (table, values) if each.rows]
     figures = [*ratio_figures(table), *_errors(table)]
@@ -46,12 +46,15 @@ def _errors(table: Table) -> list[Figure]:
     return [Figure("How far off the results are", about, "dot", error, case, shown, series)]
 
 
-def _sentence(where: str, rows: list[Row], table: Table) -> str:
-    pairs = max(grouped(rows, lambda row: row["other.value"]).values(), key=lambda pairs: number(middle(pairs)["ratio.speedup"]))
-    row = middle(pairs)
+def _sentence(where: str, rows: list[Row], table: Table, results: Results) -> str:
+    others = grouped(rows, lambda row: row["other.value"])
+    pairs = max(others.values(), key=lambda pairs: number(middle(pairs)["ratio.speedup"]))
+    row = as_chosen(middle(pairs), results, len(others))
     base, other = row["base.value"], row["other.value"]
-    slower = number(row["ratio.speedup"]) < 1
-    best = f"nothing is faster than {base}, and nearest comes {other}" if slower else f"the fastest beside {base} is {other}"
+    best = f"the fastest beside {base} is {other}"
+    if not is_ahead(row):
+        told = "" if row["ratio.ci_high"] is not None and number(row["ratio.ci_high"]) < 1 else f" {as_far_as(row)}"
+        best = f"nothing is faster than {base}{told}, and nearest comes {other}"
     parts = [f"On {where} {best}: {short(row['pair.case'])} runs {ratio(row)} as fast{among(pairs)}"]
     off = []
     for side in _SIDES:

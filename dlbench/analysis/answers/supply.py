@@ -78,7 +78,7 @@ def _beside(step: Entry, supplies: Iterable[Entry], results: Results) -> list[Ro
             _CONSUMED.name: step.row[_RATE.name],
             _WAY.name: short(label(each.row, ())),
             _RATE.name: each.row[_RATE.name],
-            **speed_ratio(step.rounds.items_per_s, each.rounds.items_per_s),
+            **speed_ratio(step.rounds.items_per_s, each.rounds.items_per_s, among=len(fit)),
         }
         for each in (*ordered[:1], *ordered[1:][-1:])
     ]

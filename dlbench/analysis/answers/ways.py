@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from dlbench.analysis.answers.base import Findings, Table
 from dlbench.analysis.answers.pairs import both_sides, same_case
-from dlbench.analysis.ratios import entries, grouped, pair
+from dlbench.analysis.ratios import as_chosen, entries, grouped, pair
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import among, middle, number, ratio, short
 from dlbench.core.errors import UsageError
@@ -26,15 +26,15 @@ def in_other_ways(results: Results) -> Findings:
             pairs = pair(of_way, name, base)
             if pairs.rows:
                 tables.append(same_case(pairs, of_way))
-                sentences.append(_faster(name, base, pairs.rows))
+                sentences.append(_faster(name, base, pairs.rows, of_way))
                 rows += both_sides(of_way, pairs.rows)
     whole = [f"The same work in other ways: {'; '.join(sentences)}."] if sentences else []
     return Findings(tuple(whole), tuple({id(row): row for row in rows}.values()), tuple(tables))
 
 
-def _faster(name: str, base: str, pairs: Sequence[Row]) -> str:
+def _faster(name: str, base: str, pairs: Sequence[Row], results: Results) -> str:
     """Return the ratio in the middle of the way that is furthest ahead of the base."""
     others = grouped(pairs, lambda row: row["other.value"])
     found = max(others.values(), key=lambda rows: number(middle(rows)["ratio.speedup"]))
-    row = middle(found)
+    row = as_chosen(middle(found), results, len(others))
     return f"{short(row['pair.case'])} runs {ratio(row)} as fast with {name}={row['other.value']} as with {name}={base}{among(found)}"

@@ -9,7 +9,7 @@ from dlbench.analysis.read.places import file_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import Parallel
 from dlbench.core.model import ParamValue
-from dlbench.core.rank_test import shift_interval
+from dlbench.core.rank_test import FEWEST_ROUNDS, shift_interval
 from dlbench.core.rows.summary import Rounds, Row, ending
 from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import theil_sen
@@ -34,9 +34,11 @@ COLUMNS: dict[str, Column] = {
         Column("scaling.items_per_s", Unit.ITEMS_PER_S, "what all of them do together", "higher"),
         Column("scaling.base", Unit.TEXT, "the case on one device that it is set against"),
         Column("scaling.speedup", Unit.RATIO, "throughput over that of the base: Hodges-Lehmann estimate over the rounds", "higher"),
-        Column("scaling.speedup_low", Unit.RATIO, "lower end of its 95 % interval; null with fewer than about four rounds a side"),
+        Column(
+            "scaling.speedup_low", Unit.RATIO, f"lower end of its 95 % interval; null with fewer than about {FEWEST_ROUNDS} rounds a side"
+        ),
         Column("scaling.speedup_high", Unit.RATIO, "upper end of it"),
-        Column("scaling.confidence", Unit.FRACTION, "the interval's coverage: exact for rounds fixed beforehand, without a budget"),
+        Column("scaling.confidence", Unit.FRACTION, "its least coverage, as of `ratio.confidence`"),
         Column("scaling.resources", Unit.RATIO, "how many times the base's devices it has, on a CPU how many times its cores"),
         Column("scaling.efficiency", Unit.FRACTION, "speed-up over resources; its interval is that of the speed-up over them", "higher"),
         Column("scaling.memory_bytes", Unit.BYTES, "peak of one device, on a CPU of one process: the highest of the ranks", "lower"),

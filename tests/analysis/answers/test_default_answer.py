@@ -65,7 +65,7 @@ def test_each_switch_alone_and_the_best_stand_beside_the_plain_default(found):
         step(0.25, mode="built", order="columns", batch=8),
     )
     assert answer["sentences"] == [
-        "On cpu beside the default: step batch=8 has 4.00 × (3.88…4.12) the throughput of its default at batch=8 with built columns, "
+        "On cpu beside the default: step batch=8 has 4.00 × (3.84…4.16) the throughput of its default at batch=8 with built columns, "
         "the best of what was planned; alone built 2.00 ×, columns 1.25 ×; built pays off there after 200 steps."
     ]
     rows = table_of(answer, "The same case")
@@ -126,7 +126,7 @@ def test_a_search_takes_part_with_what_it_found_at_any_batch(found):
     assert answer["sentences"] == [
         "On cuda:0 beside the default: search has 4.00 × (3.88…4.12) the throughput of its default at batch=8 with built columns batch=16, "
         "found by a search.",
-        "On cpu beside the default: search has 8.00 × (7.76…8.24) the throughput of its default at batch=8 with built batch=64, "
+        "On cpu beside the default: search has 8.00 × (7.76…8.25) the throughput of its default at batch=8 with built batch=64, "
         "found by a search.",
     ]
     assert [(row["other.batch"], row["other.mode"], row["default.searched"]) for row in table_of(answer, "Each step")] == [

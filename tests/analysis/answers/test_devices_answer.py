@@ -11,7 +11,7 @@ def test_the_way_that_brings_the_most_and_what_the_others_do(asked):
     ddp = [*steps(1.0, 1), *steps(1.25, 2), *steps(1.6, 4)]
     answer = asked([*ddp, *steps(1.0, 1, form="fsdp"), *steps(2.5, 2, form="fsdp")])["devices"]
     assert answer["sentences"] == [
-        "A second GPU buys 1.60 × (1.55…1.65), 4 GPUs 2.50 × (2.43…2.58): data_parallel ddp resnet18 batch=32, weak, the most of 2 ways.",
+        "A second GPU buys 1.60 × (1.55…1.65), 4 GPUs 2.50 × (2.42…2.58): data_parallel ddp resnet18 batch=32, weak, the most of 2 ways.",
         "Of 3 cases of several ranks 2 help, 1 slow down.",
     ]
     assert answer["weaknesses"] == ["5 of 5 cases it rests on are noisy"]

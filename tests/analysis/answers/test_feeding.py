@@ -40,7 +40,7 @@ def test_each_way_stands_beside_the_best_with_what_it_takes_of_a_call(asked):
     (sentence,) = [each for each in answer["sentences"] if "fed best" in each]
     assert sentence == (
         "On cuda:0 fed batch=64 is fed best by there: 64.0 /s, 12.5 % of a call spent on getting its batch; "
-        "worst by helped helpers=4: 0.244 × (0.237…0.251) of that; batch=8 at its best has 0.250 × (0.243…0.258) the throughput "
+        "worst by helped helpers=4: 0.244 × (0.234…0.254) of that; batch=8 at its best has 0.250 × (0.240…0.260) the throughput "
         "of this step at its best."
     )
     (table,) = [each for each in answer["tables"] if each["title"] == "Throughput by how a step gets its batch"]

@@ -176,7 +176,7 @@ def test_a_cpu_in_one_file_and_an_accelerator_in_another_are_one_machine(shown):
         "cards": (place(cards=["NVIDIA H200"]), products(*made_up.SEVEN, device="cuda:0")),
     }
     text = shown(files)
-    assert text.startswith(f"NVIDIA H200 runs matmul n=64 fp32 1.00 × (0.971…1.03) as fast as the CPU ({made_up.CPU}, 2 threads); and")
+    assert text.startswith(f"NVIDIA H200 runs matmul n=64 fp32 1.00 × (0.970…1.03) as fast as the CPU ({made_up.CPU}, 2 threads); and")
     (pair,) = json.loads(shown(files, "--by", "device", "--format", "json"))
     assert (pair["base.run"], pair["other.run"]) == ("cpus", "cards")
 

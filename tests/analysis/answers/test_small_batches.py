@@ -21,7 +21,7 @@ def test_what_a_small_batch_costs_is_a_ratio_and_divergence_stands_beside_it(ask
         ]
     )["batch"]
     assert answer["sentences"] == [
-        "On cpu batch=1 costs 6.00 × (5.82…6.18) as much a sample as batch=64 in small_batch batch learning_rate=0.01; "
+        "On cpu batch=1 costs 6.00 × (5.82…6.19) as much a sample as batch=64 in small_batch batch learning_rate=0.01; "
         "of 2 trainings at batch=1 1 diverged, first small_batch batch learning_rate=0.1 after 320 samples."
     ]
     (table,) = answer["tables"]

@@ -36,8 +36,8 @@ def test_each_step_stands_beside_the_slowest_and_the_fastest_way_to_read_from_st
     )
     (sentence,) = [each for each in answer["sentences"] if "storage" in each]
     assert sentence == (
-        "Of what eat batch=64 on cuda:0 consumes (128 /s) this storage feeds 0.500 × (0.485…0.515), read by shelf disk hops (64.0 /s) "
-        "at worst, and 2.00 × (1.94…2.06), read by shelf disk runs (256 /s) at best."
+        "Of what eat batch=64 on cuda:0 consumes (128 /s) this storage feeds 0.500 × (0.481…0.520), read by shelf disk hops (64.0 /s) "
+        "at worst, and 2.00 × (1.92…2.08), read by shelf disk runs (256 /s) at best."
     )
     (table,) = [each for each in answer["tables"] if each["title"] == "What storage supplies beside what steps consume"]
     assert [(row["supply.step"], row["supply.way"]) for row in table["rows"]] == [

@@ -78,7 +78,7 @@ def test_a_difference_within_the_rounds_is_undecided_and_so_are_few_rounds(tmp_p
     (tmp_path / "run.jsonl").unlink()
     few = rows(tmp_path, steps(1.0, 1, count=3), steps(1.0, 2, count=3))[-1]
     assert (few["scaling.verdict"], few["scaling.speedup_low"]) == ("undecided", None)
-    assert few["scaling.reason"] == "3 and 3 rounds are too few for a 95 % interval; four and four are enough"
+    assert few["scaling.reason"] == "3 and 3 rounds are too few for a 95 % interval; 4 and 4 are enough"
 
 
 def test_one_device_of_another_form_is_a_base_where_the_form_has_none(tmp_path):
@@ -197,7 +197,7 @@ def test_on_a_cpu_two_ranks_of_one_core_may_beat_one_rank_of_two(tmp_path):
 def test_the_sentence_of_accelerators(tmp_path):
     rows(tmp_path, *(steps(seconds, ranks, scaling="weak") for seconds, ranks in ((1.0, 1), (1.25, 2), (1.6, 4))), environment=H200S)
     assert devices_of(tmp_path).sentences == (
-        "A second GPU buys 1.60 × (1.55…1.65), 4 GPUs 2.50 × (2.43…2.58): data_parallel ddp resnet18 batch=32, weak.",
+        "A second GPU buys 1.60 × (1.55…1.65), 4 GPUs 2.50 × (2.42…2.58): data_parallel ddp resnet18 batch=32, weak.",
     )
 
 
