@@ -28,7 +28,8 @@ ROOMS = {
     "backends.mps backends.xpu backends.__init__ limits ranks measure operations correctness main rank_main",
     "harness.ranks": "torchrun placement cluster rank_group",
     "harness": "observer schedule pool searches runner",
-    "analysis.read": "pyperf order readings superlinear ceilings places trend usability header declared table merge references",
+    "analysis.read": "foreign pyperf pytest_benchmark order sessions readings superlinear ceilings places trend usability header declared "
+    "table merge references",
     "analysis": "ratios best wording figures outliers bottleneck lines copies",
     "analysis.scaling": "speedup projection",
     "analysis.compare": "calibration judge clocks power values verdict pairs ab provenance",

@@ -677,6 +677,10 @@ def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
                  for layout in ("nchw", "nhwc") for dtype in ("fp32",) for each in timed(ONE)]  # fmt: skip
     for name in ("before", "after", "later", "run"):
         made_up.write(tmp_path / f"{name}.jsonl", by_layout)
+    session = {"version": "1.0", "benchmarks": [{"metadata": {"name": "sort"}, "runs": [{"values": [1.0]}]}]}
+    for name in ("before", "after"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.json").write_text(json.dumps(session))
     commands = [line.split()[1:] for line in PAGE.splitlines() if line.startswith("dlbench compare ")]
     assert len(commands) >= 5
     for command in commands:

@@ -11,6 +11,7 @@ from dlbench.analysis.compare.power import MUST_SEE_BY_DEFAULT, SIDES, Blind, Si
 from dlbench.analysis.compare.values import ValueChange, value_changes
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, Pair, comparison
 from dlbench.analysis.ratios import WORK, Entry, couple, entries
+from dlbench.analysis.read.foreign import LEAST_ROUNDS, tool_of_suite
 from dlbench.analysis.read.readings import clock_difference
 from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import SEARCH_RESOLUTION
@@ -166,9 +167,21 @@ def _settled(case: str, base: Entry | None, new: Entry | None, columns: Iterable
         verdict, note = Verdict.INCOMPARABLE, f"case.status: {was} against {status}; in the base {_ending(base)}"
     elif unlike:
         verdict, note = Verdict.INCOMPARABLE, "; ".join([*unlike, "measure both alike"])
+    elif few := _few_sessions(base, new):
+        verdict, note = Verdict.INCOMPARABLE, few
     else:
         return None
     return CaseVerdict(case, verdict, note, base=base.row, new=new.row)
+
+
+def _few_sessions(base: Entry, new: Entry) -> str:
+    """Say of a case that another tool measured how few its rounds are, where they are too few for a verdict."""
+    few = [
+        f"{len(each.rounds.median_s)} of {tool} in {side}"
+        for side, each in zip(SIDES, (base, new), strict=True)
+        if (tool := tool_of_suite(each.row["case.suite"])) and len(each.rounds.median_s) < LEAST_ROUNDS
+    ]
+    return f"too few rounds, {' and '.join(few)}: a verdict takes {LEAST_ROUNDS} a side" if few else ""
 
 
 def _found_apart(base: Entry, new: Entry) -> str:

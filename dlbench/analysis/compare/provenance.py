@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dlbench.analysis.compare import calibration
+from dlbench.analysis.read import foreign
 from dlbench.analysis.read.references import part
 from dlbench.analysis.read.table import Results
 from dlbench.core.errors import UsageError
@@ -18,7 +19,7 @@ def compare_machines(results: Results, base: str, others: Sequence[str], across_
     Raises UsageError if there is one, unless that was asked for.
     """
     where, different = results.environments, set[str]()
-    notes = [f"{name} does not say which machine it is of" for name in (base, *others) if not where[name].get("machine_key")]
+    notes = [f"{name} does not say which machine it is of" for name in (base, *others) if not _says_its_machine(where[name])]
     for name in others:
         found = differences(where[base], where[name])
         if _both_known_and_unlike(where[base], where[name], "machine_key"):
@@ -32,6 +33,15 @@ def compare_machines(results: Results, base: str, others: Sequence[str], across_
             software = "; ".join(each for each in found if each.startswith("stack"))
             notes.append(one_line(f"the software differs, {base} against {name}: {software}"))
     return different, notes
+
+
+def other_tools_notes(results: Results, base: str, others: Sequence[str]) -> list[str]:
+    """Say where the rounds of another tool are of several machines or Pythons, on one side or between two, and what differs."""
+    machines = {name: foreign.machines(results.environments[name]) for name in (base, *others)}
+    both = [(f"the rounds of {name}", found[0], found[1]) for name, found in machines.items() if len(found) > 1]
+    both += [(f"{base} and {name}", machines[base][0], machines[name][0]) for name in others if machines[base] and machines[name]]
+    found = [(what, differences({"machine": one}, {"machine": other}, ("machine",))) for what, one, other in both]
+    return [one_line(f"{what} are of different machines or software: {'; '.join(unlike)}") for what, unlike in found if unlike]
 
 
 def version_notes(results: Results, base: str, others: Sequence[str]) -> list[str]:
@@ -78,6 +88,10 @@ def find_calibration(results: Results, base: str, folder: Path, path: Path | Non
     if machine and found.machine_key != machine:
         raise UsageError(f"{path} is the calibration of another machine than {base} was measured on; calibrate here: dlbench calibrate")
     return found, path
+
+
+def _says_its_machine(environment: Mapping[str, Any]) -> bool:
+    return bool(environment.get("machine_key") or foreign.machines(environment))
 
 
 def _both_known_and_unlike(one: Mapping[str, Any], other: Mapping[str, Any], key: str) -> bool:

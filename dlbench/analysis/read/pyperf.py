@@ -1,28 +1,22 @@
 """pyperf's JSON, read and written: a run of pyperf is a round, and its values are the round's blocks."""
 
-import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from dlbench.analysis.read import foreign
 from dlbench.core.errors import ResultFileError
 from dlbench.core.measurement import Measurement, Samples
 from dlbench.core.model import Case, ParamValue, Status
 from dlbench.core.store import RunFile
-from dlbench.core.units import one_line
 
+TOOL = "pyperf"
 FORMAT = "1.0"
 """What pyperf has written since 1.0 (2017): values and warm-ups in seconds a call."""
 
-_GLANCE = 256  # bytes; our own files may have hundreds of megabytes, and begin with another word
-_BEGINNING = re.compile(rb'\s*\{\s*"(?:benchmarks|metadata|version)"\s*:')
-
-_LONGEST_S = 1e9  # thirty years: no value is longer, and sums of values stay finite
+_MACHINE = {"host": "hostname", "system": "platform", "cpu": "cpu_model_name", "cpus": "cpu_count", "python": "python_version"}
 _MOST_CALLS = 2**53  # whole numbers up to here are exact as floats
-
-_Object = dict[str, Any]
 
 
 def load(path: Path) -> RunFile | None:
@@ -34,8 +28,8 @@ def load(path: Path) -> RunFile | None:
 
     Raises ResultFileError for a file that is damaged, of another version, in another unit than seconds, or without values.
     """
-    data = _content(path)
-    if data is None:
+    data = foreign.content(path)
+    if data is None or foreign.tool_of(data) != TOOL:
         return None
     if data["version"] != FORMAT:
         raise ResultFileError(f"{path} is not of pyperf's format {FORMAT}; a file of an older pyperf becomes so by: pyperf convert")
@@ -51,10 +45,11 @@ def load(path: Path) -> RunFile | None:
             raise ResultFileError(f"{path}, benchmark {number}: another one has the same name; give each a name of its own")
     if not cases:
         raise ResultFileError(f"{path} has no values; give a file of a pyperf run that came to its end")
-    return RunFile(path, {}, tuple(each for rounds in cases.values() for each in rounds), footer={}, torn=False)
+    measurements = tuple(each for rounds in cases.values() for each in rounds)
+    return RunFile(path, foreign.header([_machine(data)]), measurements, footer={}, torn=False)
 
 
-def dump(cases: Iterable[Sequence[Measurement]], metadata: Mapping[str, ParamValue]) -> _Object:
+def dump(cases: Iterable[Sequence[Measurement]], metadata: Mapping[str, ParamValue]) -> foreign.Object:
     """Return the rounds of each case as the content of a pyperf file, with the metadata that all share.
 
     The inverse of `load`: a round is a run, its blocks are the values, its calls a block are the loops. Warm-ups are left out.
@@ -64,40 +59,20 @@ def dump(cases: Iterable[Sequence[Measurement]], metadata: Mapping[str, ParamVal
     return {"version": FORMAT, "metadata": {"unit": "second", **metadata}, "benchmarks": benchmarks}
 
 
-def _content(path: Path) -> _Object | None:
-    """Return the object in the file if it has what every pyperf file has: a version and benchmarks."""
-    if not path.is_file():
-        return None  # a pipe can be read only once; and that a file is missing is said by who reads it next
-    try:
-        with path.open("rb") as file:
-            beginning = file.read(_GLANCE)
-            if not _BEGINNING.match(beginning):
-                return None
-            text = beginning + file.read()
-    except OSError as error:
-        raise ResultFileError(f"cannot read {path}: {error.strerror or error}") from error
-    try:
-        data: _Object = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        line = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise ResultFileError(f"{path}{line}: not JSON; the file was cut, edited or damaged") from error
-    return data if {"version", "benchmarks"} <= data.keys() else None
-
-
 def _rounds(benchmark: Any, shared: Any) -> list[Measurement]:
     """Return the rounds of one benchmark. Raises ValueError, with a sentence, for what pyperf would not have written."""
     rounds: list[Measurement] = []
-    runs = _object(benchmark, "a benchmark").get("runs")
+    runs = foreign.as_object(benchmark, "a benchmark", TOOL).get("runs")
     if not isinstance(runs, list):
         raise ValueError("it has no list of runs; the file was edited or is not pyperf's")
     for run in runs:
-        values = _object(run, "a run").get("values", [])
+        values = foreign.as_object(run, "a run", TOOL).get("values", [])
         if not values:
             continue
         # As in pyperf, what stands nearer to the run holds.
-        metadata: _Object = {}
+        metadata: foreign.Object = {}
         for held in (shared, benchmark.get("metadata"), run.get("metadata")):
-            metadata |= _object({} if held is None else held, "metadata")
+            metadata |= foreign.as_object({} if held is None else held, "metadata", TOOL)
         rounds.append(_measurement(len(rounds), values, metadata))
         if rounds[-1].case != rounds[0].case:
             raise ValueError("its runs have different names; the file was edited or is not pyperf's")
@@ -107,57 +82,52 @@ def _rounds(benchmark: Any, shared: Any) -> list[Measurement]:
 def _measurement(number: int, values: Any, metadata: Mapping[str, Any]) -> Measurement:
     unit = metadata.get("unit", "second")
     if unit != "second":
-        raise ValueError(f"it is measured in {_quoted(unit)}; dlbench reads seconds only")
-    if not isinstance(values, list) or not all(type(each) in (int, float) and 0 < each <= _LONGEST_S for each in values):
+        raise ValueError(f"it is measured in {foreign.quoted(unit)}; dlbench reads seconds only")
+    if not foreign.are_seconds(values) or min(values) <= 0:
         raise ValueError("values must be a list of seconds above zero; the file was edited or is not pyperf's")
     calls = 1
     for name in ("loops", "inner_loops"):
         loops = metadata.get(name, 1)
         if type(loops) is not int or not 1 <= loops <= _MOST_CALLS:
-            raise ValueError(f"{name} must be a positive integer, not {_quoted(loops)}")
+            raise ValueError(f"{name} must be a positive integer, not {foreign.quoted(loops)}")
         calls *= loops
     case = _case(metadata)
     device_name = metadata.get("device_name", metadata.get("cpu_model_name") if case.device == "cpu" else None)
     # Nothing says that it was unsteady, so it counts as steady.
     samples = Samples(calls, tuple(float(each) for each in values), first_call_s=None, warmup_s=None, steady=True)
     return Measurement(
-        case, number, Status.OK, samples=samples, device_name=_text(device_name) or None, started=_text(metadata.get("date"))
+        case, number, Status.OK, samples=samples, device_name=foreign.text(device_name) or None, started=foreign.text(metadata.get("date"))
     )
 
 
 def _case(metadata: Mapping[str, Any]) -> Case:
-    name, device = _text(metadata.get("name")), _text(metadata.get("device"))
+    name, device = foreign.text(metadata.get("name")), foreign.text(metadata.get("device"))
     if not name:
         raise ValueError("it has no name; the file was edited or is not pyperf's")
     if not device or not name.endswith(f"@{device}"):
         device = "cpu"
     work = name.removesuffix(f"@{device}")
-    return Case(f"{work}@{device}", "pyperf", work, {}, device)
+    return Case(f"{work}@{device}", TOOL, work, {}, device)
 
 
-def _object(value: Any, what: str) -> _Object:
-    if not isinstance(value, dict):
-        raise ValueError(f"{what} must be an object; the file was edited or is not pyperf's")
-    return value
+def _machine(data: foreign.Object) -> dict[str, str]:
+    """Return what a file says of its machine, in what all its benchmarks share or what the first of them has."""
+    said: foreign.Object = {}
+    for held in (data, *data["benchmarks"][:1]):
+        metadata = held.get("metadata")
+        said |= metadata if isinstance(metadata, dict) else {}
+    return foreign.machine(said, _MACHINE)
 
 
-def _text(value: Any) -> str:
-    return one_line(value).strip() if isinstance(value, str) else ""
-
-
-def _quoted(value: Any) -> str:
-    return repr(one_line(str(value))[:40]) if isinstance(value, int | float | str) else "something else"
-
-
-def _described(measurement: Measurement) -> _Object:
+def _described(measurement: Measurement) -> foreign.Object:
     """Return the metadata of a case; pyperf takes no empty text and no line break."""
     case = measurement.case
     texts = {"name": case.id, "device": case.device, "device_name": measurement.device_name, "dtype": case.params.get("dtype")}
     threads = {} if measurement.threads is None else {"threads": measurement.threads}
-    return {**{name: text for name, value in texts.items() if (text := _text(value))}, **threads}
+    return {**{name: text for name, value in texts.items() if (text := foreign.text(value))}, **threads}
 
 
-def _run(measurement: Measurement) -> _Object:
+def _run(measurement: Measurement) -> foreign.Object:
     samples = measurement.samples
     if samples is None:
         raise ValueError(f"{measurement.case.id} was not timed in round {measurement.round}")

@@ -12,7 +12,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
-from dlbench.analysis.read import declared, header, pyperf
+from dlbench.analysis.read import declared, header, sessions
 from dlbench.analysis.read.ceilings import Ceilings, Machine, measured, with_ceilings
 from dlbench.analysis.read.order import by_case, order_of
 from dlbench.analysis.read.places import by_place, file_of
@@ -155,12 +155,15 @@ Map = Callable[[Read, Iterable[Path], Iterable[str]], Iterable[Results]]
 def files_in(paths: Sequence[Path]) -> list[Path]:
     """Return files as they are, and in place of each folder the result files in it that were not given by themselves, by name.
 
-    Raises UsageError for a folder without any.
+    A folder of another tool's files stays as it is: they are the rounds of one side. Raises UsageError for a folder without any.
     """
     given = {path.resolve() for path in paths}
     found: list[Path] = []
     for path in paths:
         inside = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
+        if not inside and sessions.are_in(path):
+            found.append(path)
+            continue
         if not inside:
             raise UsageError(f"{path} is a folder without a result file; give one that holds .jsonl files of dlbench run")
         found += [each for each in inside if not path.is_dir() or each.resolve() not in given]
@@ -212,7 +215,7 @@ def _whole(path: Path) -> _File:
 def _to_compare(path: Path) -> _File:
     """Read a file with what a comparison reads: each round is reduced to that before the next is read, as blocks are many."""
     reduction = Reduction()
-    run = pyperf.load(path)
+    run = sessions.load(path)
     if run is None:
         run = store.load(path, reduction.read)
     for each in run.measurements:
@@ -267,8 +270,8 @@ def _read_one(path: Path, name: str, to_compare: bool) -> Results:
 
 
 def load(path: Path) -> RunFile:
-    """Read a result file, or one that pyperf wrote. Raises ResultFileError where it is neither, or damaged."""
-    return pyperf.load(path) or store.load(path)
+    """Read a result file, or what another tool wrote. Raises ResultFileError where it is neither, or damaged."""
+    return sessions.load(path) or store.load(path)
 
 
 def as_frame(rows: Sequence[Row], columns: Mapping[str, Column]) -> "pd.DataFrame":

@@ -60,7 +60,8 @@ def command(
 ) -> ExitCode:
     """A verdict for every case of BASE and NEW: slower, faster, same, or more than the data can tell.
 
-    Each NEW, and each file of a FOLDER, is compared with BASE on its own. A round is one value, the test is exact, and it is corrected
+    Each NEW, and each file of a FOLDER, is compared with BASE on its own. A folder of JSON files of pytest-benchmark or pyperf, also as
+    BASE, is one side instead: each file is a round. A round is one value, the test is exact, and it is corrected
     for the number of cases; docs/compare.md has the rule. Ends with 3 if anything is slower, 5 if a case failed or is missing, and 4 if no
     case excludes a slowdown of 25 %, one does not exclude what --must-see, the suite or --strict wants to be seen, or one that is held
     back would be slower by its times alone.
@@ -70,7 +71,8 @@ def command(
       dlbench compare before.jsonl after.jsonl --threshold 5% --strict --junit verdicts.xml
       dlbench compare run.jsonl --by dtype
     """
-    _refuse_contradictions(base, new, by, calibration, across_machines)
+    sides = _sides((base, *new))
+    _refuse_contradictions(base, new, by, calibration, across_machines, sides)
     # Here and not at the top: reading imports more than help may take.
     from dlbench.analysis.outliers import fleet_notes
     from dlbench.analysis.read.table import collect, files_in
@@ -82,11 +84,13 @@ def command(
         comparisons, notes = _within_a_file(results, by, given)
     else:
         comparisons, notes = _across_files(results, given, calibration, across_machines, output.strict)
-        notes += fleet_notes(results) if any(path.is_dir() for path in new) else []
+        notes += fleet_notes(results) if any(path.is_dir() for path in {*new} - {*sides}) else []
     return conclude(comparisons, [*results.notes, *notes], output, results)
 
 
-def _refuse_contradictions(base: Path, new: Sequence[Path], by: str | None, calibration: Path | None, across_machines: bool) -> None:
+def _refuse_contradictions(
+    base: Path, new: Sequence[Path], by: str | None, calibration: Path | None, across_machines: bool, sides: Sequence[Path]
+) -> None:
     """Raise UsageError for options that exclude each other, and where there is nothing to compare."""
     if by and new:
         raise UsageError("--by compares the rows of one file; give BASE alone with it")
@@ -96,12 +100,20 @@ def _refuse_contradictions(base: Path, new: Sequence[Path], by: str | None, cali
         raise UsageError("--calibration is for files of several occasions; leave it out with --by")
     if across_machines and calibration:
         raise UsageError("--calibration is the noise of one machine; leave it out with --across-machines")
-    if base.is_dir():
+    if base.is_dir() and base not in sides:
         raise UsageError(
-            f"{base} is a folder, and BASE is one file; for which of its files stand out: dlbench show {shlex.quote(str(base))}"
+            f"{base} is a folder, and BASE is one file, or a folder of another tool's; for which of its files stand out: "
+            f"dlbench show {shlex.quote(str(base))}"
         )
     if not by and not new:
         raise UsageError("there is nothing to compare BASE with; give a NEW file, or --by COLUMN")
+
+
+def _sides(paths: Iterable[Path]) -> list[Path]:
+    """Return the folders that are one side each, whose files of another tool are its rounds. Raises UsageError for a mixture."""
+    from dlbench.analysis.read import sessions
+
+    return [path for path in paths if path.is_dir() and sessions.are_in(path)]
 
 
 def _within_a_file(results: "Results", by: str, given: ThresholdSettings) -> tuple[list["Comparison"], list[str]]:
@@ -128,6 +140,7 @@ def _across_files(
         raise UsageError("a file that dlbench ab wrote holds both sides of its comparison; give it alone, with --by run")
     first, *others = results.environments
     different, notes = provenance.compare_machines(results, first, others, across_machines)
+    notes += provenance.other_tools_notes(results, first, others)
     notes += [*provenance.version_notes(results, first, others), *provenance.threshold_notes(results, first, others)]
     noise, path = provenance.find_calibration(results, first, CALIBRATIONS, calibration) if different != {*others} else (None, None)
     base = results.of_run(first)

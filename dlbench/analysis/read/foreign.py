@@ -1,0 +1,94 @@
+"""JSON of other benchmarking tools: its content, checks of what it holds, and the machine that it says it is of."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from dlbench.core.errors import ResultFileError
+from dlbench.core.units import one_line
+
+Object = dict[str, Any]
+
+_GLANCE = 256  # bytes; our own files may have hundreds of megabytes, and begin with another word
+_BEGINNING = re.compile(rb'\s*\{\s*"(?:benchmarks|metadata|version|machine_info|commit_info|datetime)"\s*:')
+_LONGEST_S = 1e9  # thirty years: no value is longer, and sums of values stay finite
+
+LEAST_ROUNDS = 7
+"""Of another tool on each side, for a verdict: as many as dlbench measures by default."""
+_MACHINES = "sessions_of"
+_TOOLS = {"machine_info": "pytest-benchmark", "version": "pyperf"}
+"""A key that tells the files of each tool from those above it."""
+
+
+def content(path: Path) -> Object | None:
+    """Return the object in a file that another tool may have written; None if its beginning, or what it holds, is not of that kind.
+
+    Raises ResultFileError where it can't be read, or is damaged.
+    """
+    if not path.is_file():
+        return None  # a pipe can be read only once; and that a file is missing is said by who reads it next
+    try:
+        with path.open("rb") as file:
+            beginning = file.read(_GLANCE)
+            if not _BEGINNING.match(beginning):
+                return None
+            text = beginning + file.read()
+    except OSError as error:
+        raise ResultFileError(f"cannot read {path}: {error.strerror or error}") from error
+    try:
+        data: Object = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        line = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise ResultFileError(f"{path}{line}: not JSON; the file was cut, edited or damaged") from error
+    return data if tool_of(data) else None
+
+
+def tool_of(data: Mapping[str, Any]) -> str | None:
+    """Return the tool that wrote a file of this content; None where it is neither."""
+    return next((tool for key, tool in _TOOLS.items() if key in data), None) if {"version", "benchmarks"} <= data.keys() else None
+
+
+def tool_of_suite(suite: object) -> str | None:
+    """Return the tool that measured a row of this suite; None where it was dlbench."""
+    return suite if isinstance(suite, str) and suite in _TOOLS.values() else None
+
+
+def header(machines: Iterable[Mapping[str, str]]) -> Object:
+    """Return what stands for the header of a result file: the machines that its rounds are of, each once."""
+    return {"environment": {_MACHINES: [dict(each) for each in dict.fromkeys(tuple(each.items()) for each in machines if each)]}}
+
+
+def machines(environment: Mapping[str, Any]) -> list[Mapping[str, str]]:
+    """Return the machines of `header`; none of a file of dlbench's own."""
+    found = environment.get(_MACHINES)
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def machine(said: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, str]:
+    """Return what a file says of its machine and Python, under plain names; ``names`` has of each where it stands."""
+    values = {name: said.get(key) for name, key in names.items()}
+    return {name: text(str(value)) for name, value in values.items() if isinstance(value, str | int) and value != ""}
+
+
+def as_object(value: Any, what: str, tool: str) -> Object:
+    """Return a value that has to be an object. Raises ValueError, with a sentence, where it is none."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{what} must be an object; the file was edited or is not {tool}'s")
+    return value
+
+
+def are_seconds(values: Any) -> bool:
+    """Whether a value is a list of times, one or more, that no sum of takes too far."""
+    return isinstance(values, list) and bool(values) and all(type(each) in (int, float) and 0 <= each <= _LONGEST_S for each in values)
+
+
+def text(value: Any) -> str:
+    """Return a text as one line; empty where it is none."""
+    return one_line(value).strip() if isinstance(value, str) else ""
+
+
+def quoted(value: Any) -> str:
+    """Return a value for an error."""
+    return repr(one_line(str(value))[:40]) if isinstance(value, int | float | str) else "something else"

@@ -1,0 +1,77 @@
+"""JSON of pytest-benchmark: a file, as of one session, is a round, and what it calls rounds are the blocks of it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dlbench.analysis.read import foreign
+from dlbench.core.errors import ResultFileError
+from dlbench.core.measurement import Measurement, Samples
+from dlbench.core.model import Case, Status
+from dlbench.core.store import RunFile
+
+TOOL = "pytest-benchmark"
+_VERSIONS = ("3.", "4.", "5.")
+"""Those whose files have times in seconds in these places."""
+_MOST_CALLS = 2**53  # whole numbers up to here are exact as floats
+_OURS = "dlbench::"
+"""Begins the full name of a benchmark that dlbench exported."""
+_MACHINE = {"host": "node", "system": "system", "release": "release", "machine": "machine", "python": "python_version"}
+
+
+def load(path: Path) -> RunFile | None:
+    """Read a file of ``--benchmark-json``, or one that ``--benchmark-save`` wrote; None if its content is not of that kind.
+
+    The full name of a benchmark, ``tests/test_sort.py::test_sort[100]``, which has its parameters in it, is the case's workload and, with
+    ``@cpu``, its id. The times of the calls are blocks; where a file was saved without them, its median is the only one.
+
+    Raises ResultFileError for a file that is damaged, of another version, or without times.
+    """
+    data = foreign.content(path)
+    if data is None or foreign.tool_of(data) != TOOL:
+        return None
+    if not str(data["version"]).startswith(_VERSIONS):
+        raise ResultFileError(f"{path} is of {TOOL} {foreign.quoted(data['version'])}; dlbench reads versions 3 to 5")
+    if not isinstance(data["benchmarks"], list):
+        raise ResultFileError(f"{path}: its benchmarks must be a list; the file was edited or is not {TOOL}'s")
+    found: dict[str, Measurement] = {}
+    for number, benchmark in enumerate(data["benchmarks"], 1):
+        try:
+            each = _measurement(foreign.as_object(benchmark, "a benchmark", TOOL), foreign.text(data.get("datetime")))
+        except ValueError as error:
+            raise ResultFileError(f"{path}, benchmark {number}: {error}") from error
+        if found.setdefault(each.case.id, each) is not each:
+            raise ResultFileError(f"{path}, benchmark {number}: another one has the same name; give each a name of its own")
+    if not found:
+        raise ResultFileError(f"{path} has no benchmarks; give a file of a session that ran some")
+    return RunFile(path, foreign.header([_machine(data["machine_info"])]), tuple(found.values()), footer={}, torn=False)
+
+
+def _measurement(benchmark: Mapping[str, Any], started: str) -> Measurement:
+    stats = foreign.as_object(benchmark.get("stats"), "its stats", TOOL)
+    times = stats.get("data", [stats.get("median")])
+    if not foreign.are_seconds(times):
+        raise ValueError(f"its data must be a list of seconds; the file was edited or is not {TOOL}'s")
+    calls = stats.get("iterations", 1)
+    if type(calls) is not int or not 1 <= calls <= _MOST_CALLS:
+        raise ValueError(f"iterations must be a positive integer, not {foreign.quoted(calls)}")
+    samples = Samples(calls, tuple(float(each) for each in times), first_call_s=None, warmup_s=None, steady=True)
+    return Measurement(_case(benchmark), 0, Status.OK, samples=samples, started=started)
+
+
+def _case(benchmark: Mapping[str, Any]) -> Case:
+    name, params = foreign.text(benchmark.get("fullname")), benchmark.get("params")
+    if not name:
+        raise ValueError(f"it has no fullname; the file was edited or is not {TOOL}'s")
+    device = foreign.text(params.get("device")) if name.startswith(_OURS) and isinstance(params, dict) else ""
+    device = device if device and name.endswith(f"@{device}") else "cpu"
+    work = name.removeprefix(_OURS).removesuffix(f"@{device}")
+    return Case(f"{work}@{device}", TOOL, work, {}, device)
+
+
+def _machine(said: Any) -> dict[str, str]:
+    if not isinstance(said, dict):
+        return {}
+    cpu = said.get("cpu")
+    known = {"brand": cpu.get("brand_raw", cpu.get("brand")), "count": cpu.get("count")} if isinstance(cpu, dict) else {}
+    return {**foreign.machine(said, _MACHINE), **foreign.machine(known, {"cpu": "brand", "cpus": "count"})}
