@@ -68,6 +68,7 @@ def write(
     states: Sequence[RoundState] = (),
     discarded: Sequence[Measurement] = (),
     isolation: str | None = None,
+    order: str | None = None,
     accelerator: Mapping[str, Any] | None = None,
     workloads: Mapping[str, Any] | None = None,
     footer: Mapping[str, Any] | None = None,
@@ -83,6 +84,7 @@ def write(
         **({"sides": sides} if sides else {}),
         **({} if workloads is None else {"workloads": workloads}),
         **({"isolation": isolation} if isolation else {}),
+        **({"order": order} if order else {}),
     }
     records = [{"kind": "header", "schema": SCHEMA, **header}]
     records += [measurement_to_json(each) for each in measurements]

@@ -19,7 +19,7 @@ from dlbench.cli import BEGAN, defaults
 from dlbench.cli.planning import Plan, signatures_of
 from dlbench.core.declared_json import from_json
 from dlbench.core.errors import DeviceAbsent, DeviceFault, ResultFileError, UsageError
-from dlbench.core.measurement import Measurement
+from dlbench.core.measurement import BALANCED, Measurement
 from dlbench.core.model import Policy, Signature, Status
 from dlbench.core.provenance import differences
 from dlbench.core.store import RunFile
@@ -205,7 +205,7 @@ def start(
         "planned": {"count": len(tasks)},
         "devices": [device.to_json() for device in plan.devices],
         "environment": where,
-        **({"sides": sides} if sides else {"workloads": plan.declarations()}),
+        **({"sides": sides, "order": BALANCED} if sides else {"workloads": plan.declarations()}),
         **({"machines": [each.environment for each in machines]} if machines else {}),
         **({} if gate is None else {"gate": dict(gate)}),
     }

@@ -66,6 +66,8 @@ class Series(NamedTuple):
 
 CONFIRMING = "-confirm"
 """Suffix of a side's name in the rounds that confirm a change."""
+BALANCED = "balanced"
+"""The ``order`` in the header of an A/B whose odd rounds measure the sides of a case in the reverse of the even round before."""
 UNFINISHED = "unfinished: "
 """Opening of the reason of a search that was cut short with something found so far."""
 

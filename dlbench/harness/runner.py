@@ -1,7 +1,6 @@
 """Rounds over cases until each is precise enough; each result is saved the moment it exists."""
 
 import math
-import random
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +21,7 @@ from dlbench.harness.process.scratch import Kept, ScratchFolders
 from dlbench.harness.process.wire import MeasureRequest
 from dlbench.harness.process.worker_process import Ending, WorkerProcess, handshake
 from dlbench.harness.ranks.placement import Placement, place_ranks
-from dlbench.harness.schedule import GRACE_S, Attempt, BudgetSpent, Fault, Progress, Retirement, Retries, Task
+from dlbench.harness.schedule import GRACE_S, Attempt, BudgetSpent, Fault, Progress, Retirement, Retries, Task, in_balanced_order
 from dlbench.harness.searches import Ended, Searches
 
 
@@ -255,17 +254,10 @@ class Runner:
 
 def _in_order(tasks: Sequence[Task], settings: RunSettings, number: int) -> list[Task]:
     """Return a round's cases in random order, those that share a group of ranks next to each other and behind all others."""
-    shuffled = in_random_order(tasks, random.Random(f"{settings.seed}/{number}"))
+    shuffled = in_balanced_order(tasks, settings.seed, number)
     # Ranks that wait for their next case would only disturb those of one process, and take memory from them.
     single = [task for task in shuffled if not task.case.ranks]
     return single + _grouped([task for task in shuffled if task.case.ranks], lambda task: process_for(task.case, settings.isolation))
-
-
-def in_random_order(tasks: Sequence[Task], chance: random.Random) -> list[Task]:
-    """Return the cases in random order; the sides of each, and copies, in random order next to each other, as they share disturbances."""
-    shuffled = list(tasks)
-    chance.shuffle(shuffled)
-    return _grouped(shuffled, lambda task: task.case.copied)
 
 
 def _grouped(tasks: Sequence[Task], key: Callable[[Task], str]) -> list[Task]:

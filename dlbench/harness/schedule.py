@@ -2,6 +2,7 @@
 
 import heapq
 import math
+import random
 import statistics
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -75,6 +76,21 @@ class Task(NamedTuple):
     def series(self) -> Series:
         """The series that its rounds belong to."""
         return Series(self.side.name, self.case.id)
+
+
+def in_balanced_order(tasks: Sequence[Task], seed: int, number: int) -> list[Task]:
+    """Return a round's cases in random order; the sides of each, and copies, next to each other, as they share disturbances.
+
+    Of each case an even round draws which side comes first, and the odd round behind it reverses that, so that no side gains by its place.
+    Each draw depends on seed, round and task alone, not on what else is measured.
+    """
+    drawn = sorted(tasks, key=lambda task: _draw(seed, number // 2, *task.series), reverse=bool(number % 2))
+    return sorted(drawn, key=lambda task: _draw(seed, number, task.case.copied))
+
+
+def _draw(*of: object) -> float:
+    """Return a random number from 0 to 1, the same for the same arguments."""
+    return random.Random("/".join(map(str, of))).random()
 
 
 class Spread(NamedTuple):

@@ -77,6 +77,10 @@ def test_one_file_has_both_sides_round_by_round(slowed):
     assert [number for number, *_ in fresh] == [n for n in range(5, 10) for _ in range(2)]
     assert {each[1:] for each in fresh} == {("a-confirm", "takes"), ("b-confirm", "takes")}
     assert len({side for _, side, _ in first[::2]}) == 2
+    assert header["order"] == "balanced"
+    for number in (0, 2):
+        even, odd = ({workload: side for _, side, workload in reversed(first[at * 4 : at * 4 + 4])} for at in (number, number + 1))
+        assert {workload: {even[workload], odd[workload]} for workload in even} == {"takes": {"a", "b"}, "tells": {"a", "b"}}
 
 
 def test_the_header_says_what_differs_and_no_secret(slowed):

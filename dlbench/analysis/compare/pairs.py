@@ -16,6 +16,7 @@ from dlbench.analysis.read.readings import clock_difference
 from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import SEARCH_RESOLUTION
 from dlbench.core.errors import UsageError
+from dlbench.core.measurement import BALANCED
 from dlbench.core.model import Status
 from dlbench.core.rows.summary import Row, ending
 from dlbench.core.thresholds import ACROSS_RUNS, MUST_SEE, WITHIN_A_RUN, Thresholds, ThresholdSettings
@@ -52,6 +53,7 @@ def compare(
     readings, new_readings = (next(iter(side.readings.values()), {}) for side in (base, new))
     protocol, new_protocol = (next(iter(side.protocols.values()), {}) for side in (base, new))
     unlike = _differences(protocol, new_protocol, [name for name in protocol if name in new_protocol])
+    balanced = paired and protocol.get("order") == BALANCED
     sight = Sight.of(given, None if across_machines else MUST_SEE_BY_DEFAULT, insist)
     pairs: list[Pair] = []
     settled: list[CaseVerdict] = []
@@ -68,7 +70,7 @@ def compare(
         elif one and other:
             apart = None if across_machines else clock_difference(readings, new_readings, str(one.row["case.device"]))
             drifts = calibration.drifts(case) if calibration else {}
-            pairs.append(Pair(case, one, other, limits, apart, drifts, _values(base, new, one, other, limits)))
+            pairs.append(Pair(case, one, other, limits, apart, drifts, _values(base, new, one, other, limits), balanced))
     if len(incomparable) > len(pairs) and not across_machines:  # what says nothing of most cases is no comparison
         incomparable = [each._replace(asked=True) for each in incomparable]
     budgets = [*base.budgets.values(), *new.budgets.values()]

@@ -117,6 +117,8 @@ class Pair(NamedTuple):
     drifts: Mapping[str, Drift] = MappingProxyType({})
     values: tuple[ValueChange, ...] = ()
     """Of each value that both sides report."""
+    balanced: bool = False
+    """Whether both were measured in turn, in balanced order: what disturbs them then is the same lottery for both."""
 
     @property
     def sides(self) -> tuple[Entry, Entry]:
@@ -281,7 +283,7 @@ def _by_time(
     verdict, notes = together(changes), [disagreement(changes), _spoiled_rounds(sides) if clean else ""]
     rounds = blind = None
     disturbed = "" if verdict is Verdict.SAME else power.disturbances(sides)
-    if barred := _barred(pair, clean):
+    if barred := _barred(pair, clean, verdict):
         notes = [f"{barred}; the times alone would say {verdict}: {_remedy(pair)}"]
         disturbed = power.disturbances(sides)
         slower = verdict is Verdict.SLOWER
@@ -322,8 +324,11 @@ def _untimed(pair: Pair) -> str | None:
     return None
 
 
-def _barred(pair: Pair, clean: bool) -> str | None:
-    """Return what rules out a verdict, if anything: ``unsteady in the new file``. ``clean``: its few spoiled rounds change nothing."""
+def _barred(pair: Pair, clean: bool, verdict: Verdict) -> str | None:
+    """Return what rules out a verdict, if anything: ``unsteady in the new file``. ``clean``: its few spoiled rounds change nothing.
+
+    CPUs that were taken rule out no change of sides in balanced order: chance alone would have struck both alike, but may hide a change.
+    """
     sides = [(side, entry.row, clean and any(entry.rounds.spoiled)) for side, entry in zip(SIDES, pair.sides, strict=True)]
     marks = [
         f"{mark} in {side}"
@@ -331,7 +336,8 @@ def _barred(pair: Pair, clean: bool) -> str | None:
         for side, row, cleaned in sides
         if row[flag] and not (cleaned and flag != "flag.implausible")
     ]
-    marks += [f"CPUs taken in {side}" for side, row, cleaned in sides if float(row["time.lost_share"] or 0) > OVERRUN and not cleaned]
+    if not (pair.balanced and verdict in (Verdict.SLOWER, Verdict.FASTER)):
+        marks += [f"CPUs taken in {side}" for side, row, cleaned in sides if float(row["time.lost_share"] or 0) > OVERRUN and not cleaned]
     marks += [pair.clocks.sentence] if pair.clocks and pair.clocks.bars else []
     return ", ".join(marks) or None
 

@@ -41,10 +41,10 @@ _TIMING = ("round_s", "min_blocks", "max_blocks", "warmup_s", "max_warmup_s")
 
 
 def protocol(run: RunFile) -> Row:
-    """Return how a file was measured, as far as its header says: isolation, and of the policy what a time depends on."""
-    policy, isolation = run.header.get("policy") or {}, run.header.get("isolation")
+    """Return how a file was measured, as far as its header says: isolation, order of sides, and of the policy what a time depends on."""
+    policy = run.header.get("policy") or {}
     timing: Row = {f"policy.{name}": "default" if policy[name] is None else str(policy[name]) for name in _TIMING if name in policy}
-    return {**timing, **({"isolation": isolation} if isinstance(isolation, str) else {})}
+    return {**timing, **{name: said for name in ("isolation", "order") if isinstance(said := run.header.get(name), str)}}
 
 
 ENOUGH_ROUNDS = 7

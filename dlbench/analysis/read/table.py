@@ -58,7 +58,7 @@ class Results:
     circumstances: tuple[str, ...] = ()
     """A sentence for each thing that was in the way of all cases of a file, and what to do about it."""
     protocols: Mapping[str, Row] = field(default_factory=dict)
-    """How each ``case.run`` was measured, as far as its header says: isolation, and of the policy what a time depends on."""
+    """How each ``case.run`` was measured, as far as its header says: see `header.protocol`."""
     declarations: Mapping[str, Mapping[str, Declaration]] = field(default_factory=dict)
     """Of each ``case.run`` what its workloads declare."""
     budgets: Mapping[str, header.SpentBudget] = field(default_factory=dict)

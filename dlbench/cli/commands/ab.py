@@ -67,9 +67,9 @@ def command(
 ) -> ExitCode:
     """Measure two sides in turn on this machine: interpreters, environments, or states of your code; then judge b against a.
 
-    In each round both sides of every case are measured one after the other, in random order, each in processes of its own. The sides
-    differ in what the options of a and b say; a side without an option is as things are here. The result file holds both. Verdicts
-    and exit codes are those of compare, which gives them again with --by run.
+    In each round both sides of every case are measured one after the other, each in processes of its own; every second round reverses
+    their order. The sides differ in what the options of a and b say; a side without an option is as things are here. The result file
+    holds both. Verdicts and exit codes are those of compare, which gives them again with --by run.
 
     \b
       dlbench ab --b-python ../next/.venv/bin/python

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlbench.cli.main import dlbench
+from dlbench.core.conditions import Throttling
 from dlbench.core.errors import DlbenchError
-from dlbench.core.measurement import Measurement
+from dlbench.core.measurement import BALANCED, Measurement
 from dlbench.core.model import Status
-from dlbench.harness.runner import in_random_order
-from dlbench.harness.schedule import Side, Task
+from dlbench.harness.schedule import Side, Task, in_balanced_order
 
 TEN = (1.00, 1.01, 0.99, 1.02, 0.98, 1.005, 0.995, 1.015, 0.985, 1.001)
 ONE, TWO = made_up.case("matmul", n=1), made_up.case("matmul", n=2)
@@ -167,17 +166,49 @@ def test_sides_that_are_none_are_a_damaged_header(tmp_path: Path, sides: Any) ->
     )  # fmt: skip
 
 
-@given(st.integers(1, 9), st.integers(0, 2**32), st.booleans())
-def test_a_round_has_both_sides_of_a_case_next_to_each_other_and_all_in_random_order(cases: int, seed: int, two: bool) -> None:
+@given(st.integers(1, 9), st.integers(0, 2**32), st.integers(0, 99), st.booleans())
+def test_a_round_has_both_sides_of_a_case_next_to_each_other_and_all_in_random_order(cases: int, seed: int, number: int, two: bool) -> None:
     sides = [Side({"cpu": None}, name=name) for name in (("a", "b") if two else (None,))]
     tasks = [Task(made_up.case(n=n), side) for side in sides for n in range(cases)]
-    order = in_random_order(tasks, random.Random(seed))
+    order = in_balanced_order(tasks, seed, number)
     assert sorted(task.series for task in order) == sorted(task.series for task in tasks)
     ids = [task.case.id for task in order]
     assert all(first == second for first, second in zip(ids[:: len(sides)], ids[len(sides) - 1 :: len(sides)], strict=True))
 
 
-def test_either_side_comes_first_about_half_of_the_time() -> None:
-    tasks = [Task(ONE, Side({"cpu": None}, name=name)) for name in ("a", "b")]
-    first = [in_random_order(tasks, random.Random(f"7/{number}"))[0].side.name for number in range(200)]
-    assert 80 < first.count("a") < 120
+def first_sides(tasks: Sequence[Task], number: int) -> dict[str, str | None]:
+    """Which side of each case comes first in a round."""
+    return {task.case.id: task.side.name for task in reversed(in_balanced_order(tasks, 7, number))}
+
+
+def test_an_odd_round_reverses_the_order_of_the_sides_and_even_ones_draw_it() -> None:
+    tasks = [Task(made_up.case(n=n), Side({"cpu": None}, name=name)) for name in ("a", "b") for n in range(9)]
+    rounds = [first_sides(tasks, number) for number in range(100)]
+    for even, odd in zip(rounds[::2], rounds[1::2], strict=True):
+        assert all({even[case], odd[case]} == {"a", "b"} for case in even)
+    drawn = [side for even in rounds[::2] for side in even.values()]
+    assert 200 < drawn.count("a") < 250
+    orders = [[task.case.id for task in in_balanced_order(tasks, 7, number)] for number in (0, 1)]
+    assert orders[0] not in (orders[1], orders[1][::-1])
+    # Further rounds of some cases go on as all would have.
+    alone = [task for task in tasks if task.case.id in list(rounds[0])[:2]]
+    assert [first_sides(alone, number).items() <= rounds[number].items() for number in range(100)] == [True] * 100
+
+
+@pytest.mark.parametrize(
+    ("order", "factor", "verdict", "code"),
+    [(BALANCED, 1.15, "slower", 3), (BALANCED, 1 / 1.15, "faster", 0), (BALANCED, 1.0, "inconclusive", 4), (None, 1.15, "inconclusive", 4)],
+)
+def test_taken_cpus_strike_sides_in_balanced_order_alike_so_a_change_stands_and_no_change_does_not(
+    tmp_path: Path, order: str | None, factor: float, verdict: str, code: int
+) -> None:
+    sides = [on("a", ONE), on("b", ONE, factor)]
+    write(tmp_path, *[[replace(each, throttling=Throttling(waiting=0.5)) for each in side] for side in sides], order=order)
+    found, by_case = verdicts(tmp_path)
+    assert (found, by_case[ONE.id][0]) == (code, verdict)
+    assert "disturbed in 10 of 10 rounds: waited for a CPU for 50.0 % of its time" in by_case[ONE.id][1]
+    assert ("CPUs taken" in by_case[ONE.id][1]) == (verdict == "inconclusive")
+    warming = [[replace(each, samples=replace(each.samples, steady=False)) for each in side if each.samples] for side in sides]
+    write(tmp_path, *warming, name="warming", order=order)
+    done = call(tmp_path, "compare", "warming.jsonl", "--by", "run")
+    assert (done.code, done.out.splitlines()[-1]) == (4, "1 inconclusive; exit 4")
