@@ -3,10 +3,10 @@
 import json
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from dlbench.analysis.ratios import Entry, entries
 from dlbench.analysis.read.references import part
@@ -14,15 +14,19 @@ from dlbench.analysis.read.table import Results, as_frame
 from dlbench.core.errors import ResultFileError
 from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column, Unit
-from dlbench.core.stats import student_quantile, variance_between
+from dlbench.core.stats import median_variance, student_p, student_quantile, two_way_variances, variance_between
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = 1
+SCHEMA = 2
 STATISTICS = ("median", "p10")
 FEWEST = 2
-"""Occasions that an estimate takes."""
+"""Occasions that an estimate takes, and cases that it takes to tell what they have in common."""
+_LEVEL = 0.05  # of a comparison: `judge.LEVEL`, which stands above this
+_NORMAL = statistics.NormalDist()
+_NODES = 128
+"""Of the integral over the common part, at equal angles: its p is within 0.003 then, also where nothing else varies."""
 
 COLUMNS: dict[str, Column] = {
     column.name: column
@@ -30,7 +34,11 @@ COLUMNS: dict[str, Column] = {
         Column("calibrate.case", Unit.TEXT, "the case"),
         Column("calibrate.occasions", Unit.COUNT, "occasions on which it was measured"),
         Column("calibrate.median_s", Unit.SECONDS, "one call: median over the occasions"),
-        Column("calibrate.median_sd", Unit.FRACTION, "by how much its median differs from one occasion to another: standard deviation"),
+        Column(
+            "calibrate.median_sd",
+            Unit.FRACTION,
+            "by how much its median differs from one occasion to another, beyond what all cases have in common: standard deviation",
+        ),
         Column("calibrate.p10_sd", Unit.FRACTION, "the same of its 10th percentile"),
     )
 }
@@ -38,16 +46,72 @@ COLUMNS: dict[str, Column] = {
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """Variation of identical code between two occasions, on natural logarithms: 0.03 is about 3 %."""
+    """Variation of identical code between two occasions, on natural logarithms: 0.03 is about 3 %.
+
+    Each standard deviation is that of the difference: that of one occasion times the square root of 2.
+    """
 
     sd: float
-    """Standard deviation of the difference: that of one occasion times the square root of 2."""
+    """Of a case by itself."""
     freedom: int
     """Degrees of freedom that the estimate has."""
+    common: float = 0.0
+    """Of what all cases of a comparison have in common: one shift, however many they are."""
+    common_freedom: int = 1
 
-    def half_width(self, confidence: float) -> float:
-        """Return how far apart two occasions are at most, with that confidence."""
-        return student_quantile(confidence, self.freedom) * self.sd
+    def half_width(self, confidence: float, of_rounds: float = 0.0) -> float:
+        """Return how far apart two occasions are at most, with that confidence, in rounds that leave so much open at it.
+
+        Beyond 95 % it is the confidence of one of many tests: as many as make 5 % together. What each of them has by itself is
+        corrected for their number, and the common part, which is the same for all, is not. The largest of n lies near what one in n
+        exceeds, and what it may lie beyond that, and the common part, add as their squares do (Zou and Donner, Construction of
+        Confidence Limits about Effect Measures, Statistics in Medicine 27, 2008).
+        """
+        many = max(1.0, _LEVEL / (1 - confidence))
+        usual = self._own(1 - 1 / many, of_rounds * _two_sided(1 - 1 / many) / _two_sided(confidence)) if many > 1 else 0.0
+        beyond = self._own(confidence, of_rounds) - usual
+        return usual + math.hypot(beyond, student_quantile(min(confidence, 1 - _LEVEL), self.common_freedom) * self.common)
+
+    def _own(self, confidence: float, of_rounds: float) -> float:
+        return math.hypot(student_quantile(confidence, self.freedom) * self.sd, of_rounds)
+
+    def p(self, shift: float, rounds_sd: float, rounds_freedom: int, many: float = 1.0) -> float:
+        """Return the chance that identical code differs by at least that shift in one of so many cases on two occasions.
+
+        ``rounds_sd`` is what the rounds leave open. Given the common part, p is that of Student's t of the rest over the root of both
+        other variances, with the degrees of freedom of Satterthwaite (An Approximate Distribution of Estimates of Variance
+        Components, Biometrics Bulletin 2, 1946), times ``many`` and 1 at most. The mean of that over the common part, itself a Student's
+        t, is the p of all: what is common is counted once.
+        """
+        variance = self.sd**2 + rounds_sd**2
+        share = self.sd**2 / variance if variance else 0.0
+        inverse = share**2 / self.freedom + ((1 - share) ** 2 / rounds_freedom if rounds_freedom else 0.0)
+        freedom = max(1, int(1 / inverse)) if inverse else 1
+
+        def beside(common: float) -> float:
+            ends = abs(shift) - common, abs(shift) + common
+            return min(1.0, many * sum(_tail(end, math.sqrt(variance), freedom) for end in ends))
+
+        if not self.common:
+            return beside(0.0)
+        # With t = sqrt(n) tan(angle) the density of Student's t is the (n - 1)-th power of the cosine: equal steps reach far out.
+        angles = [(number + 0.5) / _NODES * math.pi / 2 for number in range(_NODES)]
+        weights = [math.cos(angle) ** (self.common_freedom - 1) for angle in angles]
+        scale = math.sqrt(self.common_freedom) * self.common
+        parts = [weight * beside(scale * math.tan(angle)) for weight, angle in zip(weights, angles, strict=True)]
+        return math.fsum(parts) / math.fsum(weights)
+
+
+def _tail(end: float, sd: float, freedom: int) -> float:
+    """Return the chance that Student's t, times ``sd``, lies beyond ``end``."""
+    if not sd:
+        return float(end < 0) + (end == 0) / 2
+    half = student_p(end / sd, freedom) / 2
+    return half if end >= 0 else 1 - half
+
+
+def _two_sided(confidence: float) -> float:
+    return _NORMAL.inv_cdf((1 + confidence) / 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +124,17 @@ class Noise:
 
 
 @dataclass(frozen=True, slots=True)
+class Common(Noise):
+    """Variation that all cases of an occasion have in common."""
+
+    cases: int
+    """Cases that were measured on all of the occasions."""
+
+
+SomeNoise = TypeVar("SomeNoise", bound=Noise)
+
+
+@dataclass(frozen=True, slots=True)
 class Calibration:
     """Noise of one machine, of all cases together and of each."""
 
@@ -68,17 +143,28 @@ class Calibration:
     """When the first occasion was and when the last: UTC, ISO 8601; empty where the runs do not say."""
     last: str
     pooled: Noise
+    """Of a case by itself, all cases together."""
     cases: Mapping[str, Noise]
+    common: Common | None = None
+    """None where too few cases tell: then what they have in common is in the noise of each."""
 
     def drifts(self, case: str) -> dict[str, Drift]:
         """Return what to allow for in each statistic of a case.
 
-        It is the larger of the pooled noise and the case's own, as a few occasions miss much of what a case may do; and so with the
-        degrees of freedom.
+        By itself it is the larger of the pooled noise and the case's own, as a few occasions miss much of what a case may do; and so with
+        the degrees of freedom.
         """
-        own = self.cases.get(case, self.pooled)
+        own, common = self.cases.get(case, self.pooled), self.common
         freedom = max(own.occasions, self.pooled.occasions) - 1
-        return {name: Drift(math.sqrt(2) * max(getattr(own, name), getattr(self.pooled, name)), freedom) for name in STATISTICS}
+        found = {}
+        for name in STATISTICS:
+            sd = math.sqrt(2) * max(getattr(own, name), getattr(self.pooled, name))
+            if common is None:
+                found[name] = Drift(sd, freedom)
+            else:
+                of_all = (common.occasions - 1) * (common.cases - 1)
+                found[name] = Drift(sd, max(freedom, of_all), math.sqrt(2) * getattr(common, name), common.occasions - 1)
+        return found
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for the file."""
@@ -90,13 +176,21 @@ class Calibration:
         texts = {name: data[name] for name in ("machine_key", "first", "last")}
         if not all(isinstance(text, str) for text in texts.values()):
             raise ValueError(f"{', '.join(texts)} must be text")
-        return cls(**texts, pooled=_noise(data["pooled"]), cases={case: _noise(each) for case, each in data["cases"].items()})
+        common = data["common"] if data["schema"] > 1 else None
+        return cls(
+            **texts,
+            pooled=_noise(Noise, data["pooled"]),
+            cases={case: _noise(Noise, each) for case, each in data["cases"].items()},
+            common=None if common is None else _noise(Common, common),
+        )
 
 
-def _noise(data: Mapping[str, Any]) -> Noise:
-    noise = Noise(**data)
-    if type(noise.occasions) is not int or noise.occasions < FEWEST:
-        raise ValueError(f"occasions must be a whole number of at least {FEWEST}, not {noise.occasions!r}")
+def _noise(kind: type[SomeNoise], data: Mapping[str, Any]) -> SomeNoise:
+    noise = kind(**data)
+    for name in ("occasions", "cases"):
+        count = data.get(name, FEWEST)
+        if type(count) is not int or count < FEWEST:
+            raise ValueError(f"{name} must be a whole number of at least {FEWEST}, not {count!r}")
     for name in STATISTICS:
         sd = getattr(noise, name)
         if type(sd) not in (int, float) or not 0 <= sd <= 100:  # exp(100): nothing that is measured differs by so much
@@ -128,30 +222,57 @@ def load(path: Path) -> Calibration:
 def estimate(machine_key: str, results: Results) -> Calibration | None:
     """Estimate the noise between occasions, each result file being one; None where no case was measured on two.
 
-    Of a case it is the square root of `variance_between` over the rounds of its occasions, or zero where that is negative. The pooled
-    variance is the mean over cases before that cut, so that those whose estimate happens to come out low and high weigh alike.
+    What occasions do to all cases alike, and to each by itself, comes from the most cases that were measured on the same occasions:
+    `two_way_variances` of their medians, less what each median varies by of itself. Any other case has its noise as a whole, by
+    `variance_between`. Pooled variances are means over cases before negative ones are cut to zero, so that those whose estimate happens
+    to come out low and high weigh alike.
     """
     often = {case: occasions for case, occasions in _occasions(results).items() if len(occasions) >= FEWEST}
     if not often:
         return None
-    variances = {
-        case: {
-            name: variance_between([[math.log(seconds) for seconds in getattr(each.rounds, f"{name}_s")] for each in occasions])
-            for name in STATISTICS
-        }
-        for case, occasions in often.items()
+    logs = {name: {case: _logs(occasions, name) for case, occasions in often.items()} for name in STATISTICS}
+    together = _measured_together(often)
+    split = {name: _split([logs[name][case] for case in together]) for name in STATISTICS} if len(together) >= FEWEST else {}
+    own = {
+        name: {case: variance_between(each) for case, each in logs[name].items() if not split or case not in together}
+        for name in STATISTICS
     }
-    pooled = {name: statistics.fmean(each[name] for each in variances.values()) for name in STATISTICS}
+    pooled = {name: statistics.fmean(split[name][1] if split else own[name].values()) for name in STATISTICS}
+    for name, (_, variances) in split.items():
+        own[name] |= dict(zip(together, variances, strict=True))
     times = sorted(
         when for environment in results.environments.values() if isinstance(when := part(environment, "provenance", "utc"), str) and when
     )
+    occasions = len(often[together[0]]) if split else statistics.median_low(map(len, often.values()))
     return Calibration(
         machine_key,
         first=times[0] if times else "",
         last=times[-1] if times else "",
-        pooled=_of_variances(statistics.median_low(map(len, often.values())), pooled),
-        cases={case: _of_variances(len(often[case]), each) for case, each in variances.items()},
+        pooled=Noise(occasions, **_deviations(pooled)),
+        cases={case: Noise(len(often[case]), **_deviations({name: own[name][case] for name in STATISTICS})) for case in often},
+        common=Common(occasions, **_deviations({name: split[name][0] for name in STATISTICS}), cases=len(together)) if split else None,
     )
+
+
+def _logs(occasions: Sequence[Entry], statistic: str) -> list[list[float]]:
+    """Return the logarithms of a statistic of each round, a list an occasion."""
+    return [[math.log(seconds) for seconds in getattr(each.rounds, f"{statistic}_s")] for each in occasions]
+
+
+def _measured_together(often: Mapping[str, Sequence[Entry]]) -> list[str]:
+    """Return the cases of the largest table that has each of them on each of the same occasions."""
+    tables: dict[tuple[str, ...], list[str]] = {}
+    for case, occasions in often.items():
+        tables.setdefault(tuple(sorted(str(each.row["case.run"]) for each in occasions)), []).append(case)
+    return tables[max(tables, key=lambda runs: (len(runs) - 1) * (len(tables[runs]) - 1))]
+
+
+def _split(cases: Sequence[Sequence[Sequence[float]]]) -> tuple[float, list[float]]:
+    """Return the variance between occasions that all cases have in common, and of each what is its own; logarithms by case and occasion."""
+    medians = [[statistics.median(rounds) for rounds in of_case] for of_case in cases]
+    common, own = two_way_variances([*zip(*medians, strict=True)])
+    of_rounds = [statistics.fmean(map(median_variance, of_case)) for of_case in cases]
+    return common, [variance - within for variance, within in zip(own, of_rounds, strict=True)]
 
 
 def as_table(results: Results, calibration: Calibration | None) -> "pd.DataFrame":
@@ -182,5 +303,5 @@ def _occasions(results: Results) -> dict[str, list[Entry]]:
     return found
 
 
-def _of_variances(occasions: int, variances: Mapping[str, float]) -> Noise:
-    return Noise(occasions, **{name: math.sqrt(max(0.0, variance)) for name, variance in variances.items()})
+def _deviations(variances: Mapping[str, float]) -> dict[str, float]:
+    return {name: math.sqrt(max(0.0, variance)) for name, variance in variances.items()}

@@ -24,7 +24,7 @@ from dlbench.core.rank_test import (
     smallest_signed_p,
 )
 from dlbench.core.rows.summary import Rounds
-from dlbench.core.stats import Interval, holm, quantile, student_p
+from dlbench.core.stats import Interval, holm, quantile
 from dlbench.core.units import relative_change
 
 LEVEL = 0.05
@@ -72,7 +72,7 @@ class RankTest:
     equivalence: Interval | None
     """Of 90 %, or 95 % beside a test by pairs: the change is immaterial where this lies inside the threshold."""
     p: float
-    """Exact and two-sided, of this test alone: Mann-Whitney's, or of pairs Wilcoxon's; with a drift at least that of `_drift_p`."""
+    """Exact and two-sided, of this test alone: Mann-Whitney's, or of pairs Wilcoxon's; with a drift at least that of `Drift.p`."""
     drift: Drift | None = None
     """Variation of identical code between occasions; p and both intervals allow for it. None where the sides were measured in turn, or
     it is unknown."""
@@ -82,11 +82,23 @@ class RankTest:
     """Its shares of the level, beside those of the other tests."""
     only_slower: bool = False
     """Whether it can't call faster."""
+    rank_p: float = 1.0
+    """p of the rounds alone, whatever occasions do."""
+    rounds_sd: float = 0.0
+    """Standard error that the rounds leave to the shift, on natural logarithms; zero where they are too few for an interval."""
 
     @property
     def least_p(self) -> float:
         """The smallest p that so many rounds can give."""
         return smallest_signed_p(len(self.base)) if self.paired else smallest_p(len(self.base), len(self.new))
+
+    def p_among(self, many: float) -> float:
+        """Return p, corrected for so many tests of this weight: what occasions do to all cases alike counts once, all else for each."""
+        if self.drift is None:
+            return self.p * many
+        if self.rank_p * many >= 1:
+            return 1.0
+        return max(self.rank_p * many, self.drift.p(self.shift, self.rounds_sd, len(self.base) + len(self.new) - 2, many))
 
     def reach(self, confidence: float) -> float | None:
         """Return half the width of the interval of that confidence, drift included; None where the rounds are too few for it."""
@@ -207,10 +219,12 @@ def _rank_test(
 ) -> RankTest:
     base, new = tuple(map(math.log, base_s)), tuple(map(math.log, new_s))
     p, shift, (interval, equivalence) = _tested(base, new, (_INTERVAL, equivalent), paired)
-    if drift:
-        p = max(p, _drift_p(shift, interval, len(base) + len(new) - 2, drift))
-        interval, equivalence = _widened(interval, shift, drift), _widened(equivalence, shift, drift)
-    return RankTest(base, new, shift, interval, equivalence, p, drift, paired, weight)
+    if not drift:
+        return RankTest(base, new, shift, interval, equivalence, p, None, paired, weight)
+    rounds_sd = interval.half_width / _NORMAL.inv_cdf((1 + interval.confidence) / 2) if interval else 0.0
+    widened = _widened(interval, shift, drift), _widened(equivalence, shift, drift)
+    found = RankTest(base, new, shift, *widened, p, drift, paired, weight, rank_p=p, rounds_sd=rounds_sd)
+    return replace(found, p=found.p_among(1.0))
 
 
 def shifted(test: RankTest, by: float) -> RankTest:
@@ -219,32 +233,12 @@ def shifted(test: RankTest, by: float) -> RankTest:
     return _rank_test(tuple(map(math.exp, test.base)), new_s, EQUIVALENCE, test.drift, test.paired, test.weight)
 
 
-def _drift_p(shift: float, interval: Interval | None, freedom: int, drift: Drift) -> float:
-    """Return the chance that identical code, measured in so many rounds on two occasions, differs by at least that shift.
-
-    Student's t of the shift over the root of both variances, that of the drift and that which the rounds leave to the shift, with
-    the degrees of freedom of Satterthwaite (An Approximate Distribution of Estimates of Variance Components, Biometrics Bulletin 2, 1946).
-    """
-    of_drift = drift.sd**2
-    of_rounds = (interval.half_width / _NORMAL.inv_cdf((1 + interval.confidence) / 2)) ** 2 if interval else 0.0
-    variance = of_drift + of_rounds
-    if not variance:
-        return 0.0 if shift else 1.0
-    share = of_drift / variance
-    inverse = share**2 / drift.freedom + ((1 - share) ** 2 / freedom if freedom else 0.0)
-    return student_p(shift / math.sqrt(variance), max(1, int(1 / inverse)))
-
-
 def _widened(interval: Interval | None, shift: float, drift: Drift) -> Interval | None:
-    """Return the interval of a shift to which a drift of unknown size was added, at the same confidence.
-
-    Half-widths of independent parts add as their squares do, each side on its own (Zou and Donner, Construction of Confidence Limits
-    about Effect Measures, Statistics in Medicine 27, 2008).
-    """
+    """Return the interval of a shift to which a drift of unknown size was added, at the same confidence: see `Drift.half_width`."""
     if interval is None:
         return None
-    by = drift.half_width(interval.confidence)
-    return Interval(shift - math.hypot(shift - interval.low, by), shift + math.hypot(interval.high - shift, by), interval.confidence)
+    low, high = (drift.half_width(interval.confidence, of_rounds) for of_rounds in (shift - interval.low, interval.high - shift))
+    return Interval(shift - low, shift + high, interval.confidence)
 
 
 def judge(test: RankTest, p_holm: float, threshold: float) -> Change:
@@ -267,7 +261,7 @@ def judge(test: RankTest, p_holm: float, threshold: float) -> Change:
 def judge_family(cases: Sequence[Mapping[str, RankTest]], thresholds: Iterable[float]) -> list[dict[str, Change]]:
     """Judge all tests of a comparison, with Holm's correction for their number; ``thresholds`` has one for each case."""
     tests = [test for case in cases for test in case.values()]
-    p_values = iter(holm([test.p for test in tests], [test.weight for test in tests]))
+    p_values = iter(holm([test.p for test in tests], [test.weight for test in tests], lambda at, many: tests[at].p_among(many)))
     return [
         {name: judge(test, next(p_values), threshold) for name, test in case.items()}
         for case, threshold in zip(cases, thresholds, strict=True)

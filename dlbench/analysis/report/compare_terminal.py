@@ -83,11 +83,12 @@ def occasions(calibration: Calibration | None, path: Path | None = None) -> str:
             "no calibration: how far identical code differs from one session to another is not known here, so a difference may be "
             "session noise; measure it: dlbench calibrate"
         )
-    pooled = calibration.pooled
+    pooled, common = calibration.pooled, calibration.common
     when = f" from {calibration.first[:10]} to {calibration.last[:10]}" if calibration.first else ""
+    of_all = f"all together by {units.percent(common.median)} and {units.percent(common.p10)}, each by itself by " if common else "by "
     return units.one_line(
-        f"verdicts allow for the noise between occasions in {path}: {pooled.occasions} occasions{when}, from one to another medians "
-        f"differ by {units.percent(pooled.median)} and p10 by {units.percent(pooled.p10)} (standard deviation over all cases)"
+        f"verdicts allow for the noise between occasions in {path}: {pooled.occasions} occasions{when}, from one to another median and p10 "
+        f"of the cases differ {of_all}{units.percent(pooled.median)} and {units.percent(pooled.p10)} (standard deviations)"
     )
 
 

@@ -3,6 +3,7 @@
 import json
 import math
 import random
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import made_up
 import pytest
 
-from dlbench.analysis.compare.calibration import Calibration, Drift, Noise, estimate, load
+from dlbench.analysis.compare.calibration import Calibration, Common, Drift, Noise, estimate, load
 from dlbench.analysis.compare.judge import Verdict, rank_tests
 from dlbench.analysis.compare.pairs import compare
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
@@ -20,9 +21,10 @@ from dlbench.core.errors import ResultFileError
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Status
 from dlbench.core.rows.summary import per_round, summarise
+from dlbench.core.stats import two_way_variances
 
 TEN = (1.00, 1.01, 0.99, 1.02, 0.98, 1.005, 0.995, 1.015, 0.985, 1.001)
-ONE, TWO = made_up.case("matmul", n=1), made_up.case("matmul", n=2)
+ONE, TWO, THREE, FOUR = (made_up.case("matmul", n=n) for n in (1, 2, 3, 4))
 
 
 def runs(*measurements: Sequence[Measurement]) -> Results:
@@ -50,9 +52,46 @@ def test_occasions_alike_have_no_noise_and_cases_are_pooled() -> None:
     found = estimate("m", runs([*timed(1), *timed(1, TWO)], [*timed(1), *timed(1.2, TWO)]))
     assert found is not None
     own = math.log(1.2) / math.sqrt(2)
-    assert found.cases[ONE.id].median == 0
-    assert found.cases[TWO.id].median == pytest.approx(own, rel=0.01)
+    # Of two cases, of which one moved, nobody can tell which it was.
+    assert found.cases[ONE.id].median == found.cases[TWO.id].median == pytest.approx(own / math.sqrt(2), rel=0.01)
     assert found.pooled.median == pytest.approx(own / math.sqrt(2), rel=0.01)
+    assert found.common == Common(2, *[pytest.approx(0.0, abs=1e-6)] * 2, cases=2)
+
+
+def test_what_all_cases_do_is_told_from_what_each_does() -> None:
+    shared, own = (0.02, -0.01, -0.01), [(ONE, (0.0, 0.0, 0.0)), (TWO, (0.01, 0.0, -0.01)), (THREE, (-0.01, 0.0, 0.01))]
+    every = [[each for case, alone in own for each in timed(math.exp(shared[at] + alone[at]), case, [1.0])] for at in range(3)]
+    found = estimate("m", runs(*every))
+    assert found is not None
+    assert found.common is not None
+    # Residual squares 2e-4 each of two cases: over (3 - 1) (3 - 1) a mean of 1e-4, of which a third is in each mean of three cases.
+    assert (found.common.occasions, found.common.cases) == (3, 3)
+    assert found.common.median == pytest.approx(math.sqrt(3e-4 - 1e-4 / 3))
+    assert found.pooled.median == pytest.approx(0.01)
+    assert found.cases[ONE.id].median == 0
+    assert found.cases[TWO.id].median == pytest.approx(math.sqrt((1e-4 - 1e-4 / 3) * 3))
+    # One that was there twice only is not in the table, and keeps its noise as a whole.
+    every[0] += timed(1.0, FOUR, [1.0])
+    every[1] += timed(math.exp(0.1), FOUR, [1.0])
+    more = estimate("m", runs(*every))
+    assert more is not None
+    assert (more.common, more.pooled) == (found.common, found.pooled)
+    assert more.cases[FOUR.id] == Noise(2, *[pytest.approx(0.1 / math.sqrt(2))] * 2)
+    drift = more.drifts(ONE.id)["median"]
+    assert (drift.freedom, drift.common_freedom, drift.common) == (4, 2, pytest.approx(math.sqrt(2) * found.common.median))
+
+
+def test_two_way_variances_are_those_that_were_put_in() -> None:
+    chance, sds = random.Random(1), (0.01, 0.02, 0.04)
+    shared, own = [], []
+    for _ in range(1000):
+        table = [[together + chance.gauss(0, sd) for sd in sds] for together in [chance.gauss(0, 0.03) for _ in range(5)]]
+        of_rows, of_columns = two_way_variances(table)
+        shared.append(of_rows)
+        own.append(of_columns)
+    assert math.sqrt(statistics.fmean(shared)) == pytest.approx(0.03, rel=0.05)
+    for sd, variances in zip(sds, zip(*own, strict=True), strict=True):
+        assert math.sqrt(statistics.fmean(variances)) == pytest.approx(sd, rel=0.15)
 
 
 def test_one_occasion_tells_nothing() -> None:
@@ -62,12 +101,22 @@ def test_one_occasion_tells_nothing() -> None:
     assert estimate("m", runs(timed(0), timed(0))) is None
 
 
-NOISE = Calibration("m", "", "", Noise(5, 0.03, 0.01), {ONE.id: Noise(4, 0.05, 0.005)})
+NOISE = Calibration("m", "", "", Noise(5, 0.03, 0.01), {ONE.id: Noise(4, 0.05, 0.005)}, Common(5, 0.02, 0.04, cases=6))
 
 
 def test_a_case_drifts_as_all_do_and_more_where_it_was_seen_to() -> None:
-    assert NOISE.drifts(ONE.id) == {"median": Drift(0.05 * math.sqrt(2), 4), "p10": Drift(0.01 * math.sqrt(2), 4)}
-    assert NOISE.drifts(TWO.id) == {"median": Drift(0.03 * math.sqrt(2), 4), "p10": Drift(0.01 * math.sqrt(2), 4)}
+    root = math.sqrt(2)
+    p10 = Drift(0.01 * root, 20, 0.04 * root, 4)
+    assert NOISE.drifts(ONE.id) == {"median": Drift(0.05 * root, 20, 0.02 * root, 4), "p10": p10}
+    assert NOISE.drifts(TWO.id) == {"median": Drift(0.03 * root, 20, 0.02 * root, 4), "p10": p10}
+
+
+def test_a_file_of_schema_1_is_read_as_it_was_meant(tmp_path: Path) -> None:
+    data = {name: value for name, value in NOISE.to_json().items() if name != "common"}
+    (tmp_path / "m.json").write_text(json.dumps({**data, "schema": 1}))
+    found = load(tmp_path / "m.json")
+    assert found.common is None
+    assert found.drifts(ONE.id) == {"median": Drift(0.05 * math.sqrt(2), 4), "p10": Drift(0.01 * math.sqrt(2), 4)}
 
 
 def test_a_calibration_survives_its_file(tmp_path: Path) -> None:
@@ -86,7 +135,23 @@ GOOD: dict[str, Any] = NOISE.to_json()
         (json.dumps(GOOD)[:-9], "m.json is no calibration, or was cut or damaged: it is not JSON; make it again: dlbench calibrate"),
         ("[]", "m.json is no calibration; give a file that dlbench calibrate wrote"),
         ('{"kind": "header", "schema": 1}', "m.json is no calibration; give a file that dlbench calibrate wrote"),
-        (json.dumps({**GOOD, "schema": 2}), "m.json has schema 2 and this dlbench reads up to 1; update dlbench"),
+        (json.dumps({**GOOD, "schema": 3}), "m.json has schema 3 and this dlbench reads up to 2; update dlbench"),
+        (
+            json.dumps({name: value for name, value in GOOD.items() if name != "common"}),
+            "m.json is not a valid calibration (no 'common'); make it again: dlbench calibrate",
+        ),
+        (
+            json.dumps({**GOOD, "common": {**GOOD["common"], "occasions": 1}}),
+            "m.json is not a valid calibration (occasions must be a whole number of at least 2, not 1); make it again: dlbench calibrate",
+        ),
+        (
+            json.dumps({**GOOD, "common": {**GOOD["common"], "cases": 1.5}}),
+            "m.json is not a valid calibration (cases must be a whole number of at least 2, not 1.5); make it again: dlbench calibrate",
+        ),
+        (
+            json.dumps({**GOOD, "common": {**GOOD["common"], "p10": None}}),
+            "m.json is not a valid calibration (p10 must be a number of at least 0, not None); make it again: dlbench calibrate",
+        ),
         (
             json.dumps({**GOOD, "pooled": {"occasions": 1, "median": 0.1, "p10": 0.1}}),
             "m.json is not a valid calibration (occasions must be a whole number of at least 2, not 1); make it again: dlbench calibrate",
@@ -202,3 +267,26 @@ def test_a_change_beyond_the_drift_is_found() -> None:
     for each in slower:
         found = compare(runs(occasion(chance, 0.01, 0.01)), runs(each), calibration=noise)
         assert [case.case for case in found.cases if case.verdict is Verdict.SLOWER] == ["matmul[n=2]@cpu"]
+
+
+def test_a_quarter_more_time_is_called_after_five_occasions() -> None:
+    chance = random.Random(2030)
+    called = 0
+    for _ in range(20):
+        every = [occasion(chance, 0.02, 0.02) for _ in range(7)]
+        base, new = runs(every[5]), [made_up.scaled(each, 1.25 if each.case.id == "matmul[n=2]@cpu" else 1) for each in every[6]]
+        found = compare(base, runs(new), calibration=estimate("m", runs(*every[:5])))
+        called += [case.case for case in found.cases if case.verdict is Verdict.SLOWER] == ["matmul[n=2]@cpu"]
+    assert called >= 14
+
+
+def test_what_is_common_counts_once_however_many_cases_there_are() -> None:
+    common, own = Drift(0, 40, 0.05, 4), Drift(0.05, 4)
+    for many in (1, 10, 100):
+        # Student's t of 5 % with four degrees of freedom; of many cases by themselves that of 5 % over their number.
+        assert common.half_width(1 - 0.05 / many) == pytest.approx(0.1388, abs=1e-4)
+        assert common.p(0.1388, 0.0, 0, many) == pytest.approx(0.05, abs=0.004)
+        assert own.p(0.2, 0.0, 0, many) == pytest.approx(min(1.0, many * 0.0161), rel=0.01)
+    both = Drift(0.05, 36, 0.05, 4)
+    for many in (1, 10, 100):
+        assert both.p(both.half_width(1 - 0.05 / many), 0.0, 0, many) == pytest.approx(0.05, abs=0.004)
