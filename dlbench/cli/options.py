@@ -208,7 +208,10 @@ format_option = click.option(
 output_options = gathered(
     "output",
     OutputOptions,
-    click.option("--strict/--no-strict", help="Exit with 4 if any case is inconclusive or incomparable, or may have lost a round."),
+    click.option(
+        "--strict/--no-strict",
+        help="Exit with 4 if any case is inconclusive or incomparable, may have lost a round, or is of another, uncalibrated occasion.",
+    ),
     click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write the verdicts as JUnit XML, too."),
     click.option("--verdict", type=click.Path(path_type=Path), metavar="FILE", help="Write all of it as one JSON document, too."),
     click.option("--report", type=click.Path(path_type=Path), metavar="PAGE", help="Write a page with a plot, too; never overwritten."),

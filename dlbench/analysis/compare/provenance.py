@@ -1,6 +1,7 @@
 """Provenance of the files of a comparison: their machines, software, versions, thresholds, and the calibration that fits."""
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,13 @@ from dlbench.analysis.compare import calibration
 from dlbench.analysis.read import foreign
 from dlbench.analysis.read.references import part
 from dlbench.analysis.read.table import Results
+from dlbench.analysis.wording import few
 from dlbench.core.errors import UsageError
 from dlbench.core.provenance import differences
-from dlbench.core.units import one_line
+from dlbench.core.units import one_line, seconds
+
+_ONE_OCCASION_S = 3600
+"""Between two files, up to which they count as one occasion: machines drift within it, too, but what lasts for hours is the same."""
 
 
 def compare_machines(results: Results, base: str, others: Sequence[str], across_machines: bool) -> tuple[set[str], list[str]]:
@@ -63,6 +68,45 @@ def threshold_notes(results: Results, base: str, others: Sequence[str]) -> list[
         if suites:
             notes.append(one_line(f"{base} and {name} were run with other thresholds in {', '.join(suites)}; those of {base} hold"))
     return notes
+
+
+def uncalibrated(results: Results, base: str, others: Sequence[str]) -> tuple[set[str], list[str]]:
+    """Return which files are of another occasion than the base, and what is unproven of each as nothing tells how occasions differ."""
+    if not others:
+        return set(), []
+    gaps = {name: gap_s(results.environments[base], results.environments[name]) for name in others}
+    apart = {name: gap for name, gap in gaps.items() if gap is not None and gap > _ONE_OCCASION_S}
+    sentences = [
+        "no calibration: that a change is the program's and not the occasion's is unproven, as identical code has read 11 % slower nine "
+        "minutes later"
+    ]
+    if apart:
+        named = few(f"{name} ({seconds(gap)})" for name, gap in apart.items())
+        sentences.append(f"more than an hour from {base}, which ends --strict with 4: {named}")
+    if unknown := [name for name, gap in gaps.items() if gap is None]:
+        sentences.append(f"how far from {base} in time is unknown: {few(unknown)}")
+    sentences.append("measure what occasions do, with dlbench calibrate, or both sides in turn, with dlbench ab")
+    return {*apart}, [one_line("; ".join(sentences))]
+
+
+def gap_s(one: Mapping[str, Any], other: Mapping[str, Any]) -> float | None:
+    """Return the seconds from the end of the earlier run to the beginning of the later; None where a file does not tell when it began."""
+    known = [_began_and_ended(each) for each in (one, other)]
+    if None in known:
+        return None
+    (_, ended), (began, _) = sorted(each for each in known if each)
+    return max(0.0, (began - ended).total_seconds())
+
+
+def _began_and_ended(environment: Mapping[str, Any]) -> tuple[datetime, datetime] | None:
+    """Return when a run began, and ended as far as it says how long it took; what is no time is taken for unknown."""
+    took_s = environment.get("seconds")
+    try:
+        began = datetime.fromisoformat(part(environment, "provenance", "utc"))
+        began = began if began.tzinfo else began.replace(tzinfo=UTC)
+        return began, began + timedelta(seconds=took_s if isinstance(took_s, int | float) and took_s > 0 else 0)
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def side_notes(results: Results) -> list[str]:

@@ -91,6 +91,8 @@ class Comparison:
     """Whether the sides are of different machines, so that slower says nothing about the program."""
     unpaired: tuple[Unpaired, ...] = ()
     """Rows of the same file that stand in no pair."""
+    other_occasion: bool = False
+    """Whether the files are of two occasions and nothing tells how these differ, so that whoever is strict takes it for undecided."""
 
     @property
     def undecidable(self) -> str | None:

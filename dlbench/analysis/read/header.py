@@ -31,8 +31,12 @@ def of_sides(run: RunFile, measured: Iterable[str | None]) -> dict[str | None, M
 
 
 def environments(run: RunFile, name: str, sides: Mapping[str | None, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Return where each ``case.run`` of a file was measured; ``state_after`` is the machine's state after the last case."""
-    after = {"state_after": state} if run.footer and (state := run.footer.get("state")) else {}
+    """Return where each ``case.run`` of a file was measured.
+
+    ``state_after`` is the machine's state after the last case, ``seconds`` what the run took in all.
+    """
+    footer = run.footer or {}
+    after = {key: found for key, name in (("state_after", "state"), ("seconds", "seconds")) if (found := footer.get(name))}
     return {run_name(name, side): {**(run.header.get("environment") or {}), **after, **of_side} for side, of_side in sides.items()}
 
 

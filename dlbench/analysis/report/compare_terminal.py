@@ -76,13 +76,8 @@ def _time(row: Row | None, tested_s: float | None) -> str:
     return "" if seconds is None else units.seconds(number(seconds))
 
 
-def occasions(calibration: Calibration | None, path: Path | None = None) -> str:
-    """Return what has to be said wherever the sides were not measured in turn."""
-    if calibration is None:
-        return (
-            "no calibration: how far identical code differs from one session to another is not known here, so a difference may be "
-            "session noise; measure it: dlbench calibrate"
-        )
+def occasions(calibration: Calibration, path: Path | None) -> str:
+    """Say which calibration verdicts allow for, and what it knows."""
     pooled, common = calibration.pooled, calibration.common
     when = f" from {calibration.first[:10]} to {calibration.last[:10]}" if calibration.first else ""
     of_all = f"all together by {units.percent(common.median)} and {units.percent(common.p10)}, each by itself by " if common else "by "

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -142,14 +143,19 @@ def _across_files(
     different, notes = provenance.compare_machines(results, first, others, across_machines)
     notes += provenance.other_tools_notes(results, first, others)
     notes += [*provenance.version_notes(results, first, others), *provenance.threshold_notes(results, first, others)]
-    noise, path = provenance.find_calibration(results, first, CALIBRATIONS, calibration) if different != {*others} else (None, None)
+    here = [name for name in others if name not in different]
+    noise, path = provenance.find_calibration(results, first, CALIBRATIONS, calibration) if here else (None, None)
+    elsewhen, unproven = (set[str](), [occasions(noise, path)]) if noise else provenance.uncalibrated(results, first, here)
     base = results.of_run(first)
     comparisons = [
-        compare(base, results.of_run(name), across_machines=apart, given=given, calibration=None if apart else noise, insist=strict)
+        replace(
+            compare(base, results.of_run(name), across_machines=apart, given=given, calibration=None if apart else noise, insist=strict),
+            other_occasion=name in elsewhen,
+        )
         for name in others
         for apart in (name in different,)
     ]
-    return comparisons, [*notes, occasions(noise, path)]
+    return comparisons, [*notes, *unproven]
 
 
 @contextmanager
