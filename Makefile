@@ -22,7 +22,7 @@ export RUFF_CACHE_DIR = $(KEPT)/ruff
 PYTEST += --override-ini 'cache_dir=$(KEPT)/pytest'
 endif
 
-.PHONY: run test test-quick floors check docs references gpu gpu-check clean
+.PHONY: run test test-quick floors check docs references drift gpu gpu-check clean
 
 run: $(INSTALLED)
 	$(BIN)/dlbench run
@@ -63,7 +63,12 @@ gpu:
 references: $(INSTALLED)
 	$(BIN)/python -m benchmarks.reference --device cpu --rounds 4 --budget 45m
 
-# Likewise: what only a card can show, a step after the other.
+# One occasion more of how identical code drifts, in three minutes, and what all of them say: for cron, each hour, for days.
+drift: $(INSTALLED)
+	$(BIN)/dlbench calibrate quick --device cpu
+	$(BIN)/python -m benchmarks.drift
+
+# As `gpu`: what only a card can show, a step after the other.
 gpu-check:
 	$(PYTHON) -m benchmarks.gpu_check
 
