@@ -120,8 +120,9 @@ def test_each_side_has_its_own_process_and_layout_each_round_and_both_the_same_i
     done = ab(tmp_path, "--plugin", SIDES, "--rounds", "2")
     assert done.code == 4, done.err
     pids, seeds, numbers = (told(tmp_path, name) for name in ("pid", "hash_seed", "first_random"))
-    assert (len(pids["a"]), len(pids["b"]), len({*pids["a"], *pids["b"]})) == (2, 2, 4)
-    assert len({*seeds["a"], *seeds["b"]}) == 4
+    rounds = len(pids["a"])  # two, and more where its memory is not known well enough yet
+    assert (rounds >= 2, len(pids["b"]), len({*pids["a"], *pids["b"]})) == (True, rounds, 2 * rounds)
+    assert len({*seeds["a"], *seeds["b"]}) == 2 * rounds
     assert len({*numbers["a"], *numbers["b"]}) == 1
 
 
