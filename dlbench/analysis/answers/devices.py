@@ -75,7 +75,8 @@ def answer(results: Results) -> Answer | Missing:
     ids = {(row["scaling.run"], row[f"scaling.{name}"]) for row in gained for name in ("case", "base")}
     on = [row for key, row in cases.items() if key in ids]
     on_cpu = ["ranks on a CPU share its cores, which says nothing of accelerators"] if best[0]["scaling.device"] == "cpu" else []
-    return answered(QUESTION, sentences, on, on_cpu, table(rows), figures=[_efficiencies(gained)])
+    of_several = ["the way was chosen for bringing the most, which its intervals do not hold"] if len(groups) > 1 else []
+    return answered(QUESTION, sentences, on, [*of_several, *on_cpu], table(rows), figures=[_efficiencies(gained)])
 
 
 def table(rows: Sequence[Row]) -> Table:
