@@ -104,6 +104,7 @@ WIDE = (0.7, 1.3, 0.8, 1.2, 0.9, 1.1, 1.0, 0.75, 1.25, 1.05)
         (timed(ONE, 0), timed(ONE), "inconclusive", 0, 4),
         (timed(ONE), timed(ONE, 2, steady=False), "inconclusive", 4, 4),
         (timed(ONE), timed(ONE, 1, steady=False), "inconclusive", 0, 4),
+        ([made_up.ended(ONE, Status.SKIPPED, "spent")], [made_up.ended(ONE, Status.SKIPPED, "spent")], "inconclusive", 0, 4),
     ],
 )
 def test_each_verdict_and_its_exit_code(
@@ -113,6 +114,13 @@ def test_each_verdict_and_its_exit_code(
     folder.write("new", new, STEADY)
     assert folder.verdicts() == (code, {ONE.id: verdict, TWO.id: "same"})
     assert folder.compare("--strict").code == strict
+
+
+def test_a_device_that_neither_machine_has_is_no_doubt(folder: Folder) -> None:
+    absent = [made_up.ended(made_up.case(device="cuda:3", n=1), Status.SKIPPED, "this machine has no cuda:3")]
+    for name in ("base", "new"):
+        folder.write(name, absent, STEADY)
+    assert folder.compare("--strict").out.endswith("2 same; exit 0\n")
 
 
 def test_what_the_base_never_measured_is_not_missing_and_says_what_it_was(folder: Folder) -> None:

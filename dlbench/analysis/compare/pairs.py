@@ -65,7 +65,9 @@ def compare(
         if verdict:
             settled.append(verdict)
             change, asked = sight.of_case(limits)
-            if change and verdict.verdict is Verdict.INCOMPARABLE and one and other and _status(one) is _status(other) is Status.OK:
+            if change and verdict.verdict is Verdict.INCONCLUSIVE:
+                incomparable.append(Blind(case, change, verdict.note, asked=asked))
+            elif change and verdict.verdict is Verdict.INCOMPARABLE and one and other and _status(one) is _status(other) is Status.OK:
                 incomparable.append(Blind(case, change, f"incomparable, {verdict.note}", asked=asked))
         elif one and other:
             apart = None if across_machines else clock_difference(readings, new_readings, str(one.row["case.device"]))
@@ -163,6 +165,8 @@ def _settled(case: str, base: Entry | None, new: Entry | None, columns: Iterable
         verdict, note = Verdict.INCOMPARABLE, apart
     elif different := _differences(base.row, new.row, columns):
         verdict, note = Verdict.INCOMPARABLE, "; ".join(different)
+    elif was is status is Status.SKIPPED and new.row["case.device_name"] is not None:  # the device was there, and the budget spent
+        verdict, note = Verdict.INCONCLUSIVE, f"measured on neither side; {_ending(new)}"
     elif was is status is not Status.OK:
         verdict, note = Verdict.SAME, f"on both sides {_ending(new)}"
     elif was is not Status.OK:
