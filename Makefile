@@ -63,7 +63,7 @@ gpu:
 references: $(INSTALLED)
 	$(BIN)/python -m benchmarks.reference --device cpu --rounds 4 --budget 45m
 
-# One occasion more of how identical code drifts, in three minutes, and what all of them say: for cron, each hour, for days.
+# One occasion more of how identical code drifts, in three minutes, and what all of them say: for cron, every two hours, for days.
 drift: $(INSTALLED)
 	$(BIN)/dlbench calibrate quick --device cpu
 	$(BIN)/python -m benchmarks.drift

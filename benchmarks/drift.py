@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if results is None or len(occasions) < FEWEST:
         print(
             f"{len(occasions)} of {len(files)} files in {folder} are occasions of the same code that lie {seconds(APART_S)} apart or more; "
-            f"{FEWEST - len(occasions)} more and there are rates: make drift, each hour, such as from cron"
+            f"{FEWEST - len(occasions)} more and there are rates: make drift, every two hours, such as from cron"
         )
         return
     lines, above = [], 0.0

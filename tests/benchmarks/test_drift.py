@@ -23,7 +23,7 @@ def test_fewer_than_twelve_occasions_an_hour_apart_give_no_rate(tmp_path, capsys
     drift.main([str(tmp_path)])
     assert capsys.readouterr().out == (
         f"0 of 0 files in {tmp_path} are occasions of the same code that lie 60 min apart or more; "
-        "12 more and there are rates: make drift, each hour, such as from cron\n"
+        "12 more and there are rates: make drift, every two hours, such as from cron\n"
     )
     for number in range(11):
         occasion(tmp_path, 2 * number)
@@ -32,7 +32,7 @@ def test_fewer_than_twelve_occasions_an_hour_apart_give_no_rate(tmp_path, capsys
     drift.main([str(tmp_path)])
     assert capsys.readouterr().out == (
         f"11 of 33 files in {tmp_path} are occasions of the same code that lie 60 min apart or more; "
-        "1 more and there are rates: make drift, each hour, such as from cron\n"
+        "1 more and there are rates: make drift, every two hours, such as from cron\n"
     )
 
 
