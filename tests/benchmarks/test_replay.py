@@ -3,7 +3,9 @@
 import gzip
 import json
 import lzma
+import math
 import random
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -200,13 +202,38 @@ QUICK = {"pytest-benchmark min:5%", "asv continuous", "nvbench-compare (robust)"
 
 
 def test_the_page_has_what_the_committed_recording_gives():
-    # What dlbench does by itself, what that is held against, and the quickest of the others: the whole table takes two minutes.
-    own = {replay.GATE, replay.BY_RANKS, "dlbench compare of two files, 10 rounds"}
+    # What dlbench does by itself, by one deal of the twelve, and the quickest of the others: the whole table takes ten minutes.
+    own = {replay.GATE, "dlbench compare of two files, 10 rounds"}
     deciders = [each for each in replay.DECIDERS if each.name in own or each.name in QUICK]
     recording = recordings.read(ROOT / "results" / "reference" / "intel-xeon-processor" / "recording.jsonl.xz")
-    text = replay.as_text(replay.replay_all([recording], deciders), markdown=True)
+    report = replay.replay_all([recording], deciders, deals=1)
     page = (ROOT / "docs" / "validation.md").read_text()
-    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    rows = [line for line in replay.as_text(report, markdown=True).splitlines() if line.startswith("| ")]
     assert len(rows) == 1 + len(deciders) + 1 + 3
-    assert [row for row in rows if row not in page.splitlines()] == []
+    dealt = (f"| {replay.GATE}: ", "| interleaved at random ")
+    assert [row for row in rows if row not in page.splitlines() and not row.startswith(dealt)] == []
     assert all(f"| {each.name}: " in page for each in replay.DECIDERS)
+    shown = next(line for line in page.splitlines() if line.startswith(f"| {replay.GATE}: "))
+    ranges = [[float(end) / 100 for end in each] for each in re.findall(r"% \(([\d.]+) to ([\d.]+)\)", shown)]
+    (gate,) = (row for row in replay.rows(report) if row["decider"] == replay.GATE)
+    rates = [gate[name] for name in ("case", "suite", "changed", *replay.SLOWER, recordings.TAIL)]
+    assert all(low - 0.0006 <= rate <= high + 0.0006 for rate, (low, high) in zip(rates, ranges, strict=True))
+
+
+def test_a_rate_is_the_mean_of_its_deals_with_their_range(tmp_path, capsys):
+    path = write(tmp_path / "mine.jsonl", *(recorded(slowed(program), 30, sd=0.01) for program in PROGRAMS))
+    three = answer(capsys, path, "--deals", "3")
+    (gate,) = (row for row in three["deciders"] if row["decider"] == replay.GATE)
+    report = replay.replay_all([recordings.read(path)], [each for each in replay.DECIDERS if each.name == replay.GATE], deals=3)
+    rates = [tally.rate("+3 %") for tally in report.tallies[replay.GATE]]
+    assert (gate["deals"], len(set(rates)) > 1) == (3, True)
+    assert (gate["+3 %"], gate["+3 %_low"], gate["+3 %_high"]) == (pytest.approx(sum(rates) / 3), min(rates), max(rates))
+    (files,) = (row for row in three["deciders"] if row["decider"] == "dlbench compare of two files, 10 rounds")
+    assert (files["deals"], "+3 %_low" in files) == (1, False)
+
+
+def test_a_case_of_few_blocks_has_no_p10():
+    (few,) = (each for each in replay.DECIDERS if each.name == f"{replay.GATE} of 5 blocks")
+    side = [recordings.process([level * (1 + 0.001 * at) for at in range(12)]) for level in (1.0, 1.01, 0.99)]
+    assert set(few.test(side, side)) == {"median", "mean", "paired"}
+    assert few.test(side, side)["median"].base[0] == pytest.approx(math.log(1.002))
