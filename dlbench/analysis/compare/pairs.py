@@ -6,10 +6,11 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from dlbench.analysis.compare.calibration import Calibration
+from dlbench.analysis.compare.comparison import Pair, comparison
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.power import MUST_SEE_BY_DEFAULT, SIDES, Blind, Sight
 from dlbench.analysis.compare.values import ValueChange, value_changes
-from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, Pair, comparison
+from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.ratios import WORK, Entry, couple, entries
 from dlbench.analysis.read.foreign import LEAST_ROUNDS, tool_of_suite
 from dlbench.analysis.read.readings import clock_difference

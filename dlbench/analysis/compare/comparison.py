@@ -1,0 +1,272 @@
+"""Comparison of pairs of rows, which are tested together as one family, and reasons why a case is undecided."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from dlbench.analysis.compare import power
+from dlbench.analysis.compare.calibration import Drift
+from dlbench.analysis.compare.clocks import beyond_clocks
+from dlbench.analysis.compare.judge import Change, RankTest, Verdict, barred_by_mean, disagreement, judge_family, rank_tests, together
+from dlbench.analysis.compare.power import SIDES, Blind, Sight, TestFamily
+from dlbench.analysis.compare.values import (
+    MemoryChange,
+    ValueChange,
+    exclusion,
+    judge_values,
+    least_p_values,
+    memory_change,
+    verdict_by_values,
+)
+from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
+from dlbench.analysis.ratios import Entry, Unpaired
+from dlbench.analysis.read.header import SpentBudget
+from dlbench.analysis.read.readings import ClockDifference
+from dlbench.core.conditions import OVERRUN
+from dlbench.core.rows.summary import Rounds
+from dlbench.core.thresholds import Thresholds
+from dlbench.core.units import percent
+
+# Times that were still moving, that the device cut itself, or that can't be true, show nothing about the program.
+_BARRING = {"flag.not_steady": "unsteady", "flag.throttled": "throttled", "flag.implausible": "implausible"}
+_FEW = 0.2
+"""Share of rounds that may be unsteady or throttled if the others alone say the same."""
+
+
+class Pair(NamedTuple):
+    """Two rows to compare."""
+
+    case: str
+    base: Entry
+    new: Entry
+    thresholds: Thresholds
+    clocks: ClockDifference | None = None
+    """How the clocks of its device differ between the sides, if they do."""
+    drifts: Mapping[str, Drift] = MappingProxyType({})
+    values: tuple[ValueChange, ...] = ()
+    """Of each value that both sides report."""
+    balanced: bool = False
+    """Whether both were measured in turn, in balanced order: what disturbs them then is the same lottery for both."""
+
+    @property
+    def sides(self) -> tuple[Entry, Entry]:
+        """The base and the new one."""
+        return self.base, self.new
+
+
+def comparison(
+    title: str,
+    pairs: Sequence[Pair],
+    settled: Sequence[CaseVerdict],
+    sight: Sight,
+    paired: bool = False,
+    report_only: bool = False,
+    unpaired: tuple[Unpaired, ...] = (),
+    unlike: Sequence[Blind] = (),
+    budgets: Iterable[SpentBudget] = (),
+) -> Comparison:
+    """Test the pairs together, as one family, and put all cases in order.
+
+    ``unlike`` were measured on both sides, in another way; ``budgets`` ended a side before its rounds.
+    """
+    untimed = [_untimed(pair) for pair in pairs]
+    tests = [
+        {} if why else rank_tests(pair.base.rounds, pair.new.rounds, pair.drifts, paired) for pair, why in zip(pairs, untimed, strict=True)
+    ]
+    changes = judge_family(tests, [pair.thresholds.time for pair in pairs])
+    family = TestFamily(sum(test.weight for each in tests for test in each.values()), sum(map(bool, tests)))
+    clean = _without_spoiled(pairs, tests, changes, paired)
+    beyond = beyond_clocks([pair.clocks for pair in pairs], tests, changes, [pair.thresholds.time for pair in pairs])
+    pairs = [
+        pair._replace(clocks=pair.clocks._replace(bars=not called)) if pair.clocks else pair
+        for pair, called in zip(pairs, beyond, strict=True)
+    ]
+    memories, values = judge_values(
+        [memory_change(pair.base, pair.new, pair.thresholds.memory) for pair in pairs], [pair.values for pair in pairs]
+    )
+    cases, blind, able = [*settled], [*unlike], len(unlike)
+    timed = zip(pairs, untimed, tests, changes, clean, strict=True)
+    for each, memory, of_values in zip(timed, memories, values, strict=True):
+        case, hidden = _case_verdict(*each, memory, of_values, family, sight)
+        cases.append(case)
+        blind += [hidden] if hidden and (sight.insist or not report_only) else []
+        able += bool(case.changes or hidden)
+    cases.sort(key=attention)
+    spent = max(budgets, key=lambda each: each.enough_s, default=None)
+    powerless = power.powerless(tests, least_p_values(values), spent)
+    return Comparison(title, tuple(cases), powerless, power.unseen(blind, able, spent), report_only, unpaired)
+
+
+def _without_spoiled(
+    pairs: Sequence[Pair], tests: Sequence[Mapping[str, RankTest]], changes: Sequence[Mapping[str, Change]], paired: bool
+) -> list[bool]:
+    """Return of each case whether its few unsteady or throttled rounds change nothing: without them the verdict would be the same."""
+    few = [bool(each) and 0 < max(map(_spoiled_share, pair.sides)) <= _FEW for pair, each in zip(pairs, tests, strict=True)]
+    if not any(few):
+        return few
+    left = [
+        rank_tests(_unspoiled(pair.base), _unspoiled(pair.new), pair.drifts, paired) if spoiled else each
+        for pair, each, spoiled in zip(pairs, tests, few, strict=True)
+    ]
+    judged = zip(few, changes, judge_family(left, [pair.thresholds.time for pair in pairs]), strict=True)
+    return [spoiled and together(before) is together(after) for spoiled, before, after in judged]
+
+
+def _spoiled_share(entry: Entry) -> float:
+    spoiled = entry.rounds.spoiled
+    return sum(spoiled) / len(spoiled) if True in spoiled else 0.0
+
+
+def _unspoiled(entry: Entry) -> Rounds:
+    return entry.rounds.times_at([at for at, spoiled in enumerate(entry.rounds.spoiled) if not spoiled])
+
+
+def _spoiled_rounds(sides: Sequence[Entry]) -> str:
+    """Say how many rounds were unsteady, throttled or disturbed, where that changes nothing."""
+    counts = [
+        f"{sum(spoiled)} of {len(spoiled)} rounds in {side} {'was' if sum(spoiled) == 1 else 'were'} unsteady, throttled or disturbed"
+        for side, each in zip(SIDES, sides, strict=True)
+        if any(spoiled := each.rounds.spoiled)
+    ]
+    return f"{' and '.join(counts)}, and without the verdict is the same"
+
+
+class _ByTime(NamedTuple):
+    """What the times of a pair say, or why they say nothing."""
+
+    verdict: Verdict
+    notes: list[str]
+    blind: Blind | None = None
+    detectable: float | None = None
+    rounds_needed: int | None = None
+    rounds_to_see: int | None = None
+    possible: float | None = None
+
+
+def _case_verdict(
+    pair: Pair,
+    untimed: str | None,
+    tests: Mapping[str, RankTest],
+    changes: Mapping[str, Change],
+    clean: bool,
+    memory: MemoryChange | None,
+    values: Sequence[ValueChange],
+    family: TestFamily,
+    sight: Sight,
+) -> tuple[CaseVerdict, Blind | None]:
+    """Return the verdict of a pair, and why a slowdown that must be seen is neither called nor excluded, if so."""
+    must_see, asked = sight.of_case(pair.thresholds)
+    of_values = verdict_by_values(values)
+    if changes:
+        judged = _by_time(pair, tests, changes, clean, family, must_see)
+    elif must_see and all(each.rounds.median_s for each in pair.sides):
+        judged = _ByTime(Verdict.INCONCLUSIVE, [str(untimed)], Blind(pair.case, must_see, str(untimed), "give it more to do"))
+    elif of_values:
+        judged = _ByTime(of_values, [])
+    else:
+        judged = _ByTime(Verdict.INCONCLUSIVE, [untimed or ""])
+    if must_see:
+        judged = _with_values(judged, pair.case, must_see, [*([memory] if memory else []), *values])
+    verdict, notes = judged.verdict, [*judged.notes]
+    regressed = ["time"] if verdict is Verdict.SLOWER and changes else []
+    if memory:
+        notes += [str(memory), f"by time {verdict}" if memory.grew else "", memory.odd]
+        regressed += ["memory"] if memory.grew else []
+    notes += [str(each) for each in values if each.matters or not changes]
+    regressed += [each.column.name for each in values if each.verdict is Verdict.SLOWER]
+    found = CaseVerdict(
+        pair.case,
+        Verdict.SLOWER if regressed else verdict,
+        "; ".join(filter(None, notes)),
+        tuple(regressed),
+        pair.base.row,
+        pair.new.row,
+        changes,
+        memory,
+        tuple(values),
+        judged.detectable,
+        judged.rounds_needed,
+        pair.thresholds,
+        judged.blind.why if judged.blind else None,
+        judged.rounds_to_see,
+        must_see if changes else None,
+        judged.possible,
+    )
+    return found, judged.blind._replace(asked=asked or judged.blind.asked) if judged.blind else None
+
+
+def _by_time(
+    pair: Pair, tests: Mapping[str, RankTest], changes: Mapping[str, Change], clean: bool, family: TestFamily, must_see: float | None
+) -> _ByTime:
+    """Judge a pair by its times, and say why a change that must be seen could not have been called, if so."""
+    threshold, sides = pair.thresholds.time, pair.sides
+    least, left = power.detectable(tests, family.weight, threshold), power.possible(tests)
+    to_see = power.rounds_to_see(tests, family, must_see) if must_see else None
+    verdict, notes = together(changes), [disagreement(changes), _spoiled_rounds(sides) if clean else ""]
+    rounds = blind = None
+    disturbed = "" if verdict is Verdict.SAME else power.disturbances(sides)
+    if barred := _barred(pair, clean, verdict):
+        notes = [f"{barred}; the times alone would say {verdict}: {_remedy(pair)}"]
+        disturbed = power.disturbances(sides)
+        slower = verdict is Verdict.SLOWER
+        if must_see or slower:
+            why = "; ".join(filter(None, (barred, "its times alone would say slower" if slower else "", disturbed)))
+            blind = Blind(pair.case, must_see or threshold, why, _remedy(pair), asked=slower)
+        verdict, left = Verdict.INCONCLUSIVE, None
+    else:
+        if pair.clocks:
+            notes.append(f"{pair.clocks.sentence}, which explains {percent(pair.clocks.share)} at most")
+        if must_see and verdict is not Verdict.SLOWER and (left is None or left >= must_see):
+            blind = power.blindness(pair.case, tests, family, must_see, sides)
+        if verdict is Verdict.INCONCLUSIVE:
+            rounds = power.rounds_needed(tests, power.least_rounds(tests, family.weight), threshold)
+            if not barred_by_mean(changes):
+                notes += [power.exclusion(left, must_see), power.prospects(tests, rounds, threshold)]
+    return _ByTime(verdict, [*notes, disturbed], blind, least, rounds, to_see, left)
+
+
+def _with_values(judged: _ByTime, case: str, must_see: float, changes: Sequence[MemoryChange | ValueChange]) -> _ByTime:
+    """Add to why the times could not show what must be seen, and to the rounds in which they could, memory and values."""
+    found = [exclusion(each, must_see) for each in changes]
+    rounds = max((each for each in (judged.rounds_to_see, *(of_one.rounds for of_one in found)) if each), default=None)
+    blind = judged.blind
+    if doubts := [each.worst for each in found if not each.excluded]:
+        blind = blind or Blind(case, must_see, "")
+        blind = blind._replace(why="; ".join(filter(None, (blind.why, *doubts))), rounds=rounds)
+    return judged._replace(blind=blind, rounds_to_see=rounds)
+
+
+def _untimed(pair: Pair) -> str | None:
+    """Say why the times of a pair can't be tested, if so."""
+    for side, entry in zip(SIDES, pair.sides, strict=True):
+        if not entry.rounds.median_s:
+            return f"{side} has values, not times"
+        if min(entry.rounds.p10_s) <= 0:
+            return f"its time reads as zero in {side}; give it more to do"
+    return None
+
+
+def _barred(pair: Pair, clean: bool, verdict: Verdict) -> str | None:
+    """Return what rules out a verdict, if anything: ``unsteady in the new file``. ``clean``: its few spoiled rounds change nothing.
+
+    CPUs that were taken rule out no change of sides in balanced order: chance alone would have struck both alike, but may hide a change.
+    """
+    sides = [(side, entry.row, clean and any(entry.rounds.spoiled)) for side, entry in zip(SIDES, pair.sides, strict=True)]
+    marks = [
+        f"{mark} in {side}"
+        for flag, mark in _BARRING.items()
+        for side, row, cleaned in sides
+        if row[flag] and not (cleaned and flag != "flag.implausible")
+    ]
+    if not (pair.balanced and verdict in (Verdict.SLOWER, Verdict.FASTER)):
+        marks += [f"CPUs taken in {side}" for side, row, cleaned in sides if float(row["time.lost_share"] or 0) > OVERRUN and not cleaned]
+    marks += [pair.clocks.sentence] if pair.clocks and pair.clocks.bars else []
+    return ", ".join(marks) or None
+
+
+def _remedy(pair: Pair) -> str:
+    if any(entry.row["flag.implausible"] for entry in pair.sides):
+        return "dlbench show says why"
+    if pair.clocks and pair.clocks.bars:
+        return "measure both in turn, with dlbench ab"
+    return "measure again on a quieter machine"
