@@ -135,7 +135,7 @@ def retired(tmp_path_factory):
     folder = tmp_path_factory.mktemp("retired")
     benches = ('workload = "faults"\ndevices = ["cuda:0"]\naxes.n = [1, 2, 3]', ADDS)
     # With this seed cuda:0 measures its other case before it fails twice, and the last case of all is on the CPU.
-    done = with_cards("fine fine", "run", front_door.suite(folder, *benches), "-o", "o.jsonl", "--seed", "9", cwd=folder)
+    done = with_cards("fine fine", "run", front_door.suite(folder, *benches), "-o", "o.jsonl", "--seed", "55", cwd=folder)
     return done, folder
 
 

@@ -42,8 +42,8 @@ def killed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("killed")
     temporary = folder / "temporary"
     temporary.mkdir()
-    suite = front_door.suite(folder, FILL, CHOOSE, f'workload = "write"\naxes.path = "{temporary}"')
-    process = start("run", suite, "--plugin", SEARCHING, "--device", "cpu", "-o", "o.jsonl", "--seed", "4", cwd=folder)
+    suite = front_door.suite(folder, FILL, CHOOSE, 'workload = "write"\naxes.path = "temporary"')
+    process = start("run", suite, "--plugin", SEARCHING, "--device", "cpu", "-o", "o.jsonl", "--seed", "22", cwd=folder)
     path, deadline = folder / "o.jsonl", time.monotonic() + 60
 
     def written():

@@ -49,7 +49,7 @@ def folder(tmp_path_factory):
 def test_bars_and_strips_are_for_a_terminal_that_is_wide_enough_and_not_plain(folder):
     text = shown_on_terminal(folder, "show", "run.jsonl").decode()
     assert "rounds ±5 %" in text
-    assert "train_step resnet18 batch=64 bf16  1.60 s  16.0 ms   100 ×  │██████████████       97.1…103" in text
+    assert "train_step resnet18 batch=64 bf16  1.60 s  16.0 ms   100 ×  │██████████████       97.0…103" in text
     assert "▂ ▂▂▂▂▂ ▂" in text
     assert not [sign for sign in SIGNS if sign in shown_on_terminal(folder, "show", "run.jsonl", "--plain").decode()]
     narrow = shown_on_terminal(folder, "show", "run.jsonl", columns=40).decode()
@@ -68,7 +68,7 @@ def test_off_a_terminal_nothing_is_drawn(folder):
 def test_what_an_encoding_lacks_is_written_alike(folder, encoding, times):
     text = shown_on_terminal(folder, "show", "run.jsonl", PYTHONIOENCODING=encoding).decode(encoding)
     assert f" 100 {times}  |############## " in text
-    assert " 97.1...103 " in text
+    assert " 97.0...103 " in text
     assert " . ..... . " in text
     assert "?" not in text
     heading, line = text.partition("The same case")[2].splitlines()[2:4]
