@@ -312,3 +312,12 @@ def test_a_clock_explains_no_more_than_its_own_ratio(tmp_path, factor, clock_hz,
     if verdict != "inconclusive":
         explained = 100 * (max(clock_hz, 1.98e9) / min(clock_hz, 1.98e9) - 1)
         assert row["compare.note"].endswith(f" GHz in the new file, which explains {explained:.1f} % at most")
+
+
+def test_what_a_clock_explains_but_for_fewer_slow_calls_is_not_faster(tmp_path):
+    case = made_up.case(device="cuda:0", n=1)
+    for name, calls, clock_hz in (("base", (1.8, 1.8, 5.4), 1.1e9), ("new", (1.0, 1.0, 1.0), 1.98e9)):
+        rounds = made_up.rounds_of(case, [[each * call for call in calls] for each in TEN])
+        made_up.write(tmp_path / f"{name}.jsonl", rounds, state={"accelerators": {"cuda:0": {"clock_sm_hz": clock_hz}}})
+    (row,) = json.loads(compare(tmp_path, "--format", "json").out)
+    assert (row["median.verdict"], row["compare.verdict"]) == ("faster", "inconclusive")

@@ -230,7 +230,8 @@ def _rank_test(
 def shifted(test: RankTest, by: float) -> RankTest:
     """Return the test of the same rounds with those of new so much longer, on natural logarithms."""
     new_s = tuple(math.exp(each + by) for each in test.new)
-    return _rank_test(tuple(map(math.exp, test.base)), new_s, EQUIVALENCE, test.drift, test.paired, test.weight)
+    found = _rank_test(tuple(map(math.exp, test.base)), new_s, EQUIVALENCE, test.drift, test.paired, test.weight)
+    return replace(found, only_slower=test.only_slower)
 
 
 def _widened(interval: Interval | None, shift: float, drift: Drift) -> Interval | None:
