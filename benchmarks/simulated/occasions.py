@@ -25,6 +25,8 @@ ROUND_SD = 0.01
 SLOWDOWN = 1.25
 UNEQUAL = 0.7
 """Of the logarithms of what each of them drifts by itself: two thirds lie within a factor of two."""
+MOST_SLOW = 0.25
+"""Share of calls that take twice as long on an occasion, at most; any from none to that is as likely."""
 _BLOCKS = 10
 
 
@@ -48,21 +50,32 @@ def findings(deals: int, chance: random.Random) -> Iterator[Finding]:
             wrong += bool(_called(base, new, estimate("machine", _together(others))))
         of = f"occasions differ by 3 %, {100 * common:.0f} % of it common, cases unequal"
         yield Finding(f"{of}, calibrated, A/A of {CASES} cases: called", wrong, deals, at_most=at_most)
+    wrong = 0
+    for _ in range(deals):
+        base, new, *others = (_occasion(0.01, chance, slow=chance.uniform(0, MOST_SLOW)) for _ in range(OCCASIONS + 2))
+        wrong += bool(_called(base, new, estimate("machine", _together(others))))
+    yield Finding(f"occasions differ in their slow calls, calibrated, A/A of {CASES} cases: called", wrong, deals, at_most=0.05)
 
 
-def _occasion(sd: float, chance: random.Random, common: float = 0.5, own: Sequence[float] = (1.0,) * CASES) -> list[list[Measurement]]:
-    """Return the rounds of each case of one occasion; ``own``: how much each drifts by itself, over the others."""
+def _occasion(
+    sd: float, chance: random.Random, common: float = 0.5, own: Sequence[float] = (1.0,) * CASES, slow: float = 0.0
+) -> list[list[Measurement]]:
+    """Return the rounds of each case of one occasion.
+
+    ``own``: how much each drifts by itself, over the others; ``slow``: the share of calls that take twice as long.
+    """
     together = chance.gauss(0, sd * math.sqrt(common))
     scale = sd * math.sqrt((1 - common) / statistics.fmean(each**2 for each in own))
-    return [_rounds(number, math.exp(together + chance.gauss(0, scale * each)), chance) for number, each in enumerate(own)]
+    return [_rounds(number, math.exp(together + chance.gauss(0, scale * each)), slow, chance) for number, each in enumerate(own)]
 
 
-def _rounds(number: int, seconds: float, chance: random.Random) -> list[Measurement]:
+def _rounds(number: int, seconds: float, slow: float, chance: random.Random) -> list[Measurement]:
     case = Case(f"case{number}@cpu", "simulated", "case", {}, "cpu")
     measured = []
     for at in range(ROUNDS):
         process_s = seconds * math.exp(chance.gauss(0, ROUND_SD))
-        blocks = tuple(process_s * math.exp(chance.gauss(0, ROUND_SD / 2)) for _ in range(_BLOCKS))
+        calls = ((2 if slow and chance.random() < slow else 1) * process_s for _ in range(_BLOCKS))
+        blocks = tuple(each * math.exp(chance.gauss(0, ROUND_SD / 2)) for each in calls)
         measured.append(Measurement(case, at, Status.OK, samples=Samples(1, blocks, None, None, True)))
     return measured
 

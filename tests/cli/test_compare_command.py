@@ -202,7 +202,7 @@ def test_files_of_two_occasions_without_a_calibration_are_undecided_for_whoever_
     assert done.err == f"note: {UNPROVEN}{said}; {REMEDY}\n"
     folder.write("slower", timed(ONE, 1.5), environment={**environment(), "provenance": {"utc": began}})
     assert folder.compare("--strict", files=["base.jsonl", "slower.jsonl"]).code == 3
-    noise = {"median": 0.001, "p10": 0.001, "occasions": 5}
+    noise = {"median": 0.001, "p10": 0.001, "mean": 0.001, "occasions": 5}
     content = {"first": "", "last": "", "pooled": noise, "cases": {}, "common": {**noise, "cases": 6}}
     (folder.path / "m.json").write_text(json.dumps({"kind": "calibration", "schema": 2, "machine_key": "AMD EPYC 7B13", **content}))
     assert folder.compare("--strict", "--calibration", "m.json").code == 0

@@ -51,7 +51,7 @@ def calibrated(folder, pooled, **of_cases):
 @pytest.mark.parametrize(("count", "factor", "occasions"), [(14, 20, 2), (300, 5, 3)])
 def test_a_small_calibration_does_not_let_everything_pass(tmp_path, count, factor, occasions):
     files(tmp_path, cases(count), cases(count, [factor] * count))
-    done = compare(tmp_path, *calibrated(tmp_path, Noise(occasions, 0.03, 0.03)))
+    done = compare(tmp_path, *calibrated(tmp_path, Noise(occasions, 0.03, 0.03, 0.03)))
     assert (done.code, done.out.splitlines()[-1]) == (4, f"{count} inconclusive; exit 4")
     assert f"note: a slowdown of 25.0 % or more is not excluded in {count} of {count} cases: matmul[n=0]@cpu (" in done.err
     assert "occasions alone differ by as much" in done.err
@@ -61,7 +61,7 @@ def test_a_small_calibration_does_not_let_everything_pass(tmp_path, count, facto
 
 def test_a_case_that_was_seen_on_few_occasions_is_as_well_known_as_all_are(tmp_path):
     files(tmp_path, cases(6), cases(6, [5]))
-    done = compare(tmp_path, *calibrated(tmp_path, Noise(8, 0.03, 0.03), n0=Noise(2, 0.031, 0.031)))
+    done = compare(tmp_path, *calibrated(tmp_path, Noise(8, 0.03, 0.03, 0.03), n0=Noise(2, 0.031, 0.031, 0.031)))
     assert (done.code, done.out.splitlines()[-1]) == (3, "1 slower, 5 same; exit 3")
 
 

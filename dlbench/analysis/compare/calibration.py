@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA = 2
-STATISTICS = ("median", "p10")
+STATISTICS = ("median", "p10", "mean")
 FEWEST = 2
 """Occasions that an estimate takes, and cases that it takes to tell what they have in common."""
 _LEVEL = 0.05  # of a comparison: `judge.LEVEL`, which stands above this
@@ -40,6 +40,7 @@ COLUMNS: dict[str, Column] = {
             "by how much its median differs from one occasion to another, beyond what all cases have in common: standard deviation",
         ),
         Column("calibrate.p10_sd", Unit.FRACTION, "the same of its 10th percentile"),
+        Column("calibrate.mean_sd", Unit.FRACTION, "the same of its mean"),
     )
 }
 
@@ -121,6 +122,8 @@ class Noise:
     occasions: int
     median: float
     p10: float
+    mean: float | None
+    """None in a file of schema 1, which does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,12 +155,14 @@ class Calibration:
         """Return what to allow for in each statistic of a case.
 
         By itself it is the larger of the pooled noise and the case's own, as a few occasions miss much of what a case may do; and so with
-        the degrees of freedom.
+        the degrees of freedom. Of a file of schema 1 the mean is not among them.
         """
         own, common = self.cases.get(case, self.pooled), self.common
         freedom = max(own.occasions, self.pooled.occasions) - 1
         found = {}
         for name in STATISTICS:
+            if getattr(self.pooled, name) is None:
+                continue
             sd = math.sqrt(2) * max(getattr(own, name), getattr(self.pooled, name))
             if common is None:
                 found[name] = Drift(sd, freedom)
@@ -176,23 +181,27 @@ class Calibration:
         texts = {name: data[name] for name in ("machine_key", "first", "last")}
         if not all(isinstance(text, str) for text in texts.values()):
             raise ValueError(f"{', '.join(texts)} must be text")
-        common = data["common"] if data["schema"] > 1 else None
+        first = data["schema"] == 1
+        common = None if first else data["common"]
         return cls(
             **texts,
-            pooled=_noise(Noise, data["pooled"]),
-            cases={case: _noise(Noise, each) for case, each in data["cases"].items()},
+            pooled=_noise(Noise, data["pooled"], first),
+            cases={case: _noise(Noise, each, first) for case, each in data["cases"].items()},
             common=None if common is None else _noise(Common, common),
         )
 
 
-def _noise(kind: type[SomeNoise], data: Mapping[str, Any]) -> SomeNoise:
-    noise = kind(**data)
+def _noise(kind: type[SomeNoise], data: Mapping[str, Any], first: bool = False) -> SomeNoise:
+    """Return the noise of plain data; ``first``: of schema 1."""
+    noise = kind(**({**data, "mean": None} if first else data))
     for name in ("occasions", "cases"):
         count = data.get(name, FEWEST)
         if type(count) is not int or count < FEWEST:
             raise ValueError(f"{name} must be a whole number of at least {FEWEST}, not {count!r}")
     for name in STATISTICS:
         sd = getattr(noise, name)
+        if first and name == "mean":
+            continue
         if type(sd) not in (int, float) or not 0 <= sd <= 100:  # exp(100): nothing that is measured differs by so much
             raise ValueError(f"{name} must be a number of at least 0, not {sd!r}")
     return noise
@@ -288,6 +297,7 @@ def as_table(results: Results, calibration: Calibration | None) -> "pd.DataFrame
                 "calibrate.median_s": statistics.median(medians),
                 "calibrate.median_sd": noise.median if noise else None,
                 "calibrate.p10_sd": noise.p10 if noise else None,
+                "calibrate.mean_sd": noise.mean if noise else None,
             }
         )
     return as_frame(rows, COLUMNS)

@@ -43,8 +43,8 @@ def timed(factor: float, case: made_up.Case = ONE, rounds: Sequence[float] = TEN
 def test_the_noise_of_constant_rounds_is_that_of_their_logarithms() -> None:
     found = estimate("m", runs(timed(1, rounds=[1.0]), timed(math.exp(0.02), rounds=[1.0]), timed(math.exp(0.04), rounds=[1.0])))
     assert found is not None
-    assert found.cases == {ONE.id: Noise(3, pytest.approx(0.02), pytest.approx(0.02))}
-    assert found.pooled == Noise(3, pytest.approx(0.02), pytest.approx(0.02))
+    assert found.cases == {ONE.id: Noise(3, *[pytest.approx(0.02)] * 3)}
+    assert found.pooled == Noise(3, *[pytest.approx(0.02)] * 3)
     assert (found.machine_key, found.first[:10], found.last[:10]) == ("m", "2026-01-01", "2026-01-03")
 
 
@@ -55,7 +55,7 @@ def test_occasions_alike_have_no_noise_and_cases_are_pooled() -> None:
     # Of two cases, of which one moved, nobody can tell which it was.
     assert found.cases[ONE.id].median == found.cases[TWO.id].median == pytest.approx(own / math.sqrt(2), rel=0.01)
     assert found.pooled.median == pytest.approx(own / math.sqrt(2), rel=0.01)
-    assert found.common == Common(2, *[pytest.approx(0.0, abs=1e-6)] * 2, cases=2)
+    assert found.common == Common(2, *[pytest.approx(0.0, abs=1e-6)] * 3, cases=2)
 
 
 def test_what_all_cases_do_is_told_from_what_each_does() -> None:
@@ -76,7 +76,7 @@ def test_what_all_cases_do_is_told_from_what_each_does() -> None:
     more = estimate("m", runs(*every))
     assert more is not None
     assert (more.common, more.pooled) == (found.common, found.pooled)
-    assert more.cases[FOUR.id] == Noise(2, *[pytest.approx(0.1 / math.sqrt(2))] * 2)
+    assert more.cases[FOUR.id] == Noise(2, *[pytest.approx(0.1 / math.sqrt(2))] * 3)
     drift = more.drifts(ONE.id)["median"]
     assert (drift.freedom, drift.common_freedom, drift.common) == (4, 2, pytest.approx(math.sqrt(2) * found.common.median))
 
@@ -101,19 +101,22 @@ def test_one_occasion_tells_nothing() -> None:
     assert estimate("m", runs(timed(0), timed(0))) is None
 
 
-NOISE = Calibration("m", "", "", Noise(5, 0.03, 0.01), {ONE.id: Noise(4, 0.05, 0.005)}, Common(5, 0.02, 0.04, cases=6))
+NOISE = Calibration("m", "", "", Noise(5, 0.03, 0.01, 0.05), {ONE.id: Noise(4, 0.05, 0.005, 0.06)}, Common(5, 0.02, 0.04, 0.01, cases=6))
 
 
 def test_a_case_drifts_as_all_do_and_more_where_it_was_seen_to() -> None:
     root = math.sqrt(2)
     p10 = Drift(0.01 * root, 20, 0.04 * root, 4)
-    assert NOISE.drifts(ONE.id) == {"median": Drift(0.05 * root, 20, 0.02 * root, 4), "p10": p10}
-    assert NOISE.drifts(TWO.id) == {"median": Drift(0.03 * root, 20, 0.02 * root, 4), "p10": p10}
+    of_one = {"median": Drift(0.05 * root, 20, 0.02 * root, 4), "p10": p10, "mean": Drift(0.06 * root, 20, 0.01 * root, 4)}
+    assert NOISE.drifts(ONE.id) == of_one
+    of_two = {"median": Drift(0.03 * root, 20, 0.02 * root, 4), "p10": p10, "mean": Drift(0.05 * root, 20, 0.01 * root, 4)}
+    assert NOISE.drifts(TWO.id) == of_two
 
 
 def test_a_file_of_schema_1_is_read_as_it_was_meant(tmp_path: Path) -> None:
+    pooled, own = ({"occasions": n, "median": median, "p10": p10} for n, median, p10 in ((5, 0.03, 0.01), (4, 0.05, 0.005)))
     data = {name: value for name, value in NOISE.to_json().items() if name != "common"}
-    (tmp_path / "m.json").write_text(json.dumps({**data, "schema": 1}))
+    (tmp_path / "m.json").write_text(json.dumps({**data, "schema": 1, "pooled": pooled, "cases": {ONE.id: own}}))
     found = load(tmp_path / "m.json")
     assert found.common is None
     assert found.drifts(ONE.id) == {"median": Drift(0.05 * math.sqrt(2), 4), "p10": Drift(0.01 * math.sqrt(2), 4)}
@@ -153,15 +156,19 @@ GOOD: dict[str, Any] = NOISE.to_json()
             "m.json is not a valid calibration (p10 must be a number of at least 0, not None); make it again: dlbench calibrate",
         ),
         (
-            json.dumps({**GOOD, "pooled": {"occasions": 1, "median": 0.1, "p10": 0.1}}),
+            json.dumps({**GOOD, "pooled": {**GOOD["pooled"], "mean": None}}),
+            "m.json is not a valid calibration (mean must be a number of at least 0, not None); make it again: dlbench calibrate",
+        ),
+        (
+            json.dumps({**GOOD, "pooled": {**GOOD["pooled"], "occasions": 1}}),
             "m.json is not a valid calibration (occasions must be a whole number of at least 2, not 1); make it again: dlbench calibrate",
         ),
         (
-            json.dumps({**GOOD, "pooled": {"occasions": 3, "median": -0.1, "p10": 0.1}}),
+            json.dumps({**GOOD, "pooled": {**GOOD["pooled"], "median": -0.1}}),
             "m.json is not a valid calibration (median must be a number of at least 0, not -0.1); make it again: dlbench calibrate",
         ),
         (
-            json.dumps({**GOOD, "pooled": {"occasions": 3, "median": float("nan"), "p10": 0.1}}),
+            json.dumps({**GOOD, "pooled": {**GOOD["pooled"], "median": float("nan")}}),
             "m.json is not a valid calibration (median must be a number of at least 0, not nan); make it again: dlbench calibrate",
         ),
         (
@@ -185,7 +192,7 @@ def test_a_file_that_is_no_calibration_is_one_sentence(
 
 
 def of_all(sd: float, occasions: int = 5) -> Calibration:
-    return Calibration("m", "", "", Noise(occasions, sd, sd), {})
+    return Calibration("m", "", "", Noise(occasions, sd, sd, sd), {})
 
 
 def against(factor: float, calibration: Calibration | None) -> CaseVerdict:
@@ -202,6 +209,28 @@ def test_a_verdict_needs_more_than_what_occasions_do() -> None:
     assert against(0.3, of_all(0.05)).verdict is Verdict.FASTER
     assert against(1.0, of_all(0.01)).verdict is Verdict.SAME
     assert against(1.0, of_all(0.05)).verdict is Verdict.INCONCLUSIVE
+
+
+def tailed(slow: float) -> list[Measurement]:
+    """Ten rounds in which one call of three takes that many times as long."""
+    return made_up.rounds_of(ONE, [[each, each, slow * each] for each in TEN])
+
+
+def test_occasions_that_differ_in_their_slow_calls_are_no_change_of_the_program() -> None:
+    calm, slow = runs(tailed(1)), runs(tailed(3))
+    assert compare(calm, slow).cases[0].verdict is Verdict.SLOWER
+    steady = estimate("m", runs(tailed(1), tailed(1.01), tailed(1)))
+    assert compare(calm, slow, calibration=steady).cases[0].statistic == "mean"
+    tails = estimate("m", runs(tailed(1), tailed(3), tailed(1)))
+    assert tails is not None
+    assert (tails.pooled.median, tails.pooled.mean) == (0, pytest.approx(math.log(5 / 3) / math.sqrt(3), rel=1e-3))
+    assert compare(calm, slow, calibration=tails).cases[0].verdict is Verdict.INCONCLUSIVE
+
+
+def test_slow_calls_are_not_called_where_an_early_calibration_does_not_know_how_they_vary() -> None:
+    known = Calibration("m", "", "", Noise(5, 0.001, 0.001, None), {})
+    assert compare(runs(tailed(1)), runs(tailed(3)), calibration=known).cases[0].verdict is Verdict.INCONCLUSIVE
+    assert compare(runs(tailed(1)), runs(timed(1.2)), calibration=known).cases[0].verdict is Verdict.SLOWER
 
 
 def test_few_occasions_ask_for_a_larger_change() -> None:
