@@ -40,12 +40,10 @@ class Thresholds:
         return replace(self, **values) if values else self
 
     def require_sight(self) -> None:
-        """Raise ValueError, with a sentence, where ``must_see`` is below the threshold of time."""
-        if self.must_see is not None and self.must_see < self.time:
-            least = percent(self.time)
-            raise ValueError(
-                f"a change of {percent(self.must_see)} can't be called, as it is below the threshold of {least}; give {least} or more"
-            )
+        """Raise ValueError, with a sentence, where ``must_see`` is not above the threshold of time."""
+        if self.must_see is not None and self.must_see <= self.time:
+            change, threshold = percent(self.must_see), percent(self.time)
+            raise ValueError(f"a change of {change} can't be relied on to be called at a threshold of {threshold}; give more")
 
     def of_workload(self, workload: str, settings: ThresholdSettings) -> Self:
         """Return a workload's thresholds: what is set for it, else for all workloads, else these."""

@@ -344,7 +344,7 @@ def test_a_value_that_may_be_worse_by_what_must_be_seen_leaves_a_case_undecided(
     done = in_process(tmp_path, "compare", "one.jsonl", "two.jsonl", "--must-see", "25%", "--format", "json")
     (row,) = json.loads(done.out)
     assert (done.code, row["compare.unseen"]) == (4, "p99_s may be up to 36.4 % worse")
-    assert "rounds a side would probably do" in done.err
+    assert "rounds a side would probably call or exclude it" in done.err
     for name in ("steady", "other"):
         written(tmp_path / f"{name}.jsonl", (1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0))
     done = in_process(tmp_path, "compare", "steady.jsonl", "other.jsonl", "--must-see", "25%", "--format", "json")

@@ -83,7 +83,7 @@ def test_an_a_b_that_sees_nothing_does_not_pass(tmp_path):
     assert note.startswith("note: a slowdown of 25.0 % or more is not excluded in 4 of 4 cases: matmul[n=0]@cpu (up to ")
     assert "the hypervisor took up to 0.75 CPUs' time in 5 of 10 rounds" in note
     assert "; stop the other processes, as top shows them; " in note
-    assert "rounds a side would probably do: --rounds " in note
+    assert "rounds a side would probably call or exclude it: --rounds " in note
     assert all("the hypervisor took" in line for line in done.out.splitlines() if line.startswith("matmul"))
 
 

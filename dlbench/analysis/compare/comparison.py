@@ -12,11 +12,11 @@ from dlbench.analysis.compare.power import SIDES, Blind, Sight, TestFamily
 from dlbench.analysis.compare.values import (
     MemoryChange,
     ValueChange,
-    exclusion,
     judge_values,
     least_p_values,
     memory_change,
     verdict_by_values,
+    worsening,
 )
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
 from dlbench.analysis.ratios import Entry, Unpaired
@@ -74,7 +74,6 @@ def comparison(
         {} if why else rank_tests(pair.base.rounds, pair.new.rounds, pair.drifts, paired) for pair, why in zip(pairs, untimed, strict=True)
     ]
     changes = judge_family(tests, [pair.thresholds.time for pair in pairs])
-    family = TestFamily(sum(test.weight for each in tests for test in each.values()), sum(map(bool, tests)))
     clean = _without_spoiled(pairs, tests, changes, paired)
     beyond = beyond_clocks([pair.clocks for pair in pairs], tests, changes, [pair.thresholds.time for pair in pairs])
     pairs = [
@@ -84,6 +83,9 @@ def comparison(
     memories, values = judge_values(
         [memory_change(pair.base, pair.new, pair.thresholds.memory) for pair in pairs], [pair.values for pair in pairs]
     )
+    spent = max(budgets, key=lambda each: each.enough_s, default=None)
+    powerless = power.powerless(tests, least_p_values(values), spent)
+    family = TestFamily(sum(test.weight for each in tests for test in each.values()), sum(map(bool, tests)), powerless is None)
     cases, blind, able = [*settled], [*unlike], len(unlike)
     timed = zip(pairs, untimed, tests, changes, clean, strict=True)
     for each, memory, of_values in zip(timed, memories, values, strict=True):
@@ -92,8 +94,6 @@ def comparison(
         blind += [hidden] if hidden and (sight.insist or not report_only) else []
         able += bool(case.changes or hidden)
     cases.sort(key=attention)
-    spent = max(budgets, key=lambda each: each.enough_s, default=None)
-    powerless = power.powerless(tests, least_p_values(values), spent)
     return Comparison(title, tuple(cases), powerless, power.unseen(blind, able, spent), report_only, unpaired)
 
 
@@ -201,7 +201,7 @@ def _by_time(
     """Judge a pair by its times, and say why a change that must be seen could not have been called, if so."""
     threshold, sides = pair.thresholds.time, pair.sides
     least, left = power.detectable(tests, family.weight, threshold), power.possible(tests)
-    to_see = power.rounds_to_see(tests, family, must_see) if must_see else None
+    to_see = power.rounds_to_see(tests, family, must_see, threshold) if must_see else None
     verdict, notes = together(changes), [disagreement(changes), _spoiled_rounds(sides) if clean else ""]
     rounds = blind = None
     disturbed = "" if verdict is Verdict.SAME else power.disturbances(sides)
@@ -217,17 +217,17 @@ def _by_time(
         if pair.clocks:
             notes.append(f"{pair.clocks.sentence}, which explains {percent(pair.clocks.share)} at most")
         if must_see and verdict is not Verdict.SLOWER and (left is None or left >= must_see):
-            blind = power.blindness(pair.case, tests, family, must_see, sides)
+            blind = power.blindness(pair.case, tests, family, must_see, threshold, sides)
         if verdict is Verdict.INCONCLUSIVE:
             rounds = power.rounds_needed(tests, power.least_rounds(tests, family.weight), threshold)
             if not barred_by_mean(changes):
-                notes += [power.exclusion(left, must_see), power.prospects(tests, rounds, threshold)]
+                notes += [power.exclusion_sentence(left, must_see), power.prospects(tests, rounds, threshold) if family.able else ""]
     return _ByTime(verdict, [*notes, disturbed], blind, least, rounds, to_see, left)
 
 
 def _with_values(judged: _ByTime, case: str, must_see: float, changes: Sequence[MemoryChange | ValueChange]) -> _ByTime:
     """Add to why the times could not show what must be seen, and to the rounds in which they could, memory and values."""
-    found = [exclusion(each, must_see) for each in changes]
+    found = [worsening(each, must_see) for each in changes]
     rounds = max((each for each in (judged.rounds_to_see, *(of_one.rounds for of_one in found)) if each), default=None)
     blind = judged.blind
     if doubts := [each.worst for each in found if not each.excluded]:

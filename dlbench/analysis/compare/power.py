@@ -20,8 +20,10 @@ MUST_SEE_BY_DEFAULT = 0.25
 """A slowdown that every case of a gate has to exclude, unless it is called, if nobody says otherwise: a quarter more time."""
 POWER = 0.8
 """Chance with which such a change has to be called."""
-UNDECIDED = 0.1
-"""Share of comparisons of identical code that may leave such a slowdown possible in some case."""
+UNDECIDED = 0.05
+"""Share of comparisons of identical code whose times may leave such a slowdown possible in some case; their values as many again."""
+MARGINS_TO_SEE = 2
+"""Times its own margin that must be seen of what names none: one margin is called in half the cases, however many rounds."""
 MOST_ROUNDS = 1000
 """As many as --rounds takes."""
 MOST_FURTHER = 60
@@ -43,6 +45,8 @@ class TestFamily(NamedTuple):
     """Of all tests together."""
     cases: int
     """That have times on both sides."""
+    able: bool = True
+    """Whether the rounds are enough for any of them to call something."""
 
 
 class Sight(NamedTuple):
@@ -61,10 +65,14 @@ class Sight(NamedTuple):
         return cls(usual, insist)
 
     def of_case(self, limits: Thresholds) -> tuple[float | None, bool]:
-        """Return what must be seen in a case, if anything, and whether somebody asks for it; a smaller change than its threshold never."""
+        """Return what must be seen in a case, if anything, and whether somebody asks for it.
+
+        A change at the threshold is called in one of two comparisons, however many rounds: so it is twice the threshold where a suite, or
+        the usual, is no larger than that.
+        """
         asked = self.insist or limits.must_see is not None
         change = limits.must_see or self.change
-        return (max(change, limits.time) if change else None), asked
+        return (MARGINS_TO_SEE * limits.time if change and change <= limits.time else change), asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +114,15 @@ def least_rounds(tests: Mapping[str, RankTest], family: float) -> int:
 def detectable(tests: Mapping[str, RankTest], family: float, threshold: float) -> float | None:
     """Return the smallest change that would be called in four of five comparisons, as a fraction; None where none would, however large.
 
-    It is half the width of the interval at the level that the first step of Holm's correction leaves each test of a family with that
-    weight in all, widened by `_beyond`, and never below the threshold.
+    It lies beyond the interval at the level that the first step of Holm's correction leaves each test of a family with that weight in
+    all, and beyond the threshold; beyond either by as much as the estimate varies by, see `_scatter`.
     """
-    reaches = []
+    margin, changes = math.log1p(threshold), []
     for test in _seeing(tests).values():
         confidence = 1 - LEVEL * test.weight / family
         if (reach := test.reach(confidence)) is not None:
-            reaches.append(reach * _beyond(confidence, POWER))
-    return max(threshold, fraction(min(reaches))) if reaches else None
+            changes.append(max(reach, margin) + _scatter(confidence, POWER) * reach)
+    return fraction(min(changes)) if changes else None
 
 
 def possible(tests: Mapping[str, RankTest]) -> float | None:
@@ -138,13 +146,20 @@ def _equivalences(tests: Mapping[str, RankTest]) -> dict[str, list[tuple[Interva
     return found
 
 
-def _beyond(confidence: float, chance: float) -> float:
-    """Return how many half-widths of an interval a change lies from its limit at least, where it is to be beyond it with that chance.
+def _scatter(confidence: float, chance: float) -> float:
+    """Return how many half-widths of an interval its estimate lies beyond the truth at most, with that chance.
 
-    A change of one half-width is beyond it in half of all cases. Beyond that must lie as much as the estimate itself varies by in so
-    many, both in normal quantiles: 1 + z(chance) / z(confidence).
+    So a change that lies as much beyond a limit is estimated beyond it with that chance; both in normal quantiles.
     """
-    return 1 + _NORMAL.inv_cdf(chance) / _NORMAL.inv_cdf((1 + confidence) / 2)
+    return _NORMAL.inv_cdf(chance) / _NORMAL.inv_cdf((1 + confidence) / 2)
+
+
+def reach_to_exclude(confidence: float, many: int) -> float:
+    """Return how many half-widths of its interval a worsening lies from nothing, so that all of so many alike are likely to exclude it.
+
+    One for the interval, and for its estimate as much as all of them stay within but for a share of `UNDECIDED`.
+    """
+    return 1 + _scatter(confidence, 1 - UNDECIDED / many)
 
 
 def rounds_needed(tests: Mapping[str, RankTest], enough: int, threshold: float) -> int | None:
@@ -166,41 +181,43 @@ def rounds_needed(tests: Mapping[str, RankTest], enough: int, threshold: float) 
     return math.ceil(needed) if rounds < needed < math.inf else None
 
 
-def rounds_to_see(tests: Mapping[str, RankTest], family: TestFamily, change: float) -> int | None:
+def rounds_to_see(tests: Mapping[str, RankTest], family: TestFamily, change: float, threshold: float) -> int | None:
     """Return the rounds a side that would probably call a slowdown of that size, and exclude it where there is none.
 
     None where the rounds at hand do, or none would. Only the widths of intervals count, never the size or sign of the change that was
     found, so that rounds which are added for this favour no verdict.
     """
-    needed = _planned_rounds(tests, family, change)
+    needed = _planned_rounds(tests, family, change, threshold)
     return math.ceil(needed) if _rounds(tests) < needed < math.inf else None
 
 
-def _planned_rounds(tests: Mapping[str, RankTest], family: TestFamily, change: float) -> float:
+def _planned_rounds(tests: Mapping[str, RankTest], family: TestFamily, change: float, threshold: float) -> float:
     enough = least_rounds(tests, family.weight)
-    return max(rounds_to_call(tests, enough, family.weight, change), _rounds_to_exclude(tests, family.cases, change))
+    return max(rounds_to_call(tests, enough, family.weight, change, threshold), _rounds_to_exclude(tests, family.cases, change))
 
 
-def rounds_to_call(tests: Mapping[str, RankTest], enough: int, family: float, change: float) -> float:
+def rounds_to_call(tests: Mapping[str, RankTest], enough: int, family: float, change: float, threshold: float) -> float:
     """Return the rounds a side in which a change of that size is called with a chance of 80 %; infinite where occasions differ by as much.
 
-    As in `rounds_needed`, with the interval of `detectable`.
+    As in `rounds_needed`, about, with the intervals that `detectable` takes. The change must be above the threshold.
     """
     factors = []
     for test in _seeing(tests).values():
         confidence = 1 - LEVEL * test.weight / family
         if (reach := test.reach(confidence)) is not None:
-            factors.append(_rounds_factor(reach, math.log1p(change) / _beyond(confidence, POWER), test.drift, confidence))
+            scatter = _scatter(confidence, POWER)
+            margin = min(math.log1p(change) / (1 + scatter), (math.log1p(change) - math.log1p(threshold)) / scatter)
+            factors.append(_rounds_factor(reach, margin, test.drift, confidence))
     return max(enough, _rounds(tests) * min(factors, default=0.0))
 
 
 def _rounds_to_exclude(tests: Mapping[str, RankTest], cases: int, change: float) -> float:
-    """Return the rounds a side in which nine of ten comparisons of so many identical cases exclude that slowdown in each of them."""
+    """Return the rounds a side in which 95 % of comparisons of so many identical cases exclude that slowdown in each of them."""
     factors = []
     for intervals in _equivalences(tests).values():
         of_tests = []
         for interval, drift in intervals:
-            margin = math.log1p(change) / _beyond(interval.confidence, 1 - UNDECIDED / max(cases, 2))
+            margin = math.log1p(change) / reach_to_exclude(interval.confidence, cases)
             of_tests.append(_rounds_factor(interval.half_width, margin, drift, interval.confidence))
         factors.append(min(of_tests, default=0.0))
     return _rounds(tests) * max(factors, default=0.0)
@@ -237,7 +254,7 @@ def _rounds_factor(reach: float, margin: float, drift: Drift | None, confidence:
     return math.inf if of_drift >= margin else (reach**2 - of_drift**2) / (margin**2 - of_drift**2)
 
 
-def exclusion(left: float | None, must_see: float | None) -> str:
+def exclusion_sentence(left: float | None, must_see: float | None) -> str:
     """Say which slowdowns are excluded; ``left`` is what `possible` gives."""
     if left is None:
         return "no slowdown is excluded, as the rounds are too few"
@@ -255,15 +272,17 @@ def prospects(tests: Mapping[str, RankTest], rounds: int | None, threshold: floa
     if rounds is None:
         return "it lies at the threshold"
     if rounds > MOST_ROUNDS:
-        return f"not even {MOST_ROUNDS:,} rounds a side would decide it"
-    return f"{rounds:,} rounds a side would probably decide it"
+        return f"not even {MOST_ROUNDS:,} rounds a side would decide whether it is the same"
+    return f"{rounds:,} rounds a side would probably decide whether it is the same"
 
 
-def blindness(case: str, tests: Mapping[str, RankTest], family: TestFamily, must_see: float, sides: Sequence[Entry]) -> Blind:
+def blindness(
+    case: str, tests: Mapping[str, RankTest], family: TestFamily, must_see: float, threshold: float, sides: Sequence[Entry]
+) -> Blind:
     """Say why a slowdown of ``must_see`` is not excluded in a case that was tested, and what to do about it."""
-    left, rounds = possible(tests), rounds_to_see(tests, family, must_see)
+    left, rounds = possible(tests), rounds_to_see(tests, family, must_see, threshold)
     why = "too few rounds to exclude any" if left is None else f"up to {relative_change(left)} is possible"
-    if _planned_rounds(tests, family, must_see) == math.inf:
+    if _planned_rounds(tests, family, must_see, threshold) == math.inf:
         return Blind(case, must_see, f"{why}; occasions alone differ by as much", "measure both sides in turn, with dlbench ab")
     if disturbed := disturbances(sides):
         return Blind(case, must_see, f"{why}; {disturbed}", "stop the other processes, as top shows them", rounds)
@@ -295,9 +314,9 @@ def unseen(blind: Sequence[Blind], tested: int, spent: SpentBudget | None = None
     remedies = [*dict.fromkeys(each.remedy for each in blind if each.remedy)]
     rounds = max((each.rounds for each in blind if each.rounds), default=0)
     if rounds > MOST_ROUNDS:
-        remedies.append(f"not even {MOST_ROUNDS:,} rounds a side would do: measure on a quieter machine")
+        remedies.append(f"not even {MOST_ROUNDS:,} rounds a side would call or exclude it: measure on a quieter machine")
     elif rounds:
-        remedies.append(f"{rounds:,} rounds a side would probably do: {_option(rounds, spent)}")
+        remedies.append(f"{rounds:,} rounds a side would probably call or exclude it: {_option(rounds, spent)}")
     decisive = any(each.asked for each in blind) or len(blind) >= tested
     if not decisive:
         remedies.append(f"with --must-see {100 * blind[0].change:.3g}% that would end with 4")

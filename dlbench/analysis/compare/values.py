@@ -11,6 +11,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from dlbench.analysis.compare.judge import EQUIVALENCE, LEVEL, Verdict
+from dlbench.analysis.compare.power import MARGINS_TO_SEE, SIDES, reach_to_exclude
 from dlbench.analysis.ratios import Entry
 from dlbench.analysis.wording import cell, plural, value_name
 from dlbench.core import schema
@@ -25,11 +26,8 @@ _HOST_FLOOR = 1 << 20
 """Bytes; what a process takes for itself varies by some pages."""
 _HOST_SLACK = 64 << 20
 """Bytes of growth on the host that nobody has to exclude: libraries' own buffers vary by tens of MiB from round to round."""
-_MARGINS_TO_SEE = 2
-"""Times its own margin that a value must be known not to have got worse by: one margin is called in half the cases, however many rounds."""
 WORDS = {Verdict.SLOWER: "worse", Verdict.FASTER: "better"}
 """Verdicts of values, as a reader calls them."""
-_NORMAL = statistics.NormalDist()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +89,7 @@ def _value_test(column: Column, base: Sequence[float], new: Sequence[float], thr
     one, other = ([sign * each for each in side] for side in (base, new))
     if margin is None:
         return replace(_shift_test(one, other, threshold), higher=higher)
-    return replace(_shift_test(one, other, 0.0, margin, _MARGINS_TO_SEE * margin), usual=0.0, higher=higher)
+    return replace(_shift_test(one, other, 0.0, margin, MARGINS_TO_SEE * margin), usual=0.0, higher=higher)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +157,7 @@ def memory_change(base: Entry, new: Entry, threshold: float) -> MemoryChange | N
         return None
     if all(each.peak_bytes for each in sides):
         before, after = (statistics.median(each.peak_bytes) for each in sides)
-        odd = [_odd_rounds(side, each.peak_bytes, threshold) for side, each in zip(("the base", "the new file"), sides, strict=True)]
+        odd = [_odd_rounds(side, each.peak_bytes, threshold) for side, each in zip(SIDES, sides, strict=True)]
         return MemoryChange(before, after, after > before * (1 + threshold), odd="; ".join(filter(None, odd)))
     one, other = (each.host_peak_bytes for each in sides)
     if any(each.peak_bytes for each in sides) or not one or not other:
@@ -298,8 +296,8 @@ def verdict_by_values(changes: Sequence[ValueChange]) -> Verdict | None:
     return min(verdicts, key=[Verdict.SLOWER, Verdict.FASTER, Verdict.INCONCLUSIVE, Verdict.SAME].index, default=None)
 
 
-class Exclusion(NamedTuple):
-    """Whether a worsening of what must be seen is excluded."""
+class Worsening(NamedTuple):
+    """How much worse memory or a value may be, held against what must be seen."""
 
     excluded: bool
     """True as well where it was called, or where nothing of it is judged."""
@@ -309,7 +307,7 @@ class Exclusion(NamedTuple):
     """A side, that would probably exclude it; None where there are as many already."""
 
 
-def exclusion(change: MemoryChange | ValueChange, must_see: float) -> Exclusion:
+def worsening(change: MemoryChange | ValueChange, must_see: float) -> Worsening:
     """Say whether a worsening of what must be seen is excluded: the upper end of the 90 % interval lies below it.
 
     It is the share ``must_see`` of base, or of what is better higher a fall by as many times; on the host 64 MiB at least; and twice the
@@ -318,28 +316,27 @@ def exclusion(change: MemoryChange | ValueChange, must_see: float) -> Exclusion:
     test = change.test
     if test is None:
         if isinstance(change, MemoryChange) or change.verdict is not Verdict.INCONCLUSIVE:
-            return Exclusion(True)
-        return Exclusion(False, f"{change.name} is {change.remark}")
+            return Worsening(True)
+        return Worsening(False, f"{change.name} is {change.remark}")
     limit = max(test.to_see, test.usual * (must_see / (1 + must_see) if test.higher else must_see))
     rounds = _rounds_to_exclude(test, limit)
     if test.interval is None:
-        return Exclusion(change.called, f"{change.name} has too few rounds", rounds)
+        return Worsening(change.called, f"{change.name} has too few rounds", rounds)
     worst = test.interval.high
     by = relative_change(worst / test.usual, sign="-") if test.usual else schema.text(worst, change.column.unit)
-    return Exclusion(change.called or worst <= 0 or worst < limit, f"{change.name} may be up to {by} worse", rounds)
+    return Worsening(change.called or worst <= 0 or worst < limit, f"{change.name} may be up to {by} worse", rounds)
 
 
 def _rounds_to_exclude(test: ShiftTest, limit: float) -> int | None:
     """Return the rounds a side that would probably do; None where there are as many already.
 
-    An interval narrows with the square root of the rounds. The limit has to lie beyond its half-width, which is z(95 %) standard errors,
-    by as many as the estimates of all of a family of m stay within at once in 95 %: z(1 - 5 % / m).
+    An interval narrows with the square root of the rounds; `reach_to_exclude` says how far from nothing the limit has to lie.
     """
     enough = _enough(test)
     if test.interval is None:
         return enough
     if not test.interval.half_width:
         return None
-    beside = _NORMAL.inv_cdf(1 - LEVEL / test.family) / _NORMAL.inv_cdf(1 - LEVEL)
-    needed = max(enough, test.rounds * (test.interval.half_width * (1 + beside) / limit) ** 2)
+    reach = test.interval.half_width * reach_to_exclude(test.interval.confidence, test.family)
+    needed = max(enough, test.rounds * (reach / limit) ** 2)
     return math.ceil(needed) if needed > test.rounds else None

@@ -30,7 +30,7 @@ class CaseVerdict:
     detectable: float | None = None
     """The smallest change that would be called in four of five comparisons; None where nothing was tested, or none would."""
     rounds_needed: int | None = None
-    """Of an inconclusive case the rounds a side that would probably decide it."""
+    """Of an inconclusive case the rounds a side that would probably decide whether it is the same."""
     thresholds: Thresholds | None = None
     """Its smallest relevant changes; None where nothing was compared."""
     unseen: str | None = None

@@ -171,7 +171,7 @@ def _power(seen: _Share, rounds: int) -> Finding:
 
 def _rounds_that_would_do(tests: Mapping[str, RankTest], least: int, family: int) -> int:
     """Return the rounds a side in which the slowdown would be called as often as it has to be."""
-    return math.ceil(min(rounds_to_call(tests, least, family, SLOWDOWN), MOST_ROUNDS + 1))
+    return math.ceil(min(rounds_to_call(tests, least, family, SLOWDOWN, THRESHOLD), MOST_ROUNDS + 1))
 
 
 def _is_seen(tests: Mapping[str, Mapping[str, RankTest]], program: str, slower: Mapping[str, RankTest]) -> bool:

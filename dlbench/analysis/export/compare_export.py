@@ -41,7 +41,9 @@ COLUMNS: dict[str, Column] = {
             "largest slowdown that is not excluded; null where none is excluded, below 0 if surely faster",
         ),
         Column("compare.detectable", Unit.FRACTION, "smallest change that four of five comparisons would call; null where none would"),
-        Column("compare.rounds_needed", Unit.COUNT, "rounds a side that would probably decide it; only where inconclusive"),
+        Column(
+            "compare.rounds_needed", Unit.COUNT, "rounds a side that would probably decide whether it is the same; only where inconclusive"
+        ),
         Column("compare.unseen", Unit.TEXT, "why compare.must_see is neither called nor excluded; null where it is"),
         *(
             Column(f"{side}.{name}", unit, f"{side}: {meaning}")

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlbench.analysis.compare.judge import Verdict
-from dlbench.analysis.compare.values import MemoryChange, ValueChange, exclusion, judge_values, memory_change, value_changes
+from dlbench.analysis.compare.values import MemoryChange, ValueChange, judge_values, memory_change, value_changes, worsening
 from dlbench.analysis.ratios import Entry
 from dlbench.core.rows.summary import Rounds
 from dlbench.core.schema import Column, Unit
@@ -61,12 +61,12 @@ def test_identical_sides_are_never_called(rounds, margin):
 def test_what_is_the_same_is_known_not_to_be_worse_by_what_must_be_seen(base, new):
     found = change(base, new)
     if found.verdict is Verdict.SAME:
-        assert exclusion(found, 0.25).excluded
+        assert worsening(found, 0.25).excluded
 
 
 def test_growth_on_the_host_by_what_libraries_buffers_vary_need_not_be_excluded():
     small = [26, 45, 36, 30, 28, 41, 37]
-    assert exclusion(memory(small, small[::-1]), 0.25).excluded
+    assert worsening(memory(small, small[::-1]), 0.25).excluded
     large = [10 * each for each in small]
-    found = exclusion(memory(large, large[::-1]), 0.15)
+    found = worsening(memory(large, large[::-1]), 0.15)
     assert (found.excluded, found.worst) == (False, "memory may be up to 22.2 % worse")
