@@ -199,7 +199,7 @@ def _planned_rounds(tests: Mapping[str, RankTest], family: TestFamily, change: f
 def rounds_to_call(tests: Mapping[str, RankTest], enough: int, family: float, change: float, threshold: float) -> float:
     """Return the rounds a side in which a change of that size is called with a chance of 80 %; infinite where occasions differ by as much.
 
-    As in `rounds_needed`, about, with the intervals that `detectable` takes. The change must be above the threshold.
+    As in `rounds_needed`, with the intervals that `detectable` takes. The change must be above the threshold.
     """
     factors = []
     for test in _seeing(tests).values():
@@ -249,7 +249,10 @@ def _rounds(tests: Mapping[str, RankTest]) -> int:
 
 
 def _rounds_factor(reach: float, margin: float, drift: Drift | None, confidence: float) -> float:
-    """Return how many times the rounds it takes until an interval reaches no further than the margin; infinite where the drift does."""
+    """Return how many times the rounds it takes until an interval reaches no further than the margin; infinite where the drift does.
+
+    With a drift it is about so beyond 95 %, where its part for many tests does not add as squares do (`Drift.half_width`).
+    """
     of_drift = drift.half_width(confidence) if drift else 0.0
     return math.inf if of_drift >= margin else (reach**2 - of_drift**2) / (margin**2 - of_drift**2)
 
