@@ -92,8 +92,10 @@ def _check_field(name: str, value: Any) -> None:
         _check(name, "text", isinstance(value, str))
     elif name in _OBJECTS:
         _check(name, "an object of plain values", isinstance(value, dict) and _OBJECTS[name].issuperset(map(type, value.values())))
-        for series in value.values() if name == "values" else ():
-            _check(name, "numbers, or lists of them", type(series) is not list or {int, float}.issuperset(map(type, series)))
+        for reported in value.values() if name == "values" else ():
+            every = reported if type(reported) is list else [reported]
+            _check(name, "numbers, or lists of them", type(reported) is not list or {int, float}.issuperset(map(type, reported)))
+            _check(name, f"numbers between {-MOST:g} and {MOST:g}", all(-MOST <= each <= MOST for each in every))
 
 
 def _is_case(data: Any, case: Case) -> bool:

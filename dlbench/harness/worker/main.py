@@ -7,7 +7,6 @@ it unfit; a hello that comes first is done by a fork all the same.
 
 import faulthandler
 import gc
-import math
 import os
 import signal
 import sys
@@ -23,7 +22,7 @@ from dlbench.core.declarations import Value
 from dlbench.core.errors import DlbenchError
 from dlbench.core.measurement import Measurement, Memory, Transfer
 from dlbench.core.model import Clock, Reported, Status, Work
-from dlbench.core.records import signature_to_json
+from dlbench.core.records import MOST, signature_to_json
 from dlbench.core.units import byte_count
 from dlbench.core.unknown import Unknown
 from dlbench.harness.process.wire import HelloRequest, MeasureRequest, Message, PrepareRequest, Reader, Reply, Request, send
@@ -253,13 +252,13 @@ def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | 
 
 
 def reported(returned: Mapping[str, Any]) -> dict[str, Reported]:
-    """Return scalars as floats and series as tuples of them. Raises ValueError or TypeError where one is not made of finite numbers."""
+    """Return scalars as floats and series as tuples of them. Raises ValueError or TypeError where one is not made of numbers of a file."""
     values: dict[str, Reported] = {}
     for name, value in returned.items():
         series = isinstance(value, Sequence) and not isinstance(value, str)
         numbers = tuple(map(float, value if series else (value,)))
-        if wrong := [each for each in numbers if not math.isfinite(each)]:
-            raise ValueError(f"value '{name}' is {wrong[0]}; it has to be finite")
+        if wrong := [each for each in numbers if not abs(each) <= MOST]:  # so that NaN is wrong, too
+            raise ValueError(f"value '{name}' is {wrong[0]}; it has to be finite, and {MOST:g} at most")
         values[str(name)] = numbers if series else numbers[0]
     return values
 
