@@ -181,7 +181,9 @@ def short_of_rounds(run: RunFile, names: Iterable[str], rows: Sequence[Row], rou
     for name in names:
         of_run = [(row, each.numbers) for row, each in zip(rows, rounds, strict=True) if row["case.run"] == name]
         numbers = [number for _, of_case in of_run for number in of_case]
-        first, most = min(numbers, default=0), max(numbers, default=0)
+        # Only what is measured again begins later, and of that nothing tells where.
+        first = min(numbers, default=0) if name.endswith(CONFIRMING) else 0
+        most = max(numbers, default=0)
         wanted = run.header.get("policy", {}).get("rounds")
         least = min(most - first + 1, wanted if isinstance(wanted, int) else 1)
         # A search is made once a run, and what did not go well has its own verdict.
