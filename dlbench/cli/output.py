@@ -161,7 +161,6 @@ def exit_code(comparisons: Sequence["Comparison"], strict: bool) -> ExitCode:
     if found & {Verdict.FAILED, Verdict.MISSING}:
         return ExitCode.CASES_FAILED
     unsure = judged & {Verdict.INCONCLUSIVE, Verdict.INCOMPARABLE} or any(case.lost for each in gate for case in each.cases)
-    unsure = unsure or any(each.other_occasion for each in gate)
     if any(each.undecidable for each in comparisons) or (strict and unsure):
         return ExitCode.UNDECIDABLE
     return ExitCode.OK

@@ -196,7 +196,11 @@ def test_files_of_two_occasions_without_a_calibration_are_undecided_for_whoever_
     for name, utc in (("base", "2026-01-01T12:00:00+00:00"), ("new", began)):
         where = {**environment(), "provenance": {"utc": utc}}
         folder.write(name, timed(ONE), environment=where, footer={"seconds": 600.0 if name == "base" else 590.0})
-    assert folder.verdicts("--strict")[0] == code
+    assert folder.verdicts("--strict", "--verdict", "v.json", "--junit", "j.xml")[0] == code
+    (comparison,) = json.loads((folder.path / "v.json").read_text())["comparisons"]
+    errors = [each.attrib["message"] for each in suites(folder.path / "j.xml").iterfind(".//error")]
+    assert errors == ([comparison["other_occasion"]] if code else [])
+    assert (comparison["other_occasion"] is None) == (code == 0)
     done = folder.compare()
     assert done.code == 0
     assert done.err == f"note: {UNPROVEN}{said}; {REMEDY}\n"
@@ -267,6 +271,13 @@ def test_another_machine_is_refused_with_what_differs(folder: Folder) -> None:
     assert (report.code, report.out.splitlines()[-1]) == (0, "1 slower; exit 0")
     assert report.err.splitlines()[0].endswith("'AMD EPYC 7B13' against 'Intel Xeon'; slower does not fail here")
     assert suites(folder.path / "out.xml")[0].get("failures") == "0"
+
+
+@pytest.mark.parametrize("steady", [True, False])
+def test_across_machines_a_case_that_is_held_back_fails_no_more_than_one_that_is_slower(folder: Folder, steady: bool) -> None:
+    folder.write("base", timed(ONE), environment=environment())
+    folder.write("new", timed(ONE, 2, steady=steady), environment=environment(cpu="Intel Xeon"))
+    assert folder.compare("--across-machines", "--strict").code == 0
 
 
 def test_across_machines_a_missing_case_still_fails(folder: Folder) -> None:

@@ -343,7 +343,9 @@ def test_a_value_that_may_be_worse_by_what_must_be_seen_leaves_a_case_undecided(
     written(tmp_path / "two.jsonl", tuple(reversed(noisy)))
     done = in_process(tmp_path, "compare", "one.jsonl", "two.jsonl", "--must-see", "25%", "--format", "json")
     (row,) = json.loads(done.out)
-    assert (done.code, row["compare.unseen"]) == (4, "p99_s may be up to 36.4 % worse")
+    assert (done.code, row["compare.unseen"], row["compare.must_see"]) == (4, "p99_s may be up to 36.4 % worse", 0.25)
+    assert row["value.p99_s.possible"] == pytest.approx(0.4)  # of a median of 1.1 s
+    assert "a worsening of 25.0 % or more is not excluded in 1 of 1 case" in done.err
     assert "rounds a side would probably call or exclude it" in done.err
     for name in ("steady", "other"):
         written(tmp_path / f"{name}.jsonl", (1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0))
@@ -398,6 +400,59 @@ def test_what_a_search_found_is_compared_within_the_same_memory(tmp_path: Path, 
     searched(tmp_path / "two.jsonl", other_batch, other_limit)
     (row,) = json.loads(in_process(tmp_path, "compare", "one.jsonl", "two.jsonl", "--format", "json").out)
     assert (row["compare.verdict"], row["compare.note"]) == (verdict, note)
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "code", "unseen"),
+    [
+        (4, 2, 4, "largest is within two steps of its search"),
+        (2, 1, 4, "largest is within two steps of its search"),
+        (2, 4, 0, None),
+        (12, 10, 0, None),
+    ],
+)
+def test_what_a_search_found_may_not_fall_by_what_must_be_seen_and_be_the_same(
+    tmp_path: Path, base: int, new: int, code: int, unseen: str | None
+) -> None:
+    searched(tmp_path / "one.jsonl", base, GIB)
+    searched(tmp_path / "two.jsonl", new, GIB)
+    done = in_process(tmp_path, "compare", "one.jsonl", "two.jsonl", "--format", "json")
+    (row,) = json.loads(done.out)
+    assert (done.code, row["compare.unseen"], row["compare.must_see"]) == (code, unseen, 0.25)
+    assert row["compare.verdict"] == ("inconclusive" if unseen else "same")
+
+
+def test_a_value_that_no_sum_could_hold_is_a_damaged_line(tmp_path: Path) -> None:
+    written(tmp_path / "one.jsonl", 1e308)
+    written(tmp_path / "two.jsonl", 1.7e308)
+    done = in_process(tmp_path, "compare", "one.jsonl", "two.jsonl")
+    assert done.code == 4
+    assert "values must be numbers between -1e+100 and 1e+100" in done.err
+
+
+def test_rounds_that_suffice_for_values_and_not_for_memory_beside_them_are_too_few(tmp_path: Path) -> None:
+    """Four rounds a side carry one test, and here are two: of the value and of the host's memory."""
+    for name, factor in (("one", 1.0), ("two", 1.2)):
+        values = [factor * each for each in (1.0, 1.001, 0.999, 1.002)]
+        rounds = made_up.rounds_of(made_up.case("serve", n=1), [[1.0]] * 4)
+        told = {"serve": {"values": [{"name": "p99_s", "unit": "s", "direction": "lower", "meaning": "m"}], "parallel": {}}}
+        of_rounds = [made_up.with_values(made_up.without_rounds(each), p99_s=one) for each, one in zip(rounds, values, strict=True)]
+        made_up.write(tmp_path / f"{name}.jsonl", of_rounds, workloads=told)
+    done = in_process(tmp_path, "compare", "one.jsonl", "two.jsonl")
+    assert done.code == 4
+    assert "too few rounds: in 2 tests of values and memory none could have been called worse; 5 rounds a side would do" in done.err
+
+
+def test_one_noisy_case_beside_cases_of_values_alone_is_not_all_of_a_comparison(tmp_path: Path) -> None:
+    wide = made_up.flat((0.7, 1.3, 0.8, 1.2, 0.9, 1.1, 1.0, 0.75, 1.25, 1.05))
+    told = {"serve": {"values": [{"name": "p99_s", "unit": "s", "direction": "lower", "meaning": "m"}], "parallel": {}}}
+    for name, factor in (("one", 1.0), ("two", 1.15)):
+        timed = [made_up.scaled(each, factor) for each in made_up.rounds_of(made_up.case("matmul", n=1), wide)]
+        served = made_up.rounds_of(made_up.case("serve", n=1), [[1.0]] * 7, memory=made_up.Memory())
+        values = [made_up.with_values(made_up.without_rounds(each), p99_s=1.0) for each in served]
+        made_up.write(tmp_path / f"{name}.jsonl", [*timed, *values], workloads=told)
+    done = in_process(tmp_path, "compare", "one.jsonl", "two.jsonl")
+    assert (done.code, "is not excluded in 1 of 2 cases" in done.err) == (0, True)
 
 
 def test_the_declaration_of_another_version_is_a_sentence_and_nothing_is_lost(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Comparison of the two sides of an A/B, and of the cases that were measured again to confirm a change."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -36,13 +37,17 @@ def compare_sides(results: Results, given: ThresholdSettings = MappingProxyType(
     were measured again; only where they could not have decided anything the first verdict stands. `are_sides` must hold.
     """
     base, new = _first(results)
-    first = _compared(results, base, new, given)
     again = base + CONFIRMING, new + CONFIRMING
-    return _confirmed(first, _compared(results, *again, given)) if set(again) <= results.environments.keys() else first
+    if not set(again) <= results.environments.keys():
+        return _compared(results, base, new, given)
+    fresh = _compared(results, *again, given)
+    elsewhere = () if fresh.powerless else tuple(case.case for case in fresh.cases)
+    return _confirmed(_compared(results, base, new, given, elsewhere), fresh)
 
 
-def _compared(results: Results, base: str, new: str, given: ThresholdSettings) -> Comparison:
-    return compare(results.of_run(base), results.of_run(new), WITHIN_A_RUN, free=_FREE, given=given, paired=True, insist=True)
+def _compared(results: Results, base: str, new: str, given: ThresholdSettings, elsewhere: Collection[str] = ()) -> Comparison:
+    sides = results.of_run(base), results.of_run(new)
+    return compare(*sides, WITHIN_A_RUN, free=_FREE, given=given, paired=True, insist=True, elsewhere=elsewhere)
 
 
 def _first(results: Results) -> list[str]:

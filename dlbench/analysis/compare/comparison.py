@@ -1,6 +1,6 @@
 """Comparison of pairs of rows, which are tested together as one family, and reasons why a case is undecided."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -16,9 +16,9 @@ from dlbench.analysis.compare.values import (
     least_p_values,
     memory_change,
     verdict_by_values,
-    worsening,
 )
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
+from dlbench.analysis.compare.worsening import worsening
 from dlbench.analysis.ratios import Entry, Unpaired
 from dlbench.analysis.read.header import SpentBudget
 from dlbench.analysis.read.readings import ClockDifference
@@ -64,10 +64,12 @@ def comparison(
     unpaired: tuple[Unpaired, ...] = (),
     unlike: Sequence[Blind] = (),
     budgets: Iterable[SpentBudget] = (),
+    elsewhere: Collection[str] = (),
 ) -> Comparison:
     """Test the pairs together, as one family, and put all cases in order.
 
-    ``unlike`` were measured on both sides, in another way; ``budgets`` ended a side before its rounds.
+    ``unlike`` were measured on both sides, in another way; ``budgets`` ended a side before its rounds; ``elsewhere``: cases of which other
+    rounds have to show what must be seen.
     """
     untimed = [_untimed(pair) for pair in pairs]
     tests = [
@@ -84,7 +86,7 @@ def comparison(
         [memory_change(pair.base, pair.new, pair.thresholds.memory) for pair in pairs], [pair.values for pair in pairs]
     )
     spent = max(budgets, key=lambda each: each.enough_s, default=None)
-    powerless = power.powerless(tests, least_p_values(values), spent)
+    powerless = power.powerless(tests, least_p_values(memories, values), spent)
     family = TestFamily(sum(test.weight for each in tests for test in each.values()), sum(map(bool, tests)), powerless is None)
     cases, blind, able = [*settled], [*unlike], len(unlike)
     timed = zip(pairs, untimed, tests, changes, clean, strict=True)
@@ -92,7 +94,8 @@ def comparison(
         case, hidden = _case_verdict(*each, memory, of_values, family, sight)
         cases.append(case)
         blind += [hidden] if hidden and (sight.insist or not report_only) else []
-        able += bool(case.changes or hidden)
+        able += bool(case.changes or hidden or memory or any(value.verdict for value in of_values))
+    blind = [each for each in blind if each.case not in elsewhere]
     cases.sort(key=attention)
     return Comparison(title, tuple(cases), powerless, power.unseen(blind, able, spent), report_only, unpaired)
 
@@ -189,7 +192,7 @@ def _case_verdict(
         pair.thresholds,
         judged.blind.why if judged.blind else None,
         judged.rounds_to_see,
-        must_see if changes else None,
+        must_see,
         judged.possible,
     )
     return found, judged.blind._replace(asked=asked or judged.blind.asked) if judged.blind else None
@@ -231,7 +234,7 @@ def _with_values(judged: _ByTime, case: str, must_see: float, changes: Sequence[
     rounds = max((each for each in (judged.rounds_to_see, *(of_one.rounds for of_one in found)) if each), default=None)
     blind = judged.blind
     if doubts := [each.worst for each in found if not each.excluded]:
-        blind = blind or Blind(case, must_see, "")
+        blind = (blind or Blind(case, must_see, ""))._replace(what="worsening")
         blind = blind._replace(why="; ".join(filter(None, (blind.why, *doubts))), rounds=rounds)
     return judged._replace(blind=blind, rounds_to_see=rounds)
 

@@ -35,6 +35,7 @@ def compare(
     calibration: Calibration | None = None,
     paired: bool = False,
     insist: bool = False,
+    elsewhere: Collection[str] = (),
 ) -> Comparison:
     """Compare the cases of one file with those of another, each matched by its whole identity.
 
@@ -42,7 +43,7 @@ def compare(
     sides are known to be of different machines; the device's name and its threads may then differ. ``free``: columns of the identity
     that may differ because they are part of what is compared. ``calibration``: this machine's variation from one occasion to another,
     which every verdict then allows for. ``paired``: both sides were measured in turn, round by round. ``insist``: every case has to be
-    able to show the change that must be seen, whether anybody set one or not.
+    able to show the change that must be seen, whether anybody set one or not, but for the cases that other rounds decide ``elsewhere``.
 
     Raises UsageError where a change that must be seen is below the threshold of a case.
     """
@@ -78,7 +79,7 @@ def compare(
         incomparable = [each._replace(asked=True) for each in incomparable]
     budgets = [*base.budgets.values(), *new.budgets.values()]
     title = f"{', '.join(new.environments)} against {', '.join(base.environments)}"
-    found = comparison(title, pairs, settled, sight, paired, across_machines, unlike=incomparable, budgets=budgets)
+    found = comparison(title, pairs, settled, sight, paired, across_machines, unlike=incomparable, budgets=budgets, elsewhere=elsewhere)
     return _with_losses(found, next(iter(base.lost.values()), None), next(iter(new.lost.values()), None))
 
 
@@ -123,13 +124,18 @@ def _with_loss(case: CaseVerdict, base: Collection[str] | None, new: Collection[
 def _values(base: Results, new: Results, one: Entry, other: Entry, limits: Thresholds) -> tuple[ValueChange, ...]:
     if not (base.has_values and new.has_values):
         return ()
-    changes = value_changes(base.declared(one.row), new.declared(other.row), one, other, limits.value)
+    changes = value_changes(
+        base.declared(one.row), new.declared(other.row), one, other, limits.value, limits.must_see or MUST_SEE_BY_DEFAULT
+    )
     search = base.declaration(one.row).search
     if search is None or search.value is None or one.row["case.found"] is None or one.row.get(f"param.{search.limit}") is not None:
         return changes
     silent = [side for side, each in zip(SIDES, (one, other), strict=True) if each.row["memory.limit_bytes"] is None]
     unknown = f"{' and '.join(silent)} {'does' if len(silent) == 1 else 'do'} not say how much memory the search could take"
-    return tuple(replace(each, remark=unknown) if silent and each.name == search.value else each for each in changes)
+    return tuple(
+        replace(each, remark=", ".join(filter(None, (each.remark, unknown)))) if silent and each.name == search.value else each
+        for each in changes
+    )
 
 
 def _thresholds(base: Results, entry: Entry, thresholds: Thresholds, given: ThresholdSettings, sight_given: bool = False) -> Thresholds:

@@ -99,6 +99,8 @@ class Blind(NamedTuple):
     """A side, that would probably do; None where no more rounds would."""
     asked: bool = False
     """Whether it makes the comparison undecidable: somebody set it, or the times alone would say slower."""
+    what: str = "slowdown"
+    """That is neither called nor excluded; a worsening where it is one of memory or a value as well."""
 
 
 def _seeing(tests: Mapping[str, RankTest]) -> dict[str, RankTest]:
@@ -305,7 +307,7 @@ def disturbances(sides: Sequence[Entry]) -> str:
 def unseen(blind: Sequence[Blind], tested: int, spent: SpentBudget | None = None) -> Unseen | None:
     """Sum up the cases in which it is neither called nor excluded; None where there are none.
 
-    ``tested``: the cases that have times on both sides. ``spent``: the budget that ended a side before its rounds, if one did.
+    ``tested``: the cases of which anything was judged. ``spent``: the budget that ended a side before its rounds, if one did.
     """
     if not blind:
         return None
@@ -323,15 +325,16 @@ def unseen(blind: Sequence[Blind], tested: int, spent: SpentBudget | None = None
     decisive = any(each.asked for each in blind) or len(blind) >= tested
     if not decisive:
         remedies.append(f"with --must-see {100 * blind[0].change:.3g}% that would end with 4")
-    sentence = "; ".join([f"a slowdown of {changes} or more is not excluded in {of}: {', '.join(named)}", *remedies])
+    what = " or ".join(dict.fromkeys(each.what for each in blind))
+    sentence = "; ".join([f"a {what} of {changes} or more is not excluded in {of}: {', '.join(named)}", *remedies])
     return Unseen(tuple(each.case for each in blind), sentence, decisive)
 
 
 def powerless(able: Sequence[Mapping[str, RankTest]], of_values: Sequence[float] = (), spent: SpentBudget | None = None) -> str | None:
     """Say why no case could have been called slower, if so: with the least p that their rounds allow, Holm's correction spares none.
 
-    Of each case its tests; none of a case without times on both sides. ``of_values``: the least p of each value that is judged, which
-    counts where no case has times. ``spent`` as in `unseen`.
+    Of each case its tests; none of a case without times on both sides. ``of_values``: the least p of each value that is judged, and
+    of memory, which count where no case has times. ``spent`` as in `unseen`.
     """
     every = [test for tests in able for test in tests.values()]
     if not every and not of_values:
@@ -344,7 +347,7 @@ def powerless(able: Sequence[Mapping[str, RankTest]], of_values: Sequence[float]
         none = f"in {len(every)} tests none could have been called slower"
     else:
         rounds = rounds_for_gate(len(of_values), LEVEL, least=1)
-        none = f"of {len(of_values)} values none could have been called worse"
+        none = f"in {len(of_values)} tests of values and memory none could have been called worse"
     return f"too few rounds: {none}; {rounds} rounds a side would do: {_option(rounds, spent)}"
 
 

@@ -70,6 +70,10 @@ def threshold_notes(results: Results, base: str, others: Sequence[str]) -> list[
     return notes
 
 
+OTHER_OCCASION = "measured more than an hour from the base, and no calibration tells how far occasions differ"
+"""Why a strict comparison of such files is undecided."""
+
+
 def uncalibrated(results: Results, base: str, others: Sequence[str]) -> tuple[set[str], list[str]]:
     """Return which files are of another occasion than the base, and what is unproven of each as nothing tells how occasions differ."""
     if not others:

@@ -3,15 +3,13 @@
 docs/compare.md gives the reasons.
 """
 
-import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import NamedTuple
 
 from dlbench.analysis.compare.judge import EQUIVALENCE, LEVEL, Verdict
-from dlbench.analysis.compare.power import MARGINS_TO_SEE, SIDES, reach_to_exclude
+from dlbench.analysis.compare.power import MARGINS_TO_SEE, SIDES
 from dlbench.analysis.ratios import Entry
 from dlbench.analysis.wording import cell, plural, value_name
 from dlbench.core import schema
@@ -20,7 +18,7 @@ from dlbench.core.model import ParamValue
 from dlbench.core.rank_test import rank_test, rounds_for_gate, smallest_p
 from dlbench.core.schema import Column
 from dlbench.core.stats import Interval, holm
-from dlbench.core.units import byte_count, relative_change
+from dlbench.core.units import byte_count
 
 _HOST_FLOOR = 1 << 20
 """Bytes; what a process takes for itself varies by some pages."""
@@ -62,6 +60,16 @@ class ShiftTest:
     def too_few(self) -> bool:
         """Whether so few rounds can't be significant beside all others of the family."""
         return self.least_p * self.family >= LEVEL
+
+    @property
+    def possible(self) -> float | None:
+        """The largest worsening that is not excluded, in its own unit; None where the rounds are too few to exclude any."""
+        return self.interval.high if self.interval else None
+
+    @property
+    def enough(self) -> int:
+        """The rounds a side that can be significant beside all others of the family."""
+        return rounds_for_gate(self.family, LEVEL, least=1)
 
     def verdict(self, p_holm: float) -> Verdict:
         """Return slower (worse), faster (better), same or inconclusive, as `judge.judge` does of times."""
@@ -139,11 +147,7 @@ def _few(test: ShiftTest) -> str:
     """Say how many rounds would do, where those at hand can't show anything."""
     if not test.too_few:
         return ""
-    return f"{plural(test.rounds, 'round')} a side {'is' if test.rounds == 1 else 'are'} too few, {_enough(test)} would do"
-
-
-def _enough(test: ShiftTest) -> int:
-    return rounds_for_gate(test.family, LEVEL, least=1)
+    return f"{plural(test.rounds, 'round')} a side {'is' if test.rounds == 1 else 'are'} too few, {test.enough} would do"
 
 
 def memory_change(base: Entry, new: Entry, threshold: float) -> MemoryChange | None:
@@ -219,15 +223,18 @@ class ValueChange:
 
 
 def value_changes(
-    base_columns: Sequence[Column], new_columns: Sequence[Column], base: Entry, new: Entry, threshold: float
+    base_columns: Sequence[Column], new_columns: Sequence[Column], base: Entry, new: Entry, threshold: float, must_see: float
 ) -> tuple[ValueChange, ...]:
-    """Compare each value that both sides report; the columns say how each side declares them. `judge_values` judges them."""
+    """Compare each value that both sides report; the columns say how each side declares them. `judge_values` judges them.
+
+    ``must_see``: the worsening up to which what a search found may differ by its resolution and still be the same.
+    """
     others = {each.name: each for each in new_columns}
     shared = [(each, others[each.name]) for each in base_columns if each.name in others]
-    return tuple(_value_change(*columns, base, new, threshold) for columns in shared)
+    return tuple(_value_change(*columns, base, new, threshold, must_see) for columns in shared)
 
 
-def _value_change(base_column: Column, new_column: Column, base: Entry, new: Entry, threshold: float) -> ValueChange:
+def _value_change(base_column: Column, new_column: Column, base: Entry, new: Entry, threshold: float, must_see: float) -> ValueChange:
     """Test a value that has a direction; one without, or that both sides declare and not alike, is only shown.
 
     One declaration stands for both. The margin is that of base, if it declares one: a new file can't loosen its own gate.
@@ -239,7 +246,7 @@ def _value_change(base_column: Column, new_column: Column, base: Entry, new: Ent
     if unlike or column.series or column.better is None or not before or not after:
         return shown
     if _searched(base, new):
-        return _by_resolution(shown, statistics.median(before), statistics.median(after), threshold)
+        return _by_resolution(shown, statistics.median(before), statistics.median(after), threshold, must_see)
     margin = new_column.margin if base_column.margin is None else base_column.margin
     test = _value_test(column, before, after, threshold, margin)
     if not test.margin and test.interval != Interval(0.0, 0.0, 1.0):
@@ -253,15 +260,23 @@ def _searched(base: Entry, new: Entry) -> bool:
     return all(each.row["case.found"] is not None and not each.rounds.median_s for each in (base, new))
 
 
-def _by_resolution(shown: ValueChange, base: float, new: float, threshold: float) -> ValueChange:
+def _by_resolution(shown: ValueChange, base: float, new: float, threshold: float, must_see: float) -> ValueChange:
     """Judge what a search found: once a run, as good as its resolution and no chance, so by a margin alone.
 
-    Each side is a step of the search off at most.
+    Each side is a step of the search off at most. Of what is small two steps may be as much as must be seen, so that nothing is known.
     """
     usual = max(abs(base), abs(new))
+    higher = shown.column.better == "higher"
     if abs(new - base) <= max(threshold * usual, 2 * max(1.0, SEARCH_RESOLUTION * usual)):
+        if (base - new if higher else new - base) >= share_to_see(must_see, higher) * abs(base) > 0:
+            return replace(shown, verdict=Verdict.INCONCLUSIVE, remark="within two steps of its search")
         return replace(shown, verdict=Verdict.SAME)
-    return replace(shown, verdict=Verdict.FASTER if (new > base) is (shown.column.better == "higher") else Verdict.SLOWER)
+    return replace(shown, verdict=Verdict.FASTER if (new > base) is higher else Verdict.SLOWER)
+
+
+def share_to_see(must_see: float, higher: bool) -> float:
+    """Return the share of base that must be seen: of what is better higher a fall by as many times."""
+    return must_see / (1 + must_see) if higher else must_see
 
 
 def _unlike(base: Column, new: Column) -> str:
@@ -284,59 +299,17 @@ def judge_values(
     return grown, decided
 
 
-def least_p_values(values: Iterable[Iterable[ValueChange]]) -> list[float]:
-    """Return of each value that is judged the smallest p that its rounds can give; 0 where chance has no part in it."""
+def least_p_values(memories: Iterable[MemoryChange | None], values: Iterable[Iterable[ValueChange]]) -> list[float]:
+    """Return of each value that is judged the smallest p that its rounds can give, 0 where chance has no part in it; and of memory.
+
+    Empty where no value is judged: memory alone is no comparison.
+    """
     decided = [each for each in chain.from_iterable(values) if each.test or each.verdict in (Verdict.SAME, *WORDS)]
-    return [each.test.least_p if each.test else 0.0 for each in decided]
+    beside = [each.test.least_p for each in memories if each and each.test] if decided else []
+    return [*(each.test.least_p if each.test else 0.0 for each in decided), *beside]
 
 
 def verdict_by_values(changes: Sequence[ValueChange]) -> Verdict | None:
     """Return the verdict of a case that has no times; None where no value of it is judged."""
     verdicts = [each.verdict for each in changes if each.verdict]
     return min(verdicts, key=[Verdict.SLOWER, Verdict.FASTER, Verdict.INCONCLUSIVE, Verdict.SAME].index, default=None)
-
-
-class Worsening(NamedTuple):
-    """How much worse memory or a value may be, held against what must be seen."""
-
-    excluded: bool
-    """True as well where it was called, or where nothing of it is judged."""
-    worst: str = ""
-    """How much worse is still possible: ``p99_s may be up to 31.0 % worse``."""
-    rounds: int | None = None
-    """A side, that would probably exclude it; None where there are as many already."""
-
-
-def worsening(change: MemoryChange | ValueChange, must_see: float) -> Worsening:
-    """Say whether a worsening of what must be seen is excluded: the upper end of the 90 % interval lies below it.
-
-    It is the share ``must_see`` of base, or of what is better higher a fall by as many times; on the host 64 MiB at least; and twice the
-    margin of a value that declares one. The rounds depend on the width of the interval alone, never on the shift.
-    """
-    test = change.test
-    if test is None:
-        if isinstance(change, MemoryChange) or change.verdict is not Verdict.INCONCLUSIVE:
-            return Worsening(True)
-        return Worsening(False, f"{change.name} is {change.remark}")
-    limit = max(test.to_see, test.usual * (must_see / (1 + must_see) if test.higher else must_see))
-    rounds = _rounds_to_exclude(test, limit)
-    if test.interval is None:
-        return Worsening(change.called, f"{change.name} has too few rounds", rounds)
-    worst = test.interval.high
-    by = relative_change(worst / test.usual, sign="-") if test.usual else schema.text(worst, change.column.unit)
-    return Worsening(change.called or worst <= 0 or worst < limit, f"{change.name} may be up to {by} worse", rounds)
-
-
-def _rounds_to_exclude(test: ShiftTest, limit: float) -> int | None:
-    """Return the rounds a side that would probably do; None where there are as many already.
-
-    An interval narrows with the square root of the rounds; `reach_to_exclude` says how far from nothing the limit has to lie.
-    """
-    enough = _enough(test)
-    if test.interval is None:
-        return enough
-    if not test.interval.half_width:
-        return None
-    reach = test.interval.half_width * reach_to_exclude(test.interval.confidence, test.family)
-    needed = max(enough, test.rounds * (reach / limit) ** 2)
-    return math.ceil(needed) if needed > test.rounds else None

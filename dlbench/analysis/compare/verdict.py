@@ -38,7 +38,7 @@ class CaseVerdict:
     rounds_to_see: int | None = None
     """The rounds a side in which it probably would be, whatever the verdict is; None where these are enough, or none are."""
     must_see: float | None = None
-    """That slowdown, as a fraction; None where nothing was tested, or none has to be seen."""
+    """That slowdown, as a fraction; None where nothing was compared, or none has to be seen."""
     possible: float | None = None
     """The largest slowdown that is not excluded, as a fraction; None where nothing was tested, or nothing is excluded."""
     lost: bool = False
@@ -69,15 +69,15 @@ class Comparison:
     """Whether the sides are of different machines, so that slower says nothing about the program."""
     unpaired: tuple[Unpaired, ...] = ()
     """Rows of the same file that stand in no pair."""
-    other_occasion: bool = False
-    """Whether the files are of two occasions and nothing tells how these differ, so that whoever is strict takes it for undecided."""
+    other_occasion: str | None = None
+    """For whoever is strict: that the files are of two occasions, and nothing tells how these differ; None where it does."""
 
     @property
     def undecidable(self) -> str | None:
         """Why it decides nothing where no case is slower, missing or failed; None where it does."""
         if self.powerless and not self.report_only:
             return self.powerless
-        return self.unseen.sentence if self.unseen and self.unseen.decisive else None
+        return self.unseen.sentence if self.unseen and self.unseen.decisive else self.other_occasion
 
     @property
     def doubts(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlbench import __version__
 from dlbench.analysis.compare.judge import MEAN, PAIRED, Change, Verdict
-from dlbench.analysis.compare.values import WORDS, ValueChange
+from dlbench.analysis.compare.values import WORDS, ShiftTest, ValueChange
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.read.table import as_frame, records
 from dlbench.core.errors import ExitCode
@@ -34,11 +34,11 @@ COLUMNS: dict[str, Column] = {
         Column("compare.note", Unit.TEXT, "why, and what to do about it"),
         Column("compare.statistic", Unit.TEXT, "what the verdict stands on: median, or another of the statistics below alone"),
         Column("compare.threshold", Unit.FRACTION, "from where on a change of its time matters; null where nothing was compared"),
-        Column("compare.must_see", Unit.FRACTION, "slowdown that has to be called or excluded; null where none has to"),
+        Column("compare.must_see", Unit.FRACTION, "slowdown, or worsening, that has to be called or excluded; null where none has to"),
         Column(
             "compare.possible",
             Unit.FRACTION,
-            "largest slowdown that is not excluded; null where none is excluded, below 0 if surely faster",
+            "largest slowdown that is not excluded; null where none is excluded or tested, below 0 if surely faster",
         ),
         Column("compare.detectable", Unit.FRACTION, "smallest change that four of five comparisons would call; null where none would"),
         Column(
@@ -73,12 +73,13 @@ COLUMNS: dict[str, Column] = {
             )
         ),
         Column("memory.change", Unit.FRACTION, "of base's peak memory: 0.1 is 10 % more"),
+        Column("memory.possible", Unit.FRACTION, "largest growth on the host that is not excluded, of base's; null where none is tested"),
     )
 }
 
 
 def as_table(comparisons: Sequence[Comparison]) -> "pd.DataFrame":
-    """Return a row a case and comparison, columns as in `COLUMNS`; then ``value.NAME.base``, ``new``, ``change`` and ``verdict``."""
+    """Return a row a case and comparison, columns as in `COLUMNS`; then ``value.NAME.base`` and the others of `_value`."""
     return as_frame([_row(case) for comparison in comparisons for case in comparison.cases], COLUMNS)
 
 
@@ -100,13 +101,19 @@ def _row(case: CaseVerdict) -> Row:
         **_side("new", case.new, p10.new_s if p10 else None, memory.new_bytes if memory else None),
         **{name: value for statistic, change in case.changes.items() for name, value in _change(statistic, change).items()},
         "memory.change": memory.change if memory else None,
+        "memory.possible": _growth(memory.test) if memory and memory.test else None,
         **{f"{each.column.name}.{name}": value for each in case.values for name, value in _value(each).items()},
     }
 
 
+def _growth(test: ShiftTest) -> float | None:
+    return test.possible / test.usual if test.possible is not None and test.usual else None
+
+
 def _value(change: ValueChange) -> Row:
     verdict = change.verdict and WORDS.get(change.verdict, change.verdict.value)
-    return {"base": change.base, "new": change.new, "change": change.change, "verdict": verdict}
+    possible = change.test.possible if change.test else None
+    return {"base": change.base, "new": change.new, "change": change.change, "verdict": verdict, "possible": possible}
 
 
 def _side(side: str, row: Row | None, p10_s: float | None, memory_bytes: float | None) -> Row:
@@ -141,6 +148,7 @@ def verdict(comparisons: Sequence[Comparison], code: ExitCode, notes: Sequence[s
                 "report_only": comparison.report_only,
                 "powerless": comparison.powerless,
                 "unseen": asdict(comparison.unseen) if comparison.unseen else None,
+                "other_occasion": comparison.other_occasion,
                 "counts": _counts(comparison.cases),
                 "cases": records(as_table([comparison])),
             }

@@ -148,12 +148,13 @@ def _across_files(
     elsewhen, unproven = (set[str](), [occasions(noise, path)]) if noise else provenance.uncalibrated(results, first, here)
     base = results.of_run(first)
     comparisons = [
-        replace(
-            compare(base, results.of_run(name), across_machines=apart, given=given, calibration=None if apart else noise, insist=strict),
-            other_occasion=name in elsewhen,
+        compare(base, results.of_run(name), across_machines=True, given=given)
+        if name in different
+        else replace(
+            compare(base, results.of_run(name), given=given, calibration=noise, insist=strict),
+            other_occasion=provenance.OTHER_OCCASION if strict and name in elsewhen else None,
         )
         for name in others
-        for apart in (name in different,)
     ]
     return comparisons, [*notes, *unproven]
 

@@ -117,6 +117,18 @@ def test_rounds_that_can_decide_nothing_leave_the_first_verdict(tmp_path: Path) 
     assert found[ONE.id][1].startswith("not confirmed: too few rounds")
 
 
+def test_what_the_first_rounds_could_not_see_counts_no_more_where_fresh_ones_could(tmp_path: Path) -> None:
+    varying = [made_up.Memory(host_peak_bytes=each << 30) for each in (1, 4, 2, 3, 5, 1, 4, 2, 3, 5)]
+    first = [
+        [replace(each, memory=memory) for each, memory in zip(side, varying, strict=True)] for side in (on("a", ONE), on("b", ONE, 1.05))
+    ]
+    write(tmp_path, *first)
+    assert "memory may be up to" in call(tmp_path, "compare", "ab.jsonl", "--by", "run").err
+    write(tmp_path, *first, *again(1.0), name="again")
+    done = call(tmp_path, "compare", "again.jsonl", "--by", "run")
+    assert (done.code, done.out.splitlines()[-1], "is not excluded" in done.err) == (0, "1 same; exit 0", False)
+
+
 def test_an_ab_file_is_no_side_of_a_comparison(tmp_path: Path) -> None:
     write(tmp_path, on("a", ONE), on("b", ONE))
     made_up.write(tmp_path / "run.jsonl", made_up.rounds_of(ONE, made_up.flat(TEN)))

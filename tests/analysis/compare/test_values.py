@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlbench.analysis.compare.judge import Verdict
-from dlbench.analysis.compare.values import MemoryChange, ValueChange, judge_values, memory_change, value_changes, worsening
+from dlbench.analysis.compare.values import MemoryChange, ValueChange, judge_values, memory_change, value_changes
+from dlbench.analysis.compare.worsening import worsening
 from dlbench.analysis.ratios import Entry
 from dlbench.core.rows.summary import Rounds
 from dlbench.core.schema import Column, Unit
@@ -19,7 +20,7 @@ def change(base: list[float], new: list[float], better: str = "lower", margin: f
     """One value of one case, judged."""
     column = Column("value.it", Unit.NUMBER, "it", better, margin=margin)  # type: ignore[arg-type]  # a direction
     one, other = (Entry({"value.it": 0.0, "case.found": None}, Rounds(values={"it": tuple(side)})) for side in (base, new))
-    ((found,),) = judge_values([None], [value_changes([column], [column], one, other, 0.1)])[1]
+    ((found,),) = judge_values([None], [value_changes([column], [column], one, other, 0.1, 0.25)])[1]
     return found
 
 

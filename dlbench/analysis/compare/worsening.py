@@ -1,0 +1,55 @@
+"""Worsenings of memory and of declared values that a comparison excludes, and the rounds that it takes."""
+
+import math
+from typing import NamedTuple
+
+from dlbench.analysis.compare.judge import Verdict
+from dlbench.analysis.compare.power import reach_to_exclude
+from dlbench.analysis.compare.values import MemoryChange, ShiftTest, ValueChange, share_to_see
+from dlbench.core import schema
+from dlbench.core.units import relative_change
+
+
+class Worsening(NamedTuple):
+    """How much worse memory or a value may be, held against what must be seen."""
+
+    excluded: bool
+    """True as well where it was called, or where nothing of it is judged."""
+    worst: str = ""
+    """How much worse is still possible: ``p99_s may be up to 31.0 % worse``."""
+    rounds: int | None = None
+    """A side, that would probably exclude it; None where there are as many already."""
+
+
+def worsening(change: MemoryChange | ValueChange, must_see: float) -> Worsening:
+    """Say whether a worsening of what must be seen is excluded: the upper end of the 90 % interval lies below it.
+
+    It is the share ``must_see`` of base, or of what is better higher a fall by as many times; on the host 64 MiB at least; and twice the
+    margin of a value that declares one. The rounds depend on the width of the interval alone, never on the shift.
+    """
+    test = change.test
+    if test is None:
+        if isinstance(change, MemoryChange) or change.verdict is not Verdict.INCONCLUSIVE:
+            return Worsening(True)
+        return Worsening(False, f"{change.name} is {change.remark}")
+    limit = max(test.to_see, test.usual * share_to_see(must_see, test.higher))
+    rounds = _rounds_to_exclude(test, limit)
+    if test.interval is None:
+        return Worsening(change.called, f"{change.name} has too few rounds", rounds)
+    worst = test.interval.high
+    by = relative_change(worst / test.usual, sign="-") if test.usual else schema.text(worst, change.column.unit)
+    return Worsening(change.called or worst <= 0 or worst < limit, f"{change.name} may be up to {by} worse", rounds)
+
+
+def _rounds_to_exclude(test: ShiftTest, limit: float) -> int | None:
+    """Return the rounds a side that would probably do; None where there are as many already.
+
+    An interval narrows with the square root of the rounds; `reach_to_exclude` says how far from nothing the limit has to lie.
+    """
+    if test.interval is None:
+        return test.enough
+    if not test.interval.half_width:
+        return None
+    reach = test.interval.half_width * reach_to_exclude(test.interval.confidence, test.family)
+    needed = max(test.enough, test.rounds * (reach / limit) ** 2)
+    return math.ceil(needed) if needed > test.rounds else None
