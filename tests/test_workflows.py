@@ -17,7 +17,7 @@ import pytest
 import test_docs
 import yaml
 
-from dlbench.cli.commands import ab
+from dlbench.cli.gate import LEAST_ROUNDS
 from dlbench.cli.main import dlbench
 from dlbench.core.model import Policy
 from dlbench.core.rank_test import PAIRED_SHARES, TESTS_A_CASE, rounds_for_gate
@@ -148,9 +148,9 @@ def test_the_page_has_the_rounds_processes_and_minutes_of_a_gate() -> None:
         def minutes(rounds: int, measured: int, policy: Policy = policy) -> str:
             return f"{estimate(replace(policy, rounds=rounds, budget_s=None), measured) / 60:.3g}"
 
-        first = rounds_for_gate(PAIRED_SHARES * cases, least=ab.LEAST_ROUNDS, paired=True)
+        first = rounds_for_gate(PAIRED_SHARES * cases, least=LEAST_ROUNDS, paired=True)
         starts = [f"{2 * (cases + 1) * rounds:,}" for rounds in (first, MOST)]
-        baseline = minutes(rounds_for_gate(TESTS_A_CASE * cases), cases), minutes(MOST, cases)
+        baseline = minutes(rounds_for_gate(TESTS_A_CASE * cases, least=LEAST_ROUNDS), cases), minutes(MOST, cases)
         pairs = minutes(first, 2 * cases), minutes(MOST, 2 * cases)
         assert [each.strip(" |") for each in found] == [f"{a} to {b}" for a, b in ((first, MOST), starts, pairs, baseline)]
 

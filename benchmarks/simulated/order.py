@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from benchmarks.simulated import Finding
 from dlbench.analysis.compare.judge import Verdict, judge_family, rank_tests, together
-from dlbench.cli.commands.ab import LEAST_ROUNDS
+from dlbench.cli.gate import LEAST_ROUNDS
 from dlbench.core.measurement import Measurement, Samples, Series
 from dlbench.core.model import Case, Status
 from dlbench.core.rank_test import PAIRED_SHARES, rounds_for_gate

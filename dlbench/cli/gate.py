@@ -20,8 +20,15 @@ if TYPE_CHECKING:
     from dlbench.analysis.compare.verdict import Comparison
 
 
+LEAST_ROUNDS = 14
+"""A side: from here on testing pairs of rounds, too, costs no power where their noise is not shared; docs/validation.md."""
+
+
 def announce(session: Session, goes_on: bool) -> None:
-    """Say on stderr how many cases, process starts and minutes a gate is, with its first rounds and, if it ``goes_on``, with all rounds."""
+    """Say on stderr how many cases, process starts and minutes a gate is, with its first rounds and, if it ``goes_on``, with all rounds.
+
+    Rounds that a budget has no time for are left out.
+    """
     from dlbench.analysis.compare.power import MOST_FURTHER
 
     policy, isolation = session.settings.policy, session.settings.isolation
@@ -33,8 +40,13 @@ def announce(session: Session, goes_on: bool) -> None:
     known = [task.case for task in tasks if task.case.workload in session.signatures]  # what only side b has is not
     searches = (AdaptivePlan.of(case, session.signatures[case.workload]) for case in known)
     tries = sum(search.usual_tries() for search in searches if search)
-    both = [policy.rounds, max(policy.rounds, MOST_FURTHER if goes_on else 0)]
-    times = [seconds(estimated_s(replace(policy, rounds=rounds), len(tasks), tries)) for rounds in both]
+    first, most = policy.rounds, max(policy.rounds, MOST_FURTHER if goes_on else 0)
+    times = [seconds(estimated_s(replace(policy, rounds=rounds), len(tasks), tries)) for rounds in (first, most)]
+    if (budget_s := policy.budget_s) is not None:
+        unlimited = replace(policy, budget_s=None)
+        fit = [each for each in range(1, most + 1) if estimated_s(replace(unlimited, rounds=each), len(tasks), tries) <= budget_s]
+        most = max(fit, default=1)
+    both = [min(first, most), most]
     cases = len({task.case.id for task in tasks})
     rounds = " to ".join(dict.fromkeys(map(str, both)))
     started = " to ".join(dict.fromkeys(f"{starts * each:,}" for each in both))
@@ -55,20 +67,21 @@ def write_gate(session: Session, goes_on: bool, form: str) -> ExitCode:
 def measure_until_seen(
     recording: Recording, session: Session, judged: Callable[[], "Comparison"], budget_s: float | None, interruption: Interruption
 ) -> None:
-    """Measure cases that can't show yet what must be seen in more rounds, while a budget that was given lasts.
+    """Measure the session's cases that can't show yet what must be seen in more rounds, while a budget that was given lasts.
 
     Only how well a change is known counts, never its size, sign or verdict, so that further rounds favour none.
     """
     from dlbench.analysis.compare.power import MOST_FURTHER, further
 
     first_s, first_rounds = recording.seconds, max(recording.rounds, 1)
+    mine = {task.case.id for task in session.tasks}
     while not interruption.requested and not recording.fault:
-        needed = {case.case: case.rounds_to_see for case in judged().cases if case.rounds_to_see}
+        needed = {case.case: case.rounds_to_see for case in judged().cases if case.rounds_to_see and case.case in mine}
         left_s = None if budget_s is None else budget_s - recording.seconds
         share = sum(task.case.id in needed for task in session.tasks) / len(session.tasks)
         round_s = first_s / first_rounds * share
         fitting = MOST_FURTHER if left_s is None else int(left_s / max(round_s, 1e-9))
-        more = further(needed, recording.rounds, fitting)
+        more = further(needed, recording.rounds - session.first_round, fitting)
         if more is None:
             return
         names = f"{len(more.cases)} case{'' if len(more.cases) == 1 else 's'}"

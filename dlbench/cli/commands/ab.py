@@ -38,10 +38,6 @@ if TYPE_CHECKING:
     from dlbench.analysis.read.table import Results
 
 
-LEAST_ROUNDS = 14
-"""A side: from here on testing pairs of rounds, too, costs no power where their noise is not shared; docs/validation.md."""
-
-
 @click.command("ab")
 @planning_options
 @side_options
@@ -95,7 +91,7 @@ def command(
             if goes_on:
                 gate.measure_until_seen(recording, session, lambda: _judged(recording.path, given)[0], measuring.budget, interruption)
             if confirm and not interruption.requested and not recording.fault:
-                _measure_again(recording, session, measuring.rounds, given)
+                _measure_again(recording, session, measuring.rounds, given, interruption)
         return _end(recording.path, recording.fault, interruption, given, output)
 
 
@@ -109,11 +105,13 @@ def _session(sides: Sequence[ABSide], plans: Sequence[Plan], settings: RunSettin
 
 def gate_rounds(cases: int) -> int:
     """Return the rounds a side that so many cases are measured in at first."""
-    return rounds_for_gate(PAIRED_SHARES * cases, least=LEAST_ROUNDS, paired=True)
+    return rounds_for_gate(PAIRED_SHARES * cases, least=gate.LEAST_ROUNDS, paired=True)
 
 
-def _measure_again(recording: sessions.Recording, session: sessions.Session, rounds: int | None, given: ThresholdSettings) -> None:
-    """Measure the cases that were called slower or faster in as many fresh rounds as these few need, or as the user said."""
+def _measure_again(
+    recording: sessions.Recording, session: sessions.Session, rounds: int | None, given: ThresholdSettings, interruption: Interruption
+) -> None:
+    """Measure the cases that were called slower or faster in fresh rounds: as many as the user said, or as these few need to be seen."""
     from dlbench.analysis.compare.ab import FLAGGED
 
     flagged = {case.case for case in _judged(recording.path, given)[0].cases if case.verdict in FLAGGED}
@@ -122,7 +120,10 @@ def _measure_again(recording: sessions.Recording, session: sessions.Session, rou
     needed = rounds or gate_rounds(len(flagged))
     tasks = [Task(task.case, replace(task.side, name=f"{task.side.name}{CONFIRMING}")) for task in session.tasks if task.case.id in flagged]
     click.echo(f"measuring again, in {needed} fresh rounds: {', '.join(sorted(flagged))}", err=True)
-    recording.measure(gate.further_rounds(session, recording, tasks, needed), {})
+    fresh = gate.further_rounds(session, recording, tasks, needed)
+    recording.measure(fresh, {})
+    if rounds is None:
+        gate.measure_until_seen(recording, fresh, lambda: _judged(recording.path, given)[0], None, interruption)
 
 
 def _judged(path: Path, given: ThresholdSettings) -> tuple["Comparison", "Results"]:

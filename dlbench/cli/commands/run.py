@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     is_flag=True,
     is_eager=True,
     callback=defaults.yields("rounds", "budget"),
-    help="Make a baseline: ten rounds or more, and up to 60 until a later comparison could call or exclude what must be seen.",
+    help="Make a baseline: 14 rounds or more, and up to 60 until a later comparison could call or exclude what must be seen.",
 )
 @must_see_option("With --gate: end with 4 if, compared with a run like this one, a case would not exclude such a slowdown (default: 25%).")
 @click.option(
@@ -181,7 +181,8 @@ def _new_session(
 
 def _policy(plan: Plan, measuring: MeasureOptions, gate: ThresholdSettings | None, cases: int) -> Policy:
     """Return the policy that the command line makes of the plan's; a baseline has the rounds that a gate over so many cases needs."""
-    return sessions.policy_for(plan, measuring.policy, None if gate is None else rounds_for_gate(TESTS_A_CASE * cases))
+    rounds = None if gate is None else rounds_for_gate(TESTS_A_CASE * cases, least=gates.LEAST_ROUNDS)
+    return sessions.policy_for(plan, measuring.policy, rounds)
 
 
 def _write_complete(run: RunFile, gate: ThresholdSettings | None, form: str) -> ExitCode:
