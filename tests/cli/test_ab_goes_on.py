@@ -6,7 +6,7 @@ import made_up
 import pytest
 
 from dlbench.analysis.compare.judge import Change, Verdict
-from dlbench.analysis.compare.power import Unseen, further
+from dlbench.analysis.compare.power import Unseen
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.cli.commands import ab
 from dlbench.cli.gate import measure_until_seen
@@ -100,10 +100,6 @@ def test_what_would_take_many_times_the_rounds_left_is_left_out():
     assert gone_on(unseen(0, rounds=hopeless)) == []
     assert [(len(tasks), rounds) for tasks, rounds, _, _ in gone_on(unseen(0, 1, rounds=(hopeless, 17)), unseen())] == [(2, 3)]
     assert len(gone_on(unseen(0, rounds=hopeless - 1))) == 1
-
-
-def test_more_rounds_than_it_goes_on_to_leave_nothing_to_buy():
-    assert further({CASES[0].id: 90}, 70, 1000) is None
 
 
 def test_fresh_rounds_go_on_as_the_first_ones_did_and_count_for_themselves(monkeypatch):

@@ -238,7 +238,7 @@ def further(needed: Mapping[str, int], rounds: int, fitting: int = MOST_FURTHER)
     ``needed``: the rounds a side of each case that can't show yet what it must, by `rounds_to_see`; ``rounds``: those that were measured;
     ``fitting``: how many more the time left has room for, with all of these cases.
     """
-    most = max(min(fitting, MOST_FURTHER - rounds), 0)
+    most = min(fitting, MOST_FURTHER - rounds)
     cases = {case: need - rounds for case, need in needed.items() if need - rounds <= HOPELESS * most}
     if most < 1 or not cases:
         return None
