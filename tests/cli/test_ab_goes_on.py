@@ -6,7 +6,7 @@ import made_up
 import pytest
 
 from dlbench.analysis.compare.judge import Change, Verdict
-from dlbench.analysis.compare.power import Unseen
+from dlbench.analysis.compare.power import NotExcluded
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.cli.commands import ab
 from dlbench.cli.gate import measure_until_seen
@@ -44,7 +44,7 @@ def unseen(*numbers, rounds=20, verdict=Verdict.INCONCLUSIVE):
         for n, case in enumerate(CASES)
     )
     ids = tuple(CASES[n].id for n in numbers)
-    return Comparison("b against a", cases, None, Unseen(ids, "…", True) if numbers else None)
+    return Comparison("b against a", cases, None, NotExcluded(ids, "…", True) if numbers else None)
 
 
 def gone_on(*said, budget_s=None, stop_after=99):

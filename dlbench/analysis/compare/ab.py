@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.pairs import compare
-from dlbench.analysis.compare.power import Unseen
+from dlbench.analysis.compare.power import NotExcluded
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
 from dlbench.analysis.read.table import Results
 from dlbench.core.measurement import CONFIRMING
@@ -58,7 +58,7 @@ def _confirmed(first: Comparison, fresh: Comparison) -> Comparison:
     anew = {case.case: case for case in fresh.cases}
     cases = [_decided(case, anew[case.case], fresh.powerless) if case.case in anew else case for case in first.cases]
     hidden = [each for each in (first.unseen, None if fresh.powerless else fresh.unseen) if each]
-    unseen = Unseen(
+    unseen = NotExcluded(
         tuple(case for each in hidden for case in each.cases),
         "; also, ".join(each.sentence for each in hidden),
         any(each.decisive for each in hidden),

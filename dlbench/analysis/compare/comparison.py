@@ -8,7 +8,7 @@ from dlbench.analysis.compare import power
 from dlbench.analysis.compare.calibration import Drift
 from dlbench.analysis.compare.clocks import beyond_clocks
 from dlbench.analysis.compare.judge import Change, RankTest, Verdict, barred_by_mean, disagreement, judge_family, rank_tests, together
-from dlbench.analysis.compare.power import SIDES, Blind, Sight, TestFamily
+from dlbench.analysis.compare.power import SIDES, CaseNotExcluded, SlowdownGoal, TestFamily
 from dlbench.analysis.compare.values import (
     MemoryChange,
     ValueChange,
@@ -58,11 +58,11 @@ def comparison(
     title: str,
     pairs: Sequence[Pair],
     settled: Sequence[CaseVerdict],
-    sight: Sight,
+    goal: SlowdownGoal,
     paired: bool = False,
     report_only: bool = False,
     unpaired: tuple[Unpaired, ...] = (),
-    unlike: Sequence[Blind] = (),
+    unlike: Sequence[CaseNotExcluded] = (),
     budgets: Iterable[SpentBudget] = (),
     elsewhere: Collection[str] = (),
 ) -> Comparison:
@@ -88,16 +88,16 @@ def comparison(
     spent = max(budgets, key=lambda each: each.enough_s, default=None)
     powerless = power.powerless(tests, least_p_values(memories, values), spent)
     family = TestFamily(sum(test.weight for each in tests for test in each.values()), sum(map(bool, tests)), powerless is None)
-    cases, blind, able = [*settled], [*unlike], len(unlike)
+    cases, open_cases, able = [*settled], [*unlike], len(unlike)
     timed = zip(pairs, untimed, tests, changes, clean, strict=True)
     for each, memory, of_values in zip(timed, memories, values, strict=True):
-        case, hidden = _case_verdict(*each, memory, of_values, family, sight)
+        case, not_excluded = _case_verdict(*each, memory, of_values, family, goal)
         cases.append(case)
-        blind += [hidden] if hidden and (sight.insist or not report_only) else []
-        able += bool(case.changes or hidden or memory or any(value.verdict for value in of_values))
-    blind = [each for each in blind if each.case not in elsewhere]
+        open_cases += [not_excluded] if not_excluded and (goal.insist or not report_only) else []
+        able += bool(case.changes or not_excluded or memory or any(value.verdict for value in of_values))
+    open_cases = [each for each in open_cases if each.case not in elsewhere]
     cases.sort(key=attention)
-    return Comparison(title, tuple(cases), powerless, power.unseen(blind, able, spent), report_only, unpaired)
+    return Comparison(title, tuple(cases), powerless, power.not_excluded(open_cases, able, spent), report_only, unpaired)
 
 
 def _without_spoiled(
@@ -139,7 +139,7 @@ class _ByTime(NamedTuple):
 
     verdict: Verdict
     notes: list[str]
-    blind: Blind | None = None
+    not_excluded: CaseNotExcluded | None = None
     detectable: float | None = None
     rounds_needed: int | None = None
     rounds_to_see: int | None = None
@@ -155,15 +155,15 @@ def _case_verdict(
     memory: MemoryChange | None,
     values: Sequence[ValueChange],
     family: TestFamily,
-    sight: Sight,
-) -> tuple[CaseVerdict, Blind | None]:
+    goal: SlowdownGoal,
+) -> tuple[CaseVerdict, CaseNotExcluded | None]:
     """Return the verdict of a pair, and why a slowdown that must be seen is neither called nor excluded, if so."""
-    must_see, asked = sight.of_case(pair.thresholds)
+    must_see, asked = goal.of_case(pair.thresholds)
     of_values = verdict_by_values(values)
     if changes:
         judged = _by_time(pair, tests, changes, clean, family, must_see)
     elif must_see and all(each.rounds.median_s for each in pair.sides):
-        judged = _ByTime(Verdict.INCONCLUSIVE, [str(untimed)], Blind(pair.case, must_see, str(untimed), "give it more to do"))
+        judged = _ByTime(Verdict.INCONCLUSIVE, [str(untimed)], CaseNotExcluded(pair.case, must_see, str(untimed), "give it more to do"))
     elif of_values:
         judged = _ByTime(of_values, [])
     else:
@@ -190,12 +190,12 @@ def _case_verdict(
         judged.detectable,
         judged.rounds_needed,
         pair.thresholds,
-        judged.blind.why if judged.blind else None,
+        judged.not_excluded.why if judged.not_excluded else None,
         judged.rounds_to_see,
         must_see,
         judged.possible,
     )
-    return found, judged.blind._replace(asked=asked or judged.blind.asked) if judged.blind else None
+    return found, judged.not_excluded._replace(asked=asked or judged.not_excluded.asked) if judged.not_excluded else None
 
 
 def _by_time(
@@ -206,7 +206,7 @@ def _by_time(
     least, left = power.detectable(tests, family.weight, threshold), power.possible(tests)
     to_see = power.rounds_to_see(tests, family, must_see, threshold) if must_see else None
     verdict, notes = together(changes), [disagreement(changes), _spoiled_rounds(sides) if clean else ""]
-    rounds = blind = None
+    rounds = not_excluded = None
     disturbed = "" if verdict is Verdict.SAME else power.disturbances(sides)
     if barred := _barred(pair, clean, verdict):
         notes = [f"{barred}; the times alone would say {verdict}: {_remedy(pair)}"]
@@ -214,29 +214,29 @@ def _by_time(
         slower = verdict is Verdict.SLOWER
         if must_see or slower:
             why = "; ".join(filter(None, (barred, "its times alone would say slower" if slower else "", disturbed)))
-            blind = Blind(pair.case, must_see or threshold, why, _remedy(pair), asked=slower)
+            not_excluded = CaseNotExcluded(pair.case, must_see or threshold, why, _remedy(pair), asked=slower)
         verdict, left = Verdict.INCONCLUSIVE, None
     else:
         if pair.clocks:
             notes.append(f"{pair.clocks.sentence}, which explains {percent(pair.clocks.share)} at most")
         if must_see and verdict is not Verdict.SLOWER and (left is None or left >= must_see):
-            blind = power.blindness(pair.case, tests, family, must_see, threshold, sides)
+            not_excluded = power.case_not_excluded(pair.case, tests, family, must_see, threshold, sides)
         if verdict is Verdict.INCONCLUSIVE:
             rounds = power.rounds_needed(tests, power.least_rounds(tests, family.weight), threshold)
             if not barred_by_mean(changes):
                 notes += [power.exclusion_sentence(left, must_see), power.prospects(tests, rounds, threshold) if family.able else ""]
-    return _ByTime(verdict, [*notes, disturbed], blind, least, rounds, to_see, left)
+    return _ByTime(verdict, [*notes, disturbed], not_excluded, least, rounds, to_see, left)
 
 
 def _with_values(judged: _ByTime, case: str, must_see: float, changes: Sequence[MemoryChange | ValueChange]) -> _ByTime:
     """Add to why the times could not show what must be seen, and to the rounds in which they could, memory and values."""
     found = [worsening(each, must_see) for each in changes]
     rounds = max((each for each in (judged.rounds_to_see, *(of_one.rounds for of_one in found)) if each), default=None)
-    blind = judged.blind
+    not_excluded = judged.not_excluded
     if doubts := [each.worst for each in found if not each.excluded]:
-        blind = (blind or Blind(case, must_see, ""))._replace(what="worsening")
-        blind = blind._replace(why="; ".join(filter(None, (blind.why, *doubts))), rounds=rounds)
-    return judged._replace(blind=blind, rounds_to_see=rounds)
+        not_excluded = (not_excluded or CaseNotExcluded(case, must_see, ""))._replace(what="worsening")
+        not_excluded = not_excluded._replace(why="; ".join(filter(None, (not_excluded.why, *doubts))), rounds=rounds)
+    return judged._replace(not_excluded=not_excluded, rounds_to_see=rounds)
 
 
 def _untimed(pair: Pair) -> str | None:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from dlbench.analysis.compare.calibration import Calibration
 from dlbench.analysis.compare.comparison import Pair, comparison
 from dlbench.analysis.compare.judge import Verdict
-from dlbench.analysis.compare.power import MUST_SEE_BY_DEFAULT, SIDES, Blind, Sight
+from dlbench.analysis.compare.power import MUST_SEE_BY_DEFAULT, SIDES, CaseNotExcluded, SlowdownGoal
 from dlbench.analysis.compare.values import ValueChange, value_changes
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.ratios import WORK, Entry, couple, entries
@@ -56,21 +56,21 @@ def compare(
     protocol, new_protocol = (next(iter(side.protocols.values()), {}) for side in (base, new))
     unlike = _differences(protocol, new_protocol, [name for name in protocol if name in new_protocol])
     balanced = paired and protocol.get("order") == BALANCED
-    sight = Sight.of(given, None if across_machines else MUST_SEE_BY_DEFAULT, insist)
+    goal = SlowdownGoal.of(given, None if across_machines else MUST_SEE_BY_DEFAULT, insist)
     pairs: list[Pair] = []
     settled: list[CaseVerdict] = []
-    incomparable: list[Blind] = []
+    incomparable: list[CaseNotExcluded] = []
     for case in dict.fromkeys([*bases, *news]):
         one, other = bases.get(case), news.get(case)
         limits = _thresholds(base, one, thresholds, given, across_machines) if one else thresholds
         verdict = _settled(case, one, other, columns, unlike)
         if verdict:
             settled.append(verdict)
-            change, asked = sight.of_case(limits)
+            change, asked = goal.of_case(limits)
             if change and verdict.verdict is Verdict.INCONCLUSIVE:
-                incomparable.append(Blind(case, change, verdict.note, asked=asked))
+                incomparable.append(CaseNotExcluded(case, change, verdict.note, asked=asked))
             elif change and verdict.verdict is Verdict.INCOMPARABLE and one and other and _status(one) is _status(other) is Status.OK:
-                incomparable.append(Blind(case, change, f"incomparable, {verdict.note}", asked=asked))
+                incomparable.append(CaseNotExcluded(case, change, f"incomparable, {verdict.note}", asked=asked))
         elif one and other:
             apart = None if across_machines else clock_difference(readings, new_readings, str(one.row["case.device"]))
             drifts = calibration.drifts(case) if calibration else {}
@@ -79,7 +79,7 @@ def compare(
         incomparable = [each._replace(asked=True) for each in incomparable]
     budgets = [*base.budgets.values(), *new.budgets.values()]
     title = f"{', '.join(new.environments)} against {', '.join(base.environments)}"
-    found = comparison(title, pairs, settled, sight, paired, across_machines, unlike=incomparable, budgets=budgets, elsewhere=elsewhere)
+    found = comparison(title, pairs, settled, goal, paired, across_machines, unlike=incomparable, budgets=budgets, elsewhere=elsewhere)
     return _with_losses(found, next(iter(base.lost.values()), None), next(iter(new.lost.values()), None))
 
 
@@ -101,7 +101,7 @@ def compare_by(
     title = f"{', '.join(results.environments)}: each {found.column} against {found.base_value}"
     lost = next(iter(results.lost.values()), None)
     budgets = results.budgets.values()
-    return _with_losses(comparison(title, pairs, settled, Sight.of(given, None), unpaired=unpaired, budgets=budgets), lost, lost)
+    return _with_losses(comparison(title, pairs, settled, SlowdownGoal.of(given, None), unpaired=unpaired, budgets=budgets), lost, lost)
 
 
 def _with_losses(found: Comparison, base: Collection[str] | None, new: Collection[str] | None) -> Comparison:

@@ -49,7 +49,7 @@ class TestFamily(NamedTuple):
     """Whether the rounds are enough for any of them to call something."""
 
 
-class Sight(NamedTuple):
+class SlowdownGoal(NamedTuple):
     """The change that must be seen in cases for which no suite sets one."""
 
     change: float | None
@@ -76,7 +76,7 @@ class Sight(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Unseen:
+class NotExcluded:
     """Cases in which a slowdown that must be seen is neither called nor excluded."""
 
     cases: tuple[str, ...]
@@ -86,7 +86,7 @@ class Unseen:
     """Whether the comparison is undecidable because of them."""
 
 
-class Blind(NamedTuple):
+class CaseNotExcluded(NamedTuple):
     """One case in which a slowdown that must be seen is neither called nor excluded."""
 
     case: str
@@ -149,10 +149,7 @@ def _equivalences(tests: Mapping[str, RankTest]) -> dict[str, list[tuple[Interva
 
 
 def _scatter(confidence: float, chance: float) -> float:
-    """Return how many half-widths of an interval its estimate lies beyond the truth at most, with that chance.
-
-    So a change that lies as much beyond a limit is estimated beyond it with that chance; both in normal quantiles.
-    """
+    """Return how many half-widths of an interval its estimate lies beyond the truth at most, with that chance; in normal quantiles."""
     return _NORMAL.inv_cdf(chance) / _NORMAL.inv_cdf((1 + confidence) / 2)
 
 
@@ -281,19 +278,19 @@ def prospects(tests: Mapping[str, RankTest], rounds: int | None, threshold: floa
     return f"{rounds:,} rounds a side would probably decide whether it is the same"
 
 
-def blindness(
+def case_not_excluded(
     case: str, tests: Mapping[str, RankTest], family: TestFamily, must_see: float, threshold: float, sides: Sequence[Entry]
-) -> Blind:
+) -> CaseNotExcluded:
     """Say why a slowdown of ``must_see`` is not excluded in a case that was tested, and what to do about it."""
     left, rounds = possible(tests), rounds_to_see(tests, family, must_see, threshold)
     why = "too few rounds to exclude any" if left is None else f"up to {relative_change(left)} is possible"
     if _planned_rounds(tests, family, must_see, threshold) == math.inf:
-        return Blind(case, must_see, f"{why}; occasions alone differ by as much", "measure both sides in turn, with dlbench ab")
+        return CaseNotExcluded(case, must_see, f"{why}; occasions alone differ by as much", "measure both sides in turn, with dlbench ab")
     if disturbed := disturbances(sides):
-        return Blind(case, must_see, f"{why}; {disturbed}", "stop the other processes, as top shows them", rounds)
+        return CaseNotExcluded(case, must_see, f"{why}; {disturbed}", "stop the other processes, as top shows them", rounds)
     if left is not None:
         why += f"; its rounds differ by {percent(max(float(each.row['time.sd_between'] or 0) for each in sides))}"
-    return Blind(case, must_see, why, "" if rounds else "measure again, in more rounds", rounds)
+    return CaseNotExcluded(case, must_see, why, "" if rounds else "measure again, in more rounds", rounds)
 
 
 def disturbances(sides: Sequence[Entry]) -> str:
@@ -304,37 +301,37 @@ def disturbances(sides: Sequence[Entry]) -> str:
     return "; ".join(f"in {side} {reason}" for side, reason in zip(SIDES, (base, new), strict=True) if reason)
 
 
-def unseen(blind: Sequence[Blind], tested: int, spent: SpentBudget | None = None) -> Unseen | None:
+def not_excluded(cases: Sequence[CaseNotExcluded], tested: int, spent: SpentBudget | None = None) -> NotExcluded | None:
     """Sum up the cases in which it is neither called nor excluded; None where there are none.
 
     ``tested``: the cases of which anything was judged. ``spent``: the budget that ended a side before its rounds, if one did.
     """
-    if not blind:
+    if not cases:
         return None
-    changes = " or ".join(dict.fromkeys(percent(each.change) for each in blind))
-    named = [f"{each.case} ({each.why})" for each in blind[:_NAMED]]
-    if len(blind) > _NAMED:
-        named.append(f"and {len(blind) - _NAMED:,} more")
-    of = f"{len(blind):,} of {tested:,} case{'' if tested == 1 else 's'}"
-    remedies = [*dict.fromkeys(each.remedy for each in blind if each.remedy)]
-    rounds = max((each.rounds for each in blind if each.rounds), default=0)
+    changes = " or ".join(dict.fromkeys(percent(each.change) for each in cases))
+    named = [f"{each.case} ({each.why})" for each in cases[:_NAMED]]
+    if len(cases) > _NAMED:
+        named.append(f"and {len(cases) - _NAMED:,} more")
+    of = f"{len(cases):,} of {tested:,} case{'' if tested == 1 else 's'}"
+    remedies = [*dict.fromkeys(each.remedy for each in cases if each.remedy)]
+    rounds = max((each.rounds for each in cases if each.rounds), default=0)
     if rounds > MOST_ROUNDS:
         remedies.append(f"not even {MOST_ROUNDS:,} rounds a side would call or exclude it: measure on a quieter machine")
     elif rounds:
         remedies.append(f"{rounds:,} rounds a side would probably call or exclude it: {_option(rounds, spent)}")
-    decisive = any(each.asked for each in blind) or len(blind) >= tested
+    decisive = any(each.asked for each in cases) or len(cases) >= tested
     if not decisive:
-        remedies.append(f"with --must-see {100 * blind[0].change:.3g}% that would end with 4")
-    what = " or ".join(dict.fromkeys(each.what for each in blind))
+        remedies.append(f"with --must-see {100 * cases[0].change:.3g}% that would end with 4")
+    what = " or ".join(dict.fromkeys(each.what for each in cases))
     sentence = "; ".join([f"a {what} of {changes} or more is not excluded in {of}: {', '.join(named)}", *remedies])
-    return Unseen(tuple(each.case for each in blind), sentence, decisive)
+    return NotExcluded(tuple(each.case for each in cases), sentence, decisive)
 
 
 def powerless(able: Sequence[Mapping[str, RankTest]], of_values: Sequence[float] = (), spent: SpentBudget | None = None) -> str | None:
     """Say why no case could have been called slower, if so: with the least p that their rounds allow, Holm's correction spares none.
 
     Of each case its tests; none of a case without times on both sides. ``of_values``: the least p of each value that is judged, and
-    of memory, which count where no case has times. ``spent`` as in `unseen`.
+    of memory, which count where no case has times. ``spent`` as in `not_excluded`.
     """
     every = [test for tests in able for test in tests.values()]
     if not every and not of_values:

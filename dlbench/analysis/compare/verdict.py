@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dlbench.analysis.compare.judge import Change, Verdict
-from dlbench.analysis.compare.power import Unseen
+from dlbench.analysis.compare.power import NotExcluded
 from dlbench.analysis.compare.values import MemoryChange, ValueChange
 from dlbench.analysis.ratios import Unpaired
 from dlbench.core.rows.summary import Row
@@ -63,7 +63,7 @@ class Comparison:
     cases: tuple[CaseVerdict, ...]
     powerless: str | None
     """Why no case could have been called slower, however slow; None where one could."""
-    unseen: Unseen | None = None
+    unseen: NotExcluded | None = None
     """Where a slowdown that must be seen is neither called nor excluded."""
     report_only: bool = False
     """Whether the sides are of different machines, so that slower says nothing about the program."""
