@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import made_up
 import pytest
 
+from dlbench.analysis.compare.doubts import NotExcluded
 from dlbench.analysis.compare.judge import Change, Verdict
-from dlbench.analysis.compare.power import NotExcluded
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.cli.commands import ab
 from dlbench.cli.gate import measure_until_seen

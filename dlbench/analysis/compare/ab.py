@@ -4,9 +4,9 @@ from collections.abc import Collection
 from dataclasses import replace
 from types import MappingProxyType
 
+from dlbench.analysis.compare.doubts import NotExcluded
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.pairs import compare
-from dlbench.analysis.compare.power import NotExcluded
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
 from dlbench.analysis.read.table import Results
 from dlbench.core.measurement import CONFIRMING

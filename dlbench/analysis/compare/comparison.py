@@ -4,11 +4,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from dlbench.analysis.compare import power
+from dlbench.analysis.compare import doubts, power
 from dlbench.analysis.compare.calibration import Drift
 from dlbench.analysis.compare.clocks import beyond_clocks
+from dlbench.analysis.compare.doubts import SIDES, CaseNotExcluded
 from dlbench.analysis.compare.judge import Change, RankTest, Verdict, barred_by_mean, disagreement, judge_family, rank_tests, together
-from dlbench.analysis.compare.power import SIDES, CaseNotExcluded, SlowdownGoal, TestFamily
+from dlbench.analysis.compare.power import SlowdownGoal, TestFamily
 from dlbench.analysis.compare.values import (
     MemoryChange,
     ValueChange,
@@ -86,7 +87,7 @@ def comparison(
         [memory_change(pair.base, pair.new, pair.thresholds.memory) for pair in pairs], [pair.values for pair in pairs]
     )
     spent = max(budgets, key=lambda each: each.enough_s, default=None)
-    powerless = power.powerless(tests, least_p_values(memories, values), spent)
+    powerless = doubts.powerless(tests, least_p_values(memories, values), spent)
     family = TestFamily(sum(test.weight for each in tests for test in each.values()), sum(map(bool, tests)), powerless is None)
     cases, open_cases, able = [*settled], [*unlike], len(unlike)
     timed = zip(pairs, untimed, tests, changes, clean, strict=True)
@@ -97,7 +98,7 @@ def comparison(
         able += bool(case.changes or not_excluded or memory or any(value.verdict for value in of_values))
     open_cases = [each for each in open_cases if each.case not in elsewhere]
     cases.sort(key=attention)
-    return Comparison(title, tuple(cases), powerless, power.not_excluded(open_cases, able, spent), report_only, unpaired)
+    return Comparison(title, tuple(cases), powerless, doubts.not_excluded(open_cases, able, spent), report_only, unpaired)
 
 
 def _without_spoiled(
@@ -207,10 +208,10 @@ def _by_time(
     to_see = power.rounds_to_see(tests, family, must_see, threshold) if must_see else None
     verdict, notes = together(changes), [disagreement(changes), _spoiled_rounds(sides) if clean else ""]
     rounds = not_excluded = None
-    disturbed = "" if verdict is Verdict.SAME else power.disturbances(sides)
+    disturbed = "" if verdict is Verdict.SAME else doubts.disturbances(sides)
     if barred := _barred(pair, clean, verdict):
         notes = [f"{barred}; the times alone would say {verdict}: {_remedy(pair)}"]
-        disturbed = power.disturbances(sides)
+        disturbed = doubts.disturbances(sides)
         slower = verdict is Verdict.SLOWER
         if must_see or slower:
             why = "; ".join(filter(None, (barred, "its times alone would say slower" if slower else "", disturbed)))
@@ -220,11 +221,11 @@ def _by_time(
         if pair.clocks:
             notes.append(f"{pair.clocks.sentence}, which explains {percent(pair.clocks.share)} at most")
         if must_see and verdict is not Verdict.SLOWER and (left is None or left >= must_see):
-            not_excluded = power.case_not_excluded(pair.case, tests, family, must_see, threshold, sides)
+            not_excluded = doubts.case_not_excluded(pair.case, tests, family, must_see, threshold, sides)
         if verdict is Verdict.INCONCLUSIVE:
             rounds = power.rounds_needed(tests, power.least_rounds(tests, family.weight), threshold)
             if not barred_by_mean(changes):
-                notes += [power.exclusion_sentence(left, must_see), power.prospects(tests, rounds, threshold) if family.able else ""]
+                notes += [doubts.exclusion_sentence(left, must_see), doubts.prospects(tests, rounds, threshold) if family.able else ""]
     return _ByTime(verdict, [*notes, disturbed], not_excluded, least, rounds, to_see, left)
 
 

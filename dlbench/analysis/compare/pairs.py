@@ -7,8 +7,9 @@ from types import MappingProxyType
 
 from dlbench.analysis.compare.calibration import Calibration
 from dlbench.analysis.compare.comparison import Pair, comparison
+from dlbench.analysis.compare.doubts import SIDES, CaseNotExcluded
 from dlbench.analysis.compare.judge import Verdict
-from dlbench.analysis.compare.power import MUST_SEE_BY_DEFAULT, SIDES, CaseNotExcluded, SlowdownGoal
+from dlbench.analysis.compare.power import MUST_SEE_BY_DEFAULT, SlowdownGoal
 from dlbench.analysis.compare.values import ValueChange, value_changes
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.ratios import WORK, Entry, couple, entries

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
+from dlbench.analysis.compare.doubts import SIDES
 from dlbench.analysis.compare.judge import EQUIVALENCE, LEVEL, Verdict
-from dlbench.analysis.compare.power import MARGINS_TO_SEE, SIDES
+from dlbench.analysis.compare.power import MARGINS_TO_SEE
 from dlbench.analysis.ratios import Entry
 from dlbench.analysis.wording import cell, plural, value_name
 from dlbench.core import schema

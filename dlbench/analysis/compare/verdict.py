@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from dlbench.analysis.compare.doubts import NotExcluded
 from dlbench.analysis.compare.judge import Change, Verdict
-from dlbench.analysis.compare.power import NotExcluded
 from dlbench.analysis.compare.values import MemoryChange, ValueChange
 from dlbench.analysis.ratios import Unpaired
 from dlbench.core.rows.summary import Row
