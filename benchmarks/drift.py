@@ -2,6 +2,7 @@
 
 import argparse
 import itertools
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from dlbench.analysis.compare.provenance import gap_s
 from dlbench.analysis.read.references import part
 from dlbench.analysis.read.table import Results, collect
 from dlbench.cli.options import CALIBRATIONS
+from dlbench.core.errors import DlbenchError, ExitCode
 from dlbench.core.units import percent, seconds
 
 FEWEST = 12
@@ -21,13 +23,21 @@ APART_S = 3600.0
 _UP_TO_S = (6 * 3600.0, 24 * 3600.0, 7 * 24 * 3600.0, float("inf"))
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Compare each two occasions of the newest file's machine, software and code at compare's own threshold, without a calibration."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.drift", description=__doc__)
     parser.add_argument(
         "folder", nargs="?", type=Path, default=CALIBRATIONS, help="of result files, an occasion each (default: %(default)s)"
     )
-    folder = parser.parse_args(arguments).folder
+    try:
+        _say_rates(parser.parse_args(arguments).folder)
+    except DlbenchError as error:
+        print(f"drift: {error}", file=sys.stderr)
+        return error.exit_code
+    return ExitCode.OK
+
+
+def _say_rates(folder: Path) -> None:
     files = sorted(folder.glob("*.jsonl"))
     results = collect(files, to_compare=True) if files else None
     occasions = apart(results) if results else []
@@ -80,4 +90,4 @@ def _line(results: Results, pairs: Sequence[tuple[str, str]], above: float, up_t
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
