@@ -69,7 +69,7 @@ def test_first_answer_times_each_step_and_adds_up_all_but_the_download(printed, 
 
 def test_isolation_cost_tells_the_round_that_checks_from_later_ones(printed):
     table, _ = printed(isolation_cost, "--cases", "2", "--rounds", "2", "--seconds", "0.01", "--case", "noop")
-    assert [row[:3] for row in table] == [["case", "round", "times"], ["noop", "first, with its checks", "2"], ["noop", "later", "2"]]
+    assert [row[:3] for row in table] == [["case", "round", "times"], ["noop", "first, 2 fully checked", "2"], ["noop", "later", "2"]]
 
 
 def test_overhead_covers_noop_and_each_spin(printed):
