@@ -213,6 +213,8 @@ def test_the_page_has_what_the_committed_recording_gives():
     dealt = (f"| {replay.GATE}: ", "| interleaved at random ")
     assert [row for row in rows if row not in page.splitlines() and not row.startswith(dealt)] == []
     assert all(f"| {each.name}: " in page for each in replay.DECIDERS)
+    at_random = [line for line in page.splitlines() if line.startswith("| dlbench") and "interleaved at random" in line]
+    assert [line for line in at_random if f" {replay.DEALS} deals " not in line] == []
     shown = next(line for line in page.splitlines() if line.startswith(f"| {replay.GATE}: "))
     ranges = [[float(end) / 100 for end in each] for each in re.findall(r"% \(([\d.]+) to ([\d.]+)\)", shown)]
     (gate,) = (row for row in replay.rows(report) if row["decider"] == replay.GATE)
