@@ -12,7 +12,7 @@ SORT, JOIN = "tests/test_text.py::test_sort[100]", "tests/test_text.py::test_joi
 TOO_FEW = "too few rounds, 6 of {tool} in the new file: a verdict takes 7 a side"
 
 
-def pytest_benchmark(times, node=NODE, version="5.3.1", saved=True):
+def pytest_benchmark(times, node=NODE, version="5.3.1", saved=True, date="2026-11-23"):
     """What ``--benchmark-json`` writes of benchmarks by their full names; without its data what ``--benchmark-save`` does."""
 
     def stats(seconds):
@@ -26,15 +26,16 @@ def pytest_benchmark(times, node=NODE, version="5.3.1", saved=True):
             {"group": None, "name": name.rpartition("::")[2], "fullname": name, "params": None, "stats": stats(seconds)}
             for name, seconds in times.items()
         ],
-        "datetime": "2026-11-23T12:00:00.000000+00:00",
+        "datetime": f"{date}T12:00:00.000000+00:00",
         "version": version,
     }
 
 
-def pyperf(times, host="one"):
+def pyperf(times, host="one", date=None):
     """What pyperf writes: three processes a benchmark, whose middle value is the time that is asked for."""
+    when = {"date": f"{date} 12:00:00.000000"} if date else {}
     benchmarks = [
-        {"metadata": {"name": name}, "runs": [{"values": [seconds * factor] * 2} for factor in (1.0, 0.99, 1.01)]}
+        {"metadata": {"name": name, **when}, "runs": [{"values": [seconds * factor] * 2} for factor in (1.0, 0.99, 1.01)]}
         for name, seconds in times.items()
     ]
     return {"version": "1.0", "metadata": {"hostname": host, "unit": "second"}, "benchmarks": benchmarks}
@@ -94,6 +95,22 @@ def test_a_benchmark_that_only_some_rounds_have_holds_the_others_back_nowhere(tm
         f"{JOIN}@cpu": ("incomparable", TOO_FEW.format(tool="pytest-benchmark")),
     }
     assert (done.code, compare(tmp_path, "--strict")[0].code) == (0, 4)
+
+
+@pytest.mark.parametrize("tool", [pytest_benchmark, pyperf])
+def test_folders_more_than_an_hour_apart_are_undecided_for_whoever_is_strict(tmp_path, tool):
+    for day in ("21", "22"):  # the base is of two days, the new side of another, which begins a day after the last of the base
+        for number in range(4):
+            write(tmp_path, f"base/{day}-{number}.json", tool({SORT: SEVEN[number]}, date=f"2026-11-{day}"))
+    sessions(tmp_path, "new", tool, {SORT: 1.0}, date="2026-11-23")
+    done, _ = compare(tmp_path, "--strict")
+    assert done.code == 4
+    assert "more than an hour from base, which ends --strict with 4: new (24 h)" in done.err
+    sessions(tmp_path, "new", tool, {SORT: 1.0}, date="2026-11-22")
+    done, _ = compare(tmp_path, "--strict")
+    assert done.code == 0
+    assert "more than an hour" not in done.err
+    assert "in time is unknown" not in done.err
 
 
 def test_machines_that_differ_are_noted(tmp_path):

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +56,23 @@ def tool_of_suite(suite: object) -> str | None:
     return suite if isinstance(suite, str) and suite in _TOOLS.values() else None
 
 
-def header(machines: Iterable[Mapping[str, str]]) -> Object:
-    """Return what stands for the header of a result file: the machines that its rounds are of, each once."""
-    return {"environment": {_MACHINES: [dict(each) for each in dict.fromkeys(tuple(each.items()) for each in machines if each)]}}
+def header(machines: Iterable[Mapping[str, str]], started: Iterable[str]) -> Object:
+    """Return what stands for the header of a result file: the machines that its rounds are of, each once, and when they were measured.
+
+    ``started``: of each round. That is from the first of them to the last; what is no time, as of a file that tells none, is left out.
+    """
+    known = sorted(when for each in started if (when := in_utc(each)))
+    took: Object = {"provenance": {"utc": known[0].isoformat()}, "seconds": (known[-1] - known[0]).total_seconds()} if known else {}
+    return {"environment": {_MACHINES: [dict(each) for each in dict.fromkeys(tuple(each.items()) for each in machines if each)], **took}}
+
+
+def in_utc(text: str) -> datetime | None:
+    """Return a time, which without a zone is taken for UTC; None where it is not one."""
+    try:
+        when = datetime.fromisoformat(text)
+        return when.astimezone(UTC) if when.tzinfo else when.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return None
 
 
 def machines(environment: Mapping[str, Any]) -> list[Mapping[str, str]]:

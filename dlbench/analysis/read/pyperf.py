@@ -1,7 +1,6 @@
 """pyperf's JSON, read and written: a run of pyperf is a round, and its values are the round's blocks."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +45,7 @@ def load(path: Path) -> RunFile | None:
     if not cases:
         raise ResultFileError(f"{path} has no values; give a file of a pyperf run that came to its end")
     measurements = tuple(each for rounds in cases.values() for each in rounds)
-    return RunFile(path, foreign.header([_machine(data)]), measurements, footer={}, torn=False)
+    return RunFile(path, foreign.header([_machine(data)], (each.started for each in measurements)), measurements, footer={}, torn=False)
 
 
 def dump(cases: Iterable[Sequence[Measurement]], metadata: Mapping[str, ParamValue]) -> foreign.Object:
@@ -137,8 +136,5 @@ def _run(measurement: Measurement) -> foreign.Object:
 
 def _date(started: str) -> str | None:
     """Return a time as pyperf writes it, here in UTC; None where it is not one."""
-    try:
-        when = datetime.fromisoformat(started)
-        return (when.astimezone(UTC) if when.tzinfo else when).replace(tzinfo=None).isoformat(" ")
-    except (ValueError, OverflowError):
-        return None
+    when = foreign.in_utc(started)
+    return when.replace(tzinfo=None).isoformat(" ") if when else None

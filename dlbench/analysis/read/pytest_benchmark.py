@@ -44,7 +44,8 @@ def load(path: Path) -> RunFile | None:
             raise ResultFileError(f"{path}, benchmark {number}: another one has the same name; give each a name of its own")
     if not found:
         raise ResultFileError(f"{path} has no benchmarks; give a file of a session that ran some")
-    return RunFile(path, foreign.header([_machine(data["machine_info"])]), tuple(found.values()), footer={}, torn=False)
+    header = foreign.header([_machine(data["machine_info"])], (each.started for each in found.values()))
+    return RunFile(path, header, tuple(found.values()), footer={}, torn=False)
 
 
 def _measurement(benchmark: Mapping[str, Any], started: str) -> Measurement:

@@ -41,7 +41,8 @@ def load(path: Path) -> RunFile | None:
     runs = [run for each in _files(path) if (run := load(each))]
     measurements = (_round(number, of_case) for number, run in enumerate(runs) for of_case in by_case(run.measurements))
     machines = chain.from_iterable(foreign.machines(run.header["environment"]) for run in runs)
-    return RunFile(path, foreign.header(machines), tuple(measurements), footer={}, torn=False)
+    started = (each.started for run in runs for each in run.measurements)
+    return RunFile(path, foreign.header(machines, started), tuple(measurements), footer={}, torn=False)
 
 
 def _files(folder: Path) -> list[Path]:
