@@ -5,12 +5,15 @@ import io
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import made_up
 import pytest
 from front_door import HASTY, PRETEND, in_process, lines
 from shared_hosts import dlbench
+
+from dlbench.core.model import Status
 
 MODULE = '''
 import os
@@ -371,14 +374,17 @@ def test_sides_that_declare_a_value_differently_are_told_and_not_judged(tmp_path
 
 
 def searched(path: Path, batch: int, limit_bytes: int | None) -> Path:
-    """A run whose search found a batch within so much memory."""
+    """A run whose search found a batch within so much memory; none at batch 0."""
     case = made_up.case("fit", model="resnet18")
     memory = made_up.Memory(batch << 20)
     (found,) = made_up.rounds_of(case, [[1.0]], memory=memory, found={"batch": batch}, limit_bytes=limit_bytes)
     values = [{"name": "largest", "unit": "count", "direction": "higher", "meaning": "m"}]
     search = {"aim": "largest", "over": ["batch"], "limit": "memory_gib", "value": "largest"}
     told = {"fit": {"values": values, "parallel": {}, "search": search}}
-    return made_up.write(path, [made_up.with_values(made_up.without_rounds(found), largest=float(batch))], workloads=told)
+    measured = made_up.with_values(made_up.without_rounds(found), largest=float(batch))
+    if not batch:
+        measured = replace(made_up.ended(case, Status.OOM, "not even batch=1 fits: full"), limit_bytes=limit_bytes)
+    return made_up.write(path, [measured], workloads=told)
 
 
 GIB = 1 << 30
@@ -388,6 +394,11 @@ SEARCHED = {
     "nearly as much memory": (100, GIB, 88, int(0.96 * GIB), "slower", "largest worse: 100 to 88 (-12.0 %)"),
     "less memory": (100, GIB, 50, GIB // 2, "incomparable",
                     "the searches could take other memory, 1.00 GiB against 512 MiB; give both the same limit"),
+    "too little for any": (40, GIB, 0, 256 << 20, "incomparable",
+                           "the searches could take other memory, 1.00 GiB against 256 MiB; give both the same limit"),
+    "enough, after too little": (0, 256 << 20, 40, GIB, "incomparable",
+                                 "the searches could take other memory, 256 MiB against 1.00 GiB; give both the same limit"),
+    "nothing fits in the same": (40, GIB, 0, GIB, "failed", "oom: not even batch=1 fits: full"),
     "an old file": (100, None, 50, GIB, "slower",
                     "largest worse: 100 to 50 (-50.0 %), the base does not say how much memory the search could take"),
 }  # fmt: skip

@@ -227,7 +227,8 @@ def test_a_search_goes_on_where_cudnn_says_that_it_has_no_plan_for_want_of_memor
     rows = {row["case"]["workload"]: row for row in measurements(tmp_path / "o.jsonl")}
     assert done.code == 0, done.err
     assert 0.9 * FITS <= rows["convolve"]["found"]["batch"] <= FITS
-    assert {each["status"] for each in tries(tmp_path / "o.jsonl")} == {"ok", "oom"}
+    made = {(each["status"], each["limit_bytes"]) for each in tries(tmp_path / "o.jsonl")}
+    assert made == {(status, int(0.1 * 2**30)) for status in ("ok", "oom")}
     assert rows["convolve_nothing"]["status"] == "unsupported"
 
 

@@ -35,7 +35,7 @@ def searched(peak_mib, *, gibibytes=1.0, fits=None, reports=True):
         went_well = peak <= gibibytes * 2**30 if fits is None else fits(case.params["batch"])
         status = Status.OK if went_well else Status.OOM
         memory = Memory(host_peak_bytes=peak) if went_well and reports else Memory()
-        tries.append(Measurement(case, 0, status, None if went_well else "full", memory=memory))
+        tries.append(Measurement(case, 0, status, None if went_well else "full", memory=memory, limit_bytes=int(gibibytes * 2**30)))
         assert len(tries) < 40
     return plan.outcome(tries, 0), [each.case.params["batch"] for each in tries]
 
@@ -68,3 +68,4 @@ def test_without_peaks_it_doubles_and_halves():
 def test_where_not_even_one_sample_fits_the_outcome_is_out_of_memory():
     outcome, tried = searched(lambda batch: 2000.0)
     assert (outcome.status, outcome.reason, tried) == (Status.OOM, "not even batch=1 fits: full", [1])
+    assert outcome.limit_bytes == 2**30

@@ -167,9 +167,11 @@ def _settled(case: str, base: Entry | None, new: Entry | None, columns: Iterable
         verdict, note = (Verdict.FAILED, _ending(new)) if status.is_failure else (Verdict.NEW, "not in the base")
         return CaseVerdict(case, verdict, note, new=new.row)
     was = _status(base)
-    if status.is_failure or (was is Status.OK and status is not Status.OK):
+    if status in (Status.OK, Status.OOM) and (apart := _limits_apart(base.row, new.row)):
+        verdict, note = Verdict.INCOMPARABLE, apart
+    elif status.is_failure or (was is Status.OK and status is not Status.OK):
         verdict, note = Verdict.FAILED, f"{_ending(new)}{'' if was is Status.OK else f'; in the base it was {was}'}"
-    elif apart := _found_apart(base, new) or _limits_apart(base.row, new.row):
+    elif apart := _found_apart(base, new):
         verdict, note = Verdict.INCOMPARABLE, apart
     elif different := _differences(base.row, new.row, columns):
         verdict, note = Verdict.INCOMPARABLE, "; ".join(different)
@@ -208,8 +210,9 @@ def _found_apart(base: Entry, new: Entry) -> str:
 
 def _limits_apart(base: Row, new: Row) -> str:
     """Say how much memory two searches could take, where that differs by more than their resolution; what a file does not say is none."""
-    limits = [float(each["memory.limit_bytes"] or 0) for each in (base, new) if each["case.found"] is not None]
-    if len(limits) < 2 or not all(limits) or max(limits) <= min(limits) * (1 + SEARCH_RESOLUTION):
+    limits = [float(each["memory.limit_bytes"] or 0) for each in (base, new)]
+    searched = any(each["case.found"] is not None for each in (base, new))  # one in which nothing fits finds nothing
+    if not searched or not all(limits) or max(limits) <= min(limits) * (1 + SEARCH_RESOLUTION):
         return ""
     sizes = " against ".join(map(byte_count, limits))
     return f"the searches could take other memory, {sizes}; give both the same limit"

@@ -178,7 +178,8 @@ class AdaptivePlan:
         fits, high, stopped = self._sizes(tries)
         low = max(fits, default=0)
         known = next((each for each in tries if each.case.params[name] == low), tries[-1])
-        outcome = Measurement(self.case, number, Status.OK, side=known.side, device_name=known.device_name, threads=known.threads)
+        of_known = {each: getattr(known, each) for each in ("side", "device_name", "threads", "limit_bytes")}
+        outcome = Measurement(self.case, number, Status.OK, **of_known)
         if stopped:
             reason = f"{name}={stopped.case.params[name]}: {stopped.reason}"
             return self.unfinished(replace(outcome, status=stopped.status, reason=reason), tries)
@@ -186,7 +187,7 @@ class AdaptivePlan:
             smallest = next(each for each in tries if each.case.params[name] == high)
             return replace(outcome, status=Status.OOM, reason=f"not even {name}={high} fits: {smallest.reason}")
         values = {self.search.value: float(low)} if self.search.value else {}
-        told = {each: getattr(known, each) for each in ("memory", "limit_bytes", "nulls", "math")}
+        told = {each: getattr(known, each) for each in ("memory", "nulls", "math")}
         return replace(outcome, found={name: low}, values=values, **told)
 
     # the fastest

@@ -209,7 +209,7 @@ def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | 
         pace = replace(pace, block_s=max(BLOCK_S, pace.block_s))
     host_memory, workload = HostMemory(), registry.get(case.workload)
     search = workload.signature.declared.search
-    limit_bytes = stack.enter_context(memory_limit(search, case.params, backend, device, request.memory_bytes))
+    begun.limit_bytes = stack.enter_context(memory_limit(search, case.params, backend, device, request.memory_bytes))  # however it ends
     stack.enter_context(out_of_memory_named(backend, device))
     stack.enter_context(scratch_given(request.scratch))
     device_memory = DeviceMemory(backend, device)
@@ -238,7 +238,7 @@ def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | 
     memory = replace(device_memory.peaks(), host_peak_bytes=host_memory.peak_bytes())
     counts = {name: getattr(work, name) for name in ("items", "flops", "least_flops", "bytes", "least_bytes")}
     nulls = {**result.nulls, **_memory_nulls(memory, backend, device_memory.left_bytes)}
-    result = replace(result, status=Status.OK, memory=memory, limit_bytes=limit_bytes, math=math_flags(), nulls=nulls, **counts)
+    result = replace(result, status=Status.OK, memory=memory, math=math_flags(), nulls=nulls, **counts)
     result = _with_transfer(result, work, backend, device, clock, deadline, workload.resident(case.params) != case.params)
     answers = member is None or member.rank == 0  # a case's values are those of rank 0
     if answers and (wrong := undeclared(result.values, workload.signature.declared.values, case.params)):
