@@ -152,6 +152,13 @@ def ratio(row: Row) -> str:
     return f"{times(row)} (no interval{f' before {enough} rounds' if rounds is not None and rounds < enough else ''})"
 
 
+def hedge(row: Row, denial: str) -> str:
+    """Return what limits that the other side is faster: ``, no faster as far as 7 rounds tell``, or that rounds are too few to tell."""
+    if is_ahead(row):
+        return ""
+    return ", too few rounds to tell" if row["ratio.ci_low"] is None else f", {denial} {as_far_as(row)}"
+
+
 def is_ahead(row: Row) -> bool:
     """Whether the interval of a ratio shows that the other side is faster."""
     return row["ratio.ci_low"] is not None and number(row["ratio.ci_low"]) > 1

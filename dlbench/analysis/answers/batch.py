@@ -8,7 +8,7 @@ from dlbench.analysis.figures import Axis, Figure
 from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, entries, grouped, identifying, label, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.scaling.speedup import counted
-from dlbench.analysis.wording import among, as_far_as, is_ahead, middle, number, ratio, short
+from dlbench.analysis.wording import among, hedge, is_ahead, middle, number, ratio, short
 from dlbench.core.model import Status
 from dlbench.core.rows.summary import Row
 from dlbench.core.schema import BY_NAME, Column, Unit
@@ -125,10 +125,9 @@ def _line(row: Row) -> str:
 def _sentence(where: str, rows: Sequence[Row]) -> str:
     row = middle(rows)
     last = row["batch.enough"] == row["batch.fits"] != row["batch.smallest"] and not row["batch.too_large"]
-    ahead = is_ahead(row)
-    enough = f"is the largest measured{' and gives most' if ahead else ''}" if last else "is enough"
+    enough = f"is the largest measured{' and gives most' if is_ahead(row) else ''}" if last else "is enough"
     text = f"On {where} batch={row['batch.enough']} {enough} for {short(row['pair.case'])}: {item_rate(number(row['rate.items_per_s']))}"
-    smaller = f", {ratio(row)} the throughput of batch={row['batch.smallest']}{'' if ahead else f', no more {as_far_as(row)}'}"
+    smaller = f", {ratio(row)} the throughput of batch={row['batch.smallest']}{hedge(row, 'no more')}"
     text += ", the smallest measured" if row["batch.enough"] == row["batch.smallest"] else smaller
     end = f"batch={row['batch.too_large']} runs out of memory" if row["batch.too_large"] else f"all up to batch={row['batch.fits']} fit"
     end = "a larger one may give more" if last else end

@@ -11,7 +11,7 @@ from dlbench.analysis.answers.pairs import both_sides
 from dlbench.analysis.figures import Axis, Figure, drawn
 from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, chosen, entries, grouped, identifying, pair, root_of, roots_of, sides, speed_ratio
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import among, as_far_as, is_ahead, is_unfinished, key, middle, number, plural, ratio, short, times, value_name
+from dlbench.analysis.wording import among, hedge, is_unfinished, key, middle, number, plural, ratio, short, times, value_name
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Status
 from dlbench.core.rows.summary import Row
@@ -212,8 +212,8 @@ def _of_best(rows: Sequence[Row]) -> str:
     if row["base.id"] == row["other.id"]:
         return f"{short(row['pair.case'])} runs fastest as it is{among(rows)}"
     at = f" of its default at batch={row['base.batch']}" if row["base.batch"] is not None else " of its default"
-    told = "" if is_ahead(row) else f", no faster {as_far_as(row)}"
-    return f"{short(row['pair.case'])} has {ratio(row)} the throughput{at} with {row[_CHOICE.name]}{told}{among(rows)}"
+    told = f"{hedge(row, 'no faster')}{among(rows)}"
+    return f"{short(row['pair.case'])} has {ratio(row)} the throughput{at} with {row[_CHOICE.name]}{told}"
 
 
 def _pays_off(row: Row) -> str:

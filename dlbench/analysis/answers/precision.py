@@ -5,7 +5,7 @@ from dlbench.analysis.answers.pairs import both_sides, declared_values, ratio_fi
 from dlbench.analysis.figures import Axis, Figure, drawn
 from dlbench.analysis.ratios import PAIR_COLUMNS, as_chosen, grouped, pair
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import among, as_far_as, is_ahead, middle, number, ratio, several_runs, short
+from dlbench.analysis.wording import among, as_far_as, hedge, is_ahead, middle, number, ratio, several_runs, short
 from dlbench.core.rows.summary import Row
 from dlbench.core.schema import BY_NAME
 from dlbench.core.units import fraction
@@ -51,9 +51,12 @@ def _sentence(where: str, rows: list[Row], table: Table, results: Results) -> st
     pairs = max(others.values(), key=lambda pairs: number(middle(pairs)["ratio.speedup"]))
     row = as_chosen(middle(pairs), results, len(others))
     base, other = row["base.value"], row["other.value"]
-    best = f"the fastest beside {base} is {other}"
-    if not is_ahead(row):
-        told = "" if row["ratio.ci_high"] is not None and number(row["ratio.ci_high"]) < 1 else f" {as_far_as(row)}"
+    if is_ahead(row):
+        best = f"the fastest beside {base} is {other}"
+    elif row["ratio.ci_high"] is None and number(row["ratio.speedup"]) > 1:
+        best = f"the fastest measured beside {base} is {other}{hedge(row, 'no faster')}"
+    else:
+        told = f" {as_far_as(row)}" if number(row["ratio.ci_high"] or 0) >= 1 else ""
         best = f"nothing is faster than {base}{told}, and nearest comes {other}"
     parts = [f"On {where} {best}: {short(row['pair.case'])} runs {ratio(row)} as fast{among(pairs)}"]
     off = []

@@ -190,8 +190,9 @@ def test_a_run_ends_with_the_answers_and_as_data_with_its_rows_alone(tmp_path):
     shown = shared_hosts.dlbench("run", suite, "--device", "cpu", "--rounds", "1", "-o", "run.jsonl", cwd=tmp_path)
     lines = shown.out.splitlines()
     assert [line.split(" ")[0] for line in lines[:3]] == ["precision:", "health:", "not"]
-    begin = "precision: On cpu nothing is faster than fp32 as far as 1 round tells, and nearest comes bf16: matmul n=8 runs "
-    assert lines[0].startswith(begin)
+    # Which of them one round finds faster is chance.
+    fastest = "the fastest measured beside fp32 is bf16, too few rounds to tell", "nothing is faster than fp32, and nearest comes bf16"
+    assert lines[0].startswith(tuple(f"precision: On cpu {each}: matmul n=8 runs " for each in fastest))
     assert lines[4].startswith("2 cases: 2 ok; 1 round.")
     assert shown.out == show(tmp_path / "run.jsonl", "--answers").out
     again = shared_hosts.dlbench("run", "--resume", "run.jsonl", "--format", "csv", cwd=tmp_path)

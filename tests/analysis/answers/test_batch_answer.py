@@ -24,6 +24,8 @@ def test_enough_is_the_smallest_batch_near_the_best_and_what_the_smallest_costs_
     assert (row["batch.enough"], row["batch.smallest"], row["batch.fits"], row["batch.too_large"]) == (8, 1, 64, None)
     assert row["ratio.speedup"] == pytest.approx(4)
     assert len(answer["cases"]) == 3
+    (few,) = asked([each for each in sweep(b1=1.0, b8=2.0) if each.round < 3])["batch"]["sentences"]
+    assert "4.00 × (no interval before 4 rounds) the throughput of batch=1, too few rounds to tell; a larger one may" in few
 
 
 def test_what_runs_out_of_memory_is_said_of_the_work_in_the_middle(asked):

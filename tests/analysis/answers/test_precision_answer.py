@@ -1,4 +1,5 @@
 import made_up
+import pytest
 
 from dlbench.core.measurement import SpotCheck
 
@@ -32,6 +33,20 @@ def test_where_all_are_slower_the_nearest_is_named_and_none_called_fast(asked):
     assert answer["sentences"][1] == (
         "On cpu nothing is faster than fp32, and nearest comes bf16: train_step resnet18 batch=8 runs 0.500 × (0.485…0.515) as fast."
     )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "sentence"),
+    [
+        (0.0625, "the fastest measured beside fp32 is bf16, too few rounds to tell: matmul n=8 runs 16.0 × (no interval before 4 rounds)"),
+        (1.25, "nothing is faster than fp32, and nearest comes bf16: matmul n=8 runs 0.800 × (no interval before 4 rounds)"),
+    ],
+)
+def test_of_too_few_rounds_for_an_interval_nothing_is_denied_that_was_measured(asked, seconds, sentence):
+    both = {"fp32": 1.0, "bf16": seconds}
+    of_each = (made_up.rounds_of(made_up.case("matmul", n=8, dtype=dtype), made_up.flat([each] * 3)) for dtype, each in both.items())
+    answer = asked([each for rounds in of_each for each in rounds])["precision"]
+    assert answer["sentences"] == [f"On cpu {sentence} as fast."]
 
 
 def test_of_several_the_one_whose_case_in_the_middle_is_fastest_is_named(asked):
