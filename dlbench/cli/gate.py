@@ -85,7 +85,10 @@ def measure_until_seen(
         if more is None:
             return
         names = f"{len(more.cases)} case{'' if len(more.cases) == 1 else 's'}"
-        click.echo(f"{more.rounds} more rounds for {names} whose change is not known as well yet as it must be", err=True)
+        click.echo(
+            f"{more.rounds} more round{'' if more.rounds == 1 else 's'} for {names} whose change is not known as well yet as it must be",
+            err=True,
+        )
         tasks = [task for task in session.tasks if task.case.id in more.cases]
         recording.measure(further_rounds(session, recording, tasks, more.rounds, left_s), {})
 

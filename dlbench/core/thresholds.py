@@ -83,6 +83,17 @@ def _sight(text: str) -> float:
         raise ValueError(f"'{text}' is no change that could be seen; write for example 25% or 0.25") from error
 
 
+def overridden(settings: ThresholdSettings, given: ThresholdSettings) -> ThresholdSettings:
+    """Return a suite's settings with those given in place of them, for all of its workloads."""
+    time = {"time", "throughput"}  # two names of one threshold
+    replaced = given.keys() | (time if time & given.keys() else set())
+
+    def kept(own: ThresholdSettings) -> dict[str, Any]:
+        return {name: kept(each) if isinstance(each, Mapping) else each for name, each in own.items() if name not in replaced}
+
+    return {**kept(settings), **given}
+
+
 def check(settings: ThresholdSettings) -> None:
     """Raise ValueError, with a sentence, for invalid settings. Names of workloads are not checked."""
     _check_metrics({name: value for name, value in settings.items() if not isinstance(value, Mapping)})

@@ -22,9 +22,9 @@ SCRIPTED = str(PLUGINS / "scripted.py")
 QUICKLY = ("--device", "cpu", "--isolation", "none")
 
 
-def ab(folder, *arguments, benches=('workload = "tells"',), run=dlbench):
+def ab(folder, *arguments, benches=('workload = "tells"',), run=dlbench, **more):
     (folder / "here.txt").touch()
-    return run("ab", front_door.suite(folder, *benches), "-o", "o.jsonl", *QUICKLY, *arguments, cwd=folder)
+    return run("ab", front_door.suite(folder, *benches, **more), "-o", "o.jsonl", *QUICKLY, *arguments, cwd=folder)
 
 
 def told(folder, name):
@@ -98,6 +98,16 @@ def test_the_file_alone_gives_the_same_verdicts(slowed):
     again = in_process(folder, "compare", "o.jsonl", "--by", "run")
     assert (again.code, again.out) == (done.code, done.out)
     assert in_process(folder, "compare", "o.jsonl", "--by", "run", "--threshold", "900%").code == 0
+
+
+def test_the_file_has_the_thresholds_that_were_given(tmp_path):
+    given = ("--must-see", "40%", "--threshold", "5%", "--threshold", "value=0.2")
+    benches = ['workload = "noop"']
+    done = ab(
+        tmp_path, "--rounds", "1", *given, benches=benches, head="[thresholds]\nthroughput = 0.1\nmemory = 0.1\n", run=shared_hosts.dlbench
+    )
+    assert done.code == 4, done.err
+    assert lines(tmp_path / "o.jsonl")[0]["suites"][0]["thresholds"] == {"memory": 0.1, "must_see": "40%", "time": "5%", "value": "0.2"}
 
 
 def test_it_is_not_gone_on_with(slowed):

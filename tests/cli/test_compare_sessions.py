@@ -197,3 +197,12 @@ def test_what_pytest_benchmark_itself_writes_is_read(tmp_path):
     done = front_door.in_process(tmp_path, "show", "run.json", "--format", "json")
     (row,) = json.loads(done.out)
     assert (row["case.id"], row["time.median_s"], row["time.blocks"]) == (f"{JOIN}@cpu", 0.001, 1)
+
+
+def test_a_file_that_is_there_twice_is_no_round_of_its_own(tmp_path):
+    for side in ("base", "new"):
+        sessions(tmp_path, side, pytest_benchmark, {SORT: 1.0})
+    write(tmp_path, "new/copy.json", (tmp_path / "new" / "0.json").read_text())
+    done, _ = compare(tmp_path)
+    assert (done.code, done.out) == (2, "")
+    assert "new/0.json and copy.json hold the same session; leave one of them out, as each file counts as a round of its own" in done.err

@@ -99,7 +99,10 @@ def test_one_unsteady_round_of_twenty_silences_nothing(tmp_path):
     done = compare(tmp_path, "--format", "json")
     (row,) = json.loads(done.out)
     assert (done.code, row["compare.verdict"]) == (3, "slower")
-    assert row["compare.note"] == "1 of 20 rounds in the new file was unsteady, throttled or disturbed, and without the verdict is the same"
+    assert (
+        row["compare.note"]
+        == "1 of 20 rounds in the new file was unsteady, throttled or short of CPU time, and without the verdict is the same"
+    )
 
 
 def test_an_unsteady_round_that_decides_holds_the_verdict_back(tmp_path):
@@ -249,7 +252,7 @@ def test_cases_whose_cpus_were_taken_are_held_back_as_throttled_ones_are(tmp_pat
     files(tmp_path / "few", taken(), taken(1, 5))
     done = compare(tmp_path / "few")
     assert (done.code, done.out.splitlines()[-1]) == (0, "1 same; exit 0")
-    assert "2 of 10 rounds in the new file were unsteady, throttled or disturbed, and without the verdict is the same" in done.out
+    assert "2 of 10 rounds in the new file were unsteady, throttled or short of CPU time, and without the verdict is the same" in done.out
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a pipe as a file")

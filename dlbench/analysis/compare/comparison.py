@@ -126,9 +126,10 @@ def _unspoiled(entry: Entry) -> Rounds:
 
 
 def _spoiled_rounds(sides: Sequence[Entry]) -> str:
-    """Say how many rounds were unsteady, throttled or disturbed, where that changes nothing."""
+    """Say how many rounds were unsteady, throttled or lost much time, where that changes nothing."""
     counts = [
-        f"{sum(spoiled)} of {len(spoiled)} rounds in {side} {'was' if sum(spoiled) == 1 else 'were'} unsteady, throttled or disturbed"
+        f"{sum(spoiled)} of {len(spoiled)} rounds in {side} "
+        f"{'was' if sum(spoiled) == 1 else 'were'} unsteady, throttled or short of CPU time"
         for side, each in zip(SIDES, sides, strict=True)
         if any(spoiled := each.rounds.spoiled)
     ]
@@ -164,7 +165,7 @@ def _case_verdict(
     if changes:
         judged = _by_time(pair, tests, changes, clean, family, must_see)
     elif must_see and all(each.rounds.median_s for each in pair.sides):
-        judged = _ByTime(Verdict.INCONCLUSIVE, [str(untimed)], CaseNotExcluded(pair.case, must_see, str(untimed), "give it more to do"))
+        judged = _ByTime(Verdict.INCONCLUSIVE, [str(untimed)], CaseNotExcluded(pair.case, must_see, str(untimed)))
     elif of_values:
         judged = _ByTime(of_values, [])
     else:

@@ -62,7 +62,7 @@ def prospects(tests: Mapping[str, RankTest], rounds: int | None, threshold: floa
     if any(test.drift and test.drift.half_width(EQUIVALENCE) >= math.log1p(threshold) for test in seeing(tests).values()):
         return "occasions alone may differ by more than the threshold: measure both sides in turn, with dlbench ab"
     if rounds is None:
-        return "it lies at the threshold"
+        return "its interval reaches beyond the threshold, and more rounds may not change that"
     if rounds > MOST_ROUNDS:
         return f"not even {MOST_ROUNDS:,} rounds a side would decide whether it is the same"
     return f"{rounds:,} rounds a side would probably decide whether it is the same"

@@ -46,8 +46,9 @@ class CaseVerdict:
 
     @property
     def statistic(self) -> str:
-        """Whose change to show: the median's, unless the verdict stands on another test alone."""
-        return next((name for name, each in self.changes.items() if each.verdict is self.verdict), "median")
+        """Whose change to show: the median's, unless slower or faster stands on another test alone."""
+        called = self.verdict in (Verdict.SLOWER, Verdict.FASTER)
+        return next((name for name, each in self.changes.items() if called and each.verdict is self.verdict), "median")
 
     @property
     def shown(self) -> Change | None:

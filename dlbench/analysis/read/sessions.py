@@ -38,11 +38,22 @@ def load(path: Path) -> RunFile | None:
     """
     if not path.is_dir():
         return pyperf.load(path) or pytest_benchmark.load(path)
+    _refuse_copies(path)
     runs = [run for each in _files(path) if (run := load(each))]
     measurements = (_round(number, of_case) for number, run in enumerate(runs) for of_case in by_case(run.measurements))
     machines = chain.from_iterable(foreign.machines(run.header["environment"]) for run in runs)
     started = (each.started for run in runs for each in run.measurements)
     return RunFile(path, foreign.header(machines, started), tuple(measurements), footer={}, torn=False)
+
+
+def _refuse_copies(folder: Path) -> None:
+    """Raise UsageError where two files of a folder are the same session: a round that counts twice makes chance look like a change."""
+    first: dict[bytes, Path] = {}
+    for each in _files(folder):
+        if (one := first.setdefault(each.read_bytes(), each)) is not each:
+            raise UsageError(
+                f"{one} and {each.name} hold the same session; leave one of them out, as each file counts as a round of its own"
+            )
 
 
 def _files(folder: Path) -> list[Path]:

@@ -165,7 +165,10 @@ def files_in(paths: Sequence[Path]) -> list[Path]:
             found.append(path)
             continue
         if not inside:
-            raise UsageError(f"{path} is a folder without a result file; give one that holds .jsonl files of dlbench run")
+            raise UsageError(
+                f"{path} is a folder without a result file; give one that itself holds .jsonl files of dlbench run, "
+                "or .json files of pytest-benchmark or pyperf"
+            )
         found += [each for each in inside if not path.is_dir() or each.resolve() not in given]
     return found
 

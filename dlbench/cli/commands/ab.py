@@ -26,8 +26,9 @@ from dlbench.cli.output_files import refuse_misplaced, refuse_same_file
 from dlbench.cli.planning import Plan, load_suites, require_sight
 from dlbench.core.errors import DeviceFault, ExitCode
 from dlbench.core.measurement import CONFIRMING
+from dlbench.core.provenance import differences
 from dlbench.core.rank_test import PAIRED_SHARES, rounds_for_gate
-from dlbench.core.thresholds import WITHIN_A_RUN, ThresholdSettings
+from dlbench.core.thresholds import WITHIN_A_RUN, ThresholdSettings, overridden
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.ranks.cluster import refuse_several
 from dlbench.harness.runner import RunSettings
@@ -77,30 +78,37 @@ def command(
     refuse_misplaced([measuring.output])
     suites, settings = load_suites(planning), sessions.settings_for(measuring.seed, measuring.isolation)
     require_sight(suites, WITHIN_A_RUN, given)
+    suites = tuple(replace(each, thresholds=overridden(each.thresholds, given)) for each in suites)  # so the file has them
     with ExitStack() as stack:
         interruption = stack.enter_context(Interruption())
         opened = [stack.enter_context(open_ab_side(each, planning.plugins, suites, settings, interruption)) for each in sides]
         plans = [one.plan(suites, other, planning) for one, other in (opened, opened[::-1])]
-        session = _session(opened, plans, settings, measuring)
+        session, alike = _session(opened, plans, settings, measuring)
         goes_on = measuring.rounds is None or measuring.budget is not None
         if dry_run:
             return gate.write_gate(session, goes_on, output.form)
         with sessions.Recording(session, interruption) as recording:
+            if alike:
+                click.echo("note: nothing that is recorded differs between the sides, so this is an A/A", err=True)
             gate.announce(session, goes_on)
             recording.measure(session, {each.options.name: each.opened.worker for each in opened})
             if goes_on:
-                gate.measure_until_seen(recording, session, lambda: _judged(recording.path, given)[0], measuring.budget, interruption)
+                gate.measure_until_seen(recording, session, lambda: _judged(recording.path)[0], measuring.budget, interruption)
             if confirm and not interruption.requested and not recording.fault:
-                _measure_again(recording, session, measuring.rounds, given, interruption)
-        return _end(recording.path, recording.fault, interruption, given, output)
+                _measure_again(recording, session, measuring.rounds, interruption)
+        return _end(recording.path, recording.fault, interruption, output)
 
 
-def _session(sides: Sequence[ABSide], plans: Sequence[Plan], settings: RunSettings, measuring: MeasureOptions) -> sessions.Session:
-    """Return the session of both sides; side a's suites say how to measure."""
+def _session(
+    sides: Sequence[ABSide], plans: Sequence[Plan], settings: RunSettings, measuring: MeasureOptions
+) -> tuple[sessions.Session, bool]:
+    """Return the session of both sides, and whether nothing differs between them; side a's suites say how to measure."""
     tasks = [task for side, plan in zip(sides, plans, strict=True) for task in side.opened.tasks(plan)]
     policy = sessions.policy_for(plans[0], measuring.policy, gate_rounds(len({task.case.id for task in tasks})))
     header = {side.options.name: side.to_json(plan) for side, plan in zip(sides, plans, strict=True)}
-    return sessions.start(plans[0], tasks, replace(settings, policy=policy), measuring.output, sides=header)
+    session = sessions.start(plans[0], tasks, replace(settings, policy=policy), measuring.output, sides=header)
+    a, b = header.values()
+    return session, not differences(a, b, ("side", "identity", "stack"))
 
 
 def gate_rounds(cases: int) -> int:
@@ -108,13 +116,11 @@ def gate_rounds(cases: int) -> int:
     return rounds_for_gate(PAIRED_SHARES * cases, least=gate.LEAST_ROUNDS, paired=True)
 
 
-def _measure_again(
-    recording: sessions.Recording, session: sessions.Session, rounds: int | None, given: ThresholdSettings, interruption: Interruption
-) -> None:
+def _measure_again(recording: sessions.Recording, session: sessions.Session, rounds: int | None, interruption: Interruption) -> None:
     """Measure the cases that were called slower or faster in fresh rounds: as many as the user said, or as these few need to be seen."""
     from dlbench.analysis.compare.ab import FLAGGED
 
-    flagged = {case.case for case in _judged(recording.path, given)[0].cases if case.verdict in FLAGGED}
+    flagged = {case.case for case in _judged(recording.path)[0].cases if case.verdict in FLAGGED}
     if not flagged:
         return
     needed = rounds or gate_rounds(len(flagged))
@@ -123,19 +129,19 @@ def _measure_again(
     fresh = gate.further_rounds(session, recording, tasks, needed)
     recording.measure(fresh, {})
     if rounds is None:
-        gate.measure_until_seen(recording, fresh, lambda: _judged(recording.path, given)[0], None, interruption)
+        gate.measure_until_seen(recording, fresh, lambda: _judged(recording.path)[0], None, interruption)
 
 
-def _judged(path: Path, given: ThresholdSettings) -> tuple["Comparison", "Results"]:
+def _judged(path: Path) -> tuple["Comparison", "Results"]:
     """Return the verdicts of the file, and what it holds."""
     from dlbench.analysis.compare.ab import compare_sides
     from dlbench.analysis.read.table import collect
 
     results = collect((path,))
-    return compare_sides(results, given), results
+    return compare_sides(results), results
 
 
-def _end(path: Path, fault: DeviceFault | None, interruption: Interruption, given: ThresholdSettings, output: OutputOptions) -> ExitCode:
+def _end(path: Path, fault: DeviceFault | None, interruption: Interruption, output: OutputOptions) -> ExitCode:
     """Write the verdicts; after a fault or an interruption only the results, as a test that was cut short is none."""
     from dlbench.analysis.compare.provenance import side_notes
     from dlbench.analysis.read.table import collect
@@ -144,7 +150,7 @@ def _end(path: Path, fault: DeviceFault | None, interruption: Interruption, give
         write_results(collect((path,)), None, output.form)
         code = ExitCode.DEVICE_FAULT
     else:
-        comparison, results = _judged(path, given)
+        comparison, results = _judged(path)
         code = conclude([comparison], [*results.notes, *side_notes(results)], output, results)
     click.echo(f"saved in {path}", err=True)
     if fault:

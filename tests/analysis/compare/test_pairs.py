@@ -132,7 +132,9 @@ def test_what_is_detectable_is_called_in_four_of_five_although_the_threshold_is_
 def test_a_change_at_the_threshold_says_so() -> None:
     case = verdict(scaled(1), scaled(1.095))
     assert (case.verdict, case.rounds_needed) == (Verdict.INCONCLUSIVE, None)
-    assert case.note.endswith("a slowdown of 25.0 % or more is excluded; it lies at the threshold")
+    assert case.note.endswith(
+        "a slowdown of 25.0 % or more is excluded; its interval reaches beyond the threshold, and more rounds may not change that"
+    )
 
 
 def test_rounds_too_few_for_any_call_say_how_many_would_do() -> None:
