@@ -69,6 +69,7 @@ def write(
     discarded: Sequence[Measurement] = (),
     isolation: str | None = None,
     order: str | None = None,
+    gate: Mapping[str, Any] | None = None,
     accelerator: Mapping[str, Any] | None = None,
     workloads: Mapping[str, Any] | None = None,
     footer: Mapping[str, Any] | None = None,
@@ -85,6 +86,7 @@ def write(
         **({} if workloads is None else {"workloads": workloads}),
         **({"isolation": isolation} if isolation else {}),
         **({"order": order} if order else {}),
+        **({} if gate is None else {"gate": gate}),
     }
     records = [{"kind": "header", "schema": SCHEMA, **header}]
     records += [measurement_to_json(each) for each in measurements]

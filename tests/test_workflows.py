@@ -228,9 +228,12 @@ class Runner:
 
 @pytest.fixture
 def runner(tmp_path: Path) -> Runner:
-    for name, factor in (("base", 1.0), ("head", 1.0), ("slow", 1.5)):
-        rounds = made_up.flat([factor * each for each in made_up.SEVEN])
-        made_up.write(tmp_path / f"{name}.jsonl", made_up.rounds_of(made_up.case("matmul", n=1), rounds))
+    noisy = tuple(1 + 12 * (each - 1) for each in made_up.SEVEN)
+    files = (("base", 1.0, made_up.SEVEN), ("head", 1.0, made_up.SEVEN), ("slow", 1.5, made_up.SEVEN), ("noisy", 1.4, noisy))
+    for name, factor, times in files:
+        quiet = made_up.rounds_of(made_up.case("matmul", n=1), made_up.flat(made_up.SEVEN))
+        other = made_up.rounds_of(made_up.case("matmul", n=2), made_up.flat([factor * each for each in times]))
+        made_up.write(tmp_path / f"{name}.jsonl", [*quiet, *other], gate=None if name == "base" else {})
     return Runner(tmp_path)
 
 
@@ -252,7 +255,8 @@ JUDGE = ["--github", "--verdict=FOLDER/verdict.json", "--junit=FOLDER/verdicts.x
         ("slow.jsonl", 0, 3, "regression"),
         ("slow.jsonl", 5, 3, "regression"),
         ("slow.jsonl", 4, 3, "regression"),
-        ("head.jsonl", 4, 4, "undecidable"),
+        ("head.jsonl", 4, 0, "ok"),  # what a run like itself would have hidden, the base excludes
+        ("noisy.jsonl", 0, 4, "undecidable"),
         ("head.jsonl", 75, 75, None),
     ],
 )
@@ -265,7 +269,8 @@ def test_against_a_baseline(runner: Runner, measured: str, code: int, expected: 
     if verdict:
         assert others[0] == ["-m", "dlbench", "compare", "base.jsonl", "FOLDER/results.jsonl", *JUDGE]
         assert sorted(path.name for path in folder.iterdir()) == ["results.jsonl", "verdict.json", "verdicts.xml"]
-        assert summary.startswith(f"### dlbench: 1 {'slower; exit 3' if expected == 3 else 'same; exit 0'}\n")
+        counts = {0: "2 same", 3: "1 slower, 1 same", 4: "1 same, 1 inconclusive"}[expected]
+        assert summary.startswith(f"### dlbench: {counts}; exit {expected}\n")
     else:
         assert others == []
 

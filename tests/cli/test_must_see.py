@@ -56,6 +56,16 @@ def test_what_is_not_excluded_is_told_and_decides_where_it_is_asked_for(folder, 
     assert (done.code, "is not excluded in" in done.err) == (code, told), done.err
 
 
+@pytest.mark.parametrize(("sides", "apart"), [(("base",), False), (("new",), False), (("base", "new"), True)])
+def test_it_decides_where_a_gate_measured_a_side_of_one_machine(tmp_path, sides, apart):
+    for name, factor in (("base", 1), ("new", LITTLE)):
+        gate, environment = {} if name in sides else None, {"machine_key": name} if apart else {}
+        made_up.write(tmp_path / f"{name}.jsonl", [*rounds(QUIET, TEN), *rounds(NOISY, WIDE, factor)], gate=gate, environment=environment)
+    done = compare(tmp_path, *(["--across-machines"] if apart else []))
+    assert (done.code, "is not excluded in" in done.err) == ((0, False) if apart else (4, True)), done.err
+    assert apart or compare(tmp_path, "--must-see", "60%").code == 0
+
+
 def test_the_sentence_names_the_case_what_is_still_possible_why_and_what_to_do(folder):
     done = compare(folder, "--format", "json")
     (note,) = [line for line in done.err.splitlines() if "is not excluded in" in line]

@@ -44,7 +44,8 @@ def compare(
     sides are known to be of different machines; the device's name and its threads may then differ. ``free``: columns of the identity
     that may differ because they are part of what is compared. ``calibration``: this machine's variation from one occasion to another,
     which every verdict then allows for. ``paired``: both sides were measured in turn, round by round. ``insist``: every case has to be
-    able to show the change that must be seen, whether anybody set one or not, but for the cases that other rounds decide ``elsewhere``.
+    able to show the change that must be seen, whether anybody set one or not, but for the cases that other rounds decide ``elsewhere``; so
+    it has where ``run --gate`` measured a side.
 
     Raises UsageError where a change that must be seen is below the threshold of a case.
     """
@@ -57,7 +58,8 @@ def compare(
     protocol, new_protocol = (next(iter(side.protocols.values()), {}) for side in (base, new))
     unlike = _differences(protocol, new_protocol, [name for name in protocol if name in new_protocol])
     balanced = paired and protocol.get("order") == BALANCED
-    goal = SlowdownGoal.of(given, None if across_machines else MUST_SEE_BY_DEFAULT, insist)
+    for_a_gate = not across_machines and any("gate" in each for side in (base, new) for each in side.environments.values())
+    goal = SlowdownGoal.of(given, None if across_machines else MUST_SEE_BY_DEFAULT, insist or for_a_gate)
     pairs: list[Pair] = []
     settled: list[CaseVerdict] = []
     incomparable: list[CaseNotExcluded] = []

@@ -33,11 +33,13 @@ def of_sides(run: RunFile, measured: Iterable[str | None]) -> dict[str | None, M
 def environments(run: RunFile, name: str, sides: Mapping[str | None, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """Return where each ``case.run`` of a file was measured.
 
-    ``state_after`` is the machine's state after the last case, ``seconds`` what the run took in all.
+    ``state_after`` is the machine's state after the last case, ``seconds`` what the run took in all, and ``gate`` is there where
+    ``run --gate`` measured it.
     """
     footer = run.footer or {}
+    gate = {} if (asked := run.header.get("gate")) is None else {"gate": asked}
     after = {key: found for key, name in (("state_after", "state"), ("seconds", "seconds")) if (found := footer.get(name))}
-    return {run_name(name, side): {**(run.header.get("environment") or {}), **after, **of_side} for side, of_side in sides.items()}
+    return {run_name(name, side): {**(run.header.get("environment") or {}), **gate, **after, **of_side} for side, of_side in sides.items()}
 
 
 _TIMING = ("round_s", "min_blocks", "max_blocks", "warmup_s", "max_warmup_s")

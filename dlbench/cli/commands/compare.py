@@ -34,7 +34,7 @@ _HUGE = 1 << 30  # bytes; above, one file after the other, as what is read at th
 @click.argument("new", metavar="[NEW|FOLDER]...", nargs=-1, type=click.Path(path_type=Path), shell_complete=completion.result_files)
 @threshold_options(
     "10% of time, with --by 3%, and 5% of memory",
-    "End with 4 if some case doesn't exclude such a slowdown (default: the suite's; else 25%, which only --strict insists on).",
+    "End with 4 if some case doesn't exclude such a slowdown (default: the suite's; else 25%, if --strict or a file of run --gate asks).",
 )
 @click.option(
     "--by",
@@ -64,8 +64,8 @@ def command(
     Each NEW, and each file of a FOLDER, is compared with BASE on its own. A folder of JSON files of pytest-benchmark or pyperf, also as
     BASE, is one side instead: each file is a round. A round is one value, the test is exact, and it is corrected
     for the number of cases; docs/compare.md has the rule. Ends with 3 if anything is slower, 5 if a case failed or is missing, and 4 if no
-    case excludes a slowdown of 25 %, one does not exclude what --must-see, the suite or --strict wants to be seen, or one that is held
-    back would be slower by its times alone.
+    case excludes a slowdown of 25 %, one does not exclude what --must-see, the suite, --strict or a file of run --gate wants to be
+    seen, or one that is held back would be slower by its times alone.
 
     \b
       dlbench compare before.jsonl after.jsonl
