@@ -65,7 +65,7 @@ def commands(body):
     if any(line.startswith("$ ") for line in lines):
         lines = [line[2:] for line in lines if line.startswith("$ ")]
     for line in lines:
-        for operator, words in groupby(shlex.split(line, comments=True), {"|", "&&", ";", ">"}.__contains__):
+        for operator, words in groupby(shlex.split(line, comments=True), {"|", "||", "&&", ";", ">"}.__contains__):
             program, *arguments = dropwhile(re.compile(r"\w+=.*|python3?|-m").fullmatch, words)
             if program == "dlbench" and not operator:
                 yield arguments
