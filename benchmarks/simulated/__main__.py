@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         missed += sum(not each.reached for each in found)
         columns = ("what", "share", "95 % interval", "aim")
         reached = all(each.reached for each in found)
-        report(module.__doc__.partition("\n")[0], columns, map(_line, found), "every share within its aim", reached)
+        report(module.__doc__.partition("\n")[0].rstrip(".?"), columns, map(_line, found), "every share within its aim", reached)
     return 1 if missed else 0
 
 

@@ -134,12 +134,15 @@ EDITED = "the file was edited or is not pytest-benchmark's"
     [
         ("x.jsonl", "{}", "new holds x.jsonl, of dlbench, and files of pytest-benchmark; give a folder that holds those of one tool"),
         ("x.json", pyperf({SORT: 1.0}), "new holds files of pyperf and of pytest-benchmark; give a folder that holds those of one tool"),
-        ("x.json", "[]", "new/x.json is of another kind than the files of pytest-benchmark beside it; give a folder that holds only those"),
-        ("x.json", '{"machine_info": {', "new/x.json, line 1: not JSON; the file was cut, edited or damaged"),
         (
             "x.json",
-            {**ONE_FILE, "version": "2.5.0"},
-            "new/x.json is of pytest-benchmark '2.5.0'; dlbench reads versions 3 to 5",
+            "[]",
+            "new/x.json is of another kind than the files of pytest-benchmark in the same folder; give a folder that holds only those",
+        ),
+        ("x.json", '{"machine_info": {', "new/x.json, line 1: not JSON; the file was cut, edited or damaged"),
+        *(
+            ("x.json", {**ONE_FILE, "version": version}, f"new/x.json: its version is {said}; dlbench reads 3 to 5 of pytest-benchmark")
+            for version, said in [("2.5.0", "'2.5.0'"), ([5], "a list"), (None, "null")]
         ),
         ("x.json", {**ONE_FILE, "benchmarks": {}}, f"new/x.json: its benchmarks must be a list; {EDITED}"),
         ("x.json", {**ONE_FILE, "benchmarks": []}, "new/x.json has no benchmarks; give a file of a session that ran some"),

@@ -325,7 +325,7 @@ def test_a_change_from_zero_without_a_margin_decides_nothing_and_says_what_would
     written(tmp_path / "two.jsonl", 1e-12)
     done = in_process(tmp_path, "compare", "one.jsonl", "two.jsonl", "--strict", "--format", "json")
     (row,) = json.loads(done.out)
-    said = "not judged, as a share of zero is no margin; declare one, as in Value(…, margin=0.5)"
+    said = "not judged, as a share of zero is no margin; declare one in the value's own unit, Value(…, margin=…)"
     assert (done.code, row["compare.verdict"], row["value.p99_s.verdict"]) == (4, "inconclusive", "inconclusive")
     assert said in row["compare.note"]
     assert said in row["compare.unseen"]

@@ -79,7 +79,7 @@ def test_a_row_says_how_much_its_slow_calls_take(tmp_path):
     made_up.write(tmp_path / "run.jsonl", rounds(*ONE_IN_THREE))
     done = front_door.in_process(tmp_path, "show", "run.jsonl")
     assert "slow calls +66.7 %" in done.out
-    assert "slow calls: they take so much more time in the mean than in the median" in done.out
+    assert "slow calls: with them a call takes that much longer in the mean than in the median" in done.out
     (row,) = json.loads(front_door.in_process(tmp_path, "show", "run.jsonl", "--format", "json").out)
     assert (row["flag.tail"], row["time.mean_s"] / row["time.median_s"]) == (True, pytest.approx(5 / 3))
     assert row["rate.items_per_s"] == pytest.approx(8 / row["time.mean_s"], rel=0.01)

@@ -13,7 +13,7 @@ from dlbench.analysis.compare.power import MUST_SEE_BY_DEFAULT, SlowdownGoal
 from dlbench.analysis.compare.values import ValueChange, value_changes
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.ratios import WORK, Entry, couple, entries
-from dlbench.analysis.read.foreign import LEAST_ROUNDS, tool_of_suite
+from dlbench.analysis.read.foreign import SESSIONS_FOR_A_VERDICT, tool_of_suite
 from dlbench.analysis.read.readings import clock_difference
 from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import SEARCH_RESOLUTION
@@ -197,9 +197,9 @@ def _few_sessions(base: Entry, new: Entry) -> str:
     few = [
         f"{len(each.rounds.median_s)} of {tool} in {side}"
         for side, each in zip(SIDES, (base, new), strict=True)
-        if (tool := tool_of_suite(each.row["case.suite"])) and len(each.rounds.median_s) < LEAST_ROUNDS
+        if (tool := tool_of_suite(each.row["case.suite"])) and len(each.rounds.median_s) < SESSIONS_FOR_A_VERDICT
     ]
-    return f"too few rounds, {' and '.join(few)}: a verdict takes {LEAST_ROUNDS} a side" if few else ""
+    return f"too few rounds, {' and '.join(few)}: a verdict takes {SESSIONS_FOR_A_VERDICT} a side" if few else ""
 
 
 def _found_apart(base: Entry, new: Entry) -> str:

@@ -251,7 +251,7 @@ def _value_change(base_column: Column, new_column: Column, base: Entry, new: Ent
     margin = new_column.margin if base_column.margin is None else base_column.margin
     test = _value_test(column, before, after, threshold, margin)
     if not test.margin and test.interval != Interval(0.0, 0.0, 1.0):
-        none = "not judged, as a share of zero is no margin; declare one, as in Value(…, margin=0.5)"
+        none = "not judged, as a share of zero is no margin; declare one in the value's own unit, Value(…, margin=…)"
         return replace(shown, verdict=Verdict.INCONCLUSIVE, remark=none)
     return replace(shown, verdict=Verdict.INCONCLUSIVE, test=test)
 

@@ -16,8 +16,8 @@ _GLANCE = 256  # bytes; our own files may have hundreds of megabytes, and begin 
 _BEGINNING = re.compile(rb'\s*\{\s*"(?:benchmarks|metadata|version|machine_info|commit_info|datetime)"\s*:')
 _LONGEST_S = 1e9  # thirty years: no value is longer, and sums of values stay finite
 
-LEAST_ROUNDS = 7
-"""Of another tool on each side, for a verdict: as many as dlbench measures by default."""
+SESSIONS_FOR_A_VERDICT = 7
+"""Of another tool on each side, each of which is a round: as many as dlbench measures by default."""
 _MACHINES = "sessions_of"
 _TOOLS = {"machine_info": "pytest-benchmark", "version": "pyperf"}
 """A key that tells the files of each tool from those above it."""
@@ -106,4 +106,4 @@ def text(value: Any) -> str:
 
 def quoted(value: Any) -> str:
     """Return a value for an error."""
-    return repr(one_line(str(value))[:40]) if isinstance(value, int | float | str) else "something else"
+    return {list: "a list", dict: "an object", type(None): "null"}.get(type(value)) or repr(one_line(str(value))[:40])

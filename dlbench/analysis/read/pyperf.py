@@ -81,7 +81,7 @@ def _rounds(benchmark: Any, shared: Any) -> list[Measurement]:
 def _measurement(number: int, values: Any, metadata: Mapping[str, Any]) -> Measurement:
     unit = metadata.get("unit", "second")
     if unit != "second":
-        raise ValueError(f"it is measured in {foreign.quoted(unit)}; dlbench reads seconds only")
+        raise ValueError(f"its unit is {foreign.quoted(unit)}; dlbench reads seconds only")
     if not foreign.are_seconds(values) or min(values) <= 0:
         raise ValueError("values must be a list of seconds above zero; the file was edited or is not pyperf's")
     calls = 1

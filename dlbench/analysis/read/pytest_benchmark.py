@@ -31,7 +31,7 @@ def load(path: Path) -> RunFile | None:
     if data is None or foreign.tool_of(data) != TOOL:
         return None
     if not str(data["version"]).startswith(_VERSIONS):
-        raise ResultFileError(f"{path} is of {TOOL} {foreign.quoted(data['version'])}; dlbench reads versions 3 to 5")
+        raise ResultFileError(f"{path}: its version is {foreign.quoted(data['version'])}; dlbench reads 3 to 5 of {TOOL}")
     if not isinstance(data["benchmarks"], list):
         raise ResultFileError(f"{path}: its benchmarks must be a list; the file was edited or is not {TOOL}'s")
     found: dict[str, Measurement] = {}

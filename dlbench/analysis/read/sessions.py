@@ -25,7 +25,7 @@ def are_in(folder: Path) -> bool:
     if ours := next(folder.glob("*.jsonl"), None):
         raise UsageError(f"{folder} holds {ours.name}, of dlbench, and files of {known[0]}; give a folder that holds those of one tool")
     if other := next((path for path, tool in tools.items() if not tool), None):
-        raise UsageError(f"{other} is of another kind than the files of {known[0]} beside it; give a folder that holds only those")
+        raise UsageError(f"{other} is of another kind than the files of {known[0]} in the same folder; give a folder that holds only those")
     if len(known) > 1:
         raise UsageError(f"{folder} holds files of {' and of '.join(known)}; give a folder that holds those of one tool")
     return True

@@ -18,7 +18,10 @@ from dlbench.core.rows.summary import Rounds, Row, ending
 # Closed sets: what a mark in a table means, and what to do about it.
 _FLAGS = {
     "flag.noisy": ("noisy", "the interval is wider than the target; add rounds, or quieten the machine"),
-    "flag.tail": ("slow calls", "they take so much more time in the mean than in the median; what counts items or steps has it in"),
+    "flag.tail": (
+        "slow calls",
+        "with them a call takes that much longer in the mean than in the median, and rates count them; look for what holds some calls up",
+    ),
     "flag.not_steady": (
         "unsteady",
         "still changing speed after the warm-up; close other programs, or give the suite a longer max_warmup_s",
