@@ -41,7 +41,9 @@ def announce(session: Session, goes_on: bool) -> None:
     searches = (AdaptivePlan.of(case, session.signatures[case.workload]) for case in known)
     tries = sum(search.usual_tries() for search in searches if search)
     first, most = policy.rounds, max(policy.rounds, MOST_FURTHER if goes_on else 0)
-    times = [seconds(estimated_s(replace(policy, rounds=rounds), len(tasks), tries)) for rounds in (first, most)]
+    ends_s = [estimated_s(replace(policy, rounds=rounds), len(tasks), tries) for rounds in (first, most)]
+    # `seconds` says minutes from ten on; both ends are in one unit.
+    times = [f"{each / 60:.2g} min" if each < 600 <= max(ends_s) else seconds(each) for each in ends_s]
     if (budget_s := policy.budget_s) is not None:
         unlimited = replace(policy, budget_s=None)
         fit = [each for each in range(1, most + 1) if estimated_s(replace(unlimited, rounds=each), len(tasks), tries) <= budget_s]

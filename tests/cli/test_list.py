@@ -267,6 +267,12 @@ def test_a_dry_run_of_a_baseline_has_the_rounds_that_its_cases_need(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_dry_run_says_both_ends_in_one_unit(tmp_path):
+    (tmp_path / "s.toml").write_text('[policy]\nround_s = 4.0\nwarmup_s = 1.0\n[[bench]]\nworkload = "noop"\n')
+    done = shared_hosts.dlbench("ab", "s.toml", "--device", "cpu", "--dry-run", "--isolation", "none", cwd=tmp_path)
+    assert "28 to 120 process starts, about 2.5 min to 11 min (" in done.err, done.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
