@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeVar
 import psutil
 
 import dlbench
+from dlbench.core.errors import ExitCode
 from dlbench.core.measurement import Measurement, Series
 from dlbench.core.model import Case, Policy
 from dlbench.core.records import signature_from_json
@@ -135,7 +136,8 @@ def run_cases(
 ) -> list[tuple[Measurement, float]]:
     """Measure workloads with these parameters on the CPU, as ``dlbench run`` does, and return each result with what it took in all.
 
-    That is the seconds from choosing the case until its line is on the disk. Raises SystemExit where a case does not end well.
+    That is the seconds from choosing the case until its line is on the disk. Raises SystemExit where a case does not end well,
+    or it is interrupted.
     """
     threads = usable_threads()
     settings, side = RunSettings(policy, seed=0, isolation="fork", threads=threads), Side({"cpu": "CPU"}, tuple(plugins))
@@ -147,6 +149,9 @@ def run_cases(
         with Watch([describe_cpu()], threads) as watch:
             Runner(planned, settings, interruption, writer.append, timed, watch, first_workers={None: worker}).run()
         writer.close()
+        if interruption.requested:
+            print("interrupted", file=sys.stderr)
+            raise SystemExit(ExitCode.INTERRUPTED)
     for measurement, _ in timed.results:
         if measurement.samples is None:
             raise SystemExit(f"{measurement.case.id}: {measurement.status}: {measurement.reason}")

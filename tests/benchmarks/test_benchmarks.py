@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -70,6 +71,18 @@ def test_first_answer_times_each_step_and_adds_up_all_but_the_download(printed, 
 def test_isolation_cost_tells_the_round_that_checks_from_later_ones(printed):
     table, _ = printed(isolation_cost, "--cases", "2", "--rounds", "2", "--seconds", "0.01", "--case", "noop")
     assert [row[:3] for row in table] == [["case", "round", "times"], ["noop", "first, 2 fully checked", "2"], ["noop", "later", "2"]]
+
+
+def test_an_interrupted_benchmark_ends_with_130_and_a_word(monkeypatch, capsys):
+    monkeypatch.setattr(alternate._Timed, "case_started", lambda *_: signal.raise_signal(signal.SIGINT))
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        with pytest.raises(SystemExit) as ended:
+            overhead.main(["--rounds", "1", "--seconds", "0.01"])
+    finally:
+        for number, handler in handlers.items():  # a second signal would still end the program
+            signal.signal(number, handler)
+    assert (ended.value.code, capsys.readouterr().err) == (130, "interrupted\n")
 
 
 def test_overhead_covers_noop_and_each_spin(printed):
