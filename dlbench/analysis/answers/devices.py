@@ -7,7 +7,7 @@ from dlbench.analysis.answers.base import DEVICE, Answer, Columns, Missing, Ques
 from dlbench.analysis.figures import Axis, Figure, drawn
 from dlbench.analysis.ratios import grouped
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.scaling.speedup import COLUMNS, scaling
+from dlbench.analysis.scaling.speedup import COLUMNS, as_chosen, scaling
 from dlbench.analysis.wording import INTERVAL, number, plural, ratio, several_runs, short
 from dlbench.core import units
 from dlbench.core.rows.summary import Row
@@ -24,6 +24,7 @@ _MEANINGS = {
     "waits": "communication that a step waits for, the price of synchronising: the step less the same one without it",
     "bubble": "idle part of a pipeline's step, from steps with other numbers of microbatches; in theory (p - 1) / (m + p - 1)",
 }
+_CHOSEN = "the way was chosen for bringing the most: its intervals allow for that, but its ratios are on the high side"
 _VERDICTS = {"scales": "scale", "helps": "help", "slows": "slow down", "undecided": "are undecided"}
 _EFFICIENCY_ENDS = {
     Column(f"scaling.efficiency_{end}", Unit.FRACTION, f"{end}er end of the 95 % interval of the efficiency"): f"scaling.speedup_{end}"
@@ -67,7 +68,8 @@ def answer(results: Results) -> Answer | Missing:
         return Missing(QUESTION, "no case of several ranks went well beside the same work of one rank", "dlbench run scaling")
     groups = list(grouped(gained, lambda row: tuple(row[f"scaling.{name}"] for name in ("work", "kind", "device", "run"))).values())
     best = max(groups, key=lambda group: (group[0]["scaling.device"] != "cpu", max(number(row["scaling.speedup"]) for row in group)))
-    sentences = [_headline(best, several_runs(gained, "scaling"))]
+    chosen = [as_chosen(row, results, len(gained)) for row in best] if len(groups) > 1 else best
+    sentences = [_headline(chosen, several_runs(gained, "scaling"))]
     if len(groups) > 1:
         counts = Counter(_VERDICTS[str(row["scaling.verdict"])] for row in gained)
         verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
@@ -75,7 +77,7 @@ def answer(results: Results) -> Answer | Missing:
     ids = {(row["scaling.run"], row[f"scaling.{name}"]) for row in gained for name in ("case", "base")}
     on = [row for key, row in cases.items() if key in ids]
     on_cpu = ["ranks on a CPU share its cores, which says nothing of accelerators"] if best[0]["scaling.device"] == "cpu" else []
-    of_several = ["the way was chosen for bringing the most, which its intervals do not hold"] if len(groups) > 1 else []
+    of_several = [_CHOSEN] if len(groups) > 1 else []
     return answered(QUESTION, sentences, on, [*of_several, *on_cpu], table(rows), figures=[_efficiencies(gained)])
 
 
@@ -143,4 +145,4 @@ def _of_base(row: Row) -> str:
 
 def _gain(row: Row) -> str:
     ends = {"speedup": "scaling.speedup", "ci_low": "scaling.speedup_low", "ci_high": "scaling.speedup_high"}
-    return ratio({f"ratio.{name}": row[end] for name, end in ends.items()})
+    return ratio({**row, **{f"ratio.{name}": row[end] for name, end in ends.items()}})

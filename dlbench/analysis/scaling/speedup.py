@@ -107,6 +107,13 @@ def scaling(results: Results) -> list[Row]:
     return sorted(rows, key=lambda row: (first[row["scaling.work"]], *(str(row[name]) for name in places), row["scaling.ranks"]))
 
 
+def as_chosen(row: Row, results: Results, among: int) -> Row:
+    """Return a row of `scaling` as that of the best among so many, whose interval allows for the choice."""
+    rates = {(each.row["case.run"], each.row["case.id"]): _throughput(each, results) for each in entries(results)}
+    base, own = (rates[row["scaling.run"], row[f"scaling.{name}"]] for name in ("base", "case"))
+    return {**row, **_speed_up(speed_ratio(base, own, among=among)), "ratio.among": among, "time.rounds": min(len(base), len(own))}
+
+
 def _throughput(entry: Entry, results: Results) -> tuple[float, ...]:
     """Return items a second in each round, of an experiment what it reports in that unit; empty where a round lacks it or has none."""
     reported = [each.name.partition(".")[2] for each in results.declared(entry.row) if each.unit is Unit.ITEMS_PER_S]
@@ -201,14 +208,16 @@ def _gain(entry: Step, base: Step | None, models: Sequence[str]) -> Row:
     resources = _resources(entry) / _resources(base)
     return {
         "scaling.base": base.row["case.id"],
-        "scaling.speedup": ratio["ratio.speedup"],
-        "scaling.speedup_low": ratio["ratio.ci_low"],
-        "scaling.speedup_high": ratio["ratio.ci_high"],
-        "scaling.confidence": ratio["ratio.confidence"],
+        **_speed_up(ratio),
         "scaling.resources": resources,
         "scaling.efficiency": float(ratio["ratio.speedup"] or 0) / resources,
         "scaling.reason": ratio["ratio.reason"] if entry.ranks > 1 else None,
     }
+
+
+def _speed_up(ratio: Row) -> Row:
+    columns = {"speedup": "speedup", "speedup_low": "ci_low", "speedup_high": "ci_high", "confidence": "confidence"}
+    return {f"scaling.{name}": ratio[f"ratio.{of}"] for name, of in columns.items()}
 
 
 def _resources(entry: Step) -> float:
