@@ -285,11 +285,9 @@ def test_other_sentences_on_what_is_not_known_do_not(tmp_path, said):
 @pytest.mark.parametrize("digits", ["1e999", "9" * 400, "1e101"])
 def test_a_number_that_is_none_stays_behind(tmp_path, digits):
     path = write(tmp_path, quiet())
-    path.write_text(path.read_text().replace('"seed": 1', f'"seed": {digits}').replace('"updates": 3.0', f'"updates": {digits}'))
+    path.write_text(path.read_text().replace('"seed": 1', f'"seed": {digits}'))
     assert contribute(tmp_path, "-o", "out.jsonl").code == 0
-    head, first, *_ = front_door.lines(tmp_path / "out.jsonl")
-    assert "seed" not in head
-    assert "values" not in first
+    assert "seed" not in front_door.lines(tmp_path / "out.jsonl")[0]
 
 
 DEVICE_NAMES = {
