@@ -131,6 +131,7 @@ def conclude(comparisons: Sequence["Comparison"], notes: Sequence[str], options:
     conclusion = f"{compare_terminal.summary(comparisons)}; exit {code.value}"
     notes = [*notes, *(line for comparison in comparisons for line in sentences.unpaired(comparison.unpaired))]
     notes += [doubt for comparison in comparisons for doubt in comparison.doubts]
+    notes += dict.fromkeys(map(str, results.budgets.values()))
     notes += sentences.not_usable(results)
     notes += defaults.in_force().notes()
     _write_verdicts(comparisons, conclusion, options.form)

@@ -108,7 +108,10 @@ def test_so_does_the_one_on_too_few_rounds_for_any_change(tmp_path, budget_s, op
     for name in ("base", "new"):
         limits = {"policy": Policy(rounds=7, budget_s=budget_s), "footer": {"rounds": 3, "seconds": 45.0}}
         made_up.write(tmp_path / f"{name}.jsonl", rounds(QUIET, TEN[:3]), **limits)
-    assert f"; 10 rounds a side would do: {option}\n" in compare(tmp_path).err
+    told = compare(tmp_path).err
+    assert f"; 10 rounds a side would do: {option}\n" in told
+    ended = "note: the budget of 60 s ended the run after 3 of 7 rounds; about --budget 140s would do\n"
+    assert told.count(ended) == (budget_s is not None)
 
 
 def test_the_suite_may_ask_for_it_for_all_and_for_a_workload(folder):
