@@ -1,4 +1,4 @@
-"""What `benchmarks.replay` asks: a plan of sampling and a rule each, of other tools and of dlbench's own settings."""
+"""Deciders that `benchmarks.replay` asks: a plan of sampling and a rule each, of other tools and of dlbench's own settings."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

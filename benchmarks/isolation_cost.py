@@ -1,4 +1,4 @@
-"""What one more isolated CPU case costs beyond its own set-up, warm-up and blocks, in the round that checks it and in later ones."""
+"""Cost of one more isolated CPU case beyond its own set-up, warm-up and blocks, in the round that checks it and in later ones."""
 
 import argparse
 import statistics

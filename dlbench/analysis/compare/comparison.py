@@ -206,7 +206,8 @@ def _by_time(
     """Judge a pair by its times, and say why a change that must be seen could not have been called, if so."""
     threshold, sides = pair.thresholds.time, pair.sides
     least, left = power.detectable(tests, family.weight, threshold), power.possible(tests)
-    to_see = power.rounds_to_see(tests, family, must_see, threshold) if must_see else None
+    planned = power.planned_rounds(tests, family, must_see, threshold) if must_see else 0.0
+    to_see = power.rounds_to_see(tests, planned)
     verdict, notes = together(changes), [disagreement(changes), _spoiled_rounds(sides) if clean else ""]
     rounds = not_excluded = None
     disturbed = "" if verdict is Verdict.SAME else doubts.disturbances(sides)
@@ -222,7 +223,7 @@ def _by_time(
         if pair.clocks:
             notes.append(f"{pair.clocks.sentence}, which explains {percent(pair.clocks.share)} at most")
         if must_see and verdict is not Verdict.SLOWER and (left is None or left >= must_see):
-            not_excluded = doubts.case_not_excluded(pair.case, tests, family, must_see, threshold, sides)
+            not_excluded = doubts.case_not_excluded(pair.case, must_see, left, planned, to_see, sides)
         if verdict is Verdict.INCONCLUSIVE:
             rounds = power.rounds_needed(tests, power.least_rounds(tests, family.weight), threshold)
             if not barred_by_mean(changes):

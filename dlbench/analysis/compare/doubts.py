@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dlbench.analysis.compare.judge import EQUIVALENCE, LEVEL, RankTest
-from dlbench.analysis.compare.power import MOST_ROUNDS, TestFamily, planned_rounds, possible, rounds_to_see, seeing
+from dlbench.analysis.compare.power import MOST_ROUNDS, seeing
 from dlbench.analysis.ratios import Entry
 from dlbench.analysis.read.header import SpentBudget
 from dlbench.core.rank_test import rounds_for_gate
@@ -69,12 +69,14 @@ def prospects(tests: Mapping[str, RankTest], rounds: int | None, threshold: floa
 
 
 def case_not_excluded(
-    case: str, tests: Mapping[str, RankTest], family: TestFamily, must_see: float, threshold: float, sides: Sequence[Entry]
+    case: str, must_see: float, left: float | None, planned: float, rounds: int | None, sides: Sequence[Entry]
 ) -> CaseNotExcluded:
-    """Say why a slowdown of ``must_see`` is not excluded in a case that was tested, and what to do about it."""
-    left, rounds = possible(tests), rounds_to_see(tests, family, must_see, threshold)
+    """Say why a slowdown of ``must_see`` is not excluded in a case that was tested, and what to do about it.
+
+    ``left``, ``planned`` and ``rounds`` are what `power.possible`, `power.planned_rounds` and `power.rounds_to_see` give.
+    """
     why = "too few rounds to exclude any" if left is None else f"up to {relative_change(left)} is possible"
-    if planned_rounds(tests, family, must_see, threshold) == math.inf:
+    if planned == math.inf:
         return CaseNotExcluded(case, must_see, f"{why}; occasions alone differ by as much", "measure both sides in turn, with dlbench ab")
     if disturbed := disturbances(sides):
         return CaseNotExcluded(case, must_see, f"{why}; {disturbed}", "stop the other processes, as top shows them", rounds)

@@ -145,18 +145,17 @@ def rounds_needed(tests: Mapping[str, RankTest], enough: int, threshold: float) 
     return math.ceil(needed) if rounds < needed < math.inf else None
 
 
-def rounds_to_see(tests: Mapping[str, RankTest], family: TestFamily, change: float, threshold: float) -> int | None:
-    """Return the rounds a side that would probably call a slowdown of that size, and exclude it where there is none.
-
-    None where the rounds at hand do, or none would. Only the widths of intervals count, never the size or sign of the change that was
-    found, so that rounds which are added for this favour no verdict.
-    """
-    needed = planned_rounds(tests, family, change, threshold)
-    return math.ceil(needed) if _rounds(tests) < needed < math.inf else None
+def rounds_to_see(tests: Mapping[str, RankTest], planned: float) -> int | None:
+    """Return what `planned_rounds` gives as a number of rounds; None where the rounds at hand are enough, or none are."""
+    return math.ceil(planned) if _rounds(tests) < planned < math.inf else None
 
 
 def planned_rounds(tests: Mapping[str, RankTest], family: TestFamily, change: float, threshold: float) -> float:
-    """Return what `rounds_to_see` rounds up, whether or not the rounds at hand are enough; infinite where no rounds are."""
+    """Return the rounds a side that would probably call a slowdown of that size, and exclude it where there is none.
+
+    Infinite where no rounds would. Only the widths of intervals count, never the size or sign of the change that was found, so that rounds
+    which are added for this favour no verdict.
+    """
     enough = least_rounds(tests, family.weight)
     return max(rounds_to_call(tests, enough, family.weight, change, threshold), _rounds_to_exclude(tests, family.cases, change))
 

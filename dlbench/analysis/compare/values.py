@@ -25,6 +25,8 @@ _HOST_FLOOR = 1 << 20
 """Bytes; what a process takes for itself varies by some pages."""
 _HOST_SLACK = 64 << 20
 """Bytes of growth on the host that nobody has to exclude: libraries' own buffers vary by tens of MiB from round to round."""
+_CONSTANT = Interval(0.0, 0.0, 1.0)
+"""Of what is the same number in all rounds of both sides, in however few rounds."""
 WORDS = {Verdict.SLOWER: "worse", Verdict.FASTER: "better"}
 """Verdicts of values, as a reader calls them."""
 
@@ -86,8 +88,8 @@ def _shift_test(base: Sequence[float], new: Sequence[float], threshold: float, f
     usual = abs(statistics.median(base))
     margin = max(threshold * usual, floor)
     p, shift, (interval,) = rank_test(base, new, (EQUIVALENCE,))
-    if len({*base, *new}) == 1:  # nothing varies, in however few rounds
-        interval = Interval(0.0, 0.0, 1.0)
+    if len({*base, *new}) == 1:
+        interval = _CONSTANT
     least_p = smallest_p(len(base), len(new))
     return ShiftTest(min(len(base), len(new)), margin, usual, max(margin, to_see), p, least_p, shift, interval)
 
@@ -250,7 +252,7 @@ def _value_change(base_column: Column, new_column: Column, base: Entry, new: Ent
         return _by_resolution(shown, statistics.median(before), statistics.median(after), threshold, must_see)
     margin = new_column.margin if base_column.margin is None else base_column.margin
     test = _value_test(column, before, after, threshold, margin)
-    if not test.margin and test.interval != Interval(0.0, 0.0, 1.0):
+    if not test.margin and test.interval != _CONSTANT:
         none = "not judged, as a share of zero is no margin; declare one in the value's own unit, Value(…, margin=…)"
         return replace(shown, verdict=Verdict.INCONCLUSIVE, remark=none)
     return replace(shown, verdict=Verdict.INCONCLUSIVE, test=test)

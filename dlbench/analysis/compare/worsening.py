@@ -34,9 +34,8 @@ def worsening(change: MemoryChange | ValueChange, must_see: float) -> Worsening:
         return Worsening(False, f"{change.name} is {change.remark}")
     limit = max(test.to_see, test.usual * share_to_see(must_see, test.higher))
     rounds = _rounds_to_exclude(test, limit)
-    if test.interval is None:
+    if (worst := test.possible) is None:
         return Worsening(change.called, f"{change.name} has too few rounds", rounds)
-    worst = test.interval.high
     by = relative_change(worst / test.usual, sign="-") if test.usual else schema.text(worst, change.column.unit)
     return Worsening(change.called or worst <= 0 or worst < limit, f"{change.name} may be up to {by} worse", rounds)
 
