@@ -20,7 +20,7 @@ from dlbench.analysis.ratios import (
 )
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import ParamValue
-from dlbench.core.rows.summary import Row
+from dlbench.core.rows.row import Cells as Row
 
 
 def best(results: Results) -> Pairs:

@@ -8,7 +8,7 @@ from dlbench.core import schema, units
 from dlbench.core.measurement import UNFINISHED
 from dlbench.core.model import ParamValue, Status
 from dlbench.core.rank_test import rounds_for_interval
-from dlbench.core.rows.summary import Row
+from dlbench.core.rows.row import Cells as Row
 from dlbench.core.schema import Column, Unit
 
 INTERVAL = "95 % interval"

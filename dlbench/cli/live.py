@@ -17,7 +17,8 @@ from dlbench.core import units
 from dlbench.core.conditions import BUSY
 from dlbench.core.measurement import Measurement, Series
 from dlbench.core.model import Status, settings_text
-from dlbench.core.rows.summary import Rounds, Row, ending, per_round, planned_row, summarise
+from dlbench.core.rows.row import Row, ending
+from dlbench.core.rows.summary import Rounds, per_round, planned_row, summarise
 from dlbench.harness.observer import Observer
 from dlbench.harness.plan.adaptive import AdaptivePlan
 from dlbench.harness.probe.programs import OtherPrograms
@@ -189,7 +190,7 @@ class _LiveTable(_Tracker):
         self._fitting = live.console.height
         """Cases that the screen had room for when it was last drawn."""
         # A case's row changes only when that case ends, so each is computed once a round.
-        self._rows = {task.series: ({**planned_row(task.case), "case.run": task.side.name}, Rounds()) for task in session.tasks}
+        self._rows = {task.series: (planned_row(task.case, task.side.name), Rounds()) for task in session.tasks}
         for series, measurements in self.measurements.items():
             self._rows[series] = self._entry(measurements)
         self._provisional: set[Series] = set()
@@ -261,7 +262,7 @@ class _LiveTable(_Tracker):
         """
         started_s = time.monotonic()
         counting = [entry for series, entry in self._rows.items() if series not in self._provisional]
-        measured = [entry for entry in counting if entry[0]["case.status"] is not None]
+        measured = [entry for entry in counting if entry[0].case.status is not None]
         if not measured or not self.session.answered or started_s < self._answers_due_s:
             return False
         from dlbench.analysis.answers import answers
@@ -302,7 +303,6 @@ class _LiveTable(_Tracker):
         if many:  # seldom, and a run may have many thousand cases
             entries = {series: entry for series, entry in self._rows.items() if ending(entry[0]) not in many} or self._rows
         position = list(entries).index(self.current) if self.current in entries else 0
-        declared = {name: signature.declared.values for name, signature in self.session.signatures.items()}
         console = self._live.console
         room = max(3, console.height - len(console.render_lines(below, pad=False)) - 1)  # one line the terminal keeps
         count = min(room, self._fitting + 1)  # most often as many as last time
@@ -311,7 +311,7 @@ class _LiveTable(_Tracker):
             shown = list(entries.items())[first : first + count]
             rows, rounds = zip(*(entry for _, entry in shown), strict=True)
             dim = [row for series, (row, _) in shown if series in self._provisional]
-            table = results_table(rows, rounds, lambda row: columns(declared.get(str(row["case.workload"]), ()), row), dim=dim)
+            table = results_table(rows, rounds, columns, dim=dim)
             lines = len(console.render_lines(table, pad=False))
             if lines <= room or count == 1:
                 self._fitting = count
@@ -320,4 +320,4 @@ class _LiveTable(_Tracker):
 
     def _entry(self, measurements: Sequence[Measurement]) -> tuple[Row, Rounds]:
         row = summarise(measurements, self.policy.target)
-        return {**row, "case.run": measurements[0].side}, per_round(measurements)
+        return replace(row, case=replace(row.case, run=measurements[0].side or "")), per_round(measurements)

@@ -170,19 +170,41 @@ class RoundState:
         return cls(data["round"], data["seconds"], before=data["before"], after=data["after"], **rest)
 
 
-def flags(
-    throttlings: Sequence[Throttling | None], rounds: Sequence[RoundState], device: str, threads: int | None
-) -> dict[str, bool | str | float | None]:
-    """Return the columns on throttling and disturbance of one case, from the throttling of its rounds and the machine around them."""
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """How far the rounds of a case were throttled or disturbed; None where nothing tells."""
+
+    throttled: bool | None = None
+    """In any round, as the next two."""
+    power_capped: bool | None = None
+    disturbed: bool | None = None
+    reason: str | None = None
+    """What these stand on, and what was measured again."""
+    lost_share: float | None = None
+    """Of its time that others had a CPU that it needed, in the worst round."""
+    rounds: int | None = None
+    """Those in which it was throttled or disturbed."""
+
+
+def circumstances(
+    rounds: Sequence[tuple[int, Throttling | None]], states: Sequence[RoundState], device: str, threads: int | None
+) -> Circumstances:
+    """Return how far a case was throttled or disturbed, from number and throttling of each of its rounds.
+
+    ``states`` is the machine around any rounds of its run.
+    """
+    numbers = {number for number, _ in rounds} if states else ()
+    around = tuple(each for each in states if each.round in numbers)
+    throttlings = [throttling for _, throttling in rounds]
     known = Counter([each for each in throttlings if each is not None])
-    if not known and not rounds:  # a file that tells neither, with twenty thousand cases perhaps
-        return dict.fromkeys(("flag.throttled", "flag.power_capped", "flag.disturbed", "flag.reason", "time.lost_share"))
+    if not known and not around:  # a file that tells neither, with twenty thousand cases perhaps
+        return Circumstances()
     throttled = {each: count for each, count in known.items() if each.throttled}
     capped = {each: count for each, count in known.items() if each.power_capped}
     disturbed = {each: count for each, count in known.items() if each.disturbed}
     again = sum(count for each, count in known.items() if each.tries > 1 and not each.held_back)
     shares = [each.lost for each in known if each.lost is not None]
-    busy, others = _disturbances(tuple(rounds), device, threads)
+    busy, others = _disturbances(around, device, threads)
     of = f"of {_rounds(len(throttlings))}"
     reasons = []
     if throttled:
@@ -197,26 +219,14 @@ def flags(
         reasons.append(f"disturbed in {sum(disturbed.values())} {of}: {worst.disturbances()}")
     if again:
         reasons.append(f"measured again in {again} {of}, as an earlier try was throttled or disturbed")
-    return {
-        "flag.throttled": _any(each.throttled for each in known),
-        "flag.power_capped": _any(each.power_capped for each in known),
-        "flag.disturbed": _any([*(each.disturbed for each in known), busy]),
-        "flag.reason": "; ".join(filter(None, [*reasons, others])) or None,
-        "time.lost_share": max(shares, default=None),
-    }
-
-
-def circumstances(
-    rounds: Sequence[tuple[int, Throttling | None]], states: Sequence[RoundState], device: str, threads: int | None
-) -> dict[str, bool | str | float | None]:
-    """Return the columns on throttling and disturbance of one case, from number and throttling of each of its rounds.
-
-    ``states`` is the machine around any rounds of its run.
-    """
-    numbers = {number for number, _ in rounds} if states else ()
-    around = tuple(each for each in states if each.round in numbers)
-    found = flags([throttling for _, throttling in rounds], around, device, threads)
-    return {**found, "time.disturbed_rounds": _disturbed_rounds(rounds, around, device, threads)}
+    return Circumstances(
+        throttled=_any(each.throttled for each in known),
+        power_capped=_any(each.power_capped for each in known),
+        disturbed=_any([*(each.disturbed for each in known), busy]),
+        reason="; ".join(filter(None, [*reasons, others])) or None,
+        lost_share=max(shares, default=None),
+        rounds=_disturbed_rounds(rounds, around, device, threads),
+    )
 
 
 def _disturbed_rounds(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from dlbench.core.errors import nearest
-from dlbench.core.schema import BY_NAME, Column, Direction, Unit
+from dlbench.core.schema import Column, Direction, Unit
 
 UNITS = {unit.value: unit for unit in Unit if unit not in (Unit.TEXT, Unit.FLAG)}
 """Units that a value can have, as files spell them: values are numbers."""
@@ -217,8 +217,8 @@ def _mistake(value: Value) -> str | None:
         return f"optional must be True or False, not {value.optional!r}"
     if value.part is not None and (value.part not in get_args(Part) or value.unit is not Unit.SECONDS or value.series):
         return f"part must be {', '.join(get_args(Part))} or None, of a number of seconds, not {value.part!r}"
-    if value.bounds is not None and (not isinstance(value.bounds, str) or value.bounds not in BY_NAME):
-        return f"bounds must name a column of the table{nearest(str(value.bounds), list(BY_NAME))}"
+    if not isinstance(value.bounds, str | None):
+        return f"bounds must name a column of the table, not {value.bounds!r}"
     if not isinstance(value.once, bool) or (value.once and (value.unit is not Unit.SECONDS or value.series)):
         return f"once must be True or False, and is of a number of seconds, not {value.once!r}"
     if value.margin is not None:

@@ -8,7 +8,7 @@ from dlbench.analysis.ratios import PAIR_COLUMNS, grouped
 from dlbench.analysis.read.places import file_of
 from dlbench.analysis.wording import INTERVAL, cell, device_label, plural, several_runs
 from dlbench.core import units
-from dlbench.core.rows.summary import Row
+from dlbench.core.rows.row import Cells as Row
 from dlbench.core.schema import Column, Unit
 
 Columns = tuple[tuple[str, Column], ...]

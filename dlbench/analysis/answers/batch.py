@@ -10,8 +10,9 @@ from dlbench.analysis.read.table import Results
 from dlbench.analysis.scaling.speedup import counted
 from dlbench.analysis.wording import among, hedge, is_ahead, middle, number, ratio, short
 from dlbench.core.model import Status
-from dlbench.core.rows.summary import Row
-from dlbench.core.schema import BY_NAME, Column, Unit
+from dlbench.core.rows.row import BY_NAME
+from dlbench.core.rows.row import Cells as Row
+from dlbench.core.schema import Column, Unit
 from dlbench.core.units import item_rate
 
 QUESTION = Question("batch", "Which batch size; what is the largest that fits; what does a small batch cost?")

@@ -14,8 +14,9 @@ from dlbench.analysis.wording import INTERVAL, interval, number, short
 from dlbench.core import units
 from dlbench.core.model import Status
 from dlbench.core.reference.peaks import OTHER_LINK
-from dlbench.core.rows.summary import Row
-from dlbench.core.schema import BY_NAME, Column, Unit
+from dlbench.core.rows.row import BY_NAME
+from dlbench.core.rows.row import Cells as Row
+from dlbench.core.schema import Column, Unit
 
 _RATE = BY_NAME["rate.bytes_per_s"]
 _WAY = Column("copies.way", Unit.TEXT, "the copy, without its size")

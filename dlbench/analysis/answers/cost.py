@@ -8,8 +8,9 @@ from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import INTERVAL, choice, few, hardware, interval, number, plural, several_runs
 from dlbench.core.model import Status
 from dlbench.core.reference.schedules import schedules
-from dlbench.core.rows.summary import Row
-from dlbench.core.schema import BY_NAME, Column, Unit
+from dlbench.core.rows.row import BY_NAME
+from dlbench.core.rows.row import Cells as Row
+from dlbench.core.schema import Column, Unit
 from dlbench.core.units import seconds
 
 QUESTION = Question("cost", "What does it cost: joules and money per 1000 samples, time to train?")

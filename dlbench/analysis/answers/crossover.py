@@ -11,7 +11,7 @@ from dlbench.analysis.ratios import MACHINE, ONE_DEVICE, PAIR_COLUMNS, Entry, en
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import INTERVAL, device_label, machine_name, middle, number, several_runs, short
 from dlbench.core.declarations import Sweep
-from dlbench.core.rows.summary import Row
+from dlbench.core.rows.row import Cells as Row
 from dlbench.core.schema import Column, Unit, text
 
 QUESTION = Question("crossover", "From what size on does the accelerator win, without and with the copies there and back?")

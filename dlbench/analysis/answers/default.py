@@ -14,7 +14,7 @@ from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import among, hedge, is_unfinished, key, middle, number, plural, ratio, short, times, value_name
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Status
-from dlbench.core.rows.summary import Row
+from dlbench.core.rows.row import Cells as Row
 from dlbench.core.schema import Column, Unit
 
 QUESTION = Question("default", "What does the default leave on the table?")

@@ -10,7 +10,7 @@ from dlbench.analysis.read.table import Results
 from dlbench.analysis.scaling.speedup import COLUMNS, as_chosen, scaling
 from dlbench.analysis.wording import INTERVAL, number, plural, ratio, several_runs, short
 from dlbench.core import units
-from dlbench.core.rows.summary import Row
+from dlbench.core.rows.row import Cells as Row
 from dlbench.core.schema import Column, Unit
 
 QUESTION = Question("devices", "Does another device help, and under which parallelism?")

@@ -14,7 +14,7 @@ from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import among, hardware, key, middle, number, plural, ratio, several_runs, short, times
 from dlbench.core.model import Status, kind_of
 from dlbench.core.reference.peaks import name_words
-from dlbench.core.rows.summary import Row
+from dlbench.core.rows.row import Cells as Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.units import one_line
 

@@ -13,8 +13,9 @@ from dlbench.analysis.scaling.speedup import counted
 from dlbench.analysis.wording import INTERVAL, as_far_as, number, ratio, short, value_name
 from dlbench.core.declarations import Part
 from dlbench.core.model import Status
-from dlbench.core.rows.summary import Row
-from dlbench.core.schema import BY_NAME, Column, Unit
+from dlbench.core.rows.row import BY_NAME
+from dlbench.core.rows.row import Cells as Row
+from dlbench.core.schema import Column, Unit
 from dlbench.core.units import item_rate, percent
 
 _WAY = Column("feeding.way", Unit.TEXT, "how a step gets its batch")

@@ -9,8 +9,9 @@ from dlbench.analysis.outliers import kinds, sentences
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import key, number, plural, short
 from dlbench.core.model import Status
-from dlbench.core.rows.summary import Row
-from dlbench.core.schema import BY_NAME, Column, Unit
+from dlbench.core.rows.row import BY_NAME
+from dlbench.core.rows.row import Cells as Row
+from dlbench.core.schema import Column, Unit
 from dlbench.core.units import percent
 
 QUESTION = Question("health", "Is this machine healthy: against its peak, against the same hardware elsewhere, against itself?")

@@ -11,7 +11,7 @@ from dlbench.analysis.read.table import Results
 from dlbench.analysis.scaling.speedup import counted
 from dlbench.analysis.wording import number, short
 from dlbench.core.model import Status, settings_in
-from dlbench.core.rows.summary import Row
+from dlbench.core.rows.row import Cells as Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.units import byte_count, percent
 

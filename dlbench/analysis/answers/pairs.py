@@ -9,7 +9,7 @@ from dlbench.analysis.ratios import PAIR_COLUMNS, Pairs, pair
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import cell, choice, device_label, number, several_runs, short, value_name
 from dlbench.core.model import Status
-from dlbench.core.rows.summary import Row
+from dlbench.core.rows.row import Cells as Row
 from dlbench.core.schema import Column, Unit
 
 ELSEWHERE = "no accelerator took part; run the same suite on a machine that has one, and give both files to dlbench show"

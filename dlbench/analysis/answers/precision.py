@@ -6,8 +6,8 @@ from dlbench.analysis.figures import Axis, Figure, drawn
 from dlbench.analysis.ratios import PAIR_COLUMNS, as_chosen, grouped, pair
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import among, as_far_as, hedge, is_ahead, middle, number, ratio, several_runs, short
-from dlbench.core.rows.summary import Row
-from dlbench.core.schema import BY_NAME
+from dlbench.core.rows.row import BY_NAME
+from dlbench.core.rows.row import Cells as Row
 from dlbench.core.units import fraction
 
 _ERROR, _PRECISION = BY_NAME["check.error"], BY_NAME["case.dtype"]

@@ -10,8 +10,9 @@ from dlbench.analysis.wording import hardware, key, number
 from dlbench.core.model import Status
 from dlbench.core.reference.peaks import name_words
 from dlbench.core.reference.published import PublishedFigure, published_figures
-from dlbench.core.rows.summary import Row
-from dlbench.core.schema import BY_NAME, Column, Unit
+from dlbench.core.rows.row import BY_NAME
+from dlbench.core.rows.row import Cells as Row
+from dlbench.core.schema import Column, Unit
 
 _TITLES = {
     "rate.items_per_s": "items a second",

@@ -10,8 +10,9 @@ from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import hardware, key, number, plural, short
 from dlbench.core.declarations import Ceiling
 from dlbench.core.model import Status
-from dlbench.core.rows.summary import Row
-from dlbench.core.schema import BY_NAME, Column, Unit
+from dlbench.core.rows.row import BY_NAME
+from dlbench.core.rows.row import Cells as Row
+from dlbench.core.schema import Column, Unit
 from dlbench.core.units import byte_rate, flop_rate, seconds, three_digits
 
 _WHAT = Column("ceiling.what", Unit.TEXT, "arithmetic and its precision, memory, or what takes that time at least")

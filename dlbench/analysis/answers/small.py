@@ -10,7 +10,7 @@ from dlbench.analysis.scaling.speedup import counted
 from dlbench.analysis.wording import among, middle, number, plural, ratio, short
 from dlbench.core.declarations import Learning
 from dlbench.core.model import Status
-from dlbench.core.rows.summary import Row
+from dlbench.core.rows.row import Cells as Row
 from dlbench.core.schema import Column, Unit
 
 _BATCH = Column("small.batch", Unit.COUNT, "samples of a step")

@@ -12,7 +12,7 @@ from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import among, device_label, machine_name, middle, number, plural, ratio, several_runs, short
 from dlbench.core.declarations import Declaration
 from dlbench.core.model import Status
-from dlbench.core.rows.summary import Row
+from dlbench.core.rows.row import Cells as Row
 from dlbench.core.schema import Column, Unit
 
 QUESTION = Question("speed-up", "How much faster is the accelerator than the CPU, on the same case and each at its best?")

@@ -12,8 +12,9 @@ from dlbench.analysis.wording import key, number, plural, short
 from dlbench.core.declarations import Declaration
 from dlbench.core.model import Status
 from dlbench.core.precision import PRECISIONS
-from dlbench.core.rows.summary import Row
-from dlbench.core.schema import BY_NAME, Column, Unit
+from dlbench.core.rows.row import BY_NAME
+from dlbench.core.rows.row import Cells as Row
+from dlbench.core.schema import Column, Unit
 from dlbench.core.units import percent, seconds, three_digits
 
 _TAGS = frozenset(("training", "inference"))

@@ -11,8 +11,9 @@ from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import INTERVAL, device_label, key, number, ratio, short
 from dlbench.core.declarations import Declaration
 from dlbench.core.model import Status
-from dlbench.core.rows.summary import Row
-from dlbench.core.schema import BY_NAME, Column, Unit
+from dlbench.core.rows.row import BY_NAME
+from dlbench.core.rows.row import Cells as Row
+from dlbench.core.schema import Column, Unit
 from dlbench.core.units import item_rate
 
 _TRAINS = "training"

@@ -10,7 +10,7 @@ from dlbench.analysis.ratios import as_chosen, entries, grouped, pair
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import among, middle, number, ratio, short
 from dlbench.core.errors import UsageError
-from dlbench.core.rows.summary import Row
+from dlbench.core.rows.row import Cells as Row
 
 
 def in_other_ways(results: Results) -> Findings:

@@ -12,7 +12,7 @@ from dlbench.analysis.ratios import Entry, entries
 from dlbench.analysis.read.references import part
 from dlbench.analysis.read.table import Results, as_frame
 from dlbench.core.errors import ResultFileError
-from dlbench.core.rows.summary import Row
+from dlbench.core.rows.row import Cells as Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import median_variance, student_p, student_quantile, two_way_variances, variance_between
 

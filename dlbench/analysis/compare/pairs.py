@@ -20,7 +20,8 @@ from dlbench.core.declarations import SEARCH_RESOLUTION
 from dlbench.core.errors import UsageError
 from dlbench.core.measurement import BALANCED
 from dlbench.core.model import Status
-from dlbench.core.rows.summary import Row, ending
+from dlbench.core.rows.row import Cells as Row
+from dlbench.core.rows.row import ending
 from dlbench.core.thresholds import ACROSS_RUNS, MUST_SEE, WITHIN_A_RUN, Thresholds, ThresholdSettings
 from dlbench.core.units import byte_count, item_rate
 

@@ -9,7 +9,7 @@ from dlbench.analysis.read.table import Results
 from dlbench.analysis.report.sentences import not_usable
 from dlbench.analysis.wording import number, plural
 from dlbench.core.model import Status
-from dlbench.core.rows.summary import Row
+from dlbench.core.rows.row import Cells as Row
 from dlbench.core.store import RunFile
 from dlbench.core.units import one_line, percent
 

@@ -11,7 +11,7 @@ from dlbench.analysis.compare.values import WORDS, ShiftTest, ValueChange
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.read.table import as_frame, records
 from dlbench.core.errors import ExitCode
-from dlbench.core.rows.summary import Row
+from dlbench.core.rows.row import Cells as Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.units import one_line
 

@@ -3,41 +3,24 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any
 
-from dlbench.core import units
-from dlbench.core.declarations import Ceiling, Declaration
-from dlbench.core.model import Status
+from dlbench.core.declarations import Ceiling
 from dlbench.core.precision import PRECISIONS
-from dlbench.core.rows.summary import Row
+from dlbench.core.rows.row import MeasuredCeiling, Rates, Row
 
-RATES: Mapping[Ceiling, str] = {
-    "arithmetic": "rate.flops_per_s",
-    "memory": "rate.bytes_per_s",
-    "launch": "rate.items_per_s",
-    "synchronisation": "rate.items_per_s",
+RATES: Mapping[Ceiling, Callable[[Row], float | None]] = {
+    "arithmetic": lambda row: row.rate.flops_per_s,
+    "memory": lambda row: row.rate.bytes_per_s,
+    "launch": lambda row: row.rate.items_per_s,
+    "synchronisation": lambda row: row.rate.items_per_s,
 }
-"""The column whose highest number is the ceiling. Copies have more than one: of each way, size and kind of memory."""
+"""The rate whose highest number is the ceiling. Copies have more than one: of each way, size and kind of memory."""
+_OF_ITEMS: frozenset[Ceiling] = frozenset(("launch", "synchronisation"))
+"""Those of items, whose rate is over the time of all calls."""
 _MOVES = "memory"
 """Tag of work that moves each of its stated bytes once a call, so that no cache has them where they are many."""
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredCeiling:
-    """The best of all rows that tell what a device can do at most, those of no declared ceiling included."""
-
-    kind: Ceiling
-    precision: str
-    """That products are computed in; empty for what is no arithmetic."""
-    per_s: float
-    row: Row = field(repr=False)
-    least_bytes: float
-    """That a call moves of any row that declares this ceiling: fewer may come from a cache."""
-
-    def __str__(self) -> str:
-        rate = f"{units.flop_rate(self.per_s)} in {self.precision}" if self.kind == "arithmetic" else units.byte_rate(self.per_s)
-        return f"{self.kind}: {rate}, {str(self.row['case.id']).rpartition('@')[0]}"
 
 
 Machine = tuple[object, ...]
@@ -48,13 +31,11 @@ Ceilings = Mapping[tuple[Ceiling, str], MeasuredCeiling]
 
 def machine(row: Row, environments: Mapping[str, Mapping[str, Any]]) -> Machine:
     """Return the device, its name, on a CPU the threads, and which machine it is in, or the file where that does not say."""
-    threads, run = row["case.threads"] if row["case.device"] == "cpu" else None, str(row["case.run"])
-    return row["case.device"], row["case.device_name"], threads, str(environments.get(run, {}).get("machine_key") or run)
+    threads, run = row.case.threads if row.case.device == "cpu" else None, row.case.run
+    return row.case.device, row.case.device_name, threads, str(environments.get(run, {}).get("machine_key") or run)
 
 
-def measured(
-    rows: Iterable[Row], declaration: Callable[[Row], Declaration], environments: Mapping[str, Mapping[str, Any]]
-) -> dict[Machine, Ceilings]:
+def measured(rows: Iterable[Row], environments: Mapping[str, Mapping[str, Any]]) -> dict[Machine, Ceilings]:
     """Return the ceilings of each machine: the best of all sound rows whose calls copy nothing to the device.
 
     There is one of arithmetic in a precision, and one of memory, only where a row was measured that declares it: held against itself
@@ -64,9 +45,9 @@ def measured(
     groups: dict[Machine, dict[tuple[Ceiling, str], list[Row]]] = defaultdict(lambda: defaultdict(list))
     others: dict[Machine, dict[tuple[Ceiling, str], list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
-        declared = declaration(row)
-        if not _is_held(row, declared):
+        if not _is_held(row):
             continue
+        declared = row.declared
         for kind in RATES:
             precision = computed_in(row) if kind == "arithmetic" else ""
             if precision is not None and _rate(row, kind):
@@ -80,27 +61,24 @@ def measured(
     }
 
 
-def _is_held(row: Row, declared: Declaration) -> bool:
+def _is_held(row: Row) -> bool:
     """Whether ceilings say anything of a row: it is sound, and neither it nor its calls copy over a link."""
-    sound = row["case.status"] == Status.OK and not row["flag.implausible"]
-    return sound and declared.ceiling != "copy" and not declared.copies_within_calls(row)
+    return row.is_sound and row.declared.ceiling != "copy" and not row.copies_within_calls
 
 
 def _best(kind: Ceiling, precision: str, rows: Sequence[Row], others: Iterable[Row]) -> MeasuredCeiling:
     least = min(map(_moved, rows))
     best = max([*rows, *(row for row in others if kind != "memory" or _moved(row) >= least)], key=lambda row: _rate(row, kind))
-    return MeasuredCeiling(kind, precision, _rate(best, kind), best, least)
+    return MeasuredCeiling(kind, precision, _rate(best, kind), best.case.id, least)
 
 
 def computed_in(row: Row) -> str | None:
     """Return the precision that a row's products are computed in, bf16 for autocast to it; None where it names none."""
-    named = PRECISIONS.get(str(row["case.dtype"]))
+    named = PRECISIONS.get(str(row.case.dtype))
     return named.arithmetic if named else None
 
 
-def with_ceilings(
-    rows: Sequence[Row], declaration: Callable[[Row], Declaration], environments: Mapping[str, Mapping[str, Any]]
-) -> list[Row]:
+def with_ceilings(rows: Sequence[Row], environments: Mapping[str, Mapping[str, Any]]) -> list[Row]:
     """Return the rows with the share that each reaches of the ceiling of its machine that bounds it, and which that is.
 
     That is arithmetic above as many operations a byte as both ceilings have, and memory below (the roofline of Williams and others, 2009,
@@ -109,13 +87,13 @@ def with_ceilings(
     that memory would bound. One that moves them faster than memory does has them from a cache, so it is held against arithmetic. Nothing
     is said of copies, which go over a link, nor of what is implausible.
     """
-    known = measured(rows, declaration, environments)
+    known = measured(rows, environments)
     if not known:
         return list(rows)
-    return [{**row, **_share(row, known.get(machine(row, environments), {}))} if _is_held(row, declaration(row)) else row for row in rows]
+    return [replace(row, rate=_held_against(row, known.get(machine(row, environments), {}))) if _is_held(row) else row for row in rows]
 
 
-def _share(row: Row, ceilings: Ceilings) -> Row:
+def _held_against(row: Row, ceilings: Ceilings) -> Rates:
     arithmetic, memory = ceilings.get(("arithmetic", computed_in(row) or "")), ceilings.get(("memory", ""))
     flops_per_s, bytes_per_s = _rate(row, "arithmetic"), _rate(row, "memory")
     if memory and from_caches(row, memory):
@@ -123,8 +101,8 @@ def _share(row: Row, ceilings: Ceilings) -> Row:
     shares = [(rate / each.per_s, each) for rate, each in ((flops_per_s, arithmetic), (bytes_per_s, memory)) if rate and each]
     share, nearest = max(shares, key=lambda each: each[0], default=(0.0, None))
     if nearest is None or (nearest is memory and _moved(row) < memory.least_bytes):
-        return {}
-    return {"rate.ceiling_fraction": share, "rate.ceiling": str(nearest)}
+        return row.rate
+    return replace(row.rate, ceiling_fraction=share, ceiling=nearest)
 
 
 def from_caches(row: Row, memory: MeasuredCeiling) -> bool:
@@ -134,17 +112,12 @@ def from_caches(row: Row, memory: MeasuredCeiling) -> bool:
 
 def _moved(row: Row) -> float:
     """Return the bytes that a call moves on each device."""
-    return _rate(row, "memory") * _number(row["time.median_s"])
+    return _rate(row, "memory") * (row.time.median_s or 0.0)
 
 
 def _rate(row: Row, kind: Ceiling) -> float:
     """Return a rate of each device that takes part, 0 where there is none; by the median of its calls, whatever held up some of them."""
-    ranks = row.get("param.ranks")
-    rate = _number(row[RATES[kind]]) / (ranks if isinstance(ranks, int) and 0 < ranks < 2**31 else 1)
-    if RATES[kind] == "rate.items_per_s" and (median_s := _number(row["time.median_s"])):
-        rate *= _number(row["time.mean_s"]) / median_s
+    rate = row.per_rank(RATES[kind](row) or 0.0)
+    if kind in _OF_ITEMS and row.time.median_s:
+        rate *= (row.time.mean_s or 0.0) / row.time.median_s
     return rate if math.isfinite(rate) else 0.0
-
-
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0

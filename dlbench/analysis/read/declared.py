@@ -1,17 +1,17 @@
 """Declarations of the workloads of a result file: from its header, or for files from before there were any from ``undeclared.toml``."""
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from dlbench.analysis.read.header import run_name
-from dlbench.core.declarations import Declaration, Parallel, Value
+from dlbench.core.declarations import Declaration
 from dlbench.core.declared_json import from_json
 from dlbench.core.reference.collectives import OPERATIONS, bus_factor
-from dlbench.core.rows.summary import Row
+from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.store import RunFile
 
@@ -55,20 +55,23 @@ def _read(workload: str, payload: object) -> tuple[Declaration, list[str]]:
     return replace(found, **since), doubts
 
 
-def columns(values: Sequence[Value], row: Row) -> tuple[Column, ...]:
+def columns(row: Row) -> tuple[Column, ...]:
     """Return the columns of the values that a row has: as declared, then as plain numbers those of which nothing is said."""
-    params = {name.partition(".")[2]: value for name, value in row.items() if name.startswith("param.")}
-    params |= {"dtype": row["case.dtype"], "mode": row["case.mode"]}
-    described = [value.column for value in values if value.applies(params)]
-    known = {column.name for column in described}
-    others = [name for name, value in row.items() if name.startswith("value.") and value is not None and name not in known]
-    plain = [Column(name, Unit.NUMBER, "nothing is declared of it", series=isinstance(row[name], str), declared=False) for name in others]
-    return tuple(column for column in (*described, *plain) if row.get(column.name) is not None)
+    described = {each.name: each.column for each in row.described}
+    others = [name for name in row.values if name not in described]
+    described |= {
+        name: Column(
+            f"value.{name}", Unit.NUMBER, "nothing is declared of it", series=not isinstance(row.values[name], int | float), declared=False
+        )
+        for name in others
+    }
+    return tuple(column for name, column in described.items() if name in row.values)
 
 
-def bus_rate(row: Row, parallel: Parallel) -> float | None:
+def bus_rate(row: Row) -> float | None:
     """Return what goes over the slowest link of a collective in a second; None for other workloads, or where there is nobody to talk to."""
-    operation, ranks, bytes_per_s = row.get(f"param.{parallel.collective}"), row.get("param.ranks"), row["rate.bytes_per_s"]
-    if operation not in OPERATIONS or type(ranks) is not int or not 2 <= ranks < 2**31 or bytes_per_s is None:
+    parallel, ranks, bytes_per_s = row.declared.parallel, row.ranks or 1, row.rate.bytes_per_s
+    operation = row.params.get(parallel.collective) if parallel.collective else None
+    if operation not in OPERATIONS or ranks < 2 or bytes_per_s is None:
         return None
-    return float(bytes_per_s) * bus_factor(str(operation), ranks)
+    return bytes_per_s * bus_factor(str(operation), ranks)

@@ -3,13 +3,15 @@
 import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from dlbench.core.file_lock import holder
 from dlbench.core.measurement import CONFIRMING, Measurement
 from dlbench.core.model import Status
 from dlbench.core.reference.peaks import OTHER_LINK, link_bytes_per_s
-from dlbench.core.rows.summary import Rounds, Row
+from dlbench.core.rows.row import Copies, Row
+from dlbench.core.rows.summary import Rounds
 from dlbench.core.store import LeftOut, RunFile
 from dlbench.core.thresholds import ThresholdSettings
 from dlbench.core.units import byte_rate
@@ -46,10 +48,10 @@ _TIMING = ("round_s", "min_blocks", "max_blocks", "warmup_s", "max_warmup_s")
 """Of a policy what the time of a round depends on; how many rounds there are is no matter of theirs."""
 
 
-def protocol(run: RunFile) -> Row:
+def protocol(run: RunFile) -> Mapping[str, str]:
     """Return how a file was measured, as far as its header says: isolation, order of sides, and of the policy what a time depends on."""
     policy = run.header.get("policy") or {}
-    timing: Row = {f"policy.{name}": "default" if policy[name] is None else str(policy[name]) for name in _TIMING if name in policy}
+    timing = {f"policy.{name}": "default" if policy[name] is None else str(policy[name]) for name in _TIMING if name in policy}
     return {**timing, **{name: said for name in ("isolation", "order") if isinstance(said := run.header.get(name), str)}}
 
 
@@ -87,32 +89,32 @@ def spent_budget(run: RunFile, rows: Sequence[Row]) -> SpentBudget | None:
         return None
     budget_s, planned, rounds, took_s = known
     devices = {device.get("id") for device in run.header.get("devices", ())}
-    measured = [int(row["time.rounds"] or 0) for row in rows if row["case.status"] == Status.OK]
-    left_out = [row for row in rows if row["case.status"] == Status.SKIPPED and row["case.device"] in devices]
+    measured = [row.time.rounds or 0 for row in rows if row.is_ok]
+    left_out = [row for row in rows if row.case.status == Status.SKIPPED and row.case.device in devices]
     if rounds >= planned or not any(measured):
         return None
     cases = len(measured) + len(left_out)
     return SpentBudget(budget_s, int(rounds), int(planned), max(took_s, budget_s) * cases * ENOUGH_ROUNDS / sum(measured))
 
 
-def link(row: Row, device: Mapping[str, Any]) -> Row:
-    """Return what the PCIe link of the device carries, as the header describes it, and what part of that pinned copies reach.
+def with_link(copies: Copies, device: Mapping[str, Any]) -> Copies:
+    """Return copies with what the PCIe link of the device carries, as the header describes it, and what part of that pinned ones reach.
 
     Where there are such copies and the header does not tell, or tells of a link that they don't go over, why that is.
     """
-    pinned, reason = row["transfer.pinned_h2d_bytes_per_s"], row["transfer.reason"]
+    pinned, reason = copies.pinned_h2d_bytes_per_s, copies.reason
     generation, lanes = device.get("pcie_generation_max"), device.get("pcie_width_max")
     if isinstance(generation, int) and isinstance(lanes, int) and (most := link_bytes_per_s(generation, lanes)):
-        if pinned is None or float(pinned) <= most:
-            return {"transfer.link_bytes_per_s": most, "transfer.link_fraction": None if pinned is None else float(pinned) / most}
+        if pinned is None or pinned <= most:
+            return replace(copies, link_bytes_per_s=most, link_fraction=None if pinned is None else pinned / most)
         why = OTHER_LINK.format(rate=byte_rate(most))
     elif pinned is None:
-        return {}
+        return copies
     else:
         reasons = device.get("reasons")
         missing = reasons.get("pcie_generation_max") if isinstance(reasons, dict) else None
         why = str(missing or "the file tells of no PCIe link of this device that dlbench knows")
-    return {"transfer.reason": f"link: {why}" if reason is None else f"{reason}; link: {why}"}
+    return replace(copies, reason=f"link: {why}" if reason is None else f"{reason}; link: {why}")
 
 
 def thresholds(run: RunFile) -> dict[str, ThresholdSettings]:
@@ -181,7 +183,7 @@ def short_of_rounds(run: RunFile, names: Iterable[str], rows: Sequence[Row], rou
         return {}
     found = {}
     for name in names:
-        of_run = [(row, each.numbers) for row, each in zip(rows, rounds, strict=True) if row["case.run"] == name]
+        of_run = [(row, each.numbers) for row, each in zip(rows, rounds, strict=True) if row.case.run == name]
         numbers = [number for _, of_case in of_run for number in of_case]
         # Only what is measured again begins later, and of that nothing tells where.
         first = min(numbers, default=0) if name.endswith(CONFIRMING) else 0
@@ -189,9 +191,9 @@ def short_of_rounds(run: RunFile, names: Iterable[str], rows: Sequence[Row], rou
         wanted = run.header.get("policy", {}).get("rounds")
         least = min(most - first + 1, wanted if isinstance(wanted, int) else 1)
         # A search is made once a run, and what did not go well has its own verdict.
-        again = [(row, of_case) for row, of_case in of_run if row["case.status"] == Status.OK and (of_case or not row["case.found"])]
-        short = [row for row, of_case in again if int(row["time.rounds"] or 0) < max(least, max(of_case, default=0) - first + 1)]
-        found[name] = frozenset(str(row["case.id"]) for row in short)
+        again = [(row, of_case) for row, of_case in of_run if row.is_ok and (of_case or not row.case.found)]
+        short = [row for row, of_case in again if (row.time.rounds or 0) < max(least, max(of_case, default=0) - first + 1)]
+        found[name] = frozenset(row.case.id for row in short)
     return found
 
 

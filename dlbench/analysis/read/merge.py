@@ -8,7 +8,8 @@ from dlbench.analysis.read.ceilings import with_ceilings
 from dlbench.analysis.read.places import began, place_names, richest
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status
-from dlbench.core.rows.summary import Rounds, Row
+from dlbench.core.rows.row import Row
+from dlbench.core.rows.summary import Rounds
 
 _UNMEASURED = (Status.SKIPPED, Status.UNSUPPORTED)
 
@@ -25,10 +26,9 @@ def merged(results: Results) -> Results:
     chosen = _chosen(results, names)
     rows = [_placed(results.rows[at], names) for at in chosen]
     environments = richest(results.environments, names)
-    without: Row = {"rate.ceiling_fraction": None, "rate.ceiling": None}
     return replace(
         results,
-        rows=tuple(with_ceilings([{**row, **without} for row in rows], results.declaration, environments)),
+        rows=tuple(with_ceilings(rows, environments)),
         rounds=tuple(results.rounds[at] for at in chosen),
         tries=tuple(_placed(row, names) for row in results.tries),
         environments=environments,
@@ -40,22 +40,22 @@ def _chosen(results: Results, names: Mapping[str, str]) -> Sequence[int]:
     """Return which row of each case counts, in the order in which the cases came first."""
     cases: dict[tuple[str, Any], list[int]] = {}
     for at, row in enumerate(results.rows):
-        cases.setdefault((names[str(row["case.run"])], row["case.id"]), []).append(at)
+        cases.setdefault((names[row.case.run], row.case.id), []).append(at)
 
     def worth(at: int) -> tuple[bool, bool, bool, int, str]:
         row, rounds = results.rows[at], results.rounds[at]
-        ok = row["case.status"] == Status.OK and not row["flag.implausible"]
-        measured = row["case.status"] not in _UNMEASURED or bool(row["case.found"])
-        return measured, ok, ok and _is_sound(rounds), int(row["time.rounds"] or 0), began(results.environments[str(row["case.run"])])
+        measured = row.case.status not in _UNMEASURED or bool(row.case.found)
+        return measured, row.is_sound, row.is_sound and _is_calm(rounds), row.time.rounds or 0, began(results.environments[row.case.run])
 
     return [max(found, key=worth) for found in cases.values()]
 
 
-def _is_sound(rounds: Rounds) -> bool:
+def _is_calm(rounds: Rounds) -> bool:
     """Whether at most half of the rounds were throttled, disturbed or unsteady."""
     return 2 * sum(rounds.spoiled) <= len(rounds.spoiled)
 
 
 def _placed(row: Row, names: Mapping[str, str]) -> Row:
-    file = str(row["case.run"])
-    return {**row, "case.run": names[file], "case.file": file}
+    """Return a row as one of its place, without the ceilings of its file."""
+    case = replace(row.case, run=names[row.case.run], file=row.case.run)
+    return replace(row, case=case, rate=replace(row.rate, ceiling_fraction=None, ceiling=None))

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 from dlbench.core.provenance import contradict, facts
-from dlbench.core.rows.summary import Row
+from dlbench.core.rows.row import Cells as Row
 
 Environments = Mapping[str, Mapping[str, Any]]
 """As in `Results`, by ``case.run``."""

@@ -2,21 +2,20 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from dlbench.core import units
-from dlbench.core.model import ParamValue
 from dlbench.core.rank_test import shift_interval
 from dlbench.core.rows.rates import together
-from dlbench.core.rows.summary import Rounds, Row
+from dlbench.core.rows.row import Row, Setting
+from dlbench.core.rows.summary import Rounds
 
-_MARGINS = {"param.batch": 4.0, "param.ranks": 1.1}
+_MARGINS = {"batch": 4.0, "ranks": 1.1}
 """How much more than the size throughput may grow. A library may take a better algorithm for a larger batch, as oneDNN leaves Winograd's to
 them (https://github.com/uxlfoundation/oneDNN/issues/929), and that needs up to 4 times fewer operations (F(4 x 4, 3 x 3): Lavin and Gray,
 https://arxiv.org/abs/1509.09308, section 4). More ranks do the same work with the same kernels, in caches that are theirs alone."""
-_ALIKE = ("case.workload", "case.device", "case.device_name", "case.dtype", "case.mode", "case.threads", "case.math", "case.run")
 
 
 def flag_super_linear(rows: Sequence[Row], rounds: Sequence[Rounds]) -> list[Row]:
@@ -33,33 +32,27 @@ def flag_super_linear(rows: Sequence[Row], rounds: Sequence[Rounds]) -> list[Row
                     found[larger].append(sentence)
     flagged = list(rows)
     for index, sentences in found.items():
-        known = [str(reason)] if (reason := rows[index]["flag.implausible_reason"]) else []
-        flagged[index] = {**rows[index], "flag.implausible": True, "flag.implausible_reason": together([*known, *sentences])}
+        flag = rows[index].flag
+        known = [flag.implausible_reason] if flag.implausible_reason else []
+        flagged[index] = replace(rows[index], flag=replace(flag, implausible=True, implausible_reason=together([*known, *sentences])))
     return flagged
 
 
 def _alike(rows: Sequence[Row], rounds: Sequence[Rounds], size: str) -> list[list[int]]:
     """Return the rows that differ in the size alone, as their numbers, the smallest first."""
-    groups: dict[tuple[tuple[str, ParamValue | None], ...], list[int]] = defaultdict(list)
+    # The more ranks, the fewer threads each has; they still do no more than as many times what one with more threads does.
+    free = {Setting("param", size), *([Setting("case", "threads")] if size == "ranks" else [])}
+    groups: dict[Hashable, list[int]] = defaultdict(list)
     for index, row in enumerate(rows):
-        value = row.get(size)
-        # An edited file may hold any number.
-        if row["case.status"] == "ok" and isinstance(value, int) and 0 < value < 2**63:
-            groups[tuple([(name, row[name]) for name in _alike_names(tuple(row), size)])].append(index)
+        if row.is_ok and row.count(size):
+            groups[row.differing_from(free)].append(index)
     several = [group for group in groups.values() if len(group) > 1]
     rated = [[index for index in group if min(rounds[index].items_per_s, default=0) > 0] for group in several]
-    return [sorted(group, key=lambda index: float(rows[index][size] or 0)) for group in rated]
-
-
-@cache
-def _alike_names(columns: tuple[str, ...], size: str) -> list[str]:
-    # The more ranks, the fewer threads each has; they still do no more than as many times what one with more threads does.
-    alike = [name for name in _ALIKE if (size, name) != ("param.ranks", "case.threads")]
-    return alike + sorted(name for name in columns if name.startswith("param.") and name != size)
+    return [sorted(group, key=lambda index: rows[index].count(size) or 0) for group in rated]
 
 
 def _super_linear(size: str, smaller: Row, larger: Row, before: Rounds, after: Rounds) -> str | None:
-    less, more = float(smaller[size] or 0), float(larger[size] or 0)
+    less, more = float(smaller.count(size) or 0), float(larger.count(size) or 0)
     least = math.log(more / less * _MARGINS[size])
     rates, larger_rates = ([math.log(rate) for rate in each.items_per_s] for each in (before, after))
     if max(larger_rates) - min(rates) <= least:  # most are; the exact interval is not worth its time then
@@ -67,6 +60,5 @@ def _super_linear(size: str, smaller: Row, larger: Row, before: Rounds, after: R
     shift, interval = shift_interval(rates, larger_rates)
     if interval is None or interval.low <= least:
         return None
-    name = size.partition(".")[2]
-    grew = f"{units.three_digits(math.exp(shift))} times the throughput of {name} {less:g} at {more / less:.3g} times the {name}"
+    grew = f"{units.three_digits(math.exp(shift))} times the throughput of {size} {less:g} at {more / less:.3g} times the {size}"
     return f"{grew}; see that the larger one does all its work"

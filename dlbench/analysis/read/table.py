@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 from dlbench.analysis.read import declared, header, sessions
 from dlbench.analysis.read.ceilings import Ceilings, Machine, measured, with_ceilings
 from dlbench.analysis.read.order import by_case, order_of
-from dlbench.analysis.read.places import by_place, file_of
+from dlbench.analysis.read.places import by_place
 from dlbench.analysis.read.readings import Readings, device_readings
 from dlbench.analysis.read.superlinear import flag_super_linear
 from dlbench.analysis.read.trend import trends
@@ -25,8 +25,9 @@ from dlbench.core.declarations import Declaration
 from dlbench.core.errors import UsageError
 from dlbench.core.model import ParamValue, Policy
 from dlbench.core.rows.rounds import Reduction
-from dlbench.core.rows.summary import Rounds, Row, compared, summarise, with_rounds
-from dlbench.core.schema import BY_NAME, Column, Unit
+from dlbench.core.rows.row import BY_NAME, Cells, Row, cells
+from dlbench.core.rows.summary import Rounds, compared, summarise, with_rounds
+from dlbench.core.schema import Column, Unit
 from dlbench.core.store import RunFile
 from dlbench.core.thresholds import ThresholdSettings
 
@@ -44,7 +45,7 @@ class Results:
     """Result files, read."""
 
     rows: tuple[Row, ...]
-    """One a case and file, each with all of ``columns``."""
+    """One a case and file."""
     rounds: tuple[Rounds, ...]
     """What each round gave, in the order of the rows."""
     notes: tuple[str, ...]
@@ -57,7 +58,7 @@ class Results:
     """What the devices of each file read after its rounds; by its own name where it is an A/B, whose sides share them."""
     circumstances: tuple[str, ...] = ()
     """A sentence for each thing that was in the way of all cases of a file, and what to do about it."""
-    protocols: Mapping[str, Row] = field(default_factory=dict)
+    protocols: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """How each ``case.run`` was measured, as far as its header says: see `header.protocol`."""
     declarations: Mapping[str, Mapping[str, Declaration]] = field(default_factory=dict)
     """Of each ``case.run`` what its workloads declare."""
@@ -73,17 +74,23 @@ class Results:
     @cached_property
     def frame(self) -> "pd.DataFrame":
         """The rows; columns as in `core.schema`, then ``param.*`` and ``value.*``."""
-        return as_frame(self.rows, BY_NAME)
+        return as_frame([cells(row) for row in self.rows], BY_NAME)
+
+    @cached_property
+    def parameters(self) -> tuple[str, ...]:
+        """Those that any row has, in the order in which they came first."""
+        return tuple(dict.fromkeys(name for row in self.rows for name in row.params))
 
     @property
     def columns(self) -> list[str]:
-        """What every row has."""
-        return _columns(self.rows[0] if self.rows else BY_NAME, BY_NAME)
+        """What the table has."""
+        values = dict.fromkeys(name for row in self.rows for name in row.values)
+        return [*BY_NAME, *(f"param.{name}" for name in self.parameters), *(f"value.{name}" for name in values)]
 
     @cached_property
     def has_values(self) -> bool:
         """Whether any row has a column ``value.*``."""
-        return bool(self.rows) and any(name.startswith("value.") for name in self.rows[0])
+        return any(row.values for row in self.rows)
 
     @property
     def files(self) -> "Results":
@@ -92,24 +99,24 @@ class Results:
 
     def declaration(self, row: Row) -> Declaration:
         """Return what the workload of a row declares."""
-        return self.declarations.get(file_of(row), {}).get(str(row["case.workload"]), Declaration())
+        return row.declared
 
     def declared(self, row: Row) -> tuple[Column, ...]:
         """Return the columns ``value.*`` that this row has, each as its workload declares it, or as a plain number."""
-        return declared.columns(self.declaration(row).values, row)
+        return declared.columns(row)
 
     @cached_property
     def ceilings(self) -> dict[Machine, Ceilings]:
         """What each machine was measured to do at most."""
-        return measured(self.rows, self.declaration, self.environments)
+        return measured(self.rows, self.environments)
 
     def of_run(self, *names: str) -> Self:
         """Return the rows of one ``case.run``, or of several."""
         by_run: dict[str, Any] = {
             field: {name: getattr(self, field)[name] for name in names if name in getattr(self, field)} for field in _BY_RUN
         }
-        tries = tuple(row for row in self.tries if row["case.run"] in names)
-        return replace(self.where(lambda row: row["case.run"] in names), tries=tries, **by_run)
+        tries = tuple(row for row in self.tries if row.case.run in names)
+        return replace(self.where(lambda row: row.case.run in names), tries=tries, **by_run)
 
     def where(self, wanted: Callable[[Row], bool]) -> Self:
         """Return the rows that are wanted, with their rounds."""
@@ -141,10 +148,14 @@ def of_rows(
 
     ``declarations`` are those of its workloads, and ``environment`` is what its header says of the machine.
     """
-    named = flag_super_linear(flag_not_usable([{**row, "case.run": name} for row in rows]), rounds)
-    named = with_ceilings(named, lambda row: declarations.get(str(row["case.workload"]), Declaration()), {})
-    columns = chain.from_iterable(dict.fromkeys(map(tuple, named)))
-    return Results(tuple(_filled(named, columns)), tuple(rounds), (), {name: environment}, declarations={name: declarations})
+    of_run = [named(row, name, declarations.get(row.case.workload, Declaration())) for row in rows]
+    flagged = with_ceilings(flag_super_linear(flag_not_usable(of_run), rounds), {})
+    return Results(tuple(flagged), tuple(rounds), (), {name: environment}, declarations={name: declarations})
+
+
+def named(row: Row, run: str, declaration: Declaration | None = None) -> Row:
+    """Return a row as one of a run, with what its workload declares."""
+    return replace(row, case=replace(row.case, run=run), declared=declaration or row.declared)
 
 
 Read = Callable[[Path, str], Results]
@@ -181,21 +192,16 @@ def collect(paths: Sequence[Path], each: Map = map, *, to_compare: bool = False)
     """
     paths = files_in(paths)
     files = list(each(partial(_read_one, to_compare=to_compare), paths, _names(paths)))
-    columns = [name for file in files for row in file.rows[:1] for name in row]
     by_run: dict[str, Any] = {field: dict(chain.from_iterable(getattr(file, field).items() for file in files)) for field in _BY_RUN}
     results = Results(
-        rows=tuple(row for file in files for row in _filled(file.rows, columns)),
+        rows=tuple(chain.from_iterable(file.rows for file in files)),
         rounds=tuple(chain.from_iterable(file.rounds for file in files)),
         notes=tuple(chain.from_iterable(file.notes for file in files)),
         circumstances=tuple(chain.from_iterable(file.circumstances for file in files)),
-        tries=tuple(row for file in files for row in _filled(file.tries, columns)),
+        tries=tuple(chain.from_iterable(file.tries for file in files)),
         **by_run,
     )
-    return (
-        results
-        if to_compare
-        else replace(results, rows=tuple(with_ceilings(results.rows, results.declaration, by_place(results.environments))))
-    )
+    return results if to_compare else replace(results, rows=tuple(with_ceilings(results.rows, by_place(results.environments))))
 
 
 class _File(NamedTuple):
@@ -225,7 +231,7 @@ def _to_compare(path: Path) -> _File:
         reduction.add(each)
     cases = sorted(filter(None, reduction.cases.values()), key=lambda rounds: order_of(rounds[0].stated.case, rounds[0].stated.side))
     places = [(rounds[0].stated.side, rounds[0].stated.case.device) for rounds in cases]
-    return _File(run, places, (compared(rounds, path, run.states) for rounds in _consumed(cases)))
+    return _File(run, places, (compared(rounds, run.states, path) for rounds in _consumed(cases)))
 
 
 def _consumed(items: list[T]) -> Iterator[T]:
@@ -245,19 +251,22 @@ def _read_one(path: Path, name: str, to_compare: bool) -> Results:
     environments = header.environments(run, name, sides)
     rows, rounds = [], []
     for (side, _), (row, each) in zip(places, summaries, strict=True):
-        device = devices.get(str(row["case.device"]), {})
-        row["case.run"] = header.run_name(name, side)
-        row["case.device_name"] = row["case.device_name"] or device.get("name") or None
+        device, of_side = devices.get(row.case.device, {}), header.run_name(name, side)
+        case = replace(row.case, run=of_side, device_name=row.case.device_name or device.get("name") or None)
+        row = replace(row, case=case, declared=declarations[of_side].get(case.workload, Declaration()))
         if not to_compare:
-            row |= header.link(row, device)
-            of_workload = declarations[str(row["case.run"])].get(str(row["case.workload"]), Declaration())
-            row["rate.bus_bytes_per_s"] = declared.bus_rate(row, of_workload.parallel)
-        rows.append(_writable(row))
+            rate = replace(row.rate, bus_bytes_per_s=declared.bus_rate(row))
+            row = replace(row, transfer=header.with_link(row.transfer, device), rate=rate)
+        rows.append(row)
         rounds.append(each)
     rows = flag_super_linear(flag_not_usable(rows), rounds)
-    tries = [{**summarise([each]), "case.run": header.run_name(name, each.side)} for each in tried]
+    tries = [
+        named(summarise([each]), of_side, declarations[of_side].get(each.case.workload, Declaration()))
+        for each in tried
+        for of_side in [header.run_name(name, each.side)]
+    ]
     return Results(
-        rows=tuple(_filled(rows, chain.from_iterable(dict.fromkeys(map(tuple, rows))))),  # most have the same names
+        rows=tuple(rows),
         rounds=tuple(rounds),
         notes=(*header.left_out(run), *header.incomplete(run, len(places)), *doubts),
         environments=environments,
@@ -267,7 +276,7 @@ def _read_one(path: Path, name: str, to_compare: bool) -> Results:
         protocols=dict.fromkeys(environments, header.protocol(run)),
         declarations=declarations,
         budgets=dict.fromkeys(environments, spent) if (spent := header.spent_budget(run, rows)) else {},
-        tries=tuple(map(_writable, tries)),
+        tries=tuple(tries),
         lost=header.short_of_rounds(run, environments, rows, rounds),
     )
 
@@ -277,7 +286,7 @@ def load(path: Path) -> RunFile:
     return sessions.load(path) or store.load(path)
 
 
-def as_frame(rows: Sequence[Row], columns: Mapping[str, Column]) -> "pd.DataFrame":
+def as_frame(rows: Sequence[Cells], columns: Mapping[str, Column]) -> "pd.DataFrame":
     """Return rows as a frame: the columns given, each always there, then whatever ``param.*`` and ``value.*`` the rows have."""
     import pandas as pd
 
@@ -291,20 +300,7 @@ def _columns(found: Iterable[str], first: Iterable[str]) -> list[str]:
     return [*first, *(n for n in found if n.startswith("param.")), *(n for n in found if n.startswith("value."))]
 
 
-def _filled(rows: Iterable[Row], names: Iterable[str]) -> list[Row]:
-    """Return the rows with all of the names, which are theirs and those of others; what a row has not is null."""
-    every: Row = dict.fromkeys(names)
-    return [row if len(row) == len(every) else {**every, **row} for row in rows]
-
-
-def _writable(row: Row) -> Row:
-    """Return the row with names and texts that have an encoding, see `as_text`."""
-    if "".join([*row, *[value for value in row.values() if isinstance(value, str)]]).isascii():
-        return row
-    return {as_text(name): as_text(value) if isinstance(value, str) else value for name, value in row.items()}
-
-
-def records(frame: "pd.DataFrame") -> list[Row]:
+def records(frame: "pd.DataFrame") -> list[Cells]:
     """Return the rows as plain Python values, every kind of null as None."""
     columns = [zip(frame[name].tolist(), frame[name].isna().tolist(), strict=True) for name in frame.columns]
     plain = ([None if null else value for value, null in column] for column in columns)

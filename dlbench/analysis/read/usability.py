@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
-from dlbench.core.rows.summary import Row
+from dlbench.core.rows.row import Row
 
 
 def flag_not_usable(rows: Sequence[Row]) -> list[Row]:
@@ -11,13 +12,13 @@ def flag_not_usable(rows: Sequence[Row]) -> list[Row]:
 
     A run is not usable if more than half of its ok cases were throttled or disturbed in more than half of their rounds.
     """
-    ok = [row for row in rows if row["case.status"] == "ok"]
-    cases, spoiled = (Counter(row["case.run"] for row in some) for some in (ok, filter(mostly_disturbed, ok)))
-    known = {row["case.run"] for row in ok if row["time.disturbed_rounds"] is not None}
+    ok = [row for row in rows if row.is_ok]
+    cases, spoiled = (Counter(row.case.run for row in some) for some in (ok, filter(mostly_disturbed, ok)))
+    known = {row.case.run for row in ok if row.time.disturbed_rounds is not None}
     flags = {run: 2 * spoiled[run] > count if run in known else None for run, count in cases.items()}
-    return [{**row, "flag.not_usable": flags.get(row["case.run"])} for row in rows]
+    return [replace(row, flag=replace(row.flag, not_usable=flags.get(row.case.run))) for row in rows]
 
 
 def mostly_disturbed(row: Row) -> bool:
     """Whether a case was throttled or disturbed in more than half of its rounds."""
-    return 2 * float(row["time.disturbed_rounds"] or 0) > float(row["time.rounds"] or 0)
+    return 2 * (row.time.disturbed_rounds or 0) > (row.time.rounds or 0)

@@ -9,7 +9,9 @@ from dlbench.analysis.read.places import file_of
 from dlbench.analysis.report import detail_tables, sentences
 from dlbench.core import units
 from dlbench.core.model import ParamValue
-from dlbench.core.rows.summary import Rounds, Row, ending
+from dlbench.core.rows.row import Cells as Row
+from dlbench.core.rows.row import ending
+from dlbench.core.rows.summary import Rounds
 from dlbench.core.schema import Column
 
 WORDS = frozenset({"case", "device", "file", "notes"})

@@ -8,7 +8,7 @@ from typing import Any
 from dlbench.analysis.ratios import grouped
 from dlbench.analysis.read.references import part
 from dlbench.core import units
-from dlbench.core.rows.summary import Row
+from dlbench.core.rows.row import Cells as Row
 
 _WORD = re.compile(r"[\w.:@\[\],=+-]+")
 """A word of ``-k``, which selects the ids that contain it."""

@@ -14,7 +14,7 @@ from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.read.table import records
 from dlbench.analysis.wording import number, status
 from dlbench.core import units
-from dlbench.core.rows.summary import Row
+from dlbench.core.rows.row import Cells as Row
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,8 +10,9 @@ from dlbench.analysis.scaling.speedup import COLUMNS
 from dlbench.analysis.wording import cell, key, number, plural, value_name
 from dlbench.core import units
 from dlbench.core.model import ParamValue
-from dlbench.core.rows.summary import Row
-from dlbench.core.schema import BY_NAME, Column, Unit
+from dlbench.core.rows.row import BY_NAME
+from dlbench.core.rows.row import Cells as Row
+from dlbench.core.schema import Column, Unit
 
 _ASSUMPTIONS = (
     "Assumed: gradients go around a ring, whose latency grows with the ranks; every link is as fast as those measured, between machines "

@@ -7,7 +7,7 @@ import pandas as pd
 
 from dlbench.analysis.read.table import as_frame
 from dlbench.core.finding import Finding
-from dlbench.core.rows.summary import Row
+from dlbench.core.rows.row import Cells as Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.units import one_line
 

@@ -3,7 +3,7 @@
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.figures import MOST_DRAWN, Axis, Figure
 from dlbench.analysis.wording import placed
-from dlbench.core.rows.summary import Row
+from dlbench.core.rows.row import Cells as Row
 from dlbench.core.schema import Column, Unit
 
 _CASE = Column("compare.case", Unit.TEXT, "the case")

@@ -9,7 +9,7 @@ from dlbench.analysis.ratios import grouped
 from dlbench.analysis.read.references import part
 from dlbench.core import units
 from dlbench.core.provenance import leaves
-from dlbench.core.rows.summary import Row
+from dlbench.core.rows.row import Cells as Row
 from dlbench.core.schema import Column, Unit
 
 Environments = Mapping[str, Mapping[str, Any]]

@@ -27,7 +27,7 @@ from dlbench.analysis.report import case_table, commands, compare_terminal, mach
 from dlbench.analysis.report.forest import forest
 from dlbench.analysis.report.plot_points import brief
 from dlbench.analysis.report.samples import samples
-from dlbench.core.rows.summary import Row
+from dlbench.core.rows.row import Cells as Row
 from dlbench.core.schema import Unit
 from dlbench.core.units import one_line
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from dlbench.analysis.figures import MOST_DRAWN, Axis, Figure
 from dlbench.analysis.wording import cell, number
 from dlbench.core import units
-from dlbench.core.rows.summary import Row
+from dlbench.core.rows.row import Cells as Row
 from dlbench.core.schema import Unit, text
 
 MOST_SERIES = 12

@@ -17,7 +17,7 @@ from dlbench.analysis.figures import Axis, Figure
 from dlbench.analysis.report.plot_points import Scale, brief, divided, is_category, limited, plotted, scale_of, value_axis
 from dlbench.analysis.wording import number, plural
 from dlbench.core import units
-from dlbench.core.rows.summary import Row
+from dlbench.core.rows.row import Cells as Row
 from dlbench.core.schema import Unit
 
 LIGHT = {

@@ -10,7 +10,7 @@ from dlbench.analysis.ratios import Entry, entries
 from dlbench.analysis.read.places import file_of
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import device_label, key, number, several_runs, short
-from dlbench.core.rows.summary import Row
+from dlbench.core.rows.row import Cells as Row
 from dlbench.core.schema import Column, Unit
 
 MOST_CASES = 20

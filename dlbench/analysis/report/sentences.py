@@ -13,7 +13,9 @@ from dlbench.analysis.report import commands
 from dlbench.core import units
 from dlbench.core.conditions import BUSY
 from dlbench.core.model import ParamValue, Status
-from dlbench.core.rows.summary import Rounds, Row, ending
+from dlbench.core.rows.row import Cells as Row
+from dlbench.core.rows.row import ending
+from dlbench.core.rows.summary import Rounds
 
 # Closed sets: what a mark in a table means, and what to do about it.
 _FLAGS = {

@@ -23,7 +23,9 @@ from dlbench.analysis.report import case_table, compare_terminal, detail_tables,
 from dlbench.analysis.scaling.projection import projected
 from dlbench.core import units
 from dlbench.core.model import ParamValue, Status
-from dlbench.core.rows.summary import Rounds, Row, ending
+from dlbench.core.rows.row import Cells as Row
+from dlbench.core.rows.row import ending
+from dlbench.core.rows.summary import Rounds
 from dlbench.core.schema import Column, Unit
 
 _Columns = list[tuple[str, list[Text]]]

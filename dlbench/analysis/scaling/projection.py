@@ -9,7 +9,7 @@ from dlbench.analysis.scaling.speedup import COLUMNS, scaling, share
 from dlbench.analysis.wording import number
 from dlbench.core.reference.collectives import bus_factor, ring_steps
 from dlbench.core.reference.networks import gradient_bytes
-from dlbench.core.rows.summary import Row
+from dlbench.core.rows.row import Cells as Row
 from dlbench.core.stats import theil_sen
 
 VERDICT = "projection"

@@ -2,12 +2,13 @@
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dlbench.core import units
 from dlbench.core.measurement import SpotCheck
-from dlbench.core.model import ParamValue
 from dlbench.core.reference.peaks import TABLE, Share, arithmetic_share, memory_share, peak_of
 from dlbench.core.rows.rounds import Stated
+from dlbench.core.rows.row import Flags, Rates
 
 ALLOWANCE = 1.25
 """Cards run above the boost clock that their figures are computed from, a TITAN X (Pascal) by a fifth, and a cache may hold an eighth of
@@ -15,21 +16,16 @@ a large working set. A wrong count is off by a factor of two, as a rule."""
 EMPTY = 2.0
 """A call that takes less than this many times an empty one did nothing: the least operation of torch takes more than ten times as long."""
 
-Cells = dict[str, ParamValue | None]
-"""Some columns of a row."""
 
-
-def rates(stated: Sequence[Stated], call_s: ParamValue | None) -> Cells:
-    """Return the rates of operations and bytes, by the row's time of a call; None where a timed round does not state the count.
+def rate(counts: Sequence[float | None], call_s: float | None) -> float | None:
+    """Return what the rounds count by the row's time of a call; None where a timed round does not state the count.
 
     Not all counts over all the time: a faster round has more blocks and would weigh more.
     """
-    row: Cells = {}
-    for name in ("flops", "bytes"):
-        known = [count for each in stated if (count := getattr(each, name)) is not None]
-        count = None if not known or len(known) < len(stated) else known[0] if len(known) == 1 else statistics.median(known)
-        row[f"rate.{name}_per_s"] = count / float(call_s) if count is not None and call_s else None
-    return row
+    known = [count for count in counts if count is not None]
+    if not known or len(known) < len(counts) or not call_s:
+        return None
+    return (known[0] if len(known) == 1 else statistics.median(known)) / call_s
 
 
 def per_second(counts: Sequence[float], seconds: Sequence[float]) -> tuple[float, ...]:
@@ -37,27 +33,25 @@ def per_second(counts: Sequence[float], seconds: Sequence[float]) -> tuple[float
     return tuple([count / each for count, each in zip(counts, seconds, strict=True)]) if counts and all(seconds) else ()
 
 
-def plausibility(stated: Stated, identity: Cells, rates: Cells, fastest_s: float, check: SpotCheck | None) -> tuple[Cells, Cells]:
-    """Compare the rates with the device's peaks, and say what can't be true: return ``flag.implausible``, and the share of the peak.
+def plausibility(stated: Stated, dtype: str, rates: Rates, fastest_s: float, check: SpotCheck | None) -> tuple[Rates, Flags]:
+    """Compare the rates with the device's peaks: return them with the share of the peak, and what can't be true.
 
     ``stated`` is any round, for its counts; ``fastest_s`` the time of a call in the fastest block, as other blocks may have been held up.
     """
-    flops_per_s, bytes_per_s = rates["rate.flops_per_s"], rates["rate.bytes_per_s"]
-    device, dtype = peak_of(stated.device_name), str(identity["case.dtype"] or "")
-    ranks = stated.case.params.get("ranks")
-    ranks = ranks if isinstance(ranks, int) and 0 < ranks < 2**31 else 1  # an edited file may hold anything there
-    arithmetic = arithmetic_share(device, dtype, float(flops_per_s) / ranks) if device and flops_per_s is not None else None
+    device, ranks = peak_of(stated.device_name), stated.case.ranks
+    ranks = ranks if ranks and 0 < ranks < 2**31 else 1  # an edited file may hold anything there
+    arithmetic = arithmetic_share(device, dtype, rates.flops_per_s / ranks) if device and rates.flops_per_s is not None else None
     moved = stated.bytes / ranks if stated.bytes else 0.0
-    memory = memory_share(device, moved, float(bytes_per_s) / ranks) if device and moved and bytes_per_s is not None else None
-    shares = [share for share in (arithmetic, memory) if share]
-    nearest = max(shares, key=lambda share: share.fraction) if shares else None
+    memory = memory_share(device, moved, rates.bytes_per_s / ranks) if device and moved and rates.bytes_per_s is not None else None
+    nearest = max(filter(None, (arithmetic, memory)), key=lambda share: share.fraction, default=None)
     reason = together([*_no_work(fastest_s, stated, check), *_too_fast(stated, arithmetic, memory), *_no_input(check)])
-    of_peak: Cells = {
-        "rate.peak_fraction": nearest.fraction if nearest else None,
-        "rate.peak": str(nearest) if nearest else None,
-        "rate.reason": None if nearest else _no_peak(stated, bool(device), dtype),
-    }
-    return {"flag.implausible": reason is not None, "flag.implausible_reason": reason}, of_peak
+    of_peak = replace(
+        rates,
+        peak_fraction=nearest.fraction if nearest else None,
+        peak=nearest,
+        reason=None if nearest else _no_peak(stated, bool(device), dtype),
+    )
+    return of_peak, Flags(implausible=reason is not None, implausible_reason=reason)
 
 
 def _no_peak(stated: Stated, known: bool, dtype: str) -> str:

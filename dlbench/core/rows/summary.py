@@ -1,29 +1,24 @@
 """Row of the table that the measurements of one case come to, for the live screen and for result files."""
 
-import json
 import statistics
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import astuple, dataclass, field, fields, replace
 from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
-from sys import intern
 from typing import Any, TypeVar
 
 from dlbench.core.conditions import RoundState, circumstances
 from dlbench.core.measurement import Measurement, Transfer
-from dlbench.core.model import Case, ParamValue, Policy, Reported, Status, settings_text
+from dlbench.core.model import Case, ParamValue, Policy, Reported, Status
 from dlbench.core.rows import times
-from dlbench.core.rows.rates import per_second, plausibility, rates
+from dlbench.core.rows.rates import per_second, plausibility, rate
 from dlbench.core.rows.rounds import NO_BLOCKS, Blocks, Round, Stated, reduced, stated
-from dlbench.core.schema import BY_NAME
+from dlbench.core.rows.row import Checks, Copies, Flags, Identity, Peaks, Rates, Row, Times
 from dlbench.core.stats import variation
 
 T = TypeVar("T")
-
-Row = dict[str, ParamValue | None]
-"""Column name to value, None where there is none."""
 
 _SEVERITY = (Status.SKIPPED, Status.OK, Status.UNSUPPORTED, Status.OOM, Status.TIMEOUT, Status.CRASHED, Status.FAILED)
 """From the least severe on. A skipped round says nothing of the case, so any other counts before it."""
@@ -82,7 +77,7 @@ _fields = attrgetter(*(each.name for each in fields(Rounds)))
 
 
 def summarise(measurements: Sequence[Measurement], target: float = Policy().target, states: Sequence[RoundState] = ()) -> Row:
-    """Return the row of one case: every column of the schema, then ``param.*`` and ``value.*``.
+    """Return the row of one case.
 
     ``measurements`` are all rounds of that case, one at least; ``target`` is the policy's, for ``flag.noisy``; ``states`` is the machine
     around any rounds of the run, for ``flag.disturbed``. A case with failed rounds has the most severe status (on a tie the latest) and
@@ -96,37 +91,66 @@ def with_rounds(
 ) -> tuple[Row, Rounds]:
     """Return what `summarise` and `per_round` do, at little more than the cost of one."""
     rounds = reduced(measurements)
-    row, others, each_round = _row(rounds, states)
+    row, each_round = compared(rounds, states)
     ok = set(map(id, _counted(rounds)))
     counted = [each for each, of in zip(measurements, rounds, strict=True) if id(of) in ok]
-    in_all = times.of_all_calls([each for each in rounds if id(each) in ok and each.blocks])
-    return {
-        **dict.fromkeys(BY_NAME),
-        **row,
-        **others,
-        **in_all,
-        **_details(measurements, counted, row["time.median_s"], target),
-    }, each_round
+    timed = [each for each in rounds if id(each) in ok and each.blocks]
+    medians = [each.median_s for each in timed]
+    mean_s = times.median([each.mean_s for each in timed])
+    check = _last([each.check for each in measurements])
+    why = {group: _last([each.nulls.get(group) for each in measurements]) for group in ("memory", "transfer")}
+    whole = replace(
+        row,
+        time=times.distribution(replace(row.time, mean_s=mean_s), [each.samples for each in counted if each.samples]),
+        rate=times.item_rate(row.rate, timed),
+        memory=replace(
+            row.memory,
+            reserved_bytes=_most([each.memory.reserved_bytes for each in counted]),
+            host_peak_bytes=_most([each.memory.host_peak_bytes for each in counted]),
+            reason=why["memory"],
+        ),
+        transfer=replace(_copies([each.transfer for each in counted if each.transfer], row.time.median_s), reason=why["transfer"]),
+        check=Checks(
+            *(astuple(check) if check else ()),
+            reason=_last([None if each.check is None else each.nulls.get("check") for each in measurements]),
+        ),
+        flag=replace(
+            row.flag,
+            noisy=times.is_noisy(medians, target),
+            tail=None if mean_s is None else times.has_tail(medians, mean_s),
+        ),
+    )
+    return whole, each_round
 
 
-def compared(rounds: Sequence[Round], file: Path, states: Sequence[RoundState] = ()) -> tuple[Row, Rounds]:
-    """Return of the row of one case what a comparison reads, `COMPARED`, ``param.*`` and ``value.*``, and what each round gave.
+def compared(rounds: Sequence[Round], states: Sequence[RoundState] = (), file: Path | None = None) -> tuple[Row, Rounds]:
+    """Return of the row of one case what a comparison reads, and what each round gave.
 
-    ``file`` is where the rounds are from; ``states`` as in `summarise`.
+    ``states`` as in `summarise`; ``file`` is where the rounds are from, where they did not keep their blocks.
     """
-    row, _, each_round = _row(rounds, states, file)
-    return row, each_round
-
-
-COMPARED = (
-    *("case.id", "case.suite", "case.workload", "case.device", "case.device_name", "case.dtype", "case.mode", "case.threads", "case.math"),
-    *("case.found", "case.status", "case.reason", "case.run", "time.median_s", "time.rounds", "time.sd_between", "time.lost_share"),
-    *("time.disturbed_rounds", "memory.peak_bytes", "memory.limit_bytes", "flag.not_usable"),
-    *("flag.throttled", "flag.not_steady", "flag.power_capped", "flag.disturbed"),
-    *("flag.implausible", "flag.implausible_reason", "flag.reason"),
-)
-"""Columns that a comparison reads."""
-_UNKNOWN: Row = dict.fromkeys(COMPARED)
+    ok = _counted(rounds)
+    timed = [each for each in ok if each.blocks]
+    said = stated(rounds)
+    said_ok = said if len(ok) == len(rounds) else stated(ok)
+    medians = [each.median_s for each in timed]
+    centre = statistics.median(medians) if timed else None
+    counts = (said_ok if len(said_ok) == 1 else [each.stated for each in timed]) if timed else []
+    what = _identity(said)
+    rates = Rates(flops_per_s=rate([each.flops for each in counts], centre), bytes_per_s=rate([each.bytes for each in counts], centre))
+    flag, time = Flags(), Times(median_s=centre, rounds=len(ok))
+    if timed:
+        check = _last([each.check for each in said])
+        rates, flag = plausibility(said_ok[-1], str(what.dtype or ""), rates, min([each.fastest_s for each in timed]), check)
+        time, flag = replace(time, sd_between=variation(medians)), replace(flag, not_steady=times.not_steady(timed))
+    if ok:
+        throttlings = [(each.number, each.throttling) for each in ok]
+        around = circumstances(throttlings, states, what.device, _last([each.threads for each in said_ok]))
+        time = replace(time, lost_share=around.lost_share, disturbed_rounds=around.rounds)
+        flag = replace(flag, throttled=around.throttled, power_capped=around.power_capped, disturbed=around.disturbed, reason=around.reason)
+    peaks = Peaks(peak_bytes=_most([each.peak_bytes for each in ok]), limit_bytes=_last([each.limit_bytes for each in said]))
+    well = bool(ok) and said_ok[0].status is Status.OK
+    row = Row(what, _params(said[-1].case), _values(ok), time, rates, peaks, flag=flag)
+    return row, _rounds(ok if well else [], file)
 
 
 def _counted(rounds: Sequence[Round]) -> list[Round]:
@@ -139,54 +163,9 @@ def _counted(rounds: Sequence[Round]) -> list[Round]:
     ]
 
 
-def _row(rounds: Sequence[Round], states: Sequence[RoundState], file: Path | None = None) -> tuple[Row, Row, Rounds]:
-    """Return the columns that a comparison reads, others that come with them, and what each round gave."""
-    ok = _counted(rounds)
-    timed = [each for each in ok if each.blocks]
-    said = stated(rounds)
-    said_ok = said if len(ok) == len(rounds) else stated(ok)
-    medians = [each.median_s for each in timed]
-    centre = statistics.median(medians) if timed else None
-    row = {**_UNKNOWN, **_identity(said), "time.median_s": centre, "time.rounds": len(ok)}
-    row["memory.peak_bytes"] = _most([each.peak_bytes for each in ok])
-    counts = said_ok if len(said_ok) == 1 else [each.stated for each in timed]
-    others = rates(counts if timed else (), centre)
-    if timed:
-        check = _last([each.check for each in said])
-        plausible, of_peak = plausibility(said_ok[-1], row, others, min([each.fastest_s for each in timed]), check)
-        row |= {"time.sd_between": variation(medians), "flag.not_steady": times.not_steady(timed), **plausible}
-        others |= of_peak
-    if ok:
-        throttlings = [(each.number, each.throttling) for each in ok]
-        row |= circumstances(throttlings, states, said_ok[-1].case.device, _last([each.threads for each in said_ok]))
-    row |= _values(ok)
-    well = bool(ok) and said_ok[0].status is Status.OK
-    return row, others, _rounds(ok if well else [], file)
-
-
-def _details(measurements: Sequence[Measurement], counted: Sequence[Measurement], call_s: ParamValue | None, target: float) -> Row:
-    """Return the columns that no comparison reads; ``counted`` are the rounds that the row stands on."""
-    check = _last([each.check for each in measurements])
-    return {
-        **times.columns([each.samples for each in counted if each.samples], target),
-        **({f"check.{name}": value for name, value in asdict(check).items()} if check else {}),
-        "check.reason": _last([None if each.check is None else each.nulls.get("check") for each in measurements]),
-        "memory.reserved_bytes": _most([each.memory.reserved_bytes for each in counted]),
-        "memory.host_peak_bytes": _most([each.memory.host_peak_bytes for each in counted]),
-        "memory.reason": _last([each.nulls.get("memory") for each in measurements]),
-        **_transfer([each.transfer for each in counted if each.transfer], call_s),
-        "transfer.reason": _last([each.nulls.get("transfer") for each in measurements]),
-    }
-
-
-def ending(row: Row) -> tuple[str, str]:
-    """Return how a case ended and why, where that was not well."""
-    return str(row["case.status"]), str(row["case.reason"] or "no reason given")
-
-
-def planned_row(case: Case) -> Row:
+def planned_row(case: Case, side: str | None = None) -> Row:
     """Return the row of a case that was not measured yet: what it is, and nothing else."""
-    return {**dict.fromkeys(BY_NAME), **_what(case, {})}
+    return Row(replace(_what(case, {}), run=side or ""), _params(case))
 
 
 def per_round(measurements: Iterable[Measurement]) -> Rounds:
@@ -225,31 +204,27 @@ def _shared(what: str, values: tuple[T, ...]) -> tuple[T, ...]:
     return values
 
 
-def _identity(said: Sequence[Stated]) -> Row:
+def _identity(said: Sequence[Stated]) -> Identity:
     ending = max(reversed(said), key=lambda each: _SEVERITY.index(each.status)) if len(said) > 1 else said[0]
     math, found = _last([each.math or None for each in said]) or {}, _last([each.found or None for each in said]) or {}
-    return {
-        **_what(said[-1].case, found),
-        "case.device_name": _last([each.device_name for each in said]),
-        "case.threads": _last([each.threads for each in said]),
-        "case.math": intern(settings_text(dict(sorted(math.items())))) or None,
-        "case.found": settings_text(found) or None,
-        "memory.limit_bytes": _last([each.limit_bytes for each in said]),
-        "case.status": ending.status.value,
-        "case.reason": ending.reason,
-    }
+    return replace(
+        _what(said[-1].case, found),
+        device_name=_last([each.device_name for each in said]),
+        threads=_last([each.threads for each in said]),
+        math=math,
+        found=found,
+        status=ending.status,
+        reason=ending.reason,
+    )
 
 
-def _what(case: Case, found: Mapping[str, ParamValue]) -> Row:
-    return {
-        "case.id": case.id,
-        "case.suite": case.suite,
-        "case.workload": case.workload,
-        "case.device": case.device,
-        "case.dtype": found.get("dtype", case.params.get("dtype")),
-        "case.mode": found.get("mode", case.params.get("mode", "eager")),
-        **{f"param.{name}": value for name, value in case.params.items() if name not in ("dtype", "mode")},
-    }
+def _what(case: Case, found: Mapping[str, ParamValue]) -> Identity:
+    dtype, mode = (found.get(name, case.params.get(name, usual)) for name, usual in (("dtype", None), ("mode", "eager")))
+    return Identity(case.id, case.suite, case.workload, case.device, dtype=dtype, mode=mode)
+
+
+def _params(case: Case) -> Mapping[str, ParamValue]:
+    return {name: value for name, value in case.params.items() if name not in ("dtype", "mode")}
 
 
 def _all_known(values: Sequence[T | None]) -> tuple[T, ...]:
@@ -260,23 +235,32 @@ def _most(values: Iterable[int | None]) -> int | None:
     return max([value for value in values if value is not None], default=None)
 
 
-def _transfer(transfers: Sequence[Transfer], call_s: ParamValue | None) -> Row:
+def _copies(transfers: Sequence[Transfer], call_s: float | None) -> Copies:
     if not transfers:
-        return {}
+        return Copies()
     h2d_s = statistics.median(each.h2d_s for each in transfers)
     d2h_s = statistics.median(each.d2h_s for each in transfers)
+    pinned_h2d_s = times.median(each.pinned_h2d_s for each in transfers)
+    pinned_d2h_s = times.median(each.pinned_d2h_s for each in transfers)
     h2d_bytes, d2h_bytes = transfers[-1].h2d_bytes, transfers[-1].d2h_bytes
-    whole_s = h2d_s + float(call_s) + d2h_s if call_s is not None else 0.0
-    row: Row = {
-        "transfer.h2d_bytes": h2d_bytes,
-        "transfer.d2h_bytes": d2h_bytes,
-        "transfer.share": (h2d_s + d2h_s) / whole_s if whole_s else None,
-    }
-    for copy, count in (("h2d", h2d_bytes), ("d2h", d2h_bytes), ("pinned_h2d", h2d_bytes), ("pinned_d2h", d2h_bytes)):
-        copy_s = times.median(getattr(each, f"{copy}_s") for each in transfers)
-        row[f"transfer.{copy}_s"] = copy_s
-        row[f"transfer.{copy}_bytes_per_s"] = count / copy_s if count and copy_s else None
-    return row
+    whole_s = h2d_s + call_s + d2h_s if call_s is not None else 0.0
+    return Copies(
+        h2d_bytes=h2d_bytes,
+        h2d_s=h2d_s,
+        h2d_bytes_per_s=_bandwidth(h2d_bytes, h2d_s),
+        d2h_bytes=d2h_bytes,
+        d2h_s=d2h_s,
+        d2h_bytes_per_s=_bandwidth(d2h_bytes, d2h_s),
+        share=(h2d_s + d2h_s) / whole_s if whole_s else None,
+        pinned_h2d_s=pinned_h2d_s,
+        pinned_h2d_bytes_per_s=_bandwidth(h2d_bytes, pinned_h2d_s),
+        pinned_d2h_s=pinned_d2h_s,
+        pinned_d2h_bytes_per_s=_bandwidth(d2h_bytes, pinned_d2h_s),
+    )
+
+
+def _bandwidth(count: int, copy_s: float | None) -> float | None:
+    return count / copy_s if count and copy_s else None
 
 
 _NO_VALUES: Mapping[str, tuple[float, ...]] = {}
@@ -295,15 +279,15 @@ def _numbers(reported: Iterable[Reported | None]) -> list[float]:
     return [each for each in reported if isinstance(each, int | float)]
 
 
-def _values(ok: Sequence[Round]) -> Row:
-    """Return the median over rounds of each scalar, and of each point of a series as a JSON list, cut to the shortest round."""
-    row: Row = {}
+def _values(ok: Sequence[Round]) -> Mapping[str, Reported]:
+    """Return the median over rounds of each scalar, and of each point of a series, cut to the shortest round."""
+    found: dict[str, Reported] = {}
     for name in dict.fromkeys(name for each in ok for name in each.values):
-        found = [value for each in ok if (value := each.values.get(name)) is not None]
-        scalars = _numbers(found)
-        points = zip(*(each for each in found if not isinstance(each, int | float)), strict=False)
-        row[f"value.{name}"] = statistics.median(scalars) if scalars else json.dumps([statistics.median(each) for each in points])
-    return row
+        reported = [value for each in ok if (value := each.values.get(name)) is not None]
+        scalars = _numbers(reported)
+        points = zip(*(each for each in reported if not isinstance(each, int | float)), strict=False)
+        found[name] = statistics.median(scalars) if scalars else tuple(map(statistics.median, points))
+    return found
 
 
 def _last(values: Sequence[T | None]) -> T | None:

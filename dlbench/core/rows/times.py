@@ -2,56 +2,62 @@
 
 import statistics
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import chain
 
 from dlbench.core.measurement import STEADY_SHIFT, Samples
-from dlbench.core.rows.rates import Cells, per_second
+from dlbench.core.rows.rates import per_second
 from dlbench.core.rows.rounds import Round
+from dlbench.core.rows.row import Rates, Times
 from dlbench.core.stats import median_interval, outliers, quantile, relative_half_width, variation
 from dlbench.core.thresholds import WITHIN_A_RUN
 
 
-def columns(timed: Sequence[Samples], target: float) -> Cells:
-    """Return the columns of the times of a call that no comparison reads; ``target`` is the policy's, for ``flag.noisy``."""
+def distribution(times: Times, timed: Sequence[Samples]) -> Times:
+    """Return the times of a call with those that no comparison reads."""
     if not timed:
-        return {"time.blocks": 0}
+        return replace(times, blocks=0)
     ordered = [sorted(each.block_s) for each in timed]
     blocks = sorted(chain.from_iterable(ordered))  # of sorted pieces, which sort fast
     medians = [quantile(each, 0.5) for each in ordered]
-    interval, centre = median_interval(medians), statistics.median(medians)
-    device_s = median([each.device_s for each in timed])
-    return {
-        "time.ci_low_s": interval.low if interval else None,
-        "time.ci_high_s": interval.high if interval else None,
-        "time.p10_s": quantile(blocks, 0.1),
-        "time.p90_s": quantile(blocks, 0.9),
-        "time.min_s": blocks[0],
-        "time.blocks": len(blocks),
-        "time.outliers": sum(map(outliers, ordered)),
-        "time.cv_within": median(map(variation, ordered)),
-        "time.first_call_s": median([each.first_call_s for each in timed]),
-        "time.device_s": device_s,
-        "time.launch_bound": centre / device_s if device_s else None,
-        "flag.noisy": relative_half_width(medians) > target if interval else None,
-    }
+    interval, device_s = median_interval(medians), median([each.device_s for each in timed])
+    return replace(
+        times,
+        ci_low_s=interval.low if interval else None,
+        ci_high_s=interval.high if interval else None,
+        p10_s=quantile(blocks, 0.1),
+        p90_s=quantile(blocks, 0.9),
+        min_s=blocks[0],
+        blocks=len(blocks),
+        outliers=sum(map(outliers, ordered)),
+        cv_within=median(map(variation, ordered)),
+        first_call_s=median([each.first_call_s for each in timed]),
+        device_s=device_s,
+        launch_bound=statistics.median(medians) / device_s if device_s else None,
+    )
 
 
-def of_all_calls(timed: Sequence[Round]) -> Cells:
-    """Return the columns of the time of all calls of the rounds, slow ones included; none where nothing was timed."""
-    if not timed:
-        return {}
-    medians, means = [each.median_s for each in timed], [each.mean_s for each in timed]
+def is_noisy(medians: Sequence[float], target: float) -> bool | None:
+    """Whether the interval of the median is wider than the policy's target; None where there is none."""
+    return relative_half_width(medians) > target if median_interval(medians) else None
+
+
+def has_tail(medians: Sequence[float], mean: float) -> bool | None:
+    """Whether the mean of all calls lies above the interval of the median, and matters; None where there is no interval."""
+    interval = median_interval(medians)
+    # Of many rounds the interval is narrower than any change that matters.
+    return mean > max(interval.high, (1 + WITHIN_A_RUN.time) * statistics.median(medians)) if interval else None
+
+
+def item_rate(rates: Rates, timed: Sequence[Round]) -> Rates:
+    """Return the rates with that of items over the time of all calls of the rounds, slow ones included."""
     items = [count for each in timed if (count := each.stated.items) is not None]
-    rates = per_second(items, means) if len(items) == len(timed) else ()
-    of_rates, of_medians, mean = median_interval(rates), median_interval(medians), statistics.median(means)
-    return {
-        "time.mean_s": mean,
-        "rate.items_per_s": statistics.median(rates) if rates else None,
-        "rate.items_per_s_low": of_rates.low if of_rates else None,
-        "rate.items_per_s_high": of_rates.high if of_rates else None,
-        # Of many rounds the interval is narrower than any change that matters.
-        "flag.tail": mean > max(of_medians.high, (1 + WITHIN_A_RUN.time) * statistics.median(medians)) if of_medians else None,
-    }
+    per_round = per_second(items, [each.mean_s for each in timed]) if len(items) == len(timed) else ()
+    if not per_round:
+        return rates
+    interval = median_interval(per_round)
+    low, high = (interval.low, interval.high) if interval else (None, None)
+    return replace(rates, items_per_s=statistics.median(per_round), items_per_s_low=low, items_per_s_high=high)
 
 
 def not_steady(timed: Sequence[Round]) -> bool | None:
