@@ -12,7 +12,8 @@ from dlbench.cli.gate import LEAST_ROUNDS
 from dlbench.core.measurement import Measurement, Samples, Series
 from dlbench.core.model import Case, Status
 from dlbench.core.rank_test import PAIRED_SHARES, rounds_for_gate
-from dlbench.core.rows.summary import Rounds, per_round
+from dlbench.core.rows.rounds import Rounds
+from dlbench.core.rows.summary import per_round
 from dlbench.core.thresholds import WITHIN_A_RUN
 from dlbench.harness.schedule import Side, Task, in_balanced_order
 

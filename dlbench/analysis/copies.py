@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from dlbench.analysis.lines import LEAST_SIZES, MOST_OFF, Line, fit
 from dlbench.analysis.ratios import grouped
+from dlbench.core.rows.rounds import Rounds
 from dlbench.core.rows.row import Cells as Row
-from dlbench.core.rows.summary import Rounds
 from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import median_interval
 from dlbench.core.units import percent

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from dlbench.core.rows.row import Cells as Row
 from dlbench.core.schema import Column
 
+T = TypeVar("T")
 Mark = Literal["bar", "line", "dot", "stack"]
 """Bars begin at zero or, on a logarithmic axis, at the ``reference``; a stack has those of all series one behind the other. Lines join the
 points of one series in the order of ``x``."""
@@ -59,7 +60,7 @@ MOST_DRAWN = 40
 """Rows of a categorical axis that can still be read."""
 
 
-def drawn(rows: Sequence[Row], number: Callable[[Row], float]) -> tuple[tuple[Row, ...], str]:
+def drawn(rows: Sequence[T], number: Callable[[T], float]) -> tuple[tuple[T, ...], str]:
     """Return as many rows as can be drawn, spread evenly over the range of their numbers, in their order; and a sentence on the others."""
     if len(rows) <= MOST_DRAWN:
         return tuple(rows), ""

@@ -12,9 +12,9 @@ from dlbench.analysis.read.table import Results, as_frame, as_text
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import ParamValue, settings_in
 from dlbench.core.rank_test import FEWEST_ROUNDS, rounds_for_interval, shift_interval
+from dlbench.core.rows.rounds import Rounds
 from dlbench.core.rows.row import Cells as Row
 from dlbench.core.rows.row import ending
-from dlbench.core.rows.summary import Rounds
 from dlbench.core.schema import Column, Unit
 
 if TYPE_CHECKING:

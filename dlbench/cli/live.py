@@ -18,7 +18,7 @@ from dlbench.core.conditions import BUSY
 from dlbench.core.measurement import Measurement, Series
 from dlbench.core.model import Status, settings_text
 from dlbench.core.rows.row import Row, ending
-from dlbench.core.rows.summary import Rounds, per_round, planned_row, summarise
+from dlbench.core.rows.summary import per_round, planned_row, summarise
 from dlbench.harness.observer import Observer
 from dlbench.harness.plan.adaptive import AdaptivePlan
 from dlbench.harness.probe.programs import OtherPrograms
@@ -190,9 +190,9 @@ class _LiveTable(_Tracker):
         self._fitting = live.console.height
         """Cases that the screen had room for when it was last drawn."""
         # A case's row changes only when that case ends, so each is computed once a round.
-        self._rows = {task.series: (planned_row(task.case, task.side.name), Rounds()) for task in session.tasks}
+        self._rows = {task.series: planned_row(task.case, task.side.name) for task in session.tasks}
         for series, measurements in self.measurements.items():
-            self._rows[series] = self._entry(measurements)
+            self._rows[series] = self._row(measurements)
         self._provisional: set[Series] = set()
         """Those that are to be repeated, and whose row shows what does not count."""
         self._postponed = ""
@@ -227,7 +227,7 @@ class _LiveTable(_Tracker):
         self._postponed = f"{measurement.series} {again_because(measurement)}"
         if measurement.series not in self.measurements:  # else a value of earlier rounds stands there, which counts
             self._provisional.add(measurement.series)
-            self._rows[measurement.series] = self._entry([measurement])
+            self._rows[measurement.series] = self._row([measurement])
         if (lost := _lost(measurement)) > BUSY:
             self._name_others(lost)
         self.draw()
@@ -236,7 +236,7 @@ class _LiveTable(_Tracker):
         super().case_ended(measurement)
         self._postponed = ""
         self._provisional.discard(measurement.series)
-        self._rows[measurement.series] = self._entry(self.measurements[measurement.series])
+        self._rows[measurement.series] = self._row(self.measurements[measurement.series])
         if (lost := _lost(measurement)) > BUSY:
             self._name_others(lost)
         if measurement.status is Status.SKIPPED:  # many end so at once, and drawing each would take longer than a budget's grace
@@ -261,8 +261,8 @@ class _LiveTable(_Tracker):
         Return whether that was done.
         """
         started_s = time.monotonic()
-        counting = [entry for series, entry in self._rows.items() if series not in self._provisional]
-        measured = [entry for entry in counting if entry[0].case.status is not None]
+        counting = [row for series, row in self._rows.items() if series not in self._provisional]
+        measured = [row for row in counting if row.case.status is not None]
         if not measured or not self.session.answered or started_s < self._answers_due_s:
             return False
         from dlbench.analysis.answers import answers
@@ -270,10 +270,9 @@ class _LiveTable(_Tracker):
         from dlbench.analysis.read.table import of_rows
         from dlbench.analysis.report.terminal import Answers
 
-        rows, rounds = zip(*measured, strict=True)
         declared = {name: each.declared for name, each in self.session.signatures.items()}
         cards = [{"kind": each.kind, "name": each.name} for each in self.session.devices if each.kind != "cpu"]
-        results = of_rows(rows, rounds, self._path.stem, declared, {"identity": {"accelerators": cards}})
+        results = of_rows(measured, self._path.stem, declared, {"identity": {"accelerators": cards}})
         known = [each for each in answers(results, references=False) if isinstance(each, Answer)]
         self._answers = Answers(known, self._live.console.height // _ANSWERS_SHARE) if known else None
         ended_s = time.monotonic()
@@ -298,26 +297,25 @@ class _LiveTable(_Tracker):
         from dlbench.analysis.report.sentences import many_alike
         from dlbench.analysis.report.terminal import results_table
 
-        many = many_alike([row for row, _ in self._rows.values()])
-        entries = self._rows
+        many = many_alike(list(self._rows.values()))
+        rows = self._rows
         if many:  # seldom, and a run may have many thousand cases
-            entries = {series: entry for series, entry in self._rows.items() if ending(entry[0]) not in many} or self._rows
-        position = list(entries).index(self.current) if self.current in entries else 0
+            rows = {series: row for series, row in self._rows.items() if ending(row) not in many} or self._rows
+        position = list(rows).index(self.current) if self.current in rows else 0
         console = self._live.console
         room = max(3, console.height - len(console.render_lines(below, pad=False)) - 1)  # one line the terminal keeps
         count = min(room, self._fitting + 1)  # most often as many as last time
         while True:
-            first = max(0, min(position - count // 2, len(entries) - count))
-            shown = list(entries.items())[first : first + count]
-            rows, rounds = zip(*(entry for _, entry in shown), strict=True)
-            dim = [row for series, (row, _) in shown if series in self._provisional]
-            table = results_table(rows, rounds, columns, dim=dim)
+            first = max(0, min(position - count // 2, len(rows) - count))
+            shown = list(rows.items())[first : first + count]
+            dim = [row for series, row in shown if series in self._provisional]
+            table = results_table([row for _, row in shown], columns, dim=dim)
             lines = len(console.render_lines(table, pad=False))
             if lines <= room or count == 1:
                 self._fitting = count
                 return table
             count = max(1, min(count - 1, count * room // lines))  # a name is folded, and a reason has a line of its own
 
-    def _entry(self, measurements: Sequence[Measurement]) -> tuple[Row, Rounds]:
+    def _row(self, measurements: Sequence[Measurement]) -> Row:
         row = summarise(measurements, self.policy.target)
-        return replace(row, case=replace(row.case, run=measurements[0].side or "")), per_round(measurements)
+        return replace(row, case=replace(row.case, run=row.case.side or ""))

@@ -44,10 +44,9 @@ def write_results(
 
     The others are for tables, and ``pictures`` for those on a terminal: see `analysis.report.terminal.overview`.
     """
-    from dlbench.analysis import ratios
-    from dlbench.analysis.answers.pairs import both_sides, reported
+    from dlbench.analysis import pair_columns, pairing
+    from dlbench.analysis.answers.pair_tables import reported
     from dlbench.analysis.read.merge import merged
-    from dlbench.analysis.read.places import file_of
     from dlbench.analysis.report import sentences, terminal
 
     pictures = pictures and sys.stdout.isatty()
@@ -56,16 +55,16 @@ def write_results(
         return
     if by and by.removeprefix("case.") != "run":
         results = merged(results)
-    pairs = ratios.pair(results, by) if by else None
+    pairs = pairing.pair(results, by) if by else None
     unpaired = pairs.unpaired if pairs else ()
     if form != "table":
-        click.echo(tabular.render(pairs.frame if pairs else results.frame, form), nl=False)
+        click.echo(tabular.render(pair_columns.frame(pairs.rows) if pairs else results.frame, form), nl=False)
         for line in sentences.not_usable(results):
             click.echo(f"note: {line}", err=True)
     elif by and pairs:
-        values, _ = reported(results, by)
+        with_values, values, _ = reported(results, by)
         _print(terminal.paired(results, pairs, values, pictures=pictures))
-        shown = {(row["case.id"], file_of(row)) for row in both_sides(results, values.rows)}
+        shown = {(row.case.id, row.file) for row in pairing.both_sides(results, with_values.rows)}
         unpaired = tuple(each for each in pairs.unpaired if (each.case, each.run) not in shown)
     else:
         _print(terminal.overview(results, answers=answers, details=details, pictures=pictures, brief=brief))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dlbench.analysis.copies import latency_and_bandwidth
 from dlbench.analysis.lines import fit
-from dlbench.core.rows.summary import Rounds
+from dlbench.core.rows.rounds import Rounds
 
 SIZES = [4.0**power for power in range(6, 16)]  # 4 KiB to 1 GiB
 

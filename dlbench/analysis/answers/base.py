@@ -1,16 +1,20 @@
 """Answer to a question by the rows of result files, and what is missing where they give none."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
+from dlbench.analysis.fields import Fields, cells
 from dlbench.analysis.figures import Figure
 from dlbench.analysis.ratios import PAIR_COLUMNS, grouped
 from dlbench.analysis.read.places import file_of
 from dlbench.analysis.wording import INTERVAL, cell, device_label, plural, several_runs
 from dlbench.core import units
+from dlbench.core.rows.row import Cells
 from dlbench.core.rows.row import Cells as Row
 from dlbench.core.schema import Column, Unit
 
+R = TypeVar("R")
 Columns = tuple[tuple[str, Column], ...]
 """Of each column its heading, and what the rows have under its name; two of one heading in turn are the ends of an interval."""
 DEVICE = ("device", Column("place", Unit.TEXT, "where it ran"))
@@ -48,6 +52,14 @@ class Table:
                 texts = [f"{low.removesuffix(' ×')}…{high.removesuffix(' ×')}" if low and high else "" for low, high in ends]
             shown.append((heading, texts))
         return [(heading, texts) for heading, texts in shown if any(texts)]
+
+
+def table(
+    title: str, fields: Fields[R], found: Sequence[R], notes: Sequence[str] = (), *, whole: Callable[[R], Cells] | None = None
+) -> Table:
+    """Return the table of records; ``whole`` is what programs get of each beside what is shown."""
+    columns = tuple((heading, field.column) for heading, field in fields)
+    return Table(title, columns, cells((field for _, field in fields), found, whole), tuple(notes))
 
 
 @dataclass(frozen=True, slots=True)

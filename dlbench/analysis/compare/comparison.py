@@ -24,7 +24,7 @@ from dlbench.analysis.ratios import Entry, Unpaired
 from dlbench.analysis.read.header import SpentBudget
 from dlbench.analysis.read.readings import ClockDifference
 from dlbench.core.conditions import OVERRUN
-from dlbench.core.rows.summary import Rounds
+from dlbench.core.rows.rounds import Rounds
 from dlbench.core.thresholds import Thresholds
 from dlbench.core.units import percent
 

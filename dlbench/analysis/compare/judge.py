@@ -23,7 +23,7 @@ from dlbench.core.rank_test import (
     smallest_p,
     smallest_signed_p,
 )
-from dlbench.core.rows.summary import Rounds
+from dlbench.core.rows.rounds import Rounds
 from dlbench.core.stats import Interval, holm, quantile
 from dlbench.core.units import relative_change
 

@@ -13,7 +13,8 @@ from dlbench.core.finding import Finding, Fitness
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Status
 from dlbench.core.rank_test import PAIRED_SHARES, rounds_for_gate
-from dlbench.core.rows.summary import Rounds, per_round
+from dlbench.core.rows.rounds import Rounds
+from dlbench.core.rows.summary import per_round
 from dlbench.core.stats import proportion_interval, quantile
 from dlbench.core.thresholds import WITHIN_A_RUN
 from dlbench.core.units import percent, seconds

@@ -13,8 +13,9 @@ from dlbench.analysis.read.order import by_case
 from dlbench.analysis.wording import number
 from dlbench.core.measurement import Measurement, Samples
 from dlbench.core.model import Status
+from dlbench.core.rows.rounds import Rounds
 from dlbench.core.rows.row import Row, ending
-from dlbench.core.rows.summary import Rounds, per_round, summarise
+from dlbench.core.rows.summary import per_round, summarise
 from dlbench.core.stats import median_interval
 from dlbench.core.store import RunFile
 from dlbench.core.units import one_line

@@ -68,10 +68,10 @@ def columns(row: Row) -> tuple[Column, ...]:
     return tuple(column for name, column in described.items() if name in row.values)
 
 
-def bus_rate(row: Row) -> float | None:
-    """Return what goes over the slowest link of a collective in a second; None for other workloads, or where there is nobody to talk to."""
+def with_bus_rate(row: Row) -> Row:
+    """Return the row of a collective with what goes over the slowest link in a second, where there is somebody to talk to."""
     parallel, ranks, bytes_per_s = row.declared.parallel, row.ranks or 1, row.rate.bytes_per_s
     operation = row.params.get(parallel.collective) if parallel.collective else None
     if operation not in OPERATIONS or ranks < 2 or bytes_per_s is None:
-        return None
-    return bytes_per_s * bus_factor(str(operation), ranks)
+        return row
+    return replace(row, rate=replace(row.rate, bus_bytes_per_s=bytes_per_s * bus_factor(str(operation), ranks)))

@@ -10,8 +10,7 @@ from dlbench.core.file_lock import holder
 from dlbench.core.measurement import CONFIRMING, Measurement
 from dlbench.core.model import Status
 from dlbench.core.reference.peaks import OTHER_LINK, link_bytes_per_s
-from dlbench.core.rows.row import Copies, Row
-from dlbench.core.rows.summary import Rounds
+from dlbench.core.rows.row import Row
 from dlbench.core.store import LeftOut, RunFile
 from dlbench.core.thresholds import ThresholdSettings
 from dlbench.core.units import byte_rate
@@ -97,24 +96,26 @@ def spent_budget(run: RunFile, rows: Sequence[Row]) -> SpentBudget | None:
     return SpentBudget(budget_s, int(rounds), int(planned), max(took_s, budget_s) * cases * ENOUGH_ROUNDS / sum(measured))
 
 
-def with_link(copies: Copies, device: Mapping[str, Any]) -> Copies:
-    """Return copies with what the PCIe link of the device carries, as the header describes it, and what part of that pinned ones reach.
+def with_link(row: Row, device: Mapping[str, Any]) -> Row:
+    """Return the row with what the PCIe link of the device carries, as the header describes it, and what part of that pinned copies reach.
 
-    Where there are such copies and the header does not tell, or tells of a link that they don't go over, why that is.
+    Where there are such copies and the header does not tell, or tells of a link that they don't go over, with why that is.
     """
-    pinned, reason = copies.pinned_h2d_bytes_per_s, copies.reason
+    copies = row.transfer
+    pinned = copies.pinned_h2d_bytes_per_s
     generation, lanes = device.get("pcie_generation_max"), device.get("pcie_width_max")
     if isinstance(generation, int) and isinstance(lanes, int) and (most := link_bytes_per_s(generation, lanes)):
         if pinned is None or pinned <= most:
-            return replace(copies, link_bytes_per_s=most, link_fraction=None if pinned is None else pinned / most)
+            fraction = None if pinned is None else pinned / most
+            return replace(row, transfer=replace(copies, link_bytes_per_s=most, link_fraction=fraction))
         why = OTHER_LINK.format(rate=byte_rate(most))
     elif pinned is None:
-        return copies
+        return row
     else:
         reasons = device.get("reasons")
         missing = reasons.get("pcie_generation_max") if isinstance(reasons, dict) else None
         why = str(missing or "the file tells of no PCIe link of this device that dlbench knows")
-    return replace(copies, reason=f"link: {why}" if reason is None else f"{reason}; link: {why}")
+    return replace(row, transfer=replace(copies, reason=f"link: {why}" if copies.reason is None else f"{copies.reason}; link: {why}"))
 
 
 def thresholds(run: RunFile) -> dict[str, ThresholdSettings]:
@@ -173,7 +174,7 @@ def damaged(run: RunFile) -> list[LeftOut]:
     return [each for each in run.left_out if not each.copy]
 
 
-def short_of_rounds(run: RunFile, names: Iterable[str], rows: Sequence[Row], rounds: Sequence[Rounds]) -> dict[str, frozenset[str]]:
+def short_of_rounds(run: RunFile, names: Iterable[str], rows: Sequence[Row]) -> dict[str, frozenset[str]]:
     """Return of each ``case.run`` of a file with damaged lines the ids of the cases that may have lost a round with them.
 
     Those that lack one before their last, or have fewer than the policy wants and another case has. Empty for any other file. ``names``
@@ -183,7 +184,7 @@ def short_of_rounds(run: RunFile, names: Iterable[str], rows: Sequence[Row], rou
         return {}
     found = {}
     for name in names:
-        of_run = [(row, each.numbers) for row, each in zip(rows, rounds, strict=True) if row.case.run == name]
+        of_run = [(row, row.rounds.numbers) for row in rows if row.case.run == name]
         numbers = [number for _, of_case in of_run for number in of_case]
         # Only what is measured again begins later, and of that nothing tells where.
         first = min(numbers, default=0) if name.endswith(CONFIRMING) else 0

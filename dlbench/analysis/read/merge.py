@@ -8,8 +8,8 @@ from dlbench.analysis.read.ceilings import with_ceilings
 from dlbench.analysis.read.places import began, place_names, richest
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status
+from dlbench.core.rows.rounds import Rounds
 from dlbench.core.rows.row import Row
-from dlbench.core.rows.summary import Rounds
 
 _UNMEASURED = (Status.SKIPPED, Status.UNSUPPORTED)
 
@@ -29,7 +29,6 @@ def merged(results: Results) -> Results:
     return replace(
         results,
         rows=tuple(with_ceilings(rows, environments)),
-        rounds=tuple(results.rounds[at] for at in chosen),
         tries=tuple(_placed(row, names) for row in results.tries),
         environments=environments,
         unmerged=results,
@@ -43,9 +42,15 @@ def _chosen(results: Results, names: Mapping[str, str]) -> Sequence[int]:
         cases.setdefault((names[row.case.run], row.case.id), []).append(at)
 
     def worth(at: int) -> tuple[bool, bool, bool, int, str]:
-        row, rounds = results.rows[at], results.rounds[at]
+        row = results.rows[at]
         measured = row.case.status not in _UNMEASURED or bool(row.case.found)
-        return measured, row.is_sound, row.is_sound and _is_calm(rounds), row.time.rounds or 0, began(results.environments[row.case.run])
+        return (
+            measured,
+            row.is_sound,
+            row.is_sound and _is_calm(row.rounds),
+            row.time.rounds or 0,
+            began(results.environments[row.case.run]),
+        )
 
     return [max(found, key=worth) for found in cases.values()]
 

@@ -10,7 +10,6 @@ from dlbench.core import units
 from dlbench.core.rank_test import shift_interval
 from dlbench.core.rows.rates import together
 from dlbench.core.rows.row import Row, Setting
-from dlbench.core.rows.summary import Rounds
 
 _MARGINS = {"batch": 4.0, "ranks": 1.1}
 """How much more than the size throughput may grow. A library may take a better algorithm for a larger batch, as oneDNN leaves Winograd's to
@@ -18,17 +17,17 @@ them (https://github.com/uxlfoundation/oneDNN/issues/929), and that needs up to 
 https://arxiv.org/abs/1509.09308, section 4). More ranks do the same work with the same kernels, in caches that are theirs alone."""
 
 
-def flag_super_linear(rows: Sequence[Row], rounds: Sequence[Rounds]) -> list[Row]:
+def flag_super_linear(rows: Sequence[Row]) -> list[Row]:
     """Return the rows of a file, those flagged implausible too whose throughput grew more than their batch or their ranks did.
 
-    Compared are neighbours in size that are equal in all else; ``rounds[i]`` is what the rounds of ``rows[i]`` gave. It takes an
-    interval of the ratio, hence four rounds a side, that lies beyond the ratio of the sizes.
+    Compared are neighbours in size that are equal in all else. It takes an interval of the ratio, hence four rounds a side,
+    that lies beyond the ratio of the sizes.
     """
     found: dict[int, list[str]] = defaultdict(list)
     for size in _MARGINS:
-        for group in _alike(rows, rounds, size):
+        for group in _alike(rows, size):
             for smaller, larger in pairwise(group):
-                if sentence := _super_linear(size, rows[smaller], rows[larger], rounds[smaller], rounds[larger]):
+                if sentence := _super_linear(size, rows[smaller], rows[larger]):
                     found[larger].append(sentence)
     flagged = list(rows)
     for index, sentences in found.items():
@@ -38,7 +37,7 @@ def flag_super_linear(rows: Sequence[Row], rounds: Sequence[Rounds]) -> list[Row
     return flagged
 
 
-def _alike(rows: Sequence[Row], rounds: Sequence[Rounds], size: str) -> list[list[int]]:
+def _alike(rows: Sequence[Row], size: str) -> list[list[int]]:
     """Return the rows that differ in the size alone, as their numbers, the smallest first."""
     # The more ranks, the fewer threads each has; they still do no more than as many times what one with more threads does.
     free = {Setting("param", size), *([Setting("case", "threads")] if size == "ranks" else [])}
@@ -47,14 +46,14 @@ def _alike(rows: Sequence[Row], rounds: Sequence[Rounds], size: str) -> list[lis
         if row.is_ok and row.count(size):
             groups[row.differing_from(free)].append(index)
     several = [group for group in groups.values() if len(group) > 1]
-    rated = [[index for index in group if min(rounds[index].items_per_s, default=0) > 0] for group in several]
+    rated = [[index for index in group if min(rows[index].rounds.items_per_s, default=0) > 0] for group in several]
     return [sorted(group, key=lambda index: rows[index].count(size) or 0) for group in rated]
 
 
-def _super_linear(size: str, smaller: Row, larger: Row, before: Rounds, after: Rounds) -> str | None:
+def _super_linear(size: str, smaller: Row, larger: Row) -> str | None:
     less, more = float(smaller.count(size) or 0), float(larger.count(size) or 0)
     least = math.log(more / less * _MARGINS[size])
-    rates, larger_rates = ([math.log(rate) for rate in each.items_per_s] for each in (before, after))
+    rates, larger_rates = ([math.log(rate) for rate in each.rounds.items_per_s] for each in (smaller, larger))
     if max(larger_rates) - min(rates) <= least:  # most are; the exact interval is not worth its time then
         return None
     shift, interval = shift_interval(rates, larger_rates)

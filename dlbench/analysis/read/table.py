@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from dlbench.analysis.read import declared, header, sessions
 from dlbench.analysis.read.ceilings import Ceilings, Machine, measured, with_ceilings
@@ -24,9 +24,9 @@ from dlbench.core import store
 from dlbench.core.declarations import Declaration
 from dlbench.core.errors import UsageError
 from dlbench.core.model import ParamValue, Policy
-from dlbench.core.rows.rounds import Reduction
+from dlbench.core.rows.rounds import Reduction, Rounds
 from dlbench.core.rows.row import BY_NAME, Cells, Row, cells
-from dlbench.core.rows.summary import Rounds, compared, summarise, with_rounds
+from dlbench.core.rows.summary import compared, summarise
 from dlbench.core.schema import Column, Unit
 from dlbench.core.store import RunFile
 from dlbench.core.thresholds import ThresholdSettings
@@ -46,8 +46,6 @@ class Results:
 
     rows: tuple[Row, ...]
     """One a case and file."""
-    rounds: tuple[Rounds, ...]
-    """What each round gave, in the order of the rows."""
     notes: tuple[str, ...]
     """A sentence for each thing that a file lacks, and what to do about it."""
     environments: Mapping[str, Mapping[str, Any]]
@@ -70,6 +68,11 @@ class Results:
     """Of each ``case.run`` with damaged lines the cases that may have lost a round with them; a sound one is not in it."""
     unmerged: "Results | None" = None
     """The same with each file apart, where `merge.merged` made this of several."""
+
+    @property
+    def rounds(self) -> tuple[Rounds, ...]:
+        """What each round gave, in the order of the rows."""
+        return tuple(row.rounds for row in self.rows)
 
     @cached_property
     def frame(self) -> "pd.DataFrame":
@@ -99,6 +102,8 @@ class Results:
 
     def declaration(self, row: Row) -> Declaration:
         """Return what the workload of a row declares."""
+        if not isinstance(row, Row):  # until the last reader of columns is gone
+            return self.declarations.get(row.get("case.file") or row["case.run"], {}).get(str(row["case.workload"]), Declaration())
         return row.declared
 
     def declared(self, row: Row) -> tuple[Column, ...]:
@@ -119,9 +124,8 @@ class Results:
         return replace(self.where(lambda row: row.case.run in names), tries=tries, **by_run)
 
     def where(self, wanted: Callable[[Row], bool]) -> Self:
-        """Return the rows that are wanted, with their rounds."""
-        chosen = [(row, rounds) for row, rounds in zip(self.rows, self.rounds, strict=True) if wanted(row)]
-        return replace(self, rows=tuple(row for row, _ in chosen), rounds=tuple(rounds for _, rounds in chosen))
+        """Return the rows that are wanted."""
+        return replace(self, rows=tuple(filter(wanted, self.rows)))
 
 
 _BY_RUN = ("environments", "thresholds", "readings", "protocols", "declarations", "lost", "budgets")
@@ -141,16 +145,14 @@ def read(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> "pd.Data
     return results.frame
 
 
-def of_rows(
-    rows: Sequence[Row], rounds: Sequence[Rounds], name: str, declarations: Mapping[str, Declaration], environment: Mapping[str, Any]
-) -> Results:
+def of_rows(rows: Sequence[Row], name: str, declarations: Mapping[str, Declaration], environment: Mapping[str, Any]) -> Results:
     """Return rows of a run that goes on as if its file, which is called so, had been read.
 
     ``declarations`` are those of its workloads, and ``environment`` is what its header says of the machine.
     """
     of_run = [named(row, name, declarations.get(row.case.workload, Declaration())) for row in rows]
-    flagged = with_ceilings(flag_super_linear(flag_not_usable(of_run), rounds), {})
-    return Results(tuple(flagged), tuple(rounds), (), {name: environment}, declarations={name: declarations})
+    flagged = with_ceilings(flag_super_linear(flag_not_usable(of_run)), {})
+    return Results(tuple(flagged), (), {name: environment}, declarations={name: declarations})
 
 
 def named(row: Row, run: str, declaration: Declaration | None = None) -> Row:
@@ -195,7 +197,6 @@ def collect(paths: Sequence[Path], each: Map = map, *, to_compare: bool = False)
     by_run: dict[str, Any] = {field: dict(chain.from_iterable(getattr(file, field).items() for file in files)) for field in _BY_RUN}
     results = Results(
         rows=tuple(chain.from_iterable(file.rows for file in files)),
-        rounds=tuple(chain.from_iterable(file.rounds for file in files)),
         notes=tuple(chain.from_iterable(file.notes for file in files)),
         circumstances=tuple(chain.from_iterable(file.circumstances for file in files)),
         tries=tuple(chain.from_iterable(file.tries for file in files)),
@@ -204,24 +205,14 @@ def collect(paths: Sequence[Path], each: Map = map, *, to_compare: bool = False)
     return results if to_compare else replace(results, rows=tuple(with_ceilings(results.rows, by_place(results.environments))))
 
 
-class _File(NamedTuple):
-    """A result file, and what its cases come to in the order of the table."""
-
-    run: RunFile
-    places: list[tuple[str | None, str]]
-    """Side and device of each case."""
-    summaries: Iterator[tuple[Row, Rounds]]
-
-
-def _whole(path: Path) -> _File:
+def _whole(path: Path) -> tuple[RunFile, list[Row]]:
     """Read a file with all that its rows can have."""
     run = load(path)
-    target, cases = run.header.get("policy", {}).get("target", Policy().target), by_case(run.measurements)
-    places = [(of_case[0].side, of_case[0].case.device) for of_case in cases]
-    return _File(run, places, (with_rounds(of_case, target, run.states) for of_case in cases))
+    target = run.header.get("policy", {}).get("target", Policy().target)
+    return run, [summarise(of_case, target, run.states) for of_case in by_case(run.measurements)]
 
 
-def _to_compare(path: Path) -> _File:
+def _to_compare(path: Path) -> tuple[RunFile, list[Row]]:
     """Read a file with what a comparison reads: each round is reduced to that before the next is read, as blocks are many."""
     reduction = Reduction()
     run = sessions.load(path)
@@ -230,8 +221,7 @@ def _to_compare(path: Path) -> _File:
     for each in run.measurements:
         reduction.add(each)
     cases = sorted(filter(None, reduction.cases.values()), key=lambda rounds: order_of(rounds[0].stated.case, rounds[0].stated.side))
-    places = [(rounds[0].stated.side, rounds[0].stated.case.device) for rounds in cases]
-    return _File(run, places, (compared(rounds, run.states, path) for rounds in _consumed(cases)))
+    return run, [compared(rounds, run.states, path) for rounds in _consumed(cases)]
 
 
 def _consumed(items: list[T]) -> Iterator[T]:
@@ -243,41 +233,35 @@ def _consumed(items: list[T]) -> Iterator[T]:
 
 def _read_one(path: Path, name: str, to_compare: bool) -> Results:
     # A file is reduced to its rows before the next is read: raw block times are many, rows are few.
-    run, places, summaries = _to_compare(path) if to_compare else _whole(path)
+    run, rows = _to_compare(path) if to_compare else _whole(path)
     devices = {device["id"]: device for device in run.header.get("devices", ())}
-    tried = () if to_compare else run.tries
-    sides = header.of_sides(run, [*(side for side, _ in places), *(each.side for each in tried)])
+    tries = [] if to_compare else [summarise([each]) for each in run.tries]
+    sides = header.of_sides(run, [row.case.side for row in (*rows, *tries)])
     declarations, doubts = declared.declarations(run, name, sides)
     environments = header.environments(run, name, sides)
-    rows, rounds = [], []
-    for (side, _), (row, each) in zip(places, summaries, strict=True):
-        device, of_side = devices.get(row.case.device, {}), header.run_name(name, side)
-        case = replace(row.case, run=of_side, device_name=row.case.device_name or device.get("name") or None)
-        row = replace(row, case=case, declared=declarations[of_side].get(case.workload, Declaration()))
-        if not to_compare:
-            rate = replace(row.rate, bus_bytes_per_s=declared.bus_rate(row))
-            row = replace(row, transfer=header.with_link(row.transfer, device), rate=rate)
-        rows.append(row)
-        rounds.append(each)
-    rows = flag_super_linear(flag_not_usable(rows), rounds)
-    tries = [
-        named(summarise([each]), of_side, declarations[of_side].get(each.case.workload, Declaration()))
-        for each in tried
-        for of_side in [header.run_name(name, each.side)]
-    ]
+
+    def of_run(row: Row) -> Row:
+        of_side = header.run_name(name, row.case.side)
+        device_name = row.case.device_name or devices.get(row.case.device, {}).get("name") or None
+        case = replace(row.case, run=of_side, device_name=device_name)
+        return replace(row, case=case, declared=declarations[of_side].get(case.workload, Declaration()))
+
+    rows, tries = list(map(of_run, rows)), list(map(of_run, tries))
+    if not to_compare:
+        rows = [header.with_link(declared.with_bus_rate(row), devices.get(row.case.device, {})) for row in rows]
+    rows = flag_super_linear(flag_not_usable(rows))
     return Results(
         rows=tuple(rows),
-        rounds=tuple(rounds),
-        notes=(*header.left_out(run), *header.incomplete(run, len(places)), *doubts),
+        notes=(*header.left_out(run), *header.incomplete(run, len(rows)), *doubts),
         environments=environments,
         thresholds=dict.fromkeys(environments, header.thresholds(run)),
         readings={name: device_readings(run)},
-        circumstances=(*header.circumstances(run, name), *trends(run, name, places, rounds)),
+        circumstances=(*header.circumstances(run, name), *trends(run, name, rows)),
         protocols=dict.fromkeys(environments, header.protocol(run)),
         declarations=declarations,
         budgets=dict.fromkeys(environments, spent) if (spent := header.spent_budget(run, rows)) else {},
         tries=tuple(tries),
-        lost=header.short_of_rounds(run, environments, rows, rounds),
+        lost=header.short_of_rounds(run, environments, rows),
     )
 
 

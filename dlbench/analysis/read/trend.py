@@ -3,12 +3,12 @@
 import math
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, combinations
 
 from dlbench.core import units
 from dlbench.core.measurement import STEADY_SHIFT
-from dlbench.core.rows.summary import Rounds
+from dlbench.core.rows.row import Row
 from dlbench.core.stats import quantile, theil_sen
 from dlbench.core.store import RunFile
 
@@ -18,18 +18,17 @@ _NAMED = 3
 """Rounds that a sentence names at most."""
 
 
-def trends(run: RunFile, name: str, places: Sequence[tuple[str | None, str]], rounds: Sequence[Rounds]) -> list[str]:
-    """Return a sentence for each device on which all cases changed alike over the rounds; ``rounds[i]`` is what a case gave, on the
-    side and device ``places[i]``.
+def trends(run: RunFile, name: str, rows: Iterable[Row]) -> list[str]:
+    """Return a sentence for each device on which all cases changed alike over the rounds.
 
     Of an A/B the first side tells, as both are measured at the same moments. Another tool's runs of two cases are not: they tell nothing.
     """
     if "seed" not in run.header:
         return []
     times: dict[str, list[dict[int, float]]] = {}
-    for (side, device), each in zip(places, rounds, strict=True):
-        if side in (None, "a"):
-            times.setdefault(device, []).append(dict(zip(each.numbers, each.median_s, strict=True)))
+    for row in rows:
+        if row.case.side in (None, "a"):
+            times.setdefault(row.case.device, []).append(dict(zip(row.rounds.numbers, row.rounds.median_s, strict=True)))
     changes = {device: sentence for device, of_device in times.items() if (sentence := shared_change(of_device))}
     return [f"{name}{f' on {device}' if len(times) > 1 else ''}: {sentence}" for device, sentence in changes.items()]
 

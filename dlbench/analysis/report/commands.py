@@ -5,10 +5,11 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dlbench.analysis.ratios import grouped
+from dlbench.analysis.pairing import grouped
 from dlbench.analysis.read.references import part
 from dlbench.core import units
-from dlbench.core.rows.row import Cells as Row
+from dlbench.core.model import kind_of
+from dlbench.core.rows.row import Row
 
 _WORD = re.compile(r"[\w.:@\[\],=+-]+")
 """A word of ``-k``, which selects the ids that contain it."""
@@ -27,19 +28,18 @@ def again(rows: Sequence[Row], environments: Mapping[str, Mapping[str, Any]]) ->
 
     Two ids that differ in nothing but the case of letters select each other.
     """
-    of_run = grouped(rows, lambda row: row["case.run"])
-    ids = {run: [str(row["case.id"]).lower() for row in found] for run, found in of_run.items()}
+    of_run = grouped(rows, lambda row: row.case.run)
+    ids = {run: [row.case.id.lower() for row in found] for run, found in of_run.items()}
     alike = {run: grouped(found, _parameters) for run, found in ids.items()}
     found = []
     for row in rows:
-        run, case = row["case.run"], str(row["case.id"])
+        run, case = row.case.run, row.case.id
         words = _words(case)
         # An id that holds another whole has its parameters, too; only an id of several words needs a look at all of them.
         rivals = ids[run] if len(words) > 1 else alike[run][_parameters(case.lower())]
         terms = [*words, *(f"not {word}" for word in _telling(case.lower(), words, rivals))]
-        where = str(row["case.device"])
-        where = where.partition(":")[0] if row.get("param.ranks") is not None else where  # one id stands for all devices of its kind
-        command = ["dlbench", *_given(row, environments.get(str(run), {})), *(["-k", " and ".join(terms)] if terms else [])]
+        where = kind_of(row.case.device) if "ranks" in row.params else row.case.device  # one id stands for all devices of its kind
+        command = ["dlbench", *_given(row, environments.get(run, {})), *(["-k", " and ".join(terms)] if terms else [])]
         found.append(shlex.join(map(units.one_line, [*command, "--device", where])))
     return found
 
@@ -47,7 +47,7 @@ def again(rows: Sequence[Row], environments: Mapping[str, Mapping[str, Any]]) ->
 def whole(rows: Sequence[Row], environment: Mapping[str, Any]) -> str:
     """Return the command that measures the cases of one run again, into a file of its own, quoted for a shell."""
     words = _recorded(environment)
-    command = _kept(words, _WRITING) if words else ["run", *dict.fromkeys(str(row["case.suite"]) for row in rows)]
+    command = _kept(words, _WRITING) if words else ["run", *dict.fromkeys(row.case.suite for row in rows)]
     return shlex.join(map(units.one_line, ["dlbench", *command]))
 
 
@@ -74,7 +74,7 @@ def _given(row: Row, environment: Mapping[str, Any]) -> list[str]:
     """
     words = _recorded(environment)
     if not words:
-        return ["run", str(row["case.suite"])]
+        return ["run", row.case.suite]
     return [*_kept(words, _WRITING + _CHOOSING), *_by_default(part(environment, "provenance", "defaults"))]
 
 

@@ -1,17 +1,18 @@
 """Tables shown on request: projections, bandwidths of collectives, and the values of workloads that report many."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from dlbench.analysis.answers.base import DEVICE, Columns, Table, with_device
+from dlbench.analysis.answers.base import Columns, Table, table, with_device
 from dlbench.analysis.answers.devices import WHAT
-from dlbench.analysis.ratios import grouped
+from dlbench.analysis.fields import Field, Fields, of_row, place, value_field
+from dlbench.analysis.pairing import grouped
+from dlbench.analysis.read import declared
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.scaling.speedup import COLUMNS
-from dlbench.analysis.wording import cell, key, number, plural, value_name
+from dlbench.analysis.wording import cell, number, plural, value_name
 from dlbench.core import units
-from dlbench.core.model import ParamValue
-from dlbench.core.rows.row import BY_NAME
-from dlbench.core.rows.row import Cells as Row
+from dlbench.core.rows.row import Cells, Row
 from dlbench.core.schema import Column, Unit
 
 _ASSUMPTIONS = (
@@ -33,7 +34,7 @@ _FEW = 3
 """Values that stand in the notes of a case; where there are more, all stand in a table of their own."""
 
 
-def projection(rows: Sequence[Row]) -> Table:
+def projection(rows: Sequence[Cells]) -> Table:
     """Return the table of what was projected, with what it assumes and how far off it was; no rows where nothing was."""
     known = [row for row in rows if row["scaling.projected_s"] is not None]
     notes = [_ASSUMPTIONS] if known else []
@@ -52,40 +53,49 @@ def projection(rows: Sequence[Row]) -> Table:
 def bandwidths(results: Results) -> Table:
     """Return the table of collectives: bus bandwidth by ranks, size and operation; no rows where there is nothing."""
 
-    def operation(row: Row) -> str:
-        return str(row[f"param.{results.declaration(row).parallel.collective}"])
-
-    known = [row for row in results.rows if row["rate.bus_bytes_per_s"] is not None and type(row.get("param.bytes")) is int]
-    same_line = ("param.ranks", "param.bytes", "case.dtype", "case.device", "case.run")
-    lines: dict[tuple[ParamValue | None, ...], Row] = {}
-    for row in sorted(known, key=lambda row: [number(row[f"param.{name}"]) for name in ("ranks", "bytes")]):
-        lines.setdefault(tuple(row[name] for name in same_line), {**row})[operation(row)] = row["rate.bus_bytes_per_s"]
-    columns: Columns = (
-        ("case", Column("param.bytes", Unit.BYTES, "size of the message")),
-        DEVICE,
-        ("dtype", BY_NAME["case.dtype"]),
-        ("ranks", Column("param.ranks", Unit.COUNT, "ranks that take part")),
+    known = [row for row in results.rows if row.rate.bus_bytes_per_s is not None and row.count("bytes")]
+    in_order = sorted(known, key=lambda row: (row.ranks or 0, row.count("bytes") or 0))
+    same_line = grouped(in_order, lambda row: (row.ranks, row.count("bytes"), row.case.dtype, row.case.device, row.case.run))
+    lines = [{_operation(row): row for row in reversed(found)} for found in same_line.values()]
+    firsts = [found[0] for found in same_line.values()]
+    of_line = {id(row): line for row, line in zip(firsts, lines, strict=True)}
+    fields: Fields[Row] = (
+        ("case", Field(Column("param.bytes", Unit.BYTES, "size of the message"), lambda row: row.count("bytes"))),
+        place(firsts, lambda row: row),
+        ("dtype", of_row(lambda row: row.case.dtype)),
+        ("ranks", Field(Column("param.ranks", Unit.COUNT, "ranks that take part"), lambda row: row.ranks)),
     )
-    columns += tuple((name, Column(name, Unit.BYTES_PER_S, "bus bandwidth", "higher")) for name in dict.fromkeys(map(operation, known)))
-    return Table("Collectives: bus bandwidth by size", columns, with_device(list(lines.values()), "case"))
+    fields += tuple((name, _bandwidth(name, of_line)) for name in dict.fromkeys(map(_operation, known)))
+    return table("Collectives: bus bandwidth by size", fields, firsts)
+
+
+def _operation(row: Row) -> str:
+    return str(row.params[row.declared.parallel.collective or ""])
+
+
+def _bandwidth(operation: str, lines: Mapping[int, Mapping[str, Row]]) -> Field[Row]:
+    """Return the bandwidth of an operation in the line that a row is the first of."""
+    column = Column(operation, Unit.BYTES_PER_S, "bus bandwidth", "higher")
+    return Field(column, lambda row: found.rate.bus_bytes_per_s if (found := lines[id(row)].get(operation)) else None)
 
 
 def value_notes(columns: Sequence[Column], row: Row) -> list[str]:
     """Return for example ``p99_s 12.3 ms``, of the values that its workload declares first, and how many there are besides."""
     more = [f"{len(columns) - _FEW} more with --details"] if len(columns) > _FEW else []
-    return [f"{value_name(each)} {cell(row[each.name], each)}" for each in columns[:_FEW]] + more
+    return [f"{value_name(each)} {cell(row.values[value_name(each)], each)}" for each in columns[:_FEW]] + more
 
 
 def values(results: Results) -> list[Table]:
     """Return a table of the values of each workload that reports many, one for each set of them."""
-    many = [row for row in results.rows if len(results.declared(row)) > _FEW]
-    groups = grouped(many, lambda row: (str(row["case.workload"]), results.declared(row)))
+    many = [row for row in results.rows if len(declared.columns(row)) > _FEW]
+    groups = grouped(many, lambda row: (row.case.workload, declared.columns(row)))
+    case = replace(of_row(lambda row: row.case.id), of=lambda row: row.key)
     return [
-        Table(
+        table(
             f"Values of {workload}",
-            (("case", BY_NAME["case.id"]), DEVICE, *((value_name(each), each) for each in columns)),
-            with_device([{**row, "case.id": key(row)} for row in rows], "case"),
-            tuple(units.one_line(f"{value_name(each)}: {each.meaning}") for each in columns),
+            (("case", case), place(rows, lambda row: row), *((value_name(each), value_field(each)) for each in columns)),
+            rows,
+            [units.one_line(f"{value_name(each)}: {each.meaning}") for each in columns],
         )
         for (workload, columns), rows in groups.items()
     ]

@@ -1,44 +1,51 @@
 """Sentences on rows and ratios, and the texts of cells. Every number goes through `core.units`."""
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from dlbench.analysis import wording
-from dlbench.analysis.ratios import Unpaired, grouped, launch_bound
+from dlbench.analysis import names, wording
+from dlbench.analysis.pairing import Unpaired, grouped, launch_bound
 from dlbench.analysis.read.header import ENOUGH_ROUNDS, SpentBudget
-from dlbench.analysis.read.places import file_of
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.read.usability import mostly_disturbed
 from dlbench.analysis.report import commands
 from dlbench.core import units
 from dlbench.core.conditions import BUSY
-from dlbench.core.model import ParamValue, Status
-from dlbench.core.rows.row import Cells as Row
-from dlbench.core.rows.row import ending
-from dlbench.core.rows.summary import Rounds
+from dlbench.core.model import Status, settings_text
+from dlbench.core.rows.row import Flags, Row, ending
 
+_SLOW_CALLS = "slow calls"
 # Closed sets: what a mark in a table means, and what to do about it.
-_FLAGS = {
-    "flag.noisy": ("noisy", "the interval is wider than the target; add rounds, or quieten the machine"),
-    "flag.tail": (
-        "slow calls",
+_FLAGS: tuple[tuple[Callable[[Flags], bool | None], str, str], ...] = (
+    (lambda flag: flag.noisy, "noisy", "the interval is wider than the target; add rounds, or quieten the machine"),
+    (
+        lambda flag: flag.tail,
+        _SLOW_CALLS,
         "with them a call takes that much longer in the mean than in the median, and rates count them; look for what holds some calls up",
     ),
-    "flag.not_steady": (
+    (
+        lambda flag: flag.not_steady,
         "unsteady",
         "still changing speed after the warm-up; close other programs, or give the suite a longer max_warmup_s",
     ),
-    "flag.throttled": ("throttled", "the device was held back and a pause did not help; cool it or raise the CPU quota, and measure again"),
-    "flag.power_capped": ("power cap", "held at its power limit; compare only with runs under the same limit, or raise it"),
-    "flag.disturbed": (
+    (
+        lambda flag: flag.throttled,
+        "throttled",
+        "the device was held back and a pause did not help; cool it or raise the CPU quota, and measure again",
+    ),
+    (lambda flag: flag.power_capped, "power cap", "held at its power limit; compare only with runs under the same limit, or raise it"),
+    (
+        lambda flag: flag.disturbed,
         "disturbed",
         "other processes used the device or the CPUs; stop them, look with dlbench doctor, and measure again",
     ),
-    "flag.implausible": (
+    (
+        lambda flag: flag.implausible,
         "implausible",
         "it can't have done what it says in that time, so no ratio counts it; the reason is below the case",
     ),
-}
+)
 _LAUNCH_BOUND = "launch-bound"
 _LAUNCHES = "the device waits for Python and its launches, a third of the time or more; a larger batch, compiling or CUDA graphs would help"
 _ROUNDS_SPREAD = "min–max"
@@ -47,7 +54,12 @@ _SPREADS = {
     _ROUNDS_SPREAD: "spread of the rounds, as fewer than six carry no 95 % interval",
     _BLOCKS_SPREAD: "spread within one process, which hides how processes differ",
 }
-_SHARES = {
+SHARES: Mapping[str, Callable[[Row], tuple[float | None, object, str]]] = {
+    "peak": lambda row: (row.rate.peak_fraction, row.rate.peak, row.rate.peak.of if row.rate.peak else ""),
+    "ceiling": lambda row: (row.rate.ceiling_fraction, row.rate.ceiling, row.rate.ceiling.kind if row.rate.ceiling else ""),
+}
+"""Headings of shares: how large that of a row is, of what, and whether that is ``arithmetic`` or ``memory``."""
+_OF_SHARES = {
     "peak": "share of the published peak of arithmetic, or of memory where it says so. ",
     "ceiling": "share of the most that any case in the same precision, or moves of memory where it says so, reached there. ",
 }
@@ -62,7 +74,7 @@ _COPIES = (
 
 def count(rows: Sequence[Row]) -> str:
     """Return for example ``14 cases: 12 ok, 1 oom, 1 timeout; 7 rounds.``; searches that were cut short are counted by themselves."""
-    ended = Counter(wording.status(row) for row in rows if row["case.status"])
+    ended = Counter(names.status(row) for row in rows if row.case.status)
     order = [*map(str, Status), *ended]
     outcomes = ", ".join(f"{count} {status}" for status, count in sorted(ended.items(), key=lambda each: order.index(each[0])))
     if not outcomes:
@@ -74,29 +86,29 @@ def count(rows: Sequence[Row]) -> str:
 
 def devices(rows: Sequence[Row]) -> list[str]:
     """Return for example ``cpu: AMD EPYC 7B13, 2 threads``, a line for each device and place."""
-    several = wording.several_runs(rows, "case")
-    most_threads_last = sorted(rows, key=lambda row: wording.number(row["case.threads"] or 0))  # ranks on a CPU have a share of them each
-    named = {wording.device_label(row, "case", several): row for row in most_threads_last if row["case.device_name"]}
-    return [units.one_line(f"{label}: {wording.described(row, 'case')}") for label, row in named.items()]
+    several = names.several_runs(rows)
+    most_threads_last = sorted(rows, key=lambda row: row.case.threads or 0)  # ranks on a CPU have a share of them each
+    named = {names.device_label(row, several): row for row in most_threads_last if row.case.device_name}
+    return [units.one_line(f"{label}: {names.described(row)}") for label, row in named.items()]
 
 
 def not_usable(results: Results) -> list[str]:
     """Return a line for each run that is not usable: ``not usable: 14 of 17 cases were disturbed in most rounds, …``."""
     results = results.files
-    several = wording.several_runs(results.rows, "case")
-    runs = grouped((row for row in results.rows if row["flag.not_usable"]), lambda row: str(row["case.run"]))
+    several = names.several_runs(results.rows)
+    runs = grouped((row for row in results.rows if row.flag.not_usable), lambda row: row.case.run)
     return [units.one_line(f"not usable: {f'{run}: ' if several else ''}{_spoiled(rows, results)}") for run, rows in runs.items()]
 
 
 def _spoiled(rows: Sequence[Row], results: Results) -> str:
     """Say how much of one run was throttled or disturbed, and what to do."""
-    ok = [row for row in rows if row["case.status"] == "ok"]
+    ok = [row for row in rows if row.is_ok]
     spoiled = [row for row in ok if mostly_disturbed(row)]
-    lost = max((wording.number(row["time.lost_share"] or 0) for row in spoiled), default=0.0)
+    lost = max((row.time.lost_share or 0.0 for row in spoiled), default=0.0)
     extent = f", with up to {units.percent(lost)} of the time lost to others" if lost > BUSY else ""
-    remedies = {"throttled": "cool the device or raise its CPU quota", "disturbed": "stop what else runs"}
-    found = {how: remedy for how, remedy in remedies.items() if any(row[f"flag.{how}"] for row in spoiled)}
-    again = commands.whole(rows, results.environments.get(str(rows[0]["case.run"]), {}))
+    found = {"throttled": "cool the device or raise its CPU quota"} if any(row.flag.throttled for row in spoiled) else {}
+    found |= {"disturbed": "stop what else runs"} if any(row.flag.disturbed for row in spoiled) else {}
+    again = commands.whole(rows, results.environments.get(rows[0].case.run, {}))
     return (
         f"{len(spoiled)} of {wording.plural(len(ok), 'case')} {'was' if len(spoiled) == 1 else 'were'} {' or '.join(found)} "
         f"in most rounds{extent}; "
@@ -104,17 +116,17 @@ def _spoiled(rows: Sequence[Row], results: Results) -> str:
     )
 
 
-def marks(rows: Sequence[Row], rounds: Sequence[Rounds], budgets: Mapping[str, SpentBudget]) -> dict[str, str]:
+def marks(rows: Sequence[Row], budgets: Mapping[str, SpentBudget]) -> dict[str, str]:
     """Return each mark that the table of these rows has, with what it means and what to do; ``budgets`` as in `Results`."""
-    found = {mark: sentence for flag, (mark, sentence) in _FLAGS.items() if any(row[flag] for row in rows)}
+    found = {mark: sentence for is_set, mark, sentence in _FLAGS if any(is_set(row.flag) for row in rows)}
     if any(launch_bound(row) for row in rows):
         found[_LAUNCH_BOUND] = _LAUNCHES
-    kinds = {spread(row, each)[0] for row, each in zip(rows, rounds, strict=True)}
+    kinds = {spread(row)[0] for row in rows}
     found |= {kind: f"{sentence}; {_more_rounds(rows, budgets)}" for kind, sentence in _SPREADS.items() if kind in kinds}
-    for what, sentence in _SHARES.items():
-        if figures := dict.fromkeys(str(row[f"rate.{what}"]) for row in rows if row[f"rate.{what}"] is not None):
+    for what, sentence in _OF_SHARES.items():
+        if figures := dict.fromkeys(str(of) for row in rows if (of := SHARES[what](row)[1]) is not None):
             found[what] = sentence + "; ".join(figures)
-    if any(row["transfer.share"] is not None for row in rows):
+    if any(row.transfer.share is not None for row in rows):
         found["copies"] = _COPIES + _pinned(rows)
     return found
 
@@ -124,8 +136,8 @@ def _more_rounds(rows: Sequence[Row], budgets: Mapping[str, SpentBudget]) -> str
 
     Of several files, the one that it is about is named.
     """
-    several = len({file_of(row) for row in rows}) > 1
-    without = dict.fromkeys(file_of(row) for row in rows if row["case.status"] == Status.OK and row["time.ci_low_s"] is None)
+    several = len({row.file for row in rows}) > 1
+    without = dict.fromkeys(row.file for row in rows if row.is_ok and row.time.ci_low_s is None)
     longest = max((run for run in without if run in budgets), key=lambda run: budgets[run].enough_s, default=None)
     if longest is not None:
         return f"{longest}: {budgets[longest]}" if several else str(budgets[longest])
@@ -134,12 +146,12 @@ def _more_rounds(rows: Sequence[Row], budgets: Mapping[str, SpentBudget]) -> str
 
 def _pinned(rows: Sequence[Row]) -> str:
     """Say how fast copies from page-locked memory were where they were fastest, and what part of the link that is."""
-    fastest = max(rows, key=lambda row: wording.number(row["transfer.pinned_h2d_bytes_per_s"] or 0))
-    rate, share = fastest["transfer.pinned_h2d_bytes_per_s"], fastest["transfer.link_fraction"]
+    fastest = max(rows, key=lambda row: row.transfer.pinned_h2d_bytes_per_s or 0.0)
+    rate, share = fastest.transfer.pinned_h2d_bytes_per_s, fastest.transfer.link_fraction
     if rate is None:
         return ""
-    of_link = "" if share is None else f", {units.percent(wording.number(share))} of the PCIe link"
-    return f"; from page-locked memory inputs go there at up to {units.byte_rate(wording.number(rate))}{of_link}"
+    of_link = "" if share is None else f", {units.percent(share)} of the PCIe link"
+    return f"; from page-locked memory inputs go there at up to {units.byte_rate(rate)}{of_link}"
 
 
 def many_alike(rows: Sequence[Row]) -> dict[tuple[str, str], str]:
@@ -147,10 +159,10 @@ def many_alike(rows: Sequence[Row]) -> dict[tuple[str, str], str]:
 
     Only where there was nothing to measure: not where something went wrong, or a search found something before it was cut short.
     """
-    untold = [row for row in rows if row["case.status"] in (Status.UNSUPPORTED, Status.SKIPPED) and not wording.is_unfinished(row)]
+    untold = [row for row in rows if row.case.status in (Status.UNSUPPORTED, Status.SKIPPED) and not names.is_unfinished(row)]
     groups = grouped(untold, ending)
     return {
-        (status, reason): units.one_line(f"{len(alike)} cases {status}, such as {wording.short(wording.key(alike[0]))}: {reason}")
+        (status, reason): units.one_line(f"{len(alike)} cases {status}, such as {wording.short(alike[0].key)}: {reason}")
         for (status, reason), alike in groups.items()
         if len(alike) >= _MANY
     }
@@ -158,7 +170,7 @@ def many_alike(rows: Sequence[Row]) -> dict[tuple[str, str], str]:
 
 def reasons(rows: Sequence[Row]) -> list[str]:
     """Return what the flags of rows stand on, a line for each: ``12 cases: other processes took up to 0.8 CPUs' time in 2 of 7 rounds``."""
-    counts = Counter(str(reason) for row in rows if (reason := row["flag.reason"]))
+    counts = Counter(reason for row in rows if (reason := row.flag.reason))
     # On a busy machine each case has lost a share of its own, and as many lines as the table has would hide it.
     shown = dict(counts.most_common(_REASONS)) if len(counts) > _REASONS + 1 else counts
     lines = [units.one_line(f"{wording.plural(count, 'case')}: {reason}") for reason, count in shown.items()]
@@ -178,31 +190,32 @@ def unpaired(rows: Iterable[Unpaired]) -> list[str]:
 def unstated(results: Results) -> list[str]:
     """Return a line on the workloads that could have a rate and state nothing to tell one from; those that measure dlbench have none."""
     found = (
-        str(row["case.workload"])
+        row.case.workload
         for row in results.rows
-        if row["time.median_s"] is not None
-        and all(row[f"rate.{what}_per_s"] is None for what in ("flops", "bytes"))
-        and not (results.declaration(row).ceiling or "self" in results.declaration(row).tags)
+        if row.time.median_s is not None
+        and (row.rate.flops_per_s, row.rate.bytes_per_s) == (None, None)
+        and not (row.declared.ceiling or "self" in row.declared.tags)
     )
-    names = wording.few(dict.fromkeys(found))
+    named = wording.few(dict.fromkeys(found))
     advice = "so rate, peak and ceiling stay empty; give Work flops=, bytes= or both"
-    return [units.one_line(f"neither operations nor bytes are stated by {names}, {advice}")] if names else []
+    return [units.one_line(f"neither operations nor bytes are stated by {named}, {advice}")] if named else []
 
 
-def spread(row: Row, rounds: Rounds) -> tuple[str, str]:
+def spread(row: Row) -> tuple[str, str]:
     """Return what kind of interval or spread there is, and it; two empty texts where nothing was timed."""
-    if row["time.ci_low_s"] is not None:
-        return wording.INTERVAL, _span(row["time.ci_low_s"], row["time.ci_high_s"])
-    if len(rounds.median_s) > 1:
-        return _ROUNDS_SPREAD, _span(min(rounds.median_s), max(rounds.median_s))
-    if rounds.median_s:
-        return _BLOCKS_SPREAD, _span(row["time.p10_s"], row["time.p90_s"])
+    time, medians = row.time, row.rounds.median_s
+    if time.ci_low_s is not None:
+        return wording.INTERVAL, _span(time.ci_low_s, time.ci_high_s)
+    if len(medians) > 1:
+        return _ROUNDS_SPREAD, _span(min(medians), max(medians))
+    if medians:
+        return _BLOCKS_SPREAD, _span(time.p10_s, time.p90_s)
     return "", ""
 
 
-def _span(low: ParamValue | None, high: ParamValue | None) -> str:
+def _span(low: float | None, high: float | None) -> str:
     """Return ``239…244 ms``, with both units only where they differ."""
-    first, last = (units.seconds(wording.number(end)) for end in (low, high))
+    first, last = (units.seconds(end or 0.0) for end in (low, high))
     number, *unit = first.split(" ")
     return f"{number if len(unit) == 1 and unit == last.split(' ')[1:] else first}…{last}"
 
@@ -210,25 +223,23 @@ def _span(low: ParamValue | None, high: ParamValue | None) -> str:
 def notes(row: Row) -> list[str]:
     """Return the marks of a row."""
     # Of one without a time what was found is its value.
-    found = [f"found {row['case.found']}"] if row.get("case.found") and row["time.median_s"] is not None else []
-    marks = [f"{mark}{_tail(row) if flag == 'flag.tail' else ''}" for flag, (mark, _) in _FLAGS.items() if row[flag]]
+    found = [f"found {settings_text(row.case.found)}"] if row.case.found and row.time.median_s is not None else []
+    marks = [f"{mark}{_tail(row) if mark == _SLOW_CALLS else ''}" for is_set, mark, _ in _FLAGS if is_set(row.flag)]
     return found + marks + [_LAUNCH_BOUND] * bool(launch_bound(row))
 
 
 def _tail(row: Row) -> str:
     """Return by how much the mean of a row is above its median: `` +12.3 %``."""
-    return f" {units.relative_change(wording.number(row['time.mean_s']) / wording.number(row['time.median_s']) - 1)}"
+    return f" {units.relative_change((row.time.mean_s or 0.0) / (row.time.median_s or math.nan) - 1)}"
 
 
 def share_of(what: str, row: Row) -> str:
     """Return how much of its ``peak`` or ``ceiling`` a row reaches, ``83.1 %``, or ``41.0 % of memory``; empty where none is known."""
-    if row[f"rate.{what}_fraction"] is None:
-        return ""
-    memory = " of memory" if str(row[f"rate.{what}"]).startswith("memory") else ""
-    return f"{units.percent(wording.number(row[f'rate.{what}_fraction']))}{memory}"
+    fraction, _, kind = SHARES[what](row)
+    return "" if fraction is None else f"{units.percent(fraction)}{' of memory' if kind == 'memory' else ''}"
 
 
 def common_rounds(rows: Sequence[Row]) -> int | None:
     """Return the number of rounds if all ok rows have the same, for then one word does for a column."""
-    counts = {row["time.rounds"] for row in rows if row["case.status"] == "ok"}
-    return int(wording.number(counts.pop())) if len(counts) == 1 else None
+    counts = {row.time.rounds for row in rows if row.is_ok}
+    return counts.pop() if len(counts) == 1 else None

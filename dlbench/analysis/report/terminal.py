@@ -1,7 +1,7 @@
 """Rows and ratios as tables for people. The door to rich tables."""
 
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -14,19 +14,17 @@ from dlbench.analysis import wording
 from dlbench.analysis.answers import answers as every_answer
 from dlbench.analysis.answers import cost, devices, health, speedup
 from dlbench.analysis.answers.base import Answer, Missing, Table
-from dlbench.analysis.answers.pairs import same_case
+from dlbench.analysis.answers.pair_tables import same_case
 from dlbench.analysis.compare.verdict import Comparison
-from dlbench.analysis.ratios import Pairs
+from dlbench.analysis.pairing import DEVICE, Pairs
 from dlbench.analysis.read.merge import merged
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.report import case_table, compare_terminal, detail_tables, sentences, strips
 from dlbench.analysis.scaling.projection import projected
 from dlbench.core import units
-from dlbench.core.model import ParamValue, Status
-from dlbench.core.rows.row import Cells as Row
-from dlbench.core.rows.row import ending
-from dlbench.core.rows.summary import Rounds
-from dlbench.core.schema import Column, Unit
+from dlbench.core.model import ParamValue
+from dlbench.core.rows.row import Row, ending
+from dlbench.core.schema import Unit
 
 _Columns = list[tuple[str, list[Text]]]
 _LINES = 15
@@ -65,10 +63,10 @@ def more_devices(results: Results, *, pictures: bool = False) -> RenderableType:
 
 def paired(results: Results, pairs: Pairs, values: Table, *, pictures: bool = False) -> RenderableType:
     """Return what pairing the rows by one column says, also of those that report ``values`` alone; by device, each at its own best, too."""
-    if not (rows := pairs.rows or values.rows):
+    if not (pairs.rows or values.rows):
         return Group(*_dim(sentences.devices(results.rows)), Text("No two ok rows differ in that column alone."))
-    found = speedup.answer(results) if rows[0]["pair.by"] == "case.device" else None
-    answer, tables = (found.sentences, found.tables) if isinstance(found, Answer) else ((), (same_case(pairs, results), values))
+    found = speedup.answer(results) if pairs.by == DEVICE else None
+    answer, tables = (found.sentences, found.tables) if isinstance(found, Answer) else ((), (same_case(pairs), values))
     lines = [Text(line, style="bold") for line in answer]
     return Group(
         *_not_usable(results),
@@ -93,15 +91,14 @@ def _cases(results: Results, pictures: bool) -> list[RenderableType]:
     """Return the count of cases, their devices, the table of them, and what was in their way."""
     rows = results.rows
     many = sentences.many_alike(rows)
-    entries = [(row, each) for row, each in zip(rows, results.rounds, strict=True) if ending(row) not in many]
-    shown, rounds = [row for row, _ in entries], [each for _, each in entries]
+    shown = [row for row in rows if ending(row) not in many]
     notes = [units.one_line(line) for line in (*sentences.reasons(rows), *sentences.unstated(results), *results.circumstances)]
     return [
         Text(sentences.count(rows)),
         *_dim(sentences.devices(rows)),
-        results_table(shown, rounds, results.declared, pictures=pictures),
+        results_table(shown, pictures=pictures),
         *(Text(line, style="yellow") for line in many.values()),
-        *_dim([f"{mark}: {sentence}" for mark, sentence in sentences.marks(shown, rounds, results.budgets).items()]),
+        *_dim([f"{mark}: {sentence}" for mark, sentence in sentences.marks(shown, results.budgets).items()]),
         *_dim(notes),
     ]
 
@@ -165,31 +162,24 @@ def _dim(lines: Sequence[str]) -> list[RenderableType]:
     return [Text(line, style="dim") for line in lines]
 
 
-def results_table(
-    rows: Sequence[Row],
-    rounds: Sequence[Rounds],
-    declared: Callable[[Row], Sequence[Column]],
-    *,
-    pictures: bool = False,
-    dim: Sequence[Row] = (),
-) -> RenderableType:
-    """Return the table of cases; ``rounds[i]`` is what the rounds of ``rows[i]`` gave, ``declared`` the columns of its values.
+def results_table(rows: Sequence[Row], *, pictures: bool = False, dim: Sequence[Row] = ()) -> RenderableType:
+    """Return the table of cases.
 
     Devices that ran the same work stand one below the other. A column with nothing to show is left out; where the screen is too
     narrow for the others, so are some of them, and a line below the table says which. ``dim`` are those of the rows that do not count.
     """
-    entries = case_table.ordered(rows, rounds)
+    rows = case_table.ordered(rows)
     styled = {"case": _case_cell, "time": _time_cell}
     columns = [
-        (title, [styled.get(title, _plain_cell)(text, row) for text, (row, _) in zip(cells, entries, strict=True)])
-        for title, cells in case_table.columns(entries, declared)
+        (title, [styled.get(title, _plain_cell)(text, row) for text, row in zip(cells, rows, strict=True)])
+        for title, cells in case_table.columns(rows)
     ]
     provisional = set(map(id, dim))
-    for at, (row, _) in enumerate(entries):
+    for at, row in enumerate(rows):
         if id(row) in provisional:
             for _, cells in columns:
                 cells[at].stylize("dim")
-    reach, drawn = strips.strips([each.median_s for _, each in entries]) if pictures else (0.0, [])
+    reach, drawn = strips.strips([row.rounds.median_s for row in rows]) if pictures else (0.0, [])
     if not any(drawn):
         return _Fitting(None, columns, case_table.WORDS)
     strip = f"rounds ±{reach * 100:.0f} %"
@@ -291,9 +281,9 @@ def _case_cell(text: str, row: Row) -> Text:
 
 
 def _time_cell(text: str, row: Row) -> Text:
-    if row["case.status"] in ("ok", None):
+    if not row.case.status or row.is_ok:
         return Text(text)
-    return Text(text, style="red" if Status(str(row["case.status"])).is_failure else "yellow")
+    return Text(text, style="red" if row.case.status.is_failure else "yellow")
 
 
 def _plain_cell(text: str, _: Row) -> Text:

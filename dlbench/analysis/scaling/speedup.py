@@ -10,9 +10,9 @@ from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import Parallel
 from dlbench.core.model import ParamValue
 from dlbench.core.rank_test import FEWEST_ROUNDS, shift_interval
+from dlbench.core.rows.rounds import Rounds
 from dlbench.core.rows.row import Cells as Row
 from dlbench.core.rows.row import ending
-from dlbench.core.rows.summary import Rounds
 from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import theil_sen
 

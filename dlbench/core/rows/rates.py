@@ -28,11 +28,6 @@ def rate(counts: Sequence[float | None], call_s: float | None) -> float | None:
     return (known[0] if len(known) == 1 else statistics.median(known)) / call_s
 
 
-def per_second(counts: Sequence[float], seconds: Sequence[float]) -> tuple[float, ...]:
-    """Return what each round counts over its time of a call; empty where a count is unknown, or a time is zero."""
-    return tuple([count / each for count, each in zip(counts, seconds, strict=True)]) if counts and all(seconds) else ()
-
-
 def plausibility(stated: Stated, dtype: str, rates: Rates, fastest_s: float, check: SpotCheck | None) -> tuple[Rates, Flags]:
     """Compare the rates with the device's peaks: return them with the share of the peak, and what can't be true.
 

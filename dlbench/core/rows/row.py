@@ -13,6 +13,7 @@ from dlbench.core import units
 from dlbench.core.declarations import Ceiling, Declaration, Part, Value
 from dlbench.core.model import ParamValue, Reported, Status, settings_text
 from dlbench.core.reference.peaks import Share
+from dlbench.core.rows.rounds import Rounds
 from dlbench.core.schema import Column, Unit, column
 
 Cells = Mapping[str, Any]
@@ -63,6 +64,8 @@ class Identity:
     """Of several files of one place the name of that; empty while it is measured."""
     file: str | None = None
     """That file, where ``run`` is a place."""
+    side: str | None = None
+    """Of an A/B."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +208,7 @@ class Setting(NamedTuple):
         """Return its value in a row; None where that has none."""
         if self.of == "param":
             return row.params.get(self.name)
-        value: Hashable = tuple(sorted(row.case.math.items())) if self.name == "math" else getattr(row.case, self.name)
+        value: Hashable = settings_text(row.case.math) or None if self.name == "math" else getattr(row.case, self.name)
         return value
 
 
@@ -227,6 +230,8 @@ class Row(Mapping[str, Any]):
     flag: Flags = Flags()
     declared: Declaration = field(default_factory=Declaration)
     """What its workload declares."""
+    rounds: Rounds = field(default_factory=Rounds)
+    """What each of its rounds gave."""
 
     @property
     def file(self) -> str:
@@ -315,10 +320,12 @@ class Row(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         group, _, field = name.partition(".")
         if group in ("param", "value"):
-            return _cell((self.params if group == "param" else self.values)[field])
+            return cell((self.params if group == "param" else self.values).get(field))
         if group not in _GROUPS:
             raise KeyError(name)
-        return _cell(getattr(getattr(self, group), field))
+        if not hasattr(getattr(self, group), field):
+            raise KeyError(name)
+        return cell(getattr(getattr(self, group), field))
 
     def __iter__(self) -> Iterator[str]:
         return iter(cells(self))
@@ -354,17 +361,18 @@ BY_NAME = {each.name: each for each in COLUMNS}
 
 def cells(row: Row) -> dict[str, ParamValue | None]:
     """Return a row as cells: every column, then ``param.*`` and ``value.*``; a series is a JSON list."""
-    found = {each.name: _cell(getattr(getattr(row, group), field)) for each, (group, field) in _PATHS}
+    found = {each.name: cell(getattr(getattr(row, group), field)) for each, (group, field) in _PATHS}
     if row.case.file is not None:
         found["case.file"] = row.case.file
-    found |= {f"param.{name}": _cell(value) for name, value in row.params.items()}
-    return found | {f"value.{name}": _cell(value) for name, value in row.values.items()}
+    found |= {f"param.{name}": cell(value) for name, value in row.params.items()}
+    return found | {f"value.{name}": cell(value) for name, value in row.values.items()}
 
 
 _PATHS = [(each, each.name.split(".")) for each in COLUMNS]
 
 
-def _cell(value: Any) -> ParamValue | None:
+def cell(value: Any) -> ParamValue | None:
+    """Return a value as a cell: settings, ceilings and shares as text, a series as a JSON list."""
     if value is None or type(value) in (int, float, str, bool):
         return value
     if isinstance(value, Status):

@@ -3,18 +3,17 @@
 import statistics
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, fields, replace
+from dataclasses import astuple, replace
 from functools import lru_cache
-from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from dlbench.core.conditions import RoundState, circumstances
 from dlbench.core.measurement import Measurement, Transfer
 from dlbench.core.model import Case, ParamValue, Policy, Reported, Status
 from dlbench.core.rows import times
-from dlbench.core.rows.rates import per_second, plausibility, rate
-from dlbench.core.rows.rounds import NO_BLOCKS, Blocks, Round, Stated, reduced, stated
+from dlbench.core.rows.rates import plausibility, rate
+from dlbench.core.rows.rounds import Blocks, Round, Rounds, Stated, reduced, stated
 from dlbench.core.rows.row import Checks, Copies, Flags, Identity, Peaks, Rates, Row, Times
 from dlbench.core.stats import variation
 
@@ -24,58 +23,6 @@ _SEVERITY = (Status.SKIPPED, Status.OK, Status.UNSUPPORTED, Status.OOM, Status.T
 """From the least severe on. A skipped round says nothing of the case, so any other counts before it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rounds:
-    """One value a round, in the order measured: what ratios and their intervals are computed from."""
-
-    median_s: Sequence[float] = ()
-    """Median block, seconds a call."""
-    items: tuple[float, ...] = ()
-    """Items of a call; empty where the workload states none."""
-    flops: tuple[float, ...] = ()
-    """Stated operations of a call; empty where the workload states none."""
-    p10_s: Sequence[float] = ()
-    """10th percentile of the blocks, seconds a call."""
-    mean_s: Sequence[float] = ()
-    """Time of all blocks over their calls, seconds a call."""
-    blocks: Blocks = NO_BLOCKS
-    """Those of each round."""
-    numbers: tuple[int, ...] = ()
-    """Which round of its run each was."""
-    spoiled: tuple[bool, ...] = ()
-    """Whether it was throttled, lost much of its CPU time to others, or still changed speed after its warm-up."""
-    peak_bytes: tuple[int, ...] = ()
-    """Most that live tensors took on the accelerator; empty where a round does not tell."""
-    host_peak_bytes: tuple[int, ...] = ()
-    """Most that the process grew because of the case; empty where a round does not tell."""
-    device_s: tuple[float, ...] = ()
-    """Seconds a call by the device's own events; empty where a round does not tell."""
-    values: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """Each scalar that an experiment returned; without one that a round lacks."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Rounds, _fields(self)  # several times as fast as what a data class brings
-
-    @property
-    def items_per_s(self) -> tuple[float, ...]:
-        """Items over the time of all calls; empty where they are unknown, or a time is zero."""
-        return per_second(self.items, self.mean_s)
-
-    @property
-    def flops_per_s(self) -> tuple[float, ...]:
-        """Stated operations over the median block; empty in the same cases."""
-        return per_second(self.flops, self.median_s)
-
-    def times_at(self, indices: Sequence[int]) -> "Rounds":
-        """Return the times of the rounds with these indices, and nothing else."""
-        names = ("median_s", "p10_s", "mean_s", "numbers", "spoiled")
-        kept: dict[str, Any] = {name: tuple([getattr(self, name)[index] for index in indices]) for name in names}
-        return Rounds(**kept, blocks=self.blocks.at(indices))
-
-
-_fields = attrgetter(*(each.name for each in fields(Rounds)))
-
-
 def summarise(measurements: Sequence[Measurement], target: float = Policy().target, states: Sequence[RoundState] = ()) -> Row:
     """Return the row of one case.
 
@@ -83,15 +30,8 @@ def summarise(measurements: Sequence[Measurement], target: float = Policy().targ
     around any rounds of the run, for ``flag.disturbed``. A case with failed rounds has the most severe status (on a tie the latest) and
     its reason, and the times of the other rounds. ``case.run`` is None: a measurement does not know its file.
     """
-    return with_rounds(measurements, target, states)[0]
-
-
-def with_rounds(
-    measurements: Sequence[Measurement], target: float = Policy().target, states: Sequence[RoundState] = ()
-) -> tuple[Row, Rounds]:
-    """Return what `summarise` and `per_round` do, at little more than the cost of one."""
     rounds = reduced(measurements)
-    row, each_round = compared(rounds, states)
+    row = compared(rounds, states)
     ok = set(map(id, _counted(rounds)))
     counted = [each for each, of in zip(measurements, rounds, strict=True) if id(of) in ok]
     timed = [each for each in rounds if id(each) in ok and each.blocks]
@@ -99,7 +39,7 @@ def with_rounds(
     mean_s = times.median([each.mean_s for each in timed])
     check = _last([each.check for each in measurements])
     why = {group: _last([each.nulls.get(group) for each in measurements]) for group in ("memory", "transfer")}
-    whole = replace(
+    return replace(
         row,
         time=times.distribution(replace(row.time, mean_s=mean_s), [each.samples for each in counted if each.samples]),
         rate=times.item_rate(row.rate, timed),
@@ -110,8 +50,8 @@ def with_rounds(
             reason=why["memory"],
         ),
         transfer=replace(_copies([each.transfer for each in counted if each.transfer], row.time.median_s), reason=why["transfer"]),
-        check=Checks(
-            *(astuple(check) if check else ()),
+        check=replace(
+            Checks(*astuple(check)) if check else Checks(),
             reason=_last([None if each.check is None else each.nulls.get("check") for each in measurements]),
         ),
         flag=replace(
@@ -120,11 +60,10 @@ def with_rounds(
             tail=None if mean_s is None else times.has_tail(medians, mean_s),
         ),
     )
-    return whole, each_round
 
 
-def compared(rounds: Sequence[Round], states: Sequence[RoundState] = (), file: Path | None = None) -> tuple[Row, Rounds]:
-    """Return of the row of one case what a comparison reads, and what each round gave.
+def compared(rounds: Sequence[Round], states: Sequence[RoundState] = (), file: Path | None = None) -> Row:
+    """Return of the row of one case what a comparison reads.
 
     ``states`` as in `summarise`; ``file`` is where the rounds are from, where they did not keep their blocks.
     """
@@ -149,8 +88,8 @@ def compared(rounds: Sequence[Round], states: Sequence[RoundState] = (), file: P
         flag = replace(flag, throttled=around.throttled, power_capped=around.power_capped, disturbed=around.disturbed, reason=around.reason)
     peaks = Peaks(peak_bytes=_most([each.peak_bytes for each in ok]), limit_bytes=_last([each.limit_bytes for each in said]))
     well = bool(ok) and said_ok[0].status is Status.OK
-    row = Row(what, _params(said[-1].case), _values(ok), time, rates, peaks, flag=flag)
-    return row, _rounds(ok if well else [], file)
+    each_round = _rounds(ok if well else [], file)
+    return Row(what, _params(said[-1].case), _values(ok), time, rates, peaks, flag=flag, rounds=each_round)
 
 
 def _counted(rounds: Sequence[Round]) -> list[Round]:
@@ -211,16 +150,18 @@ def _identity(said: Sequence[Stated]) -> Identity:
         _what(said[-1].case, found),
         device_name=_last([each.device_name for each in said]),
         threads=_last([each.threads for each in said]),
-        math=math,
+        math=dict(sorted(math.items())),
         found=found,
         status=ending.status,
         reason=ending.reason,
+        side=said[-1].side,
     )
 
 
 def _what(case: Case, found: Mapping[str, ParamValue]) -> Identity:
-    dtype, mode = (found.get(name, case.params.get(name, usual)) for name, usual in (("dtype", None), ("mode", "eager")))
-    return Identity(case.id, case.suite, case.workload, case.device, dtype=dtype, mode=mode)
+    dtype = found.get("dtype", case.params.get("dtype"))
+    mode = found.get("mode", case.params.get("mode", "eager"))
+    return Identity(case.id, case.suite, case.workload, case.device, dtype=None if dtype is None else str(dtype), mode=str(mode))
 
 
 def _params(case: Case) -> Mapping[str, ParamValue]:

@@ -7,7 +7,7 @@ from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.values import MemoryChange, ValueChange, judge_values, memory_change, value_changes
 from dlbench.analysis.compare.worsening import worsening
 from dlbench.analysis.ratios import Entry
-from dlbench.core.rows.summary import Rounds
+from dlbench.core.rows.rounds import Rounds
 from dlbench.core.schema import Column, Unit
 
 OPPOSITE = {Verdict.SLOWER: Verdict.FASTER, Verdict.FASTER: Verdict.SLOWER}

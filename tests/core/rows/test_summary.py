@@ -10,7 +10,8 @@ from dlbench.core.measurement import Measurement, Memory, Transfer
 from dlbench.core.model import Status
 from dlbench.core.rows.rounds import Blocks
 from dlbench.core.rows.row import BY_NAME
-from dlbench.core.rows.summary import Rounds, per_round, summarise
+from dlbench.core.rows.rounds import Rounds
+from dlbench.core.rows.summary import per_round, summarise
 
 CASE = made_up.case(model="resnet18", batch=8, dtype="bf16")
 GPU_CASE = made_up.case(device="cuda:0", model="resnet18", batch=8, dtype="bf16")

@@ -1,0 +1,192 @@
+"""Tables of pairs: how many times as fast one side is, or how many times its throughput."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+
+from dlbench.analysis import pair_columns
+from dlbench.analysis.answers.base import Table, table
+from dlbench.analysis.fields import CASE, PLACE, RATIO, Field, Fields, cells, of_row, value_field
+from dlbench.analysis.figures import Axis, Figure, drawn
+from dlbench.analysis.names import by_device, choice, device_label, several_runs
+from dlbench.analysis.pairing import DEVICE, DTYPE, MODE, RUN, Pair, Pairs, pair
+from dlbench.analysis.read.declared import columns as value_columns
+from dlbench.analysis.read.table import Results
+from dlbench.analysis.wording import cell, short, value_name
+from dlbench.core.model import Status
+from dlbench.core.rows.row import Row
+from dlbench.core.schema import Column, Unit
+
+ELSEWHERE = "no accelerator took part; run the same suite on a machine that has one, and give both files to dlbench show"
+"""Reason why nothing is compared with an accelerator. A file lists the devices that were asked for, so the machine may have one."""
+_DEVICE_TIME = "device: by the device's own events; the wall time of a cold call, which is timed alone, also holds its launch and a wait"
+
+_OVER_ROUNDS = (
+    "ratio: the middle of what all pairs of rounds give, which on a noisy machine differs from the quotient of the two medians shown"
+)
+_APART = 0.05
+"""Difference between the two from which on a reader would wonder."""
+
+_AT = {DEVICE: "on", DTYPE: "in", MODE: "in", RUN: "in"}
+_ITEMS_PER_S, _FLOPS_PER_S = of_row(lambda row: row.rate.items_per_s), of_row(lambda row: row.rate.flops_per_s)
+_WHICH: Field[Pair] = Field(pair_columns.TIME, lambda pair: "device" if pair.on_device else "wall")
+SIDES: Mapping[str, Callable[[Pair], Row]] = {"base": lambda pair: pair.base, "other": lambda pair: pair.other}
+
+
+def without_accelerator(results: Results) -> bool:
+    """Return whether no row was measured on an accelerator, and no file lists one."""
+    identities = [environment.get("identity") for environment in results.environments.values()]
+    present = any(isinstance(each, Mapping) and each.get("accelerators") for each in identities)
+    return not present and all(row.case.device == "cpu" or row.case.status is Status.SKIPPED for row in results.rows)
+
+
+def same_case(pairs: Pairs, *more: Field[Row]) -> Table:
+    """Return the table of rows that differ in one setting: how many times as fast the other is.
+
+    Behind that stand ``more`` fields, and the numbers that workloads declare, of both sides.
+    """
+    found = pairs.rows
+    by = found[0].by if found else None
+    several, on_devices = several_runs(_rows(found)), by == DEVICE
+    timed = any(each.speeds for each in found)
+    which = any(each.on_device for each in found)
+    fields: Fields[Pair] = (("case", CASE),)
+    if not on_devices:
+        fields += (("device", Field(PLACE, lambda pair: device_label(pair.other, several and by != RUN))),)
+    fields += (("which time", _WHICH),) if which else ()
+    for name in SIDES:
+        fields += _side(found, name, ("time", _time(name)))
+    fields += RATIO if timed else ()
+    for field in [*more, *_values(found)]:
+        fields += tuple((_of_side(field.column, found, name), _on(field, name)) for name in SIDES)
+    differ = "on both sides" if on_devices else f"with another {by.name if by else ''}"
+    title = f"The same case {differ}: {'how many times as fast' if timed else 'what it reports'}"
+    notes = (*((_DEVICE_TIME,) if which else ()), *((_OVER_ROUNDS,) if any(map(_is_apart, found)) else ()))
+    return table(title, fields, found, notes, whole=pair_columns.cells)
+
+
+def _on(field: Field[Row], name: str) -> Field[Pair]:
+    """Return a field of a row as that of a side."""
+    return replace(field.on(SIDES[name]), column=replace(field.column, name=f"{name}.{field.column.name}"))
+
+
+def _time(name: str) -> Field[Pair]:
+    """Return the time of a side that the ratio is of."""
+    return Field(Column(f"{name}.time_s", Unit.SECONDS, f"{name}: one call"), lambda pair: pair.time_s(SIDES[name](pair)))
+
+
+def _rows(pairs: Sequence[Pair]) -> list[Row]:
+    return list(chain.from_iterable(each.sides for each in pairs))
+
+
+def _values(pairs: Sequence[Pair]) -> list[Field[Row]]:
+    """Return the numbers that the workloads of pairs declare."""
+    columns = dict.fromkeys(column for row in _rows(pairs) for column in value_columns(row) if not column.series)
+    return [value_field(each) for each in columns]
+
+
+def _is_apart(pair: Pair) -> bool:
+    """Whether the ratio is far from the quotient of the two times that stand beside it."""
+    base, other = pair.time_s(pair.base), pair.time_s(pair.other)
+    return bool(pair.speeds and base and other) and abs((base or 0) / (other or 1) / pair.ratio.speedup - 1) > _APART
+
+
+def reported(results: Results, by: str) -> tuple[Pairs, Table, list[str]]:
+    """Return the pairs of rows that differ in one setting and report values, not times; their table; what each device's first reports."""
+    pairs = pair(results, by, timed=False) if results.has_values else Pairs()  # most files report none, and pairing takes a while
+    firsts = [found[0] for found in by_device(pairs.rows, SIDES["other"]).values()]
+    told = [f"{short(each.case)} reports {'; '.join(parts)}." for each in firsts if (parts := declared_values(each))]
+    return pairs, same_case(pairs), told
+
+
+def declared_values(pair: Pair) -> list[str]:
+    """Return for example ``p99_s 12.3 ms in bf16 and 12.5 ms in fp32``, for each value that the workload of a pair declares."""
+    found = []
+    for field in _values([pair]):
+        other, base = field.of(pair.other), field.of(pair.base)
+        if isinstance(other, int | float) and isinstance(base, int | float):
+            told = [f"{cell(value, field.column)} in {side_label(pair, of)}" for value, of in ((other, pair.other), (base, pair.base))]
+            found.append(f"{value_name(field.column)} {' and '.join(told)}")
+    return found
+
+
+def side_label(pair: Pair, side: Row, several: bool | None = None) -> str:
+    """Return what tells a side from the other: its device, or its value of the setting in which they differ."""
+    if pair.by in (None, DEVICE):
+        return device_label(side, several_runs(pair.sides) if several is None else several)
+    return str(pair.value(side))
+
+
+def own_best(pairs: Pairs) -> Table:
+    """Return the table of throughputs, each side at a batch, precision, layout and mode of its own."""
+    found = pairs.rows
+    fields: Fields[Pair] = (("work", Field(pair_columns.WORK, lambda pair: pair.work)),)
+    for name, side in SIDES.items():
+        items, flops = (pair_columns.PAIR_COLUMNS[f"{name}.{what}_per_s"] for what in ("items", "flops"))
+        of_items = replace(_ITEMS_PER_S.on(side), column=items)
+        of_flops = replace(_FLOPS_PER_S.on(side), column=flops)
+        without = [side(each).rate.items_per_s is None for each in found]  # their workloads count operations only
+        fields += _side(found, name, ("throughput", of_flops if all(without) else of_items))
+        if any(without) and not all(without):
+            fields += (("FLOP/s", of_flops),)
+        at = Column(f"{name}.choice", Unit.TEXT, f"{name}: what it chose")
+        fields += (("at", Field(at, choice).on(side)),)
+    title = "Each side at its own best batch, precision, layout and mode: how many times the throughput"
+    return table(title, (*fields, *RATIO), found, whole=pair_columns.cells)
+
+
+def ratio_figures(title: str, pairs: Sequence[Pair], named: Field[Pair] = CASE) -> list[Figure]:
+    """Return the figure of the ratios of pairs, a row each; none where they have none."""
+    found = [each for each in pairs if each.speeds]
+    if not found:
+        return []
+    several = several_runs(_rows(found))
+    if several_runs(each.base for each in found):  # the same case on two machines is two lines
+        named = Field(named.column, partial(_placed, named))
+    shown, left_out = drawn(found, lambda each: each.ratio.speedup)
+    by = found[0].by.name if found[0].by else "best"
+    bases = {side_label(each, each.base, several) for each in found}
+    base = f" {bases.pop()}" if len(bases) == 1 else " the other side"
+    about = f"A value above 1 is faster than{base}; the lines are 95 % intervals over rounds."
+    label = Column("other.label", Unit.TEXT, "the side that is compared with the base")
+    of_label: Field[Pair] = Field(label, lambda pair: side_label(pair, pair.other, several))
+    speedup, low, high = (field for _, field in RATIO)
+    return [
+        Figure(
+            title=title,
+            about=f"{about}{left_out}",
+            mark="dot" if len(found) > len({str(named.of(each)) for each in found}) else "bar",
+            x=Axis(f"times as fast as{base}", speedup.column, log=True),
+            y=Axis("case", named.column),
+            rows=cells((named, of_label, speedup, low, high), shown),
+            series=Axis(by, label),
+            interval=(low.column, high.column),
+            reference=1.0,
+        )
+    ]
+
+
+def _placed(named: Field[Pair], pair: Pair) -> str:
+    return f"{named.of(pair)} on {device_label(pair.other, True)}"
+
+
+def _of_side(column: Column, pairs: Sequence[Pair], name: str) -> str:
+    """Return ``p99_s in bf16`` where all pairs share the side's label, else ``p99_s of other``, which has a column of labels."""
+    labels, by = _labels(pairs, name), pairs[0].by
+    where = f"{_AT.get(by, 'at') if by else 'on'} {labels.pop()}" if len(labels) == 1 else f"of {name}"
+    return f"{value_name(column)} {where}"
+
+
+def _labels(pairs: Sequence[Pair], name: str) -> set[str]:
+    several = several_runs(_rows(pairs))
+    return {side_label(each, SIDES[name](each), several) for each in pairs}
+
+
+def _side(pairs: Sequence[Pair], name: str, value: tuple[str, Field[Pair]]) -> Fields[Pair]:
+    """Return one column headed by the side's label where all pairs share it, else the labels in a column of their own."""
+    labels, several = _labels(pairs, name), several_runs(_rows(pairs))
+    if len(labels) == 1:
+        return ((labels.pop(), value[1]),)
+    column = Column(f"{name}.label", Unit.TEXT, f"{name}: which it is")
+    return ((name, Field(column, lambda pair: side_label(pair, SIDES[name](pair), several))), value)

@@ -1,0 +1,79 @@
+"""Fields of records that tables and figures show: a column, and how a record has it."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
+
+from dlbench.analysis import pair_columns
+from dlbench.analysis.names import device_label, several_runs
+from dlbench.analysis.pairing import Pair
+from dlbench.analysis.ratio import HasRatio
+from dlbench.core.model import ParamValue
+from dlbench.core.rows.row import BY_NAME, Row, cell
+from dlbench.core.schema import Column, Unit
+
+R = TypeVar("R", contravariant=True)
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True)
+class Field(Generic[R]):
+    """A column, and how a record has it."""
+
+    column: Column
+    of: Callable[[R], object]
+
+    def on(self, record: Callable[[S], R]) -> "Field[S]":
+        """Return the same of what a record has: ``TIME.on(lambda pair: pair.base)``."""
+        return Field(self.column, lambda found: self.of(record(found)))
+
+
+Fields = tuple[tuple[str, Field[R]], ...]
+"""Of each column of a table its heading and its field; two of one heading in turn are the ends of an interval."""
+
+
+class _Path:
+    """A path of attributes, as text: ``time.median_s``."""
+
+    def __init__(self, text: str = "") -> None:
+        self._text = text
+
+    def __getattr__(self, name: str) -> "_Path":
+        return _Path(f"{self._text}.{name}" if self._text else name)
+
+    def __str__(self) -> str:
+        return self._text
+
+
+def of_row(field: Callable[[Row], object]) -> Field[Row]:
+    """Return the field of a row that is a column of the table: ``of_row(lambda row: row.time.median_s)``."""
+    return Field(BY_NAME[str(field(cast(Row, _Path())))], field)
+
+
+def value_field(column: Column) -> Field[Row]:
+    """Return the field of a value that workloads report."""
+    name = column.name.partition(".")[2]
+    return Field(column, lambda row: row.values.get(name))
+
+
+PLACE = Column("place", Unit.TEXT, "where it ran")
+CASE: Field[Pair] = Field(pair_columns.CASE, lambda pair: pair.case)
+RATIO: Fields[HasRatio] = (
+    ("ratio", Field(pair_columns.SPEEDUP, lambda found: found.ratio.speedup)),
+    ("95 % interval", Field(pair_columns.LOW, lambda found: found.ratio.low)),
+    ("95 % interval", Field(pair_columns.HIGH, lambda found: found.ratio.high)),
+)
+
+
+def place(found: Sequence[S], row: Callable[[S], Row]) -> tuple[str, Field[S]]:
+    """Return the column of where records ran, each by one row of its own."""
+    several = several_runs(map(row, found))
+    return "device", Field(PLACE, lambda each: device_label(row(each), several))
+
+
+def cells(
+    fields: Iterable[Field[S]], found: Iterable[S], whole: Callable[[S], Mapping[str, Any]] | None = None
+) -> tuple[dict[str, ParamValue | None], ...]:
+    """Return records as cells of these columns; in front of them ``whole``, where a program gets more of a record than is shown."""
+    known = list(fields)
+    return tuple({**(whole(each) if whole else {}), **{field.column.name: cell(field.of(each)) for field in known}} for each in found)

@@ -1,0 +1,70 @@
+"""Names of cases, devices and machines, for tables and sentences."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from dlbench.analysis.pairing import grouped
+from dlbench.analysis.wording import plural
+from dlbench.core.measurement import UNFINISHED
+from dlbench.core.rows.row import Row
+
+T = TypeVar("T")
+_USUAL = {"layout": "nchw", "mode": "eager", "optimizer": "sgd"}
+
+
+def several_runs(rows: Iterable[Row]) -> bool:
+    """Whether the rows are of more than one place; see `read.places`, without which each file is one."""
+    return len({row.case.run for row in rows}) > 1
+
+
+def device_label(row: Row, with_run: bool) -> str:
+    """Return where a row was measured: ``cuda:0``, or with its place ``cuda:0 (torch 2.13.0)``."""
+    return f"{row.case.device} ({row.case.run})" if with_run else row.case.device
+
+
+def machine_name(row: Row, with_run: bool) -> str:
+    """Return what the machine of a row is called in a sentence: ``NVIDIA H200``, or ``the CPU (AMD EPYC 7B13, 2 threads)``."""
+    name = hardware(row, with_run)
+    return f"the CPU ({name})" if row.case.device == "cpu" else name
+
+
+def hardware(row: Row, with_run: bool = False) -> str:
+    """Return what a row was measured on: a CPU with its threads, an accelerator by its maker's name or else as torch calls it.
+
+    With its place, where the name does not say that already: ``NVIDIA H200 (torch 2.13.0)``.
+    """
+    on_cpu = row.case.device == "cpu"
+    name = described(row) if on_cpu else row.case.device_name or row.case.device
+    if not with_run or row.case.run == row.case.device_name:
+        return name
+    return f"{name}, {row.case.run}" if on_cpu else f"{name} ({row.case.run})"
+
+
+def described(row: Row) -> str:
+    """Return the maker's name and, on a CPU, the threads."""
+    name, threads = row.case.device_name or "unnamed", row.case.threads
+    return name if threads is None else f"{name}, {plural(threads, 'thread')}"
+
+
+def status(row: Row) -> str:
+    """Return how a case ended: its status, or of a search that was cut short with something found that it is unfinished."""
+    return "unfinished" if is_unfinished(row) else str(row.case.status)
+
+
+def is_unfinished(row: Row) -> bool:
+    """Whether a row is of a search that was cut short with something found, by whatever ended it."""
+    return not row.is_ok and (row.case.reason or "").startswith(UNFINISHED)
+
+
+def choice(row: Row) -> str:
+    """Return batch, precision, and layout, mode and optimizer if not the usual: ``batch=64 bf16 channels_last``."""
+    batch = row.setting("batch")
+    others = (value for name, usual in _USUAL.items() if (value := row.setting(name)) != usual)
+    return " ".join(str(part) for part in (None if batch is None else f"batch={batch}", row.case.dtype, *others) if part)
+
+
+def by_device(found: Sequence[T], row_of: Callable[[T], Row]) -> dict[str, list[T]]:
+    """Return records by where their rows ran; accelerators first."""
+    several = several_runs(map(row_of, found))
+    accelerators_first = sorted(found, key=lambda each: row_of(each).case.device == "cpu")
+    return grouped(accelerators_first, lambda each: device_label(row_of(each), several))

@@ -1,0 +1,265 @@
+"""Pairs of rows that differ in one setting, and the ratio of their times."""
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+from typing import NamedTuple, TypeVar
+
+from dlbench.analysis.ratio import Ratio, speed_ratio
+from dlbench.analysis.read.table import Results
+from dlbench.core.errors import UsageError, nearest
+from dlbench.core.model import value_text
+from dlbench.core.rows.row import MACHINE, WORK, Row, Setting, ending
+
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+
+LAUNCH_BOUND = 1.5
+"""Wall over device time from which on a case counts as launch-bound: a third of the time the device does nothing. The two are read over
+other calls, and differ by noise and by what a block waits for at its end, but not by so much."""
+
+_WORKLOAD, DTYPE, MODE = WORK
+DEVICE, _DEVICE_NAME, THREADS, MATH, RUN = MACHINE
+RANKS = Setting("param", "ranks")
+_CACHE = Setting("param", "cache")
+
+# What can't stay the same when a setting differs; all else that identifies a case must be equal in a pair.
+_GOES_WITH: dict[Setting, tuple[Setting, ...]] = {
+    DEVICE: MACHINE,
+    _DEVICE_NAME: MACHINE,
+    RUN: (_DEVICE_NAME, THREADS, MATH),
+    THREADS: (RUN,),
+    MATH: (RUN,),
+    RANKS: (THREADS,),
+    DTYPE: (MATH,),
+    MODE: (MATH,),
+}
+
+ONE_DEVICE = (DEVICE, _DEVICE_NAME, THREADS, RUN)
+_USUAL_BASE = {DEVICE: "cpu", DTYPE: "fp32", MODE: "eager", Setting("param", "layout"): "nchw"}
+
+CHOSEN = ("batch", "dtype", "layout", "mode", "optimizer")
+"""What each side chooses for itself where it is at its best."""
+
+
+class Unpaired(NamedTuple):
+    """A row that stands in no pair, and why."""
+
+    case: str
+    run: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two rows that differ in a setting, or two that are each at their best."""
+
+    base: Row
+    other: Row
+    by: Setting | None
+    """What they differ in; None where each is at its own best."""
+    hidden: tuple[str, ...]
+    """Parameters in which they may differ, which are left out of what they share."""
+    speeds: tuple[Sequence[float], Sequence[float]] | None
+    """Of each round of either; None of rows that report values and no times."""
+    on_device: bool = False
+    """Whether these are of the device's own time."""
+    among: int = 1
+    """Of how many it was chosen as the best."""
+
+    @cached_property
+    def ratio(self) -> Ratio:
+        """How many times as fast the other is. Raises TypeError for rows that report values."""
+        if self.speeds is None:
+            raise TypeError("a pair of rows without times has no ratio")
+        return speed_ratio(*self.speeds, among=self.among)
+
+    @property
+    def sides(self) -> tuple[Row, Row]:
+        """The base and the other."""
+        return self.base, self.other
+
+    @property
+    def case(self) -> str:
+        """What both sides have in common."""
+        return label(self.base, self.hidden)
+
+    @property
+    def work(self) -> str:
+        """That without batch, precision, layout, mode and optimizer."""
+        return label(self.base, CHOSEN)
+
+    def value(self, side: Row) -> str | None:
+        """Return what a side has of the setting in which they differ, as text; where each is at its best, the device."""
+        found = (self.by or DEVICE).of_row(side)
+        return None if found is None else value_text(found) if isinstance(found, bool) else str(found)
+
+    def time_s(self, side: Row) -> float | None:
+        """Return the time of a side that the ratio is of, seconds a call."""
+        return side.time.device_s if self.on_device else side.time.median_s
+
+    def chosen(self, among: int) -> "Pair":
+        """Return it as the best among so many, whose interval allows for the choice."""
+        return replace(self, among=among)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs, and what they leave out."""
+
+    rows: tuple[Pair, ...] = ()
+    unpaired: tuple[Unpaired, ...] = ()
+    by: Setting | None = None
+    """What they differ in; None where each side is at its own best."""
+
+
+@dataclass(frozen=True, slots=True)
+class Couples:
+    """Rows that differ in one setting, two and two."""
+
+    by: Setting
+    couples: tuple[tuple[Row, Row], ...]
+    """The base and the other, both ``ok`` and with times."""
+    unpaired: tuple[Unpaired, ...]
+
+
+def couple(results: Results, by: str, base: str | None = None, *, timed: bool = True) -> Couples:
+    """Find the ``ok`` rows that differ in one setting: see `pair`. Raises UsageError for an unknown setting or base."""
+    setting = _setting(results, by)
+    free = {setting, *_GOES_WITH.get(setting, ())}
+    of_interest = [row for row in results.rows if setting.of_row(row) is not None]
+    trouble_of = {id(row): unfit(row, setting, timed) for row in of_interest}
+    base_value = _base_value([row for row in of_interest if trouble_of[id(row)] is None] or of_interest, setting, base)
+    couples: list[tuple[Row, Row]] = []
+    unpaired: list[Unpaired] = []
+    for group in grouped(of_interest, lambda row: row.differing_from(free)).values():
+        unpaired += [left_out(row, trouble) for row in group if (trouble := trouble_of[id(row)])]
+        fit = [row for row in group if trouble_of[id(row)] is None]
+        bases = [row for row in fit if setting.of_row(row) == base_value]
+        others = [row for row in fit if setting.of_row(row) != base_value]
+        if not bases:
+            unpaired += [left_out(row, f"nothing to pair it with at {setting} = {base_value}") for row in others]
+        if not others:
+            unpaired += [left_out(row, f"nothing to pair it with at another {setting}") for row in bases]
+        couples += product(bases, others)
+    return Couples(setting, tuple(couples), tuple(unpaired))
+
+
+def pair(results: Results, by: str, base: str | None = None, *, timed: bool = True) -> Pairs:
+    """Pair the ``ok`` rows that differ in one setting and give the ratio of their times, base over other.
+
+    ``by`` is device, dtype, mode, run, batch, threads, or any column that identifies a case (``param.layout``). What comes with a
+    device (its name, threads, flags, file) may differ with it; everything else that identifies a case is equal on both sides.
+    ``base`` is the value that the others are measured against: by default the CPU, fp32, eager, nchw; of other settings the
+    plain default that a workload declares, or else the first there is.
+    Times are wall times, but device times of a pair by ``cache`` that has them on both sides: a cold call is timed alone, so that its wall
+    time holds a launch and a wait, and a hot one among others, whose launches hide behind them.
+
+    The ratio is the Hodges-Lehmann estimate on logarithms of the rounds' medians, with the interval of `rank_test.shift_interval`, so it
+    can differ a little from the quotient of the two medians. Not ``timed``: the rows that report values and no times, without a
+    ratio. Raises UsageError for an unknown setting or base.
+    """
+    found = couple(results, by, base, timed=timed)
+    return Pairs(tuple(_pair(base_side, other, found.by, timed) for base_side, other in found.couples), found.unpaired, found.by)
+
+
+def _pair(base: Row, other: Row, by: Setting, timed: bool) -> Pair:
+    both = base.rounds, other.rounds
+    on_device = timed and by == _CACHE and all(min(each.device_s, default=0) > 0 for each in both)
+    speeds = [[1 / seconds for seconds in (each.device_s if on_device else each.median_s)] for each in both] if timed else None
+    return Pair(base, other, by, (by.name,), (speeds[0], speeds[1]) if speeds else None, on_device)
+
+
+def launch_bound(row: Row) -> bool | None:
+    """Whether a device waits for launches a third of the time or more; None where its own time was not read.
+
+    A cold call is timed alone, so what it waits for says nothing of calls that follow each other: None, too.
+    """
+    ratio = row.time.launch_bound
+    return None if ratio is None or _CACHE.of_row(row) == "cold" else ratio >= LAUNCH_BOUND
+
+
+def settings_of(results: Results) -> list[Setting]:
+    """Return what tells the rows apart: what was measured, and where."""
+    return [*WORK, *MACHINE, *(Setting("param", name) for name in results.parameters)]
+
+
+def _setting(results: Results, by: str) -> Setting:
+    """Return the setting of that name, or whose column that is."""
+    known = settings_of(results)
+    for each in known:
+        if by in (each.name, str(each)):
+            return each
+    names = [each.name for each in known]
+    raise UsageError(
+        f"rows can't be paired by '{by}': it is not a column that identifies a case"
+        f"{nearest(by, [*names, *map(str, known)] if '.' in by else names)}"
+    )
+
+
+def _base_value(rows: Sequence[Row], setting: Setting, base: str | None) -> Hashable:
+    values = {str(value): value for row in rows for value in [setting.of_row(row)]}
+    if base is None:
+        declared = (row.declared.plain_default(setting.name) for row in rows)
+        plain = (each for each in (_USUAL_BASE.get(setting), *declared) if each in values)
+        return values[first] if (first := next(plain, None)) is not None else next(iter(values.values()), None)
+    if base not in values:
+        raise UsageError(f"no row has {setting} = '{base}'{nearest(base, list(values))}")
+    return values[base]
+
+
+def unfit(row: Row, setting: Setting, timed: bool) -> str | None:
+    """Say why a row can't be in a ratio of rows that differ in this setting, if so."""
+    if not row.is_ok:
+        return ": ".join(ending(row))
+    if bool(row.rounds.median_s) is not timed:
+        return "it reports values, not times" if timed else "it has times"
+    if timed and min(row.rounds.median_s) <= 0:
+        return "its time reads as zero"
+    if setting == DEVICE and RANKS.of_row(row) not in (None, 1):
+        return "it has several devices, and ranks on a CPU share one; see --by ranks"
+    if row.case.found:
+        return "it stands for what its search found, which another's need not have"
+    return f"implausible: {row.flag.implausible_reason}" if row.flag.implausible else None
+
+
+def left_out(row: Row, reason: str) -> Unpaired:
+    """Return a row as one that stands in no pair."""
+    return Unpaired(row.case.id, row.file, reason)
+
+
+def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Return the items by their key, in the order in which each key came first."""
+    groups: dict[K, list[T]] = {}
+    for each in items:
+        groups.setdefault(key(each), []).append(each)
+    return groups
+
+
+def roots_of(rows: Iterable[Row], name: str) -> frozenset[str]:
+    """Return the values of a parameter that others extend, as ``adamw_fused`` extends ``adamw``: those are ways to do the same."""
+    values = {value for row in rows if isinstance(value := row.setting(name), str)}
+    return frozenset(value for value in values if any(other.startswith(f"{value}_") for other in values))
+
+
+def root_of(row: Row, name: str, roots: Collection[str]) -> str | None:
+    """Return the root that a row's value of a parameter is, or extends; None where it is none of them."""
+    value = str(row.setting(name))
+    return next((root for root in roots if value == root or value.startswith(f"{root}_")), None)
+
+
+def both_sides(results: Results, pairs: Iterable[Pair]) -> list[Row]:
+    """Return the rows that stand on either side of pairs, each once, in the order of the table."""
+    sides = {(row.case.run, row.case.id) for each in pairs for row in each.sides}
+    return [row for row in results.rows if (row.case.run, row.case.id) in sides]
+
+
+def label(row: Row, hidden: Iterable[str]) -> str:
+    """Return the case's id without its device and without the parameters on which the sides may differ."""
+    if row.key == row.case.workload:
+        return row.key  # a name that another tool's benchmark has: its brackets are its own
+    workload, _, shown = row.key.removesuffix("]").partition("[")
+    drop = tuple(f"{name}=" for name in hidden)
+    kept = [part for part in shown.split(",") if not part.startswith(drop)]
+    return f"{workload}[{','.join(kept)}]"

@@ -1,0 +1,120 @@
+"""Ratio of two speeds over their rounds, with its interval, and the words for it."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from dlbench.core import units
+from dlbench.core.rank_test import rounds_for_interval, shift_interval
+from dlbench.core.stats import Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """How many times as fast one is as another."""
+
+    speedup: float
+    """Hodges-Lehmann estimate over the rounds."""
+    interval: Interval | None
+    """With 95 % confidence or a little more; None of too few rounds."""
+    rounds: tuple[int, int]
+    """Of the base and of the other."""
+    among: int = 1
+    """Of how many pairs it was chosen as the fastest; its interval allows for that."""
+
+    def __str__(self) -> str:
+        """Return ``41.2 × (40.1…42.0)``; of too few rounds with how many it takes to have an interval."""
+        if self.interval is not None:
+            return f"{self.times} ({units.three_digits(self.interval.low)}…{units.three_digits(self.interval.high)})"
+        enough = rounds_for_interval(self.among)
+        return f"{self.times} (no interval{f' before {enough} rounds' if min(self.rounds) < enough else ''})"
+
+    @property
+    def times(self) -> str:
+        """The ratio alone: ``41.2 ×``."""
+        return units.ratio(self.speedup)
+
+    @property
+    def low(self) -> float | None:
+        """Lower end of its interval."""
+        return self.interval.low if self.interval else None
+
+    @property
+    def high(self) -> float | None:
+        """Upper end of its interval."""
+        return self.interval.high if self.interval else None
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether its interval shows that the other is faster."""
+        return self.interval is not None and self.interval.low > 1
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether its interval shows that the other is slower."""
+        return self.interval is not None and self.interval.high < 1
+
+    @property
+    def reason(self) -> str | None:
+        """Why there is no interval; None where there is one."""
+        if self.interval is not None:
+            return None
+        chosen, enough = f" for the best of {self.among}" if self.among > 1 else "", rounds_for_interval(self.among)
+        base, other = self.rounds
+        return f"{base} and {other} rounds are too few for a 95 % interval{chosen}; {enough} and {enough} are enough"
+
+    def hedge(self, denial: str) -> str:
+        """Return what limits that the other is faster: ``, no faster as far as 7 rounds tell``, or that rounds are too few to tell."""
+        if self.is_ahead:
+            return ""
+        return ", too few rounds to tell" if self.interval is None else f", {denial} {self.as_far_as}"
+
+    @property
+    def as_far_as(self) -> str:
+        """What limits a ratio that shows nothing: ``as far as 7 rounds tell``."""
+        rounds = min(self.rounds)
+        return f"as far as {'1 round tells' if rounds == 1 else f'{rounds} rounds tell'}"
+
+
+def speed_ratio(base: Sequence[float], other: Sequence[float], *, among: int = 1) -> Ratio:
+    """Return how many times the speeds of ``other`` are those of ``base``, one a round; all have to be above zero.
+
+    Where the two were chosen for being the fastest ``among`` so many pairs, the interval allows for that.
+    """
+    shift, interval = shift_interval([_log(speed) for speed in base], [_log(speed) for speed in other], among)
+    of_ratio = Interval(math.exp(interval.low), math.exp(interval.high), interval.confidence) if interval else None
+    return Ratio(math.exp(shift), of_ratio, (len(base), len(other)), among)
+
+
+def itself(rounds: int) -> Ratio:
+    """Return the ratio of a speed to itself."""
+    return Ratio(1.0, Interval(1.0, 1.0, 1.0), (rounds, rounds))
+
+
+def _log(speed: float) -> float:
+    return math.log(min(max(speed, 1e-150), 1e150))  # an edited file may hold any, and a float has to hold the ratio of two
+
+
+class HasRatio(Protocol):
+    """A record with a ratio."""
+
+    @property
+    def ratio(self) -> Ratio:
+        """It."""
+
+
+T = TypeVar("T", bound=HasRatio)
+
+
+def middle(found: Iterable[T]) -> T:
+    """Return the one with the median ratio, of an even number the lower."""
+    ordered = sorted(found, key=lambda each: each.ratio.speedup)
+    return ordered[(len(ordered) - 1) // 2]
+
+
+def among(found: Iterable[HasRatio]) -> str:
+    """Return between which ratios the middle one stands, of several: ``, in the middle of 4 cases from 40.0 × to 100 ×``."""
+    ordered = sorted((each.ratio for each in found), key=lambda ratio: ratio.speedup)
+    first, last = ordered[0].times, ordered[-1].times
+    return f", in the middle of {len(ordered)} cases from {first} to {last}" if first != last else ""
