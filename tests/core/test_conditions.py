@@ -6,9 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlbench.core.conditions import RoundState, Throttling, flags
+from dlbench.core.conditions import Circumstances, RoundState, Throttling, circumstances
 
 QUIET = RoundState(0, 10.0, 0.02, 0.0, {"cpu": {}}, {"cpu": {}})
+
+
+def flags(throttlings, states, device, threads):
+    return circumstances(list(enumerate(throttlings)), states, device, threads)
 
 
 def on_card(number, before, after=None):
@@ -75,41 +79,35 @@ def test_it_is_told_how_a_case_was_held_back():
 def test_lost_cpu_time_disturbs_by_the_case_and_by_the_round():
     lost = [Throttling(waiting=share) for share in (0.0, 0.125, 0.0625)]
     found = flags(lost, [QUIET], "cpu", 2)
-    assert (found["flag.disturbed"], found["time.lost_share"], found["flag.throttled"]) == (True, 0.125, None)
-    assert found["flag.reason"] == "disturbed in 2 of 3 rounds: waited for a CPU for 12.5 % of its time"
+    assert (found.disturbed, found.lost_share, found.throttled) == (True, 0.125, None)
+    assert found.reason == "disturbed in 2 of 3 rounds: waited for a CPU for 12.5 % of its time"
     quiet = flags([Throttling(waiting=0.0, tries=2), None], [], "cpu", 2)
-    assert (quiet["flag.disturbed"], quiet["time.lost_share"]) == (False, 0.0)
-    assert quiet["flag.reason"] == "measured again in 1 of 2 rounds, as an earlier try was throttled or disturbed"
+    assert (quiet.disturbed, quiet.lost_share) == (False, 0.0)
+    assert quiet.reason == "measured again in 1 of 2 rounds, as an earlier try was throttled or disturbed"
     busy = flags([Throttling(waiting=0.0)], [RoundState(0, 10.0, 1.0, 0.0, {}, {})], "cpu", 2)
-    assert (busy["flag.disturbed"], busy["flag.reason"]) == (True, "other processes took up to 1 CPUs' time in 1 of 1 round")
+    assert (busy.disturbed, busy.reason) == (True, "other processes took up to 1 CPUs' time in 1 of 1 round")
 
 
 def test_a_file_that_tells_nothing_flags_nothing():
-    assert set(flags([None, None], [], "cpu", 2).values()) == {None}
+    assert flags([None, None], [], "cpu", 2) == Circumstances()
 
 
 def test_quiet_rounds_are_told_from_unknown_ones():
-    assert flags([Throttling(thermal=0.0)] * 2, [QUIET], "cpu", 2) == {
-        "flag.throttled": False,
-        "flag.power_capped": None,
-        "flag.disturbed": False,
-        "flag.reason": None,
-        "time.lost_share": None,
-    }
+    assert flags([Throttling(thermal=0.0)] * 2, [QUIET], "cpu", 2) == Circumstances(throttled=False, disturbed=False, rounds=0)
 
 
 def test_the_worst_round_is_told_and_how_many_there_were():
     found = flags([Throttling(thermal=0.0), Throttling(thermal=0.2, tries=3), Throttling(thermal=0.3), None], [], "cuda:0", 2)
-    assert found["flag.throttled"] is True
-    assert found["flag.reason"] == "throttled in 2 of 4 rounds: too hot for 30.0 % of its time"
+    assert found.throttled is True
+    assert found.reason == "throttled in 2 of 4 rounds: too hot for 30.0 % of its time"
     helped = flags([Throttling(thermal=0.0, tries=2), Throttling(thermal=0.0)], [], "cuda:0", 2)
-    assert (helped["flag.throttled"], helped["flag.reason"]) == (
+    assert (helped.throttled, helped.reason) == (
         False,
         "measured again in 1 of 2 rounds, as an earlier try was throttled or disturbed",
     )
     capped = flags([Throttling(power_cap=0.25), Throttling(reasons=("sw_power_cap",))], [], "cuda:0", 2)
-    assert (capped["flag.throttled"], capped["flag.power_capped"]) == (False, True)
-    assert capped["flag.reason"] == "at its power limit in 2 of 2 rounds, for up to 25.0 % of the time"
+    assert (capped.throttled, capped.power_capped) == (False, True)
+    assert capped.reason == "at its power limit in 2 of 2 rounds, for up to 25.0 % of the time"
 
 
 @pytest.mark.parametrize(
@@ -124,14 +122,14 @@ def test_the_worst_round_is_told_and_how_many_there_were():
 )
 def test_cpu_time_that_went_to_others_counts_by_the_threads_of_the_case(other, stolen, threads, reason):
     found = flags([None, None], [QUIET, RoundState(1, 10.0, other, stolen, {}, {})], "cpu", threads)
-    assert (found["flag.disturbed"], found["flag.reason"]) == (reason is not None, reason)
+    assert (found.disturbed, found.reason) == (reason is not None, reason)
 
 
 def test_others_on_a_device_disturb_its_cases_and_no_others():
     rounds = [on_card(0, 0, 0), on_card(1, 2, 0), on_card(2, 0, 1), on_card(3, None)]
-    assert flags([None] * 4, rounds, "cuda:0", 2)["flag.reason"] == "2 other processes on cuda:0 in 2 of 3 rounds"
-    assert flags([None] * 4, rounds[2:3], "cuda:0", 2)["flag.reason"] == "1 other process on cuda:0 in 1 of 1 round"
-    assert flags([None] * 4, rounds, "cuda:1", 2)["flag.disturbed"] is False  # by the CPUs, which tell
+    assert flags([None] * 4, rounds, "cuda:0", 2).reason == "2 other processes on cuda:0 in 2 of 3 rounds"
+    assert flags([None] * 4, rounds[2:3], "cuda:0", 2).reason == "1 other process on cuda:0 in 1 of 1 round"
+    assert flags([None] * 4, rounds, "cuda:1", 2).disturbed is False  # by the CPUs, which tell
 
 
 shares = st.none() | st.floats(0, 1)

@@ -31,7 +31,7 @@ def shares(tmp_path):
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
         paths = [made_up.write(folder / f"run{number}.jsonl", each, **header) for number, each in enumerate(files)]
         rows = collect(paths).rows
-        return {row["case.id"]: (row["rate.ceiling_fraction"], row["rate.ceiling"]) for row in rows if row["case.status"] == "ok"}
+        return {row.case.id: (row.rate.ceiling_fraction, row.rate.ceiling and str(row.rate.ceiling)) for row in rows if row.is_ok}
 
     return read
 
@@ -121,7 +121,7 @@ def test_files_count_together_that_are_of_one_machine(tmp_path, keys, share):
         made_up.write(tmp_path / f"{number}.jsonl", each, workloads=DECLARED, environment={"machine_key": key} if key else {})
         for number, (each, key) in enumerate(zip(of_file, keys, strict=True))
     ]
-    assert collect(paths).rows[1]["rate.ceiling_fraction"] == share
+    assert collect(paths).rows[1].rate.ceiling_fraction == share
 
 
 def test_each_of_several_ranks_is_held_against_its_own_device(shares):
@@ -138,7 +138,7 @@ def test_odd_numbers_of_an_edited_file_do_no_harm(shares, ranks):
 def test_launches_are_a_ceiling_that_no_row_is_held_against(tmp_path):
     path = made_up.write(tmp_path / "run.jsonl", [*work("start", 2e-6), *work("step", flops=GB, dtype="fp32")], workloads=DECLARED)
     results = collect([path])
-    (of_machine,) = measured(results.rows, results.declaration, results.environments).values()
+    (of_machine,) = measured(results.rows, results.environments).values()
     assert of_machine["launch", ""].per_s == pytest.approx(5e5)
-    assert [row["rate.ceiling"] for row in results.rows] == [None, None]
-    assert all(row["rate.ceiling"] is None for row in collect([path], to_compare=True).rows if "rate.ceiling" in row)
+    assert [row.rate.ceiling for row in results.rows] == [None, None]
+    assert all(row.rate.ceiling is None for row in collect([path], to_compare=True).rows)

@@ -192,7 +192,7 @@ def test_rounds_stay_with_their_rows(tmp_path: Path) -> None:
     results = collect([made_up.write(tmp_path / "run.jsonl", made_up.both_kinds())])
     chosen = results.frame[(results.frame["case.device"] == "cuda:0") & (results.frame["param.batch"] == 64)]
     for label, row in chosen.iterrows():
-        assert sorted(results.rounds[label].median_s)[3] == row["time.median_s"]
+        assert sorted(results.rows[label].rounds.median_s)[3] == row["time.median_s"]
 
 
 def test_records_are_plain_values(tmp_path: Path) -> None:

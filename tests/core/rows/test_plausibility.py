@@ -16,12 +16,12 @@ def row(device="cuda:0", seconds=1.0, params=None, **fields):
 
 def test_the_share_is_of_whichever_peak_is_nearer():
     arithmetic = row(flops=33.5e12, bytes=0.48e12)
-    assert (arithmetic["rate.peak_fraction"], arithmetic["rate.reason"]) == (pytest.approx(0.5), None)
-    assert arithmetic["rate.peak"] == "arithmetic: 67.0 TFLOP/s, dense fp32 on the ordinary cores of NVIDIA H200"
+    assert (arithmetic.rate.peak_fraction, arithmetic.rate.reason) == (pytest.approx(0.5), None)
+    assert str(arithmetic.rate.peak) == "arithmetic: 67.0 TFLOP/s, dense fp32 on the ordinary cores of NVIDIA H200"
     memory = row(flops=6.7e12, bytes=2.4e12)
-    assert (memory["rate.peak_fraction"], memory["rate.reason"]) == (pytest.approx(0.5), None)
-    assert memory["rate.peak"] == "memory: 4.80 TB/s, the bandwidth of NVIDIA H200"
-    assert [each["flag.implausible"] for each in (arithmetic, memory)] == [False, False]
+    assert (memory.rate.peak_fraction, memory.rate.reason) == (pytest.approx(0.5), None)
+    assert str(memory.rate.peak) == "memory: 4.80 TB/s, the bandwidth of NVIDIA H200"
+    assert [each.flag.implausible for each in (arithmetic, memory)] == [False, False]
 
 
 @pytest.mark.parametrize(
@@ -35,8 +35,8 @@ def test_the_share_is_of_whichever_peak_is_nearer():
 )
 def test_products_of_eight_bits_are_set_against_their_own_peak(dtype, peak):
     found = row(flops=989.5e12, params={"n": 8, "dtype": dtype})
-    assert (found["rate.peak_fraction"], found["rate.reason"]) == (pytest.approx(0.5), None)
-    assert found["rate.peak"] == f"arithmetic: {peak} on the matrix units of NVIDIA H200"
+    assert (found.rate.peak_fraction, found.rate.reason) == (pytest.approx(0.5), None)
+    assert str(found.rate.peak) == f"arithmetic: {peak} on the matrix units of NVIDIA H200"
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_products_of_eight_bits_are_set_against_their_own_peak(dtype, peak):
 )
 def test_where_there_is_no_share_the_row_says_why(options, reason):
     found = row(**options)
-    assert (found["rate.peak_fraction"], found["rate.peak"], found["rate.reason"]) == (None, None, reason)
-    assert found["flag.implausible"] is False
+    assert (found.rate.peak_fraction, found.rate.peak, found.rate.reason) == (None, None, reason)
+    assert found.flag.implausible is False
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_where_there_is_no_share_the_row_says_why(options, reason):
 )
 def test_what_cannot_be_true_is_flagged_with_what_to_do(options, reason):
     found = row(**options)
-    assert (found["flag.implausible"], found["flag.implausible_reason"]) == (True, reason)
+    assert (found.flag.implausible, found.flag.implausible_reason) == (True, reason)
 
 
 @pytest.mark.parametrize(
@@ -114,20 +114,20 @@ def test_what_cannot_be_true_is_flagged_with_what_to_do(options, reason):
 )
 def test_what_may_be_true_is_not_flagged(options):
     found = row(**options)
-    assert (found["flag.implausible"], found["flag.implausible_reason"]) == (False, None)
+    assert (found.flag.implausible, found.flag.implausible_reason) == (False, None)
 
 
 def test_published_times_of_a_titan_x_pass_its_peak_and_are_believed():
     # jcjohnson/cnn-benchmarks: VGG-16, batch 16, forward and backward in 128.62 ms. Winograd's algorithm makes it 1.05 times 11 TFLOP/s.
     flops = 16 * 3 * 30.96e9
     found = row(seconds=0.12862, flops=flops, least_flops=flops / 4, device_name="NVIDIA TITAN X (Pascal)")
-    assert found["rate.peak_fraction"] == pytest.approx(1.05, abs=0.005)
-    assert found["flag.implausible"] is False
+    assert found.rate.peak_fraction == pytest.approx(1.05, abs=0.005)
+    assert found.flag.implausible is False
 
 
 def test_several_doubts_are_all_said():
     found = row(flops=0, check=SpotCheck(follows_input=False))
-    assert found["flag.implausible_reason"].count("; also, ") == 1
+    assert found.flag.implausible_reason.count("; also, ") == 1
 
 
 def test_what_was_not_timed_has_no_flag_and_no_share():

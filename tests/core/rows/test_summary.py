@@ -1,4 +1,5 @@
 import statistics
+from dataclasses import astuple
 from pathlib import Path
 
 import front_door
@@ -9,7 +10,7 @@ from dlbench.core import store
 from dlbench.core.measurement import Measurement, Memory, Transfer
 from dlbench.core.model import Status
 from dlbench.core.rows.rounds import Blocks
-from dlbench.core.rows.row import BY_NAME
+from dlbench.core.rows.row import BY_NAME, cells
 from dlbench.core.rows.rounds import Rounds
 from dlbench.core.rows.summary import per_round, summarise
 
@@ -19,44 +20,43 @@ GPU_CASE = made_up.case(device="cuda:0", model="resnet18", batch=8, dtype="bf16"
 
 def test_a_row_has_every_column_of_the_schema_first_and_in_order() -> None:
     row = summarise(made_up.rounds_of(CASE, [[1.0]]))
-    assert list(row)[: len(BY_NAME)] == list(BY_NAME)
-    assert list(row)[len(BY_NAME) :] == ["param.model", "param.batch"]
+    assert list(cells(row)) == [*BY_NAME, "param.model", "param.batch"]
 
 
 def test_times_over_rounds() -> None:
     rounds = [[2.0, 1.0, 3.0], [4.0, 4.0, 4.0], [1.0, 1.0, 7.0]]
     row = summarise(made_up.rounds_of(CASE, rounds))
-    assert row["time.median_s"] == 2.0  # of 2, 4 and 1
-    assert (row["time.rounds"], row["time.blocks"]) == (3, 9)
-    assert (row["time.min_s"], row["time.p10_s"], row["time.p90_s"]) == (1.0, 1.0, pytest.approx(4.6))
-    assert row["time.cv_within"] == 0.5  # of 0.5, 0 and 1.15
-    assert row["time.sd_between"] == pytest.approx((7 / 3) ** 0.5 / (7 / 3))
-    assert row["time.first_call_s"] == 9.0
-    assert (row["time.ci_low_s"], row["time.ci_high_s"], row["flag.noisy"]) == (None, None, None)
+    assert row.time.median_s == 2.0  # of 2, 4 and 1
+    assert (row.time.rounds, row.time.blocks) == (3, 9)
+    assert (row.time.min_s, row.time.p10_s, row.time.p90_s) == (1.0, 1.0, pytest.approx(4.6))
+    assert row.time.cv_within == 0.5  # of 0.5, 0 and 1.15
+    assert row.time.sd_between == pytest.approx((7 / 3) ** 0.5 / (7 / 3))
+    assert row.time.first_call_s == 9.0
+    assert (row.time.ci_low_s, row.time.ci_high_s, row.flag.noisy) == (None, None, None)
 
 
 def test_six_rounds_have_an_interval_and_are_noisy_or_not() -> None:
     row = summarise(made_up.rounds_of(CASE, made_up.flat(made_up.SEVEN)), target=0.02)
-    assert (row["time.ci_low_s"], row["time.ci_high_s"], row["flag.noisy"]) == (0.97, 1.03, True)
-    assert summarise(made_up.rounds_of(CASE, made_up.flat(made_up.SEVEN)), target=0.031)["flag.noisy"] is False
+    assert (row.time.ci_low_s, row.time.ci_high_s, row.flag.noisy) == (0.97, 1.03, True)
+    assert summarise(made_up.rounds_of(CASE, made_up.flat(made_up.SEVEN)), target=0.031).flag.noisy is False
 
 
 def test_rates_are_those_of_the_time_beside_them_however_many_blocks_a_round_has() -> None:
     one = made_up.rounds_of(CASE, [[1.0] * 50], calls=10, items=8, flops=100.0, bytes=None)
     others = made_up.rounds_of(CASE, [[4.0] * 3, [2.0, 2.0, 9.0]], calls=5, items=8, flops=100.0, bytes=None)
     row = summarise([*one, *others])
-    assert (row["time.median_s"], row["rate.flops_per_s"], row["rate.bytes_per_s"]) == (2.0, 50.0, None)
+    assert (row.time.median_s, row.rate.flops_per_s, row.rate.bytes_per_s) == (2.0, 50.0, None)
     # Items count all the time: the last round took 13 s for its three calls.
     rates = (8.0, 2.0, 8 * 3 / 13)
-    assert (row["time.mean_s"], row["rate.items_per_s"]) == (4.0, 2.0)
+    assert (row.time.mean_s, row.rate.items_per_s) == (4.0, 2.0)
     assert per_round([*one, *others]).items_per_s == pytest.approx(rates)
-    assert (row["rate.items_per_s_low"], row["rate.items_per_s_high"]) == (None, None)
+    assert (row.rate.items_per_s_low, row.rate.items_per_s_high) == (None, None)
 
 
 def test_the_interval_of_throughput_is_that_of_the_rounds_own() -> None:
     row = summarise(made_up.rounds_of(CASE, [[1.0, 1.0, each] for each in (4.0, 1.0, 2.0, 7.0, 6.0, 2.5, 3.0)], items=6))
-    assert row["rate.items_per_s"] == pytest.approx(6 / (5.0 / 3))
-    assert (row["rate.items_per_s_low"], row["rate.items_per_s_high"]) == pytest.approx((6 / 3, 6 / 1))
+    assert row.rate.items_per_s == pytest.approx(6 / (5.0 / 3))
+    assert (row.rate.items_per_s_low, row.rate.items_per_s_high) == pytest.approx((6 / 3, 6 / 1))
 
 
 @pytest.mark.parametrize(
@@ -65,17 +65,17 @@ def test_the_interval_of_throughput_is_that_of_the_rounds_own() -> None:
 )
 def test_slow_calls_are_flagged_where_they_make_a_difference(last: float, rounds: int, tail: bool | None) -> None:
     row = summarise(made_up.rounds_of(CASE, [[each, each, last] for each in made_up.SEVEN[:rounds]]))
-    assert row["flag.tail"] is tail
+    assert row.flag.tail is tail
 
 
 def test_a_few_percent_of_slow_calls_are_not_flagged_however_many_rounds_there_are() -> None:
-    assert summarise(made_up.rounds_of(CASE, [[1.0, 1.0, 1.08]] * 7))["flag.tail"] is False
-    assert summarise(made_up.rounds_of(CASE, [[1.0, 1.0, 1.1]] * 7))["flag.tail"] is True
+    assert summarise(made_up.rounds_of(CASE, [[1.0, 1.0, 1.08]] * 7)).flag.tail is False
+    assert summarise(made_up.rounds_of(CASE, [[1.0, 1.0, 1.1]] * 7)).flag.tail is True
 
 
 def test_a_round_without_a_count_leaves_no_rate() -> None:
     rounds = [*made_up.rounds_of(CASE, [[1.0]], items=8), *made_up.rounds_of(CASE, [[1.0]], items=None)]
-    assert summarise(rounds)["rate.items_per_s"] is None
+    assert summarise(rounds).rate.items_per_s is None
     assert per_round(rounds).items_per_s == ()
 
 
@@ -86,19 +86,19 @@ def test_every_row_of_an_earlier_file_agrees_with_itself(file: Path) -> None:
         rounds.setdefault(each.case.id, []).append(each)
     for measurements in rounds.values():
         row, stated = summarise(measurements), measurements[-1]
-        if row["time.median_s"] and stated.flops is not None:
-            assert float(row["rate.flops_per_s"]) * float(row["time.median_s"]) == pytest.approx(stated.flops, rel=1e-12)
-        if row["time.median_s"] and stated.items is not None:
+        if row.time.median_s and stated.flops is not None:
+            assert (row.rate.flops_per_s or 0.0) * row.time.median_s == pytest.approx(stated.flops, rel=1e-12)
+        if row.time.median_s and stated.items is not None:
             means = [statistics.fmean(each.samples.block_s) for each in measurements if each.samples]
-            assert row["rate.items_per_s"] == pytest.approx(statistics.median(stated.items / mean for mean in means), rel=1e-12)
+            assert row.rate.items_per_s == pytest.approx(statistics.median(stated.items / mean for mean in means), rel=1e-12)
 
 
 def test_a_cpu_has_a_reason_in_place_of_copies() -> None:
     row = summarise(made_up.rounds_of(CASE, [[1.0]]))
-    assert {value for name, value in row.items() if name.startswith("transfer.")} == {None, made_up.NO_COPY}
-    assert row["transfer.reason"] == made_up.NO_COPY
-    assert row["memory.host_peak_bytes"] == 3 << 20
-    assert row["memory.peak_bytes"] is None
+    assert set(astuple(row.transfer)) == {None, made_up.NO_COPY}
+    assert row.transfer.reason == made_up.NO_COPY
+    assert row.memory.host_peak_bytes == 3 << 20
+    assert row.memory.peak_bytes is None
 
 
 def test_copies_are_medians_and_their_share_is_of_copy_call_copy() -> None:
@@ -107,42 +107,42 @@ def test_copies_are_medians_and_their_share_is_of_copy_call_copy() -> None:
         for h2d_s, peak in ((0.25, 5), (0.5, 7), (0.125, 6))
     ]
     row = summarise(rounds)
-    assert (row["transfer.h2d_bytes"], row["transfer.h2d_s"], row["transfer.h2d_bytes_per_s"]) == (1000, 0.25, 4000.0)
-    assert (row["transfer.d2h_bytes"], row["transfer.d2h_s"], row["transfer.d2h_bytes_per_s"]) == (10, 0.125, 80.0)
-    assert row["transfer.share"] == 0.375 / 0.875
-    assert (row["memory.peak_bytes"], row["memory.reserved_bytes"], row["memory.host_peak_bytes"]) == (7, 14, None)
+    assert (row.transfer.h2d_bytes, row.transfer.h2d_s, row.transfer.h2d_bytes_per_s) == (1000, 0.25, 4000.0)
+    assert (row.transfer.d2h_bytes, row.transfer.d2h_s, row.transfer.d2h_bytes_per_s) == (10, 0.125, 80.0)
+    assert row.transfer.share == 0.375 / 0.875
+    assert (row.memory.peak_bytes, row.memory.reserved_bytes, row.memory.host_peak_bytes) == (7, 14, None)
 
 
 def test_pinned_copies_stand_beside_the_pageable_ones_and_out_of_the_share() -> None:
     pinned = [Transfer(1000, 0.25, 10, 0.125, seconds, seconds / 4) for seconds in (0.5, 0.125, 0.0625)]
     row = summarise([made_up.rounds_of(GPU_CASE, [[0.5]], transfer=each)[0] for each in pinned])
-    assert (row["transfer.pinned_h2d_s"], row["transfer.pinned_h2d_bytes_per_s"]) == (0.125, 8000.0)
-    assert (row["transfer.pinned_d2h_s"], row["transfer.pinned_d2h_bytes_per_s"]) == (0.03125, 320.0)
-    assert row["transfer.share"] == 0.375 / 0.875
-    assert (row["transfer.link_bytes_per_s"], row["transfer.reason"]) == (None, None)  # a measurement does not know its file's header
+    assert (row.transfer.pinned_h2d_s, row.transfer.pinned_h2d_bytes_per_s) == (0.125, 8000.0)
+    assert (row.transfer.pinned_d2h_s, row.transfer.pinned_d2h_bytes_per_s) == (0.03125, 320.0)
+    assert row.transfer.share == 0.375 / 0.875
+    assert (row.transfer.link_bytes_per_s, row.transfer.reason) == (None, None)  # a measurement does not know its file's header
 
 
 def test_where_no_memory_was_locked_the_pageable_copies_stay_and_the_reason_is_told() -> None:
     row = summarise(made_up.rounds_of(GPU_CASE, [[0.5]], transfer=Transfer(8, 0.25, 8, 0.25), nulls={"transfer": "pinned: a limit"}))
-    assert (row["transfer.h2d_s"], row["transfer.pinned_h2d_s"], row["transfer.pinned_h2d_bytes_per_s"]) == (0.25, None, None)
-    assert row["transfer.reason"] == "pinned: a limit"
+    assert (row.transfer.h2d_s, row.transfer.pinned_h2d_s, row.transfer.pinned_h2d_bytes_per_s) == (0.25, None, None)
+    assert row.transfer.reason == "pinned: a limit"
 
 
 def test_nothing_to_copy_has_no_bandwidth() -> None:
     row = summarise(made_up.rounds_of(GPU_CASE, [[1.0]], transfer=Transfer(0, 0.0, 0, 0.0)))
-    assert (row["transfer.h2d_bytes_per_s"], row["transfer.d2h_bytes_per_s"], row["transfer.share"]) == (None, None, 0.0)
+    assert (row.transfer.h2d_bytes_per_s, row.transfer.d2h_bytes_per_s, row.transfer.share) == (None, None, 0.0)
 
 
 def test_a_clock_that_reads_zero_gives_no_rate() -> None:
     row = summarise(made_up.rounds_of(CASE, [[0.0, 0.0]]))
-    assert (row["time.median_s"], row["rate.items_per_s"]) == (0.0, None)
+    assert (row.time.median_s, row.rate.items_per_s) == (0.0, None)
 
 
 def test_a_case_that_crashed_later_is_crashed_and_keeps_its_times() -> None:
     ok = made_up.rounds_of(CASE, [[1.0], [2.0], [3.0]])
     row = summarise([*ok, made_up.ended(CASE, Status.CRASHED, "its process was killed", 3)])
-    assert (row["case.status"], row["case.reason"]) == ("crashed", "its process was killed")
-    assert (row["time.median_s"], row["time.rounds"]) == (2.0, 3)
+    assert (row.case.status, row.case.reason) == ("crashed", "its process was killed")
+    assert (row.time.median_s, row.time.rounds) == (2.0, 3)
 
 
 def test_the_gravest_ending_wins_and_of_equal_ones_the_last() -> None:
@@ -151,30 +151,30 @@ def test_the_gravest_ending_wins_and_of_equal_ones_the_last() -> None:
         made_up.ended(CASE, Status.TIMEOUT, "second", 1),
         made_up.ended(CASE, Status.UNSUPPORTED, "third", 2),
     ]
-    assert summarise(endings)["case.reason"] == "second"
+    assert summarise(endings).case.reason == "second"
 
 
 def test_a_case_that_got_its_chance_later_is_no_longer_skipped() -> None:
     row = summarise([made_up.ended(CASE, Status.SKIPPED, "no time was left"), *made_up.rounds_of(CASE, [[1.0]])])
-    assert (row["case.status"], row["case.reason"]) == ("ok", None)
-    assert summarise([made_up.ended(CASE, Status.SKIPPED, "no time was left")])["case.status"] == "skipped"
+    assert (row.case.status, row.case.reason) == ("ok", None)
+    assert summarise([made_up.ended(CASE, Status.SKIPPED, "no time was left")]).case.status == "skipped"
 
 
 def test_a_case_without_times_has_nulls_and_counts_of_zero() -> None:
     row = summarise([made_up.ended(CASE, Status.OOM, "too large")])
-    assert (row["time.rounds"], row["time.blocks"]) == (0, 0)
-    assert (row["time.median_s"], row["rate.items_per_s"], row["flag.not_steady"], row["flag.noisy"]) == (None, None, None, None)
+    assert (row.time.rounds, row.time.blocks) == (0, 0)
+    assert (row.time.median_s, row.rate.items_per_s, row.flag.not_steady, row.flag.noisy) == (None, None, None, None)
 
 
 def test_outliers_are_those_of_each_round() -> None:
     usual = [1.0, 1.1, 1.2, 1.3, 1.4]
     row = summarise(made_up.rounds_of(CASE, [usual, [*usual, 9.0], [10 * each for each in usual]]))
-    assert (row["time.outliers"], row["time.blocks"]) == (1, 16)
+    assert (row.time.outliers, row.time.blocks) == (1, 16)
 
 
 def test_one_unsteady_round_makes_the_case_unsteady() -> None:
     row = summarise([*made_up.rounds_of(CASE, [[1.0]]), *made_up.rounds_of(CASE, [[1.0]], steady=False)])
-    assert row["flag.not_steady"] is True
+    assert row.flag.not_steady is True
 
 
 @pytest.mark.parametrize(
@@ -189,27 +189,27 @@ def test_one_unsteady_round_makes_the_case_unsteady() -> None:
 )
 def test_slow_calls_are_steady_if_the_rounds_do_not_all_move_one_way(last: list[float], unsteady: bool | None) -> None:
     row = summarise(made_up.rounds_of(CASE, [[1.0, 1.3, each] for each in last], steady=None))
-    assert row["flag.not_steady"] is unsteady
+    assert row.flag.not_steady is unsteady
 
 
 def test_one_slow_call_a_round_tells_nothing_of_steadiness() -> None:
-    assert summarise(made_up.rounds_of(CASE, [[1.0]] * 7, steady=None))["flag.not_steady"] is None
+    assert summarise(made_up.rounds_of(CASE, [[1.0]] * 7, steady=None)).flag.not_steady is None
 
 
 def test_identity() -> None:
     plain = summarise(made_up.rounds_of(made_up.case("noop"), [[1.0]], math={"tf32": False, "cudnn": "auto"}))
-    assert (plain["case.dtype"], plain["case.mode"], plain["case.math"]) == (None, "eager", "cudnn=auto, tf32=false")
+    assert (plain.case.dtype, plain.case.mode, plain.case.math) == (None, "eager", {"cudnn": "auto", "tf32": False})
+    assert cells(plain)["case.math"] == "cudnn=auto, tf32=false"
     compiled = summarise(made_up.rounds_of(made_up.case(dtype="bf16", mode="compile", n=3), [[1.0]]))
-    assert (compiled["case.dtype"], compiled["case.mode"], compiled["param.n"]) == ("bf16", "compile", 3)
-    assert "param.dtype" not in compiled
-    assert "param.mode" not in compiled
+    assert (compiled.case.dtype, compiled.case.mode, compiled.params["n"]) == ("bf16", "compile", 3)
+    assert list(compiled.params) == ["n"]
 
 
 def test_an_observation_has_values_and_no_times() -> None:
     rounds = [made_up.without_rounds(each) for each in made_up.rounds_of(CASE, [[1.0]] * 3)]
     rounds = [made_up.with_values(each, accuracy=value) for each, value in zip(rounds, (0.5, 0.9, 0.7), strict=True)]
     row = summarise(rounds)
-    assert (row["value.accuracy"], row["time.rounds"], row["time.median_s"]) == (0.7, 3, None)
+    assert (row.values["accuracy"], row.time.rounds, row.time.median_s) == (0.7, 3, None)
     assert per_round(rounds) == Rounds(host_peak_bytes=(3 << 20,) * 3, values={"accuracy": (0.5, 0.9, 0.7)})
 
 
