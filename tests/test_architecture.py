@@ -33,8 +33,8 @@ ROOMS = {
     "analysis": "ratios best wording figures outliers bottleneck lines copies",
     "analysis.scaling": "speedup projection",
     "analysis.compare": "calibration judge clocks power doubts values worsening verdict comparison pairs ab provenance",
-    "analysis.answers": "base pairs unanswered speedup ways crossover steps feeding supply roofline copies bottleneck small memory batch "
-    "precision default devices cost elsewhere published health __init__",
+    "analysis.answers": "base pair_tables unanswered speedup ways crossover steps feeding supply roofline copies bottleneck small memory "
+    "batch precision default devices cost elsewhere published health __init__",
     "analysis.report": "samples commands sentences detail_tables case_table strips compare_terminal terminal doctor_text "
     "plot_points plots machines forest page",
     "analysis.export": "tabular cases pyperf pytest_benchmark google_benchmark bencher github_action_benchmark formats "

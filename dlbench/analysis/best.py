@@ -1,26 +1,18 @@
 """Ratios of each accelerator at its own best over the CPU at its own best."""
 
+from collections.abc import Callable, Hashable, Sequence
 from itertools import product
 
-from dlbench.analysis.ratios import (
-    CHOSEN,
-    MACHINE,
-    ONE_DEVICE,
-    Entry,
-    Pairs,
-    Unpaired,
-    entries,
-    grouped,
-    identifying,
-    left_out,
-    root_of,
-    roots_of,
-    sides,
-    speed_ratio,
-)
+from dlbench.analysis.pairing import CHOSEN, Pair, Pairs, Unpaired, grouped, left_out, one_device, root_of, roots_of, settings_named
 from dlbench.analysis.read.table import Results
-from dlbench.core.model import ParamValue
-from dlbench.core.rows.row import Cells as Row
+from dlbench.core.rows.row import MACHINE, Row
+
+_FREE = (*MACHINE, *settings_named(CHOSEN))
+_THROUGHPUTS: tuple[tuple[Callable[[Row], Sequence[float]], Callable[[Row], float | None]], ...] = (
+    (lambda row: row.rounds.items_per_s, lambda row: row.rate.items_per_s),
+    (lambda row: row.rounds.flops_per_s, lambda row: row.rate.flops_per_s),
+)
+"""What the best may be chosen by: of each round, and of all."""
 
 
 def best(results: Results) -> Pairs:
@@ -31,30 +23,26 @@ def best(results: Results) -> Pairs:
     in items a second, or in FLOP/s where the workload has no items. Rows flagged implausible take no part.
     The interval allows for both having been chosen for being fast, among all pairs of a row here and a row there.
     """
-    free = (*MACHINE, *(f"case.{name}" for name in CHOSEN), *(f"param.{name}" for name in CHOSEN))
-    identity = [name for name in identifying(results.columns) if name not in free]
     roots = {name: roots_of(results.rows, name) for name in CHOSEN}
 
-    def work(each: Entry) -> tuple[ParamValue | None, ...]:
-        return *(each.row[name] for name in identity), *(root_of(each.row, name, roots[name]) for name in CHOSEN)
+    def work(row: Row) -> Hashable:
+        return row.differing_from(_FREE), *(root_of(row, name, roots[name]) for name in CHOSEN)
 
-    rows: list[Row] = []
+    pairs: list[Pair] = []
     unpaired: list[Unpaired] = []
-    for group in grouped(entries(results), work).values():
-        ok = [each for each in group if each.row["case.status"] == "ok" and not each.row["flag.implausible"]]
-        fit = [each for each in ok if each.row.get("param.ranks") in (None, 1)]
-        common = [name for name in ("items_per_s", "flops_per_s") if all(min(getattr(each.rounds, name), default=0) > 0 for each in fit)]
-        if not common:
-            unpaired += [left_out(each, "no throughput to choose the best by") for each in fit]
+    for group in grouped(results.rows, work).values():
+        fit = [row for row in group if row.is_sound and row.ranks in (None, 1)]
+        known = [each for each in _THROUGHPUTS if all(min(each[0](row), default=0) > 0 for row in fit)]
+        if not known:
+            unpaired += [left_out(row, "no throughput to choose the best by") for row in fit]
             continue
-        rate = common[0]
-        devices = grouped(fit, lambda each: tuple(each.row[name] for name in ONE_DEVICE))
-        champions = [(max(device, key=lambda each: float(each.row[f"rate.{rate}"] or 0)), len(device)) for device in devices.values()]
-        cpus = [each for each in champions if each[0].row["case.device"] == "cpu"]
-        accelerators = [each for each in champions if each[0].row["case.device"] != "cpu"]
+        speeds, rate = known[0]
+        champions = [(max(rows, key=lambda row: rate(row) or 0), len(rows)) for rows in grouped(fit, one_device).values()]
+        cpus = [each for each in champions if each[0].case.device == "cpu"]
+        accelerators = [each for each in champions if each[0].case.device != "cpu"]
         if not cpus or not accelerators:
-            unpaired += [left_out(each, f"no {'accelerator' if cpus else 'CPU'} with an ok row of the same work") for each, _ in champions]
+            unpaired += [left_out(row, f"no {'accelerator' if cpus else 'CPU'} with an ok row of the same work") for row, _ in champions]
         for (cpu, of_cpu), (accelerator, of_accelerator) in product(cpus, accelerators):
-            ratio = speed_ratio(getattr(cpu.rounds, rate), getattr(accelerator.rounds, rate), among=of_cpu * of_accelerator)
-            rows.append({**sides(cpu, accelerator, "case.device", CHOSEN), "pair.by": "best", "pair.time": "wall", **ratio})
-    return Pairs(tuple(rows), tuple(unpaired))
+            both = speeds(cpu), speeds(accelerator)
+            pairs.append(Pair(cpu, accelerator, None, CHOSEN, both, among=of_cpu * of_accelerator))
+    return Pairs(tuple(pairs), tuple(unpaired))

@@ -2,18 +2,21 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Literal, TypeVar, cast
 
 from dlbench.analysis import pair_columns
 from dlbench.analysis.names import device_label, several_runs
 from dlbench.analysis.pairing import Pair
 from dlbench.analysis.ratio import HasRatio
+from dlbench.analysis.read.declared import columns
 from dlbench.core.model import ParamValue
 from dlbench.core.rows.row import BY_NAME, Row, cell
 from dlbench.core.schema import Column, Unit
 
 R = TypeVar("R", contravariant=True)
 S = TypeVar("S")
+Side = Literal["base", "other"]
+SIDES: Mapping[Side, Callable[[Pair], Row]] = {"base": lambda pair: pair.base, "other": lambda pair: pair.other}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +59,21 @@ def value_field(column: Column) -> Field[Row]:
     return Field(column, lambda row: row.values.get(name))
 
 
+def value_fields(rows: Iterable[Row]) -> list[Field[Row]]:
+    """Return those of the numbers that the workloads of rows declare."""
+    declared = {column.name: column for row in rows for column in columns(row) if not column.series}
+    return [value_field(each) for each in declared.values()]
+
+
+def of_side(side: Side, field: Callable[[Row], object]) -> Field[Pair]:
+    """Return the field of a side of a pair: ``of_side("base", lambda row: row.time.median_s)`` is the column ``base.median_s``."""
+    name = str(field(cast(Row, _Path()))).rpartition(".")[2]
+    return Field(pair_columns.PAIR_COLUMNS[f"{side}.{name}"], lambda pair: field(SIDES[side](pair)))
+
+
 PLACE = Column("place", Unit.TEXT, "where it ran")
 CASE: Field[Pair] = Field(pair_columns.CASE, lambda pair: pair.case)
+WORK: Field[Pair] = Field(pair_columns.WORK, lambda pair: pair.work)
 RATIO: Fields[HasRatio] = (
     ("ratio", Field(pair_columns.SPEEDUP, lambda found: found.ratio.speedup)),
     ("95 % interval", Field(pair_columns.LOW, lambda found: found.ratio.low)),

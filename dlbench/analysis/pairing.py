@@ -36,7 +36,7 @@ _GOES_WITH: dict[Setting, tuple[Setting, ...]] = {
     MODE: (MATH,),
 }
 
-ONE_DEVICE = (DEVICE, _DEVICE_NAME, THREADS, RUN)
+ONE_DEVICE = (RUN, DEVICE, _DEVICE_NAME, THREADS)
 _USUAL_BASE = {DEVICE: "cpu", DTYPE: "fp32", MODE: "eager", Setting("param", "layout"): "nchw"}
 
 CHOSEN = ("batch", "dtype", "layout", "mode", "optimizer")
@@ -180,6 +180,11 @@ def launch_bound(row: Row) -> bool | None:
     return None if ratio is None or _CACHE.of_row(row) == "cold" else ratio >= LAUNCH_BOUND
 
 
+def settings_named(names: Iterable[str]) -> list[Setting]:
+    """Return the settings of these names, be they of the case or parameters."""
+    return [setting for name in names for setting in (Setting("case", name), Setting("param", name))]
+
+
 def settings_of(results: Results) -> list[Setting]:
     """Return what tells the rows apart: what was measured, and where."""
     return [*WORK, *MACHINE, *(Setting("param", name) for name in results.parameters)]
@@ -247,6 +252,11 @@ def root_of(row: Row, name: str, roots: Collection[str]) -> str | None:
     """Return the root that a row's value of a parameter is, or extends; None where it is none of them."""
     value = str(row.setting(name))
     return next((root for root in roots if value == root or value.startswith(f"{root}_")), None)
+
+
+def one_device(row: Row) -> tuple[Hashable, ...]:
+    """Return what tells one device of one machine from others."""
+    return tuple(setting.of_row(row) for setting in ONE_DEVICE)
 
 
 def both_sides(results: Results, pairs: Iterable[Pair]) -> list[Row]:

@@ -1,21 +1,28 @@
 """Default: how much faster the same step runs with other switches than the plain defaults, by each alone and by all together."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from dataclasses import dataclass, replace
 from itertools import chain
+from typing import TypeVar
 
-from dlbench.analysis.answers.base import DEVICE, RATIO, Answer, Columns, Missing, Question, Table, answered, by_device
-from dlbench.analysis.answers.pairs import both_sides
+from dlbench.analysis import pair_columns
+from dlbench.analysis.answers.base import Answer, Missing, Question, Table, answered, table
+from dlbench.analysis.fields import CASE, RATIO, Field, Fields, cells, of_side, place, value_fields
 from dlbench.analysis.figures import Axis, Figure, drawn
-from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, chosen, entries, grouped, identifying, pair, root_of, roots_of, sides, speed_ratio
+from dlbench.analysis.names import by_device, is_unfinished
+from dlbench.analysis.pairing import MATH, Pair, both_sides, grouped, pair, root_of, roots_of, settings_named
+from dlbench.analysis.ratio import HasRatio, Ratio, among, middle
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import among, hedge, is_unfinished, key, middle, number, plural, ratio, short, times, value_name
+from dlbench.analysis.wording import plural, short, value_name
 from dlbench.core.errors import UsageError
-from dlbench.core.model import Status
-from dlbench.core.rows.row import Cells as Row
+from dlbench.core.model import value_text
+from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
+
+Roots = Mapping[str, Collection[str]]
+"""Of each switch the values that others extend: each is the plain default of those, and none of another's."""
 
 QUESTION = Question("default", "What does the default leave on the table?")
 _SWITCH = Column("default.switch", Unit.TEXT, "the parameter that differs from its default")
@@ -25,28 +32,7 @@ _CHOICE = Column("default.choice", Unit.TEXT, "what the fastest row has otherwis
 _SEARCHED = Column("default.searched", Unit.FLAG, "whether a search chose that, and not only the best of what a suite planned")
 _SPENT = Column("default.spent_s", Unit.SECONDS, "what is spent once before the first step, beyond what the default spends", "lower")
 _BREAK_EVEN = Column("default.break_even_steps", Unit.COUNT, "steps after which what is spent once has been saved", "lower")
-_ALONE_COLUMNS: Columns = (
-    ("case", PAIR_COLUMNS["pair.case"]),
-    DEVICE,
-    ("switch", _SWITCH),
-    ("set to", _SETTING),
-    ("alone", _ALONE),
-    ("default", PAIR_COLUMNS["base.median_s"]),
-    ("time", PAIR_COLUMNS["other.median_s"]),
-    *RATIO,
-    ("spent once", _SPENT),
-    ("pays off after", _BREAK_EVEN),
-)
-_BEST_COLUMNS: Columns = (
-    ("work", PAIR_COLUMNS["pair.case"]),
-    DEVICE,
-    ("batch", PAIR_COLUMNS["base.batch"]),
-    ("default", PAIR_COLUMNS["base.items_per_s"]),
-    ("best", PAIR_COLUMNS["other.items_per_s"]),
-    ("at", _CHOICE),
-    ("searched", _SEARCHED),
-    *RATIO,
-)
+_CASE = Column("default.case", Unit.TEXT, "the case with its plain defaults")
 _NEVER = 1e12
 """Steps that nobody takes; an edited file may say anything."""
 _CHOSEN_FAST = (
@@ -58,193 +44,253 @@ _PAYS_OFF = "pays off after: steps that save what is spent once, such as compili
 _INTERVALS = "A value above 1 is faster than the default; the lines are 95 % intervals over rounds."
 
 
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """A row beside one with the plain defaults, and the ratio of the two."""
+
+    pair: Pair
+
+    @property
+    def ratio(self) -> Ratio:
+        return self.pair.ratio
+
+
+S = TypeVar("S", bound=_Beside)
+
+
+@dataclass(frozen=True, slots=True)
+class _Best(_Beside):
+    """The fastest row of a work and device, with the ratio of the throughputs."""
+
+    @property
+    def searched(self) -> bool:
+        """Whether a search chose it, and not only the best of what a suite planned."""
+        return bool(self.pair.other.case.found)
+
+    @property
+    def choice(self) -> str | None:
+        """What it has otherwise than the default, such as ``amp_bf16 batch=64``: a word needs no name."""
+        default, best = self.pair.sides
+        settings = {name: best.setting(name) for name in _free(best)}
+        texts = {name: value_text(value) for name, value in settings.items() if value is not None and value != default.setting(name)}
+        return " ".join(text if text[:1].isalpha() else f"{name}={text}" for name, text in texts.items()) or None
+
+
+@dataclass(frozen=True, slots=True)
+class _Effect(_Beside):
+    """A row with one switch set, beside the same with its default."""
+
+    switch: str
+    alone: bool
+    """Whether all other switches are at their defaults."""
+
+    @property
+    def setting(self) -> str | None:
+        """What the switch is set to."""
+        return self.pair.value(self.pair.other)
+
+    @property
+    def spent_s(self) -> float | None:
+        """What is spent once, beyond what the default spends, seconds; None where that is nothing."""
+        base, other = map(_spent_s, self.pair.sides)
+        return other - base if other > base else None
+
+    @property
+    def steps(self) -> int | None:
+        """Steps that save what is spent once at what each of them saves; None where no saving is shown."""
+        base_s, other_s = (side.time.mean_s or 0.0 for side in self.pair.sides)
+        low = self.ratio.speedup if self.ratio.low is None else self.ratio.low
+        steps = self.spent_s / (base_s - other_s) if self.spent_s and base_s > other_s and low > 1 else math.inf
+        return math.ceil(steps) if steps < _NEVER else None
+
+
+def _pair(found: _Beside) -> Pair:
+    return found.pair
+
+
+def _other(found: _Beside) -> Row:
+    return found.pair.other
+
+
+_ALONE_FIELDS: Fields[_Effect] = (
+    ("switch", Field(_SWITCH, lambda effect: effect.switch)),
+    ("set to", Field(_SETTING, lambda effect: effect.setting)),
+    ("alone", Field(_ALONE, lambda effect: effect.alone)),
+    ("default", of_side("base", lambda row: row.time.median_s).on(_pair)),
+    ("time", of_side("other", lambda row: row.time.median_s).on(_pair)),
+    *RATIO,
+    ("spent once", Field(_SPENT, lambda effect: effect.spent_s)),
+    ("pays off after", Field(_BREAK_EVEN, lambda effect: effect.steps)),
+)
+_BEST_FIELDS: Fields[_Best] = (
+    ("batch", of_side("base", lambda row: row.batch).on(_pair)),
+    ("default", of_side("base", lambda row: row.rate.items_per_s).on(_pair)),
+    ("best", of_side("other", lambda row: row.rate.items_per_s).on(_pair)),
+    ("at", Field(_CHOICE, lambda best: best.choice)),
+    ("searched", Field(_SEARCHED, lambda best: best.searched)),
+    *RATIO,
+)
+
+
 def answer(results: Results) -> Answer | Missing:
     """Return how many times as fast each device runs the same step at its best, and what each switch brings."""
-    switched = results.where(lambda row: bool(results.declaration(row).switches))
+    switched = results.where(lambda row: bool(row.declared.switches))
     effects, bests, unfinished = _effects(switched), _bests(switched), _unfinished(switched)
     if not effects and not bests:
         lacking = "no step was measured both with its plain defaults and with another switch"
         return Missing(QUESTION, "; ".join((lacking, *unfinished)), "dlbench run modes")
-    best_of, effects_of = by_device(bests, "other"), by_device(effects, "other")
+    best_of, effects_of = by_device(bests, _other), by_device(effects, _other)
     places = dict.fromkeys((*best_of, *effects_of))
     sentences = [_sentence(where, best_of.get(where, ()), effects_of.get(where, ())) for where in places]
-    rows = both_sides(results, (*bests, *effects))
-    declared = {each.name: each for row in rows for each in results.declared(row) if not each.series}
-    values = tuple((value_name(each), each) for each in declared.values())
-    notes = (_PAYS_OFF,) if any(_SPENT.name in row for row in effects) else ()
-    tables = (
-        Table("Each step at its best beside its plain default: how many times the throughput", _BEST_COLUMNS, _flat(best_of)),
-        Table("The same case with one switch set: how many times as fast", (*_ALONE_COLUMNS, *values), _flat(effects_of), notes),
-    )
-    searched = unfinished or any(row[_SEARCHED.name] for row in bests)
+    rows = both_sides(results, [each.pair for each in (*bests, *effects)])
+    bests, effects = _flat(best_of), _flat(effects_of)
+    values = tuple((value_name(each.column), each.on(_other)) for each in value_fields(rows))
+    notes = (_PAYS_OFF,) if any(each.spent_s for each in effects) else ()
+    title = "Each step at its best beside its plain default: how many times the throughput"
+    best_table = _table(title, "work", bests, _BEST_FIELDS)
+    effect_table = _table("The same case with one switch set: how many times as fast", "case", effects, (*_ALONE_FIELDS, *values), notes)
+    searched = unfinished or any(best.searched for best in bests)
     weaknesses = (*unfinished, *((_CHOSEN_FAST,) if bests else ()), *(() if searched else (_NOT_SEARCHED,)), _CONVERGES)
-    shown = [each for each in tables if each.rows]
-    return answered(QUESTION, sentences, rows, weaknesses, *shown, figures=[*_best_figures(tables[0]), *_effect_figures(tables[1])])
+    shown = [each for each in (best_table, effect_table) if each.rows]
+    figures = [*_bars(title, bests, ("work", CASE.on(_pair)), place(bests, _other)), *_effect_figures(effects_of)]
+    return answered(QUESTION, sentences, rows, weaknesses, *shown, figures=figures)
+
+
+def _table(title: str, heading: str, found: Sequence[S], fields: Fields[S], notes: Sequence[str] = ()) -> Table:
+    """Return the table of rows beside their default, behind what both have in common under the heading."""
+    shown: Fields[S] = ((heading, CASE.on(_pair)), place(found, _other), *fields)
+    return table(title, shown, found, notes, whole=lambda each: pair_columns.cells(each.pair))
 
 
 def _unfinished(results: Results) -> list[str]:
     """Say of each search for the fastest that was cut short what is the fastest so far, and why it went no further."""
-    cut = [row for row in results.rows if (search := results.declaration(row).search) and search.aim == "fastest" and is_unfinished(row)]
-    return [f"the search for the fastest {short(key(row))}: {row['case.reason']}" for row in cut]
+    searches = [row for row in results.rows if row.declared.search and row.declared.search.aim == "fastest"]
+    return [f"the search for the fastest {short(row.key)}: {row.case.reason}" for row in searches if is_unfinished(row)]
 
 
-def _flat(devices: Mapping[str, Sequence[Row]]) -> tuple[Row, ...]:
-    return tuple(chain.from_iterable(devices.values()))
+def _flat(devices: Mapping[str, list[S]]) -> list[S]:
+    return list(chain.from_iterable(devices.values()))
 
 
-def _bests(results: Results) -> list[Row]:
+def _bests(results: Results) -> list[_Best]:
     """Return of each work and device its fastest row beside the one with the plain defaults, where both were measured."""
-    columns, roots = identifying(results.columns), _roots(results)
+    roots = _roots(results)
 
-    def work(each: Entry) -> tuple[object, ...]:
-        of_others = tuple(root_of(each.row, name, roots.get(name, ())) for name in results.declaration(each.row).switches)
-        free = {"case.math", *(f"{group}.{name}" for name in _free(each.row, results) for group in ("case", "param"))}
-        return *of_others, *(None if name in free else each.row[name] for name in columns)
+    def work(row: Row) -> Hashable:
+        of_others = tuple(root_of(row, name, roots[name]) for name in row.declared.switches)
+        return of_others, row.differing_from((MATH, *settings_named(_free(row))))
+
+    def rate(row: Row) -> float:
+        return row.rate.items_per_s or 0.0
 
     found = []
-    for group in grouped((each for each in entries(results) if _is_fit(each)), work).values():
-        defaults = [each for each in group if each.row["case.found"] is None and not _changed(each.row, results, roots)]
+    sound = (row for row in results.rows if row.is_sound and min(row.rounds.items_per_s, default=0) > 0)
+    for group in grouped(sound, work).values():
+        defaults = [row for row in group if not row.case.found and not _changed(row, roots)]
         if not defaults or len(group) == 1:
             continue
-        default = max(defaults, key=lambda each: number(each.row["rate.items_per_s"]))  # of several batches the best
-        best = max(group, key=lambda each: number(each.row["rate.items_per_s"]))
+        default, best = max(defaults, key=rate), max(group, key=rate)  # of several batches the best default
         # A default that others extend, such as adamw beside sgd, tells one work from another.
-        hidden = [name for name in _free(default.row, results) if not root_of(default.row, name, roots.get(name, ()))]
-        row = sides(default, best, "case.id", hidden)
+        hidden = tuple(name for name in _free(default) if not root_of(default, name, roots.get(name, ())))
         rates = (default.rounds.items_per_s, best.rounds.items_per_s)
-        row |= {"pair.by": "best", "pair.time": "wall", **speed_ratio(*rates, among=max(1, len(group) - len(defaults)))}
-        found.append({**row, _CHOICE.name: _otherwise(default.row, best.row, results), _SEARCHED.name: best.row["case.found"] is not None})
+        found.append(_Best(Pair(default, best, None, hidden, rates, among=max(1, len(group) - len(defaults)))))
     return found
 
 
-def _free(row: Row, results: Results) -> tuple[str, ...]:
+def _free(row: Row) -> tuple[str, ...]:
     """Return the parameters that rows of one work may differ in."""
-    declared = results.declaration(row)
-    return tuple(dict.fromkeys((*declared.switches, *(declared.search.over if declared.search else ()))))
+    return tuple(dict.fromkeys((*row.declared.switches, *(row.declared.search.over if row.declared.search else ()))))
 
 
-def _otherwise(default: Row, best: Row, results: Results) -> str | None:
-    """Return for example ``amp_bf16 batch=64``: what a row has otherwise than its default; a word needs no name."""
-    differing = {name: value for name in _free(best, results) if (value := chosen(best, name)) not in (None, chosen(default, name))}
-    return " ".join(str(value) if str(value)[:1].isalpha() else f"{name}={value}" for name, value in differing.items()) or None
+def _roots(results: Results) -> Roots:
+    return {name: roots_of(results.rows, name) for name in dict.fromkeys(name for row in results.rows for name in row.declared.switches)}
 
 
-def _is_fit(each: Entry) -> bool:
-    return each.row["case.status"] == Status.OK and not each.row["flag.implausible"] and min(each.rounds.items_per_s, default=0) > 0
-
-
-def _roots(results: Results) -> dict[str, frozenset[str]]:
-    """Return of each switch the values that others extend: each is the plain default of those, and none of another's."""
-    return {name: roots_of(results.rows, name) for row in results.rows for name in results.declaration(row).switches}
-
-
-def _plain(row: Row, name: str, results: Results, roots: Mapping[str, Collection[str]]) -> str:
+def _plain(row: Row, name: str, roots: Roots) -> str:
     """Return the plain default that a row's value of a switch is held against."""
-    return root_of(row, name, roots.get(name, ())) or results.declaration(row).switches[name]
+    return root_of(row, name, roots[name]) or row.declared.switches[name]
 
 
-def _changed(row: Row, results: Results, roots: Mapping[str, Collection[str]]) -> list[str]:
+def _changed(row: Row, roots: Roots) -> list[str]:
     """Return the switches of a row that are not at their defaults."""
-    return [name for name in results.declaration(row).switches if chosen(row, name) not in (None, _plain(row, name, results, roots))]
+    return [name for name in row.declared.switches if row.setting(name) not in (None, _plain(row, name, roots))]
 
 
-def _effects(results: Results) -> list[Row]:
+def _effects(results: Results) -> list[_Effect]:
     """Return the pairs of rows that differ in one switch only, each beside its default."""
-    planned, roots = results.where(lambda row: row["case.found"] is None and row["case.status"] == Status.OK), _roots(results)
-    by_id = {(row["case.run"], row["case.id"]): row for row in planned.rows}
-    defaults = {(name, _plain(row, name, results, roots)) for row in planned.rows for name in results.declaration(row).switches}
-    found = []
-    for name, plain in sorted(defaults):
-        having = planned.where(partial(_has_default, name=name, plain=plain, results=results, roots=roots))
-        pairs: tuple[Row, ...] = ()
+    roots, found = _roots(results), []
+    planned = [row for row in results.rows if row.is_ok and not row.case.found]
+    with_default = grouped(
+        ((name, _plain(row, name, roots), row) for row in planned for name in row.declared.switches), lambda each: each[:2]
+    )
+    for (name, plain), having in sorted(with_default.items()):
         with suppress(UsageError):  # no row that went well has the default
-            pairs = pair(having, name, plain).rows
-        for each in pairs:
-            base, other = (by_id[each[f"{side}.run"], each[f"{side}.id"]] for side in ("base", "other"))
-            of_other: Row = {column.name: other[column.name] for column in results.declared(other)}
-            told: Row = {_SWITCH.name: name, _SETTING.name: each["other.value"], _ALONE.name: not _changed(base, results, roots)}
-            saved_s = number(base["time.mean_s"]) - number(other["time.mean_s"])
-            cost = _cost(each, _spent_s(other, results) - _spent_s(base, results), saved_s)
-            found.append({**each, **of_other, **told, **cost})
-    return sorted(found, key=lambda row: not row[_ALONE.name])
+            pairs = pair(replace(results, rows=tuple(row for *_, row in having)), name, plain).rows
+            found += [_Effect(each, name, not _changed(each.base, roots)) for each in pairs]
+    return sorted(found, key=lambda effect: not effect.alone)
 
 
-def _has_default(row: Row, name: str, plain: str, results: Results, roots: Mapping[str, Collection[str]]) -> bool:
-    return name in results.declaration(row).switches and _plain(row, name, results, roots) == plain
-
-
-def _spent_s(row: Row, results: Results) -> float:
+def _spent_s(row: Row) -> float:
     """Return the most that a row reports as spent once, in seconds."""
-    once = [row.get(value.column.name) for value in results.declaration(row).values if value.once]
-    return max((seconds for seconds in once if isinstance(seconds, int | float)), default=0.0)
+    return max((row.value(each.name) or 0.0 for each in row.declared.values if each.once), default=0.0)
 
 
-def _cost(each: Row, spent_s: float, saved_s: float) -> Row:
-    """Return what the other side of a pair spends once, and the steps that save it at so much a step, None where no saving is shown."""
-    if not spent_s > 0:
-        return {}
-    low = each["ratio.speedup"] if each["ratio.ci_low"] is None else each["ratio.ci_low"]
-    steps = spent_s / saved_s if saved_s > 0 and number(low) > 1 else math.inf
-    return {_SPENT.name: spent_s, _BREAK_EVEN.name: math.ceil(steps) if steps < _NEVER else None}
-
-
-def _sentence(where: str, bests: Sequence[Row], effects: Sequence[Row]) -> str:
+def _sentence(where: str, bests: Sequence[_Best], effects: Sequence[_Effect]) -> str:
     """Say what the best of a device is beside the default, what each switch brings alone, and whether compiling pays off."""
-    searched = [row for row in bests if row[_SEARCHED.name]]
-    measured = [row for row in bests if not row[_SEARCHED.name]]
+    searched = [best for best in bests if best.searched]
+    measured = [best for best in bests if not best.searched]
     parts = [f"{_of_best(searched)}, found by a search"] if searched else []
     parts += [f"{_of_best(measured)}, the best of what was planned"] if measured else []
-    alone = [row for row in effects if row[_ALONE.name]]
-    middles = [middle(rows) for rows in grouped(alone, lambda row: (row[_SWITCH.name], row[_SETTING.name])).values()]
-    most = [max(rows, key=lambda row: number(row["ratio.speedup"])) for rows in grouped(middles, lambda row: row[_SWITCH.name]).values()]
-    brought = [f"{row[_SETTING.name]} {times(row)}" for row in sorted(most, key=lambda row: -number(row["ratio.speedup"]))]
-    parts += [f"alone {', '.join(brought)}"] if brought else []
-    beside = [row for row in effects if not row[_ALONE.name] and row[_SWITCH.name] not in {each[_SWITCH.name] for each in middles}]
-    parts += [f"{row[_SETTING.name]} {times(row)} beside {short(row['pair.case'])}" for row in beside[:1]]
-    parts += [_pays_off(row) for row in (*middles, *beside) if _SPENT.name in row][:1]
+    alone = grouped((effect for effect in effects if effect.alone), lambda effect: (effect.switch, effect.setting))
+    middles = [middle(found) for found in alone.values()]
+    of_switch = grouped(middles, lambda effect: effect.switch)
+    most = sorted((max(found, key=_speedup) for found in of_switch.values()), key=_speedup, reverse=True)
+    parts += [f"alone {', '.join(f'{effect.setting} {effect.ratio.times}' for effect in most)}"] if most else []
+    beside = [effect for effect in effects if not effect.alone and effect.switch not in of_switch]
+    parts += [f"{effect.setting} {effect.ratio.times} beside {short(effect.pair.case)}" for effect in beside[:1]]
+    parts += [_pays_off(effect) for effect in (*middles, *beside) if effect.spent_s][:1]
     if not parts:
         parts = ["the table has what switches bring beside others"]
     return f"On {where} beside the default: {'; '.join(parts)}."
 
 
-def _of_best(rows: Sequence[Row]) -> str:
-    row = middle(rows)
-    if row["base.id"] == row["other.id"]:
-        return f"{short(row['pair.case'])} runs fastest as it is{among(rows)}"
-    at = f" of its default at batch={row['base.batch']}" if row["base.batch"] is not None else " of its default"
-    told = f"{hedge(row, 'no faster')}{among(rows)}"
-    return f"{short(row['pair.case'])} has {ratio(row)} the throughput{at} with {row[_CHOICE.name]}{told}"
+def _speedup(found: HasRatio) -> float:
+    return found.ratio.speedup
 
 
-def _pays_off(row: Row) -> str:
-    steps = row.get(_BREAK_EVEN.name)
-    when = "never pays off there" if steps is None else f"pays off there after {plural(int(number(steps)), 'step')}"
-    return f"{row[_SETTING.name]} {when}"
+def _of_best(found: Sequence[_Best]) -> str:
+    best = middle(found)
+    default, work = best.pair.base, short(best.pair.case)
+    if best.pair.other is default:
+        return f"{work} runs fastest as it is{among(found)}"
+    at = f" of its default{'' if default.batch is None else f' at batch={default.batch}'}"
+    return f"{work} has {best.ratio} the throughput{at} with {best.choice}{best.ratio.hedge('no faster')}{among(found)}"
 
 
-def _best_figures(table: Table) -> list[Figure]:
-    """Return the figure of the best of each work over its default; none where there is none."""
-    return _bars(table, "pair.case", Axis("work", PAIR_COLUMNS["pair.case"]), Axis("device", DEVICE[1]))
+def _pays_off(effect: _Effect) -> str:
+    when = "never pays off there" if effect.steps is None else f"pays off there after {plural(effect.steps, 'step')}"
+    return f"{effect.setting} {when}"
 
 
-def _effect_figures(table: Table) -> list[Figure]:
+def _effect_figures(devices: Mapping[str, Sequence[_Effect]]) -> list[Figure]:
     """Return what each switch alone brings, of each workload and device a figure."""
-    alone = [{**row, "default.case": str(row["base.id"])} for row in table.rows if row[_ALONE.name]]
-    found = []
-    for (workload, where), rows in grouped(alone, lambda row: (str(row["base.id"]).partition("[")[0], str(row["place"]))).items():
-        of_device = Table(f"What each switch brings alone: {workload} on {where}", table.columns, tuple(rows))
-        series = Axis("default", Column("default.case", Unit.TEXT, "the case with its plain defaults"))
-        found += _bars(of_device, _SETTING.name, Axis("set to", _SETTING), series)
-    return found
+    setting: Field[_Effect] = Field(_SETTING, lambda effect: effect.setting)
+    default: Field[_Effect] = Field(_CASE, lambda effect: effect.pair.base.case.id)
+    figures = []
+    for where, effects in devices.items():
+        for workload, found in grouped((each for each in effects if each.alone), lambda each: each.pair.base.case.workload).items():
+            figures += _bars(f"What each switch brings alone: {workload} on {where}", found, ("set to", setting), ("default", default))
+    return figures
 
 
-def _bars(table: Table, name: str, y: Axis, series: Axis) -> list[Figure]:
+def _bars(title: str, found: Sequence[S], named: tuple[str, Field[S]], series: tuple[str, Field[S]]) -> list[Figure]:
     """Return ratios over the default as bars, or as dots where several share a line."""
-    if not table.rows:
+    if not found:
         return []
-    shown, left_out = drawn(table.rows, lambda row: number(row["ratio.speedup"]))
-    several = len({row[name] for row in shown}) < len(shown)
-    x = Axis("times as fast as the default", PAIR_COLUMNS["ratio.speedup"], log=True)
-    ends = (PAIR_COLUMNS["ratio.ci_low"], PAIR_COLUMNS["ratio.ci_high"])
-    series_shown = series if several else None
-    return [Figure(table.title, f"{_INTERVALS}{left_out}", "dot" if several else "bar", x, y, shown, series_shown, ends, 1.0)]
+    shown, left_out = drawn(found, _speedup)
+    several = len({str(named[1].of(each)) for each in shown}) < len(shown)
+    x = Axis("times as fast as the default", pair_columns.SPEEDUP, log=True)
+    y, of_series = (Axis(heading, field.column) for heading, field in (named, series))
+    rows = cells((named[1], series[1], *(field for _, field in RATIO)), shown)
+    ends = (pair_columns.LOW, pair_columns.HIGH)
+    return [Figure(title, f"{_INTERVALS}{left_out}", "dot" if several else "bar", x, y, rows, of_series if several else None, ends, 1.0)]

@@ -1,17 +1,16 @@
 """Tables of pairs: how many times as fast one side is, or how many times its throughput."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 
 from dlbench.analysis import pair_columns
 from dlbench.analysis.answers.base import Table, table
-from dlbench.analysis.fields import CASE, PLACE, RATIO, Field, Fields, cells, of_row, value_field
+from dlbench.analysis.fields import CASE, PLACE, RATIO, SIDES, WORK, Field, Fields, Side, cells, of_side, value_fields
 from dlbench.analysis.figures import Axis, Figure, drawn
 from dlbench.analysis.names import by_device, choice, device_label, several_runs
 from dlbench.analysis.pairing import DEVICE, DTYPE, MODE, RUN, Pair, Pairs, pair
-from dlbench.analysis.read.declared import columns as value_columns
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import cell, short, value_name
 from dlbench.core.model import Status
@@ -29,9 +28,7 @@ _APART = 0.05
 """Difference between the two from which on a reader would wonder."""
 
 _AT = {DEVICE: "on", DTYPE: "in", MODE: "in", RUN: "in"}
-_ITEMS_PER_S, _FLOPS_PER_S = of_row(lambda row: row.rate.items_per_s), of_row(lambda row: row.rate.flops_per_s)
 _WHICH: Field[Pair] = Field(pair_columns.TIME, lambda pair: "device" if pair.on_device else "wall")
-SIDES: Mapping[str, Callable[[Pair], Row]] = {"base": lambda pair: pair.base, "other": lambda pair: pair.other}
 
 
 def without_accelerator(results: Results) -> bool:
@@ -58,7 +55,7 @@ def same_case(pairs: Pairs, *more: Field[Row]) -> Table:
     for name in SIDES:
         fields += _side(found, name, ("time", _time(name)))
     fields += RATIO if timed else ()
-    for field in [*more, *_values(found)]:
+    for field in [*more, *value_fields(_rows(found))]:
         fields += tuple((_of_side(field.column, found, name), _on(field, name)) for name in SIDES)
     differ = "on both sides" if on_devices else f"with another {by.name if by else ''}"
     title = f"The same case {differ}: {'how many times as fast' if timed else 'what it reports'}"
@@ -66,24 +63,18 @@ def same_case(pairs: Pairs, *more: Field[Row]) -> Table:
     return table(title, fields, found, notes, whole=pair_columns.cells)
 
 
-def _on(field: Field[Row], name: str) -> Field[Pair]:
+def _on(field: Field[Row], name: Side) -> Field[Pair]:
     """Return a field of a row as that of a side."""
     return replace(field.on(SIDES[name]), column=replace(field.column, name=f"{name}.{field.column.name}"))
 
 
-def _time(name: str) -> Field[Pair]:
+def _time(name: Side) -> Field[Pair]:
     """Return the time of a side that the ratio is of."""
     return Field(Column(f"{name}.time_s", Unit.SECONDS, f"{name}: one call"), lambda pair: pair.time_s(SIDES[name](pair)))
 
 
 def _rows(pairs: Sequence[Pair]) -> list[Row]:
     return list(chain.from_iterable(each.sides for each in pairs))
-
-
-def _values(pairs: Sequence[Pair]) -> list[Field[Row]]:
-    """Return the numbers that the workloads of pairs declare."""
-    columns = dict.fromkeys(column for row in _rows(pairs) for column in value_columns(row) if not column.series)
-    return [value_field(each) for each in columns]
 
 
 def _is_apart(pair: Pair) -> bool:
@@ -103,7 +94,7 @@ def reported(results: Results, by: str) -> tuple[Pairs, Table, list[str]]:
 def declared_values(pair: Pair) -> list[str]:
     """Return for example ``p99_s 12.3 ms in bf16 and 12.5 ms in fp32``, for each value that the workload of a pair declares."""
     found = []
-    for field in _values([pair]):
+    for field in value_fields(pair.sides):
         other, base = field.of(pair.other), field.of(pair.base)
         if isinstance(other, int | float) and isinstance(base, int | float):
             told = [f"{cell(value, field.column)} in {side_label(pair, of)}" for value, of in ((other, pair.other), (base, pair.base))]
@@ -121,15 +112,13 @@ def side_label(pair: Pair, side: Row, several: bool | None = None) -> str:
 def own_best(pairs: Pairs) -> Table:
     """Return the table of throughputs, each side at a batch, precision, layout and mode of its own."""
     found = pairs.rows
-    fields: Fields[Pair] = (("work", Field(pair_columns.WORK, lambda pair: pair.work)),)
+    fields: Fields[Pair] = (("work", WORK),)
     for name, side in SIDES.items():
-        items, flops = (pair_columns.PAIR_COLUMNS[f"{name}.{what}_per_s"] for what in ("items", "flops"))
-        of_items = replace(_ITEMS_PER_S.on(side), column=items)
-        of_flops = replace(_FLOPS_PER_S.on(side), column=flops)
+        items, flops = of_side(name, lambda row: row.rate.items_per_s), of_side(name, lambda row: row.rate.flops_per_s)
         without = [side(each).rate.items_per_s is None for each in found]  # their workloads count operations only
-        fields += _side(found, name, ("throughput", of_flops if all(without) else of_items))
+        fields += _side(found, name, ("throughput", flops if all(without) else items))
         if any(without) and not all(without):
-            fields += (("FLOP/s", of_flops),)
+            fields += (("FLOP/s", flops),)
         at = Column(f"{name}.choice", Unit.TEXT, f"{name}: what it chose")
         fields += (("at", Field(at, choice).on(side)),)
     title = "Each side at its own best batch, precision, layout and mode: how many times the throughput"
@@ -145,7 +134,7 @@ def ratio_figures(title: str, pairs: Sequence[Pair], named: Field[Pair] = CASE) 
     if several_runs(each.base for each in found):  # the same case on two machines is two lines
         named = Field(named.column, partial(_placed, named))
     shown, left_out = drawn(found, lambda each: each.ratio.speedup)
-    by = found[0].by.name if found[0].by else "best"
+    by = (found[0].by or DEVICE).name
     bases = {side_label(each, each.base, several) for each in found}
     base = f" {bases.pop()}" if len(bases) == 1 else " the other side"
     about = f"A value above 1 is faster than{base}; the lines are 95 % intervals over rounds."
@@ -171,19 +160,19 @@ def _placed(named: Field[Pair], pair: Pair) -> str:
     return f"{named.of(pair)} on {device_label(pair.other, True)}"
 
 
-def _of_side(column: Column, pairs: Sequence[Pair], name: str) -> str:
+def _of_side(column: Column, pairs: Sequence[Pair], name: Side) -> str:
     """Return ``p99_s in bf16`` where all pairs share the side's label, else ``p99_s of other``, which has a column of labels."""
     labels, by = _labels(pairs, name), pairs[0].by
     where = f"{_AT.get(by, 'at') if by else 'on'} {labels.pop()}" if len(labels) == 1 else f"of {name}"
     return f"{value_name(column)} {where}"
 
 
-def _labels(pairs: Sequence[Pair], name: str) -> set[str]:
+def _labels(pairs: Sequence[Pair], name: Side) -> set[str]:
     several = several_runs(_rows(pairs))
     return {side_label(each, SIDES[name](each), several) for each in pairs}
 
 
-def _side(pairs: Sequence[Pair], name: str, value: tuple[str, Field[Pair]]) -> Fields[Pair]:
+def _side(pairs: Sequence[Pair], name: Side, value: tuple[str, Field[Pair]]) -> Fields[Pair]:
     """Return one column headed by the side's label where all pairs share it, else the labels in a column of their own."""
     labels, several = _labels(pairs, name), several_runs(_rows(pairs))
     if len(labels) == 1:

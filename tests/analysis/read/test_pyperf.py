@@ -17,7 +17,7 @@ from dlbench.analysis import wording
 from dlbench.analysis.best import best
 from dlbench.analysis.export import bencher, github_action_benchmark, google_benchmark, pyperf, pytest_benchmark
 from dlbench.analysis.export.cases import split
-from dlbench.analysis.ratios import pair
+from dlbench.analysis.pairing import pair
 from dlbench.analysis.read import pyperf as pyperf_file
 from dlbench.analysis.read import table
 from dlbench.analysis.report import sentences

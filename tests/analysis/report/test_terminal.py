@@ -7,9 +7,9 @@ from rich.console import Console, RenderableType
 
 from dlbench.analysis import wording
 from dlbench.analysis.answers import answers, speedup
-from dlbench.analysis.answers.pairs import reported
+from dlbench.analysis.answers.pair_tables import reported
 from dlbench.analysis.best import best
-from dlbench.analysis.ratios import pair
+from dlbench.analysis.pairing import pair
 from dlbench.analysis.read.table import Results, collect
 from dlbench.analysis.report import detail_tables, sentences
 from dlbench.analysis.report.terminal import Answers, overview, paired, results_table
@@ -30,7 +30,7 @@ def printed(renderable: RenderableType, width: int = 300) -> str:
 
 
 def by(results: Results, column: str) -> str:
-    return printed(paired(results, pair(results, column), reported(results, column)[0]))
+    return printed(paired(results, pair(results, column), reported(results, column)[1]))
 
 
 def cells(text: str, start: str) -> list[str]:
@@ -321,7 +321,7 @@ def test_an_implausible_row_says_why_below_its_case_and_stands_in_no_ratio(tmp_p
     (unpaired, alone) = pair(results, "device").unpaired
     assert unpaired.reason.startswith("implausible: it reaches 10.0 times")
     assert alone.case == "matmul[n=8,dtype=fp32]@cpu"
-    assert best(results).frame.empty
+    assert not best(results).rows
 
 
 def test_a_share_of_memory_says_so(tmp_path: Path) -> None:
