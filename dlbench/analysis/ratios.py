@@ -1,14 +1,13 @@
 """Ratios between rows that differ in one column."""
 
 import math
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-from dlbench.analysis.read.places import file_of, with_files
-from dlbench.analysis.read.table import Results, as_frame, as_text
+from dlbench.analysis.read.places import file_of
+from dlbench.analysis.read.table import Results
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import ParamValue, settings_in
 from dlbench.core.rank_test import FEWEST_ROUNDS, rounds_for_interval, shift_interval
@@ -17,15 +16,8 @@ from dlbench.core.rows.row import Cells as Row
 from dlbench.core.rows.row import ending
 from dlbench.core.schema import Column, Unit
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
-
-LAUNCH_BOUND = 1.5
-"""Wall over device time from which on a case counts as launch-bound: a third of the time the device does nothing. The two are read over
-other calls, and differ by noise and by what a block waits for at its end, but not by so much."""
 
 MACHINE = ("case.device", "case.device_name", "case.threads", "case.math", "case.run")
 WORK = ("case.workload", "case.dtype", "case.mode")
@@ -42,7 +34,6 @@ _GOES_WITH = {
     "case.mode": ("case.math",),
 }
 
-ONE_DEVICE = ("case.device", "case.device_name", "case.threads", "case.run")
 _USUAL_BASE = {"case.device": "cpu", "case.dtype": "fp32", "case.mode": "eager", "param.layout": "nchw"}
 
 _SIDE = (
@@ -94,20 +85,6 @@ class Unpaired(NamedTuple):
     reason: str
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """Ratios, and what they leave out."""
-
-    rows: tuple[Row, ...]
-    """One a pair, each with all of `PAIR_COLUMNS`."""
-    unpaired: tuple[Unpaired, ...]
-
-    @cached_property
-    def frame(self) -> "pd.DataFrame":
-        """The rows, columns as in `PAIR_COLUMNS`."""
-        return as_frame(with_files(self.rows, "base", "other"), PAIR_COLUMNS)
-
-
 CHOSEN = ("batch", "dtype", "layout", "mode", "optimizer")
 """What each side chooses for itself where it is at its best."""
 
@@ -154,52 +131,6 @@ def couple(results: Results, by: str, base: str | None = None, *, timed: bool = 
             unpaired += [left_out(each, f"nothing to pair it with at another {column}") for each in bases]
         couples += product(bases, others)
     return Couples(column, base_value, tuple(couples), tuple(unpaired))
-
-
-def pair(results: Results, by: str, base: str | None = None, *, timed: bool = True) -> Pairs:
-    """Pair the ``ok`` rows that differ in one column and give the ratio of their times, base over other.
-
-    ``by`` is device, dtype, mode, run, batch, threads, or any column that identifies a case (``param.layout``). What comes with a
-    device (its name, threads, flags, file) may differ with it; everything else that identifies a case is equal on both sides.
-    ``base`` is the value that the others are measured against: by default the CPU, fp32, eager, nchw; of other columns the
-    plain default that a workload declares, or else the first there is.
-    Times are wall times, but device times of a pair by ``cache`` that has them on both sides: a cold call is timed alone, so that its wall
-    time holds a launch and a wait, and a hot one among others, whose launches hide behind them.
-
-    The ratio is the Hodges-Lehmann estimate on logarithms of the rounds' medians, with the interval of `rank_test.shift_interval`, so it
-    can differ a little from the quotient of the two medians. Not ``timed``: the rows that report values and no times, without a
-    ratio. Raises UsageError for an unknown column or base.
-    """
-    found = couple(results, by, base, timed=timed)
-    rows: list[Row] = []
-    for base_side, other_side in found.couples:
-        both = (base_side.rounds, other_side.rounds)
-        on_device = found.column == "param.cache" and all(min(each.device_s, default=0) > 0 for each in both)
-        speeds = _speeds(both, on_device)
-        row = sides(base_side, other_side, found.column, [found.column.partition(".")[2]])
-        of_times: Row = {"pair.time": "device" if on_device else "wall", **speed_ratio(*speeds)} if timed else {}
-        rows.append({**row, "pair.by": found.column, **of_times})
-    return Pairs(tuple(rows), found.unpaired)
-
-
-def as_chosen(row: Row, results: Results, among: int) -> Row:
-    """Return a row of `pair` as that of the best among so many, whose interval allows for the choice."""
-    rounds = {(each["case.run"], each["case.id"]): of_row for each, of_row in zip(results.rows, results.rounds, strict=True)}
-    both = (rounds[row[f"{side}.run"], row[f"{side}.id"]] for side in ("base", "other"))
-    return {**row, **speed_ratio(*_speeds(both, row["pair.time"] == "device"), among=among)}
-
-
-def _speeds(sides: Iterable[Rounds], on_device: bool) -> list[list[float]]:
-    return [[1 / seconds for seconds in (each.device_s if on_device else each.median_s)] for each in sides]
-
-
-def launch_bound(row: Row) -> bool | None:
-    """Whether a device waits for launches a third of the time or more; None where its own time was not read.
-
-    A cold call is timed alone, so what it waits for says nothing of calls that follow each other: None, too.
-    """
-    ratio = row["time.launch_bound"]
-    return None if ratio is None or row.get("param.cache") == "cold" else float(ratio) >= LAUNCH_BOUND
 
 
 def entries(results: Results) -> list[Entry]:
@@ -285,26 +216,6 @@ def _log(speed: float) -> float:
     return math.log(min(max(speed, 1e-150), 1e150))  # an edited file may hold any, and a float has to hold the ratio of two
 
 
-def sides(base: Entry, other: Entry, column: str, hidden: Iterable[str]) -> Row:
-    """Return the row of a pair with what describes its two sides, which differ in a column; ``hidden`` is left out of what they share."""
-    described: Row = {**dict.fromkeys(PAIR_COLUMNS), "pair.case": label(base.row, hidden), "pair.work": label(base.row, CHOSEN)}
-    for side, entry in (("base", base), ("other", other)):
-        row = entry.row
-        values: Mapping[str, ParamValue | None] = {
-            **{name: row[f"case.{name}"] for name in ("id", "run", "device", "device_name", "threads")},
-            **{name: chosen(row, name) for name in CHOSEN},
-            "value": None if (value := row[column]) is None else as_text(value),
-            "rounds": len(entry.rounds.median_s),
-            "median_s": row["time.median_s"],
-            "device_s": row["time.device_s"],
-            "launch_bound": launch_bound(row),
-            "items_per_s": row["rate.items_per_s"],
-            "flops_per_s": row["rate.flops_per_s"],
-        }
-        described |= {f"{side}.{name}": value for name, value in values.items()} | {f"{side}.file": file_of(row)}
-    return described
-
-
 def chosen(row: Row, name: str) -> ParamValue | None:
     """Return what a row has for a parameter: its own, or what its search found; None where it has none."""
     own = row.get(f"case.{name}", row.get(f"param.{name}"))
@@ -312,18 +223,6 @@ def chosen(row: Row, name: str) -> ParamValue | None:
         found = settings_in(str(row["case.found"])).get(name)
         return int(found) if found and found.isdecimal() and len(found) < 20 else found
     return own
-
-
-def roots_of(rows: Iterable[Row], name: str) -> frozenset[str]:
-    """Return the values of a parameter that others extend, as ``adamw_fused`` extends ``adamw``: those are ways to do the same."""
-    values = {value for row in rows if isinstance(value := chosen(row, name), str)}
-    return frozenset(value for value in values if any(other.startswith(f"{value}_") for other in values))
-
-
-def root_of(row: Row, name: str, roots: Collection[str]) -> str | None:
-    """Return the root that a row's value of a parameter is, or extends; None where it is none of them."""
-    value = str(chosen(row, name))
-    return next((root for root in roots if value == root or value.startswith(f"{root}_")), None)
 
 
 def label(row: Row, hidden: Iterable[str]) -> str:

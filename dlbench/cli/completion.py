@@ -25,9 +25,9 @@ def devices(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]
 
 def columns(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
     """Return what rows can be paired by: what identifies a case."""
-    from dlbench.analysis.ratios import MACHINE, WORK
+    from dlbench.core.rows.row import MACHINE, WORK
 
-    return _starting(incomplete, [*(name.removeprefix("case.") for name in (*MACHINE, *WORK)), *_PARAMETERS])
+    return _starting(incomplete, [*(setting.name for setting in (*MACHINE, *WORK)), *_PARAMETERS])
 
 
 def result_files(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
