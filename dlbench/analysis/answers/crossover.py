@@ -203,9 +203,9 @@ def _machines(point: _Point) -> tuple[Hashable, ...]:
 def _line(points: Sequence[_Point]) -> _Line:
     """Return the conclusion from the points of one line, the smallest size first."""
     last, few = points[-1], any(point.ratio.interval is None for point in points)
-    low, high = (None if few else _ahead_from(points, end) for end in (lambda ratio: ratio.high, lambda ratio: ratio.low))
-    ahead_from = _ahead_from(points, lambda ratio: ratio.speedup)
-    return _Line(last.pair, last.sweep, last.size, points[0].size, ahead_from, few, low, high)
+    low = None if few else _ahead_from(points, lambda ratio: ratio.high)
+    high = None if few else _ahead_from(points, lambda ratio: ratio.low)
+    return _Line(last.pair, last.sweep, last.size, points[0].size, _ahead_from(points, lambda ratio: ratio.speedup), few, low, high)
 
 
 def _ahead_from(points: Sequence[_Point], speedup: Callable[[Ratio], float | None]) -> float | None:

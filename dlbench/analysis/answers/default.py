@@ -140,8 +140,7 @@ def answer(results: Results) -> Answer | Missing:
         lacking = "no step was measured both with its plain defaults and with another switch"
         return Missing(QUESTION, "; ".join((lacking, *unfinished)), "dlbench run modes")
     best_of, effects_of = by_device(bests, _other), by_device(effects, _other)
-    places = dict.fromkeys((*best_of, *effects_of))
-    sentences = [_sentence(where, best_of.get(where, ()), effects_of.get(where, ())) for where in places]
+    sentences = [_sentence(where, best_of.get(where, ()), effects_of.get(where, ())) for where in {**best_of, **effects_of}]
     rows = both_sides(results, [each.pair for each in (*bests, *effects)])
     bests, effects = _flat(best_of), _flat(effects_of)
     values = tuple((value_name(each.column), each.on(_other)) for each in value_fields(rows))
@@ -199,11 +198,11 @@ def _bests(results: Results) -> list[_Best]:
 
 def _free(row: Row) -> tuple[str, ...]:
     """Return the parameters that rows of one work may differ in."""
-    return tuple(dict.fromkeys((*row.declared.switches, *(row.declared.search.over if row.declared.search else ()))))
+    return (*row.declared.switches, *(row.declared.search.over if row.declared.search else ()))
 
 
 def _roots(results: Results) -> Roots:
-    return {name: roots_of(results.rows, name) for name in dict.fromkeys(name for row in results.rows for name in row.declared.switches)}
+    return {name: roots_of(results.rows, name) for name in {name for row in results.rows for name in row.declared.switches}}
 
 
 def _plain(row: Row, name: str, roots: Roots) -> str:
@@ -218,14 +217,13 @@ def _changed(row: Row, roots: Roots) -> list[str]:
 
 def _effects(results: Results) -> list[_Effect]:
     """Return the pairs of rows that differ in one switch only, each beside its default."""
-    roots, found = _roots(results), []
+    roots = _roots(results)
     planned = [row for row in results.rows if row.is_ok and not row.case.found]
-    with_default = grouped(
-        ((name, _plain(row, name, roots), row) for row in planned for name in row.declared.switches), lambda each: each[:2]
-    )
-    for (name, plain), having in sorted(with_default.items()):
+    having = grouped((((name, _plain(row, name, roots)), row) for row in planned for name in row.declared.switches), lambda each: each[0])
+    found: list[_Effect] = []
+    for name, plain in sorted(having):
         with suppress(UsageError):  # no row that went well has the default
-            pairs = pair(replace(results, rows=tuple(row for *_, row in having)), name, plain).rows
+            pairs = pair(replace(results, rows=tuple(row for _, row in having[name, plain])), name, plain).rows
             found += [_Effect(each, name, not _changed(each.base, roots)) for each in pairs]
     return sorted(found, key=lambda effect: not effect.alone)
 

@@ -1,6 +1,6 @@
 """Ways to compute the same, such as loops and one call: how many times as fast each is on one device."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -11,24 +11,19 @@ from dlbench.analysis.ratio import among, middle
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import short
 from dlbench.core.errors import UsageError
-from dlbench.core.rows.row import Row
 
 
 def in_other_ways(results: Results) -> Findings:
     """Return what is computed in several ways on one device, each beside the one that its workload declares as the base."""
     found: dict[tuple[str, str], Pairs] = {}
-    for name, base in dict.fromkeys(way for row in results.rows for way in _ways(row).items()):
-        of_way = replace(results, rows=tuple(row for row in results.rows if _ways(row).get(name) == base))
+    declared = ((way, row) for row in results.rows if row.declared.sweep for way in row.declared.sweep.ways.items())
+    for (name, base), of_way in grouped(declared, lambda each: each[0]).items():
         with suppress(UsageError):  # no row has the base, or such a parameter
-            if (pairs := pair(of_way, name, base)).rows:
+            if (pairs := pair(replace(results, rows=tuple(row for _, row in of_way)), name, base)).rows:
                 found[name, base] = pairs
     told = "; ".join(_faster(name, base, pairs.rows) for (name, base), pairs in found.items())
     rows = both_sides(results, [each for pairs in found.values() for each in pairs.rows])
     return Findings((f"The same work in other ways: {told}.",) if told else (), tuple(rows), tuple(map(same_case, found.values())))
-
-
-def _ways(row: Row) -> Mapping[str, str]:
-    return row.declared.sweep.ways if row.declared.sweep else {}
 
 
 def _faster(name: str, base: str, pairs: Sequence[Pair]) -> str:
