@@ -31,7 +31,7 @@ def best(results: Results) -> Pairs:
     pairs: list[Pair] = []
     unpaired: list[Unpaired] = []
     for group in grouped(results.rows, work).values():
-        fit = [row for row in group if row.is_sound and row.ranks in (None, 1)]
+        fit = [row for row in group if row.is_sound and row.is_single_rank]
         known = [each for each in _THROUGHPUTS if all(min(each[0](row), default=0) > 0 for row in fit)]
         if not known:
             unpaired += [left_out(row, "no throughput to choose the best by") for row in fit]

@@ -259,6 +259,11 @@ class Row(Mapping[str, Any]):
         return self.count("ranks")
 
     @property
+    def is_single_rank(self) -> bool:
+        """Whether one process did the work."""
+        return self.params.get("ranks") in (None, 1)
+
+    @property
     def batch(self) -> int | None:
         """Samples of a call; None where the workload has no such parameter, or leaves it open."""
         return self.count("batch")
