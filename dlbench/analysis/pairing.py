@@ -36,7 +36,7 @@ _GOES_WITH: dict[Setting, tuple[Setting, ...]] = {
     MODE: (MATH,),
 }
 
-ONE_DEVICE = (RUN, DEVICE, _DEVICE_NAME, THREADS)
+ONE_DEVICE = (DEVICE, _DEVICE_NAME, THREADS, RUN)
 _USUAL_BASE = {DEVICE: "cpu", DTYPE: "fp32", MODE: "eager", Setting("param", "layout"): "nchw"}
 
 CHOSEN = ("batch", "dtype", "layout", "mode", "optimizer")
@@ -256,7 +256,7 @@ def root_of(row: Row, name: str, roots: Collection[str]) -> str | None:
 
 def one_device(row: Row) -> tuple[Hashable, ...]:
     """Return what tells one device of one machine from others."""
-    return tuple(setting.of_row(row) for setting in ONE_DEVICE)
+    return row.case.run, row.case.device, row.case.device_name, row.case.threads
 
 
 def both_sides(results: Results, pairs: Iterable[Pair]) -> list[Row]:
