@@ -8,7 +8,7 @@ from dlbench.analysis import pair_columns
 from dlbench.analysis.answers.base import Answer, Missing, Question, Table, answered, table
 from dlbench.analysis.answers.pair_tables import ELSEWHERE, without_accelerator
 from dlbench.analysis.answers.ways import in_other_ways
-from dlbench.analysis.fields import CASE, PLACE, RATIO, Field, Fields, cells
+from dlbench.analysis.fields import CASE, PLACE, RATIO, Field, Fields, cells, own
 from dlbench.analysis.figures import Axis, Figure
 from dlbench.analysis.names import device_label, machine_name, several_runs
 from dlbench.analysis.pairing import DEVICE, Pair, both_sides, grouped, one_device, unfit
@@ -25,16 +25,6 @@ _CPU_ONLY = "only the CPU of this machine was measured"
 
 _AT = Column("crossover.at", Unit.COUNT, "the size")
 _LINE = Column("crossover.line", Unit.TEXT, "the line of a figure")
-_WAY = Column("crossover.way", Unit.TEXT, "how operands get to the accelerator")
-_PARAMETER = Column("crossover.parameter", Unit.TEXT, "the parameter that is the size")
-_FROM = Column("crossover.size", Unit.COUNT, "the smallest size from which on it is ahead at all sizes measured")
-_LOW = Column(
-    "crossover.low", Unit.COUNT, "the smallest from which on it may be ahead at all: upper ends of the speed-ups' intervals above 1"
-)
-_HIGH = Column("crossover.high", Unit.COUNT, "the smallest from which on it surely is: lower ends above 1")
-_SMALLEST = Column("crossover.smallest", Unit.COUNT, "the smallest size measured on both")
-_LARGEST = Column("crossover.largest", Unit.COUNT, "the largest")
-_RESULT = Column("crossover.result", Unit.TEXT, "whether there is a crossover in this range")
 _NOTES = (
     "ahead from: the smallest size measured from which on the accelerator is faster than the CPU at all larger ones, too; between it and "
     "the size measured before nothing is known",
@@ -91,14 +81,26 @@ def _pair(found: _Point) -> Pair:
 
 
 _FIELDS: Fields[_Line] = (
-    ("operands", Field(_WAY, lambda line: line.way)),
-    ("size", Field(_PARAMETER, lambda line: line.sweep.size)),
-    ("ahead from", Field(_FROM, lambda line: line.ahead_from)),
-    (INTERVAL, Field(_LOW, lambda line: line.low)),
-    (INTERVAL, Field(_HIGH, lambda line: line.high)),
-    ("range", Field(_SMALLEST, lambda line: line.smallest)),
-    ("range", Field(_LARGEST, lambda line: line.size)),
-    ("result", Field(_RESULT, lambda line: line.result)),
+    own("operands", "crossover.way", Unit.TEXT, "how operands get to the accelerator", lambda line: line.way),
+    own("size", "crossover.parameter", Unit.TEXT, "the parameter that is the size", lambda line: line.sweep.size),
+    own(
+        "ahead from",
+        "crossover.size",
+        Unit.COUNT,
+        "the smallest size from which on it is ahead at all sizes measured",
+        lambda line: line.ahead_from,
+    ),
+    own(
+        INTERVAL,
+        "crossover.low",
+        Unit.COUNT,
+        "the smallest from which on it may be ahead at all: upper ends of the speed-ups' intervals above 1",
+        lambda line: line.low,
+    ),
+    own(INTERVAL, "crossover.high", Unit.COUNT, "the smallest from which on it surely is: lower ends above 1", lambda line: line.high),
+    own("range", "crossover.smallest", Unit.COUNT, "the smallest size measured on both", lambda line: line.smallest),
+    own("range", "crossover.largest", Unit.COUNT, "the largest", lambda line: line.size),
+    own("result", "crossover.result", Unit.TEXT, "whether there is a crossover in this range", lambda line: line.result),
     *RATIO,
 )
 

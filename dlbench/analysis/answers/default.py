@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from dlbench.analysis import pair_columns
 from dlbench.analysis.answers.base import Answer, Missing, Question, Table, answered, table
-from dlbench.analysis.fields import CASE, RATIO, Field, Fields, cells, of_side, place, value_fields
+from dlbench.analysis.fields import CASE, RATIO, Field, Fields, cells, of_side, own, place, value_fields
 from dlbench.analysis.figures import Axis, Figure, drawn
 from dlbench.analysis.names import by_device, is_unfinished
 from dlbench.analysis.pairing import MATH, Pair, both_sides, grouped, pair, root_of, roots_of, settings_named
@@ -25,13 +25,10 @@ Roots = Mapping[str, Collection[str]]
 """Of each switch the values that others extend: each is the plain default of those, and none of another's."""
 
 QUESTION = Question("default", "What does the default leave on the table?")
-_SWITCH = Column("default.switch", Unit.TEXT, "the parameter that differs from its default")
 _SETTING = Column("default.setting", Unit.TEXT, "what it is set to")
-_ALONE = Column("default.alone", Unit.FLAG, "whether all other switches are at their defaults")
-_CHOICE = Column("default.choice", Unit.TEXT, "what the fastest row has otherwise than the default")
-_SEARCHED = Column("default.searched", Unit.FLAG, "whether a search chose that, and not only the best of what a suite planned")
-_SPENT = Column("default.spent_s", Unit.SECONDS, "what is spent once before the first step, beyond what the default spends", "lower")
-_BREAK_EVEN = Column("default.break_even_steps", Unit.COUNT, "steps after which what is spent once has been saved", "lower")
+_SEARCHED = "whether a search chose that, and not only the best of what a suite planned"
+_SPENT = "what is spent once before the first step, beyond what the default spends"
+_BREAK_EVEN = "steps after which what is spent once has been saved"
 _CASE = Column("default.case", Unit.TEXT, "the case with its plain defaults")
 _NEVER = 1e12
 """Steps that nobody takes; an edited file may say anything."""
@@ -113,21 +110,21 @@ def _other(found: _Beside) -> Row:
 
 
 _ALONE_FIELDS: Fields[_Effect] = (
-    ("switch", Field(_SWITCH, lambda effect: effect.switch)),
+    own("switch", "default.switch", Unit.TEXT, "the parameter that differs from its default", lambda effect: effect.switch),
     ("set to", Field(_SETTING, lambda effect: effect.setting)),
-    ("alone", Field(_ALONE, lambda effect: effect.alone)),
+    own("alone", "default.alone", Unit.FLAG, "whether all other switches are at their defaults", lambda effect: effect.alone),
     ("default", of_side("base", lambda row: row.time.median_s).on(_pair)),
     ("time", of_side("other", lambda row: row.time.median_s).on(_pair)),
     *RATIO,
-    ("spent once", Field(_SPENT, lambda effect: effect.spent_s)),
-    ("pays off after", Field(_BREAK_EVEN, lambda effect: effect.steps)),
+    own("spent once", "default.spent_s", Unit.SECONDS, _SPENT, lambda effect: effect.spent_s, "lower"),
+    own("pays off after", "default.break_even_steps", Unit.COUNT, _BREAK_EVEN, lambda effect: effect.steps, "lower"),
 )
 _BEST_FIELDS: Fields[_Best] = (
     ("batch", of_side("base", lambda row: row.batch).on(_pair)),
     ("default", of_side("base", lambda row: row.rate.items_per_s).on(_pair)),
     ("best", of_side("other", lambda row: row.rate.items_per_s).on(_pair)),
-    ("at", Field(_CHOICE, lambda best: best.choice)),
-    ("searched", Field(_SEARCHED, lambda best: best.searched)),
+    own("at", "default.choice", Unit.TEXT, "what the fastest row has otherwise than the default", lambda best: best.choice),
+    own("searched", "default.searched", Unit.FLAG, _SEARCHED, lambda best: best.searched),
     *RATIO,
 )
 

@@ -8,7 +8,7 @@ from dlbench.analysis import pair_columns
 from dlbench.analysis.answers.base import Answer, Missing, Question, Table, answered, table
 from dlbench.analysis.answers.pair_tables import ELSEWHERE, own_best, ratio_figures, reported, same_case, without_accelerator
 from dlbench.analysis.best import best
-from dlbench.analysis.fields import CASE, PLACE, RATIO, WORK, Field, Fields
+from dlbench.analysis.fields import CASE, PLACE, RATIO, WORK, Field, Fields, own
 from dlbench.analysis.names import device_label, machine_name, several_runs
 from dlbench.analysis.pairing import Pair, Pairs, both_sides, grouped, launch_bound, one_device, pair
 from dlbench.analysis.ratio import Ratio, among, middle
@@ -16,7 +16,7 @@ from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import plural, short
 from dlbench.core.model import Status
 from dlbench.core.rows.row import Row
-from dlbench.core.schema import Column, Unit
+from dlbench.core.schema import Unit
 
 QUESTION = Question("speed-up", "How much faster is the accelerator than the CPU, on the same case and each at its best?")
 _STEPS = ("training", "inference")
@@ -27,10 +27,7 @@ _APART = ("launch", "synchronisation", "copy")
 """Ceilings of what measures a launch or a copy."""
 _MOST_TOLD = 4
 """Families in a sentence; the table has all."""
-_FAMILY = Column("family.name", Unit.TEXT, "the kind of work: training, inference, or the workload")
-_CASES = Column("family.cases", Unit.COUNT, "cases that ran on both")
-_LEAST, _MOST = (Column(f"family.{end}", Unit.RATIO, f"the {end} ratio of them") for end in ("least", "most"))
-_BEST = Column("family.best", Unit.RATIO, "of its work with each side at its own best batch, precision, layout and mode", "higher")
+_BEST = "of its work with each side at its own best batch, precision, layout and mode"
 _NOTE = "ratio: of the case in the middle; kinds of work are not mixed, as a middle of all would depend on the suites that ran"
 
 
@@ -134,16 +131,20 @@ def _table(of_machines: Sequence[Sequence[Family]]) -> Table:
     found = [family for of_machine in of_machines for family in of_machine]
     several = _several(found)
     fields: Fields[Family] = (
-        ("work", Field(_FAMILY, lambda family: family.name)),
+        own("work", "family.name", Unit.TEXT, "the kind of work: training, inference, or the workload", lambda family: family.name),
         ("device", Field(PLACE, lambda family: device_label(family.middle.other, several))),
-        ("cases", Field(_CASES, lambda family: len(family.pairs))),
+        own("cases", "family.cases", Unit.COUNT, "cases that ran on both", lambda family: len(family.pairs)),
         *RATIO,
-        ("least", Field(_LEAST, lambda family: min(each.ratio.speedup for each in family.pairs))),
-        ("most", Field(_MOST, lambda family: max(each.ratio.speedup for each in family.pairs))),
+        own("least", "family.least", Unit.RATIO, "the least ratio of them", lambda family: min(map(_speedup, family.pairs))),
+        own("most", "family.most", Unit.RATIO, "the most ratio of them", lambda family: max(map(_speedup, family.pairs))),
         ("case in the middle", CASE.on(lambda family: family.middle)),
-        ("each at its best", Field(_BEST, lambda family: family.best.ratio.speedup if family.best else None)),
+        own("each at its best", "family.best", Unit.RATIO, _BEST, lambda family: _speedup(family.best) if family.best else None, "higher"),
     )
     return table("Speed-up by kind of work", fields, found, (_NOTE,), whole=lambda family: pair_columns.cells(family.middle))
+
+
+def _speedup(pair: Pair) -> float:
+    return pair.ratio.speedup
 
 
 def _machines(pair: Pair) -> tuple[str, ...]:
