@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from dlbench.analysis import pair_columns
 from dlbench.analysis.names import device_label, several_runs
@@ -32,6 +32,19 @@ Fields = tuple[tuple[str, Field[R]], ...]
 """Of each column of a table its heading and its field; two of one heading in turn are the ends of an interval."""
 
 
+class HasRow(Protocol):
+    """A record of a row."""
+
+    @property
+    def row(self) -> Row:
+        """It."""
+
+
+def row_of(record: HasRow) -> Row:
+    """Return the row of a record."""
+    return record.row
+
+
 class _Path:
     """A path of attributes, as text: ``time.median_s``."""
 
@@ -56,6 +69,12 @@ def value_field(column: Column) -> Field[Row]:
     return Field(column, lambda row: row.values.get(name))
 
 
+THROUGHPUT = (
+    of_row(lambda row: row.rate.items_per_s),
+    of_row(lambda row: row.rate.items_per_s_low),
+    of_row(lambda row: row.rate.items_per_s_high),
+)
+"""Items a second, and the ends of the interval."""
 PLACE = Column("place", Unit.TEXT, "where it ran")
 CASE: Field[Pair] = Field(pair_columns.CASE, lambda pair: pair.case)
 RATIO: Fields[HasRatio] = (

@@ -68,3 +68,9 @@ def by_device(found: Sequence[T], row_of: Callable[[T], Row]) -> dict[str, list[
     several = several_runs(map(row_of, found))
     accelerators_first = sorted(found, key=lambda each: row_of(each).case.device == "cpu")
     return grouped(accelerators_first, lambda each: device_label(row_of(each), several))
+
+
+def by_workload(found: Sequence[T], row_of: Callable[[T], Row]) -> dict[tuple[str, str], list[T]]:
+    """Return records by the workload of their rows, and by where those ran."""
+    several = several_runs(map(row_of, found))
+    return grouped(found, lambda each: (row_of(each).case.workload, device_label(row_of(each), several)))

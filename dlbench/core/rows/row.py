@@ -5,6 +5,7 @@ are for the edge, where a row becomes cells.
 """
 
 import json
+import math
 from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple
@@ -257,6 +258,22 @@ class Row(Mapping[str, Any]):
     def ranks(self) -> int | None:
         """Number of processes that took part; None where the workload has no such parameter."""
         return self.count("ranks")
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether one process does its work."""
+        return self.params.get("ranks") in (None, 1)
+
+    @property
+    def throughput(self) -> float:
+        """Items a second; zero where it has none."""
+        return self.rate.items_per_s or 0.0
+
+    @property
+    def has_throughput(self) -> bool:
+        """Whether it is sound, and each of its rounds has a throughput that ratios can be made of."""
+        rates = self.rounds.items_per_s
+        return self.is_sound and bool(self.time.median_s) and min(rates, default=0.0) > 0 and max(rates) < math.inf
 
     @property
     def batch(self) -> int | None:
