@@ -7,7 +7,7 @@ from typing import NamedTuple
 from dlbench.analysis import pair_columns
 from dlbench.analysis.answers import memory, small
 from dlbench.analysis.answers.base import Answer, Missing, Question, answered, table
-from dlbench.analysis.fields import RATIO, THROUGHPUT, Field, Fields, cells, of_row, place, row_of
+from dlbench.analysis.fields import RATIO, THROUGHPUT, Field, Fields, cells, of_row, own, place, row_of
 from dlbench.analysis.figures import Axis, Figure
 from dlbench.analysis.names import by_device, by_workload
 from dlbench.analysis.pairing import BATCH, DEVICE, RUN, grouped, label
@@ -51,24 +51,24 @@ class _Point(NamedTuple):
 
 
 _RESULTS: Fields[Sweep] = (
-    (
+    own(
         "batch",
-        Field(
-            Column("batch.enough", Unit.COUNT, f"the smallest batch with {ENOUGH:.0%} of the best throughput"),
-            lambda sweep: sweep.enough.batch,
-        ),
+        "batch.enough",
+        Unit.COUNT,
+        f"the smallest batch with {ENOUGH:.0%} of the best throughput",
+        lambda sweep: sweep.enough.batch,
     ),
     ("items/s", THROUGHPUT[0].on(lambda sweep: sweep.enough)),
-    (
+    own(
         "smallest",
-        Field(
-            Column("batch.smallest", Unit.COUNT, "the smallest batch measured, whose throughput the ratio is over"),
-            lambda sweep: sweep.rows[0].batch,
-        ),
+        "batch.smallest",
+        Unit.COUNT,
+        "the smallest batch measured, whose throughput the ratio is over",
+        lambda sweep: sweep.rows[0].batch,
     ),
     *RATIO,
-    ("fits", Field(Column("batch.fits", Unit.COUNT, "the largest batch that went well"), lambda sweep: sweep.rows[-1].batch)),
-    ("too large", Field(Column("batch.too_large", Unit.COUNT, "the smallest batch that ran out of memory"), lambda sweep: sweep.too_large)),
+    own("fits", "batch.fits", Unit.COUNT, "the largest batch that went well", lambda sweep: sweep.rows[-1].batch),
+    own("too large", "batch.too_large", Unit.COUNT, "the smallest batch that ran out of memory", lambda sweep: sweep.too_large),
 )
 _BATCH: Field[_Point] = Field(Column(str(BATCH), Unit.COUNT, "items of one call"), lambda point: point.row.batch)
 _LINE: Field[_Point] = Field(

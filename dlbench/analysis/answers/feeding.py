@@ -7,7 +7,7 @@ from itertools import chain
 
 from dlbench.analysis import pair_columns
 from dlbench.analysis.answers.base import Findings, table
-from dlbench.analysis.fields import RATIO, THROUGHPUT, Field, Fields, cells, place, row_of, value_field
+from dlbench.analysis.fields import RATIO, THROUGHPUT, Field, Fields, cells, own, place, row_of, value_field
 from dlbench.analysis.figures import Axis, Figure, drawn
 from dlbench.analysis.names import by_device, by_workload
 from dlbench.analysis.pairing import grouped, label
@@ -53,35 +53,31 @@ _RESULTS: Fields[Fed] = (
     ("batches", _WAY),
     ("items/s", _RATE),
     *RATIO,
-    (
+    own(
         "getting them",
-        Field(
-            Column("feeding.input_share", Unit.FRACTION, "part of a call in which the host gets its batch together or waits for it"),
-            lambda fed: fed.share("input"),
-        ),
+        "feeding.input_share",
+        Unit.FRACTION,
+        "part of a call in which the host gets its batch together or waits for it",
+        lambda fed: fed.share("input"),
     ),
-    (
+    own(
         "copying them",
-        Field(
-            Column("feeding.transfer_share", Unit.FRACTION, "the copy of a batch, timed alone, over a call"),
-            lambda fed: fed.share("transfer"),
-        ),
+        "feeding.transfer_share",
+        Unit.FRACTION,
+        "the copy of a batch, timed alone, over a call",
+        lambda fed: fed.share("transfer"),
     ),
-    (
+    own(
         "of the largest batch",
-        Field(
-            Column("feeding.of_largest", Unit.RATIO, "throughput of this batch over that of the largest, each at its best"),
-            lambda fed: fed.of_largest and fed.of_largest.speedup,
-        ),
+        "feeding.of_largest",
+        Unit.RATIO,
+        "throughput of this batch over that of the largest, each at its best",
+        lambda fed: fed.of_largest and fed.of_largest.speedup,
     ),
-    (
-        INTERVAL,
-        Field(
-            Column("feeding.of_largest_low", Unit.RATIO, "lower end of its 95 % interval"),
-            lambda fed: fed.of_largest and fed.of_largest.low,
-        ),
+    own(
+        INTERVAL, "feeding.of_largest_low", Unit.RATIO, "lower end of its 95 % interval", lambda fed: fed.of_largest and fed.of_largest.low
     ),
-    (INTERVAL, Field(Column("feeding.of_largest_high", Unit.RATIO, "upper end of it"), lambda fed: fed.of_largest and fed.of_largest.high)),
+    own(INTERVAL, "feeding.of_largest_high", Unit.RATIO, "upper end of it", lambda fed: fed.of_largest and fed.of_largest.high),
 )
 _NOTES = (
     "ratio: over the way of most items/s, which was chosen for that among the same measurements",

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from dlbench.analysis import pair_columns
 from dlbench.analysis.answers.base import Findings, table
-from dlbench.analysis.fields import Field, Fields, place, row_of
+from dlbench.analysis.fields import Field, Fields, own, place, row_of
 from dlbench.analysis.lines import MOST_OFF, fit
 from dlbench.analysis.names import by_device
 from dlbench.analysis.pairing import BATCH, DEVICE, DTYPE, MODE, RUN, grouped, label
@@ -16,7 +16,7 @@ from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import short
 from dlbench.core.model import Status
 from dlbench.core.rows.row import MACHINE, Row
-from dlbench.core.schema import Column, Unit
+from dlbench.core.schema import Unit
 from dlbench.core.units import byte_count, percent
 
 _NOTE = (
@@ -120,56 +120,47 @@ class Demand:
 
 
 _RESULTS: Fields[Demand] = (
-    (
+    own(
         "limit",
-        Field(
-            Column("batch.limit_bytes", Unit.BYTES, "memory that the work had to fit into; null where none was set"),
-            lambda each: each.limit_bytes,
-        ),
+        "batch.limit_bytes",
+        Unit.BYTES,
+        "memory that the work had to fit into; null where none was set",
+        lambda each: each.limit_bytes,
     ),
-    (
-        "largest batch",
-        Field(Column("batch.largest", Unit.COUNT, "the largest batch that a search found to fit"), lambda each: each.largest),
-    ),
-    ("too large", Field(Column("batch.beyond", Unit.COUNT, "the smallest batch above it that did not fit"), lambda each: each.beyond)),
-    (
-        "tries",
-        Field(Column("batch.tries", Unit.COUNT, "batches that the search tried, each in one round"), lambda each: len(each.tries) or None),
-    ),
-    (
+    own("largest batch", "batch.largest", Unit.COUNT, "the largest batch that a search found to fit", lambda each: each.largest),
+    own("too large", "batch.beyond", Unit.COUNT, "the smallest batch above it that did not fit", lambda each: each.beyond),
+    own("tries", "batch.tries", Unit.COUNT, "batches that the search tried, each in one round", lambda each: len(each.tries) or None),
+    own(
         "a sample",
-        Field(
-            Column("batch.sample_bytes", Unit.BYTES, "what each sample adds to the peak: slope of a line through the peaks", "lower"),
-            lambda each: each.line and each.line.sample_bytes,
-        ),
+        "batch.sample_bytes",
+        Unit.BYTES,
+        "what each sample adds to the peak: slope of a line through the peaks",
+        lambda each: each.line and each.line.sample_bytes,
+        "lower",
     ),
-    (
+    own(
         "beside",
-        Field(
-            Column(
-                "batch.fixed_bytes",
-                Unit.BYTES,
-                "what that line takes without a sample: weights, their gradients and averages, libraries; null where it does not show",
-                "lower",
-            ),
-            lambda each: each.line and each.line.fixed_bytes,
-        ),
+        "batch.fixed_bytes",
+        Unit.BYTES,
+        "what that line takes without a sample: weights, their gradients and averages, libraries; null where it does not show",
+        lambda each: each.line and each.line.fixed_bytes,
+        "lower",
     ),
-    ("off the line", Field(Column("batch.off", Unit.FRACTION, "how far a peak is from the line, in the median"), lambda each: each.off)),
-    (
+    own("off the line", "batch.off", Unit.FRACTION, "how far a peak is from the line, in the median", lambda each: each.off),
+    own(
         "from batch",
-        Field(
-            Column("batch.line_from", Unit.COUNT, "the smallest batch of the line; beyond these it is a forecast"),
-            lambda each: each.line and each.line.first,
-        ),
+        "batch.line_from",
+        Unit.COUNT,
+        "the smallest batch of the line; beyond these it is a forecast",
+        lambda each: each.line and each.line.first,
     ),
-    ("to batch", Field(Column("batch.line_to", Unit.COUNT, "the largest batch of the line"), lambda each: each.line and each.line.last)),
-    (
+    own("to batch", "batch.line_to", Unit.COUNT, "the largest batch of the line", lambda each: each.line and each.line.last),
+    own(
         "search ended, as",
-        Field(
-            Column("batch.ended", Unit.TEXT, "why the search is unfinished, with what fits so far, or found nothing that fits"),
-            lambda each: each.ended,
-        ),
+        "batch.ended",
+        Unit.TEXT,
+        "why the search is unfinished, with what fits so far, or found nothing that fits",
+        lambda each: each.ended,
     ),
 )
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dlbench.analysis import pair_columns
 from dlbench.analysis.answers.base import Findings, table
-from dlbench.analysis.fields import RATIO, THROUGHPUT, Field, Fields, cells, of_row, place
+from dlbench.analysis.fields import RATIO, THROUGHPUT, Field, Fields, cells, of_row, own, place
 from dlbench.analysis.figures import Axis, Figure, drawn
 from dlbench.analysis.names import device_label
 from dlbench.analysis.pairing import grouped
@@ -37,10 +37,7 @@ _STEP: Field[Supplied] = Field(Column("supply.step", Unit.TEXT, "the training st
 _WAY: Field[Supplied] = Field(Column("supply.way", Unit.TEXT, "how the samples are read"), lambda each: short(each.read.key))
 _BESIDE: Fields[Supplied] = (
     ("step", _STEP),
-    (
-        "consumes",
-        Field(Column("supply.consumed_per_s", Unit.ITEMS_PER_S, "samples that the step takes in a second"), lambda each: each.consumed),
-    ),
+    own("consumes", "supply.consumed_per_s", Unit.ITEMS_PER_S, "samples that the step takes in a second", lambda each: each.consumed),
     ("read by", _WAY),
     ("supplies", THROUGHPUT[0].on(lambda each: each.read)),
     *RATIO,
