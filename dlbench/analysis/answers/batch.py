@@ -25,7 +25,7 @@ ENOUGH = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
+class BatchSweep:
     """Work at several batches."""
 
     rows: Sequence[Row]
@@ -43,14 +43,14 @@ class Sweep:
         return label(self.rows[0], (BATCH.name,))
 
 
-class _Point(NamedTuple):
+class _BatchPoint(NamedTuple):
     """A batch in a figure."""
 
     row: Row
     line: str
 
 
-_RESULTS: Fields[Sweep] = (
+_RESULTS: Fields[BatchSweep] = (
     own(
         "batch",
         "batch.enough",
@@ -70,8 +70,8 @@ _RESULTS: Fields[Sweep] = (
     own("fits", "batch.fits", Unit.COUNT, "the largest batch that went well", lambda sweep: sweep.rows[-1].batch),
     own("too large", "batch.too_large", Unit.COUNT, "the smallest batch that ran out of memory", lambda sweep: sweep.too_large),
 )
-_BATCH: Field[_Point] = Field(Column(str(BATCH), Unit.COUNT, "items of one call"), lambda point: point.row.batch)
-_LINE: Field[_Point] = Field(
+_BATCH: Field[_BatchPoint] = Field(Column(str(BATCH), Unit.COUNT, "items of one call"), lambda point: point.row.batch)
+_LINE: Field[_BatchPoint] = Field(
     Column("batch.sweep", Unit.TEXT, "the parameters that stay the same while the batch grows"), lambda point: point.line
 )
 _QUANTITIES: Mapping[str, tuple[Field[Row], ...]] = {
@@ -99,7 +99,7 @@ def answer(results: Results) -> Answer | Missing:
     if not sweeps and not memories.tables and not learned.tables:
         return Missing(QUESTION, "no work was measured at several batch sizes", "dlbench run batch")
     devices = by_device(sweeps, lambda sweep: sweep.enough)
-    fields: Fields[Sweep] = (
+    fields: Fields[BatchSweep] = (
         ("work", Field(pair_columns.CASE, lambda sweep: sweep.case)),
         place(sweeps, lambda sweep: sweep.enough),
         *_RESULTS,
@@ -123,11 +123,11 @@ def answer(results: Results) -> Answer | Missing:
         *memories.tables,
         *learned.tables,
         reports=others if enough else (),
-        figures=[*_figures([*(_Point(row, _line(row)) for row in swept), *_tried(searches)]), *learned.figures],
+        figures=[*_figures([*(_BatchPoint(row, _line(row)) for row in swept), *_tried(searches)]), *learned.figures],
     )
 
 
-def _sweep(group: Sequence[Row]) -> Sweep | None:
+def _sweep(group: Sequence[Row]) -> BatchSweep | None:
     """Return work that differs in its batch alone; None where fewer than two went well and have a throughput."""
     timed = {batch: row for row in group if (batch := row.batch) and row.has_throughput}
     if len(timed) < 2:
@@ -137,10 +137,10 @@ def _sweep(group: Sequence[Row]) -> Sweep | None:
     enough = next(row for row in rows if row.throughput >= ENOUGH * most)
     ratio = itself(len(smallest)) if enough is rows[0] else speed_ratio(smallest, enough.rounds.items_per_s, among=len(rows) - 1)
     too_large = min((batch for row in group if (batch := row.batch) and row.case.status is Status.OOM), default=None)
-    return Sweep(rows, enough, ratio, too_large)
+    return BatchSweep(rows, enough, ratio, too_large)
 
 
-def _figures(points: Sequence[_Point]) -> list[Figure]:
+def _figures(points: Sequence[_BatchPoint]) -> list[Figure]:
     """Return throughput, latency and memory against the batch, of each workload and device a figure each, with a line a sweep or search."""
     figures = []
     for (workload, where), found in by_workload(points, row_of).items():
@@ -158,9 +158,9 @@ def _figures(points: Sequence[_Point]) -> list[Figure]:
     return figures
 
 
-def _tried(searches: Iterable[memory.Demand]) -> list[_Point]:
+def _tried(searches: Iterable[memory.Demand]) -> list[_BatchPoint]:
     """Return the points of the tries that went well and have a throughput."""
-    return [_Point(row, f"{_line(row)}{_TRIED}") for search in searches for row in search.fits if row.has_throughput]
+    return [_BatchPoint(row, f"{_line(row)}{_TRIED}") for search in searches for row in search.fits if row.has_throughput]
 
 
 def _line(row: Row) -> str:
@@ -168,7 +168,7 @@ def _line(row: Row) -> str:
     return short(label(row, (BATCH.name,))).partition(" ")[2] or row.case.workload
 
 
-def _sentence(where: str, sweeps: Sequence[Sweep]) -> str:
+def _sentence(where: str, sweeps: Sequence[BatchSweep]) -> str:
     sweep = middle(sweeps)
     smallest, enough, largest = sweep.rows[0], sweep.enough, sweep.rows[-1]
     last = enough is largest and not sweep.too_large
