@@ -44,7 +44,7 @@ class Fed:
         return share if math.isfinite(share) else None  # a file that was edited may say anything
 
 
-Step = list[Fed]
+Ways = list[Fed]
 """One step in each of its ways to get its batch, the best first."""
 _CASE: Field[Fed] = Field(pair_columns.CASE, lambda fed: fed.case)
 _WAY: Field[Fed] = Field(Column("feeding.way", Unit.TEXT, "how a step gets its batch"), lambda fed: fed.way)
@@ -102,14 +102,14 @@ def findings(results: Results) -> Findings:
     return Findings(sentences, tuple(fed.row for fed in every), (of_ways,), tuple(_figures(every)))
 
 
-def _steps(results: Results) -> list[Step]:
+def _steps(results: Results) -> list[Ways]:
     """Return the steps of which it is declared what only says how they get their batch, the largest batch first."""
     fit = [row for row in results.rows if row.declared.feeding and row.has_throughput]
     alike = grouped(fit, lambda row: row.differing_from({Setting("param", name) for name in row.declared.feeding}))
     return [_step(rows) for rows in sorted(alike.values(), key=lambda rows: -(rows[0].batch or 0))]
 
 
-def _step(rows: Sequence[Row]) -> Step:
+def _step(rows: Sequence[Row]) -> Ways:
     """Return the ways of a step: ``loader workers=2``. A word needs no name, and a number is left out that tells nothing apart."""
     best, *others = sorted(rows, key=lambda row: -row.throughput)
     pairs = math.comb(len(rows), 2)  # the best is chosen, and the worst
@@ -135,7 +135,7 @@ def _words(row: Row) -> tuple[str, ...]:
     return tuple(value for name in row.declared.feeding if isinstance(value := row.params.get(name), str))
 
 
-def _beside_largest(steps: list[Step]) -> list[Step]:
+def _beside_largest(steps: list[Ways]) -> list[Ways]:
     """Return the steps of a device, that of the smallest batch at its best with what it gives beside the same step with the largest."""
     alike = [step for step in steps if _but_batch(step) == _but_batch(steps[0])]
     largest, smallest = alike[0], alike[-1]
@@ -147,12 +147,12 @@ def _beside_largest(steps: list[Step]) -> list[Step]:
     return [[replace(best, of_largest=ratio), *others] if step is smallest else step for step in steps]
 
 
-def _but_batch(step: Step) -> str:
+def _but_batch(step: Ways) -> str:
     row = step[0].row
     return label(row, (*row.declared.feeding, "batch"))
 
 
-def _sentence(where: str, steps: Sequence[Step]) -> str:
+def _sentence(where: str, steps: Sequence[Ways]) -> str:
     """Say of the step with the largest batch by which way it is fed best and worst, and what the smallest batch gives beside it."""
     best, *others = steps[0]
     text = f"On {where} {short(best.case)} is fed best by {best.way}: {item_rate(best.row.throughput)}{_getting(best)}"

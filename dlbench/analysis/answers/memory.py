@@ -15,7 +15,7 @@ from dlbench.analysis.pairing import BATCH, DEVICE, DTYPE, MODE, RUN, grouped, l
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import short
 from dlbench.core.model import Status
-from dlbench.core.rows.row import MACHINE, Row
+from dlbench.core.rows.row import MACHINE, Row, as_count
 from dlbench.core.schema import Unit
 from dlbench.core.units import byte_count, percent
 
@@ -26,8 +26,6 @@ _NOTE = (
 _BENT = 0.1
 """Median distance of peaks from their line from which on a sample does not take the same at every batch."""
 _DOES_NOT_FIT = (Status.OOM, Status.CRASHED)
-_MOST = 10**15
-"""More than any batch; an edited file may say anything."""
 _OF_TRIES = {BATCH, DTYPE, MODE, *MACHINE} - {DEVICE, RUN}
 """In which the tries of a search may differ from it; of its case nobody knows more before it has ended."""
 
@@ -85,11 +83,9 @@ class Demand:
     @property
     def largest(self) -> int | None:
         """The largest batch that a search found to fit."""
-        found = self.row.case.found.get(BATCH.name)
-        if type(found) is int and 0 < found < _MOST:
-            return found
         beyond = self.beyond or math.inf
-        return max((batch for row in self.tries if row.is_ok and (batch := row.batch) and batch < beyond), default=None)
+        fitting = (batch for row in self.tries if row.is_ok and (batch := row.batch) and batch < beyond)
+        return as_count(self.row.case.found.get(BATCH.name)) or max(fitting, default=None)
 
     @property
     def ended(self) -> str | None:

@@ -59,7 +59,7 @@ def findings(results: Results) -> Findings:
         return machine(row, results.environments)[-1]
 
     supplies = grouped(filter(_is_of_storage, read), host)
-    steps = [row for row in sound if _TRAINS in row.declared.tags and row.is_alone]
+    steps = [row for row in sound if _TRAINS in row.declared.tags and row.is_single_rank]
     several = len(results.environments) > 1
     found = [each for step in steps for each in _beside(step, supplies.get(host(step), []), several)]
     fields: Fields[Row] = (

@@ -260,9 +260,14 @@ class Row(Mapping[str, Any]):
         return self.count("ranks")
 
     @property
-    def is_alone(self) -> bool:
-        """Whether one process does its work."""
+    def is_single_rank(self) -> bool:
+        """Whether one process did the work."""
         return self.params.get("ranks") in (None, 1)
+
+    @property
+    def batch(self) -> int | None:
+        """Samples of a call; None where the workload has no such parameter, or leaves it open."""
+        return self.count("batch")
 
     @property
     def throughput(self) -> float:
@@ -275,15 +280,9 @@ class Row(Mapping[str, Any]):
         rates = self.rounds.items_per_s
         return self.is_sound and bool(self.time.median_s) and min(rates, default=0.0) > 0 and max(rates) < math.inf
 
-    @property
-    def batch(self) -> int | None:
-        """Samples of a call; None where the workload has no such parameter, or leaves it open."""
-        return self.count("batch")
-
     def count(self, name: str) -> int | None:
         """Return a parameter that counts something; None where there is none, or an edited file has something else there."""
-        value = self.params.get(name)
-        return value if type(value) is int and 0 < value < 2**31 else None
+        return as_count(self.params.get(name))
 
     def setting(self, name: str) -> ParamValue | None:
         """Return the value of a parameter, of a search the one that it found; None where there is none."""
@@ -349,6 +348,11 @@ class Row(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(cells(self))
+
+
+def as_count(value: object) -> int | None:
+    """Return a value that counts something; None for any other, which an edited file may hold."""
+    return value if type(value) is int and 0 < value < 2**31 else None
 
 
 def ending(row: Row) -> tuple[str, str]:
