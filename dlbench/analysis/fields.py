@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from dlbench.analysis import pair_columns
 from dlbench.analysis.names import device_label, several_runs
@@ -39,19 +39,6 @@ def own(
     return heading, Field(Column(name, unit, meaning, better), of)
 
 
-class HasRow(Protocol):
-    """A record of a row."""
-
-    @property
-    def row(self) -> Row:
-        """It."""
-
-
-def row_of(record: HasRow) -> Row:
-    """Return the row of a record."""
-    return record.row
-
-
 class _Path:
     """A path of attributes, as text: ``time.median_s``."""
 
@@ -76,12 +63,6 @@ def value_field(column: Column) -> Field[Row]:
     return Field(column, lambda row: row.values.get(name))
 
 
-THROUGHPUT = (
-    of_row(lambda row: row.rate.items_per_s),
-    of_row(lambda row: row.rate.items_per_s_low),
-    of_row(lambda row: row.rate.items_per_s_high),
-)
-"""Items a second, and the ends of the interval."""
 PLACE = Column("place", Unit.TEXT, "where it ran")
 CASE: Field[Pair] = Field(pair_columns.CASE, lambda pair: pair.case)
 RATIO: Fields[HasRatio] = (
@@ -89,6 +70,12 @@ RATIO: Fields[HasRatio] = (
     ("95 % interval", Field(pair_columns.LOW, lambda found: found.ratio.low)),
     ("95 % interval", Field(pair_columns.HIGH, lambda found: found.ratio.high)),
 )
+THROUGHPUT = (
+    of_row(lambda row: row.rate.items_per_s),
+    of_row(lambda row: row.rate.items_per_s_low),
+    of_row(lambda row: row.rate.items_per_s_high),
+)
+"""Items a second, and the ends of the interval."""
 
 
 def place(found: Sequence[S], row: Callable[[S], Row]) -> tuple[str, Field[S]]:

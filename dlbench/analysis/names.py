@@ -1,7 +1,7 @@
 """Names of cases, devices and machines, for tables and sentences."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from dlbench.analysis.pairing import grouped
 from dlbench.analysis.wording import plural
@@ -10,6 +10,19 @@ from dlbench.core.rows.row import Row
 
 T = TypeVar("T")
 _USUAL = {"layout": "nchw", "mode": "eager", "optimizer": "sgd"}
+
+
+class HasRow(Protocol):
+    """A record of a row."""
+
+    @property
+    def row(self) -> Row:
+        """It."""
+
+
+def row_of(record: HasRow) -> Row:
+    """Return the row of a record."""
+    return record.row
 
 
 def several_runs(rows: Iterable[Row]) -> bool:

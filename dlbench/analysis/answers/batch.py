@@ -7,9 +7,9 @@ from typing import NamedTuple
 from dlbench.analysis import pair_columns
 from dlbench.analysis.answers import memory, small
 from dlbench.analysis.answers.base import Answer, Missing, Question, answered, table
-from dlbench.analysis.fields import RATIO, THROUGHPUT, Field, Fields, cells, of_row, own, place, row_of
+from dlbench.analysis.fields import RATIO, THROUGHPUT, Field, Fields, cells, of_row, own, place
 from dlbench.analysis.figures import Axis, Figure
-from dlbench.analysis.names import by_device, by_workload
+from dlbench.analysis.names import by_device, by_workload, row_of
 from dlbench.analysis.pairing import BATCH, DEVICE, RUN, grouped, label
 from dlbench.analysis.ratio import Ratio, among, itself, middle, speed_ratio
 from dlbench.analysis.read.table import Results

@@ -7,9 +7,9 @@ from itertools import chain
 
 from dlbench.analysis import pair_columns
 from dlbench.analysis.answers.base import Findings, table
-from dlbench.analysis.fields import RATIO, THROUGHPUT, Field, Fields, cells, own, place, row_of, value_field
+from dlbench.analysis.fields import RATIO, THROUGHPUT, Field, Fields, cells, own, place, value_field
 from dlbench.analysis.figures import Axis, Figure, drawn
-from dlbench.analysis.names import by_device, by_workload
+from dlbench.analysis.names import by_device, by_workload, row_of
 from dlbench.analysis.pairing import grouped, label
 from dlbench.analysis.ratio import Ratio, speed_ratio
 from dlbench.analysis.read.table import Results

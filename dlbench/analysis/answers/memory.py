@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from dlbench.analysis import pair_columns
 from dlbench.analysis.answers.base import Findings, table
-from dlbench.analysis.fields import Field, Fields, own, place, row_of
+from dlbench.analysis.fields import Field, Fields, own, place
 from dlbench.analysis.lines import MOST_OFF, fit
-from dlbench.analysis.names import by_device
+from dlbench.analysis.names import by_device, row_of
 from dlbench.analysis.pairing import BATCH, DEVICE, DTYPE, MODE, RUN, grouped, label
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import short

@@ -7,7 +7,7 @@ from itertools import chain
 
 from dlbench.analysis import pair_columns
 from dlbench.analysis.answers.base import Table, table
-from dlbench.analysis.fields import CASE, PLACE, RATIO, THROUGHPUT, Field, Fields, cells, of_row, value_field
+from dlbench.analysis.fields import CASE, PLACE, RATIO, Field, Fields, cells, of_row, value_field
 from dlbench.analysis.figures import Axis, Figure, drawn
 from dlbench.analysis.names import by_device, choice, device_label, several_runs
 from dlbench.analysis.pairing import DEVICE, DTYPE, MODE, RUN, Pair, Pairs, pair
@@ -29,7 +29,7 @@ _APART = 0.05
 """Difference between the two from which on a reader would wonder."""
 
 _AT = {DEVICE: "on", DTYPE: "in", MODE: "in", RUN: "in"}
-_FLOPS_PER_S = of_row(lambda row: row.rate.flops_per_s)
+_ITEMS_PER_S, _FLOPS_PER_S = of_row(lambda row: row.rate.items_per_s), of_row(lambda row: row.rate.flops_per_s)
 _WHICH: Field[Pair] = Field(pair_columns.TIME, lambda pair: "device" if pair.on_device else "wall")
 SIDES: Mapping[str, Callable[[Pair], Row]] = {"base": lambda pair: pair.base, "other": lambda pair: pair.other}
 
@@ -124,7 +124,7 @@ def own_best(pairs: Pairs) -> Table:
     fields: Fields[Pair] = (("work", Field(pair_columns.WORK, lambda pair: pair.work)),)
     for name, side in SIDES.items():
         items, flops = (pair_columns.PAIR_COLUMNS[f"{name}.{what}_per_s"] for what in ("items", "flops"))
-        of_items = replace(THROUGHPUT[0].on(side), column=items)
+        of_items = replace(_ITEMS_PER_S.on(side), column=items)
         of_flops = replace(_FLOPS_PER_S.on(side), column=flops)
         without = [side(each).rate.items_per_s is None for each in found]  # their workloads count operations only
         fields += _side(found, name, ("throughput", of_flops if all(without) else of_items))

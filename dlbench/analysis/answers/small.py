@@ -6,9 +6,9 @@ from operator import itemgetter
 
 from dlbench.analysis import pair_columns
 from dlbench.analysis.answers.base import Findings, table
-from dlbench.analysis.fields import RATIO, Field, Fields, cells, place, row_of
+from dlbench.analysis.fields import RATIO, Field, Fields, cells, place
 from dlbench.analysis.figures import Axis, Figure
-from dlbench.analysis.names import by_device, by_workload
+from dlbench.analysis.names import by_device, by_workload, row_of
 from dlbench.analysis.pairing import BATCH, grouped, label
 from dlbench.analysis.ratio import Ratio, among, middle, speed_ratio
 from dlbench.analysis.read.table import Results
