@@ -86,6 +86,12 @@ RATIO: Fields[HasRatio] = (
     ("95 % interval", Field(pair_columns.LOW, lambda found: found.ratio.low)),
     ("95 % interval", Field(pair_columns.HIGH, lambda found: found.ratio.high)),
 )
+THROUGHPUT = (
+    of_row(lambda row: row.rate.items_per_s),
+    of_row(lambda row: row.rate.items_per_s_low),
+    of_row(lambda row: row.rate.items_per_s_high),
+)
+"""Items a second, and the ends of the interval."""
 
 
 def place(found: Sequence[S], row: Callable[[S], Row]) -> tuple[str, Field[S]]:

@@ -22,6 +22,7 @@ other calls, and differ by noise and by what a block waits for at its end, but n
 _WORKLOAD, DTYPE, MODE = WORK
 DEVICE, _DEVICE_NAME, THREADS, MATH, RUN = MACHINE
 RANKS = Setting("param", "ranks")
+BATCH = Setting("param", "batch")
 _CACHE = Setting("param", "cache")
 
 # What can't stay the same when a setting differs; all else that identifies a case must be equal in a pair.

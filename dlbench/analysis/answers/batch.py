@@ -1,61 +1,115 @@
 """Batch size: what a small one costs, and how large a one is needed and fits."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
+from dlbench.analysis import pair_columns
 from dlbench.analysis.answers import memory, small
-from dlbench.analysis.answers.base import DEVICE, RATIO, Answer, Missing, Question, Table, answered, by_device, with_device
+from dlbench.analysis.answers.base import Answer, Missing, Question, answered, table
+from dlbench.analysis.fields import RATIO, THROUGHPUT, Field, Fields, cells, of_row, own, place
 from dlbench.analysis.figures import Axis, Figure
-from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, entries, grouped, identifying, label, speed_ratio
+from dlbench.analysis.names import by_device, by_workload, row_of
+from dlbench.analysis.pairing import BATCH, DEVICE, RUN, grouped, label
+from dlbench.analysis.ratio import Ratio, among, itself, middle, speed_ratio
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.scaling.speedup import counted
-from dlbench.analysis.wording import among, hedge, is_ahead, middle, number, ratio, short
+from dlbench.analysis.wording import short
 from dlbench.core.model import Status
-from dlbench.core.rows.row import BY_NAME
-from dlbench.core.rows.row import Cells as Row
+from dlbench.core.rows.row import MACHINE, Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.units import item_rate
 
 QUESTION = Question("batch", "Which batch size; what is the largest that fits; what does a small batch cost?")
 ENOUGH = 0.9
 """Share of the best throughput from which on a larger batch is not worth its memory and its latency."""
-_COLUMNS = (
-    ("work", PAIR_COLUMNS["pair.case"]),
-    DEVICE,
-    ("batch", Column("batch.enough", Unit.COUNT, f"the smallest batch with {ENOUGH:.0%} of the best throughput")),
-    ("items/s", BY_NAME["rate.items_per_s"]),
-    ("smallest", Column("batch.smallest", Unit.COUNT, "the smallest batch measured, whose throughput the ratio is over")),
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSweep:
+    """Work at several batches."""
+
+    rows: Sequence[Row]
+    """What went well, the smallest batch first."""
+    enough: Row
+    """Of the smallest batch near the best throughput."""
+    ratio: Ratio
+    """Its throughput over that of the smallest batch."""
+    too_large: int | None
+    """The smallest batch that ran out of memory."""
+
+    @property
+    def case(self) -> str:
+        """The work, whatever its batch."""
+        return label(self.rows[0], (BATCH.name,))
+
+
+class _BatchPoint(NamedTuple):
+    """A batch in a figure."""
+
+    row: Row
+    line: str
+
+
+_RESULTS: Fields[BatchSweep] = (
+    own(
+        "batch",
+        "batch.enough",
+        Unit.COUNT,
+        f"the smallest batch with {ENOUGH:.0%} of the best throughput",
+        lambda sweep: sweep.enough.batch,
+    ),
+    ("items/s", THROUGHPUT[0].on(lambda sweep: sweep.enough)),
+    own(
+        "smallest",
+        "batch.smallest",
+        Unit.COUNT,
+        "the smallest batch measured, whose throughput the ratio is over",
+        lambda sweep: sweep.rows[0].batch,
+    ),
     *RATIO,
-    ("fits", Column("batch.fits", Unit.COUNT, "the largest batch that went well")),
-    ("too large", Column("batch.too_large", Unit.COUNT, "the smallest batch that ran out of memory")),
+    own("fits", "batch.fits", Unit.COUNT, "the largest batch that went well", lambda sweep: sweep.rows[-1].batch),
+    own("too large", "batch.too_large", Unit.COUNT, "the smallest batch that ran out of memory", lambda sweep: sweep.too_large),
 )
-_BATCH = Column("param.batch", Unit.COUNT, "items of one call")
-_SWEEP = Column("batch.sweep", Unit.TEXT, "the parameters that stay the same while the batch grows")
-_ITSELF: Row = dict.fromkeys(("ratio.speedup", "ratio.ci_low", "ratio.ci_high"), 1.0)
-_RATES = (BY_NAME["rate.items_per_s_low"], BY_NAME["rate.items_per_s_high"])
-_QUANTITIES = (
-    ("throughput", BY_NAME["rate.items_per_s"], _RATES),
-    ("latency", BY_NAME["time.median_s"], (BY_NAME["time.ci_low_s"], BY_NAME["time.ci_high_s"])),
-    ("memory", Column("batch.memory_bytes", Unit.BYTES, "peak on the accelerator, or on a CPU of the process", "lower"), None),
+_BATCH: Field[_BatchPoint] = Field(Column(str(BATCH), Unit.COUNT, "items of one call"), lambda point: point.row.batch)
+_LINE: Field[_BatchPoint] = Field(
+    Column("batch.sweep", Unit.TEXT, "the parameters that stay the same while the batch grows"), lambda point: point.line
 )
+_QUANTITIES: Mapping[str, tuple[Field[Row], ...]] = {
+    "throughput": THROUGHPUT,
+    "latency": (of_row(lambda row: row.time.median_s), of_row(lambda row: row.time.ci_low_s), of_row(lambda row: row.time.ci_high_s)),
+    "memory": (
+        Field(Column("batch.memory_bytes", Unit.BYTES, "peak on the accelerator, or on a CPU of the process", "lower"), memory.peak_bytes),
+    ),
+}
+"""Of each its field, and those of the ends of its interval."""
 _TRIED = ", tries"
 """Ends the name of a line of tries."""
 _OF_TRIES = " Tries of a search stand on one round each, without an interval."
 _INTERVALS = " The vertical lines are 95 % intervals over rounds."
+_FREE = {BATCH, *MACHINE} - {DEVICE, RUN}
+"""In which the rows of a sweep may differ: of what ran out of memory nobody knows more of the machine."""
 
 
 def answer(results: Results) -> Answer | Missing:
     """Return the batch that is enough in the work in the middle of each device, and what the smallest gives beside it."""
-    free = ("param.batch", "case.device_name", "case.threads", "case.math")  # which nobody knows of what ran out of memory
-    columns = [name for name in identifying(results.columns) if name not in free]
-    fit = [each for each in entries(results) if counted(each.row, "batch") and each.row.get("param.ranks") in (None, 1)]
-    groups = grouped(fit, lambda each: tuple(each.row[name] for name in columns))
-    sweeps = [(group, found) for group in groups.values() if len(found := _measured(group)) > 1]
-    swept, searches = [[each.row for each in found] for _, found in sweeps], memory.searches(results)
-    memories, learned = memory.findings(searches, swept), small.findings(results)
+    groups = grouped((row for row in results.rows if row.batch and row.is_single_rank), lambda row: row.differing_from(_FREE))
+    sweeps = [sweep for group in groups.values() if (sweep := _sweep(group))]
+    swept, searches = [row for sweep in sweeps for row in sweep.rows], memory.searches(results)
+    memories, learned = memory.findings(searches, (sweep.rows for sweep in sweeps)), small.findings(results)
     if not sweeps and not memories.tables and not learned.tables:
         return Missing(QUESTION, "no work was measured at several batch sizes", "dlbench run batch")
-    devices = by_device([_row(group, found) for group, found in sweeps], "case")
-    table = Table("Throughput by batch size", _COLUMNS, tuple(row for found in devices.values() for row in found))
+    devices = by_device(sweeps, lambda sweep: sweep.enough)
+    fields: Fields[BatchSweep] = (
+        ("work", Field(pair_columns.CASE, lambda sweep: sweep.case)),
+        place(sweeps, lambda sweep: sweep.enough),
+        *_RESULTS,
+    )
+    by_batch = table(
+        "Throughput by batch size",
+        fields,
+        [sweep for found in devices.values() for sweep in found],
+        whole=lambda sweep: pair_columns.of_ratio(sweep.ratio),
+    )
     enough = [_sentence(where, found) for where, found in devices.items()]
     # One of each where there are both, as there is room for two.
     both = memories.sentences and learned.sentences
@@ -63,73 +117,65 @@ def answer(results: Results) -> Answer | Missing:
     return answered(
         QUESTION,
         enough or others,
-        [*(row for rows in swept for row in rows), *memories.rows, *learned.rows],
+        [*swept, *memories.rows, *learned.rows],
         memories.weaknesses,
-        *([table] if sweeps else ()),
+        *([by_batch] if sweeps else ()),
         *memories.tables,
         *learned.tables,
         reports=others if enough else (),
-        figures=[*_figures([_point(row, _line(row)) for rows in swept for row in rows] + _tried(searches)), *learned.figures],
+        figures=[*_figures([*(_BatchPoint(row, _line(row)) for row in swept), *_tried(searches)]), *learned.figures],
     )
 
 
-def _measured(group: Iterable[Entry]) -> list[Entry]:
-    """Return what went well and has a throughput, a row a batch, the smallest first."""
-    fit = [each for each in group if each.row["case.status"] == Status.OK and not each.row["flag.implausible"]]
-    timed = {counted(each.row, "batch"): each for each in fit if min(each.rounds.items_per_s, default=0) > 0}
-    return [timed[batch] for batch in sorted(timed)]
+def _sweep(group: Sequence[Row]) -> BatchSweep | None:
+    """Return work that differs in its batch alone; None where fewer than two went well and have a throughput."""
+    timed = {batch: row for row in group if (batch := row.batch) and row.has_throughput}
+    if len(timed) < 2:
+        return None
+    rows = [timed[batch] for batch in sorted(timed)]
+    smallest, most = rows[0].rounds.items_per_s, max(row.throughput for row in rows)
+    enough = next(row for row in rows if row.throughput >= ENOUGH * most)
+    ratio = itself(len(smallest)) if enough is rows[0] else speed_ratio(smallest, enough.rounds.items_per_s, among=len(rows) - 1)
+    too_large = min((batch for row in group if (batch := row.batch) and row.case.status is Status.OOM), default=None)
+    return BatchSweep(rows, enough, ratio, too_large)
 
 
-def _row(group: Iterable[Entry], measured: Sequence[Entry]) -> Row:
-    smallest, most = measured[0], max(number(each.row["rate.items_per_s"]) for each in measured)
-    enough = next(each for each in measured if number(each.row["rate.items_per_s"]) >= ENOUGH * most)
-    return {
-        **{name: enough.row[name] for name in ("case.run", "case.device", "rate.items_per_s", "time.rounds")},
-        "pair.case": label(smallest.row, ("batch",)),
-        "batch.enough": counted(enough.row, "batch"),
-        "batch.smallest": counted(smallest.row, "batch"),
-        **(_ITSELF if enough is smallest else speed_ratio(smallest.rounds.items_per_s, enough.rounds.items_per_s, among=len(measured) - 1)),
-        "batch.fits": counted(measured[-1].row, "batch"),
-        "batch.too_large": min([counted(each.row, "batch") for each in group if each.row["case.status"] == Status.OOM], default=None),
-    }
-
-
-def _figures(points: Sequence[Row]) -> list[Figure]:
+def _figures(points: Sequence[_BatchPoint]) -> list[Figure]:
     """Return throughput, latency and memory against the batch, of each workload and device a figure each, with a line a sweep or search."""
-    found = []
-    for (workload, where), rows in grouped(with_device(points, "case"), lambda row: (row["case.workload"], row["place"])).items():
-        for title, column, interval in _QUANTITIES:
-            shown = tuple(row for row in rows if row[column.name] is not None)
-            about = f"One line a network or shape; further right is a larger batch.{_INTERVALS if interval else ''}"
-            about += _OF_TRIES if any(str(row[_SWEEP.name]).endswith(_TRIED) for row in shown) else ""
-            axes = Axis("batch", _BATCH, log=True), Axis(title, column, log=True)
+    figures = []
+    for (workload, where), found in by_workload(points, row_of).items():
+        for title, (quantity, *ends) in _QUANTITIES.items():
+            shown = [point for point in found if quantity.of(point.row) is not None]
+            if not shown:
+                continue
+            about = f"One line a network or shape; further right is a larger batch.{_INTERVALS if ends else ''}"
+            about += _OF_TRIES if any(point.line.endswith(_TRIED) for point in shown) else ""
+            axes = Axis("batch", _BATCH.column, log=True), Axis(title, quantity.column, log=True)
             named = f"{title[0].upper()}{title[1:]} by batch size: {workload} on {where}"
-            found += [Figure(named, about, "line", *axes, shown, Axis("work", _SWEEP), interval)] if shown else []
-    return found
+            rows = cells((_LINE, _BATCH, *(field.on(row_of) for field in (quantity, *ends))), shown)
+            interval = (ends[0].column, ends[1].column) if ends else None
+            figures.append(Figure(named, about, "line", *axes, rows, Axis("work", _LINE.column), interval))
+    return figures
 
 
-def _tried(searches: Iterable[memory.SearchRows]) -> list[Row]:
+def _tried(searches: Iterable[memory.Demand]) -> list[_BatchPoint]:
     """Return the points of the tries that went well and have a throughput."""
-    fit = [row for each in searches for row in each.fits if not row["flag.implausible"] and row["time.median_s"]]
-    return [_point(row, f"{_line(row)}{_TRIED}") for row in fit if row["rate.items_per_s"]]
-
-
-def _point(row: Row, line: str) -> Row:
-    return {**row, "batch.memory_bytes": memory.peak_bytes(row), "param.batch": counted(row, "batch"), _SWEEP.name: line}
+    return [_BatchPoint(row, f"{_line(row)}{_TRIED}") for search in searches for row in search.fits if row.has_throughput]
 
 
 def _line(row: Row) -> str:
     """Return what tells one sweep of a workload from another, such as ``resnet50 fp32``."""
-    return short(label(row, ("batch",))).partition(" ")[2] or str(row["case.workload"])
+    return short(label(row, (BATCH.name,))).partition(" ")[2] or row.case.workload
 
 
-def _sentence(where: str, rows: Sequence[Row]) -> str:
-    row = middle(rows)
-    last = row["batch.enough"] == row["batch.fits"] != row["batch.smallest"] and not row["batch.too_large"]
-    enough = f"is the largest measured{' and gives most' if is_ahead(row) else ''}" if last else "is enough"
-    text = f"On {where} batch={row['batch.enough']} {enough} for {short(row['pair.case'])}: {item_rate(number(row['rate.items_per_s']))}"
-    smaller = f", {ratio(row)} the throughput of batch={row['batch.smallest']}{hedge(row, 'no more')}"
-    text += ", the smallest measured" if row["batch.enough"] == row["batch.smallest"] else smaller
-    end = f"batch={row['batch.too_large']} runs out of memory" if row["batch.too_large"] else f"all up to batch={row['batch.fits']} fit"
+def _sentence(where: str, sweeps: Sequence[BatchSweep]) -> str:
+    sweep = middle(sweeps)
+    smallest, enough, largest = sweep.rows[0], sweep.enough, sweep.rows[-1]
+    last = enough is largest and not sweep.too_large
+    what = f"is the largest measured{' and gives most' if sweep.ratio.is_ahead else ''}" if last else "is enough"
+    text = f"On {where} batch={enough.batch} {what} for {short(sweep.case)}: {item_rate(enough.throughput)}"
+    smaller = f", {sweep.ratio} the throughput of batch={smallest.batch}{sweep.ratio.hedge('no more')}"
+    text += ", the smallest measured" if enough is smallest else smaller
+    end = f"batch={sweep.too_large} runs out of memory" if sweep.too_large else f"all up to batch={largest.batch} fit"
     end = "a larger one may give more" if last else end
-    return f"{text}{among(rows)}; {end}."
+    return f"{text}{among(sweeps)}; {end}."

@@ -1,49 +1,24 @@
 """Memory: what each sample of a batch takes, and the largest batch that fits. A part of the answer on batches."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
-from dlbench.analysis.answers.base import DEVICE, Columns, Findings, Table, by_device
+from dlbench.analysis import pair_columns
+from dlbench.analysis.answers.base import Findings, table
+from dlbench.analysis.fields import Field, Fields, own, place
 from dlbench.analysis.lines import MOST_OFF, fit
-from dlbench.analysis.ratios import PAIR_COLUMNS, label
+from dlbench.analysis.names import by_device, row_of
+from dlbench.analysis.pairing import BATCH, DEVICE, DTYPE, MODE, RUN, grouped, label
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.scaling.speedup import counted
-from dlbench.analysis.wording import number, short
-from dlbench.core.model import Status, settings_in
-from dlbench.core.rows.row import Cells as Row
-from dlbench.core.schema import Column, Unit
+from dlbench.analysis.wording import short
+from dlbench.core.model import Status
+from dlbench.core.rows.row import MACHINE, Row, as_count
+from dlbench.core.schema import Unit
 from dlbench.core.units import byte_count, percent
 
-_LIMIT = Column("batch.limit_bytes", Unit.BYTES, "memory that the work had to fit into; null where none was set")
-_LARGEST = Column("batch.largest", Unit.COUNT, "the largest batch that a search found to fit")
-_BEYOND = Column("batch.beyond", Unit.COUNT, "the smallest batch above it that did not fit")
-_TRIES = Column("batch.tries", Unit.COUNT, "batches that the search tried, each in one round")
-_SAMPLE = Column("batch.sample_bytes", Unit.BYTES, "what each sample adds to the peak: slope of a line through the peaks", "lower")
-_FIXED = Column(
-    "batch.fixed_bytes",
-    Unit.BYTES,
-    "what that line takes without a sample: weights, their gradients and averages, libraries; null where it does not show",
-    "lower",
-)
-_OFF = Column("batch.off", Unit.FRACTION, "how far a peak is from the line, in the median")
-_FROM = Column("batch.line_from", Unit.COUNT, "the smallest batch of the line; beyond these it is a forecast")
-_TO = Column("batch.line_to", Unit.COUNT, "the largest batch of the line")
-_ENDED = Column("batch.ended", Unit.TEXT, "why the search is unfinished, with what fits so far, or found nothing that fits")
-_COLUMNS: Columns = (
-    ("work", PAIR_COLUMNS["pair.case"]),
-    DEVICE,
-    ("limit", _LIMIT),
-    ("largest batch", _LARGEST),
-    ("too large", _BEYOND),
-    ("tries", _TRIES),
-    ("a sample", _SAMPLE),
-    ("beside", _FIXED),
-    ("off the line", _OFF),
-    ("from batch", _FROM),
-    ("to batch", _TO),
-    ("search ended, as", _ENDED),
-)
 _NOTE = (
     "peaks of a search are those of its tries, each measured in one round; a line holds for the batches it was drawn through; "
     "on an accelerator a peak is what torch's allocator held, which is what has to fit"
@@ -51,141 +26,211 @@ _NOTE = (
 _BENT = 0.1
 """Median distance of peaks from their line from which on a sample does not take the same at every batch."""
 _DOES_NOT_FIT = (Status.OOM, Status.CRASHED)
-_DIGITS = 16
-"""More than any batch has; an edited file may say anything."""
+_OF_TRIES = {BATCH, DTYPE, MODE, *MACHINE} - {DEVICE, RUN}
+"""In which the tries of a search may differ from it; of its case nobody knows more before it has ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class SearchRows:
-    """A case that stands for a search of the largest batch, and what it tried, the smallest batch first."""
+class PeakLine(NamedTuple):
+    """Line through the peaks of batches."""
+
+    sample_bytes: float
+    fixed_bytes: float | None
+    """None where it does not show."""
+    first: int
+    """The smallest batch that it was drawn through."""
+    last: int
+
+    def __str__(self) -> str:
+        beside = "" if self.fixed_bytes is None else f" beside {byte_count(self.fixed_bytes)}"
+        return f"a sample takes {byte_count(self.sample_bytes)}{beside}"
+
+
+@dataclass(frozen=True)
+class Demand:
+    """Memory that work takes by its batch: of a sweep of batches, or of a search for the largest and what that tried."""
 
     row: Row
-    tries: tuple[Row, ...]
-    limit: str | None
-    """The parameter that limits its memory, a number of GiB."""
+    fits: Sequence[Row]
+    """What went well, the smallest batch first."""
+    tries: Sequence[Row] = ()
+    """Of a search, the smallest batch first."""
+    limit: str | None = None
+    """Of a search, the parameter that limits its memory, a number of GiB."""
 
     @property
-    def fits(self) -> list[Row]:
-        """The tries that went well."""
-        return [each for each in self.tries if each["case.status"] == Status.OK]
+    def case(self) -> str:
+        """The id without device, batch and limit."""
+        return label(self.row, (BATCH.name, *([self.limit] if self.limit else ())))
+
+    @property
+    def work(self) -> str:
+        """That in a sentence."""
+        return short(self.case)
+
+    @property
+    def limit_bytes(self) -> float | None:
+        """Memory that it had to fit into; None where none was set."""
+        limit = self.row.params.get(self.limit) if self.limit else None
+        return limit * 2**30 if isinstance(limit, int | float) and 0 < limit < 2**30 else None
+
+    @property
+    def beyond(self) -> int | None:
+        """The smallest batch that did not fit, not even in a second try after one that failed by chance."""
+        fitting = {row.batch for row in self.fits}
+        failed = (row.batch for row in self.tries if row.case.status in _DOES_NOT_FIT)
+        return min((batch for batch in failed if batch and batch not in fitting), default=None)
+
+    @property
+    def largest(self) -> int | None:
+        """The largest batch that a search found to fit."""
+        beyond = self.beyond or math.inf
+        fitting = (batch for row in self.tries if row.is_ok and (batch := row.batch) and batch < beyond)
+        return as_count(self.row.case.found.get(BATCH.name)) or max(fitting, default=None)
+
+    @property
+    def ended(self) -> str | None:
+        """Why a search is unfinished, with what fits so far, or found nothing that fits."""
+        return None if self.row.is_ok else self.row.case.reason or str(self.row.case.status)
+
+    @property
+    def line(self) -> PeakLine | None:
+        """Line through the peaks of three batches or more; None where they don't rise, or lie on no line."""
+        return self._drawn[0]
+
+    @property
+    def off(self) -> float | None:
+        """How far a peak is from the line in the median, relative."""
+        return self._drawn[1]
+
+    @cached_property
+    def _drawn(self) -> tuple[PeakLine | None, float | None]:
+        peaks = [(batch, peak) for row in self.fits if (batch := row.batch) and (peak := peak_bytes(row))]
+        line = fit(peaks)
+        if line is None:
+            return None, None
+        off, batches = line.off(peaks), [batch for batch, _ in peaks]
+        if off >= MOST_OFF or len({peak for _, peak in peaks}) == 1:
+            return None, off
+        fixed = line.fixed if line.shows_fixed(min(batches), off) else None
+        return PeakLine(line.slope, fixed, min(batches), max(batches)), off
 
 
-def searches(results: Results) -> list[SearchRows]:
+_RESULTS: Fields[Demand] = (
+    own(
+        "limit",
+        "batch.limit_bytes",
+        Unit.BYTES,
+        "memory that the work had to fit into; null where none was set",
+        lambda each: each.limit_bytes,
+    ),
+    own("largest batch", "batch.largest", Unit.COUNT, "the largest batch that a search found to fit", lambda each: each.largest),
+    own("too large", "batch.beyond", Unit.COUNT, "the smallest batch above it that did not fit", lambda each: each.beyond),
+    own("tries", "batch.tries", Unit.COUNT, "batches that the search tried, each in one round", lambda each: len(each.tries) or None),
+    own(
+        "a sample",
+        "batch.sample_bytes",
+        Unit.BYTES,
+        "what each sample adds to the peak: slope of a line through the peaks",
+        lambda each: each.line and each.line.sample_bytes,
+        "lower",
+    ),
+    own(
+        "beside",
+        "batch.fixed_bytes",
+        Unit.BYTES,
+        "what that line takes without a sample: weights, their gradients and averages, libraries; null where it does not show",
+        lambda each: each.line and each.line.fixed_bytes,
+        "lower",
+    ),
+    own("off the line", "batch.off", Unit.FRACTION, "how far a peak is from the line, in the median", lambda each: each.off),
+    own(
+        "from batch",
+        "batch.line_from",
+        Unit.COUNT,
+        "the smallest batch of the line; beyond these it is a forecast",
+        lambda each: each.line and each.line.first,
+    ),
+    own("to batch", "batch.line_to", Unit.COUNT, "the largest batch of the line", lambda each: each.line and each.line.last),
+    own(
+        "search ended, as",
+        "batch.ended",
+        Unit.TEXT,
+        "why the search is unfinished, with what fits so far, or found nothing that fits",
+        lambda each: each.ended,
+    ),
+)
+
+
+def searches(results: Results) -> list[Demand]:
     """Return the searches for the largest batch, where the device has what they ask for; of a published file without their tries."""
-    found: list[SearchRows] = []
-    alike = ["case.run", "case.file", "case.workload", "case.device"]
-    alike += [name for name in results.columns if name.startswith("param.") and name != "param.batch"]
+    tries = grouped((row for row in results.tries if row.batch), _search)
+    found: list[Demand] = []
     for row in results.rows:
-        search = results.declaration(row).search
-        if search is None or search.aim != "largest" or search.over != ("batch",) or row.get("param.batch") is not None:
+        search = row.declared.search
+        if search is None or search.aim != "largest" or search.over != (BATCH.name,) or not row.declared.searches(row.params):
             continue
-        tries = [each for each in results.tries if counted(each, "batch") and all(each.get(name) == row.get(name) for name in alike)]
-        if (tries or row["case.found"]) and row["case.status"] != Status.UNSUPPORTED:
-            found.append(SearchRows(row, tuple(sorted(tries, key=lambda each: counted(each, "batch"))), search.limit))
+        tried = sorted(tries.get(_search(row), ()), key=lambda each: each.batch or 0)
+        if (tried or row.case.found) and row.case.status is not Status.UNSUPPORTED:
+            found.append(Demand(row, [each for each in tried if each.is_ok], tried, search.limit))
     return found
 
 
-def findings(found: Sequence[SearchRows], sweeps: Iterable[Sequence[Row]]) -> Findings:
+def _search(row: Row) -> Hashable:
+    """Return what a search and its tries have in common."""
+    return row.file, row.differing_from(_OF_TRIES)
+
+
+def findings(found: Sequence[Demand], sweeps: Iterable[Sequence[Row]]) -> Findings:
     """Return the largest batches that searches found, and the line through the peaks of each and of each sweep of batches."""
-    rows = [_of_search(each) for each in found]
-    rows += [row for sweep in sweeps if (row := _of_sweep(sweep))[_SAMPLE.name] is not None]
-    if not rows:
+    told = [*found, *(sweep for rows in sweeps if (sweep := Demand(rows[0], rows)).line)]
+    if not told:
         return Findings()
-    devices = by_device(rows, "case")
+    devices = by_device(told, row_of)
+    shown = [each for of_device in devices.values() for each in of_device]
+    fields: Fields[Demand] = (("work", Field(pair_columns.CASE, lambda each: each.case)), place(told, row_of), *_RESULTS)
     return Findings(
         sentences=tuple(_sentence(where, of_device) for where, of_device in devices.items()),
         rows=tuple(each.row for each in found),
-        tables=(Table("Memory by batch size", _COLUMNS, tuple(row for of_device in devices.values() for row in of_device), (_NOTE,)),),
-        weaknesses=tuple(_weaknesses(rows)),
+        tables=(table("Memory by batch size", fields, shown, (_NOTE,)),),
+        weaknesses=tuple(_weaknesses(told)),
     )
 
 
 def peak_bytes(row: Row) -> float | None:
-    """Return what had to fit: what the accelerator's allocator held, or on a CPU the peak of the process."""
-    value = row["memory.reserved_bytes"] or row["memory.peak_bytes"] or row["memory.host_peak_bytes"]
-    return number(value) if value else None
+    """Return what had to fit: what the accelerator's allocator held, or on a CPU the peak of the process; None where it is unknown."""
+    value = row.memory.reserved_bytes or row.memory.peak_bytes or row.memory.host_peak_bytes
+    return float(value) if value else None
 
 
-def _of_search(found: SearchRows) -> Row:
-    fits, limit = found.fits, found.row.get(f"param.{found.limit}")
-    fitting = {counted(each, "batch") for each in fits}  # some by a second try, after a first that failed by chance
-    too_large = {counted(each, "batch") for each in found.tries if each["case.status"] in _DOES_NOT_FIT} - fitting
-    beyond = min(too_large, default=None)
-    below = [batch for each in fits if (batch := counted(each, "batch")) < (beyond or math.inf)]
-    text = settings_in(str(found.row["case.found"] or "")).get("batch", "")
-    largest = int(text) if text.isdecimal() and len(text) < _DIGITS else max(below, default=0)
-    ended = found.row["case.status"] != Status.OK
-    return {
-        **_described(found.row, ("batch", *([found.limit] if found.limit else ()))),
-        **_line(fits),
-        _LIMIT.name: limit * 2**30 if isinstance(limit, int | float) and 0 < limit < 2**30 else None,
-        _LARGEST.name: largest or None,
-        _BEYOND.name: beyond,
-        _TRIES.name: len(found.tries) or None,
-        _ENDED.name: str(found.row["case.reason"] or found.row["case.status"]) if ended else None,
-    }
-
-
-def _of_sweep(sweep: Sequence[Row]) -> Row:
-    others = dict.fromkeys(column.name for column in (_LIMIT, _LARGEST, _BEYOND, _TRIES, _ENDED))
-    return {**others, **_described(sweep[0], ("batch",)), **_line(sweep)}
-
-
-def _described(row: Row, hidden: Sequence[str]) -> Row:
-    return {**{name: row[name] for name in ("case.run", "case.device")}, "pair.case": label(row, hidden)}
-
-
-def _line(rows: Sequence[Row]) -> Row:
-    """Return the line through the peaks of three batches or more; nulls where they don't rise, or lie on no line."""
-    peaks = [(float(counted(row, "batch")), peak) for row in rows if (peak := peak_bytes(row)) and 0 < peak < math.inf]
-    line = fit(peaks)
-    off = None if line is None else line.off(peaks)
-    if line is None or off is None or off >= MOST_OFF or len({peak for _, peak in peaks}) == 1:
-        return {**dict.fromkeys(column.name for column in (_SAMPLE, _FIXED, _FROM, _TO)), _OFF.name: off}
-    batches = [int(batch) for batch, _ in peaks]
-    return {
-        _SAMPLE.name: line.slope,
-        _FIXED.name: line.fixed if line.shows_fixed(min(batches), off) else None,
-        _OFF.name: off,
-        _FROM.name: min(batches),
-        _TO.name: max(batches),
-    }
-
-
-def _sentence(where: str, rows: Sequence[Row]) -> str:
+def _sentence(where: str, found: Sequence[Demand]) -> str:
     """Say what the first two searches found, by what a sample takes there; without one what a sample takes in the middle sweep."""
-    searched, drawn = [row for row in rows if row[_LARGEST.name]], [row for row in rows if row[_SAMPLE.name]]
+    searched = [each for each in found if each.largest]
     if searched:
         more = f"; {len(searched) - 2} more in the table" if len(searched) > 2 else ""
         return f"On {where} {'; '.join(map(_of_largest, searched[:2]))}{more}."
-    told = sorted(drawn or rows, key=lambda row: number(row[_SAMPLE.name] or 0))
-    row = told[(len(told) - 1) // 2]
-    more = f", the middle of {len(told)} sweeps" if len(told) > 1 else ""
+    drawn = sorted(((line, each.work) for each in found if (line := each.line)), key=lambda of: of[0].sample_bytes)
     if drawn:
-        return f"On {where} {_taken(row)} in {short(row['pair.case'])}{more}."
-    return f"On {where} no batch of {short(row['pair.case'])} was found to fit into {_limit(row)}."
+        line, work = drawn[(len(drawn) - 1) // 2]
+        more = f", the middle of {len(drawn)} sweeps" if len(drawn) > 1 else ""
+        return f"On {where} {line} in {work}{more}."
+    one = found[(len(found) - 1) // 2]
+    return f"On {where} no batch of {one.work} was found to fit into {_limit(one)}."
 
 
-def _of_largest(row: Row) -> str:
-    beyond = f"batch={row[_BEYOND.name]} does not" if row[_BEYOND.name] else "what is above it is not known"
-    so_far, beyond = (" so far", f"its search is unfinished, {beyond}") if row[_ENDED.name] else ("", beyond)
-    taken = f", and {_taken(row)}" if row[_SAMPLE.name] else ""
-    return f"batch={row[_LARGEST.name]} of {short(row['pair.case'])} fits into {_limit(row)}{so_far} ({beyond}){taken}"
+def _of_largest(found: Demand) -> str:
+    beyond = f"batch={found.beyond} does not" if found.beyond else "what is above it is not known"
+    so_far, beyond = (" so far", f"its search is unfinished, {beyond}") if found.ended else ("", beyond)
+    taken = f", and {found.line}" if found.line else ""
+    return f"batch={found.largest} of {found.work} fits into {_limit(found)}{so_far} ({beyond}){taken}"
 
 
-def _limit(row: Row) -> str:
-    return byte_count(number(row[_LIMIT.name])) if row[_LIMIT.name] else "the memory that was left"
+def _limit(found: Demand) -> str:
+    return byte_count(found.limit_bytes) if found.limit_bytes else "the memory that was left"
 
 
-def _taken(row: Row) -> str:
-    beside = "" if row[_FIXED.name] is None else f" beside {byte_count(number(row[_FIXED.name]))}"
-    return f"a sample takes {byte_count(number(row[_SAMPLE.name]))}{beside}"
-
-
-def _weaknesses(rows: Iterable[Row]) -> Iterable[str]:
-    for row in rows:
-        if row[_ENDED.name]:
-            yield f"the search for the largest batch of {short(row['pair.case'])}: {row[_ENDED.name]}"
-        if number(row[_OFF.name] or 0) > _BENT:
-            off = percent(number(row[_OFF.name]))
-            yield f"peaks of {short(row['pair.case'])} are {off} off their line: a sample does not take the same at every batch"
+def _weaknesses(found: Iterable[Demand]) -> Iterable[str]:
+    for each in found:
+        if each.ended:
+            yield f"the search for the largest batch of {each.work}: {each.ended}"
+        if each.off is not None and each.off > _BENT:
+            yield f"peaks of {each.work} are {percent(each.off)} off their line: a sample does not take the same at every batch"

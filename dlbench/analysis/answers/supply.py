@@ -1,34 +1,46 @@
 """Storage: how fast it supplies samples, beside what the training steps of its machine consume."""
 
-import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from dlbench.analysis.answers.base import DEVICE, RATIO, Columns, Findings, Table, with_device
+from dlbench.analysis import pair_columns
+from dlbench.analysis.answers.base import Findings, table
+from dlbench.analysis.fields import RATIO, THROUGHPUT, Field, Fields, cells, of_row, own, place
 from dlbench.analysis.figures import Axis, Figure, drawn
-from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, entries, grouped, label, speed_ratio
+from dlbench.analysis.names import device_label
+from dlbench.analysis.pairing import grouped
+from dlbench.analysis.ratio import Ratio, speed_ratio
 from dlbench.analysis.read.ceilings import machine
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import INTERVAL, device_label, key, number, ratio, short
-from dlbench.core.declarations import Declaration
-from dlbench.core.model import Status
-from dlbench.core.rows.row import BY_NAME
-from dlbench.core.rows.row import Cells as Row
+from dlbench.analysis.wording import INTERVAL, short
+from dlbench.core.rows.row import Row
+from dlbench.core.rows.row import cells as row_cells
 from dlbench.core.schema import Column, Unit
 from dlbench.core.units import item_rate
 
+
+@dataclass(frozen=True, slots=True)
+class Supplied:
+    """A way to read samples from storage, beside a training step that consumes such."""
+
+    step: str
+    """That, and where it ran."""
+    consumed: float
+    """Samples that it takes in a second."""
+    read: Row
+    ratio: Ratio
+    """Samples supplied over samples consumed."""
+
+
 _TRAINS = "training"
-_RATE, _BYTES = BY_NAME["rate.items_per_s"], BY_NAME["rate.bytes_per_s"]
-_RATES = (BY_NAME["rate.items_per_s_low"], BY_NAME["rate.items_per_s_high"])
-_CONSUMED = Column("supply.consumed_per_s", Unit.ITEMS_PER_S, "samples that the step takes in a second")
-_STEP = Column("supply.step", Unit.TEXT, "the training step, and where it ran")
-_WAY = Column("supply.way", Unit.TEXT, "how the samples are read")
-_BESIDE: Columns = (("step", _STEP), ("consumes", _CONSUMED), ("read by", _WAY), ("supplies", _RATE), *RATIO)
-_READ: Columns = (
-    ("reading", PAIR_COLUMNS["pair.case"]),
-    DEVICE,
-    ("bandwidth", _BYTES),
-    ("samples/s", _RATE),
-    *((INTERVAL, each) for each in _RATES),
+_STEP: Field[Supplied] = Field(Column("supply.step", Unit.TEXT, "the training step, and where it ran"), lambda each: each.step)
+_WAY: Field[Supplied] = Field(Column("supply.way", Unit.TEXT, "how the samples are read"), lambda each: short(each.read.key))
+_BESIDE: Fields[Supplied] = (
+    ("step", _STEP),
+    own("consumes", "supply.consumed_per_s", Unit.ITEMS_PER_S, "samples that the step takes in a second", lambda each: each.consumed),
+    ("read by", _WAY),
+    ("supplies", THROUGHPUT[0].on(lambda each: each.read)),
+    *RATIO,
 )
 _NOTES = (
     "ratio: samples supplied over samples consumed; below 1 the step waits for storage however it is fed",
@@ -38,80 +50,74 @@ _NOTES = (
 
 def findings(results: Results) -> Findings:
     """Return how fast storage supplies samples, and how much of what each training step on its machine consumes that is."""
-    sound = [each for each in entries(results) if _is_sound(each)]
-    read = [each for each in sound if results.declaration(each.row).supply]
+    sound = [row for row in results.rows if row.has_throughput]
+    read = [row for row in sound if row.declared.supply]
     if not read:
         return Findings()
 
-    def host(each: Entry) -> object:
-        return machine(each.row, results.environments)[-1]
+    def host(row: Row) -> object:
+        return machine(row, results.environments)[-1]
 
-    supplies = grouped((each for each in read if _of_storage(each.row, results.declaration(each.row))), host)
-    steps = [each for each in sound if _TRAINS in results.declaration(each.row).tags and each.row.get("param.ranks") in (None, 1)]
-    rows = [row for step in steps for row in _beside(step, supplies.get(host(step), []), results)]
-    bandwidths = [{**each.row, "pair.case": label(each.row, ())} for each in read]
-    tables = [Table("Samples read from storage", _READ, with_device(bandwidths, "case"))]
-    if rows:
-        tables.insert(0, Table("What storage supplies beside what steps consume", _BESIDE, tuple(rows), _NOTES))
-    rests_on = [*(each.row for each in read), *(each.row for each in steps if rows)]
-    return Findings((_beside_steps(rows) if rows else _alone(bandwidths),), tuple(rests_on), tuple(tables), _figures(rows))
+    supplies = grouped(filter(_is_of_storage, read), host)
+    steps = [row for row in sound if _TRAINS in row.declared.tags and row.is_single_rank]
+    several = len(results.environments) > 1
+    found = [each for step in steps for each in _beside(step, supplies.get(host(step), []), several)]
+    fields: Fields[Row] = (
+        ("reading", Field(pair_columns.CASE, lambda row: row.key)),
+        place(read, lambda row: row),
+        ("bandwidth", of_row(lambda row: row.rate.bytes_per_s)),
+        *zip(("samples/s", INTERVAL, INTERVAL), THROUGHPUT, strict=True),
+    )
+    tables = [table("Samples read from storage", fields, read, whole=row_cells)]
+    if not found:
+        return Findings((_alone(read),), tuple(read), tuple(tables))
+    beside = table(
+        "What storage supplies beside what steps consume", _BESIDE, found, _NOTES, whole=lambda each: pair_columns.of_ratio(each.ratio)
+    )
+    return Findings((_beside_steps(found),), (*read, *steps), (beside, *tables), (_figure(found),))
 
 
-def _is_sound(each: Entry) -> bool:
-    row, rates = each.row, each.rounds.items_per_s
-    timed = (row["time.median_s"] or 0) > 0 and min(rates, default=0) > 0 and max(rates) < math.inf  # type: ignore[operator]  # a number
-    return row["case.status"] == Status.OK and not row["flag.implausible"] and timed
-
-
-def _of_storage(row: Row, declared: Declaration) -> bool:
+def _is_of_storage(row: Row) -> bool:
     """Whether what a row reads comes from storage and not from memory."""
-    return declared.supply is not None and all(str(row.get(f"param.{name}")) in texts for name, texts in declared.supply.when.items())
+    supply = row.declared.supply
+    return supply is not None and all(str(row.params.get(name)) in texts for name, texts in supply.when.items())
 
 
-def _beside(step: Entry, supplies: Iterable[Entry], results: Results) -> list[Row]:
+def _beside(step: Row, supplies: Iterable[Row], several: bool) -> list[Supplied]:
     """Return the slowest and the fastest way to read what a step consumes, each with how much of that it supplies."""
-    tags = results.declaration(step.row).tags
-    fit = [each for each in supplies if (supply := results.declaration(each.row).supply) and supply.consumers in tags]
-    ordered = sorted(fit, key=lambda each: number(each.row[_RATE.name]))
+    fit = [row for row in supplies if row.declared.supply and row.declared.supply.consumers in step.declared.tags]
+    ordered = sorted(fit, key=lambda row: row.throughput)
+    named, base = f"{short(step.key)} on {device_label(step, several)}", step.rounds.items_per_s
     return [
-        {
-            _STEP.name: f"{short(key(step.row))} on {device_label(step.row, 'case', len(results.environments) > 1)}",
-            _CONSUMED.name: step.row[_RATE.name],
-            _WAY.name: short(label(each.row, ())),
-            _RATE.name: each.row[_RATE.name],
-            **speed_ratio(step.rounds.items_per_s, each.rounds.items_per_s, among=len(fit)),
-        }
-        for each in (*ordered[:1], *ordered[1:][-1:])
+        Supplied(named, step.throughput, row, speed_ratio(base, row.rounds.items_per_s, among=len(fit)))
+        for row in (*ordered[:1], *ordered[1:][-1:])
     ]
 
 
-def _alone(rows: Sequence[Row]) -> str:
+def _alone(read: Sequence[Row]) -> str:
     """Say how many samples are read in a second, where nothing was measured that consumes them."""
-    slowest, fastest = (choose(rows, key=lambda row: number(row[_RATE.name])) for choose in (min, max))
-    told = dict.fromkeys(f"{item_rate(number(row[_RATE.name]))} ({short(row['pair.case'])})" for row in (slowest, fastest))
+    slowest, fastest = (choose(read, key=lambda row: row.throughput) for choose in (min, max))
+    told = dict.fromkeys(f"{item_rate(row.throughput)} ({short(row.key)})" for row in (slowest, fastest))
     return f"Samples are read at {' to '.join(told)}; no training step that consumes such samples was measured beside that."
 
 
-def _beside_steps(rows: Sequence[Row]) -> str:
+def _beside_steps(found: Sequence[Supplied]) -> str:
     """Say of the step that consumes most how much of that storage supplies."""
-    of_most = max(grouped(rows, lambda row: row[_STEP.name]).values(), key=lambda found: number(found[0][_CONSUMED.name]))
-    slowest, *fastest = of_most
-    rate = item_rate(number(slowest[_CONSUMED.name]))
-    text = f"Of what {slowest[_STEP.name]} consumes ({rate}) this storage feeds {_fed(slowest)}"
-    return f"{text}{''.join(f' at worst, and {_fed(row)} at best' for row in fastest)}."
+    slowest, *fastest = max(grouped(found, lambda each: each.step).values(), key=lambda of_step: of_step[0].consumed)
+    text = f"Of what {slowest.step} consumes ({item_rate(slowest.consumed)}) this storage feeds {_fed(slowest)}"
+    return f"{text}{''.join(f' at worst, and {_fed(each)} at best' for each in fastest)}."
 
 
-def _fed(row: Row) -> str:
-    return f"{ratio(row)}, read by {row[_WAY.name]} ({item_rate(number(row[_RATE.name]))})"
+def _fed(found: Supplied) -> str:
+    return f"{found.ratio}, read by {short(found.read.key)} ({item_rate(found.read.throughput)})"
 
 
-def _figures(rows: Sequence[Row]) -> tuple[Figure, ...]:
+def _figure(found: Sequence[Supplied]) -> Figure:
     """Return for each step how much of what it consumes storage supplies, as bars from 1."""
-    if not rows:
-        return ()
-    shown, left_out = drawn(rows, lambda row: number(row["ratio.speedup"]))
+    shown, left_out = drawn(found, lambda each: each.ratio.speedup)
     about = f"Bars to the left of 1: the step waits for storage. The lines are 95 % intervals over rounds.{left_out}"
-    x = Axis("samples supplied over samples consumed", PAIR_COLUMNS["ratio.speedup"], log=True)
-    interval = (PAIR_COLUMNS["ratio.ci_low"], PAIR_COLUMNS["ratio.ci_high"])
+    speedup, low, high = (field for _, field in RATIO)
+    x = Axis("samples supplied over samples consumed", speedup.column, log=True)
+    rows, interval = cells((_STEP, _WAY, speedup, low, high), shown), (low.column, high.column)
     title = "What storage feeds of each training step"
-    return (Figure(title, about, "bar", x, Axis("step", _STEP), shown, Axis("read by", _WAY), interval, reference=1.0),)
+    return Figure(title, about, "bar", x, Axis("step", _STEP.column), rows, Axis("read by", _WAY.column), interval, reference=1.0)

@@ -5,6 +5,7 @@ are for the edge, where a row becomes cells.
 """
 
 import json
+import math
 from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple
@@ -268,10 +269,20 @@ class Row(Mapping[str, Any]):
         """Samples of a call; None where the workload has no such parameter, or leaves it open."""
         return self.count("batch")
 
+    @property
+    def throughput(self) -> float:
+        """Items a second; zero where it has none."""
+        return self.rate.items_per_s or 0.0
+
+    @property
+    def has_throughput(self) -> bool:
+        """Whether it is sound, and each of its rounds has a throughput that ratios can be made of."""
+        rates = self.rounds.items_per_s
+        return self.is_sound and bool(self.time.median_s) and min(rates, default=0.0) > 0 and max(rates) < math.inf
+
     def count(self, name: str) -> int | None:
         """Return a parameter that counts something; None where there is none, or an edited file has something else there."""
-        value = self.params.get(name)
-        return value if type(value) is int and 0 < value < 2**31 else None
+        return as_count(self.params.get(name))
 
     def setting(self, name: str) -> ParamValue | None:
         """Return the value of a parameter, of a search the one that it found; None where there is none."""
@@ -337,6 +348,11 @@ class Row(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(cells(self))
+
+
+def as_count(value: object) -> int | None:
+    """Return a value that counts something; None for any other, which an edited file may hold."""
+    return value if type(value) is int and 0 < value < 2**31 else None
 
 
 def ending(row: Row) -> tuple[str, str]:

@@ -59,6 +59,14 @@ def test_each_way_stands_beside_the_best_with_what_it_takes_of_a_call(asked):
     assert len(figure["rows"]) == 5
 
 
+def test_of_too_few_rounds_it_says_how_many_an_interval_takes(asked):
+    few = [each for batch, seconds in ((64, 1.0), (8, 0.5)) for each in step(seconds, "there", batch=batch) if each.round < 3]
+    assert found(asked, few)["sentences"] == [
+        "On cuda:0 fed batch=64 is fed best by there: 64.0 /s; "
+        "batch=8 at its best has 0.250 × (no interval before 4 rounds) the throughput of this step at its best."
+    ]
+
+
 def test_devices_have_a_sentence_each_accelerators_first_and_one_way_alone_has_its_share(asked):
     answer = found(asked, step(1.0, "there", device="cpu", waited_s=0.5), step(0.5, "there"))
     assert answer["sentences"] == [

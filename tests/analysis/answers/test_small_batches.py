@@ -25,7 +25,7 @@ def test_what_a_small_batch_costs_is_a_ratio_and_divergence_stands_beside_it(ask
         "of 2 trainings at batch=1 1 diverged, first small_batch batch learning_rate=0.1 after 320 samples."
     ]
     (table,) = answer["tables"]
-    assert [row["small.batch"] for row in table["rows"]] == [1, 64, 1, 64]
+    assert [repr(row["small.batch"]) for row in table["rows"]] == ["1", "64", "1", "64"]
     assert [row["small.diverged_at"] for row in table["rows"]] == [None, None, 320, None]
     assert [row["ratio.speedup"] for row in table["rows"]] == pytest.approx([6, 1, 5, 1])
     assert [each["title"] for each in answer["figures"]] == [

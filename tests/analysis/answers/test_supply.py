@@ -53,6 +53,15 @@ def test_each_step_stands_beside_the_slowest_and_the_fastest_way_to_read_from_st
     assert sorted(row["rate.bytes_per_s"] for row in read["rows"]) == pytest.approx([64e3, 128e3, 256e3, 64e6])
 
 
+def test_of_too_few_rounds_it_says_how_many_an_interval_takes(asked):
+    few = [each for each in rows("shelf", 0.5, **{"from": "disk"}) + rows("eat", 1.0) if each.round < 3]
+    (sentence,) = [each for each in found(asked, few)["sentences"] if "storage" in each]
+    assert (
+        sentence
+        == "Of what eat on cpu consumes (64.0 /s) this storage feeds 2.00 × (no interval before 4 rounds), read by shelf disk (128 /s)."
+    )
+
+
 def test_without_a_step_the_rates_alone_are_told_and_odd_rows_break_nothing(asked):
     case = made_up.case("shelf", **{"from": "disk"}, way="crawls")
     odd = made_up.rounds_of(made_up.case("shelf", **{"from": 3}, way="flies"), [[1.0]] * 2, items=1e12)
