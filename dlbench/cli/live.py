@@ -293,7 +293,6 @@ class _LiveTable(_Tracker):
 
     def _visible_part(self, below: "RenderableType") -> "RenderableType":
         """Return the table of as many cases as the screen has lines for; those that are told together at the end take none."""
-        from dlbench.analysis.read.declared import columns
         from dlbench.analysis.report.sentences import many_alike
         from dlbench.analysis.report.terminal import results_table
 
@@ -309,7 +308,7 @@ class _LiveTable(_Tracker):
             first = max(0, min(position - count // 2, len(rows) - count))
             shown = list(rows.items())[first : first + count]
             dim = [row for series, row in shown if series in self._provisional]
-            table = results_table([row for _, row in shown], columns, dim=dim)
+            table = results_table([row for _, row in shown], dim=dim)
             lines = len(console.render_lines(table, pad=False))
             if lines <= room or count == 1:
                 self._fitting = count
