@@ -217,7 +217,7 @@ def unfit(row: Row, setting: Setting, timed: bool) -> str | None:
         return "it reports values, not times" if timed else "it has times"
     if timed and min(row.rounds.median_s) <= 0:
         return "its time reads as zero"
-    if setting == DEVICE and RANKS.of_row(row) not in (None, 1):
+    if setting == DEVICE and not row.is_single_rank:
         return "it has several devices, and ranks on a CPU share one; see --by ranks"
     if row.case.found:
         return "it stands for what its search found, which another's need not have"

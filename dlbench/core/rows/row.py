@@ -259,14 +259,18 @@ class Row(Mapping[str, Any]):
         return self.count("ranks")
 
     @property
+    def is_single_rank(self) -> bool:
+        """Whether one process did the work."""
+        return self.params.get("ranks") in (None, 1)
+
+    @property
     def batch(self) -> int | None:
         """Samples of a call; None where the workload has no such parameter, or leaves it open."""
         return self.count("batch")
 
     def count(self, name: str) -> int | None:
         """Return a parameter that counts something; None where there is none, or an edited file has something else there."""
-        value = self.params.get(name)
-        return value if type(value) is int and 0 < value < 2**31 else None
+        return as_count(self.params.get(name))
 
     def setting(self, name: str) -> ParamValue | None:
         """Return the value of a parameter, of a search the one that it found; None where there is none."""
@@ -332,6 +336,11 @@ class Row(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(cells(self))
+
+
+def as_count(value: object) -> int | None:
+    """Return a value that counts something; None for any other, which an edited file may hold."""
+    return value if type(value) is int and 0 < value < 2**31 else None
 
 
 def ending(row: Row) -> tuple[str, str]:
