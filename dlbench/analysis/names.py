@@ -1,7 +1,7 @@
 """Names of cases, devices and machines, for tables and sentences."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from dlbench.analysis.pairing import grouped
 from dlbench.analysis.wording import plural
@@ -10,6 +10,19 @@ from dlbench.core.rows.row import Row
 
 T = TypeVar("T")
 _USUAL = {"layout": "nchw", "mode": "eager", "optimizer": "sgd"}
+
+
+class HasRow(Protocol):
+    """A record of a row."""
+
+    @property
+    def row(self) -> Row:
+        """It."""
+
+
+def row_of(record: HasRow) -> Row:
+    """Return the row of a record."""
+    return record.row
 
 
 def several_runs(rows: Iterable[Row]) -> bool:
@@ -68,3 +81,9 @@ def by_device(found: Sequence[T], row_of: Callable[[T], Row]) -> dict[str, list[
     several = several_runs(map(row_of, found))
     accelerators_first = sorted(found, key=lambda each: row_of(each).case.device == "cpu")
     return grouped(accelerators_first, lambda each: device_label(row_of(each), several))
+
+
+def by_workload(found: Sequence[T], row_of: Callable[[T], Row]) -> dict[tuple[str, str], list[T]]:
+    """Return records by the workload of their rows, and by where those ran."""
+    several = several_runs(map(row_of, found))
+    return grouped(found, lambda each: (row_of(each).case.workload, device_label(row_of(each), several)))
