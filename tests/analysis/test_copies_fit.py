@@ -58,9 +58,9 @@ def test_whatever_a_file_holds_gives_a_line_or_none(points):
 def test_through_two_sizes_there_is_no_fit_and_the_row_says_so():
     points = times(1e-5, 1e10)
     assert fit([*points[:2], *points[:2]]) is None
-    row = latency_and_bandwidth([(size, Rounds(median_s=[seconds] * 7, numbers=tuple(range(7)))) for size, seconds in points[:2]])
-    assert (row["copies.sizes"], row["copies.latency_s"]) == (2, None)
-    assert row["copies.reason"] == "no round has 3 sizes, the fewest that tell latency from bandwidth"
+    found = latency_and_bandwidth([(size, Rounds(median_s=[seconds] * 7, numbers=tuple(range(7)))) for size, seconds in points[:2]])
+    assert (found.sizes, found.latency_s) == (2, None)
+    assert found.reason == "no round has 3 sizes, the fewest that tell latency from bandwidth"
 
 
 def test_what_grows_faster_than_its_size_has_no_latency_below_zero():
@@ -72,9 +72,9 @@ def test_what_grows_faster_than_its_size_has_no_latency_below_zero():
 def test_a_latency_below_what_the_line_is_off_at_the_smallest_size_is_none(latency_s, shows):
     """The times are up to 10 % off a line by turns, and the smallest copy takes 0.4 µs beside its latency."""
     points = [(size, seconds * (1.1 if index % 2 else 0.9)) for index, (size, seconds) in enumerate(times(latency_s, 1e10))]
-    row = latency_and_bandwidth([(size, Rounds(median_s=[seconds] * 7, numbers=tuple(range(7)))) for size, seconds in points])
-    assert 0 < row["copies.off"] < 0.25
-    assert (row["copies.latency_s"] is not None, row["copies.bytes_per_s"] is not None, row["copies.reason"]) == (shows, True, None)
+    found = latency_and_bandwidth([(size, Rounds(median_s=[seconds] * 7, numbers=tuple(range(7)))) for size, seconds in points])
+    assert 0 < found.off < 0.25
+    assert (found.latency_s is not None, found.bytes_per_s is not None, found.reason) == (shows, True, None)
 
 
 def test_a_line_a_round_and_an_interval_over_rounds():
@@ -82,10 +82,10 @@ def test_a_line_a_round_and_an_interval_over_rounds():
     sizes = [
         (size, Rounds(median_s=[factor * seconds for factor in slower], numbers=tuple(range(7)))) for size, seconds in times(1e-5, 1e10)
     ]
-    row = latency_and_bandwidth(sizes)
-    assert [row[f"copies.latency_s{end}"] for end in ("_low", "", "_high")] == pytest.approx([0.97e-5, 1e-5, 1.03e-5])
-    assert [row[f"copies.bytes_per_s{end}"] for end in ("_low", "", "_high")] == pytest.approx([1e10 / 1.03, 1e10, 1e10 / 0.97])
-    assert row["copies.off"] == pytest.approx(0, abs=1e-9)
+    found = latency_and_bandwidth(sizes)
+    assert [found.latency_s.low, found.latency_s.value, found.latency_s.high] == pytest.approx([0.97e-5, 1e-5, 1.03e-5])
+    assert [found.bytes_per_s.low, found.bytes_per_s.value, found.bytes_per_s.high] == pytest.approx([1e10 / 1.03, 1e10, 1e10 / 0.97])
+    assert found.off == pytest.approx(0, abs=1e-9)
 
 
 def test_hundreds_of_sizes_are_fitted_in_no_time():

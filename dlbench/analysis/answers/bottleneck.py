@@ -1,7 +1,6 @@
 """Bottleneck: what bounds each step, and what the machine can do at most."""
 
 from collections.abc import Callable
-from itertools import chain
 
 from dlbench.analysis.answers import copies, feeding, roofline, steps, supply
 from dlbench.analysis.answers.base import Answer, Findings, Missing, Question, answered
@@ -14,13 +13,18 @@ _PARTS: tuple[Callable[[Results], Findings], ...] = (steps.findings, roofline.fi
 
 def answer(results: Results) -> Answer | Missing:
     """Return what bounds the steps that were measured, and what bandwidths and latencies that rests on."""
-    found = [part(results) for part in _PARTS]
-    if not any(each.tables for each in found):
-        doubts = "; ".join(chain.from_iterable(each.weaknesses for each in found))
+    every = [part(results) for part in _PARTS]
+    if not any(found.tables for found in every):
+        doubts = "; ".join(doubt for found in every for doubt in found.weaknesses)
         return Missing(QUESTION, doubts or "neither a step nor what the machine can do at most was measured", "dlbench run ceilings")
-    rows, tables, figures, weaknesses = (
-        list(chain.from_iterable(getattr(each, name) for each in found)) for name in ("rows", "tables", "figures", "weaknesses")
-    )
     # All devices in what matters most, and of each of the others the first.
-    most, *others = [each.sentences for each in found if each.sentences]
-    return answered(QUESTION, most, rows, weaknesses, *tables, reports=[each[0] for each in others[:2]], figures=figures)
+    most, *others = [found.sentences for found in every if found.sentences]
+    return answered(
+        QUESTION,
+        most,
+        [row for found in every for row in found.rows],
+        [doubt for found in every for doubt in found.weaknesses],
+        *(table for found in every for table in found.tables),
+        reports=[sentences[0] for sentences in others[:2]],
+        figures=[figure for found in every for figure in found.figures],
+    )

@@ -2,143 +2,167 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import NamedTuple
 
-from dlbench.analysis.answers.base import DEVICE, Columns, Findings, Table, by_device, with_device
-from dlbench.analysis.copies import COLUMNS, latency_and_bandwidth
+from dlbench.analysis.answers.base import Findings, Table, table
+from dlbench.analysis.copies import Fit, OverRounds, latency_and_bandwidth
+from dlbench.analysis.fields import Field, Fields, cells, of_row, own, place
 from dlbench.analysis.figures import Axis, Figure
 from dlbench.analysis.lines import MOST_OFF
-from dlbench.analysis.ratios import Entry, entries, grouped, identifying, label
+from dlbench.analysis.names import by_device, by_workload, row_of
+from dlbench.analysis.pairing import grouped, label
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import INTERVAL, interval, number, short
+from dlbench.analysis.wording import INTERVAL, interval, short
 from dlbench.core import units
-from dlbench.core.model import Status
+from dlbench.core.declarations import Sweep
 from dlbench.core.reference.peaks import OTHER_LINK
-from dlbench.core.rows.row import BY_NAME
-from dlbench.core.rows.row import Cells as Row
+from dlbench.core.rows.row import Row, Setting
 from dlbench.core.schema import Column, Unit
 
-_RATE = BY_NAME["rate.bytes_per_s"]
+_RATE = of_row(lambda row: row.rate.bytes_per_s)
 _WAY = Column("copies.way", Unit.TEXT, "the copy, without its size")
-_SIZE = Column("copies.size", Unit.BYTES, "bytes that a copy counts")
-_LINK = Column("copies.link_bytes_per_s", Unit.BYTES_PER_S, "the most that the link carries as it was while copying; null where not read")
-_SHARE = Column("copies.link_share", Unit.FRACTION, "the fastest size over that", "higher")
-_RATES = (
-    Column("copies.rate_low", Unit.BYTES_PER_S, "lower end of its 95 % interval"),
-    Column("copies.rate_high", Unit.BYTES_PER_S, "upper end of it"),
-)
-_COLUMNS: Columns = (
-    ("copy", _WAY),
-    DEVICE,
-    ("sizes", COLUMNS["copies.sizes"]),
-    ("latency", COLUMNS["copies.latency_s"]),
-    (INTERVAL, COLUMNS["copies.latency_s_low"]),
-    (INTERVAL, COLUMNS["copies.latency_s_high"]),
-    ("bandwidth", COLUMNS["copies.bytes_per_s"]),
-    (INTERVAL, COLUMNS["copies.bytes_per_s_low"]),
-    (INTERVAL, COLUMNS["copies.bytes_per_s_high"]),
-    ("off the line", COLUMNS["copies.off"]),
-    ("fastest size", _RATE),
-    ("link", _LINK),
-    ("of the link", _SHARE),
-    ("no line", COLUMNS["copies.reason"]),
-)
+_LATENCY = "what a copy takes however small it is: median of the rounds' lines; null where it does not show"
+_BANDWIDTH = "bytes over the time beyond the latency: median of the rounds' lines"
+_LINK = "the most that the link carries as it was while copying; null where not read"
+_OFF = "how far a size is from its round's line, in the median: caches and protocols bend it"
 _TRAINED_DOWN = 0.99
 """Of what device and slot can have: a link that carries less has another generation, or fewer lanes."""
 
 
+class Copy(NamedTuple):
+    """A row of a copy of one size."""
+
+    row: Row
+    sweep: Sweep
+    size: float
+    """Bytes that it counts."""
+    bytes_per_s: float
+
+    @property
+    def way(self) -> str:
+        """The case's id without its device and its size."""
+        return label(self.row, (self.sweep.size,))
+
+    def at(self, seconds: float | None) -> float | None:
+        """Return its bandwidth, had it taken that long."""
+        return self.size / seconds if seconds else None
+
+
+class Way(NamedTuple):
+    """Copies that differ in their size alone."""
+
+    name: str
+    """The case's id without its device and its size."""
+    row: Row
+    """The fastest size."""
+    rate: float
+    """Bytes a second of that."""
+    fit: Fit
+    link: float | None
+    """The most that its link carries as it was while copying, bytes a second; None where not read."""
+    share: float | None
+    """The rate over that; None where copies go over another link."""
+
+    def __str__(self) -> str:
+        """Return a latency, a bandwidth and the share of the link, with intervals, as words that a sentence can go on with."""
+        quantities = (("latency", self.fit.latency_s, units.seconds), ("bandwidth", self.fit.bytes_per_s, units.byte_rate))
+        parts = [
+            f"a {noun} of {text(of.value)} ({interval(of.low, of.high, text)})" if of else f"no {noun} that shows at these sizes"
+            for noun, of, text in quantities
+        ]
+        at_best = "" if self.share is None else f", at best {units.percent(self.share)} of what its link carries"
+        return f"{' and '.join(parts)}{at_best}"
+
+
 def findings(results: Results) -> Findings:
     """Return latency and bandwidth of each way to copy that was measured over sizes, and what of its link that is."""
-    groups = _ways(results)
+    groups = _groups(results)
     if not groups:
         return Findings()
-    devices = by_device([_row(results, group) for group in groups], "case")
+    devices = by_device([_way(group) for group in groups], row_of)
     for where, found in devices.items():
         if _over_another_link(where, found):
-            devices[where] = [{**row, _SHARE.name: None} for row in found]
-    rows = [entry.row for group in groups for entry in group]
+            devices[where] = [way._replace(share=None) for way in found]
+    copies = [copy for group in groups for copy in group]
     return Findings(
         sentences=tuple(_sentence(where, found) for where, found in devices.items()),
-        rows=tuple(rows),
-        tables=(Table("Copies: latency and bandwidth", _COLUMNS, tuple(row for found in devices.values() for row in found)),),
-        figures=tuple(_figures(results, groups)),
+        rows=tuple(copy.row for copy in copies),
+        tables=(_table([way for found in devices.values() for way in found]),),
+        figures=tuple(_figures(copies)),
         weaknesses=tuple(text for each in devices.items() for doubt in _DOUBTS if (text := doubt(*each))),
     )
 
 
-def _ways(results: Results) -> list[list[Entry]]:
+def _groups(results: Results) -> list[list[Copy]]:
     """Return the copies that went well, in groups that differ in their size alone, the smallest first."""
-    columns = identifying(results.columns)
-    groups: dict[tuple[object, ...], list[Entry]] = {}
-    for each in entries(results):
-        declared, row = results.declaration(each.row), each.row
-        went_well = row["case.status"] == Status.OK and not row["flag.implausible"] and 0 < _size(row) < math.inf
-        if declared.ceiling == "copy" and declared.sweep and went_well:
-            key = tuple(row[name] for name in columns if name != f"param.{declared.sweep.size}")
-            groups.setdefault(key, []).append(each)
-    return [sorted(group, key=lambda each: _size(each.row)) for group in groups.values()]
+    copies = [
+        Copy(row, row.declared.sweep, rate * seconds, rate)
+        for row in results.rows
+        if row.declared.ceiling == "copy" and row.declared.sweep and row.is_sound
+        if (rate := row.rate.bytes_per_s) and (seconds := row.time.median_s) and 0 < rate * seconds < math.inf
+    ]
+    groups = grouped(copies, lambda copy: copy.row.differing_from((Setting("param", copy.sweep.size),)))
+    return [sorted(group, key=lambda copy: copy.size) for group in groups.values()]
 
 
-def _size(row: Row) -> float:
-    """Return the bytes that a call states; zero where that is unknown."""
-    rate, seconds = row["rate.bytes_per_s"], row["time.median_s"]
-    return 0.0 if rate is None or seconds is None else number(rate) * number(seconds)
+def _way(copies: Sequence[Copy]) -> Way:
+    fastest = max(copies, key=lambda copy: copy.bytes_per_s)
+    fit = latency_and_bandwidth([(copy.size, copy.row.rounds) for copy in copies])
+    link = fastest.row.bound(_RATE.column)
+    return Way(fastest.way, fastest.row, fastest.bytes_per_s, fit, link, fastest.bytes_per_s / link if link else None)
 
 
-def _way(results: Results, row: Row) -> str:
-    """Return the case's id without its device and its size."""
-    sweep = results.declaration(row).sweep
-    return label(row, (sweep.size,) if sweep else ())
+def _table(ways: Sequence[Way]) -> Table:
+    fields: Fields[Way] = (
+        ("copy", Field(_WAY, lambda way: way.name)),
+        place(ways, row_of),
+        own("sizes", "copies.sizes", Unit.COUNT, "sizes whose times the line is fitted to", lambda way: way.fit.sizes),
+        *_over_rounds("latency", Column("copies.latency_s", Unit.SECONDS, _LATENCY, "lower"), lambda way: way.fit.latency_s),
+        *_over_rounds("bandwidth", Column("copies.bytes_per_s", Unit.BYTES_PER_S, _BANDWIDTH, "higher"), lambda way: way.fit.bytes_per_s),
+        own("off the line", "copies.off", Unit.FRACTION, _OFF, lambda way: way.fit.off),
+        ("fastest size", _RATE.on(row_of)),
+        own("link", "copies.link_bytes_per_s", Unit.BYTES_PER_S, _LINK, lambda way: way.link),
+        own("of the link", "copies.link_share", Unit.FRACTION, "the fastest size over that", lambda way: way.share, "higher"),
+        own("no line", "copies.reason", Unit.TEXT, "why there is no line", lambda way: way.fit.reason),
+    )
+    return table("Copies: latency and bandwidth", fields, ways)
 
 
-def _row(results: Results, group: Sequence[Entry]) -> Row:
-    fastest = max(group, key=lambda each: number(each.row[_RATE.name])).row
-    most = results.declaration(fastest).bound(fastest, _RATE.name)
-    return {
-        **{name: fastest[name] for name in ("case.run", "case.device", "transfer.link_bytes_per_s", _RATE.name)},
-        **latency_and_bandwidth([(_size(each.row), each.rounds) for each in group]),
-        _WAY.name: _way(results, fastest),
-        _LINK.name: most,
-        _SHARE.name: number(fastest[_RATE.name]) / most if most else None,
-    }
+def _over_rounds(heading: str, column: Column, of: Callable[[Way], OverRounds | None]) -> Fields[Way]:
+    """Return the columns of a median over rounds and of the ends of its interval."""
+    ends = {"low": "lower end of its 95 % interval; null below six rounds", "high": "upper end of it"}
+    low, high = (Column(f"{column.name}_{end}", column.unit, meaning) for end, meaning in ends.items())
+    return (
+        (heading, Field(column, lambda way: found.value if (found := of(way)) else None)),
+        (INTERVAL, Field(low, lambda way: found.low if (found := of(way)) else None)),
+        (INTERVAL, Field(high, lambda way: found.high if (found := of(way)) else None)),
+    )
 
 
-def _sentence(where: str, rows: Sequence[Row]) -> str:
+def _sentence(where: str, ways: Sequence[Way]) -> str:
     """Say how quick copies over the link are, at the largest share of it and the smallest; where none was read, all by bandwidth."""
-    ways = [row for row in rows if row[_SHARE.name] is not None] or rows
-    order = "copies.bytes_per_s" if ways[0][_SHARE.name] is None else _SHARE.name
-    fitted = sorted((row for row in ways if row["copies.reason"] is None), key=lambda row: number(row[order]))
+    of_link = [way for way in ways if way.share is not None] or ways
+    fitted = [(found.value if way.share is None else way.share, way) for way in of_link if (found := way.fit.bytes_per_s)]
     if not fitted:
-        best = max(ways, key=lambda row: number(row[_RATE.name]))
-        rate = units.byte_rate(number(best[_RATE.name]))
-        if best["copies.off"] is not None:
-            return f"On {where} {short(best[_WAY.name])} reaches {rate} at best; its times follow no line of latency and bandwidth."
-        return f"On {where} {short(best[_WAY.name])} reaches {rate}; to tell latency from bandwidth it takes more sizes."
-    slowest, fastest = fitted[0], fitted[-1]
-    text = f"On {where} {short(fastest[_WAY.name])} copies with {_described(fastest)}"
+        best = max(of_link, key=lambda way: way.rate)
+        text = f"On {where} {short(best.name)} reaches {units.byte_rate(best.rate)}"
+        if best.fit.off is not None:
+            return f"{text} at best; its times follow no line of latency and bandwidth."
+        return f"{text}; to tell latency from bandwidth it takes more sizes."
+    fitted.sort(key=itemgetter(0))
+    slowest, fastest = fitted[0][1], fitted[-1][1]
+    text = f"On {where} {short(fastest.name)} copies with {fastest}"
     if slowest is fastest:
         return f"{text}."
-    return f"{text}; the slowest of {len(fitted)} ways, {short(slowest[_WAY.name])}, with {_described(slowest)}."
+    return f"{text}; the slowest of {len(fitted)} ways, {short(slowest.name)}, with {slowest}."
 
 
-def _described(row: Row) -> str:
-    """Return a latency, a bandwidth and the share of the link, with intervals, as words that a sentence can go on with."""
-    quantities = (("latency", "copies.latency_s", units.seconds), ("bandwidth", "copies.bytes_per_s", units.byte_rate))
-    parts = [
-        f"a {noun} of {text(number(row[name]))} ({interval(row[f'{name}_low'], row[f'{name}_high'], text)})"
-        if row[name] is not None
-        else f"no {noun} that shows at these sizes"
-        for noun, name, text in quantities
-    ]
-    share = row[_SHARE.name]
-    at_best = "" if share is None else f", at best {units.percent(number(share))} of what its link carries"
-    return f"{' and '.join(parts)}{at_best}"
-
-
-def _trained_down(where: str, rows: Sequence[Row]) -> str | None:
+def _trained_down(where: str, ways: Sequence[Way]) -> str | None:
     """Say of a link that was slower while copying than device and slot can have it; None where it was not, or nothing tells."""
-    read = [(number(row[_LINK.name]), number(most)) for row in rows if row[_LINK.name] and (most := row["transfer.link_bytes_per_s"])]
-    if not read or _over_another_link(where, rows):
+    read = [(way.link, most) for way in ways if way.link and (most := way.row.transfer.link_bytes_per_s)]
+    if not read or _over_another_link(where, ways):
         return None
     # The median: copies both ways at once have twice the rate.
     link, most = statistics.median(now for now, _ in read), statistics.median(most for _, most in read)
@@ -148,53 +172,49 @@ def _trained_down(where: str, rows: Sequence[Row]) -> str | None:
     return f"the PCIe link of {where} stays trained down at {carried}: see how the card is seated, its slot and the firmware's settings"
 
 
-def _over_another_link(where: str, rows: Sequence[Row]) -> str | None:
+def _over_another_link(where: str, ways: Sequence[Way]) -> str | None:
     """Say that copies are faster than the link that was read, which then is not theirs; None where none is."""
-    beyond = [row for row in rows if row[_LINK.name] and number(row[_RATE.name]) > number(row[_LINK.name])]
+    beyond = [(way.rate / link, link, way) for way in ways if (link := way.link) and way.rate > link]
     if not beyond:
         return None
-    fastest = max(beyond, key=lambda row: number(row[_RATE.name]) / number(row[_LINK.name]))
-    rate, link = (units.byte_rate(number(fastest[name])) for name in (_RATE.name, _LINK.name))
-    return f"on {where} {short(fastest[_WAY.name])} reaches {rate}, {OTHER_LINK.format(rate=link)}"
+    _, link, fastest = max(beyond, key=itemgetter(0))
+    return f"on {where} {short(fastest.name)} reaches {units.byte_rate(fastest.rate)}, {OTHER_LINK.format(rate=units.byte_rate(link))}"
 
 
-def _bent(where: str, rows: Sequence[Row]) -> str | None:
+def _bent(where: str, ways: Sequence[Way]) -> str | None:
     """Say that times do not follow a line, of the way to copy of which that is worst; None where all do."""
-    off, row = max(((number(row["copies.off"] or 0), row) for row in rows), key=lambda each: each[0])
+    off, way = max(((way.fit.off or 0.0, way) for way in ways), key=lambda each: each[0])
     if off < MOST_OFF:
         return None
     bends = "caches and protocols bend it, so the figure says more than latency and bandwidth"
-    return f"on {where} the sizes of {short(row[_WAY.name])} are {units.percent(off)} off their line in the median: {bends}"
+    return f"on {where} the sizes of {short(way.name)} are {units.percent(off)} off their line in the median: {bends}"
 
 
 _DOUBTS = (_over_another_link, _trained_down, _bent)
 
 
-def _figures(results: Results, groups: Sequence[Sequence[Entry]]) -> list[Figure]:
+def _figures(copies: Sequence[Copy]) -> list[Figure]:
     """Return bandwidth against size, of each workload and device a figure, with a line a way."""
-    points = [
-        {**row, **_interval(row), _SIZE.name: _size(row), _WAY.name: short(_way(results, row))}
-        for group in groups
-        for row in (entry.row for entry in group)
-    ]
     about = "One line a way to copy; from where it is level on, bandwidth bounds a copy, and left of that latency."
     about += " The vertical lines are 95 % intervals over rounds."
+    size: Field[Copy] = Field(Column("copies.size", Unit.BYTES, "bytes that a copy counts"), lambda copy: copy.size)
+    way: Field[Copy] = Field(_WAY, lambda copy: short(copy.way))
+    rate: Field[Copy] = _RATE.on(row_of)
+    low: Field[Copy] = Field(
+        Column("copies.rate_low", Unit.BYTES_PER_S, "lower end of its 95 % interval"), lambda copy: copy.at(copy.row.time.ci_high_s)
+    )
+    high: Field[Copy] = Field(Column("copies.rate_high", Unit.BYTES_PER_S, "upper end of it"), lambda copy: copy.at(copy.row.time.ci_low_s))
+    x, y = Axis("bytes", size.column, log=True), Axis("bytes a second", rate.column, log=True)
     return [
         Figure(
-            f"Bandwidth by size: {workload} on {where}",
-            about,
-            "line",
-            Axis("bytes", _SIZE, log=True),
-            Axis("bytes a second", _RATE, log=True),
-            tuple(rows),
-            Axis("copy", _WAY),
-            _RATES,
+            title=f"Bandwidth by size: {workload} on {where}",
+            about=about,
+            mark="line",
+            x=x,
+            y=y,
+            rows=cells((size, rate, way, low, high), alike),
+            series=Axis("copy", way.column),
+            interval=(low.column, high.column),
         )
-        for (workload, where), rows in grouped(with_device(points, "case"), lambda row: (row["case.workload"], row["place"])).items()
+        for (workload, where), alike in by_workload(copies, row_of).items()
     ]
-
-
-def _interval(row: Row) -> Row:
-    """Return the ends of the interval of the bandwidth, as columns: a time at the upper end of its own is the rate at the lower."""
-    moved, of_time = number(row[_RATE.name]) * number(row["time.median_s"]), (row["time.ci_high_s"], row["time.ci_low_s"])
-    return {column.name: moved / number(end) if end else None for column, end in zip(_RATES, of_time, strict=True)}

@@ -1,17 +1,18 @@
 """Cost: how long training a published network would take, estimated from measured steps."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from dlbench.analysis.answers.base import DEVICE, Answer, Columns, Missing, Question, Table, answered, by_device
-from dlbench.analysis.ratios import CHOSEN, chosen, grouped
+from dlbench.analysis.answers.base import Answer, Missing, Question, Table, answered, table
+from dlbench.analysis.fields import Fields, of_row, own, place
+from dlbench.analysis.names import by_device, choice, hardware, row_of, several_runs
+from dlbench.analysis.pairing import grouped
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import INTERVAL, choice, few, hardware, interval, number, plural, several_runs
-from dlbench.core.model import Status
-from dlbench.core.reference.schedules import schedules
-from dlbench.core.rows.row import BY_NAME
-from dlbench.core.rows.row import Cells as Row
-from dlbench.core.schema import Column, Unit
-from dlbench.core.units import seconds
+from dlbench.analysis.wording import INTERVAL, few, interval, plural
+from dlbench.core import units
+from dlbench.core.reference.schedules import Schedule, schedules
+from dlbench.core.rows.row import Row, cells
+from dlbench.core.schema import Unit
 
 QUESTION = Question("cost", "What does it cost: joules and money per 1000 samples, time to train?")
 _TRAINING = frozenset(("training", "imagenet"))
@@ -21,84 +22,89 @@ _LEAVES_OUT = (
 )
 _NO_ENERGY = "nothing meters energy yet, so joules and money are open"
 _COMMAND_GIVES = "and nothing meters energy yet, so the command gives the time to train, and neither joules nor money"
-_COLUMNS: Columns = (
-    ("network", Column("param.model", Unit.TEXT, "the network")),
-    DEVICE,
-    ("at", Column("train.choice", Unit.TEXT, "the batch, precision, layout, mode and optimizer at which it was fastest")),
-    ("images/s", BY_NAME["rate.items_per_s"]),
-    ("epochs", Column("train.epochs", Unit.COUNT, "passes over ImageNet's training set, of the published schedule")),
-    ("time to train", Column("train.seconds", Unit.SECONDS, "all steps of the schedule at that rate", "lower")),
-    (INTERVAL, Column("train.low", Unit.SECONDS, "lower end of its 95 % interval, as of the throughput")),
-    (INTERVAL, Column("train.high", Unit.SECONDS, "upper end of it")),
-    ("its authors", Column("train.took", Unit.TEXT, "how long it took them, and on what")),
-)
+_CHOICE = "the batch, precision, layout, mode and optimizer at which it was fastest"
+_EPOCHS = "passes over ImageNet's training set, of the published schedule"
+
+
+class Estimate(NamedTuple):
+    """A training step, and how long all steps of the schedule of its network would take, in seconds."""
+
+    row: Row
+    schedule: Schedule
+    seconds: float
+    low: float | None
+    """Lower end of its 95 % interval, as of the throughput."""
+    high: float | None
+
+    def __str__(self) -> str:
+        return f"{units.seconds(self.seconds)} ({interval(self.low, self.high, units.seconds)})"
 
 
 def answer(results: Results) -> Answer | Missing:
     """Return the time that each device would take to train the published networks, at its best measured throughput."""
     steps = [
-        row
+        _estimate(row, schedule, rate)
         for row in results.rows
-        if row["case.status"] == Status.OK
-        and not row["flag.implausible"]
-        and row.get("param.ranks") in (None, 1)
-        and row["rate.items_per_s"]
-        and _TRAINING.issubset(results.declaration(row).tags)
-        and str(row.get("param.model")) in schedules()
+        if row.is_sound and row.is_single_rank and _TRAINING.issubset(row.declared.tags)
+        if (rate := row.rate.items_per_s) and (schedule := schedules().get(str(row.params.get("model"))))
     ]
     if not steps:
         return Missing(QUESTION, f"{_no_steps(results)}, {_COMMAND_GIVES}", "dlbench run cnn")
-    rows = [_estimate(row) for found in by_device(steps, "case").values() for row in _best(found)]
-    of_model = grouped(rows, lambda row: str(row["param.model"]))
+    best = [each for found in by_device(steps, row_of).values() for each in _best(found)]
+    of_model = grouped(best, lambda each: each.schedule.model)
     models = [model for model in schedules() if model in of_model]
     headline = max(models, key=lambda model: len(of_model[model]))
     timed = next((model for model in models if model != headline and schedules()[model].took), None)
-    sentences = [_sentence(of_model[model], several_runs(rows, "case")) for model in (headline, timed) if model]
-    rows = [row for model in models for row in of_model[model]]
-    table = Table("Time to train on ImageNet: an estimate", _COLUMNS, tuple(rows), _sources(models))
-    return answered(QUESTION, sentences, rows, (_LEAVES_OUT, _NO_ENERGY), table)
+    several = several_runs(map(row_of, best))
+    sentences = [_sentence(of_model[model], several) for model in (headline, timed) if model]
+    estimates = [each for model in models for each in of_model[model]]
+    rests = [each.row for each in estimates]
+    return answered(QUESTION, sentences, rests, (_LEAVES_OUT, _NO_ENERGY), _table(estimates, models))
+
+
+def _estimate(row: Row, schedule: Schedule, images_per_s: float) -> Estimate:
+    ends = (row.rate.items_per_s_high, row.rate.items_per_s_low)
+    return Estimate(row, schedule, schedule.seconds(images_per_s), *(schedule.seconds(end) if end else None for end in ends))
 
 
 def _no_steps(results: Results) -> str:
     """Say that none of the measured work is a training step with a published schedule, and name that work."""
-    measured = [row for row in results.rows if row["case.status"] == Status.OK]
-    names = dict.fromkeys(" ".join(filter(None, (str(row["case.workload"]), str(row.get("param.model") or "")))) for row in measured)
+    names = dict.fromkeys(f"{row.case.workload} {row.params.get('model', '')}".rstrip() for row in results.rows if row.is_ok)
     if not names:
         return "no training step of a published network was measured"
     return f"{few(names)}: none of it is a training step, by one process, of a network with a published schedule"
 
 
-def _best(rows: Sequence[Row]) -> list[Row]:
-    """Return the row of highest throughput of each network."""
-    return [max(found, key=lambda row: number(row["rate.items_per_s"])) for found in grouped(rows, lambda row: row["param.model"]).values()]
+def _best(estimates: Sequence[Estimate]) -> list[Estimate]:
+    """Return the estimate of highest throughput of each network."""
+    return [min(found, key=lambda each: each.seconds) for found in grouped(estimates, lambda each: each.schedule.model).values()]
 
 
-def _estimate(row: Row) -> Row:
-    schedule = schedules()[str(row["param.model"])]
-    ends = {"low": row["rate.items_per_s_high"], "high": row["rate.items_per_s_low"]}
-    return {
-        **row,
-        "train.choice": choice({f"row.{name}": chosen(row, name) for name in CHOSEN}, "row"),
-        "train.epochs": schedule.epochs,
-        "train.seconds": schedule.seconds(number(row["rate.items_per_s"])),
-        **{f"train.{end}": schedule.seconds(number(rate)) if rate else None for end, rate in ends.items()},
-        "train.took": schedule.took,
-    }
-
-
-def _sentence(rows: Sequence[Row], several: bool) -> str:
+def _sentence(found: Sequence[Estimate], several: bool) -> str:
     """Say how long a network takes on the first device, on the CPU if that is another, and how long it took its authors."""
-    schedule = schedules()[str(rows[0]["param.model"])]
-    last = next((row for row in rows if row["case.device"] == "cpu"), rows[-1])
-    shown = list({id(row): row for row in (rows[0], last)}.values())
-    parts = [f"{_time(row)} on {hardware(row, with_run=several)} at {row['train.choice']}" for row in shown]
-    more = f" (and {plural(len(rows) - len(shown), 'more device')} in the table)" if len(rows) > len(shown) else ""
+    schedule = found[0].schedule
+    last = next((each for each in found if each.row.case.device == "cpu"), found[-1])
+    shown = found[:1] if last is found[0] else (found[0], last)
+    parts = [f"{each} on {hardware(each.row, several)} at {choice(each.row)}" for each in shown]
+    more = f" (and {plural(len(found) - len(shown), 'more device')} in the table)" if len(found) > len(shown) else ""
     authors = f"; its authors took {schedule.took}" if schedule.took else ""
     return f"{schedule.model}, {schedule.epochs} epochs of ImageNet, estimated: {', '.join(parts)}{more}{authors}."
 
 
-def _time(row: Row) -> str:
-    return f"{seconds(number(row['train.seconds']))} ({interval(row['train.low'], row['train.high'], seconds)})"
+def _table(estimates: Sequence[Estimate], models: Sequence[str]) -> Table:
+    fields: Fields[Estimate] = (
+        own("network", "train.model", Unit.TEXT, "the network", lambda each: each.schedule.model),
+        place(estimates, row_of),
+        own("at", "train.choice", Unit.TEXT, _CHOICE, lambda each: choice(each.row)),
+        ("images/s", of_row(lambda row: row.rate.items_per_s).on(row_of)),
+        own("epochs", "train.epochs", Unit.COUNT, _EPOCHS, lambda each: each.schedule.epochs),
+        own("time to train", "train.seconds", Unit.SECONDS, "all steps of the schedule at that rate", lambda each: each.seconds, "lower"),
+        own(INTERVAL, "train.low", Unit.SECONDS, "lower end of its 95 % interval, as of the throughput", lambda each: each.low),
+        own(INTERVAL, "train.high", Unit.SECONDS, "upper end of it", lambda each: each.high),
+        own("its authors", "train.took", Unit.TEXT, "how long it took them, and on what", lambda each: each.schedule.took),
+    )
+    title = "Time to train on ImageNet: an estimate"
+    return table(title, fields, estimates, _sources(models), whole=lambda each: cells(each.row))
 
 
 def _sources(models: Sequence[str]) -> tuple[str, ...]:

@@ -7,15 +7,19 @@ from functools import cached_property
 from operator import itemgetter
 from typing import Any
 
-from dlbench.analysis.answers.base import DEVICE, RATIO, Columns, Table, by_device
-from dlbench.analysis.ratios import PAIR_COLUMNS, Entry, entries, grouped, speed_ratio
+from dlbench.analysis.answers.base import Table, table
+from dlbench.analysis.fields import PLACE, RATIO, Field, Fields, of_row, own
+from dlbench.analysis.names import by_device, hardware, several_runs
+from dlbench.analysis.pair_columns import CASE, of_ratio
+from dlbench.analysis.pairing import grouped
+from dlbench.analysis.ratio import Ratio, among, middle, speed_ratio
 from dlbench.analysis.read.references import ReferenceRun, origin, part, reference_runs, rows_of
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import among, hardware, key, middle, number, plural, ratio, several_runs, short, times
-from dlbench.core.model import Status, kind_of
+from dlbench.analysis.wording import plural, short
+from dlbench.core.model import kind_of
 from dlbench.core.reference.peaks import name_words
-from dlbench.core.rows.row import Cells as Row
-from dlbench.core.schema import Column, Unit
+from dlbench.core.rows.row import Row, cells
+from dlbench.core.schema import Unit
 from dlbench.core.units import one_line
 
 NORMAL = 1.25
@@ -23,16 +27,40 @@ NORMAL = 1.25
 and a wrong setting costs more than a quarter, as a rule."""
 _MOST_MACHINES = 4
 """Machines that are held against references; more are a fleet, which is held against itself."""
-_COLUMNS: Columns = (
-    ("case", PAIR_COLUMNS["pair.case"]),
-    DEVICE,
-    ("here", Column("time.median_s", Unit.SECONDS, "one call")),
-    ("there", Column("reference.median_s", Unit.SECONDS, "one call in the reference run")),
+
+
+@dataclass(frozen=True)
+class SameCase:
+    """A case here and in a reference run."""
+
+    place: str
+    here: Row
+    there: Row
+    is_same: bool
+    """Whether that was measured on the same hardware."""
+
+    @cached_property
+    def ratio(self) -> Ratio:
+        """How many times as fast it is here."""
+        there, here = ([1 / seconds for seconds in side.rounds.median_s] for side in (self.there, self.here))
+        return speed_ratio(there, here)
+
+    @property
+    def is_off(self) -> bool:
+        """Whether it is beyond what is normal on the same hardware, all of its interval."""
+        ratio = self.ratio
+        low, high = (ratio.interval.low, ratio.interval.high) if ratio.interval else (ratio.speedup, ratio.speedup)
+        return self.is_same and (high < 1 / NORMAL or low > NORMAL)
+
+
+_OFF = f"whether it is beyond a factor of {NORMAL:g}, all of its interval, on hardware of that name"
+_FIELDS: Fields[SameCase] = (
+    ("case", Field(CASE, lambda case: case.here.key)),
+    ("device", Field(PLACE, lambda case: case.place)),
+    ("here", of_row(lambda row: row.time.median_s).on(lambda case: case.here)),
+    own("there", "reference.median_s", Unit.SECONDS, "one call in the reference run", lambda case: case.there.time.median_s),
     *RATIO,
-    (
-        "off",
-        Column("reference.off", Unit.TEXT, f"whether it is beyond a factor of {NORMAL:g}, all of its interval, on hardware of that name"),
-    ),
+    own("off", "reference.off", Unit.TEXT, _OFF, lambda case: "off" if case.is_off else None),
 )
 
 
@@ -45,27 +73,23 @@ class Beside:
     """The name of the reference's device, on a CPU with its threads."""
     same: bool
     """Whether both devices are called the same and, on a CPU, have as many threads and the same units."""
-    rows: tuple[Row, ...]
+    cases: tuple[SameCase, ...]
     notes: tuple[str, ...]
     """What reference it is, and where its software is another."""
 
-    @cached_property
-    def off(self) -> list[Row]:
-        """Cases beyond what is normal, the farthest first."""
-        found = [row for row in self.rows if row["reference.off"]]
-        return sorted(found, key=lambda row: -abs(math.log(number(row["ratio.speedup"]))))
-
     def clause(self) -> str:
         """Say how it compares, in the case in the middle, and what is off."""
-        row = middle(self.rows)
+        case = middle(self.cases)
         which = f"the reference run on the same {self.device}" if self.same else f"the nearest reference run, on {self.device}"
-        text = f"runs {short(key(row))} {ratio(row)} as fast as {which}{among(self.rows)}"
+        text = f"runs {short(case.here.key)} {case.ratio} as fast as {which}{among(self.cases)}"
         if not self.same:
             return text
-        if not self.off:
+        off = [case for case in self.cases if case.is_off]
+        if not off:
             return f"{text}, and no case is off by more than {NORMAL:g} ×"
-        return f"{text}; off by more than {NORMAL:g} × {'is' if len(self.off) == 1 else 'are'} {len(self.off)} of " + (
-            f"{plural(len(self.rows), 'case')}, most {short(key(self.off[0]))}: {times(self.off[0])}"
+        farthest = max(off, key=lambda case: abs(math.log(case.ratio.speedup)))
+        return f"{text}; off by more than {NORMAL:g} × {'is' if len(off) == 1 else 'are'} {len(off)} of " + (
+            f"{plural(len(self.cases), 'case')}, most {short(farthest.here.key)}: {farthest.ratio.times}"
         )
 
 
@@ -77,48 +101,54 @@ def beside_references(results: Results) -> tuple[list[Beside], list[str]]:
     runs = reference_runs()
     themselves = {run.machine for run in runs if origin(run.environment) in own}
     others = [run for run in runs if run.machine not in themselves]
-    fit = {(str(each.row["case.run"]), str(each.row["case.id"])): each for each in entries(results) if _is_fit(each)}
     found, alone = [], list[Row]()
-    for place, rows in by_device([each.row for each in fit.values()], "case").items():
-        mine = [fit[str(row["case.run"]), str(row["case.id"])] for row in rows]
+    for place, mine in by_device([row for row in results.rows if _is_fit(row)], lambda row: row).items():
         beside = _nearest(place, mine, others, results)
         found += [beside] if beside else []
-        alone += [] if beside else rows[:1]
+        alone += [] if beside else mine[:1]
     return found, [_alone(alone, bool(themselves))] if alone else []
 
 
-def table(found: Sequence[Beside]) -> Table:
+def table_of(found: Sequence[Beside]) -> Table:
     """Return all cases of them as a table."""
     notes = dict.fromkeys(note for each in found for note in each.notes)
-    return Table("Beside reference runs: how many times as fast", _COLUMNS, tuple(row for each in found for row in each.rows), tuple(notes))
+    cases = [case for each in found for case in each.cases]
+    return table(
+        "Beside reference runs: how many times as fast",
+        _FIELDS,
+        cases,
+        tuple(notes),
+        whole=lambda case: cells(case.here) | of_ratio(case.ratio),
+    )
 
 
-def _is_fit(entry: Entry) -> bool:
-    sound = entry.row["case.status"] == Status.OK and not entry.row["flag.implausible"]
-    return bool(sound) and min(entry.rounds.median_s, default=0) > 0
+def _is_fit(row: Row) -> bool:
+    return row.is_sound and min(row.rounds.median_s, default=0) > 0
 
 
-def _nearest(place: str, mine: Sequence[Entry], runs: Sequence[ReferenceRun], results: Results) -> Beside | None:
-    """Return the entries of one device beside those of the nearest machine that measured any of them."""
-    row = mine[0].row
-    kind, name = kind_of(str(row["case.device"])), str(row["case.device_name"] or "")
-    isa = _isa(results.environments[str(row["case.run"])])
-    threads = max(int(number(each.row["case.threads"] or 1)) for each in mine)
-    workloads = frozenset(str(each.row["case.workload"]) for each in mine)
+def _nearest(place: str, mine: Sequence[Row], runs: Sequence[ReferenceRun], results: Results) -> Beside | None:
+    """Return the rows of one device beside those of the nearest machine that measured any of them."""
+    identity = mine[0].case
+    kind, name = kind_of(identity.device), identity.device_name or ""
+    isa = _isa(results.environments[identity.run])
+    threads = max(row.case.threads or 1 for row in mine)
+    workloads = frozenset(row.case.workload for row in mine)
     machines = grouped(
         [run for run in runs if run.name_of(kind) and run.has_any(workloads)], lambda run: (run.machine, run.name_of(kind), run.threads)
     )
     distances = ((_distance(machine[0], kind, name, threads, isa), machine) for machine in machines.values())
     for distance, machine in sorted(distances, key=itemgetter(0)):
-        rows = _pairs(place, mine, [each for each in entries(rows_of(tuple(machine))) if _is_fit(each)], kind)
-        if rows:
-            same = distance[:2] == (False, False)
-            there = [{**each, "reference.off": "off" if same and _is_off(each) else None} for each in rows]
+        same = distance[:2] == (False, False)
+        # Of a case that the reference has several times its last.
+        theirs = {row.key: row for row in rows_of(tuple(machine)).rows if _is_fit(row) and kind_of(row.case.device) == kind}
+        both = [(row, there) for row in mine if (there := theirs.get(row.key)) and there.case.found == row.case.found]
+        if both:
             told = [machine[0].name_of(kind)]
             if kind == "cpu":
                 told += [plural(machine[0].threads or 1, "thread"), None if same else _isa(machine[0].environment)]
             device = ", ".join(filter(None, told))
-            return Beside(place, device, same, tuple(there), _notes(device, machine, results, str(row["case.run"])))
+            cases = tuple(SameCase(place, *sides, same) for sides in both)
+            return Beside(place, device, same, cases, _notes(device, machine, results, identity.run))
     return None
 
 
@@ -134,27 +164,6 @@ def _isa(environment: Mapping[str, Any]) -> str | None:
     """Return the vector and matrix units of a CPU; hypervisors give different processors the same name."""
     found = part(environment, "identity", "cpu", "isa")
     return found if isinstance(found, str) else None
-
-
-def _pairs(place: str, mine: Sequence[Entry], theirs: Sequence[Entry], kind: str) -> list[Row]:
-    """Return a row for each case of both; of one that the reference has several times its last."""
-    known = {key(each.row): each for each in theirs if kind_of(str(each.row["case.device"])) == kind}
-    return [
-        {
-            **{name: each.row[name] for name in ("case.id", "case.run", "case.device", "time.median_s")},
-            "place": place,
-            "pair.case": key(each.row),
-            "reference.median_s": there.row["time.median_s"],
-            **speed_ratio(*([1 / seconds for seconds in side.rounds.median_s] for side in (there, each))),
-        }
-        for each in mine
-        if (there := known.get(key(each.row))) and there.row["case.found"] == each.row["case.found"]
-    ]
-
-
-def _is_off(row: Row) -> bool:
-    low, high = (row["ratio.speedup"] if row[name] is None else row[name] for name in ("ratio.ci_low", "ratio.ci_high"))
-    return number(high) < 1 / NORMAL or number(low) > NORMAL
 
 
 def _notes(device: str, machine: Sequence[ReferenceRun], results: Results, run: str) -> tuple[str, ...]:
@@ -175,8 +184,8 @@ def _versions(environment: object) -> tuple[str, str]:
 
 
 def _alone(rows: Sequence[Row], is_reference: bool) -> str:
-    several = several_runs(rows, "case")
-    what = one_line(" or ".join(f"{row['case.device']} ({hardware(row, with_run=several)})" for row in rows))
+    several = several_runs(rows)
+    what = one_line(" or ".join(f"{row.case.device} ({hardware(row, several)})" for row in rows))
     if is_reference:
         return f"the reference run is shown here itself, and no other has a case of {what}"
     return f"no reference run has a case of {what}; dlbench contribute makes one"

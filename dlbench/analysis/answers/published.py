@@ -1,39 +1,39 @@
 """Published figures: each beside the measured row of the nearest configuration."""
 
 import math
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
-from dlbench.analysis.answers.base import Columns, Table, by_device
-from dlbench.analysis.ratios import chosen, grouped
+from dlbench.analysis.answers.base import Table, table
+from dlbench.analysis.fields import Field, Fields, of_row, own
+from dlbench.analysis.names import by_device, hardware
+from dlbench.analysis.pairing import grouped
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.scaling.speedup import counted
-from dlbench.analysis.wording import hardware, key, number
-from dlbench.core.model import Status
 from dlbench.core.reference.peaks import name_words
 from dlbench.core.reference.published import PublishedFigure, published_figures
-from dlbench.core.rows.row import BY_NAME
-from dlbench.core.rows.row import Cells as Row
-from dlbench.core.schema import Column, Unit
+from dlbench.core.rows.row import BY_NAME, Row, as_count, cells
+from dlbench.core.schema import Unit
 
-_TITLES = {
-    "rate.items_per_s": "items a second",
-    "rate.bus_bytes_per_s": "bus bandwidth",
-    "transfer.pinned_h2d_bytes_per_s": "copies to the device",
-    "transfer.pinned_d2h_bytes_per_s": "copies from the device",
+_Quantity = Callable[[Row], float | None]
+_TITLES: Mapping[str, _Quantity] = {
+    "items a second": lambda row: row.rate.items_per_s,
+    "bus bandwidth": lambda row: row.rate.bus_bytes_per_s,
+    "copies to the device": lambda row: row.transfer.pinned_h2d_bytes_per_s,
+    "copies from the device": lambda row: row.transfer.pinned_d2h_bytes_per_s,
 }
+_QUANTITIES = {of_row(quantity).column.name: (title, quantity) for title, quantity in _TITLES.items()}
+"""What there are figures of, by the column that they name."""
+_CONFIGURATION = "device and batch of the figure; its precision is that of the case"
 _NOT_THE_SAME = "figures of others, by other programs on other software: for the order of magnitude, and never a verdict"
 
 
-def _columns(name: str) -> Columns:
-    return (
-        ("measured", Column("published.case", Unit.TEXT, "the case measured here that is nearest to it")),
-        ("on", Column("published.here", Unit.TEXT, "what it was measured on here")),
-        ("here", BY_NAME[name]),
-        ("there", Column("published.value", BY_NAME[name].unit, "what others published")),
-        ("ratio", Column("published.ratio", Unit.RATIO, "measured here over published")),
-        ("figure of", Column("published.configuration", Unit.TEXT, "device and batch of the figure; its precision is that of the case")),
-        ("source", Column("published.source", Unit.TEXT, "who published it")),
-        ("date", Column("published.date", Unit.TEXT, "and when")),
-    )
+class Counterpart(NamedTuple):
+    """A published figure, and the measured row that is nearest to it."""
+
+    figure: PublishedFigure
+    row: Row
+    value: float
+    """What the row has of what it is a figure of, in the same unit."""
 
 
 def beside_published(results: Results) -> list[Table]:
@@ -41,33 +41,25 @@ def beside_published(results: Results) -> list[Table]:
 
     Of the figures of one work and precision each device stands beside the nearest: of a device of its name, else of the most alike name.
     """
-    rows = [row for row in results.rows if row["case.status"] == Status.OK and not row["flag.implausible"]]
-    found: list[tuple[PublishedFigure, Row]] = []
-    for place, on_device in by_device(rows, "case").items():
-        on_cpu = on_device[0]["case.device"] == "cpu"
+    found: list[Counterpart] = []
+    for on_device in by_device([row for row in results.rows if row.is_sound], lambda row: row).values():
+        on_cpu = on_device[0].case.device == "cpu"
         figures = [figure for figure in published_figures() if figure.on_cpu is on_cpu]
         for of_work in grouped(figures, lambda each: (each.column, each.tags, str(each.params), each.dtype)).values():
-            measured = [row for row in on_device if _is_same_work(row, of_work[0], results)]
+            _, quantity = _QUANTITIES[of_work[0].column]
+            measured = [(row, value) for row in on_device if _is_same_work(row, of_work[0]) and (value := quantity(row))]
             if measured:
-                figure = max(of_work, key=lambda each: _alike(str(measured[0]["case.device_name"]), each.device))
-                found.append((figure, {**_nearest(measured, figure), "place": place}))
-    tables = grouped(found, lambda each: each[0].column)
-    return [
-        Table(
-            f"Beside published figures: {_TITLES[name]}",
-            _columns(name),
-            tuple(_row(*each, len(results.environments) > 1) for each in pairs),
-            _notes([f for f, _ in pairs]),
-        )
-        for name, pairs in tables.items()
-    ]
+                name = measured[0][0].case.device_name or ""
+                figure = max(of_work, key=lambda each: _alike(name, each.device))
+                found.append(Counterpart(figure, *_nearest(measured, figure.batch)))
+    several = len(results.environments) > 1
+    return [_table(name, each, several) for name, each in grouped(found, lambda each: each.figure.column).items()]
 
 
-def _is_same_work(row: Row, figure: PublishedFigure, results: Results) -> bool:
-    ranks = figure.params.get("ranks", 1)
-    same = all(row.get(f"param.{name}") == value for name, value in figure.params.items()) and (counted(row, "ranks") or 1) == ranks
-    alike = figure.tags.issubset(results.declaration(row).tags)
-    return same and alike and figure.dtype in (None, row["case.dtype"]) and bool(row[figure.column])
+def _is_same_work(row: Row, figure: PublishedFigure) -> bool:
+    same = all(row.params.get(name) == value for name, value in figure.params.items())
+    one_rank = "ranks" in figure.params or row.is_single_rank
+    return same and one_rank and figure.tags.issubset(row.declared.tags) and figure.dtype in (None, row.case.dtype)
 
 
 def _alike(name: str, other: str) -> tuple[bool, int]:
@@ -75,28 +67,34 @@ def _alike(name: str, other: str) -> tuple[bool, int]:
     return mine == theirs, len(set(mine) & set(theirs))
 
 
-def _nearest(rows: list[Row], figure: PublishedFigure) -> Row:
+def _nearest(measured: list[tuple[Row, float]], batch: int | None) -> tuple[Row, float]:
     """Return the row of the nearest batch, and of those of one batch, or where there is none to hold it against, the best."""
-    batch = figure.batch
-    apart = [abs(math.log((counted({"param.batch": chosen(row, "batch")}, "batch") or 1) / batch)) if batch else 0.0 for row in rows]
+    apart = [_apart(row, batch) for row, _ in measured]
     best = min(apart)
-    return max((row for row, each in zip(rows, apart, strict=True) if each == best), key=lambda row: number(row[figure.column]))
+    return max((each for each, far in zip(measured, apart, strict=True) if far == best), key=lambda each: each[1])
 
 
-def _row(figure: PublishedFigure, row: Row, several: bool) -> Row:
-    here = number(row[figure.column])
-    return {
-        **{name: row[name] for name in ("place", "case.id", "case.run", "case.device", figure.column)},
-        "published.case": key(row),
-        "published.here": hardware(row, with_run=several),
-        "published.value": figure.value,
-        "published.ratio": here / figure.value,
-        "published.configuration": figure.device if figure.batch is None else f"{figure.device}, batch={figure.batch}",
-        "published.source": figure.source,
-        "published.date": figure.date,
-    }
+def _apart(row: Row, batch: int | None) -> float:
+    """Return how far the batch of a row, of a search the one it found, is from another, on logarithms."""
+    return abs(math.log((as_count(row.setting("batch")) or 1) / batch)) if batch else 0.0
 
 
-def _notes(figures: list[PublishedFigure]) -> tuple[str, ...]:
-    cautions = dict.fromkeys(f"{figure.source}: {figure.caution}" for figure in figures if figure.caution)
-    return (_NOT_THE_SAME, *cautions)
+def _table(name: str, found: list[Counterpart], several: bool) -> Table:
+    column, (title, _) = BY_NAME[name], _QUANTITIES[name]
+    nearest, here = "the case measured here that is nearest to it", "what it was measured on here"
+    fields: Fields[Counterpart] = (
+        own("measured", "published.case", Unit.TEXT, nearest, lambda each: each.row.key),
+        own("on", "published.here", Unit.TEXT, here, lambda each: hardware(each.row, several)),
+        ("here", Field(column, lambda each: each.value)),
+        own("there", "published.value", column.unit, "what others published", lambda each: each.figure.value),
+        own("ratio", "published.ratio", Unit.RATIO, "measured here over published", lambda each: each.value / each.figure.value),
+        own("figure of", "published.configuration", Unit.TEXT, _CONFIGURATION, lambda each: _configuration(each.figure)),
+        own("source", "published.source", Unit.TEXT, "who published it", lambda each: each.figure.source),
+        own("date", "published.date", Unit.TEXT, "and when", lambda each: each.figure.date),
+    )
+    cautions = dict.fromkeys(f"{each.figure.source}: {each.figure.caution}" for each in found if each.figure.caution)
+    return table(f"Beside published figures: {title}", fields, found, (_NOT_THE_SAME, *cautions), whole=lambda each: cells(each.row))
+
+
+def _configuration(figure: PublishedFigure) -> str:
+    return figure.device if figure.batch is None else f"{figure.device}, batch={figure.batch}"

@@ -72,6 +72,11 @@ def _best(kind: Ceiling, precision: str, rows: Sequence[Row], others: Iterable[R
     return MeasuredCeiling(kind, precision, _rate(best, kind), best.case.id, least)
 
 
+def reached_by(ceiling: MeasuredCeiling, rows: Iterable[Row]) -> Row:
+    """Return which of the rows of its machine reached a ceiling."""
+    return max((row for row in rows if row.case.id == ceiling.case), key=lambda row: _rate(row, ceiling.kind))
+
+
 def computed_in(row: Row) -> str | None:
     """Return the precision that a row's products are computed in, bf16 for autocast to it; None where it names none."""
     named = PRECISIONS.get(str(row.case.dtype))

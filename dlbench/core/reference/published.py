@@ -7,6 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from dlbench.core.model import ParamValue
+
 _TABLE = Path(__file__).with_name("published.toml")
 
 
@@ -22,7 +24,7 @@ class PublishedFigure:
     on_cpu: bool
     tags: frozenset[str]
     """All of them a workload declares that measures the same."""
-    params: Mapping[str, Any] = field(hash=False)
+    params: Mapping[str, ParamValue] = field(hash=False)
     """Parameters that a row has likewise."""
     dtype: str | None
     """None where precision is no matter."""

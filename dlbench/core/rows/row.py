@@ -393,8 +393,10 @@ _PATHS = [(each, each.name.split(".")) for each in COLUMNS]
 
 
 def cell(value: Any) -> ParamValue | None:
-    """Return a value as a cell: settings, ceilings and shares as text, a series as a JSON list."""
-    if value is None or type(value) in (int, float, str, bool):
+    """Return a value as a cell: settings, ceilings and shares as text, a series as a JSON list; None for infinity."""
+    if type(value) is float:
+        return value if math.isfinite(value) else None
+    if value is None or type(value) in (int, str, bool):
         return value
     if isinstance(value, Status):
         return value.value

@@ -54,6 +54,11 @@ def test_what_is_off_is_counted_and_the_farthest_named(health):
     assert off == {case: pytest.approx(1 / factor, abs=1e-6) for case, factor in factors.items()}
 
 
+def test_of_too_few_rounds_it_says_how_many_there_have_to_be(health):
+    answer = health(edit=lambda lines: lines.__setitem__(slice(None), [each for each in lines if each.get("round", 0) < 1]))
+    assert " × (no interval before 4 rounds) as fast as the reference run" in answer["sentences"][1]
+
+
 def rename(lines, name, threads=2):
     lines[0]["devices"][0]["name"] = name
     for line in lines[1:]:

@@ -102,6 +102,13 @@ def test_two_machines_whose_device_has_one_id_are_told_apart(found):
     assert places == {"cpu (AMD EPYC 7B13, 2 threads)", "cpu (another CPU, 8 threads)"}
 
 
+def test_of_one_case_in_two_files_of_a_machine_the_faster_is_its_ceiling(found):
+    results = found(tops(), tops(times=2))
+    assert results.sentences[0].startswith("At most cpu reaches 400 GFLOP/s in bf16, 200 GFLOP/s in fp32, 20.0 GB/s of memory")
+    rows = results.tables[0].rows
+    assert [(row["place"], row["rate.flops_per_s"]) for row in rows[:2]] == [("cpu", 2e11), ("cpu", 4e11)]
+
+
 def test_without_a_measured_memory_there_is_no_roof(found):
     results = found([*work("product", flops=1e11, dtype="fp32"), *work("start", 2e-6)])
     assert (results.sentences, results.tables, results.figures) == ((), (), ())

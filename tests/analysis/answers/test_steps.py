@@ -1,7 +1,9 @@
 """Verdicts on steps, from made-up result files."""
 
+import json
 from dataclasses import replace
 
+import front_door
 import made_up
 import pytest
 
@@ -189,3 +191,12 @@ def test_steps_that_are_fed_in_several_ways_are_counted_only_where_there_are_no_
 
 def rounds_with(workload, seconds, **params):
     return made_up.rounds_of(made_up.case(workload, "cpu", dtype="fp32", **params), made_up.flat([seconds] * 7), flops=1e9)
+
+
+def test_what_is_beyond_any_number_is_null_in_data(answer, tmp_path):
+    """A file may hold a time next to nothing, and no document of JSON infinity."""
+    (row,) = answer(0.010, device_s=5e-324, operations=600, flops=1e8)["tables"][0]["rows"]
+    assert (row["time.device_s"], row["time.launch_bound"]) == (5e-324, None)
+    made_up.write(tmp_path / "run.jsonl", made_up.rounds_of(made_up.case(), made_up.flat([5e-324] * 7)))
+    done = front_door.in_process(tmp_path, "show", "run.jsonl", "--format", "json")
+    assert (done.code, json.loads(done.out)[0]["rate.items_per_s"]) == (0, None)
