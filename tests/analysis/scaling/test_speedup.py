@@ -17,7 +17,6 @@ from dlbench.analysis.answers.base import Missing
 from dlbench.analysis.read.table import collect
 from dlbench.analysis.report import detail_tables
 from dlbench.analysis.report.terminal import overview
-from dlbench.analysis.scaling.speedup import scaling
 from dlbench.cli.main import dlbench
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Status
@@ -39,7 +38,8 @@ def read(folder: Path, *measurements, **header):
 
 
 def rows(folder: Path, *measurements, **header):
-    return scaling(read(folder, *measurements, **header))
+    path = made_up.write(folder / "run.jsonl", [each for rounds in measurements for each in rounds], **header)
+    return json.loads(show(path, "--by", "ranks", "--format", "json").stdout)
 
 
 def devices_of(folder: Path):
