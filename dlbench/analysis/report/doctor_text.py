@@ -5,27 +5,40 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from dlbench.analysis.fields import Field, cells
 from dlbench.analysis.read.table import as_frame
 from dlbench.core.finding import Finding
+from dlbench.core.rows.row import Cells
 from dlbench.core.schema import Column, Unit
 from dlbench.core.units import one_line
 
-_FIELDS: tuple[Field[Finding], ...] = (
-    Field(Column("doctor.check", Unit.TEXT, "what was looked at"), lambda found: found.check),
-    Field(Column("doctor.device", Unit.TEXT, "where"), lambda found: found.device),
-    Field(Column("doctor.case", Unit.TEXT, "the case that was measured for it; null where none was"), lambda found: found.case or None),
-    Field(Column("doctor.fitness", Unit.TEXT, "unfit, note, unknown or fit"), lambda found: found.fitness.value),
-    Field(Column("doctor.found", Unit.TEXT, "what was found"), lambda found: found.found),
-    Field(Column("doctor.advice", Unit.TEXT, "what to do next; null where there is nothing to do"), lambda found: found.advice or None),
-)
-COLUMNS = {field.column.name: field.column for field in _FIELDS}
+COLUMNS: dict[str, Column] = {
+    column.name: column
+    for column in (
+        Column("doctor.check", Unit.TEXT, "what was looked at"),
+        Column("doctor.device", Unit.TEXT, "where"),
+        Column("doctor.case", Unit.TEXT, "the case that was measured for it; null where none was"),
+        Column("doctor.fitness", Unit.TEXT, "unfit, note, unknown or fit"),
+        Column("doctor.found", Unit.TEXT, "what was found"),
+        Column("doctor.advice", Unit.TEXT, "what to do next; null where there is nothing to do"),
+    )
+}
 
 
 def as_table(findings: Sequence[Finding]) -> pd.DataFrame:
     """Return a row a finding, columns as in `COLUMNS`, then ``value.*`` with the figures in base units."""
-    values = ({f"value.{name}": float(value) for name, value in each.values.items()} for each in findings)
-    return as_frame([{**row, **more} for row, more in zip(cells(_FIELDS, findings), values, strict=True)], COLUMNS)
+    rows: list[Cells] = [
+        {
+            "doctor.check": each.check,
+            "doctor.device": each.device,
+            "doctor.case": each.case or None,
+            "doctor.fitness": each.fitness.value,
+            "doctor.found": each.found,
+            "doctor.advice": each.advice or None,
+            **{f"value.{name}": float(value) for name, value in each.values.items()},
+        }
+        for each in findings
+    ]
+    return as_frame(rows, COLUMNS)
 
 
 def lines(findings: Sequence[Finding], width: int | None = None) -> list[str]:
