@@ -264,9 +264,9 @@ class Row(Mapping[str, Any]):
         return self.count("batch")
 
     def count(self, name: str) -> int | None:
-        """Return a parameter that counts something; None where there is none, or an edited file has something else there."""
+        """Return a parameter that counts something; None where there is none, or an edited file has what no float could count."""
         value = self.params.get(name)
-        return value if type(value) is int and 0 < value < 2**31 else None
+        return value if type(value) is int and 0 < value < 2**53 else None
 
     def setting(self, name: str) -> ParamValue | None:
         """Return the value of a parameter, of a search the one that it found; None where there is none."""

@@ -76,6 +76,12 @@ def test_weak_scaling_is_found_again_up_to_1024_devices(tmp_path):
     assert (far["scaling.case"], far["scaling.items_per_s"], far["scaling.reason"]) == (None, None, "projected from 2 ranks")
 
 
+def test_a_size_that_no_message_has_is_none_of_those_it_stands_on(tmp_path):
+    edited = exactly("collective", 1.0, op="all_reduce", bytes=10**400, ranks=2, dtype="fp32")
+    found = rows(tmp_path, [*all_reduces(), *edited, *weak(1, 2)])
+    assert beyond(found)[4] == pytest.approx(step_s(4), rel=1e-6)
+
+
 def test_copies_of_the_inputs_stand_beside_the_step_and_shrink_with_a_device_s_share(tmp_path):
     found = rows(tmp_path, [*all_reduces(), *weak(1, 2)])
     assert {row["scaling.projected_copies_s"] for row in found if row["scaling.verdict"] == "projection"} == {0.25}
