@@ -8,15 +8,15 @@ from pathlib import Path
 
 import click
 
-from dlbench.analysis import ratios
+from dlbench.analysis import pair_columns
 from dlbench.analysis.compare import calibration
 from dlbench.analysis.export import compare_export
 from dlbench.analysis.report import doctor_text
 from dlbench.analysis.scaling import columns as scaling_columns
 from dlbench.cli.main import dlbench
-from dlbench.core import schema
 from dlbench.core.declarations import Value
 from dlbench.core.model import Parameter, value_text
+from dlbench.core.rows import row
 from dlbench.harness.plan import cases, suite
 from dlbench.harness.worker import registry
 
@@ -31,11 +31,11 @@ TABLES = {
         "What `dlbench.read` returns and `dlbench show --format json|csv|md` and `dlbench export --to csv|parquet` write: a row a "
         "case. Behind these columns come `param.NAME`, one for each parameter of any case, and `value.NAME`, what its workload "
         "declares ([workloads.md](workloads.md)). What nulls and flags mean is in [results.md](../results.md#the-table).",
-        schema.COLUMNS,
+        row.COLUMNS,
     ),
     "Pairs": (
         "What `dlbench show --by COLUMN --format json|csv|md` writes: a row a pair. See [results.md](../results.md#showing-files-again).",
-        ratios.PAIR_COLUMNS.values(),
+        pair_columns.PAIR_COLUMNS.values(),
     ),
     "Scaling": (
         "What `dlbench show --by ranks --format json|csv|md` writes: a row a case of several ranks. See "
