@@ -16,7 +16,7 @@ from dlbench.analysis.scaling import columns as scaling_columns
 from dlbench.cli.main import dlbench
 from dlbench.core.declarations import Value
 from dlbench.core.model import Parameter, value_text
-from dlbench.core.rows import row
+from dlbench.core.rows.row import COLUMNS
 from dlbench.harness.plan import cases, suite
 from dlbench.harness.worker import registry
 
@@ -31,7 +31,7 @@ TABLES = {
         "What `dlbench.read` returns and `dlbench show --format json|csv|md` and `dlbench export --to csv|parquet` write: a row a "
         "case. Behind these columns come `param.NAME`, one for each parameter of any case, and `value.NAME`, what its workload "
         "declares ([workloads.md](workloads.md)). What nulls and flags mean is in [results.md](../results.md#the-table).",
-        row.COLUMNS,
+        COLUMNS,
     ),
     "Pairs": (
         "What `dlbench show --by COLUMN --format json|csv|md` writes: a row a pair. See [results.md](../results.md#showing-files-again).",

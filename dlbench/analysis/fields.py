@@ -10,7 +10,7 @@ from dlbench.analysis.pairing import Pair
 from dlbench.analysis.ratio import HasRatio
 from dlbench.core.model import ParamValue
 from dlbench.core.rows.row import BY_NAME, Row, cell
-from dlbench.core.schema import Column, Unit
+from dlbench.core.schema import Column, Direction, Unit
 
 R = TypeVar("R", contravariant=True)
 S = TypeVar("S")
@@ -30,6 +30,13 @@ class Field(Generic[R]):
 
 Fields = tuple[tuple[str, Field[R]], ...]
 """Of each column of a table its heading and its field; two of one heading in turn are the ends of an interval."""
+
+
+def own(
+    heading: str, name: str, unit: Unit, meaning: str, of: Callable[[R], object], better: Direction | None = None
+) -> tuple[str, Field[R]]:
+    """Return a column that only one table has."""
+    return heading, Field(Column(name, unit, meaning, better), of)
 
 
 class _Path:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from dlbench.analysis.answers.base import Answer, Missing, Question, Table, answered
 from dlbench.analysis.answers.base import table as table_of
-from dlbench.analysis.fields import Field, Fields, cells, place
+from dlbench.analysis.fields import Field, Fields, cells, own, place
 from dlbench.analysis.figures import Axis, Figure, drawn
 from dlbench.analysis.names import several_runs
 from dlbench.analysis.pairing import grouped
@@ -48,12 +48,13 @@ _SHOWN: Fields[Step] = (
     ("efficiency", columns.EFFICIENCY),
     ("memory", columns.MEMORY),
     ("waits", columns.EXPOSED),
-    (
+    own(
         "of a step",
-        Field(
-            Column("scaling.exposed_share", Unit.FRACTION, "that communication over the step", "lower"),
-            lambda step: step.exposed_s / step.step_s if step.exposed_s is not None and step.step_s else None,
-        ),
+        "scaling.exposed_share",
+        Unit.FRACTION,
+        "that communication over the step",
+        lambda step: step.exposed_s / step.step_s if step.exposed_s is not None and step.step_s else None,
+        "lower",
     ),
     ("bubble", columns.BUBBLE),
     ("in theory", columns.THEORY),
