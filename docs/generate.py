@@ -12,7 +12,7 @@ from dlbench.analysis import pair_columns
 from dlbench.analysis.compare import calibration
 from dlbench.analysis.export import compare_export
 from dlbench.analysis.report import doctor_text
-from dlbench.analysis.scaling import speedup
+from dlbench.analysis.scaling import columns as scaling_columns
 from dlbench.cli.main import dlbench
 from dlbench.core.declarations import Value
 from dlbench.core.model import Parameter, value_text
@@ -40,7 +40,7 @@ TABLES = {
     "Scaling": (
         "What `dlbench show --by ranks --format json|csv|md` writes: a row a case of several ranks. See "
         "[scaling-reference.md](../scaling-reference.md#speed-up-and-efficiency).",
-        speedup.COLUMNS.values(),
+        scaling_columns.COLUMNS.values(),
     ),
     "Comparisons": (
         "What `dlbench compare` and `dlbench ab` write with `--format json|csv|md`, and the rows of `--verdict`: a row a case, the "

@@ -31,7 +31,7 @@ ROOMS = {
     "analysis.read": "foreign pyperf pytest_benchmark order sessions readings superlinear ceilings places trend usability header declared "
     "table merge references",
     "analysis": "ratios best wording figures outliers bottleneck lines copies",
-    "analysis.scaling": "speedup projection",
+    "analysis.scaling": "speedup projection columns",
     "analysis.compare": "calibration judge clocks power doubts values worsening verdict comparison pairs ab provenance",
     "analysis.answers": "base pair_tables unanswered speedup ways crossover steps feeding supply roofline copies bottleneck small memory "
     "batch precision default devices cost elsewhere published health __init__",

@@ -2,13 +2,15 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from dlbench.analysis.ratios import Entry, entries, grouped
+from dlbench.analysis.pairing import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import plural
+from dlbench.core.model import Status, settings_text
 from dlbench.core.provenance import differences
+from dlbench.core.rows.row import Row
 from dlbench.core.stats import MAD_TO_SD
 from dlbench.core.units import one_line
 
@@ -18,7 +20,6 @@ FAR = 3.5
 """Standard deviations, as the median absolute deviation estimates them (Iglewicz and Hoaglin, How to Detect and Handle Outliers, 1993)."""
 MATTERS = 0.1
 """Change of time that matters between files, as in `compare.ACROSS_RUNS`: a fleet that is very much alike has outliers of no account."""
-_WORK = ("case.id", "case.device_name", "case.threads", "case.math")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +50,12 @@ def kinds(results: Results) -> list[Kind]:
     `MATTERS` from the median of the same case in at least `FEWEST` files of the kind, both on logarithms. Where more than half of them
     agree exactly, `MATTERS` alone decides.
     """
-    rows = [each for each in entries(results) if each.row["case.status"] != "skipped"]  # on a device that was not there
+    rows = [row for row in results.rows if row.case.status is not Status.SKIPPED]  # on a device that was not there
     names: dict[str, set[str]] = {run: set() for run in results.environments}
-    for each in rows:
-        names[str(each.row["case.run"])].add(str(each.row["case.device_name"] or each.row["case.device"]))
+    for row in rows:
+        names[row.case.run].add(row.case.device_name or row.case.device)
     runs = grouped((run for run, ran in names.items() if ran), lambda run: " and ".join(sorted(names[run])))
-    return [_kind(name, members, [each for each in rows if each.row["case.run"] in members]) for name, members in runs.items()]
+    return [_kind(name, members, [row for row in rows if row.case.run in members]) for name, members in runs.items()]
 
 
 def sentences(found: Sequence[Kind]) -> list[str]:
@@ -87,22 +88,27 @@ def fleet_notes(results: Results) -> list[str]:
     return notes
 
 
-def _kind(name: str, runs: Sequence[str], rows: Sequence[Entry]) -> Kind:
-    ok = [each for each in rows if each.row["case.status"] == "ok" and not each.row["flag.implausible"]]
-    timed = [each for each in ok if min(each.rounds.median_s, default=0) > 0]
-    groups = grouped(timed, lambda each: tuple(each.row[column] for column in (*_WORK, "case.found")))
+def _kind(name: str, runs: Sequence[str], rows: Sequence[Row]) -> Kind:
+    timed = [row for row in rows if row.is_sound and min(row.rounds.median_s, default=0) > 0]
+    groups = grouped(timed, _work)
     judged = [group for group in groups.values() if len(group) >= FEWEST]
     return Kind(name, tuple(runs), len(judged), tuple(outlier for group in judged for outlier in _outliers(group)))
 
 
-def _outliers(group: Sequence[Entry]) -> list[Outlier]:
-    times = [math.log(statistics.median(each.rounds.median_s)) for each in group]
+def _work(row: Row) -> Hashable:
+    """Return what is equal for rows whose times are set against each other."""
+    case = row.case
+    return case.id, case.device_name, case.threads, settings_text(case.math), settings_text(case.found)
+
+
+def _outliers(group: Sequence[Row]) -> list[Outlier]:
+    times = [math.log(statistics.median(row.rounds.median_s)) for row in group]
     middle = statistics.median(times)
     spread = MAD_TO_SD * statistics.median(abs(each - middle) for each in times)
     least = max(FAR * spread, math.log1p(MATTERS))
     return [
-        Outlier(str(each.row["case.run"]), str(each.row["case.id"]), math.expm1(time - middle))
-        for each, time in zip(group, times, strict=True)
+        Outlier(row.case.run, row.case.id, math.expm1(time - middle))
+        for row, time in zip(group, times, strict=True)
         if abs(time - middle) > least
     ]
 

@@ -84,18 +84,18 @@ def write_answers(results: "Results", form: str) -> None:
 
 def _write_scaling(results: "Results", form: str, pictures: bool) -> None:
     """Write speedup and efficiency by number of ranks, which ratios of rows alone do not show."""
-    from dlbench.analysis.read import merge, places, table
+    from dlbench.analysis.read.merge import merged
     from dlbench.analysis.report import terminal
-    from dlbench.analysis.scaling import projection, speedup
+    from dlbench.analysis.scaling import columns, projection, speedup
 
-    results = merge.merged(results)
-    rows = projection.projected(results)
-    if not rows:
+    results = merged(results)
+    steps = speedup.scaling(results)
+    if not steps:
         raise UsageError("no row has ranks to pair it by; measure some: dlbench run scaling")
     if form == "table":
         _print(terminal.more_devices(results, pictures=pictures))
     else:
-        click.echo(tabular.render(table.as_frame(places.with_files(rows, "scaling"), speedup.COLUMNS), form), nl=False)
+        click.echo(tabular.render(columns.frame(steps, projection.projected(steps, results)), form), nl=False)
 
 
 def _print(renderable: "RenderableType") -> None:

@@ -10,7 +10,6 @@ import shlex
 from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import front_door
 import made_up
@@ -22,6 +21,7 @@ from dlbench.analysis.read.table import collect
 from dlbench.analysis.report.commands import again
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Status
+from dlbench.core.rows.row import Identity, Row
 
 EARLIER = front_door.FILES / "intel-xeon-processor"
 HOSTILE = "</script><script>alert(1)</script><!--\"'`&\x1b[31m\u202e" + "y" * 10_000
@@ -382,10 +382,10 @@ def test_a_command_has_what_defaults_set(tmp_path: Path) -> None:
 
 
 def test_a_command_tells_ids_apart_that_hold_each_other() -> None:
-    def row(workload: str, parameters: str = "n=5", device: str = "cpu", **more: Any) -> dict[str, Any]:
-        return {"case.id": f"{workload}[{parameters}]@{device}", "case.run": "run", "case.suite": "mine", "case.device": device, **more}
+    def row(workload: str, parameters: str = "n=5", device: str = "cpu", **params: int) -> Row:
+        return Row(Identity(f"{workload}[{parameters}]@{device}", "mine", workload, device, run="run"), params)
 
-    rows = [row("matmul"), row("batched_matmul"), row("matmul", "text=rock and roll"), row("copy", device="cuda:0", **{"param.ranks": 2})]
+    rows = [row("matmul"), row("batched_matmul"), row("matmul", "text=rock and roll"), row("copy", device="cuda:0", ranks=2)]
     assert again(rows, {}) == [
         "dlbench run mine -k 'matmul[n=5]@cpu and not batched_matmul[n=5]@cpu' --device cpu",
         "dlbench run mine -k 'batched_matmul[n=5]@cpu' --device cpu",

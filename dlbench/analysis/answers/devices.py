@@ -3,14 +3,18 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from dlbench.analysis.answers.base import DEVICE, Answer, Columns, Missing, Question, Table, answered, with_device
+from dlbench.analysis.answers.base import Answer, Missing, Question, Table, answered
+from dlbench.analysis.answers.base import table as table_of
+from dlbench.analysis.fields import Field, Fields, cells, own, place
 from dlbench.analysis.figures import Axis, Figure, drawn
-from dlbench.analysis.ratios import grouped
+from dlbench.analysis.names import several_runs
+from dlbench.analysis.pairing import grouped
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.scaling.speedup import COLUMNS, as_chosen, scaling
-from dlbench.analysis.wording import INTERVAL, number, plural, ratio, several_runs, short
+from dlbench.analysis.scaling import columns
+from dlbench.analysis.scaling.speedup import Step, scaling
+from dlbench.analysis.wording import INTERVAL, plural, short
 from dlbench.core import units
-from dlbench.core.rows.row import Cells as Row
+from dlbench.core.model import Status, kind_of
 from dlbench.core.schema import Column, Unit
 
 QUESTION = Question("devices", "Does another device help, and under which parallelism?")
@@ -26,123 +30,124 @@ _MEANINGS = {
 }
 _CHOSEN = "the way was chosen for bringing the most: its intervals allow for that, but its ratios are on the high side"
 _VERDICTS = {"scales": "scale", "helps": "help", "slows": "slow down", "undecided": "are undecided"}
-_EFFICIENCY_ENDS = {
-    Column(f"scaling.efficiency_{end}", Unit.FRACTION, f"{end}er end of the 95 % interval of the efficiency"): f"scaling.speedup_{end}"
-    for end in ("low", "high")
-}
-_WAY = Column("scaling.way", Unit.TEXT, "the work, how its batch is shared out, and where it ran")
-_RANKS = Column("scaling.ranks_text", Unit.TEXT, "how many ranks took part")
-WHAT: Columns = (
-    ("case", COLUMNS["scaling.work"]),
-    DEVICE,
-    ("scaling", COLUMNS["scaling.kind"]),
-    ("ranks", COLUMNS["scaling.ranks"]),
-    ("cores each", COLUMNS["scaling.cores_per_rank"]),
+_EFFICIENCY_LOW: Field[Step] = Field(
+    Column("scaling.efficiency_low", Unit.FRACTION, "lower end of the 95 % interval of the efficiency"),
+    lambda step: step.per_resource(step.ratio.low) if step.ratio else None,
 )
-"""What tells rows of `speedup.COLUMNS` apart."""
-_SHOWN: Columns = (
-    *WHAT,
-    ("items/s", COLUMNS["scaling.items_per_s"]),
-    ("speed-up", COLUMNS["scaling.speedup"]),
-    (INTERVAL, COLUMNS["scaling.speedup_low"]),
-    (INTERVAL, COLUMNS["scaling.speedup_high"]),
-    ("efficiency", COLUMNS["scaling.efficiency"]),
-    ("memory", COLUMNS["scaling.memory_bytes"]),
-    ("waits", COLUMNS["scaling.exposed_s"]),
-    ("of a step", Column("scaling.exposed_share", Unit.FRACTION, "that communication over the step", "lower")),
-    ("bubble", COLUMNS["scaling.bubble"]),
-    ("in theory", COLUMNS["scaling.bubble_theory"]),
-    ("verdict", COLUMNS["scaling.verdict"]),
+_EFFICIENCY_HIGH: Field[Step] = Field(
+    Column("scaling.efficiency_high", Unit.FRACTION, "higher end of the 95 % interval of the efficiency"),
+    lambda step: step.per_resource(step.ratio.high) if step.ratio else None,
+)
+_WAY = Column("scaling.way", Unit.TEXT, "the work, how its batch is shared out, and where it ran")
+_RANKS: Field[Step] = Field(Column("scaling.ranks_text", Unit.TEXT, "how many ranks took part"), lambda step: plural(step.ranks, "rank"))
+_SHOWN: Fields[Step] = (
+    ("items/s", columns.ITEMS_PER_S),
+    ("speed-up", columns.SPEEDUP),
+    (INTERVAL, columns.LOW),
+    (INTERVAL, columns.HIGH),
+    ("efficiency", columns.EFFICIENCY),
+    ("memory", columns.MEMORY),
+    ("waits", columns.EXPOSED),
+    own(
+        "of a step",
+        "scaling.exposed_share",
+        Unit.FRACTION,
+        "that communication over the step",
+        lambda step: step.exposed_s / step.step_s if step.exposed_s is not None and step.step_s else None,
+        "lower",
+    ),
+    ("bubble", columns.BUBBLE),
+    ("in theory", columns.THEORY),
+    ("verdict", columns.VERDICT),
 )
 
 
 def answer(results: Results) -> Answer | Missing:
     """Return the form that brings the most, and how many of the others help."""
-    rows = scaling(results)
+    steps = scaling(results)
     # What devices do that communicate nothing is a bound for the others, and trains no network.
-    cases = {(row["case.run"], row["case.id"]): row for row in results.rows}
-    alone = {key for key, row in cases.items() if row.get("param.form") in results.declaration(row).parallel.independent}
-    gains = [row for row in rows if row["scaling.speedup"] is not None and row["scaling.verdict"] not in ("base", "implausible")]
-    gained = [row for row in gains if (row["scaling.run"], row["scaling.case"]) not in alone]
+    gained = [each for each in steps if each.verdict in _VERDICTS and not each.is_independent]
     if not gained:
         return Missing(QUESTION, "no case of several ranks went well beside the same work of one rank", "dlbench run scaling")
-    groups = list(grouped(gained, lambda row: tuple(row[f"scaling.{name}"] for name in ("work", "kind", "device", "run"))).values())
-    best = max(groups, key=lambda group: (group[0]["scaling.device"] != "cpu", max(number(row["scaling.speedup"]) for row in group)))
-    chosen = [as_chosen(row, results, len(gained)) for row in best] if len(groups) > 1 else best
-    sentences = [_headline(chosen, several_runs(gained, "scaling"))]
+    groups = list(grouped(gained, lambda each: each.way).values())
+    best = max(groups, key=lambda group: (not group[0].is_on_cpu, max(each.speedup or 0.0 for each in group)))
+    chosen = [each.chosen(len(gained)) for each in best] if len(groups) > 1 else best
+    sentences = [_headline(chosen, several_runs(each.row for each in gained))]
     if len(groups) > 1:
-        counts = Counter(_VERDICTS[str(row["scaling.verdict"])] for row in gained)
+        counts = Counter(_VERDICTS[str(each.verdict)] for each in gained)
         verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
         sentences = [f"{sentences[0][:-1]}, the most of {len(groups)} ways.", f"Of {len(gained)} cases of several ranks {verdicts}."]
-    ids = {(row["scaling.run"], row[f"scaling.{name}"]) for row in gained for name in ("case", "base")}
-    on = [row for key, row in cases.items() if key in ids]
-    on_cpu = ["ranks on a CPU share its cores, which says nothing of accelerators"] if best[0]["scaling.device"] == "cpu" else []
+    sides = {id(side.row) for each in gained for side in (each, each.base) if side}
+    on = [row for row in results.rows if id(row) in sides]
+    on_cpu = ["ranks on a CPU share its cores, which says nothing of accelerators"] if best[0].is_on_cpu else []
     of_several = [_CHOSEN] if len(groups) > 1 else []
-    return answered(QUESTION, sentences, on, [*of_several, *on_cpu], table(rows), figures=[_efficiencies(gained)])
+    return answered(QUESTION, sentences, on, [*of_several, *on_cpu], table(steps), figures=[_efficiencies(gained)])
 
 
-def table(rows: Sequence[Row]) -> Table:
-    """Return the table of rows of `speedup.scaling`, without cases that had nothing to measure, and without projections."""
-    shown = [{**row} for row in rows if row["scaling.case"] and row["scaling.verdict"] not in ("unsupported", "skipped")]
-    for row in shown:
-        known = row["scaling.exposed_s"] is not None and row["scaling.step_s"]
-        row["scaling.exposed_share"] = number(row["scaling.exposed_s"]) / number(row["scaling.step_s"]) if known else None
-    tidy = with_device(shown, "scaling")
-    there = [heading for heading, column in _SHOWN if any(row[column.name] is not None for row in tidy)]
-    meanings = [f"{heading}: {_MEANINGS[heading]}" for heading in there if heading in _MEANINGS]
-    on_cpu = [_ON_CPU] if any(row["scaling.device"] == "cpu" for row in rows) else []
-    counts = Counter(str(row["scaling.reason"]) for row in rows if row["scaling.case"] and row["scaling.reason"])
+def what(steps: Sequence[Step]) -> Fields[Step]:
+    """Return the columns that tell steps apart."""
+    where = place(steps, lambda each: each.row)
+    return (("case", columns.WORK), where, ("scaling", columns.KIND), ("ranks", columns.RANKS), ("cores each", columns.CORES))
+
+
+def table(steps: Sequence[Step]) -> Table:
+    """Return the table of steps of `speedup.scaling`, without cases that had nothing to measure."""
+    shown = [each for each in steps if each.row.case.status not in (Status.UNSUPPORTED, Status.SKIPPED)]
+    fields = (*what(shown), *_SHOWN)
+    there = {heading for heading, field in fields if any(field.of(each) is not None for each in shown)}
+    meanings = [f"{heading}: {meaning}" for heading, meaning in _MEANINGS.items() if heading in there]
+    on_cpu = [_ON_CPU] if any(each.is_on_cpu for each in steps) else []
+    counts = Counter(each.reason for each in steps if each.reason)
     reasons = [units.one_line(f"{plural(count, 'case')}: {reason}") for reason, count in counts.items()]
-    return Table("More devices: what all do together, against one", _SHOWN, tidy, (*meanings, *on_cpu, *reasons))
+    return table_of("More devices: what all do together, against one", fields, shown, (*meanings, *on_cpu, *reasons), whole=columns.cells)
 
 
-def _efficiencies(gained: Sequence[Row]) -> Figure:
+def _efficiencies(gained: Sequence[Step]) -> Figure:
     """Return the figure of scaling efficiency: a row a way, a dot for each number of ranks."""
-    rows: list[Row] = []
-    for row in with_device(gained, "scaling"):
-        resources = number(row["scaling.resources"])
-        ends = {end.name: None if row[whole] is None else number(row[whole]) / resources for end, whole in _EFFICIENCY_ENDS.items()}
-        words = (short(row["scaling.work"]), str(row["scaling.kind"] or ""), f"on {row['place']}")
-        rows.append(
-            {**row, **ends, _WAY.name: " ".join(filter(None, words)), _RANKS.name: plural(int(number(row["scaling.ranks"])), "rank")}
-        )
-    shown, left_out = drawn(rows, lambda row: number(row["scaling.efficiency"]))
+    _, where = place(gained, lambda each: each.row)
+
+    def way(step: Step) -> str:
+        return " ".join(filter(None, (short(step.work), str(step.kind or ""), f"on {where.of(step)}")))
+
+    shown, left_out = drawn(gained, lambda each: each.efficiency or 0.0)
     about = f"At 1 every further device brings as much as the first; the lines are 95 % intervals over rounds.{left_out}"
-    efficiency, way, ranks = Axis("efficiency", COLUMNS["scaling.efficiency"]), Axis("way", _WAY), Axis("ranks", _RANKS)
-    low, high = _EFFICIENCY_ENDS
-    return Figure("Scaling efficiency: speed-up over resources", about, "dot", efficiency, way, shown, ranks, (low, high), 1.0)
+    ends = _EFFICIENCY_LOW, _EFFICIENCY_HIGH
+    return Figure(
+        "Scaling efficiency: speed-up over resources",
+        about,
+        "dot",
+        Axis("efficiency", columns.EFFICIENCY.column),
+        Axis("way", _WAY),
+        cells((Field(_WAY, way), _RANKS, columns.EFFICIENCY, *ends), shown),
+        Axis("ranks", _RANKS.column),
+        (ends[0].column, ends[1].column),
+        1.0,
+    )
 
 
-def _headline(rows: Sequence[Row], several: bool) -> str:
+def _headline(steps: Sequence[Step], several: bool) -> str:
     """Return what one way brings: ``A second GPU buys 1.83 × (1.80…1.86): data_parallel ddp …, weak.``."""
-    first = rows[0]
-    if first["scaling.device"] == "cpu":
-        gains = [f"{_ranks(row)} do {_gain(row)} the work of one rank with {_of_base(row)}" for row in rows]
+    first = steps[0]
+    if first.is_on_cpu:
+        gains = [f"{_ranks(each)} do {each.ratio} the work of one rank with {_of_base(each)}" for each in steps]
     else:
-        gains = [f"{_devices(row)} {_gain(row)}" for row in rows]
-        gains[0] = gains[0].replace(_devices(first), f"{_devices(first)} {'buys' if first['scaling.ranks'] == _SECOND else 'buy'}", 1)
+        buys = "buys " if first.ranks == _SECOND else "buy "
+        gains = [f"{_devices(each)} {buys if each is first else ''}{each.ratio}" for each in steps]
     text = ", ".join(gains)
-    about = [short(first["scaling.work"]), str(first["scaling.kind"] or ""), str(first["scaling.run"]) if several else ""]
+    about = [short(first.work), str(first.kind or ""), first.row.case.run if several else ""]
     return f"{text[0].upper()}{text[1:]}: {', '.join(filter(None, about))}."
 
 
-def _devices(row: Row) -> str:
-    noun = "GPU" if str(row["scaling.device"]).partition(":")[0] in ("cuda", "xpu", "mps") else "device"
-    return f"a second {noun}" if row["scaling.ranks"] == _SECOND else f"{row['scaling.ranks']} {noun}s"
+def _devices(step: Step) -> str:
+    noun = "GPU" if kind_of(step.row.case.device) in ("cuda", "xpu", "mps") else "device"
+    return f"a second {noun}" if step.ranks == _SECOND else f"{step.ranks} {noun}s"
 
 
-def _ranks(row: Row) -> str:
+def _ranks(step: Step) -> str:
     """Return ``4``, or on a CPU ``2 ranks of 1 core``."""
-    ranks, cores = int(number(row["scaling.ranks"])), row["scaling.cores_per_rank"]
-    return str(ranks) if cores is None else f"{plural(ranks, 'rank')} of {plural(int(number(cores)), 'core')}"
+    return str(step.ranks) if step.cores is None else f"{plural(step.ranks, 'rank')} of {plural(step.cores, 'core')}"
 
 
-def _of_base(row: Row) -> str:
-    """Return the cores that the base has in all: as many as it has itself, where it has as many times the resources of one."""
-    mine = number(row["scaling.ranks"]) * number(row["scaling.cores_per_rank"] or 1)
-    return plural(round(mine / number(row["scaling.resources"])), "core")
-
-
-def _gain(row: Row) -> str:
-    ends = {"speedup": "scaling.speedup", "ci_low": "scaling.speedup_low", "ci_high": "scaling.speedup_high"}
-    return ratio({**row, **{f"ratio.{name}": row[end] for name, end in ends.items()}})
+def _of_base(step: Step) -> str:
+    """Return the cores that its base has in all."""
+    return plural(step.base.processors if step.base else 0, "core")

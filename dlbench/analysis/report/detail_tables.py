@@ -3,16 +3,19 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from dlbench.analysis.answers.base import Columns, Table, table, with_device
-from dlbench.analysis.answers.devices import WHAT
+from dlbench.analysis import wording
+from dlbench.analysis.answers.base import Table, table
+from dlbench.analysis.answers.devices import what
 from dlbench.analysis.fields import Field, Fields, of_row, place, value_field
 from dlbench.analysis.pairing import grouped
 from dlbench.analysis.read import declared
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.scaling.speedup import COLUMNS
-from dlbench.analysis.wording import cell, number, plural, value_name
+from dlbench.analysis.scaling import columns
+from dlbench.analysis.scaling.projection import Projected
+from dlbench.analysis.scaling.speedup import Step
+from dlbench.analysis.wording import plural, value_name
 from dlbench.core import units
-from dlbench.core.rows.row import Cells, Row
+from dlbench.core.rows.row import Row, cell
 from dlbench.core.schema import Column, Unit
 
 _ASSUMPTIONS = (
@@ -22,32 +25,37 @@ _ASSUMPTIONS = (
 _COPIES = (
     "Copies: what sending each device its inputs would add if nothing hid it, all at once and as fast as on the fewest ranks measured."
 )
-_PROJECTED: Columns = (
-    *WHAT,
-    ("step, projected", COLUMNS["scaling.projected_s"]),
-    ("copies, projected", COLUMNS["scaling.projected_copies_s"]),
-    ("items/s, projected", COLUMNS["scaling.projected_items_per_s"]),
-    ("step, measured", COLUMNS["scaling.step_s"]),
-    ("error", COLUMNS["scaling.projection_error"]),
+
+
+def _step(found: Projected) -> Step:
+    return found.step
+
+
+_PROJECTED: Fields[Projected] = (
+    ("step, projected", columns.PROJECTED_S),
+    ("copies, projected", columns.PROJECTED_COPIES_S),
+    ("items/s, projected", columns.PROJECTED_ITEMS_PER_S),
+    ("step, measured", columns.STEP_S.on(_step)),
+    ("error", columns.ERROR),
 )
 _FEW = 3
 """Values that stand in the notes of a case; where there are more, all stand in a table of their own."""
 
 
-def projection(rows: Sequence[Cells]) -> Table:
+def projection(found: Sequence[Projected]) -> Table:
     """Return the table of what was projected, with what it assumes and how far off it was; no rows where nothing was."""
-    known = [row for row in rows if row["scaling.projected_s"] is not None]
-    notes = [_ASSUMPTIONS] if known else []
-    if any(row["scaling.projected_copies_s"] is not None for row in known):
+    notes = [_ASSUMPTIONS] if found else []
+    if any(each.copies_s is not None for each in found):
         notes.append(_COPIES)
-    errors = [abs(number(row["scaling.projection_error"])) for row in known if row["scaling.projection_error"] is not None]
+    errors = [abs(each.error) for each in found if each.error is not None]
     if errors:
         steps = plural(len(errors), "measured step")
         notes.append(f"Checked on {steps} of more ranks than it stands on: off by {units.percent(max(errors))} at most.")
-    elif known:
+    elif found:
         notes.append("No step of more ranks than it stands on was measured, so how far it is off is not known.")
     title = "Projection, not measured: a data-parallel step on more devices"
-    return Table(title, _PROJECTED, with_device(known, "scaling"), tuple(notes))
+    told_apart = tuple((heading, field.on(_step)) for heading, field in what([each.step for each in found]))
+    return table(title, (*told_apart, *_PROJECTED), found, notes)
 
 
 def bandwidths(results: Results) -> Table:
@@ -82,7 +90,7 @@ def _bandwidth(operation: str, lines: Mapping[int, Mapping[str, Row]]) -> Field[
 def value_notes(columns: Sequence[Column], row: Row) -> list[str]:
     """Return for example ``p99_s 12.3 ms``, of the values that its workload declares first, and how many there are besides."""
     more = [f"{len(columns) - _FEW} more with --details"] if len(columns) > _FEW else []
-    return [f"{value_name(each)} {cell(row.values[value_name(each)], each)}" for each in columns[:_FEW]] + more
+    return [f"{value_name(each)} {wording.cell(cell(row.values[value_name(each)]), each)}" for each in columns[:_FEW]] + more
 
 
 def values(results: Results) -> list[Table]:

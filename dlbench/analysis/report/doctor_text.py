@@ -7,7 +7,7 @@ import pandas as pd
 
 from dlbench.analysis.read.table import as_frame
 from dlbench.core.finding import Finding
-from dlbench.core.rows.row import Cells as Row
+from dlbench.core.rows.row import Cells
 from dlbench.core.schema import Column, Unit
 from dlbench.core.units import one_line
 
@@ -26,7 +26,7 @@ COLUMNS: dict[str, Column] = {
 
 def as_table(findings: Sequence[Finding]) -> pd.DataFrame:
     """Return a row a finding, columns as in `COLUMNS`, then ``value.*`` with the figures in base units."""
-    rows: list[Row] = [
+    rows: list[Cells] = [
         {
             "doctor.check": each.check,
             "doctor.device": each.device,

@@ -3,7 +3,7 @@
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.figures import MOST_DRAWN, Axis, Figure
 from dlbench.analysis.wording import placed
-from dlbench.core.rows.row import Cells as Row
+from dlbench.core.rows.row import Cells
 from dlbench.core.schema import Column, Unit
 
 _CASE = Column("compare.case", Unit.TEXT, "the case")
@@ -34,7 +34,7 @@ def forest(comparison: Comparison) -> Figure | None:
     )
 
 
-def _row(case: CaseVerdict) -> Row | None:
+def _row(case: CaseVerdict) -> Cells | None:
     change, limits = case.shown, case.thresholds
     if change is None or limits is None:
         return None

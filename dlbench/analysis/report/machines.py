@@ -5,11 +5,11 @@ from contextlib import suppress
 from typing import Any
 
 from dlbench.analysis.answers.base import Table
-from dlbench.analysis.ratios import grouped
+from dlbench.analysis.pairing import grouped
 from dlbench.analysis.read.references import part
 from dlbench.core import units
 from dlbench.core.provenance import leaves
-from dlbench.core.rows.row import Cells as Row
+from dlbench.core.rows.row import Cells
 from dlbench.core.schema import Column, Unit
 
 Environments = Mapping[str, Mapping[str, Any]]
@@ -33,7 +33,7 @@ def machines(environments: Environments) -> list[Table]:
 
 def states(environments: Environments) -> Table:
     """Return when and by what each file was measured, and the state of its machine before and after."""
-    rows: list[Row] = []
+    rows: list[Cells] = []
     for run, each in environments.items():
         provenance = {name: part(each, "provenance", name) for name in ("dlbench", "utc", "git")}
         after = {str(row["entry"]): row["value"] for row in _entries({"state": each.get("state_after")}, ("state",))}
@@ -47,7 +47,7 @@ def _title(runs: list[str]) -> str:
     return f"{', '.join(runs[:_NAMED])}{more}"
 
 
-def _entries(environment: Mapping[str, Any], blocks: Iterable[str]) -> list[Row]:
+def _entries(environment: Mapping[str, Any], blocks: Iterable[str]) -> list[Cells]:
     """Return a row for each leaf of some blocks; what is unknown is left out."""
     found = {name: end for block in blocks for name, end in leaves(block, environment.get(block) or {}).items()}
     return [{"entry": name.partition(".")[2], "value": _text(name, end)} for name, end in found.items() if end not in (None, {}, [])]

@@ -21,13 +21,11 @@ from dlbench.analysis.answers.base import Answer, Missing, Table
 from dlbench.analysis.compare.verdict import Comparison
 from dlbench.analysis.figures import Figure
 from dlbench.analysis.read.merge import merged
-from dlbench.analysis.read.places import file_of
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.report import case_table, commands, compare_terminal, machines, plots, sentences
 from dlbench.analysis.report.forest import forest
 from dlbench.analysis.report.plot_points import brief
 from dlbench.analysis.report.samples import samples
-from dlbench.core.rows.row import Cells as Row
 from dlbench.core.schema import Unit
 from dlbench.core.units import one_line
 
@@ -69,7 +67,7 @@ def report(results: Results, notes: Sequence[str] = (), interactive: bool = Fals
     html = _rendered(
         interactive,
         kind="report",
-        title=_title(results.rows),
+        title=_title(row.case.device_name for row in results.rows),
         lead=[sentences.count(results.rows), *_where(results)],
         not_usable=sentences.not_usable(results),
         answers=sorted((_answer(each, in_turn) for each in found), key=lambda view: view["missing"] is not None),
@@ -90,7 +88,7 @@ def comparison(comparisons: Sequence[Comparison], conclusion: str, notes: Sequen
     figures = [forest(each) if at < _MOST_FORESTS else None for at, each in enumerate(comparisons)]
     pictures = [plots.draw(figure) if figure else None for figure in figures]
     names = _names(["comparison"] * len(comparisons))
-    rows = [row for each in comparisons for case in each.cases for row in (case.base, case.new) if row]
+    sides = (side for each in comparisons for case in each.cases for side in (case.base, case.new) if side)
     views = [
         {
             "name": f"{name}-verdicts",
@@ -105,7 +103,7 @@ def comparison(comparisons: Sequence[Comparison], conclusion: str, notes: Sequen
     html = _rendered(
         False,
         kind="comparison",
-        title=_title(rows),
+        title=_title(side.case.device_name for side in sides),
         lead=[conclusion, *([_FEW_FORESTS] if comparisons[_MOST_FORESTS:] else [])],
         comparisons=views,
         environments=_environments(results.environments),
@@ -182,8 +180,8 @@ def _names(topics: Iterable[str]) -> list[str]:
     return found
 
 
-def _title(rows: Iterable[Row]) -> str:
-    names = list(dict.fromkeys(brief(str(row["case.device_name"])) for row in rows if row["case.device_name"]))
+def _title(device_names: Iterable[str | None]) -> str:
+    names = list(dict.fromkeys(brief(name) for name in device_names if name))
     more = f" and {wording.plural(len(names) - _NAMED, 'more device')}" if len(names) > _NAMED else ""
     return f"{', '.join(names[:_NAMED])}{more}" if names else "Results"
 
@@ -240,18 +238,17 @@ def _answer(found: Answer | Missing, views: Iterator[dict[str, Any]]) -> dict[st
 
 
 def _cases(results: Results) -> dict[str, Any] | None:
-    entries = case_table.ordered(results.rows, results.rounds)
-    if not entries:
+    rows = case_table.ordered(results.rows)
+    if not rows:
         return None
-    rows = [row for row, _ in entries]
-    columns = case_table.columns(entries, results.declared)
+    columns = case_table.columns(rows)
     texts = zip(*(cells for _, cells in columns), strict=True)
     every = results.files.rows
-    again = dict(zip(((row["case.run"], row["case.id"]) for row in every), commands.again(every, results.files.environments), strict=True))
+    again = dict(zip(((row.file, row.case.id) for row in every), commands.again(every, results.files.environments), strict=True))
     return {
         "headings": [(heading, heading not in case_table.WORDS) for heading, _ in columns],
-        "rows": list(zip(texts, map(case_table.trouble, rows), (again[file_of(row), row["case.id"]] for row in rows), strict=True)),
-        "marks": list(sentences.marks(rows, [rounds for _, rounds in entries], results.budgets).items()),
+        "rows": list(zip(texts, map(case_table.trouble, rows), (again[row.file, row.case.id] for row in rows), strict=True)),
+        "marks": list(sentences.marks(rows, results.budgets).items()),
     }
 
 

@@ -7,7 +7,8 @@ from typing import NamedTuple
 from dlbench.analysis.figures import MOST_DRAWN, Axis, Figure
 from dlbench.analysis.wording import cell, number
 from dlbench.core import units
-from dlbench.core.rows.row import Cells as Row
+from dlbench.core.model import ParamValue
+from dlbench.core.rows.row import Cells
 from dlbench.core.schema import Unit, text
 
 MOST_SERIES = 12
@@ -30,7 +31,7 @@ def is_category(axis: Axis) -> bool:
     return axis.column.unit in (Unit.TEXT, Unit.FLAG)
 
 
-def shown(row: Row, axis: Axis) -> str:
+def shown(row: Cells, axis: Axis) -> str:
     """Return what an axis of words has for a row."""
     return brief(cell(row.get(axis.column.name), axis.column)) or "none"
 
@@ -62,12 +63,12 @@ def value_axis(figure: Figure) -> str:
     return "x"
 
 
-def plotted(figure: Figure) -> list[Row]:
+def plotted(figure: Figure) -> list[Cells]:
     """Return a row of plain fields for each that can be drawn: x, y, series, and ends of interval and band, in base units."""
     ends = {"low": 0, "high": 1}
-    found = []
+    found: list[Cells] = []
     for row in figure.rows:
-        point: Row = {name: _place(row, axis) for name, axis in (("x", figure.x), ("y", figure.y))}
+        point: dict[str, ParamValue | None] = {name: _place(row, axis) for name, axis in (("x", figure.x), ("y", figure.y))}
         if None in point.values():
             continue
         if figure.series:
@@ -82,7 +83,7 @@ def plotted(figure: Figure) -> list[Row]:
     return found
 
 
-def _place(row: Row, axis: Axis) -> str | float | None:
+def _place(row: Cells, axis: Axis) -> str | float | None:
     if is_category(axis):
         return shown(row, axis)
     value = row.get(axis.column.name)
@@ -91,7 +92,7 @@ def _place(row: Row, axis: Axis) -> str | float | None:
     return float(value)
 
 
-def scale_of(axis: Axis, points: Sequence[Row], name: str) -> Scale:
+def scale_of(axis: Axis, points: Sequence[Cells], name: str) -> Scale:
     """Return how the numbers of an axis read best, from its unit and the largest of them."""
     values, unit = [abs(number(point[name])) for point in points], axis.column.unit
     most = max(values)
@@ -118,7 +119,7 @@ _FORMATS = {
 }
 
 
-def divided(point: Row, scales: Mapping[str, Scale], value: str) -> Row:
+def divided(point: Cells, scales: Mapping[str, Scale], value: str) -> Cells:
     """Return a point in the units that its axes show; the ends of intervals and bands are on the axis ``value``."""
     where = {**{name: name for name in scales}, **{name: value for name in ("low", "high", "band_low", "band_high") if value in scales}}
     return {**point, **{name: number(point[name]) / scales[axis].divisor for name, axis in where.items() if name in point}}

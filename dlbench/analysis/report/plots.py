@@ -17,7 +17,7 @@ from dlbench.analysis.figures import Axis, Figure
 from dlbench.analysis.report.plot_points import Scale, brief, divided, is_category, limited, plotted, scale_of, value_axis
 from dlbench.analysis.wording import number, plural
 from dlbench.core import units
-from dlbench.core.rows.row import Cells as Row
+from dlbench.core.rows.row import Cells
 from dlbench.core.schema import Unit
 
 LIGHT = {
@@ -117,7 +117,7 @@ def _slim(tag: re.Match[str]) -> str:
     return _NUMBERS.sub(lambda found: f"{float(found[0]):.1f}".removesuffix(".0"), kept)
 
 
-def _chart(figure: Figure, points: Sequence[Row], interactive: bool) -> "alt.LayerChart":
+def _chart(figure: Figure, points: Sequence[Cells], interactive: bool) -> "alt.LayerChart":
     value = value_axis(figure)
     scales = {name: scale_of(each, points, name) for name, each in (("x", figure.x), ("y", figure.y)) if not is_category(each)}
     bars = figure.mark in ("bar", "stack") and value in scales and (figure.reference is not None or not getattr(figure, value).log)
@@ -148,18 +148,18 @@ def _chart(figure: Figure, points: Sequence[Row], interactive: bool) -> "alt.Lay
     return _styled(alt.layer(*layers.all()).properties(width=width, height=height))
 
 
-def _categories(points: Sequence[Row], name: str) -> list[Any]:
+def _categories(points: Sequence[Cells], name: str) -> list[Any]:
     return list(dict.fromkeys(point[name] for point in points))
 
 
-def _told_apart(channel: Any, series: Axis, points: Sequence[Row], signs: Sequence[Any]) -> Any:
+def _told_apart(channel: Any, series: Axis, points: Sequence[Cells], signs: Sequence[Any]) -> Any:
     """Return an encoding of the series by colour, shape or dash; Vega joins those of one legend."""
     names = _categories(points, "series")
     scale = alt.Scale(domain=names, range=[signs[at % len(signs)] for at in range(len(names))])
     return channel("series:N", title=units.one_line(series.title), scale=scale, legend=alt.Legend(orient="top", columns=3, labelLimit=240))
 
 
-def _position(name: str, axis: Axis, points: Sequence[Row], scale: Scale | None, bars: bool) -> Any:
+def _position(name: str, axis: Axis, points: Sequence[Cells], scale: Scale | None, bars: bool) -> Any:
     channel, title = (alt.X if name == "x" else alt.Y), units.one_line(axis.title)
     if scale is None:
         domain = alt.Scale(domain=_categories(points, name))
@@ -180,25 +180,25 @@ class _Layers:
     """The layers of a chart, the lowest first."""
 
     figure: Figure
-    points: Sequence[Row]
+    points: Sequence[Cells]
     encoding: Mapping[str, Any]
     value: str
     scale: Scale | None
     """Of the axis of numbers."""
     bars: bool
     interactive: bool
-    bound: Sequence[Row]
+    bound: Sequence[Cells]
 
     def all(self) -> "list[alt.Chart]":
         """Return those that the figure asks for."""
         wanted = (self._band, self._bound, self._reference, self._marks, self._interval, self._labels)
         return [layer for make in wanted for layer in make()]
 
-    def _of(self, points: Sequence[Row], *without: str, **more: Any) -> Any:
+    def _of(self, points: Sequence[Cells], *without: str, **more: Any) -> Any:
         kept = {name: each for name, each in self.encoding.items() if name not in without}
         return alt.Chart(alt.InlineData(values=[{**each} for each in points])).encode(**kept, **more)
 
-    def _between(self, low: str, high: str) -> "list[Row]":
+    def _between(self, low: str, high: str) -> "list[Cells]":
         return [point for point in self.points if low in point and high in point]
 
     def _span(self, low: str, high: str) -> dict[str, Any]:
@@ -268,7 +268,7 @@ class _Layers:
             return [self._inside()]
         said = ["series", "text"] if len({point.get("series") for point in self.points}) > 1 else ["text"]
         origin = (self.figure.reference or 0) / (self.scale.divisor if self.scale else 1)
-        words: list[Row] = [
+        words: list[Cells] = [
             {
                 **point,
                 "words": " · ".join(str(point[name]) for name in said if name in point),
@@ -287,7 +287,7 @@ class _Layers:
         for point in self.points:
             wholes[point["y"]] = wholes.get(point["y"], 0.0) + number(point["x"])
         most = max(wholes.values())
-        words: list[Row] = [
+        words: list[Cells] = [
             {**point, "words": point["series"] if number(point["x"]) * _WIDTH >= most * _LETTER * (len(str(point["series"])) + 1) else ""}
             for point in self.points
         ]

@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from dlbench.analysis import wording
+from dlbench.analysis import pair_columns, wording
 from dlbench.analysis.answers import answers as every_answer
 from dlbench.analysis.answers import cost, devices, health, speedup
 from dlbench.analysis.answers.base import Answer, Missing, Table
@@ -20,7 +20,9 @@ from dlbench.analysis.pairing import DEVICE, Pairs
 from dlbench.analysis.read.merge import merged
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.report import case_table, compare_terminal, detail_tables, sentences, strips
+from dlbench.analysis.scaling.columns import SPEEDUP
 from dlbench.analysis.scaling.projection import projected
+from dlbench.analysis.scaling.speedup import scaling
 from dlbench.core import units
 from dlbench.core.model import ParamValue
 from dlbench.core.rows.row import Row, ending
@@ -50,15 +52,20 @@ def overview(
     head = [Answers(found)] if answers else [Text(line, style="bold") for each in known for line in each.sentences]
     tables = [table for each in known for table in each.tables if not brief or each.question not in _BESIDE_OTHERS]
     if details:
-        tables += [detail_tables.projection(projected(results)), *detail_tables.values(results), detail_tables.bandwidths(results)]
+        tables += [
+            detail_tables.projection(projected(scaling(results), results)),
+            *detail_tables.values(results),
+            detail_tables.bandwidths(results),
+        ]
     return Group(*_not_usable(results), *head, *_cases(results, pictures), *(part for table in tables for part in _table(table, pictures)))
 
 
 def more_devices(results: Results, *, pictures: bool = False) -> RenderableType:
     """Return what more devices bring in sentences, the table behind it, and what it would be on more of them than were measured."""
-    found, rows = devices.answer(results), projected(results)
+    found, steps = devices.answer(results), scaling(results)
     answer = [Text(line, style="bold") for line in found.sentences] if isinstance(found, Answer) else []
-    return Group(*_not_usable(results), *answer, *_table(devices.table(rows), pictures), *_table(detail_tables.projection(rows)))
+    projection = detail_tables.projection(projected(steps, results))
+    return Group(*_not_usable(results), *answer, *_table(devices.table(steps), pictures), *_table(projection))
 
 
 def paired(results: Results, pairs: Pairs, values: Table, *, pictures: bool = False) -> RenderableType:
@@ -149,7 +156,7 @@ def _table(table: Table, pictures: bool = False) -> list[RenderableType]:
     words = frozenset(heading for heading, column in table.columns if column.unit is Unit.TEXT)
     series = frozenset(heading for heading, column in table.columns if column.series)
     drawn: dict[str, str] = {}
-    ratio = next((each for each in table.columns if each[1].name in _RATIOS), None)
+    ratio = next((each for each in table.columns if each[1] in _RATIOS), None)
     if ratio and pictures and (place := next((n for n, (heading, _) in enumerate(columns, 1) if heading == ratio[0]), 0)):
         found = [row.get(ratio[1].name) for row in table.rows]
         bars = strips.bars([None if each is None else wording.number(each) for each in found])
@@ -252,7 +259,7 @@ class _Fitting:
 _PLAIN_HEAD = box.Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 """rich's SIMPLE_HEAD in plain characters."""
 _CASE_WIDTH = 24
-_RATIOS = ("ratio.speedup", "scaling.speedup")
+_RATIOS = (pair_columns.SPEEDUP, SPEEDUP.column)
 """Columns beside which a bar may stand."""
 _LEAST_MISSED: tuple[str, ...] = (
     "file",

@@ -3,21 +3,48 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dlbench.analysis.ratios import grouped
+from dlbench.analysis.pairing import grouped
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.scaling.speedup import COLUMNS, scaling, share
-from dlbench.analysis.wording import number
+from dlbench.analysis.scaling.speedup import Step
 from dlbench.core.reference.collectives import bus_factor, ring_steps
 from dlbench.core.reference.networks import gradient_bytes
-from dlbench.core.rows.row import Cells as Row
+from dlbench.core.rows.row import Row
 from dlbench.core.stats import theil_sen
 
-VERDICT = "projection"
-"""What stands in place of a verdict in a row that nobody measured."""
 _BEYOND = tuple(2**power for power in range(1, 11))
 """Devices that it goes to: nobody would believe more from the few that were measured."""
-_BUCKET = 25 << 20
-"""Bytes of gradients that DistributedDataParallel sends at once, unless told otherwise (its bucket_cap_mb)."""
+_BUCKET = 25
+"""MiB of gradients that DistributedDataParallel sends at once, unless told otherwise (its bucket_cap_mb)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Projected:
+    """A step as the projection has it."""
+
+    step: Step
+    """Measured; or, with more ranks, one that nobody measured."""
+    fewest: int
+    """Ranks that it is projected from."""
+    seconds: float
+    copies_s: float | None
+    """What copying each device its items adds where nothing hides it; None where there is nothing to copy."""
+    items: float
+    """Of all devices together."""
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether there is a measured time to check it on."""
+        return self.step.step_s is not None
+
+    @property
+    def error(self) -> float | None:
+        """Of a measured step: projected over measured, less one."""
+        return self.seconds / self.step.step_s - 1 if self.step.step_s is not None else None
+
+    @property
+    def items_per_s(self) -> float | None:
+        """Of devices that were not measured: what they would do together."""
+        return None if self.is_measured else self.items / self.seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,119 +84,92 @@ class Model:
         steps, crossings = (cost("all_reduce", ranks) / cost("all_reduce", self.ranks) for cost in (ring_steps, bus_factor))
         return self.messages * self.latency_s * steps + self.size * self.byte_s * crossings
 
-    def projected(self, ranks: int) -> Row:
-        """Return the seconds of a step on so many devices, and of copying each its items."""
-        share = self.items(ranks) / self.batch
+    def projected(self, step: Step) -> Projected:
+        """Return the projection of a step with more ranks."""
+        items = self.items(step.ranks)
+        share = items / self.batch
         part = self.fixed + (1 - self.fixed) * share
         hidden = self.all_reduce_s(self.ranks) - self.exposed_s
-        waiting_s = max(0.0, self.all_reduce_s(ranks) - part * hidden)
+        waiting_s = max(0.0, self.all_reduce_s(step.ranks) - part * hidden)
         copies_s = None if self.copying_s is None else self.copying_s * share
-        return {"scaling.projected_s": part * self.computing_s + waiting_s, "scaling.projected_copies_s": copies_s}
+        return Projected(step, self.ranks, part * self.computing_s + waiting_s, copies_s, items * step.ranks)
 
 
-def projected(results: Results) -> list[Row]:
-    """Return the rows of `speedup.scaling`, with what the projection says of those it can be checked on, and rows for more devices.
+def projected(steps: Sequence[Step], results: Results) -> list[Projected]:
+    """Return the projections of measured steps, on which they can be checked, then those for more devices.
 
-    It takes a form that averages gradients by all-reduces (``ddp``) on two ranks or more with exposed communication, all-reduces of as
-    many ranks and two sizes or more, and with strong scaling the computing of two batches. It stands on the fewest ranks that have all
-    of it; what was measured on more is its check.
+    ``steps`` are those of `speedup.scaling`. It takes a form that averages gradients by all-reduces (``ddp``) on two ranks or more with
+    exposed communication, all-reduces of as many ranks and two sizes or more, and with strong scaling the computing of two batches. It
+    stands on the fewest ranks that have all of it; what was measured on more is its check.
     """
-    rows = scaling(results)
-    measured = {(str(row["case.run"]), str(row["case.id"])): row for row in results.rows}
-    checkable = [
-        row
-        for row in rows
-        if row["scaling.form"] in results.declaration(measured[_key(row)]).parallel.all_reduce and row["scaling.step_s"] is not None
-    ]
-    groups = grouped(checkable, lambda row: tuple(row[f"scaling.{name}"] for name in ("work", "kind", "device", "run")))
-    more: list[Row] = []
-    for group in groups.values():
-        talking = [row for row in group if number(row["scaling.ranks"]) >= 2 and row["scaling.exposed_s"] is not None]
-        anchor = next((row for row in talking if row["scaling.verdict"] != "implausible"), None)
-        if anchor and (model := _model(anchor, measured[_key(anchor)], results)):
-            more += _project(model, anchor, group)
-    checked = {_key(row): row for row in more if row["scaling.case"]}
-    return [checked.get(_key(row), row) for row in rows] + [row for row in more if not row["scaling.case"]]
+    checkable = [each for each in steps if each.form in each.parallel.all_reduce and each.step_s is not None]
+    found: list[Projected] = []
+    for group in grouped(checkable, lambda each: each.way).values():
+        talking = (each for each in group if each.ranks >= 2 and each.exposed_s is not None and each.verdict != "implausible")
+        anchor = next(talking, None)
+        if anchor and (model := _model(anchor, results)):
+            most = max(each.ranks for each in group)
+            beyond = [_with_ranks(anchor, ranks) for ranks in _BEYOND if ranks > most and model.items(ranks) >= 1]
+            found += [model.projected(each) for each in (*group, *beyond) if each.ranks > model.ranks]
+    return sorted(found, key=lambda each: not each.is_measured)
 
 
-def _key(row: Row) -> tuple[str, str]:
-    return str(row["scaling.run"]), str(row["scaling.case"])
+def _with_ranks(step: Step, ranks: int) -> Step:
+    """Return the same step with other ranks and nothing measured."""
+    return Step(Row(step.row.case, {**step.row.params, "ranks": ranks}, declared=step.row.declared), step.models)
 
 
-def _project(model: Model, anchor: Row, group: Sequence[Row]) -> list[Row]:
-    """Return the measured rows that check the model, and those of powers of two beyond them."""
-    fewest, most = model.ranks, max(int(number(row["scaling.ranks"])) for row in group)
-    found = []
-    for row in group:
-        if (ranks := int(number(row["scaling.ranks"]))) > fewest:
-            says = model.projected(ranks)
-            found.append(
-                {**row, **says, "scaling.projection_error": number(says["scaling.projected_s"]) / number(row["scaling.step_s"]) - 1}
-            )
-    kept = ("run", "file", "work", "form", "kind", "device", "device_name", "cores_per_rank")
-    for ranks in _BEYOND:
-        if ranks > most and model.items(ranks) >= 1:
-            says = model.projected(ranks)
-            found.append(
-                {
-                    **dict.fromkeys(COLUMNS),
-                    **{f"scaling.{name}": anchor[f"scaling.{name}"] for name in kept},
-                    **says,
-                    "scaling.ranks": ranks,
-                    "scaling.projected_items_per_s": model.items(ranks) * ranks / number(says["scaling.projected_s"]),
-                    "scaling.verdict": VERDICT,
-                    "scaling.reason": f"projected from {fewest} ranks",
-                }
-            )
-    return found
-
-
-def _model(anchor: Row, case: Row, results: Results) -> Model | None:
-    """Return the model that stands on a case, or None where something that it takes was not measured."""
-    ranks, batch = int(number(anchor["scaling.ranks"])), share(case)
-    ring = _ring(case, ranks, results)
-    size = gradient_bytes(str(case.get("param.model")), str(case["case.dtype"]), str(case.get("param.gradients") or "full"))
-    exposed_s = max(0.0, number(anchor["scaling.exposed_s"]))
-    computing_s = number(anchor["scaling.step_s"]) - exposed_s
+def _model(anchor: Step, results: Results) -> Model | None:
+    """Return the model that stands on a step, or None where something that it takes was not measured."""
+    row, batch = anchor.row, anchor.items
+    ring = _ring(anchor, results)
+    size = gradient_bytes(str(row.params.get("model")), str(row.case.dtype), str(row.params.get("gradients") or "full"))
+    exposed_s = max(0.0, anchor.exposed_s or 0.0)
+    computing_s = (anchor.step_s or 0.0) - exposed_s
     if ring is None or size is None or batch is None or computing_s <= 0:
         return None
-    strong = anchor["scaling.kind"] == "strong"
-    fixed = _fixed_part(case, batch, computing_s, results) if strong else 0.0
-    bucket = case.get("param.bucket_mb")
-    messages = -(-size // (bucket << 20 if type(bucket) is int and bucket > 0 else _BUCKET))
-    copying_s = None if case["transfer.h2d_s"] is None else number(case["transfer.h2d_s"])
-    return None if fixed is None else Model(ranks, *ring, computing_s, exposed_s, batch, size, messages, strong, fixed, copying_s)
+    strong = anchor.kind == "strong"
+    fixed = _fixed_part(row, batch, computing_s, results) if strong else 0.0
+    messages = -(-size // ((row.count("bucket_mb") or _BUCKET) << 20))
+    if fixed is None:
+        return None
+    return Model(anchor.ranks, *ring, computing_s, exposed_s, batch, size, messages, strong, fixed, row.transfer.h2d_s)
 
 
-def _ring(case: Row, ranks: int, results: Results) -> tuple[float, float] | None:
-    """Return latency and seconds a byte of the all-reduces of so many ranks on the same device, by a line through them."""
-    points = [
-        (number(row["param.bytes"]), number(row["time.median_s"]))
+def _ring(step: Step, results: Results) -> tuple[float, float] | None:
+    """Return latency and seconds a byte of the all-reduces of as many ranks on the same device, by a line through them."""
+    alike = [
+        row
         for row in results.rows
-        if row.get(f"param.{results.declaration(row).parallel.collective}") == "all_reduce"
-        and row.get("param.ranks") == ranks
-        and (row["case.dtype"], row["case.status"]) == ("fp32", "ok")
-        and all(row[name] == case[name] for name in ("case.run", "case.device"))
-        and row["time.median_s"] is not None
-        and type(row.get("param.bytes")) is int
+        if row.params.get(row.declared.parallel.collective or "") == "all_reduce"
+        and row.ranks == step.ranks
+        and row.case.dtype == "fp32"
+        and row.is_ok
+        and (row.case.run, row.case.device) == (step.row.case.run, step.row.case.device)
     ]
+    points = [(size, seconds) for row in alike if (size := row.count("bytes")) and (seconds := row.time.median_s) is not None]
     line = theil_sen([size for size, _ in points], [seconds for _, seconds in points])
     return (max(0.0, line[0]), line[1]) if line and line[1] > 0 else None
 
 
-def _fixed_part(case: Row, batch: float, computing_s: float, results: Results) -> float | None:
+def _fixed_part(row: Row, batch: float, computing_s: float, results: Results) -> float | None:
     """Return the part of the computing that stays however small the batch, by a line through steps that wait for nobody."""
-    same = ["case.run", "case.device", "case.dtype", "case.mode", "param.model"]
-    same += ["case.threads"] if case["case.device"] == "cpu" else []
     points = {batch: computing_s}
-    for row in results.rows:
-        parallel, form = results.declaration(row).parallel, row.get("param.form")
-        alone = row.get("param.ranks") == 1 or row.get(f"param.{parallel.synchronise}") is False or form in parallel.independent
-        timed = row["case.status"] == "ok" and row["time.median_s"] is not None and form in (*parallel.all_reduce, *parallel.independent)
-        if alone and timed and all(row.get(name) == case.get(name) for name in same) and (items := share(row)):
-            points.setdefault(items, number(row["time.median_s"]))
+    for each in map(Step, results.rows):
+        alone = each.ranks == 1 or each.is_unsynchronised or each.is_independent
+        known = each.form in (*each.parallel.all_reduce, *each.parallel.independent)
+        seconds = each.row.time.median_s
+        if alone and known and each.items and seconds is not None and _computes_as(each.row, row):
+            points.setdefault(each.items, seconds)
     line = theil_sen(list(points), list(points.values()))
     if line is None or line[1] <= 0:
         return None
     fixed_s = max(0.0, line[0])
     return fixed_s / (fixed_s + line[1] * batch)
+
+
+def _computes_as(row: Row, other: Row) -> bool:
+    """Whether a row went well, and computes the same network on the same hardware as another."""
+    (one, of_one), (two, of_two) = ((each.case, each.params.get("model")) for each in (row, other))
+    same = (one.run, one.device, one.dtype, one.mode, of_one) == (two.run, two.device, two.dtype, two.mode, of_two)
+    return row.is_ok and same and (one.device != "cpu" or one.threads == two.threads)

@@ -352,7 +352,7 @@ class Row(Mapping[str, Any]):
 
 def as_count(value: object) -> int | None:
     """Return a value that counts something; None for any other, which an edited file may hold."""
-    return value if type(value) is int and 0 < value < 2**31 else None
+    return value if type(value) is int and 0 < value < 2**53 else None
 
 
 def ending(row: Row) -> tuple[str, str]:

@@ -25,6 +25,13 @@ def test_the_way_that_brings_the_most_and_what_the_others_do(asked):
     assert [row["scaling.verdict"] for row in table["rows"]] == ["base", "helps", "helps", "base", "slows"]
 
 
+def test_the_only_way_of_too_few_rounds_says_how_many_it_takes(asked):
+    few = [each for each in [*steps(1.0, 1), *steps(1.25, 2)] if each.round < 3]
+    assert asked(few)["devices"]["sentences"] == [
+        "A second GPU buys 1.60 × (no interval before 4 rounds): data_parallel ddp resnet18 batch=32, weak."
+    ]
+
+
 def test_a_form_that_shares_nothing_is_no_answer_and_a_cpu_says_nothing_of_accelerators(asked):
     measured = [*steps(1.0, 1, "cpu", threads=2), *steps(1.6, 2, "cpu"), *steps(1.0, 2, "cpu", form="replicas")]
     answer = asked(measured)["devices"]

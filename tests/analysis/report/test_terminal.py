@@ -15,7 +15,8 @@ from dlbench.analysis.report import detail_tables, sentences
 from dlbench.analysis.report.terminal import Answers, overview, paired, results_table
 from dlbench.core.measurement import Measurement, Transfer
 from dlbench.core.model import Policy, Status
-from dlbench.core.rows.summary import per_round, summarise
+from dlbench.core.rows.row import Flags, Identity, Row
+from dlbench.core.rows.summary import summarise
 
 
 def results_of(path: Path, *runs: list[Measurement]) -> Results:
@@ -281,7 +282,7 @@ def test_nothing_to_pair_is_said(tmp_path: Path) -> None:
 
 def test_a_table_can_be_shown_while_the_run_goes_on() -> None:
     measurements = made_up.rounds_of(made_up.case(n=1), [[1.0]])
-    assert cells(printed(results_table([summarise(measurements)], [per_round(measurements)], lambda row: ())), "train_step") == [
+    assert cells(printed(results_table([summarise(measurements)])), "train_step") == [
         "train_step n=1", "1.00 s", "1.00…1.00 s", "8.00", "1.00 G", "3.00 MiB",
     ]  # fmt: skip
 
@@ -291,6 +292,11 @@ def test_values_of_an_observation_are_notes(tmp_path: Path) -> None:
     results = results_of(tmp_path, [observed])
     assert detail_tables.value_notes(results.declared(results.rows[0]), results.rows[0]) == ["accuracy 0.931"]
     assert cells(printed(overview(results)), "train_step")[-1] == "accuracy 0.931"
+
+
+def test_a_series_of_an_observation_is_a_note_by_its_ends(tmp_path: Path) -> None:
+    observed = made_up.with_values(made_up.without_rounds(made_up.rounds_of(made_up.case(n=1), [[1.0]])[0]), losses=[4.0, 3.0, 2.5])
+    assert cells(printed(overview(results_of(tmp_path, [observed]))), "train_step")[-1] == "losses 4.00 … 2.50 (3 points)"
 
 
 def test_unpaired_rows_are_counted_and_named_by_reason(tmp_path: Path) -> None:
@@ -398,7 +404,7 @@ def test_pairs_of_cold_and_hot_calls_say_which_time_it_is(tmp_path: Path) -> Non
 
 def test_many_reasons_of_flags_are_told_by_the_most_common_ones():
     def flagged(*reasons):
-        return [{"flag.reason": reason} for reason in reasons]
+        return [Row(Identity(), {}, flag=Flags(reason=reason)) for reason in reasons]
 
     assert sentences.reasons(flagged("a", None, "b", "b", "c", "d")) == ["1 case: a", "2 cases: b", "1 case: c", "1 case: d"]
     assert sentences.reasons(flagged("a", "b", "c", "c", "d", "e")) == [
@@ -422,4 +428,4 @@ def test_answers_take_fewer_lines_than_they_may_on_the_smallest_screen_too(tmp_p
 
 def test_a_spread_of_hours_and_minutes_has_both_ends_in_full(tmp_path: Path) -> None:
     results = results_of(tmp_path, made_up.rounds_of(made_up.case("slow", n=1), [[7300.0], [9000.0]]))
-    assert sentences.spread(results.rows[0], results.rounds[0]) == ("min–max", "2 h 2 min…2 h 30 min")
+    assert sentences.spread(results.rows[0]) == ("min–max", "2 h 2 min…2 h 30 min")

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from dlbench.analysis.read.table import collect
 from dlbench.analysis.report import detail_tables
 from dlbench.analysis.scaling.projection import projected
+from dlbench.analysis.scaling.speedup import scaling
 from dlbench.cli.main import dlbench
 
 LATENCY_S, BYTE_S = 1e-5, 1e-9
@@ -53,7 +54,14 @@ def weak(*ranks):
 
 
 def rows(folder: Path, measurements):
-    return projected(collect([made_up.write(folder / "run.jsonl", measurements)]))
+    path = made_up.write(folder / "run.jsonl", measurements)
+    return json.loads(CliRunner().invoke(dlbench, ["show", str(path), "--by", "ranks", "--format", "json"]).stdout)
+
+
+def table(folder: Path):
+    """The table of the file that was written last."""
+    results = collect([folder / "run.jsonl"])
+    return detail_tables.projection(projected(scaling(results), results))
 
 
 def beyond(found):
@@ -68,10 +76,16 @@ def test_weak_scaling_is_found_again_up_to_1024_devices(tmp_path):
     assert (far["scaling.case"], far["scaling.items_per_s"], far["scaling.reason"]) == (None, None, "projected from 2 ranks")
 
 
+def test_a_size_that_no_message_has_is_none_of_those_it_stands_on(tmp_path):
+    edited = exactly("collective", 1.0, op="all_reduce", bytes=10**400, ranks=2, dtype="fp32")
+    found = rows(tmp_path, [*all_reduces(), *edited, *weak(1, 2)])
+    assert beyond(found)[4] == pytest.approx(step_s(4), rel=1e-6)
+
+
 def test_copies_of_the_inputs_stand_beside_the_step_and_shrink_with_a_device_s_share(tmp_path):
     found = rows(tmp_path, [*all_reduces(), *weak(1, 2)])
     assert {row["scaling.projected_copies_s"] for row in found if row["scaling.verdict"] == "projection"} == {0.25}
-    assert "copies, projected" in dict(detail_tables.projection(found).cells())
+    assert "copies, projected" in dict(table(tmp_path).cells())
     (tmp_path / "run.jsonl").unlink()
     split = [*ddp(1, COMPUTING_S, scaling="strong"), *ddp(2, step_s(2, 0.5), scaling="strong")]
     found = rows(tmp_path, [*all_reduces(), *split, *ddp(2, COMPUTING_S / 2, synchronise=False, scaling="strong")])
@@ -86,7 +100,7 @@ def test_a_cpu_copies_nothing(tmp_path):
     found = rows(tmp_path, [each for rounds in (*on_cpu, *sizes) for each in rounds])
     assert len(found) == 10
     assert {row["scaling.projected_copies_s"] for row in found} == {None}
-    assert "copies, projected" not in dict(detail_tables.projection(found).cells())
+    assert "copies, projected" not in dict(table(tmp_path).cells())
 
 
 def test_strong_scaling_takes_the_computing_of_several_batches_and_ends_at_one_item(tmp_path):
@@ -101,8 +115,7 @@ def test_its_error_is_that_of_the_steps_measured_beyond_what_it_stands_on(tmp_pa
     errors = {row["scaling.ranks"]: row["scaling.projection_error"] for row in found if row["scaling.projection_error"] is not None}
     assert errors == {4: pytest.approx(0, abs=1e-9), 8: pytest.approx(-0.1)}
     assert sorted(beyond(found)) == [16, 32, 64, 128, 256, 512, 1024]
-    notes = detail_tables.projection(found).notes
-    assert notes[-1] == "Checked on 2 measured steps of more ranks than it stands on: off by 10.0 % at most."
+    assert table(tmp_path).notes[-1] == "Checked on 2 measured steps of more ranks than it stands on: off by 10.0 % at most."
 
 
 @pytest.mark.parametrize(
@@ -121,7 +134,7 @@ def test_its_error_is_that_of_the_steps_measured_beyond_what_it_stands_on(tmp_pa
 def test_without_all_that_it_takes_nothing_is_projected(tmp_path, measured):
     found = rows(tmp_path, measured)
     assert {row["scaling.projected_s"] for row in found} <= {None}
-    assert (detail_tables.projection(found).rows, detail_tables.projection(found).notes) == ((), ())
+    assert (table(tmp_path).rows, table(tmp_path).notes) == ((), ())
 
 
 def test_wherever_it_appears_it_is_called_a_projection(tmp_path):

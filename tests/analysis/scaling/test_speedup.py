@@ -17,7 +17,6 @@ from dlbench.analysis.answers.base import Missing
 from dlbench.analysis.read.table import collect
 from dlbench.analysis.report import detail_tables
 from dlbench.analysis.report.terminal import overview
-from dlbench.analysis.scaling.speedup import scaling
 from dlbench.cli.main import dlbench
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Status
@@ -39,7 +38,8 @@ def read(folder: Path, *measurements, **header):
 
 
 def rows(folder: Path, *measurements, **header):
-    return scaling(read(folder, *measurements, **header))
+    path = made_up.write(folder / "run.jsonl", [each for rounds in measurements for each in rounds], **header)
+    return json.loads(show(path, "--by", "ranks", "--format", "json").stdout)
 
 
 def devices_of(folder: Path):
@@ -282,6 +282,7 @@ def test_the_bus_bandwidth_of_collectives_by_size(tmp_path):
     measured = [
         *exchanged("all_reduce", 4, 1 << 20, 0.001),
         *exchanged("all_reduce", 4, 1 << 30, 0.1),
+        *exchanged("all_reduce", 4, 1 << 32, 0.4),
         *exchanged("broadcast", 2, 1 << 30, 0.1),
         *exchanged("broadcast", 1, 1 << 30, 0.1),
     ]
@@ -290,6 +291,7 @@ def test_the_bus_bandwidth_of_collectives_by_size(tmp_path):
     assert rows == {
         "collective[op=all_reduce,bytes=1048576,ranks=4,dtype=fp32]@cuda:0": pytest.approx(1.5 * 2**20 / 0.001),
         "collective[op=all_reduce,bytes=1073741824,ranks=4,dtype=fp32]@cuda:0": pytest.approx(1.5 * 2**30 / 0.1),
+        "collective[op=all_reduce,bytes=4294967296,ranks=4,dtype=fp32]@cuda:0": pytest.approx(1.5 * 2**30 / 0.1),
         "collective[op=broadcast,bytes=1073741824,ranks=2,dtype=fp32]@cuda:0": pytest.approx(2**30 / 0.1),
         "collective[op=broadcast,bytes=1073741824,ranks=1,dtype=fp32]@cuda:0": None,
     }
@@ -297,9 +299,10 @@ def test_the_bus_bandwidth_of_collectives_by_size(tmp_path):
     _, table = show(path, "--details").stdout.split("Collectives: bus bandwidth by size")
     lines = [line.split() for line in table.splitlines() if line.strip()]
     assert lines[0] == ["case", "dtype", "ranks", "all_reduce", "broadcast"]
-    assert lines[2:5] == [
+    assert lines[2:6] == [
         ["1.00", "GiB", "fp32", "2", "10.7", "GB/s"],
         ["1.00", "MiB", "fp32", "4", "1.57", "GB/s"],
         ["1.00", "GiB", "fp32", "4", "16.1", "GB/s"],
+        ["4.00", "GiB", "fp32", "4", "16.1", "GB/s"],
     ]
     assert "More devices" not in show(path).stdout
