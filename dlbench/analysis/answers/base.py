@@ -4,22 +4,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from dlbench.analysis.fields import Fields, cells
+from dlbench.analysis.fields import PLACE, Fields, cells
 from dlbench.analysis.figures import Figure
-from dlbench.analysis.ratios import PAIR_COLUMNS, grouped
-from dlbench.analysis.read.places import file_of
-from dlbench.analysis.wording import INTERVAL, cell, device_label, plural, several_runs
+from dlbench.analysis.pairing import grouped
+from dlbench.analysis.wording import cell, plural
 from dlbench.core import units
-from dlbench.core.rows.row import Cells
-from dlbench.core.rows.row import Cells as Row
-from dlbench.core.schema import Column, Unit
+from dlbench.core.rows.row import Cells, Row
+from dlbench.core.schema import Column
 
 R = TypeVar("R")
-Columns = tuple[tuple[str, Column], ...]
-"""Of each column its heading, and what the rows have under its name; two of one heading in turn are the ends of an interval."""
-DEVICE = ("device", Column("place", Unit.TEXT, "where it ran"))
-RATIO: Columns = (("ratio", PAIR_COLUMNS["ratio.speedup"]), *((INTERVAL, PAIR_COLUMNS[f"ratio.{end}"]) for end in ("ci_low", "ci_high")))
-_SPOILS = {"flag.throttled": "throttled", "flag.disturbed": "disturbed", "flag.not_steady": "unsteady", "flag.noisy": "noisy"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +28,9 @@ class Table:
     """Rows as data, in base units, with what a reader needs to see them as a table."""
 
     title: str
-    columns: Columns
-    rows: tuple[Row, ...]
+    columns: tuple[tuple[str, Column], ...]
+    """Each with its heading; two of one heading in turn are the ends of an interval."""
+    rows: tuple[Cells, ...]
     notes: tuple[str, ...] = ()
     """What a reader has to know of it."""
 
@@ -45,7 +39,7 @@ class Table:
         shown: list[tuple[str, list[str]]] = []
         for heading, column in self.columns:
             texts = [cell(row.get(column.name), column) for row in self.rows]
-            if (heading, column) == DEVICE and len(set(texts)) == 1:
+            if column == PLACE and len(set(texts)) == 1:
                 continue  # one device is named above all tables
             if shown and shown[-1][0] == heading:
                 ends = zip(shown.pop()[1], texts, strict=True)
@@ -110,12 +104,18 @@ def answered(
     figures: Sequence[Figure] = (),
 ) -> Answer:
     """Return the answer in the first two of its sentences, and of those on reported values, that rests on these rows of the tidy table."""
-    once = {(row["case.run"], row["case.id"]): row for row in rows}.values()  # several parts may rest on one case
-    counts = {mark: sum(bool(row[flag]) for row in once) for flag, mark in _SPOILS.items()}
+    once = list({(row.case.run, row.case.id): row for row in rows}.values())  # several parts may rest on one case
+    flags = [row.flag for row in once]
+    counts = {
+        "throttled": sum(bool(flag.throttled) for flag in flags),
+        "disturbed": sum(bool(flag.disturbed) for flag in flags),
+        "unsteady": sum(bool(flag.not_steady) for flag in flags),
+        "noisy": sum(bool(flag.noisy) for flag in flags),
+    }
     doubts = [f"{count} of {len(once)} cases it rests on are {mark}" for mark, count in counts.items() if count]
-    files = grouped(once, lambda row: row["case.run"]).values()
-    if several := max((len({row.get("case.file") for row in of_place}) for of_place in files), default=1) - 1:
-        doubts.append(f"its cases are from {several + 1} files of one machine: no interval holds what changed there between them")
+    files = [{row.file for row in of_place} for of_place in grouped(once, lambda row: row.case.run).values()]
+    if (most := max(map(len, files), default=1)) > 1:
+        doubts.append(f"its cases are from {most} files of one machine: no interval holds what changed there between them")
     told = (("", sentences), ("what is reported on ", reports))
     more = [f"{what}{plural(len(each) - 2, 'more device')}: in the table only" for what, each in told if len(each) > 2]
     said = tuple(map(units.one_line, (*sentences[:2], *reports[:2])))
@@ -125,24 +125,12 @@ def answered(
 
 def not_usable(rows: Sequence[Row]) -> list[str]:
     """Return what to say first of an answer that rests on rows of runs that are not usable; nothing where all are."""
-    runs = dict.fromkeys(file_of(row) for row in rows if row["flag.not_usable"])
+    runs = dict.fromkeys(row.file for row in rows if row.flag.not_usable)
     return [f"not usable, as most cases of {', '.join(runs)} were throttled or disturbed in most rounds"] if runs else []
 
 
 def resting_on(found: Answer, rows: Iterable[Row]) -> Answer:
-    """Return the answer with the cases of these rows of the tidy table as those that it rests on."""
-    of_case = grouped(rows, lambda row: str(row["case.id"]))
-    files = {case: tuple(dict.fromkeys(str(row["case.file"]) for row in each if row.get("case.file"))) for case, each in of_case.items()}
+    """Return the answer with the cases of these rows as those that it rests on."""
+    of_case = grouped(rows, lambda row: row.case.id)
+    files = {case: tuple(dict.fromkeys(row.case.file for row in each if row.case.file)) for case, each in of_case.items()}
     return replace(found, cases=tuple(of_case), files={case: names for case, names in files.items() if names})
-
-
-def with_device(rows: Sequence[Row], prefix: str) -> tuple[Row, ...]:
-    """Return the rows with where they, or that side of pairs, ran."""
-    several = several_runs(rows, prefix)
-    return tuple({**row, "place": device_label(row, prefix, several)} for row in rows)
-
-
-def by_device(rows: Iterable[Row], prefix: str) -> dict[str, list[Row]]:
-    """Return the rows by where they, or that side of pairs, ran; accelerators first."""
-    accelerators_first = sorted(with_device(list(rows), prefix), key=lambda row: row[f"{prefix}.device"] == "cpu")
-    return grouped(accelerators_first, lambda row: str(row["place"]))
