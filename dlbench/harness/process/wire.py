@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 from dlbench.core.errors import Interrupted
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Policy, Status
-from dlbench.core.records import measurement_from_json, measurement_to_json
+from dlbench.core.records import measurement_to_json
+from dlbench.core.typed_json import convert
 
 Message = dict[str, Any]
 
@@ -197,4 +198,4 @@ class Reply:
     def from_json(cls, message: Message) -> "Reply":
         """Inverse of `to_json`. Raises KeyError, TypeError or ValueError for another message."""
         measurement = message["measurement"]
-        return cls(**message | {"measurement": measurement and measurement_from_json(measurement)})
+        return cls(**message | {"measurement": measurement and convert(Measurement, measurement)})
