@@ -119,13 +119,12 @@ class Request:
 
     @staticmethod
     def from_json(message: Message) -> "HelloRequest | MeasureRequest | PrepareRequest":
-        """Inverse of `to_json`. Raises KeyError, TypeError or ValueError for another message."""
-        fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in message.items()}
-        if "training" in fields:
-            return PrepareRequest(**fields)
-        if "case" not in fields:
-            return HelloRequest(**fields)
-        return MeasureRequest(**fields | {"case": Case(**fields["case"]), "policy": Policy(**fields["policy"])})
+        """Inverse of `to_json`. Raises ValueError for another message."""
+        if "training" in message:
+            return convert(PrepareRequest, message)
+        if "case" in message:
+            return convert(MeasureRequest, message)
+        return convert(HelloRequest, message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
