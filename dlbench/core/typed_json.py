@@ -69,10 +69,7 @@ def _within(where: str, read: _Reader, data: object) -> Any:
 
 def _record(kind: Any) -> _Reader:
     readers = {name: _reader(hint) for name, hint in get_type_hints(kind, include_extras=True).items()}
-    if is_typeddict(kind):
-        required = kind.__required_keys__
-    else:
-        required = {each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING}
+    required = kind.__required_keys__ if is_typeddict(kind) else {f.name for f in fields(kind) if f.default is f.default_factory is MISSING}
 
     def made(data: Mapping[str, Any]) -> Any:
         if missing := sorted(required - data.keys()):
@@ -88,6 +85,8 @@ def _sequence(hint: Any, bounds: Any = None) -> _Reader:
     least, wanted = (bounds.min_length, bounds.description) if bounds else (0, "a list")
 
     def made(data: Sequence[Any]) -> Any:
+        with suppress(ValueError):  # one by one only to say which is wrong
+            return kind(map(read, data))
         return kind([_within(f"[{number}]", read, each) for number, each in enumerate(data)])
 
     return _checked(wanted, lambda data: isinstance(data, list | tuple) and len(data) >= least, made)

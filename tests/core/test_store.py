@@ -167,7 +167,7 @@ def edited(change):
         (lambda row: row["case"].update(params=[1]), "case.params must be an object, not [1]"),
         (
             lambda row: row["case"].update(params={"n": [1]}),
-            "case.params.n must be a whole number or a number or text or true or false, not [1]",
+            "case.params.n must be text or true or false or a whole number or a number, not [1]",
         ),
         (
             lambda row: row.update(status="fine"),
