@@ -42,7 +42,7 @@ test-quick: $(INSTALLED)
 # Every dependency at the oldest version that pyproject.toml allows, but torch, unless told: make floors TORCH=2.6.0
 floors:
 	$(PYTHON) -m venv --clear $(FLOORS)
-	$(FLOORS)/bin/python -m pip install --quiet --constraint floors.txt torch==$(TORCH) pytest hypothesis --editable '.[fast,parquet,report]'
+	$(FLOORS)/bin/python -m pip install --quiet --constraint floors.txt torch==$(TORCH) pytest hypothesis --editable '.[parquet,report]'
 	$(FLOORS)/bin/python -m pytest $(QUICK_TESTS)
 
 check: $(INSTALLED)

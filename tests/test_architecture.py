@@ -16,8 +16,8 @@ PACKAGE = Path(__file__).parent.parent / "dlbench"
 
 # The rooms and their modules, lowest first: a module may import those before it and nothing else of ours.
 ROOMS = {
-    "core": "errors file_lock toml units precision provenance stats conditions schema thresholds rank_test declarations declared_json "
-    "model measurement unknown records store writer finding",
+    "core": "errors file_lock toml units precision provenance stats fast_json quantities typed_json conditions schema thresholds rank_test "
+    "declarations declared_json model measurement unknown records header store writer finding",
     "core.reference": "collectives networks peaks schedules published",
     "core.rows": "rounds rates times summary",
     "harness.plan": "suite selection cases adaptive known_cases",
@@ -57,7 +57,7 @@ DOORS = {
         "dlbench.models",
         "dlbench.testing",
     ),
-    "orjson": ("dlbench.core.store",),
+    "msgspec": ("dlbench.core.fast_json",),
     "numpy": ("dlbench.workloads.vectorised",),
     "pandas": ("dlbench.analysis",),
     "pynvml": ("dlbench.harness.probe.nvml",),

@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
-from typing import Any, Self
+from typing import Annotated, Any, TypedDict
 
+from dlbench.core.quantities import Count, PositiveCount, Quantity
 from dlbench.core.units import percent
 
 THROTTLED = 0.01
@@ -30,19 +31,19 @@ POWER_CAPS = frozenset(("sw_power_cap",))
 class Throttling:
     """How far a case was held back while it was measured, from set-up to copies; None where nothing counts it."""
 
-    thermal: float | None = None
+    thermal: Quantity | None = None
     """Share of the time in which it was too hot."""
-    quota: float | None = None
+    quota: Quantity | None = None
     """Share of its threads' time in which the control group's CPU quota stopped them."""
-    power_cap: float | None = None
+    power_cap: Quantity | None = None
     """Share of the time in which its power limit held the clock down."""
     reasons: tuple[str, ...] | None = None
     """NVML's reasons for a low clock right after the case, of `SLOWDOWNS` and `POWER_CAPS`."""
-    tries: int = 1
+    tries: PositiveCount = 1
     """Times that the case was measured in this round; all but the last were held back, here or on its other side, and do not count."""
-    waiting: float | None = None
+    waiting: Quantity | None = None
     """Share of its timed part, from the first call to the last block, in which a thread waited for a CPU: of the one that waited most."""
-    stolen: float | None = None
+    stolen: Quantity | None = None
     """Share of that in which a hypervisor gave a CPU of it to others: of the CPU that was taken most."""
 
     @property
@@ -114,38 +115,36 @@ class Throttling:
         """Return plain data; what is unknown is left out."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Inverse of `to_json`. Raises TypeError or ValueError for anything else."""
-        reasons = data.get("reasons")
-        _check(reasons is None or isinstance(reasons, list | tuple), "reasons must be texts")
-        return cls._checked(**{**data, "reasons": None if reasons is None else tuple(reasons)})
 
-    @classmethod
-    @lru_cache(1024, typed=True)  # a file has hundreds of thousands, mostly the same few
-    def _checked(cls, **data: Any) -> Self:
-        made = cls(**data)
-        for name in ("thermal", "quota", "power_cap", "waiting", "stolen"):
-            _check_share(name, data.get(name))
-        _check(made.reasons is None or all(isinstance(each, str) for each in made.reasons), "reasons must be texts")
-        _check(_is_count(made.tries) and made.tries > 0, "tries must be a positive integer")
-        return made
+class _AcceleratorKeys(TypedDict, total=False):
+    other_processes: Count
+
+
+class _ProcessorKeys(TypedDict, total=False):
+    governor: str
+
+
+class _StateKeys(TypedDict, total=False):
+    """Parts of a machine's state that readers rely on."""
+
+    cpu: _ProcessorKeys
+    accelerators: Mapping[str, _AcceleratorKeys]
 
 
 @dataclass(frozen=True, slots=True)
 class RoundState:
     """The machine around one round: one line of the result file."""
 
-    round: int
-    seconds: float
+    round: Count
+    seconds: Quantity
     """From before the round's processes started until they were gone."""
-    other_cpus: float | None
+    other_cpus: Quantity | None = None
     """CPUs that other processes kept busy, on average, of those that this process may run on; None where nothing tells."""
-    stolen_cpus: float | None
+    stolen_cpus: Quantity | None = None
     """CPUs' worth of time that a hypervisor gave to others."""
-    before: Mapping[str, Any] = field(hash=False)
+    before: Annotated[Mapping[str, Any], _StateKeys] = field(default_factory=dict, hash=False)
     """The state as in the header's ``environment``, what is unknown left out, before any case of the round."""
-    after: Mapping[str, Any] = field(hash=False)
+    after: Annotated[Mapping[str, Any], _StateKeys] = field(default_factory=dict, hash=False)
     """The same right after the last case, while its process still held the device."""
 
     def other_processes(self, device: str) -> int | None:
@@ -156,18 +155,6 @@ class RoundState:
     def to_json(self) -> dict[str, Any]:
         """Return plain data; what is unknown is left out."""
         return {"kind": "round", **{name: value for name, value in asdict(self).items() if value is not None}}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Inverse of `to_json`. Raises KeyError, TypeError or ValueError for anything else."""
-        rest = {name: data.get(name) for name in ("other_cpus", "stolen_cpus")}
-        _check(_is_count(data["round"]), "round must be a whole number")
-        _check(_is_number(data["seconds"]), "seconds must be a number of at least 0")
-        for name, value in rest.items():
-            _check_share(name, value)
-        for name in ("before", "after"):
-            _check_state(name, data[name])
-        return cls(data["round"], data["seconds"], before=data["before"], after=data["after"], **rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,31 +278,3 @@ def _any(values: Iterable[bool | None]) -> bool | None:
 
 def _rounds(count: int) -> str:
     return f"{count} round{'' if count == 1 else 's'}"
-
-
-def _is_number(value: object) -> bool:
-    return type(value) in (int, float) and 0 <= value < 1e100  # type: ignore[operator]  # a number by then
-
-
-def _is_count(value: object) -> bool:
-    return type(value) is int and 0 <= value < 2**63
-
-
-def _check_share(name: str, value: object) -> None:
-    _check(value is None or _is_number(value), f"{name} must be a number of at least 0")
-
-
-def _check(holds: bool, wanted: str) -> None:
-    if not holds:
-        raise ValueError(wanted)
-
-
-def _check_state(name: str, state: object) -> None:
-    """Check what is read of a state: objects, the number of processes, and the governor."""
-    _check(isinstance(state, dict), f"{name} must be an object")
-    cpu, accelerators = state.get("cpu", {}), state.get("accelerators", {})  # type: ignore[attr-defined]  # an object by then
-    _check(isinstance(cpu, dict) and isinstance(cpu.get("governor", ""), str), f"{name}.cpu must be an object with a text as governor")
-    _check(isinstance(accelerators, dict), f"{name}.accelerators must be an object")
-    for device, each in accelerators.items():
-        holds = isinstance(each, dict) and _is_count(each.get("other_processes", 0))
-        _check(holds, f"{name}.accelerators.{device} must be an object with a whole number of other_processes")

@@ -1,23 +1,11 @@
 """JSON of declarations, for the pipe and for the headers of result files, and the checks of what is read back."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, get_args
+from typing import Any, get_type_hints
 
-from dlbench.core.declarations import (
-    UNITS,
-    Aim,
-    Ceiling,
-    Declaration,
-    Learning,
-    Parallel,
-    Search,
-    Supply,
-    Sweep,
-    Value,
-    are_texts,
-    mistakes,
-)
+from dlbench.core.declarations import UNITS, Declaration, Learning, Parallel, Search, Supply, Sweep, Value, mistakes
+from dlbench.core.typed_json import convert
 
 
 def to_json(declared: Declaration) -> dict[str, Any]:
@@ -65,69 +53,21 @@ def from_json(data: object) -> tuple[Declaration, list[str]]:
     if not isinstance(given, Mapping):
         doubts.append(f"its parallelism can't be {given!r}")
         given = {}
-    parallel: dict[str, Any] = {}
-    for each in fields(Parallel):
-        part = _tuple(given.get(each.name, each.default))
-        if are_texts(part) if isinstance(each.default, tuple) else isinstance(part, str | None):
-            parallel[each.name] = part
-        else:
-            doubts.append(f"{each.name} of its parallelism can't be {part!r}")
-    others: dict[str, Any] = {}
-    for name, (is_valid, made) in _OTHERS.items():
-        part = _tuple(data.get(name))
-        if part is not None and is_valid(part):
-            others[name] = made(part)
-        elif part is not None:
-            doubts.append(f"its {name} can't be {data[name]!r}")
+    parallel = _valid(Parallel, given, "{} of its parallelism", doubts)
+    others = _valid(Declaration, {name: part for name, part in data.items() if name not in ("values", "parallel")}, "its {}", doubts)
     return Declaration(values=tuple(values), parallel=Parallel(**parallel), **others), doubts
 
 
-def _is_search(data: object) -> bool:
-    if not isinstance(data, Mapping) or data.get("aim") not in get_args(Aim):
-        return False
-    names = are_texts(data.get("over")) and are_texts(data.get("last", ()))
-    return names and all(isinstance(data.get(name), str | None) for name in ("limit", "value"))
-
-
-def _is_learning(data: object) -> bool:
-    return isinstance(data, Mapping) and all(isinstance(data.get(each.name), str) for each in fields(Learning))
-
-
-def _is_supply(data: object) -> bool:
-    if not isinstance(data, Mapping) or not isinstance(data.get("consumers"), str):
-        return False
-    when = data.get("when", {})
-    return isinstance(when, Mapping) and are_texts(list(when)) and all(map(are_texts, when.values()))
-
-
-def _is_sweep(data: object) -> bool:
-    if not isinstance(data, Mapping) or not isinstance(data.get("size"), str) or not isinstance(data.get("copies"), str | None):
-        return False
-    if not isinstance(data.get("resident", ""), str):
-        return False
-    return _is_texts_by_name(data.get("ways", {}))
-
-
-def _is_texts_by_name(data: object) -> bool:
-    return isinstance(data, Mapping) and are_texts([*data, *data.values()])
-
-
-def _search(data: Mapping[str, Any]) -> Search:
-    return Search(data["aim"], tuple(data["over"]), data.get("limit"), data.get("value"), tuple(data.get("last", ())))
-
-
-_OTHERS: Mapping[str, tuple[Callable[[Any], bool], Callable[[Any], Any]]] = {
-    "tags": (are_texts, tuple),
-    "ceiling": (lambda data: data in get_args(Ceiling), str),
-    "sweep": (_is_sweep, lambda data: Sweep(data["size"], data.get("copies"), dict(data.get("ways", {})), data.get("resident", "none"))),
-    "feeding": (are_texts, tuple),
-    "switches": (_is_texts_by_name, dict),
-    "search": (_is_search, _search),
-    "learning": (_is_learning, lambda data: Learning(**{each.name: data[each.name] for each in fields(Learning)})),
-    "scratch": (lambda data: isinstance(data, str), str),
-    "supply": (_is_supply, lambda data: Supply(data["consumers"], {name: tuple(texts) for name, texts in data.get("when", {}).items()})),
-}
-"""Of each other part of a declaration, whether data are one, and how it is made of them."""
+def _valid(kind: type[Declaration | Parallel], data: Mapping[str, Any], called: str, doubts: list[str]) -> dict[str, Any]:
+    """Return the fields that are valid, and add a sentence on each that is not; null stands for one that is not declared."""
+    valid = {}
+    for name, hint in get_type_hints(kind).items():
+        if data.get(name) is not None:
+            try:
+                valid[name] = convert(hint, data[name])
+            except ValueError:
+                doubts.append(f"{called.format(name)} can't be {data[name]!r}")
+    return valid
 
 
 def _value(data: Mapping[str, Any]) -> Value:

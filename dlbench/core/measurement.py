@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from dlbench.core.conditions import Throttling
 from dlbench.core.model import Case, ParamValue, Reported, Status
+from dlbench.core.quantities import Amount, BlockTimes, Count, PositiveCount, Quantity
 
 STEADY_SHIFT = 0.02  # most that times may move, relative, and still count as steady
 
@@ -14,16 +15,16 @@ STEADY_SHIFT = 0.02  # most that times may move, relative, and still count as st
 class Samples:
     """The timed blocks of one round, in the order they were taken."""
 
-    calls: int
+    calls: PositiveCount
     """Calls in each block."""
-    block_s: tuple[float, ...]
+    block_s: BlockTimes
     """Seconds a call, one value a block: the block's time over its calls."""
-    first_call_s: float | None
+    first_call_s: Quantity | None
     """The very first call: lazy initialisation, autotuning, compilation; None where another tool measured, here and below."""
-    warmup_s: float | None
+    warmup_s: Quantity | None
     steady: bool | None
     """Whether the last two windows of warm-up agreed; None where a call is too slow to be repeated until they do."""
-    device_s: float | None = None
+    device_s: Quantity | None = None
     """Seconds a call by the device's own events, without the wait for launches; None where they were not read."""
 
 
@@ -31,11 +32,11 @@ class Samples:
 class Memory:
     """Peaks of one case alone, in bytes; None where unknown."""
 
-    peak_bytes: int | None = None
+    peak_bytes: Count | None = None
     """Most that live tensors took on the accelerator."""
-    reserved_bytes: int | None = None
+    reserved_bytes: Count | None = None
     """Most that torch's allocator held there: what must fit."""
-    host_peak_bytes: int | None = None
+    host_peak_bytes: Count | None = None
     """Most that the process grew beyond what it had before the case was set up."""
 
 
@@ -43,14 +44,14 @@ class Memory:
 class Transfer:
     """Copies of one call's inputs to the device and of its output back; medians of a few."""
 
-    h2d_bytes: int
-    h2d_s: float
+    h2d_bytes: Count
+    h2d_s: Quantity
     """From pageable memory, blocking, as plain code does; the way back likewise, into fresh memory each time."""
-    d2h_bytes: int
-    d2h_s: float
-    pinned_h2d_s: float | None = None
+    d2h_bytes: Count
+    d2h_s: Quantity
+    pinned_h2d_s: Quantity | None = None
     """From existing page-locked memory; the way back likewise. None where not timed; ``nulls`` says why."""
-    pinned_d2h_s: float | None = None
+    pinned_d2h_s: Quantity | None = None
 
 
 class Series(NamedTuple):
@@ -78,44 +79,44 @@ class SpotCheck:
 
     follows_input: bool | None = None
     """Whether other numbers in the inputs gave another output."""
-    error: float | None = None
+    error: Quantity | None = None
     """Relative distance from the output in fp64 on the CPU, in the 2-norm."""
-    tolerance: float | None = None
+    tolerance: Quantity | None = None
     """Error that rounding explains; a case beyond it has failed."""
-    empty_call_s: float | None = None
+    empty_call_s: Quantity | None = None
     """Seconds of a call that does nothing."""
-    operations: int | None = None
+    operations: Count | None = None
     """That one call hands to the device."""
 
 
-@dataclass(slots=True)  # not frozen, which takes four times as long to make, and a large file has hundreds of thousands
+@dataclass  # neither frozen nor with slots, which take longer to make, and a large file has hundreds of thousands
 class Measurement:
     """One case in one round: one line of the result file."""
 
     case: Case
-    round: int
+    round: Count
     status: Status
     reason: str | None = None
     """The sentence that goes with any status but ``ok``."""
     side: str | None = None
     """Of an A/B: ``a``, ``b``, or ``a-confirm`` and ``b-confirm`` where it was measured again; None in a plain run."""
     device_name: str | None = None
-    threads: int | None = None
+    threads: Count | None = None
     samples: Samples | None = None
     memory: Memory = Memory()
     transfer: Transfer | None = None
     check: SpotCheck | None = None
     """Of a case's first round only."""
-    items: float | None = None
-    flops: float | None = None
-    least_flops: float | None = None
-    bytes: float | None = None
-    least_bytes: float | None = None
+    items: Amount | None = None
+    flops: Amount | None = None
+    least_flops: Amount | None = None
+    bytes: Amount | None = None
+    least_bytes: Amount | None = None
     values: Mapping[str, Reported] = field(default_factory=dict)
     """What an ``observe`` returned."""
     found: Mapping[str, ParamValue] = field(default_factory=dict)
     """Of a search, the values that it found for the parameters that its case leaves open; of an unfinished one, the best ones so far."""
-    limit_bytes: int | None = None
+    limit_bytes: Count | None = None
     """Of a search for the largest, the memory that its cases could take; None elsewhere, and where the device does not tell."""
     math: Mapping[str, ParamValue] = field(default_factory=dict)
     """The backend flags that were in force: TF32, reduced-precision sums, autotuning, determinism."""

@@ -7,10 +7,11 @@ from typing import Any, Literal, Protocol, Self
 
 from dlbench.core.declarations import Declaration
 from dlbench.core.errors import nearest
+from dlbench.core.quantities import Number
 
-ParamValue = int | float | str | bool
+ParamValue = str | bool | int | float
 """Type of a workload's parameters."""
-Reported = float | Sequence[float]
+Reported = Number | bool | Sequence[Number]
 """A value that a workload reports beside its time: a scalar or a series."""
 
 DEVICE_KINDS = ("cpu", "cuda", "mps", "xpu")

@@ -6,6 +6,7 @@ A damaged line takes no other with it; a damaged header does, as nothing tells w
 """
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -15,10 +16,11 @@ from typing import Any, NamedTuple
 
 from dlbench.core.conditions import RoundState
 from dlbench.core.errors import ResultFileError
+from dlbench.core.fast_json import fast_reader
+from dlbench.core.header import check_header
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Status
-from dlbench.core.records import measurement_from_json
-from dlbench.core.thresholds import check
+from dlbench.core.typed_json import convert
 
 SCHEMA = 1
 """Raised when a reader of the old kind would misread the new."""
@@ -76,10 +78,22 @@ class RunFile:
         return self.path.stem
 
 
-Reader = Callable[[Record, int | None], object]
-"""Is given the JSON of a measurement and the place of its line in the file, which is None where a file can be read only once, as a pipe.
+Reader = Callable[[Measurement, int | None], object]
+"""Is given a measurement and the place of its line in the file, which is None where a file can be read only once, as a pipe.
 
-Raises KeyError, TypeError, ValueError or AttributeError where it is not valid."""
+Raises ValueError where it does not count."""
+
+
+class _FileLine(NamedTuple):
+    """A line of a result file: a measurement as soon as it is read, or its JSON."""
+
+    kind: object
+    record: Record
+    measurement: Measurement | None = None
+
+    def measured(self) -> Measurement:
+        """Return it as a measurement. Raises ValueError with a sentence where it is none."""
+        return self.measurement or convert(Measurement, self.record)
 
 
 def load(path: Path, reader: Reader | None = None) -> RunFile:
@@ -88,19 +102,19 @@ def load(path: Path, reader: Reader | None = None) -> RunFile:
     A line that is damaged is left out. Raises ResultFileError if the file is empty, not ours, of a newer schema, or its header is damaged.
     """
     header: Record | None = None
-    torn, other, left_out, lines = False, None, list[LeftOut](), _Lines(reader)
-    for number, place, record, why in _records(path):
+    torn, other, left_out, lines = False, None, list[LeftOut](), _Read(reader)
+    for number, place, line, why in _lines(path):
         if header is None:
-            header = _checked_header(path, record)
+            header = _checked_header(path, line)
         elif other is not None:
             other = other._replace(behind=number - other.number)
         elif why == _TORN:
             torn = True
-        elif record is None:
+        elif line is None:
             left_out.append(LeftOut(number, why, copy=why == _REPEATED))
-        elif record.get("kind") == "header" and record != header:
+        elif line.kind == "header" and line.record != header:
             other = OtherRun(number, 0)
-        elif why := lines.take(record, place):
+        elif why := lines.take(line, place):
             left_out.append(LeftOut(number, why, copy=why == _REPEATED or why.endswith(_TWICE)))
     if header is None:
         raise ResultFileError(f"{path} is empty; give a file that dlbench run wrote")
@@ -120,7 +134,7 @@ def load(path: Path, reader: Reader | None = None) -> RunFile:
     )
 
 
-class _Lines:
+class _Read:
     """What the lines behind the header come to."""
 
     def __init__(self, reader: Reader | None) -> None:
@@ -131,37 +145,42 @@ class _Lines:
         self._earlier: dict[str, Measurement] = {}
         self._rounds: set[tuple[Any, int]] = set()
 
-    def take(self, record: Record, place: int | None) -> str:
+    def take(self, line: _FileLine, place: int | None) -> str:
         """Take a line; return why it can't be, an empty text where it could."""
-        kind = record.get("kind")
+        kind = line.kind
         try:
             if kind == "measurement" and self._reader:
-                self._reader(record, place)
+                self._reader(line.measured(), place)
                 self.footer = None
             elif isinstance(kind, str) and kind in self.measured:
-                self.measured[kind].append(self._measurement(record, counts=kind == "measurement"))
+                self.measured[kind].append(self._measurement(line.measured(), counts=kind == "measurement"))
                 self.footer = None
             elif kind == "round":
-                self.states.append(RoundState.from_json(record))
+                self.states.append(convert(RoundState, line.record))
             elif kind == "footer":
-                self.footer = record
+                self.footer = line.record
             else:
                 return _REPEATED if kind == "header" else "no kind of line that dlbench writes"
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except ValueError as error:
             if str(error).endswith(_TWICE):
                 return str(error)
-            return f"not a valid {'round' if kind == 'round' else 'measurement'}: {f'no {error}' if isinstance(error, KeyError) else error}"
+            return f"not a valid {'round' if kind == 'round' else 'measurement'}: {error}"
         return ""
 
-    def _measurement(self, record: Record, *, counts: bool) -> Measurement:
-        earlier = self._earlier.get(record["case"]["id"])
-        found = measurement_from_json(record, earlier)
+    def _measurement(self, found: Measurement, *, counts: bool) -> Measurement:
         if counts and found.status is not Status.SKIPPED:  # a case that was skipped may be measured in that round yet
             if (found.series, found.round) in self._rounds:
                 raise ValueError(twice(found.round))
             self._rounds.add((found.series, found.round))
-        self._earlier[found.case.id] = found
+        earlier = self._earlier.setdefault(found.case.id, found)
+        for name in _SHARED:  # which saves most of the memory of a large file
+            if (same := getattr(earlier, name)) == getattr(found, name):
+                setattr(found, name, same)
         return found
+
+
+_SHARED = ("case", "device_name", "items", "flops", "least_flops", "bytes", "least_bytes", "math", "nulls")
+"""What hardly ever differs between the rounds of a case."""
 
 
 def twice(number: int) -> str:
@@ -176,8 +195,8 @@ _TORN = "cut off"
 
 def read_header(path: Path) -> Record:
     """Read the first line of a result file alone. Raises ResultFileError where that is no header of ours."""
-    for _, _, record, _ in _records(path):
-        return _checked_header(path, record)
+    for _, _, line, _ in _lines(path):
+        return _checked_header(path, line)
     raise ResultFileError(f"{path} is empty; give a file that dlbench run wrote")
 
 
@@ -189,8 +208,8 @@ def ends_with_footer(path: Path) -> bool:
             last = file.read().rstrip().rpartition(b"\n")[2]
     except OSError as error:
         raise _unreadable(path, error) from error
-    record = _parsed(last)
-    return record is not None and record.get("kind") == "footer"
+    line = _parsed(last)
+    return line is not None and line.kind == "footer"
 
 
 _TAIL = 1 << 16
@@ -208,15 +227,15 @@ def blocks_at(path: Path, places: Sequence[int]) -> Iterator[Sequence[float]]:
         raise _unreadable(path, error) from error
 
 
-def _blocks_of(path: Path, record: Record | None) -> Sequence[float]:
-    with suppress(KeyError, TypeError, ValueError, AttributeError):
-        if record and (samples := measurement_from_json(record).samples):
+def _blocks_of(path: Path, line: _FileLine | None) -> Sequence[float]:
+    with suppress(ValueError):
+        if line and (samples := line.measured().samples):
             return samples.block_s
     raise ResultFileError(f"{path} was changed while it was read; compare it again")
 
 
-def _records(path: Path) -> Iterator[tuple[int, int | None, Record | None, str]]:
-    """Yield of each line its number, its place in the file, its object or None, and why that is none.
+def _lines(path: Path) -> Iterator[tuple[int, int | None, _FileLine | None, str]]:
+    """Yield of each line its number, its place in the file, what it holds or None, and why that is none.
 
     A line whose beginning alone is damaged, as where a torn one was written on, is two: its number comes again with what is whole.
     """
@@ -258,85 +277,50 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-_JSON = json.JSONDecoder(parse_constant=_refuse_constant)
+def _integer(digits: str) -> float:
+    return int(digits) if len(digits) <= _DIGITS else math.inf
 
 
-def _decoded(line: bytes) -> Any:
-    return _JSON.decode(line.decode().removeprefix("\ufeff"))  # the mark that some editors put in front
+_DIGITS = 4300
+"""Most digits of an integer that Python reads; one of more is beyond all bounds."""
+_JSON = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=_integer)
+_MEASURED = tuple(b'{"kind":"%b",' % kind for kind in (b"measurement", b"discarded", b"try"))
+_read_measurement = fast_reader(Measurement)
 
 
-try:  # four times as fast, and nothing depends on it
-    import orjson
-
-    _quickly_decoded: Callable[[bytes], Any] = orjson.loads
-except ImportError:
-    _quickly_decoded = _decoded
-
-
-def _parsed(line: bytes) -> Record | None:
+def _parsed(line: bytes) -> _FileLine | None:
+    if line.isascii() and line.startswith(_MEASURED) and line.find(b'"kind"', len(_START)) < 0 and (found := _read_measurement(line)):
+        return _FileLine(line[len(_START) : line.index(b'"', len(_START))].decode(), {}, found)
     try:
-        try:
-            record = _quickly_decoded(line)
-        except ValueError:
-            record = _decoded(line)  # half of a surrogate pair may stand in a file that dlbench wrote, and orjson refuses it
+        text = line.decode()
+        record = _JSON.decode(text.removeprefix("\ufeff"))  # the mark that some editors put in front
+        if "\\u" in text:
+            record = _writable(record)
     except (ValueError, RecursionError):
         return None
-    return record if isinstance(record, dict) else None
+    return _FileLine(record.get("kind"), record) if isinstance(record, dict) else None
 
 
-def _checked_header(path: Path, record: Record | None) -> Record:
-    if record is None or record.get("kind") != "header" or type(record.get("schema")) is not int:
+def _writable(data: Any) -> Any:
+    """Return JSON whose texts have an encoding: half of a surrogate pair may stand in a file that dlbench wrote."""
+    match data:
+        case str():
+            return data if data.isascii() else data.encode(errors="replace").decode()
+        case list():
+            return [_writable(each) for each in data]
+        case dict():
+            return {_writable(name): _writable(value) for name, value in data.items()}
+    return data
+
+
+def _checked_header(path: Path, line: _FileLine | None) -> Record:
+    record = line.record if line else {}
+    if line is None or line.kind != "header" or type(record.get("schema")) is not int:
         raise ResultFileError(f"{path}, line 1: no dlbench header; give a file that dlbench run wrote")
     if record["schema"] > SCHEMA:
         raise ResultFileError(f"{path} has schema {record['schema']} and this dlbench reads up to {SCHEMA}; update dlbench")
-    for name, holds in _HEADER_CHECKS.items():
-        if name in record and not holds(record[name]):
-            raise ResultFileError(f"{path}, line 1: the header's {name} is not what dlbench run writes; the file was edited or damaged")
-    return record
-
-
-def _are_devices(devices: Any) -> bool:
-    return isinstance(devices, list) and all(
-        isinstance(each, dict) and isinstance(each.get("id"), str) and isinstance(each.get("name"), str | None) for each in devices
-    )
-
-
-def _is_environment(environment: Any) -> bool:
-    if not isinstance(environment, dict):
-        return False
-    keys = all(isinstance(environment.get(name, ""), str) for name in ("machine_key", "stack_key"))
-    return keys and all(isinstance(environment.get(name, {}), dict) for name in ("identity", "stack"))
-
-
-def _are_sides(sides: Any) -> bool:
-    if not isinstance(sides, dict) or len(sides) != 2:
-        return False
-    return all(
-        isinstance(name, str) and _is_environment(side) and isinstance(side.get("workloads", {}), dict) for name, side in sides.items()
-    )
-
-
-def _are_suites(suites: Any) -> bool:
-    # A file without a run behind it may only name them.
-    return isinstance(suites, list) and all(_are_thresholds(each.get("thresholds", {})) for each in suites if isinstance(each, dict))
-
-
-def _are_thresholds(settings: Any) -> bool:
     try:
-        check(settings)
-    except (ValueError, AttributeError):
-        return False
-    return True
-
-
-_HEADER_CHECKS: dict[str, Callable[[Any], bool]] = {
-    "gate": _are_thresholds,
-    "policy": lambda policy: isinstance(policy, dict) and type(policy.get("target", 0.0)) in (int, float),
-    "devices": _are_devices,
-    "planned": lambda planned: isinstance(planned, dict) and type(planned.get("count")) is int,
-    "environment": _is_environment,
-    "sides": _are_sides,
-    "suites": _are_suites,
-    "workloads": lambda workloads: isinstance(workloads, dict),
-}
-"""What readers rely on; a header may lack any of them."""
+        check_header(record)
+    except ValueError as error:
+        raise ResultFileError(f"{path}, line 1: in the header, {error}; the file was edited or damaged") from error
+    return record

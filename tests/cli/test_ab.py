@@ -361,7 +361,7 @@ def test_an_interpreter_needs_torch_and_nothing_else(tmp_path):
     done = ab(tmp_path, "--plugin", SIDES, "--b-python", str(python), "--rounds", "1", benches=benches)
     assert done.code == 4, done.err
     assert {each["status"] for each in measurements(tmp_path / "o.jsonl")} == {"ok"}
-    modules = ("click", "orjson", "rich", "pandas", "psutil", "pynvml")
+    modules = ("click", "msgspec", "rich", "pandas", "psutil", "pynvml")
     assert [told(tmp_path, name)["b"] for name in (*modules, "torch")] == [[0.0]] * len(modules) + [[1.0]]
     absent = subprocess.run([str(python), "-c", "import click"], capture_output=True, text=True, check=False)
     assert "No module named 'click'" in absent.stderr

@@ -445,7 +445,8 @@ def test_thresholds_that_were_edited_into_nonsense_are_2_and_one_sentence(folder
     folder.write("new", timed(ONE))
     done = folder.compare()
     assert (done.code, done.out, done.err) == (
-        2, "", "dlbench: base.jsonl, line 1: the header's suites is not what dlbench run writes; the file was edited or damaged\n",
+        2, "", "dlbench: base.jsonl, line 1: in the header, thresholds: time must be a fraction such as 0.05 or \"5%\", not -1; "
+        "the file was edited or damaged\n",
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import made_up
 import pytest
 from front_door import dlbench, measurements
 
-OPTIONAL = ("orjson", "pynvml", "pyarrow")
+OPTIONAL = ("msgspec", "pynvml", "pyarrow")
 
 
 def test_a_run_and_its_table_need_none_of_them(tmp_path):
@@ -41,10 +41,10 @@ def test_the_reference_runs_need_none_of_them(tmp_path):
         pytest.param("\x00\x01", id="no text"),
     ],
 )
-def test_a_file_says_the_same_without_orjson(tmp_path, line):
+def test_a_file_says_the_same_without_msgspec(tmp_path, line):
     path = made_up.write(tmp_path / "f.jsonl", made_up.rounds_of(made_up.case("noop"), made_up.flat(made_up.SEVEN)))
     with path.open("a") as file:
         file.write("" if line is None else f"{line}\n")
-    found = [dlbench("show", "f.jsonl", cwd=tmp_path, variables=each) for each in ({}, front_door.without(tmp_path, "orjson"))]
+    found = [dlbench("show", "f.jsonl", cwd=tmp_path, variables=each) for each in ({}, front_door.without(tmp_path, "msgspec"))]
     assert found[0] == found[1]
     assert found[0].code in (0, 2)

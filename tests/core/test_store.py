@@ -12,8 +12,9 @@ from dlbench.core.conditions import RoundState, Throttling
 from dlbench.core.errors import OutputError, UsageError
 from dlbench.core.measurement import Measurement, Memory, Samples, SpotCheck, Transfer
 from dlbench.core.model import Case, Status
-from dlbench.core.records import measurement_from_json, measurement_to_json
+from dlbench.core.records import measurement_to_json
 from dlbench.core.store import SCHEMA, LeftOut, OtherRun, load
+from dlbench.core.typed_json import convert
 from dlbench.core.writer import ResultWriter
 
 CASE = Case("matmul[n=4,dtype=fp32]@cuda:0", "mine", "matmul", {"n": 4, "dtype": "fp32"}, "cuda:0")
@@ -74,7 +75,7 @@ def test_what_counts_for_want_of_a_repetition_is_not_discarded(tmp_path):
 def test_copies_of_a_version_that_locked_no_memory_are_read():
     row = json.loads(json.dumps(measurement_to_json(WHOLE)))
     row["transfer"] = {"h2d_bytes": 8, "h2d_s": 0.5, "d2h_bytes": 4, "d2h_s": 0.25}
-    assert measurement_from_json(row).transfer == Transfer(8, 0.5, 4, 0.25, pinned_h2d_s=None, pinned_d2h_s=None)
+    assert convert(Measurement, row).transfer == Transfer(8, 0.5, 4, 0.25, pinned_h2d_s=None, pinned_d2h_s=None)
 
 
 def test_rounds_of_a_case_share_what_is_equal(tmp_path):
@@ -160,33 +161,61 @@ def edited(change):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda row: row.pop("case"), "no 'case'"),
-        (lambda row: row["case"].pop("id"), "no 'id'"),
-        (lambda row: row["case"].update(device=3), "case must be texts and an object of parameters"),
-        (lambda row: row["case"].update(params={"n": [1]}), "params must be numbers, texts and flags"),
-        (lambda row: row.update(status="fine"), "'fine' is not a valid Status"),
-        (lambda row: row.update(round="first"), "round must be a number of at least 0, not 'first'"),
-        (lambda row: row.update(round=-1), "round must be a number of at least 0, not -1"),
-        (lambda row: row.update(flops=True), "flops must be a number of at least 0, not True"),
-        (lambda row: row.update(surprise=1), "surprise"),
-        (lambda row: row.update(reason=5), "reason must be text"),
-        (lambda row: row["samples"].update(block_s=[]), "block_s must be numbers of at least 0, one or more"),
-        (lambda row: row["samples"].update(block_s=[1, "2"]), "block_s must be a number of at least 0, not '2'"),
-        (lambda row: row["samples"].update(block_s=[-0.5]), "block_s must be a number of at least 0, not -0.5"),
-        (lambda row: row["samples"].update(block_s=[10**400]), "block_s must be a number of at least 0, not 10000"),
-        (lambda row: row["samples"].update(block_s=[0.5, 1e200]), "block_s must be a number of at least 0, not 1e+200"),
-        (lambda row: row["samples"].update(calls=0), "calls must be a positive integer"),
-        (lambda row: row["samples"].update(calls=10**400), "calls must be a positive integer"),
-        (lambda row: row["memory"].update(peak_bytes=0.5), "peak_bytes must be a whole number below 2**63, not 0.5"),
-        (lambda row: row.update(threads=2**63), "threads must be a whole number below 2**63, not 9223372036854775808"),
-        (lambda row: row["memory"].update(peak_bytes="much"), "peak_bytes must be a number of at least 0, not 'much'"),
-        (lambda row: row["transfer"].pop("h2d_s"), "h2d_s"),
-        (lambda row: row["transfer"].update(h2d_s=None), "h2d_s must be a number of at least 0, not None"),
-        (lambda row: row["transfer"].update(pinned_h2d_s="fast"), "pinned_h2d_s must be a number of at least 0, not 'fast'"),
-        (lambda row: row["check"].update(follows_input=1), "follows_input must be true, false or null"),
-        (lambda row: row["check"].update(error="small"), "error must be a number of at least 0, not 'small'"),
-        (lambda row: row["check"].update(surprise=1), "surprise"),
-        (lambda row: row.update(least_flops=-1), "least_flops must be a number of at least 0, not -1"),
+        (lambda row: row.pop("case"), "case is missing"),
+        (lambda row: row["case"].pop("id"), "case.id is missing"),
+        (lambda row: row["case"].update(device=3), "case.device must be text, not 3"),
+        (lambda row: row["case"].update(params=[1]), "case.params must be an object, not [1]"),
+        (
+            lambda row: row["case"].update(params={"n": [1]}),
+            "case.params.n must be text or true or false or a whole number or a number, not [1]",
+        ),
+        (
+            lambda row: row.update(status="fine"),
+            "status must be one of ok, skipped, unsupported, oom, timeout, crashed, failed, not 'fine'",
+        ),
+        (lambda row: row.update(status=["ok"]), "crashed, failed, not ['ok']"),
+        (lambda row: row.update(round="first"), "round must be a whole number of at least 0, below 2**63, not 'first'"),
+        (lambda row: row.update(round=-1), "round must be a whole number of at least 0, below 2**63, not -1"),
+        (
+            lambda row: row.update(flops=True),
+            "flops must be a whole number of at least 0, below 2**63 or a number from 0 to 1e+100, not True",
+        ),
+        (lambda row: row.update(reason=5), "reason must be text, not 5"),
+        (lambda row: row.update(started=None), "started must be text, not None"),
+        (lambda row: row.update(samples=[]), "samples must be an object, not []"),
+        (lambda row: row["samples"].update(block_s=[]), "samples.block_s must be a list of one number or more, not []"),
+        (lambda row: row["samples"].update(block_s=[1, "2"]), "samples.block_s[1] must be a number from 0 to 1e+100, not '2'"),
+        (lambda row: row["samples"].update(block_s=[-0.5]), "samples.block_s[0] must be a number from 0 to 1e+100, not -0.5"),
+        (lambda row: row["samples"].update(block_s=[10**400]), "samples.block_s[0] must be a number from 0 to 1e+100, not 10000"),
+        (lambda row: row["samples"].update(block_s=[0.5, 1e200]), "samples.block_s[1] must be a number from 0 to 1e+100, not 1e+200"),
+        (lambda row: row["samples"].update(calls=0), "samples.calls must be a whole number of at least 1, below 2**63, not 0"),
+        (lambda row: row["samples"].update(calls=10**400), "samples.calls must be a whole number of at least 1, below 2**63, not 10000"),
+        (lambda row: row["samples"].update(steady=1), "samples.steady must be true or false, not 1"),
+        (lambda row: row["memory"].update(peak_bytes=0.5), "memory.peak_bytes must be a whole number of at least 0, below 2**63, not 0.5"),
+        (lambda row: row.update(threads=2**63), "threads must be a whole number of at least 0, below 2**63, not 9223372036854775808"),
+        (
+            lambda row: row["memory"].update(peak_bytes="much"),
+            "memory.peak_bytes must be a whole number of at least 0, below 2**63, not 'much'",
+        ),
+        (lambda row: row["transfer"].pop("h2d_s"), "transfer.h2d_s is missing"),
+        (lambda row: row["transfer"].update(h2d_s=None), "transfer.h2d_s must be a number from 0 to 1e+100, not None"),
+        (lambda row: row["transfer"].update(pinned_h2d_s="fast"), "transfer.pinned_h2d_s must be a number from 0 to 1e+100, not 'fast'"),
+        (lambda row: row["check"].update(follows_input=1), "check.follows_input must be true or false, not 1"),
+        (lambda row: row["check"].update(error="small"), "check.error must be a number from 0 to 1e+100, not 'small'"),
+        (
+            lambda row: row.update(least_flops=-1),
+            "least_flops must be a whole number of at least 0, below 2**63 or a number from 0 to 1e+100, not -1",
+        ),
+        (
+            lambda row: row["values"].update(loss=10**101),
+            "values.loss must be a number from -1e+100 to 1e+100 or true or false or a list, not 10000",
+        ),
+        (
+            lambda row: row["values"].update(loss=[True]),
+            "values.loss must be a number from -1e+100 to 1e+100 or true or false or a list, not [True]",
+        ),
+        (lambda row: row["throttling"].update(tries=0), "throttling.tries must be a whole number of at least 1, below 2**63, not 0"),
+        (lambda row: row["throttling"].update(reasons=[3]), "throttling.reasons[0] must be text, not 3"),
     ],
 )
 def test_an_edited_line_is_left_out_with_its_number_and_what_is_wrong(tmp_path, change, sentence):
@@ -203,7 +232,11 @@ def test_infinity_written_as_a_large_number_is_left_out(tmp_path):
     path = tmp_path / "f.jsonl"
     write(path, measurement_to_json(WHOLE))
     path.write_text(path.read_text().replace("1000000000.0", "1e999"))
-    assert load(path).left_out == (LeftOut(2, "not a valid measurement: flops must be a number of at least 0, not inf"),)
+    assert load(path).left_out == (
+        LeftOut(
+            2, "not a valid measurement: flops must be a whole number of at least 0, below 2**63 or a number from 0 to 1e+100, not inf"
+        ),
+    )
 
 
 json_values = st.recursive(

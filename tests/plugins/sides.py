@@ -26,7 +26,7 @@ def tells(device: torch.device) -> Work:
     )
 
 
-PACKAGES = ("click", "orjson", "rich", "pandas", "psutil", "pynvml", "torch")
+PACKAGES = ("click", "msgspec", "rich", "pandas", "psutil", "pynvml", "torch")
 
 
 @workload(values=tuple(Value(name, Unit.NUMBER, None, "1 if imported") for name in PACKAGES))

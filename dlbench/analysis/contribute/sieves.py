@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dlbench.core.records import MOST
+from dlbench.core.quantities import MOST
 
 Sieve = Callable[[object], Any]
 """Returns what may pass of a value; None for nothing."""

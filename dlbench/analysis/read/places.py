@@ -107,8 +107,7 @@ def _texts(environment: Mapping[str, Any]) -> dict[str, str]:
     if utc := began(environment):
         texts[_DATE] = utc[:10]
     order = chain(_OF_MACHINE, (p for p in known if p.startswith("identity")), _OF_STACK, (p for p in known if p.startswith("stack")))
-    # A file may hold half of a surrogate pair, which has no encoding.
-    return {path: texts[path].encode(errors="replace").decode() for path in dict.fromkeys((*order, _DATE)) if path in texts}
+    return {path: texts[path] for path in dict.fromkeys((*order, _DATE)) if path in texts}
 
 
 def _usual(texts: Mapping[str, str]) -> str | None:

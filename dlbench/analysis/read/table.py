@@ -320,6 +320,6 @@ def _dtype_of(values: Iterable[ParamValue | None]) -> str:
 
 
 def as_text(value: ParamValue) -> str:
-    """Return a value as a cell of text, with an encoding: JSON may hold half of a surrogate pair, which has none."""
+    """Return a value as a cell of text, with an encoding: the name of a file may hold half of a surrogate pair, which has none."""
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return text if text.isascii() else text.encode(errors="replace").decode()

@@ -4,15 +4,16 @@ import math
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
+from sys import intern
 from typing import Any, NamedTuple, Self
 
 from dlbench.core import store
 from dlbench.core.conditions import Throttling
-from dlbench.core.measurement import Measurement, Memory, Samples, SpotCheck, Transfer
+from dlbench.core.measurement import Measurement, SpotCheck
 from dlbench.core.model import Case, ParamValue, Reported, Status
-from dlbench.core.records import MOST, case_from_json, measurement_from_json, numbers
 from dlbench.core.stats import quantile
 
 
@@ -34,6 +35,9 @@ class Stated(NamedTuple):
     found: Mapping[str, ParamValue]
     limit_bytes: int | None
     check: SpotCheck | None
+
+
+_stated = attrgetter(*Stated._fields)
 
 
 class Round(NamedTuple):
@@ -61,23 +65,31 @@ class Round(NamedTuple):
 
     @classmethod
     def of(cls, measurement: Measurement, before: Self | None = None, place: int | None = None) -> Self:
-        """Reduce a measurement; what it states is shared with the round ``before`` where it is equal.
+        """Reduce a measurement; what it states is shared with the round ``before``, of any case, where it is equal.
 
         With the ``place`` of its line in a file its blocks are not kept.
         """
         m, samples = measurement, measurement.samples
-        stated = Stated(
-            m.case, m.side, m.status, m.reason, m.device_name, m.threads,
-            m.items, m.flops, m.least_flops, m.bytes, m.least_bytes, m.math, m.found, m.limit_bytes, m.check,
-        )  # fmt: skip
-        if before is not None and before.stated == stated:
-            stated = before.stated
-        told = (stated, m.round, m.values, m.memory.peak_bytes, m.memory.host_peak_bytes, m.throttling)
+        stated = _shared_stated(_stated(m), before.stated if before else None)
+        told = (stated, m.round, m.values or _NO_VALUES, m.memory.peak_bytes, m.memory.host_peak_bytes, _shared(m.throttling))
         if samples is None:
             return cls(*told)
         blocks = array("d", samples.block_s) if place is None else place
         times = _times(samples.block_s, sorted(samples.block_s), samples.steady)
         return cls(*(*told, *times, samples.device_s, blocks))
+
+
+def _shared_stated(stated: tuple[Any, ...], before: Stated | None) -> Stated:
+    """Return what a round states, and what is equal as the one before states it, which saves most of the memory of a large file."""
+    if before is None or stated[1:] != before[1:]:
+        return Stated._make(stated)
+    if stated[0] == before.case:
+        return before
+    case, now = stated[0], Stated._make(stated)
+    for flags, others in ((now.math, before.math), (now.found, before.found)):
+        if list(map(type, flags.values())) != list(map(type, others.values())):  # equal are 1 and true, too
+            return now
+    return Stated(Case(case.id, intern(case.suite), intern(case.workload), case.params, intern(case.device)), *before[1:])
 
 
 def _times(
@@ -197,30 +209,18 @@ class Reduction:
     def __init__(self) -> None:
         self.cases: dict[tuple[str | None, str], list[Round]] = {}
         """The rounds of each side and case."""
-        self._usual: dict[tuple[str | None, str], _Usual] = {}
-        self._last: _Usual | None = None
+        self._last: Round | None = None
 
     def add(self, measurement: Measurement, place: int | None = None) -> None:
         """Add a measurement; ``place`` as in `Round.of`."""
         rounds = self.cases.setdefault((measurement.side, measurement.case.id), [])
-        rounds.append(Round.of(measurement, rounds[-1] if rounds else None, place))
+        self._last = Round.of(measurement, rounds[-1] if rounds else self._last, place)
+        rounds.append(self._last)
 
-    def read(self, data: dict[str, Any], place: int | None) -> None:
-        """Add a measurement from its JSON, unless its case has that round already; a `store.Reader`."""
-        side = data.get("side")
-        key = side if isinstance(side, str) else None, data["case"]["id"]
-        usual = self._usual.get(key) or (self._last and self._last.of_case(data, self.cases.setdefault(key, [])))
-        if usual is not None and place is not None and (found := usual.reduced(data, place)):
-            _refuse_twice(usual.rounds, found.number, found.stated.status)
-            usual.rounds.append(found)
-        else:
-            measurement = measurement_from_json(data)
-            _refuse_twice(self.cases.get(key, ()), measurement.round, measurement.status)
-            self.add(measurement, place)
-            if not measurement.samples or measurement.values or measurement.check:
-                return
-            usual = _Usual.of(self.cases[key], data)
-        self._last = self._usual[key] = usual
+    def read(self, measurement: Measurement, place: int | None) -> None:
+        """Add a measurement, unless its case has that round already; a `store.Reader`."""
+        _refuse_twice(self.cases.get((measurement.side, measurement.case.id), ()), measurement.round, measurement.status)
+        self.add(measurement, place)
 
 
 def _refuse_twice(rounds: Sequence[Round], number: int, status: Status) -> None:
@@ -232,74 +232,9 @@ def _refuse_twice(rounds: Sequence[Round], number: int, status: Status) -> None:
         raise ValueError(store.twice(number))
 
 
-class _Usual(NamedTuple):
-    """What a round tells that others are like; they need a fraction of the checks then."""
-
-    stated: Stated
-    case: Mapping[str, Any]
-    """Its JSON."""
-    told: Mapping[str, Any]
-    """That of all else that others tell, too."""
-    text: str
-    """The same; not only equal, as 1 and true are."""
-    rounds: list[Round]
-    """Those of the case so far."""
-
-    @classmethod
-    def of(cls, rounds: list[Round], data: Mapping[str, Any]) -> Self:
-        """Take it from the JSON of the last of the rounds."""
-        told = {name: value for name, value in data.items() if name not in _DIFFERING}
-        return cls(rounds[-1].stated, data["case"], told, str(told), rounds)
-
-    def of_case(self, data: Mapping[str, Any], rounds: list[Round]) -> "_Usual | None":
-        """Return the same for another case, of which no round was read yet; None where it tells something else."""
-        if str({name: data.get(name) for name in self.told}) != self.text:
-            return None
-        case = data["case"]
-        return _Usual(self.stated._replace(case=case_from_json(case)), case, self.told, self.text, rounds)
-
-    def reduced(self, data: Mapping[str, Any], place: int) -> Round | None:
-        """Reduce a round that is like it; None of any other, which `measurement_from_json` has to look at."""
-        if not (data["case"] == self.case and self.told.items() <= data.items() and data.keys() - self.told.keys() <= _DIFFERING):
-            return None
-        try:
-            number, samples, memory = data["round"], data["samples"], data["memory"]
-            throttling, transfer = data.get("throttling"), data.get("transfer")
-            blocks, calls, steady, device_s = samples["block_s"], samples["calls"], samples["steady"], samples.get("device_s")
-            ordered, peaks = sorted(blocks), memory.values()
-            valid = (
-                (samples.keys() <= _SAMPLES and memory.keys() <= _MEMORY)
-                and (type(blocks) is list and set(map(type, blocks)) == _FLOAT and ordered[0] >= 0 and ordered[-1] <= MOST)
-                and (_is_time(samples["first_call_s"]) and _is_time(samples["warmup_s"]) and (device_s is None or _is_time(device_s)))
-                and (type(calls) is int and 0 < calls <= MOST and (steady is None or isinstance(steady, bool)))
-                and (_is_count(number) and all(map(_is_peak, peaks)))
-                and isinstance(data.get("started", ""), str)
-            )
-            held_back = None if throttling is None else Throttling.from_json(throttling)
-            if transfer is not None:
-                numbers(Transfer, transfer)
-        except (KeyError, TypeError, ValueError, AttributeError):
-            return None
-        if not valid:
-            return None
-        peak, host_peak = memory.get("peak_bytes"), memory.get("host_peak_bytes")
-        return Round(self.stated, number, _NO_VALUES, peak, host_peak, held_back, *_times(blocks, ordered, steady), device_s, place)
-
-
-def _is_time(value: object) -> bool:
-    return type(value) is float and 0.0 <= value <= MOST
-
-
-def _is_peak(value: object) -> bool:
-    return value is None or _is_count(value)
-
-
-def _is_count(value: object) -> bool:
-    return type(value) is int and 0 <= value < 2**63
-
-
-_DIFFERING = frozenset(("case", "round", "samples", "memory", "throttling", "transfer", "started"))
-_FLOAT = frozenset((float,))
 _NO_VALUES: Mapping[str, Reported] = {}
-_SAMPLES = frozenset(each.name for each in fields(Samples))
-_MEMORY = frozenset(each.name for each in fields(Memory))
+
+
+@lru_cache(1024)  # a file has hundreds of thousands, mostly the same few
+def _shared(throttling: Throttling | None) -> Throttling | None:
+    return throttling

@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 from dlbench.core.errors import Interrupted
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Policy, Status
-from dlbench.core.records import measurement_from_json, measurement_to_json
+from dlbench.core.records import measurement_to_json
+from dlbench.core.typed_json import convert
 
 Message = dict[str, Any]
 
@@ -118,13 +119,12 @@ class Request:
 
     @staticmethod
     def from_json(message: Message) -> "HelloRequest | MeasureRequest | PrepareRequest":
-        """Inverse of `to_json`. Raises KeyError, TypeError or ValueError for another message."""
-        fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in message.items()}
-        if "training" in fields:
-            return PrepareRequest(**fields)
-        if "case" not in fields:
-            return HelloRequest(**fields)
-        return MeasureRequest(**fields | {"case": Case(**fields["case"]), "policy": Policy(**fields["policy"])})
+        """Inverse of `to_json`. Raises ValueError for another message."""
+        if "training" in message:
+            return convert(PrepareRequest, message)
+        if "case" in message:
+            return convert(MeasureRequest, message)
+        return convert(HelloRequest, message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,4 +197,4 @@ class Reply:
     def from_json(cls, message: Message) -> "Reply":
         """Inverse of `to_json`. Raises KeyError, TypeError or ValueError for another message."""
         measurement = message["measurement"]
-        return cls(**message | {"measurement": measurement and measurement_from_json(measurement)})
+        return cls(**message | {"measurement": measurement and convert(Measurement, measurement)})

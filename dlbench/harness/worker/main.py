@@ -22,7 +22,8 @@ from dlbench.core.declarations import Value
 from dlbench.core.errors import DlbenchError
 from dlbench.core.measurement import Measurement, Memory, Transfer
 from dlbench.core.model import Clock, Reported, Status, Work
-from dlbench.core.records import MOST, signature_to_json
+from dlbench.core.quantities import MOST
+from dlbench.core.records import signature_to_json
 from dlbench.core.units import byte_count
 from dlbench.core.unknown import Unknown
 from dlbench.harness.process.wire import HelloRequest, MeasureRequest, Message, PrepareRequest, Reader, Reply, Request, send

@@ -169,12 +169,20 @@ def test_an_ab_file_is_not_gone_on_with(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("sides", [3, {"a": {}}, {"a": {}, "b": 3}, {"a": {}, "b": {"stack": []}}])
-def test_sides_that_are_none_are_a_damaged_header(tmp_path: Path, sides: Any) -> None:
+@pytest.mark.parametrize(
+    ("sides", "wrong"),
+    [
+        (3, "sides must be an object, not 3"),
+        ({"a": {}}, "sides must be two, not 1"),
+        ({"a": {}, "b": 3}, "sides.b must be an object, not 3"),
+        ({"a": {}, "b": {"stack": []}}, "sides.b.stack must be an object, not []"),
+    ],
+)
+def test_sides_that_are_none_are_a_damaged_header(tmp_path: Path, sides: Any, wrong: str) -> None:
     made_up.write(tmp_path / "ab.jsonl", on("a", ONE), sides=sides)
     done = call(tmp_path, "compare", "ab.jsonl", "--by", "run")
     assert (done.code, done.err) == (
-        2, "ab.jsonl, line 1: the header's sides is not what dlbench run writes; the file was edited or damaged",
+        2, f"ab.jsonl, line 1: in the header, {wrong}; the file was edited or damaged",
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from machine_fake import write
 from nvml_fake import H200, Card, FakeNvml, NVMLError
 
 from dlbench.core.conditions import RoundState, Throttling
+from dlbench.core.typed_json import convert
 from dlbench.harness.probe.devices import Accelerator, Processor
 from dlbench.harness.probe.monitor import Watch
 
@@ -158,7 +159,7 @@ def test_a_round_tells_what_others_used(tmp_path: Path, monkeypatch: pytest.Monk
     assert "cgroup_quota_cores" not in state.before["cpu"]
     assert [each["accelerators"]["cuda:0"]["temperature_c"] for each in (state.before, state.after)] == [34, 71]
     assert "reasons" not in state.after["accelerators"]["cuda:0"]
-    assert RoundState.from_json(state.to_json()) == state
+    assert convert(RoundState, state.to_json()) == state
 
 
 def test_a_short_round_and_a_sandbox_tell_nothing_of_others(tmp_path: Path) -> None:
