@@ -27,15 +27,15 @@ def number(value: ParamValue | None) -> float:
     return float(value)
 
 
-def cell(value: ParamValue | None, column: Column) -> str:
-    """Return a cell with its unit; of a series its points where they have names, else the first, the last and how many there are."""
+def cell(value: ParamValue | Sequence[float] | None, column: Column) -> str:
+    """Return a value, or its cell, with its unit; of a series its points where they have names, else its first, its last and their number."""
     if value is None:
         return ""
     if column.unit in (Unit.TEXT, Unit.FLAG):
-        return short(value)
-    if not isinstance(value, str):
+        return short(str(value))
+    if isinstance(value, int | float):
         return schema.text(value, column.unit)
-    points: list[float] = json.loads(value)
+    points: Sequence[float] = json.loads(value) if isinstance(value, str) else value
     if column.points and len(points) == len(column.points):
         whole = sum(points) if column.unit is Unit.COUNT else 0  # counts are shown as shares of them all
         texts = [units.percent(each / whole) if whole else schema.text(each, column.unit) for each in points]

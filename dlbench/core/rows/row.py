@@ -249,6 +249,11 @@ class Row(Mapping[str, Any]):
         return self.case.status is Status.OK
 
     @property
+    def is_failure(self) -> bool:
+        """Whether it failed or crashed, so that the run exits with 5."""
+        return self.case.status is not None and self.case.status.is_failure
+
+    @property
     def is_sound(self) -> bool:
         """Whether it went well, and its numbers can be true."""
         return self.is_ok and not self.flag.implausible
