@@ -169,7 +169,7 @@ def _settled(case: str, base: Row | None, new: Row | None, settings: Sequence[Se
         verdict, note = Verdict.FAILED, f"{_ending(new)}{'' if base.is_ok else f'; in the base it was {was}'}"
     elif apart := _found_apart(base, new):
         verdict, note = Verdict.INCOMPARABLE, apart
-    elif different := _differences(_identity(base, settings), _identity(new, settings)):
+    elif different := _unlike(base, new, settings):
         verdict, note = Verdict.INCOMPARABLE, "; ".join(different)
     elif was is status is Status.SKIPPED and new.case.device_name is not None:  # the device was there, and the budget spent
         verdict, note = Verdict.INCONCLUSIVE, f"measured on neither side; {_ending(new)}"
@@ -221,8 +221,14 @@ def _ending(row: Row) -> str:
     return ": ".join(ending(row))
 
 
+def _unlike(base: Row, new: Row, settings: Sequence[Setting]) -> list[str]:
+    """Return the differences of a case's identity."""
+    unlike = [each for each in settings if each.of_row(base) != each.of_row(new)]
+    return _differences(_identity(base, unlike), _identity(new, unlike)) if unlike else []
+
+
 def _identity(row: Row, settings: Sequence[Setting]) -> dict[str, object]:
-    """Return what has to be the same on both sides, by name; of flags of torch each by itself."""
+    """Return settings by name; of flags of torch each by itself."""
     found: dict[str, object] = {}
     for each in settings:
         if each == MATH:

@@ -138,12 +138,12 @@ class MemoryChange:
         return self.new_bytes / self.base_bytes - 1 if self.base_bytes else None
 
     def __str__(self) -> str:
+        if not self.grew and (self.test is None or self.test.shift <= self.test.margin):
+            return ""
         sizes = f"from {byte_count(self.base_bytes)} to {byte_count(self.new_bytes)}"
-        if self.grew:
+        if self.grew or self.test is None:
             return f"memory grew {sizes}"
-        if self.test and self.test.shift > self.test.margin:
-            return ", ".join(filter(None, (f"memory {sizes} may be chance", _few(self.test))))
-        return ""
+        return ", ".join(filter(None, (f"memory {sizes} may be chance", _few(self.test))))
 
 
 def _few(test: ShiftTest) -> str:

@@ -56,7 +56,7 @@ def judge_same_code(one: Results, other: Results) -> list[Finding]:
             continue
         tests = rank_tests(case.base.rounds, case.new.rounds, paired=True)
         least = {name: seen for name, test in tests.items() if (seen := detectable({name: test}, family, 0.0)) is not None}
-        rounds = min(min(len(test.base), len(test.new)) for test in tests.values())
+        rounds = min(test.rounds for test in tests.values())
         findings.append(_same_code(case, least, rounds))
     return findings
 

@@ -80,4 +80,4 @@ def rows_of(runs: tuple[ReferenceRun, ...]) -> Results:
     """Read the rows of reference runs of one machine, as far as a comparison reads them; none where a file is damaged."""
     with suppress(ResultFileError):  # which is no fault of the run that somebody wants to see
         return collect([run.path for run in runs], to_compare=True)
-    return Results((), (), (), {})
+    return Results((), (), {})

@@ -16,7 +16,9 @@ EMPTY = 2.0
 """A call that takes less than this many times an empty one did nothing: the least operation of torch takes more than ten times as long."""
 
 
-def rated(counts: Sequence[Stated], call_s: float | None, dtype: str, fastest_s: float, check: SpotCheck | None) -> tuple[Rates, str | None]:
+def rated(
+    counts: Sequence[Stated], call_s: float | None, dtype: str, fastest_s: float, check: SpotCheck | None
+) -> tuple[Rates, str | None]:
     """Return operations and bytes a second with their share of the device's peak, and why they can't be true, if so.
 
     ``counts`` is what the timed rounds state, ``call_s`` the row's time of a call, and ``fastest_s`` that of the fastest block, as other

@@ -5,9 +5,8 @@ are for the edge, where a row becomes cells.
 """
 
 import json
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cache
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
@@ -40,18 +39,16 @@ class MeasuredCeiling:
         return f"{self.kind}: {rate}, {self.case.rpartition('@')[0]}"
 
 
+_NOTHING_DECLARED, _NO_ROUNDS = Declaration(), Rounds()
+
+
 class _Record:
     """Data class that is pickled by its fields, several times as fast as what slots bring: a comparison has thousands of rows."""
 
     __slots__ = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), _values_of(type(self))(self)
-
-
-@cache
-def _values_of(kind: type) -> Callable[[object], tuple[Any, ...]]:
-    return attrgetter(*(each.name for each in fields(kind)))
+        return type(self), _VALUES[type(self)](self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +147,7 @@ class Peaks(_Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Copies:
+class Copies(_Record):
     """Copies of the inputs to the device and of the output back."""
 
     h2d_bytes: int | None = column(Unit.BYTES, "inputs of one call, host to device")
@@ -170,7 +167,7 @@ class Copies:
 
 
 @dataclass(frozen=True, slots=True)
-class Checks:
+class Checks(_Record):
     """Check of the output."""
 
     follows_input: bool | None = column(Unit.FLAG, "whether other numbers in the inputs gave another output")
@@ -184,7 +181,7 @@ class Checks:
 
 
 @dataclass(frozen=True, slots=True)
-class Energy:
+class Energy(_Record):
     """Energy."""
 
     joules_per_item: float | None = column(Unit.JOULES, "energy of one item; null where nothing meters it", "lower")
@@ -244,9 +241,9 @@ class Row(_Record, Mapping[str, Any]):
     check: Checks = Checks()
     energy: Energy = Energy()
     flag: Flags = Flags()
-    declared: Declaration = Declaration()
+    declared: Declaration = _NOTHING_DECLARED
     """What its workload declares."""
-    rounds: Rounds = Rounds()
+    rounds: Rounds = _NO_ROUNDS
     """What each of its rounds gave."""
 
     @property
@@ -376,6 +373,7 @@ _GROUPS: Mapping[str, type] = {
     "energy": Energy,
     "flag": Flags,
 }
+_VALUES = {kind: attrgetter(*(each.name for each in fields(kind))) for kind in (*_GROUPS.values(), Row)}
 COLUMNS = tuple(
     Column(f"{group}.{each.name}", *each.metadata["column"]) for group, kind in _GROUPS.items() for each in fields(kind) if each.metadata
 )
