@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 from types import MappingProxyType
 
 from dlbench.analysis.compare.calibration import Drift
@@ -109,7 +110,7 @@ class RankTest:
         """Return half the width of the interval of that confidence, drift included; None where the rounds are too few for it."""
         if self.least_p > (1 - confidence) * (1 + 1e-9):  # but for rounding; of twenty thousand cases all end here
             return None
-        _, shift, (interval,) = _tested(self.base, self.new, (confidence,), self.paired)
+        _, shift, (interval,) = _asked_again(self.base, self.new, (confidence,), self.paired)
         if interval and self.drift:
             interval = _widened(interval, shift, self.drift)
         return interval.half_width if interval else None
@@ -123,6 +124,10 @@ def _tested(
         return rank_test(base, new, confidences)
     differences = [other - one for one, other in zip(base, new, strict=True)]
     return signed_rank_p(differences), *signed_shift_intervals(differences, confidences)
+
+
+_asked_again = lru_cache(16)(_tested)
+"""For `RankTest.reach`: the change that can be seen and the rounds that see it ask the same of the tests of a case."""
 
 
 @dataclass(frozen=True, slots=True)
