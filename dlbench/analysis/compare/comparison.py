@@ -33,7 +33,7 @@ _FEW = 0.2
 """Share of rounds that may be unsteady or throttled if the others alone say the same."""
 
 
-class Pair(NamedTuple):
+class Matched(NamedTuple):
     """Two rows to compare."""
 
     case: str
@@ -56,7 +56,7 @@ class Pair(NamedTuple):
 
 def comparison(
     title: str,
-    pairs: Sequence[Pair],
+    pairs: Sequence[Matched],
     settled: Sequence[CaseVerdict],
     goal: SlowdownGoal,
     paired: bool = False,
@@ -101,7 +101,7 @@ def comparison(
 
 
 def _without_spoiled(
-    pairs: Sequence[Pair], tests: Sequence[Mapping[str, RankTest]], changes: Sequence[Mapping[str, Change]], paired: bool
+    pairs: Sequence[Matched], tests: Sequence[Mapping[str, RankTest]], changes: Sequence[Mapping[str, Change]], paired: bool
 ) -> list[bool]:
     """Return of each case whether its few unsteady or throttled rounds change nothing: without them the verdict would be the same."""
     few = [bool(each) and 0 < max(map(_spoiled_share, pair.sides)) <= _FEW for pair, each in zip(pairs, tests, strict=True)]
@@ -148,7 +148,7 @@ class _ByTime(NamedTuple):
 
 
 def _case_verdict(
-    pair: Pair,
+    pair: Matched,
     untimed: str | None,
     tests: Mapping[str, RankTest],
     changes: Mapping[str, Change],
@@ -200,7 +200,7 @@ def _case_verdict(
 
 
 def _by_time(
-    pair: Pair, tests: Mapping[str, RankTest], changes: Mapping[str, Change], clean: bool, family: TestFamily, must_see: float | None
+    pair: Matched, tests: Mapping[str, RankTest], changes: Mapping[str, Change], clean: bool, family: TestFamily, must_see: float | None
 ) -> _ByTime:
     """Judge a pair by its times, and say why a change that must be seen could not have been called, if so."""
     threshold, sides = pair.thresholds.time, pair.sides
@@ -241,7 +241,7 @@ def _with_values(judged: _ByTime, case: str, must_see: float, changes: Sequence[
     return judged._replace(not_excluded=not_excluded, rounds_to_see=rounds)
 
 
-def _untimed(pair: Pair) -> str | None:
+def _untimed(pair: Matched) -> str | None:
     """Say why the times of a pair can't be tested, if so."""
     for side, row in zip(SIDES, pair.sides, strict=True):
         if not row.rounds.median_s:
@@ -251,7 +251,7 @@ def _untimed(pair: Pair) -> str | None:
     return None
 
 
-def _barred(pair: Pair, clean: bool, verdict: Verdict) -> str | None:
+def _barred(pair: Matched, clean: bool, verdict: Verdict) -> str | None:
     """Return what rules out a verdict, if anything: ``unsteady in the new file``. ``clean``: its few spoiled rounds change nothing.
 
     CPUs that were taken rule out no change of sides in balanced order: chance alone would have struck both alike, but may hide a change.
@@ -267,7 +267,7 @@ def _barred(pair: Pair, clean: bool, verdict: Verdict) -> str | None:
     return ", ".join(marks) or None
 
 
-def _remedy(pair: Pair) -> str:
+def _remedy(pair: Matched) -> str:
     if any(row.flag.implausible for row in pair.sides):
         return "dlbench show says why"
     if pair.clocks and pair.clocks.bars:

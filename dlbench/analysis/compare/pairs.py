@@ -6,7 +6,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from dlbench.analysis.compare.calibration import Calibration
-from dlbench.analysis.compare.comparison import Pair, comparison
+from dlbench.analysis.compare.comparison import Matched, comparison
 from dlbench.analysis.compare.doubts import SIDES, CaseNotExcluded
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.power import MUST_SEE_BY_DEFAULT, SlowdownGoal
@@ -60,7 +60,7 @@ def compare(
     balanced = paired and protocol.get("order") == BALANCED
     for_a_gate = not across_machines and any("gate" in each for side in (base, new) for each in side.environments.values())
     goal = SlowdownGoal.of(given, None if across_machines else MUST_SEE_BY_DEFAULT, insist or for_a_gate)
-    pairs: list[Pair] = []
+    pairs: list[Matched] = []
     settled: list[CaseVerdict] = []
     incomparable: list[CaseNotExcluded] = []
     for case in dict.fromkeys([*bases, *news]):
@@ -77,7 +77,7 @@ def compare(
         elif one and other:
             apart = None if across_machines else clock_difference(readings, new_readings, one.case.device)
             drifts = calibration.drifts(case) if calibration else {}
-            pairs.append(Pair(case, one, other, limits, apart, drifts, _values(one, other, limits), balanced))
+            pairs.append(Matched(case, one, other, limits, apart, drifts, _values(one, other, limits), balanced))
     if len(incomparable) > len(pairs) and not across_machines:  # what says nothing of most cases is no comparison
         incomparable = [each._replace(asked=True) for each in incomparable]
     budgets = [*base.budgets.values(), *new.budgets.values()]
@@ -97,7 +97,7 @@ def compare_by(
     pairs = []
     for base, new in found.couples:
         limits = _thresholds(results, base, thresholds, given, True)
-        pairs.append(Pair(new.case.id, base, new, limits, values=_values(base, new, limits)))
+        pairs.append(Matched(new.case.id, base, new, limits, values=_values(base, new, limits)))
     failed = {row.case.id: row for row in results.rows if row.is_failure}
     settled = [CaseVerdict(case, Verdict.FAILED, _ending(row), new=row) for case, row in failed.items()]
     unpaired = tuple(each for each in found.unpaired if each.case not in failed)

@@ -200,6 +200,11 @@ def test_an_unsteady_row_is_inconclusive_at_most(factor: float, alone: str) -> N
     )
 
 
+def test_a_flag_is_compared_as_it_is_and_not_as_its_text_reads() -> None:
+    base, new = (scaled(1, math={"blas": f"mkl, threads={count}"}) for count in (1, 2))
+    assert verdict(base, new).note == "blas: mkl, threads=1 against mkl, threads=2"
+
+
 def test_a_throttled_row_is_inconclusive_at_most() -> None:
     base, new = results(scaled(1), "base"), results(scaled(2), "new")
     throttled = replace(new, rows=tuple(replace(row, flag=replace(row.flag, throttled=True)) for row in new.rows))
