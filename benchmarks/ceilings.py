@@ -92,7 +92,7 @@ def _best_product() -> float:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ceilings.jsonl"
         _printed(python("-m", "dlbench", "run", "ceilings", "--device", "cuda:0", "-k", "matmul and dtype=bf16", "-o", str(path)))
-        return max(float(row["rate.flops_per_s"] or 0) for row in collect([path]).rows)
+        return max(row.rate.flops_per_s or 0.0 for row in collect([path]).rows)
 
 
 def _found_product(seconds: float) -> float:

@@ -9,8 +9,7 @@ from benchmarks.peers import PEERS, Called, Peer
 from benchmarks.recordings import BACK_TO_BACK, INTERLEAVED, Placement, Side
 from dlbench.analysis.compare.judge import RankTest, Verdict, rank_tests
 from dlbench.analysis.doctor.selftest import verdicts
-from dlbench.core.rows.rounds import Blocks
-from dlbench.core.rows.rounds import Rounds
+from dlbench.core.rows.rounds import Blocks, Rounds
 
 GATE = "dlbench ab, 14 rounds"
 BY_RANKS = "dlbench, 14 rounds, by ranks alone"

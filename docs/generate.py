@@ -50,7 +50,7 @@ TABLES = {
     ),
     "Calibration": (
         "What `dlbench calibrate --format json|csv|md` writes: a row a case. See [calibrate.md](../calibrate.md).",
-        calibration.COLUMNS.values(),
+        [each.column for each in calibration.FIELDS],
     ),
     "Fitness of a machine": (
         "What `dlbench doctor --format json|csv|md` writes: a row a check. See [doctor.md](../doctor.md).",

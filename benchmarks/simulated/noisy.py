@@ -17,7 +17,7 @@ from benchmarks.simulated import Finding
 from dlbench.analysis.compare.ab import compare_sides
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.verdict import Comparison
-from dlbench.analysis.read.table import Results
+from dlbench.analysis.read.table import Results, named
 from dlbench.cli.commands.ab import gate_rounds
 from dlbench.cli.gate import measure_until_seen
 from dlbench.cli.output import exit_code
@@ -26,7 +26,7 @@ from dlbench.core.declarations import Declaration, Value
 from dlbench.core.errors import ExitCode
 from dlbench.core.measurement import Measurement, Memory, Samples
 from dlbench.core.model import Case, Policy, Status
-from dlbench.core.rows.summary import with_rounds
+from dlbench.core.rows.summary import summarise
 from dlbench.core.schema import Unit
 from dlbench.core.writer import ResultWriter
 from dlbench.harness.process.interrupt import Interruption
@@ -36,7 +36,7 @@ from dlbench.harness.schedule import Side, Task
 SLOWDOWN = 0.25
 _BLOCKS, _WITHIN, _SHARED, _QUIET = 12, 0.03, 0.1, 0.03
 _VALUES = (Value("late_s", Unit.SECONDS, "lower", "made up"), Value("rate", Unit.PER_S, "higher", "made up"))
-_DECLARED = {side: {"made_up": Declaration(values=_VALUES)} for side in "ab"}
+_DECLARED = Declaration(values=_VALUES)
 
 
 @dataclass
@@ -57,9 +57,8 @@ class _MadeUp:
 
     def judged(self) -> Comparison:
         """Compare the sides as `ab` does."""
-        rows, rounds = zip(*(with_rounds(each) for each in self.measured.values()), strict=True)
-        named = tuple({**row, "case.run": side} for (side, _), row in zip(self.measured, rows, strict=True))
-        return compare_sides(Results(named, rounds, (), {"a": {}, "b": {}}, declarations=_DECLARED))
+        rows = tuple(named(summarise(each), side, _DECLARED) for (side, _), each in self.measured.items())
+        return compare_sides(Results(rows, (), {"a": {}, "b": {}}))
 
     def measure(self, session: Session, workers: object) -> None:
         """Add a round after the other of each task of the session, both sides of a case together."""

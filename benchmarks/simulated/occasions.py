@@ -13,10 +13,10 @@ from benchmarks.simulated import Finding
 from dlbench.analysis.compare.calibration import Calibration, estimate
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.pairs import compare
-from dlbench.analysis.read.table import Results
+from dlbench.analysis.read.table import Results, named
 from dlbench.core.measurement import Measurement, Samples
 from dlbench.core.model import Case, Status
-from dlbench.core.rows.summary import with_rounds
+from dlbench.core.rows.summary import summarise
 
 OCCASIONS = 5
 CASES = 10
@@ -89,9 +89,9 @@ def _slower(occasion: Sequence[list[Measurement]]) -> list[list[Measurement]]:
 
 def _together(occasions: Sequence[Sequence[list[Measurement]]]) -> Results:
     """Return occasions as files that were read."""
-    read = [(f"run{number}", *with_rounds(each)) for number, occasion in enumerate(occasions) for each in occasion]
-    environments: Mapping[str, Mapping[str, str]] = {name: {} for name, *_ in read}
-    return Results(tuple(row | {"case.run": name} for name, row, _ in read), tuple(rounds for *_, rounds in read), (), environments)
+    environments: Mapping[str, Mapping[str, str]] = {f"run{number}": {} for number in range(len(occasions))}
+    rows = [named(summarise(each), run) for run, occasion in zip(environments, occasions, strict=True) for each in occasion]
+    return Results(tuple(rows), (), environments)
 
 
 def _called(base: Sequence[list[Measurement]], new: Sequence[list[Measurement]], noise: Calibration | None) -> set[str]:

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Iterator
 
 from benchmarks.simulated import Finding
-from dlbench.analysis.ratios import speed_ratio
+from dlbench.analysis.ratio import speed_ratio
 from dlbench.core.rank_test import rank_test
 
 Noise = Callable[[random.Random], float]
@@ -41,7 +41,7 @@ def coverage(rounds: int, noise: Noise, spread: int, deals: int, chance: random.
     for _ in range(deals):
         steady, unsteady = ([sd * noise(chance) for _ in range(rounds)] for sd in (SD, SD * spread))
         ratio = speed_ratio([math.exp(each) for each in steady], [math.exp(each) for each in unsteady])
-        low, high = float(ratio["ratio.ci_low"] or math.nan), float(ratio["ratio.ci_high"] or math.nan)
+        low, high = ratio.low or math.nan, ratio.high or math.nan
         covered += low <= 1 <= high
         width += math.log(high / low)
         _, _, (plain,) = rank_test(steady, unsteady, (0.95,))

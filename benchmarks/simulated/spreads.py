@@ -11,7 +11,7 @@ from dlbench.analysis.read import table
 from dlbench.analysis.read.table import Results
 from dlbench.core.measurement import Measurement, Samples
 from dlbench.core.model import Case, Status
-from dlbench.core.rows.summary import with_rounds
+from dlbench.core.rows.summary import summarise
 from dlbench.core.thresholds import ACROSS_RUNS, WITHIN_A_RUN
 
 SD = 0.01
@@ -36,9 +36,8 @@ def findings(deals: int, chance: random.Random) -> Iterator[Finding]:
 
 
 def _side(rounds: int, spread: float, chance: random.Random) -> Results:
-    cases = [_case(number, rounds, spread, chance) for number in range(10)]
-    rows, of_rounds = zip(*map(with_rounds, cases), strict=True)
-    return table.of_rows(rows, of_rounds, "simulated", {}, {})
+    rows = [summarise(_case(number, rounds, spread, chance)) for number in range(10)]
+    return table.of_rows(rows, "simulated", {}, {})
 
 
 def _case(number: int, rounds: int, spread: float, chance: random.Random) -> list[Measurement]:

@@ -11,11 +11,11 @@ from benchmarks.simulated import Finding
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.pairs import compare
 from dlbench.analysis.compare.verdict import CaseVerdict
-from dlbench.analysis.read.table import Results
+from dlbench.analysis.read.table import Results, named
 from dlbench.core.declarations import Declaration, Value
 from dlbench.core.measurement import Measurement, Memory
 from dlbench.core.model import Case, Status
-from dlbench.core.rows.summary import with_rounds
+from dlbench.core.rows.summary import summarise
 from dlbench.core.schema import Unit
 
 _LOWER, _HIGHER = "late_s", "rate"
@@ -33,10 +33,8 @@ def _side(run: str, chance: random.Random, rounds: int, spreads: list[float], le
             memory, late, rate = (levels.get(name, 1.0) * max(chance.gauss(1, sd), 0.01) for name in ("memory", _LOWER, _HIGHER))
             peak = Memory(host_peak_bytes=round(memory * _GIB))
             measured.append(Measurement(case, number, Status.OK, memory=peak, values={_LOWER: late, _HIGHER: rate}))
-        found.append(with_rounds(measured))
-    rows, of_rounds = zip(*found, strict=True)
-    named = tuple({**row, "case.run": run} for row in rows)
-    return Results(named, of_rounds, (), {run: {}}, declarations={run: {"made_up": _DECLARED}})
+        found.append(named(summarise(measured), run, _DECLARED))
+    return Results(tuple(found), (), {run: {}})
 
 
 def _judged(chance: random.Random, rounds: int, spreads: list[float], levels: Mapping[str, float] | None = None) -> tuple[CaseVerdict, ...]:

@@ -12,7 +12,7 @@ from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import Declaration
 from dlbench.core.measurement import Measurement, Samples
 from dlbench.core.model import Case, Status
-from dlbench.core.rows.summary import with_rounds
+from dlbench.core.rows.summary import summarise
 
 SD = 0.03
 MOST = 0.05
@@ -57,5 +57,4 @@ def _case(workload: str, name: str, rounds: int, sd: float, chance: random.Rando
 
 
 def _results(cases: list[list[Measurement]]) -> Results:
-    rows, rounds = zip(*map(with_rounds, cases), strict=True)
-    return table.of_rows(rows, rounds, "simulated", _DECLARED, {})
+    return table.of_rows(list(map(summarise, cases)), "simulated", _DECLARED, {})

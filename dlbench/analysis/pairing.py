@@ -20,7 +20,7 @@ LAUNCH_BOUND = 1.5
 other calls, and differ by noise and by what a block waits for at its end, but not by so much."""
 
 _WORKLOAD, DTYPE, MODE = WORK
-DEVICE, _DEVICE_NAME, THREADS, MATH, RUN = MACHINE
+DEVICE, DEVICE_NAME, THREADS, MATH, RUN = MACHINE
 RANKS = Setting("param", "ranks")
 BATCH = Setting("param", "batch")
 _CACHE = Setting("param", "cache")
@@ -28,8 +28,8 @@ _CACHE = Setting("param", "cache")
 # What can't stay the same when a setting differs; all else that identifies a case must be equal in a pair.
 _GOES_WITH: dict[Setting, tuple[Setting, ...]] = {
     DEVICE: MACHINE,
-    _DEVICE_NAME: MACHINE,
-    RUN: (_DEVICE_NAME, THREADS, MATH),
+    DEVICE_NAME: MACHINE,
+    RUN: (DEVICE_NAME, THREADS, MATH),
     THREADS: (RUN,),
     MATH: (RUN,),
     RANKS: (THREADS,),
@@ -37,7 +37,7 @@ _GOES_WITH: dict[Setting, tuple[Setting, ...]] = {
     MODE: (MATH,),
 }
 
-ONE_DEVICE = (DEVICE, _DEVICE_NAME, THREADS, RUN)
+ONE_DEVICE = (DEVICE, DEVICE_NAME, THREADS, RUN)
 _USUAL_BASE = {DEVICE: "cpu", DTYPE: "fp32", MODE: "eager", Setting("param", "layout"): "nchw"}
 
 CHOSEN = ("batch", "dtype", "layout", "mode", "optimizer")
@@ -120,6 +120,8 @@ class Couples:
     """Rows that differ in one setting, two and two."""
 
     by: Setting
+    base_value: Hashable
+    """What the first of each two has of it."""
     couples: tuple[tuple[Row, Row], ...]
     """The base and the other, both ``ok`` and with times."""
     unpaired: tuple[Unpaired, ...]
@@ -144,7 +146,7 @@ def couple(results: Results, by: str, base: str | None = None, *, timed: bool = 
         if not others:
             unpaired += [left_out(row, f"nothing to pair it with at another {setting}") for row in bases]
         couples += product(bases, others)
-    return Couples(setting, tuple(couples), tuple(unpaired))
+    return Couples(setting, base_value, tuple(couples), tuple(unpaired))
 
 
 def pair(results: Results, by: str, base: str | None = None, *, timed: bool = True) -> Pairs:

@@ -28,7 +28,7 @@ def number(value: ParamValue | None) -> float:
 
 
 def cell(value: ParamValue | Sequence[float] | None, column: Column) -> str:
-    """Return a cell with its unit; of a series its points where they have names, else the first, the last and how many there are."""
+    """Return a value, or its cell, with its unit; of a series its points where they have names, else its ends and their number."""
     if value is None:
         return ""
     if column.unit in (Unit.TEXT, Unit.FLAG):

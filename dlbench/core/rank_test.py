@@ -77,7 +77,7 @@ def _inverted(p_values: Sequence[float], shifts: Sequence[float], confidences: I
 
     ``p_values`` are those of the statistics 0, 1, …; the shifts are in order. None where even the extremes cover less.
     """
-    ranks = [min(bisect_right(p_values, _left_over(confidence)), len(p_values) - 1) for confidence in confidences]
+    ranks = [bisect_right(p_values, _left_over(confidence), hi=len(p_values) - 1) for confidence in confidences]
     return [Interval(shifts[k - 1], shifts[-k], 1 - p_values[k - 1]) if k else None for k in ranks]
 
 

@@ -8,6 +8,7 @@ from dlbench.analysis.compare.doubts import NotExcluded
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.pairs import compare
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
+from dlbench.analysis.pairing import DEVICE_NAME, MATH, THREADS
 from dlbench.analysis.read.table import Results
 from dlbench.core.measurement import CONFIRMING
 from dlbench.core.thresholds import WITHIN_A_RUN, ThresholdSettings
@@ -16,7 +17,7 @@ FLAGGED = (Verdict.SLOWER, Verdict.FASTER)
 """What is measured again: a change that somebody will act on, in either direction."""
 
 # An interpreter or an environment may set these: then they are part of what is compared.
-_FREE = ("case.math", "case.threads", "case.device_name")
+_FREE = (MATH, THREADS, DEVICE_NAME)
 
 
 def are_sides(results: Results) -> bool:

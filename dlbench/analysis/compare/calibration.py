@@ -3,16 +3,17 @@
 import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
-from dlbench.analysis.ratios import Entry, entries
+from dlbench.analysis.fields import Field, cells
 from dlbench.analysis.read.references import part
 from dlbench.analysis.read.table import Results, as_frame
 from dlbench.core.errors import ResultFileError
-from dlbench.core.rows.row import Cells as Row
+from dlbench.core.rows.rounds import Rounds
+from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import median_variance, student_p, student_quantile, two_way_variances, variance_between
 
@@ -20,7 +21,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA = 2
-STATISTICS = ("median", "p10", "mean")
+STATISTICS: Mapping[str, Callable[[Rounds], Sequence[float]]] = {
+    "median": lambda rounds: rounds.median_s,
+    "p10": lambda rounds: rounds.p10_s,
+    "mean": lambda rounds: rounds.mean_s,
+}
+"""Each as seconds a call, one a round."""
 FEWEST = 2
 """Occasions that an estimate takes, and cases that it takes to tell what they have in common."""
 _LEVEL = 0.05  # of a comparison: `judge.LEVEL`, which stands above this
@@ -28,21 +34,28 @@ _NORMAL = statistics.NormalDist()
 _NODES = 128
 """Of the integral over the common part, at equal angles: its p is within 0.003 then, also where nothing else varies."""
 
-COLUMNS: dict[str, Column] = {
-    column.name: column
-    for column in (
-        Column("calibrate.case", Unit.TEXT, "the case"),
-        Column("calibrate.occasions", Unit.COUNT, "occasions on which it was measured"),
-        Column("calibrate.median_s", Unit.SECONDS, "one call: median over the occasions"),
-        Column(
-            "calibrate.median_sd",
-            Unit.FRACTION,
-            "by how much its median differs from one occasion to another, beyond what all cases have in common: standard deviation",
-        ),
-        Column("calibrate.p10_sd", Unit.FRACTION, "the same of its 10th percentile"),
-        Column("calibrate.mean_sd", Unit.FRACTION, "the same of its mean"),
-    )
-}
+
+class CaseNoise(NamedTuple):
+    """A case of a calibration, and how it differs from one occasion to another."""
+
+    case: str
+    occasions: int
+    median_s: float
+    """Over the occasions, seconds a call."""
+    noise: "Noise | None"
+    """None where it was measured on one occasion."""
+
+
+_BEYOND = "by how much its median differs from one occasion to another, beyond what all cases have in common: standard deviation"
+FIELDS: tuple[Field[CaseNoise], ...] = (
+    Field(Column("calibrate.case", Unit.TEXT, "the case"), lambda each: each.case),
+    Field(Column("calibrate.occasions", Unit.COUNT, "occasions on which it was measured"), lambda each: each.occasions),
+    Field(Column("calibrate.median_s", Unit.SECONDS, "one call: median over the occasions"), lambda each: each.median_s),
+    Field(Column("calibrate.median_sd", Unit.FRACTION, _BEYOND), lambda each: each.noise and each.noise.median),
+    Field(Column("calibrate.p10_sd", Unit.FRACTION, "the same of its 10th percentile"), lambda each: each.noise and each.noise.p10),
+    Field(Column("calibrate.mean_sd", Unit.FRACTION, "the same of its mean"), lambda each: each.noise and each.noise.mean),
+)
+"""What is shown of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,16 +276,16 @@ def estimate(machine_key: str, results: Results) -> Calibration | None:
     )
 
 
-def _logs(occasions: Sequence[Entry], statistic: str) -> list[list[float]]:
+def _logs(occasions: Sequence[Row], statistic: str) -> list[list[float]]:
     """Return the logarithms of a statistic of each round, a list an occasion."""
-    return [[math.log(seconds) for seconds in getattr(each.rounds, f"{statistic}_s")] for each in occasions]
+    return [[math.log(seconds) for seconds in STATISTICS[statistic](each.rounds)] for each in occasions]
 
 
-def _measured_together(often: Mapping[str, Sequence[Entry]]) -> list[str]:
+def _measured_together(often: Mapping[str, Sequence[Row]]) -> list[str]:
     """Return the cases of the largest table that has each of them on each of the same occasions."""
     tables: dict[tuple[str, ...], list[str]] = {}
     for case, occasions in often.items():
-        tables.setdefault(tuple(sorted(str(each.row["case.run"]) for each in occasions)), []).append(case)
+        tables.setdefault(tuple(sorted(each.case.run for each in occasions)), []).append(case)
     return tables[max(tables, key=lambda runs: (len(runs) - 1) * (len(tables[runs]) - 1))]
 
 
@@ -284,32 +297,27 @@ def _split(cases: Sequence[Sequence[Sequence[float]]]) -> tuple[float, list[floa
     return common, [variance - within for variance, within in zip(own, of_rounds, strict=True)]
 
 
-def as_table(results: Results, calibration: Calibration | None) -> "pd.DataFrame":
-    """Return a row a case, columns as in `COLUMNS`; of a case measured on one occasion the noise is null."""
-    rows: list[Row] = []
-    for case, occasions in _occasions(results).items():
-        noise = calibration.cases.get(case) if calibration else None
-        medians = [statistics.median(each.rounds.median_s) for each in occasions]
-        rows.append(
-            {
-                "calibrate.case": case,
-                "calibrate.occasions": len(occasions),
-                "calibrate.median_s": statistics.median(medians),
-                "calibrate.median_sd": noise.median if noise else None,
-                "calibrate.p10_sd": noise.p10 if noise else None,
-                "calibrate.mean_sd": noise.mean if noise else None,
-            }
-        )
-    return as_frame(rows, COLUMNS)
+def case_noise(results: Results, calibration: Calibration | None) -> list[CaseNoise]:
+    """Return how each case differs from one occasion to another."""
+    noise = calibration.cases if calibration else {}
+    return [
+        CaseNoise(case, len(occasions), statistics.median(statistics.median(each.rounds.median_s) for each in occasions), noise.get(case))
+        for case, occasions in _occasions(results).items()
+    ]
 
 
-def _occasions(results: Results) -> dict[str, list[Entry]]:
-    """Return the entries of each case, one an occasion, where it was ok and its times are above zero."""
-    found: dict[str, list[Entry]] = {}
-    for entry in entries(results):
-        found_anew = entry.row["case.found"] is not None  # each occasion may have found other settings
-        if entry.row["case.status"] == "ok" and not found_anew and min(entry.rounds.p10_s, default=0.0) > 0:
-            found.setdefault(str(entry.row["case.id"]), []).append(entry)
+def as_table(cases: Sequence[CaseNoise]) -> "pd.DataFrame":
+    """Return a row a case, columns as in `FIELDS`."""
+    return as_frame(cells(FIELDS, cases), {each.column.name: each.column for each in FIELDS})
+
+
+def _occasions(results: Results) -> dict[str, list[Row]]:
+    """Return the rows of each case, one an occasion, where it was ok and its times are above zero."""
+    found: dict[str, list[Row]] = {}
+    for row in results.rows:
+        # What a search found may differ from one occasion to another.
+        if row.is_ok and not row.case.found and min(row.rounds.p10_s, default=0.0) > 0:
+            found.setdefault(row.case.id, []).append(row)
     return found
 
 

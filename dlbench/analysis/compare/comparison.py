@@ -20,26 +20,25 @@ from dlbench.analysis.compare.values import (
 )
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
 from dlbench.analysis.compare.worsening import worsening
-from dlbench.analysis.ratios import Entry, Unpaired
+from dlbench.analysis.pairing import Unpaired
 from dlbench.analysis.read.header import SpentBudget
 from dlbench.analysis.read.readings import ClockDifference
 from dlbench.core.conditions import OVERRUN
 from dlbench.core.rows.rounds import Rounds
+from dlbench.core.rows.row import Row
 from dlbench.core.thresholds import Thresholds
 from dlbench.core.units import percent
 
-# Times that were still moving, that the device cut itself, or that can't be true, show nothing about the program.
-_BARRING = {"flag.not_steady": "unsteady", "flag.throttled": "throttled", "flag.implausible": "implausible"}
 _FEW = 0.2
 """Share of rounds that may be unsteady or throttled if the others alone say the same."""
 
 
-class Pair(NamedTuple):
+class Matched(NamedTuple):
     """Two rows to compare."""
 
     case: str
-    base: Entry
-    new: Entry
+    base: Row
+    new: Row
     thresholds: Thresholds
     clocks: ClockDifference | None = None
     """How the clocks of its device differ between the sides, if they do."""
@@ -50,14 +49,14 @@ class Pair(NamedTuple):
     """Whether both were measured in turn, in balanced order: what disturbs them then is the same lottery for both."""
 
     @property
-    def sides(self) -> tuple[Entry, Entry]:
+    def sides(self) -> tuple[Row, Row]:
         """The base and the new one."""
         return self.base, self.new
 
 
 def comparison(
     title: str,
-    pairs: Sequence[Pair],
+    pairs: Sequence[Matched],
     settled: Sequence[CaseVerdict],
     goal: SlowdownGoal,
     paired: bool = False,
@@ -102,7 +101,7 @@ def comparison(
 
 
 def _without_spoiled(
-    pairs: Sequence[Pair], tests: Sequence[Mapping[str, RankTest]], changes: Sequence[Mapping[str, Change]], paired: bool
+    pairs: Sequence[Matched], tests: Sequence[Mapping[str, RankTest]], changes: Sequence[Mapping[str, Change]], paired: bool
 ) -> list[bool]:
     """Return of each case whether its few unsteady or throttled rounds change nothing: without them the verdict would be the same."""
     few = [bool(each) and 0 < max(map(_spoiled_share, pair.sides)) <= _FEW for pair, each in zip(pairs, tests, strict=True)]
@@ -116,16 +115,16 @@ def _without_spoiled(
     return [spoiled and together(before) is together(after) for spoiled, before, after in judged]
 
 
-def _spoiled_share(entry: Entry) -> float:
-    spoiled = entry.rounds.spoiled
+def _spoiled_share(row: Row) -> float:
+    spoiled = row.rounds.spoiled
     return sum(spoiled) / len(spoiled) if True in spoiled else 0.0
 
 
-def _unspoiled(entry: Entry) -> Rounds:
-    return entry.rounds.times_at([at for at, spoiled in enumerate(entry.rounds.spoiled) if not spoiled])
+def _unspoiled(row: Row) -> Rounds:
+    return row.rounds.times_at([at for at, spoiled in enumerate(row.rounds.spoiled) if not spoiled])
 
 
-def _spoiled_rounds(sides: Sequence[Entry]) -> str:
+def _spoiled_rounds(sides: Sequence[Row]) -> str:
     """Say how many rounds were unsteady, throttled or lost much time, where that changes nothing."""
     counts = [
         f"{sum(spoiled)} of {len(spoiled)} rounds in {side} "
@@ -149,7 +148,7 @@ class _ByTime(NamedTuple):
 
 
 def _case_verdict(
-    pair: Pair,
+    pair: Matched,
     untimed: str | None,
     tests: Mapping[str, RankTest],
     changes: Mapping[str, Change],
@@ -184,8 +183,8 @@ def _case_verdict(
         Verdict.SLOWER if regressed else verdict,
         "; ".join(filter(None, notes)),
         tuple(regressed),
-        pair.base.row,
-        pair.new.row,
+        pair.base,
+        pair.new,
         changes,
         memory,
         tuple(values),
@@ -201,7 +200,7 @@ def _case_verdict(
 
 
 def _by_time(
-    pair: Pair, tests: Mapping[str, RankTest], changes: Mapping[str, Change], clean: bool, family: TestFamily, must_see: float | None
+    pair: Matched, tests: Mapping[str, RankTest], changes: Mapping[str, Change], clean: bool, family: TestFamily, must_see: float | None
 ) -> _ByTime:
     """Judge a pair by its times, and say why a change that must be seen could not have been called, if so."""
     threshold, sides = pair.thresholds.time, pair.sides
@@ -242,36 +241,34 @@ def _with_values(judged: _ByTime, case: str, must_see: float, changes: Sequence[
     return judged._replace(not_excluded=not_excluded, rounds_to_see=rounds)
 
 
-def _untimed(pair: Pair) -> str | None:
+def _untimed(pair: Matched) -> str | None:
     """Say why the times of a pair can't be tested, if so."""
-    for side, entry in zip(SIDES, pair.sides, strict=True):
-        if not entry.rounds.median_s:
+    for side, row in zip(SIDES, pair.sides, strict=True):
+        if not row.rounds.median_s:
             return f"{side} has values, not times"
-        if min(entry.rounds.p10_s) <= 0:
+        if min(row.rounds.p10_s) <= 0:
             return f"its time reads as zero in {side}; give it more to do"
     return None
 
 
-def _barred(pair: Pair, clean: bool, verdict: Verdict) -> str | None:
+def _barred(pair: Matched, clean: bool, verdict: Verdict) -> str | None:
     """Return what rules out a verdict, if anything: ``unsteady in the new file``. ``clean``: its few spoiled rounds change nothing.
 
     CPUs that were taken rule out no change of sides in balanced order: chance alone would have struck both alike, but may hide a change.
     """
-    sides = [(side, entry.row, clean and any(entry.rounds.spoiled)) for side, entry in zip(SIDES, pair.sides, strict=True)]
-    marks = [
-        f"{mark} in {side}"
-        for flag, mark in _BARRING.items()
-        for side, row, cleaned in sides
-        if row[flag] and not (cleaned and flag != "flag.implausible")
-    ]
+    # Times that were still moving, that the device cut itself, or that can't be true, show nothing about the program.
+    left = [(side, row) for side, row in zip(SIDES, pair.sides, strict=True) if not (clean and any(row.rounds.spoiled))]
+    marks = [f"unsteady in {side}" for side, row in left if row.flag.not_steady]
+    marks += [f"throttled in {side}" for side, row in left if row.flag.throttled]
+    marks += [f"implausible in {side}" for side, row in zip(SIDES, pair.sides, strict=True) if row.flag.implausible]
     if not (pair.balanced and verdict in (Verdict.SLOWER, Verdict.FASTER)):
-        marks += [f"CPUs taken in {side}" for side, row, cleaned in sides if float(row["time.lost_share"] or 0) > OVERRUN and not cleaned]
+        marks += [f"CPUs taken in {side}" for side, row in left if (row.time.lost_share or 0.0) > OVERRUN]
     marks += [pair.clocks.sentence] if pair.clocks and pair.clocks.bars else []
     return ", ".join(marks) or None
 
 
-def _remedy(pair: Pair) -> str:
-    if any(entry.row["flag.implausible"] for entry in pair.sides):
+def _remedy(pair: Matched) -> str:
+    if any(row.flag.implausible for row in pair.sides):
         return "dlbench show says why"
     if pair.clocks and pair.clocks.bars:
         return "measure both in turn, with dlbench ab"

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from dlbench.analysis.compare.judge import EQUIVALENCE, LEVEL, RankTest
 from dlbench.analysis.compare.power import MOST_ROUNDS, seeing
-from dlbench.analysis.ratios import Entry
 from dlbench.analysis.read.header import SpentBudget
 from dlbench.core.rank_test import rounds_for_gate
+from dlbench.core.rows.row import Row
 from dlbench.core.stats import holm
 from dlbench.core.units import percent, relative_change
 
@@ -69,7 +69,7 @@ def prospects(tests: Mapping[str, RankTest], rounds: int | None, threshold: floa
 
 
 def case_not_excluded(
-    case: str, must_see: float, left: float | None, planned: float, rounds: int | None, sides: Sequence[Entry]
+    case: str, must_see: float, left: float | None, planned: float, rounds: int | None, sides: Sequence[Row]
 ) -> CaseNotExcluded:
     """Say why a slowdown of ``must_see`` is not excluded in a case that was tested, and what to do about it.
 
@@ -81,13 +81,13 @@ def case_not_excluded(
     if disturbed := disturbances(sides):
         return CaseNotExcluded(case, must_see, f"{why}; {disturbed}", "stop the other processes, as top shows them", rounds)
     if left is not None:
-        why += f"; its rounds differ by {percent(max(float(each.row['time.sd_between'] or 0) for each in sides))}"
+        why += f"; its rounds differ by {percent(max(each.time.sd_between or 0.0 for each in sides))}"
     return CaseNotExcluded(case, must_see, why, "" if rounds else "measure again, in more rounds", rounds)
 
 
-def disturbances(sides: Sequence[Entry]) -> str:
+def disturbances(sides: Sequence[Row]) -> str:
     """Say which other processes disturbed each side; empty where none did."""
-    base, new = (str(each.row["flag.reason"]) if each.row["flag.disturbed"] else "" for each in sides)
+    base, new = ((each.flag.reason or "") if each.flag.disturbed else "" for each in sides)
     if base == new:
         return base
     return "; ".join(f"in {side} {reason}" for side, reason in zip(SIDES, (base, new), strict=True) if reason)

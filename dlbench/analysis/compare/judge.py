@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 from types import MappingProxyType
 
 from dlbench.analysis.compare.calibration import Drift
@@ -88,6 +89,11 @@ class RankTest:
     """Standard error that the rounds leave to the shift, on natural logarithms; zero where they are too few for an interval."""
 
     @property
+    def rounds(self) -> int:
+        """Rounds of the side that has fewer."""
+        return min(len(self.base), len(self.new))
+
+    @property
     def least_p(self) -> float:
         """The smallest p that so many rounds can give."""
         return smallest_signed_p(len(self.base)) if self.paired else smallest_p(len(self.base), len(self.new))
@@ -104,7 +110,7 @@ class RankTest:
         """Return half the width of the interval of that confidence, drift included; None where the rounds are too few for it."""
         if self.least_p > (1 - confidence) * (1 + 1e-9):  # but for rounding; of twenty thousand cases all end here
             return None
-        _, shift, (interval,) = _tested(self.base, self.new, (confidence,), self.paired)
+        _, shift, (interval,) = _asked_again(self.base, self.new, (confidence,), self.paired)
         if interval and self.drift:
             interval = _widened(interval, shift, self.drift)
         return interval.half_width if interval else None
@@ -118,6 +124,10 @@ def _tested(
         return rank_test(base, new, confidences)
     differences = [other - one for one, other in zip(base, new, strict=True)]
     return signed_rank_p(differences), *signed_shift_intervals(differences, confidences)
+
+
+_asked_again = lru_cache(16)(_tested)
+"""For `RankTest.reach`: the change that can be seen and the rounds that see it ask the same of the tests of a case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +204,8 @@ def _test_of_means(base: Rounds, new: Rounds, drifts: Mapping[str, Drift]) -> Ra
     calibration knows the drift of the others and not of the mean: then it calls nothing, as occasions may differ in their slow calls.
     """
     blocks = math.ceil(min(statistics.median(each.blocks.counts) for each in (base, new)))
-    found = _rank_test(_means(base, blocks), _means(new, blocks), EQUIVALENCE, drifts.get(MEAN), weight=MEAN_WEIGHT)
-    return replace(found, only_slower=True, p=1.0 if drifts and MEAN not in drifts else found.p)
+    found = _rank_test(_means(base, blocks), _means(new, blocks), EQUIVALENCE, drifts.get(MEAN), weight=MEAN_WEIGHT, only_slower=True)
+    return replace(found, p=1.0) if drifts and MEAN not in drifts else found
 
 
 def _means(rounds: Rounds, blocks: int) -> Sequence[float]:
@@ -218,22 +228,22 @@ def _rank_test(
     drift: Drift | None = None,
     paired: bool = False,
     weight: float = 1.0,
+    only_slower: bool = False,
 ) -> RankTest:
     base, new = tuple(map(math.log, base_s)), tuple(map(math.log, new_s))
     p, shift, (interval, equivalence) = _tested(base, new, (_INTERVAL, equivalent), paired)
     if not drift:
-        return RankTest(base, new, shift, interval, equivalence, p, None, paired, weight)
+        return RankTest(base, new, shift, interval, equivalence, p, None, paired, weight, only_slower)
     rounds_sd = interval.half_width / _NORMAL.inv_cdf((1 + interval.confidence) / 2) if interval else 0.0
     widened = _widened(interval, shift, drift), _widened(equivalence, shift, drift)
-    found = RankTest(base, new, shift, *widened, p, drift, paired, weight, rank_p=p, rounds_sd=rounds_sd)
+    found = RankTest(base, new, shift, *widened, p, drift, paired, weight, only_slower, p, rounds_sd)
     return replace(found, p=found.p_among(1.0))
 
 
 def shifted(test: RankTest, by: float) -> RankTest:
     """Return the test of the same rounds with those of new so much longer, on natural logarithms."""
     new_s = tuple(math.exp(each + by) for each in test.new)
-    found = _rank_test(tuple(map(math.exp, test.base)), new_s, EQUIVALENCE, test.drift, test.paired, test.weight)
-    return replace(found, only_slower=test.only_slower)
+    return _rank_test(tuple(map(math.exp, test.base)), new_s, EQUIVALENCE, test.drift, test.paired, test.weight, test.only_slower)
 
 
 def _widened(interval: Interval | None, shift: float, drift: Drift) -> Interval | None:

@@ -1,27 +1,26 @@
 """Comparison of two result files, or of the rows of one: a verdict for every case."""
 
 import statistics
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
 from dlbench.analysis.compare.calibration import Calibration
-from dlbench.analysis.compare.comparison import Pair, comparison
+from dlbench.analysis.compare.comparison import Matched, comparison
 from dlbench.analysis.compare.doubts import SIDES, CaseNotExcluded
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.power import MUST_SEE_BY_DEFAULT, SlowdownGoal
 from dlbench.analysis.compare.values import ValueChange, value_changes
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
-from dlbench.analysis.ratios import WORK, Entry, couple, entries
+from dlbench.analysis.pairing import DEVICE_NAME, MATH, THREADS, couple
 from dlbench.analysis.read.foreign import SESSIONS_FOR_A_VERDICT, tool_of_suite
 from dlbench.analysis.read.readings import clock_difference
 from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import SEARCH_RESOLUTION
 from dlbench.core.errors import UsageError
 from dlbench.core.measurement import BALANCED
-from dlbench.core.model import Status
-from dlbench.core.rows.row import Cells as Row
-from dlbench.core.rows.row import ending
+from dlbench.core.model import Status, settings_text, value_text
+from dlbench.core.rows.row import WORK, Row, Setting, ending
 from dlbench.core.thresholds import ACROSS_RUNS, MUST_SEE, WITHIN_A_RUN, Thresholds, ThresholdSettings
 from dlbench.core.units import byte_count, item_rate
 
@@ -31,7 +30,7 @@ def compare(
     new: Results,
     thresholds: Thresholds = ACROSS_RUNS,
     across_machines: bool = False,
-    free: Collection[str] = (),
+    free: Collection[Setting] = (),
     *,
     given: ThresholdSettings = MappingProxyType({}),
     calibration: Calibration | None = None,
@@ -42,43 +41,43 @@ def compare(
     """Compare the cases of one file with those of another, each matched by its whole identity.
 
     ``thresholds`` hold where the suite that base was run with sets none, and ``given`` in place of either. ``across_machines``: the
-    sides are known to be of different machines; the device's name and its threads may then differ. ``free``: columns of the identity
-    that may differ because they are part of what is compared. ``calibration``: this machine's variation from one occasion to another,
+    sides are known to be of different machines; the device's name and its threads may then differ. ``free``: settings that may differ
+    because they are part of what is compared. ``calibration``: this machine's variation from one occasion to another,
     which every verdict then allows for. ``paired``: both sides were measured in turn, round by round. ``insist``: every case has to be
     able to show the change that must be seen, whether anybody set one or not, but for the cases that other rounds decide ``elsewhere``; so
     it has where ``run --gate`` measured a side.
 
     Raises UsageError where a change that must be seen is below the threshold of a case.
     """
-    bases, news = ({str(each.row["case.id"]): each for each in entries(side)} for side in (base, new))
-    columns = [*WORK, "case.math", *(name for name in base.columns if name.startswith("param.") and name in new.columns)]
+    bases, news = ({row.case.id: row for row in side.rows} for side in (base, new))
+    settings = [*WORK, MATH, *(Setting("param", name) for name in base.parameters if name in new.parameters)]
     if not across_machines:
-        columns += ["case.device_name", "case.threads"]
-    columns = [name for name in columns if name not in free]
+        settings += [DEVICE_NAME, THREADS]
+    settings = [each for each in settings if each not in free]
     readings, new_readings = (next(iter(side.readings.values()), {}) for side in (base, new))
     protocol, new_protocol = (next(iter(side.protocols.values()), {}) for side in (base, new))
-    unlike = _differences(protocol, new_protocol, [name for name in protocol if name in new_protocol])
+    unlike = _differences(protocol, new_protocol)
     balanced = paired and protocol.get("order") == BALANCED
     for_a_gate = not across_machines and any("gate" in each for side in (base, new) for each in side.environments.values())
     goal = SlowdownGoal.of(given, None if across_machines else MUST_SEE_BY_DEFAULT, insist or for_a_gate)
-    pairs: list[Pair] = []
+    pairs: list[Matched] = []
     settled: list[CaseVerdict] = []
     incomparable: list[CaseNotExcluded] = []
     for case in dict.fromkeys([*bases, *news]):
         one, other = bases.get(case), news.get(case)
         limits = _thresholds(base, one, thresholds, given, across_machines) if one else thresholds
-        verdict = _settled(case, one, other, columns, unlike)
+        verdict = _settled(case, one, other, settings, unlike)
         if verdict:
             settled.append(verdict)
             change, asked = goal.of_case(limits)
             if change and verdict.verdict is Verdict.INCONCLUSIVE:
                 incomparable.append(CaseNotExcluded(case, change, verdict.note, asked=asked))
-            elif change and verdict.verdict is Verdict.INCOMPARABLE and one and other and _status(one) is _status(other) is Status.OK:
+            elif change and verdict.verdict is Verdict.INCOMPARABLE and one and other and one.is_ok and other.is_ok:
                 incomparable.append(CaseNotExcluded(case, change, f"incomparable, {verdict.note}", asked=asked))
         elif one and other:
-            apart = None if across_machines else clock_difference(readings, new_readings, str(one.row["case.device"]))
+            apart = None if across_machines else clock_difference(readings, new_readings, one.case.device)
             drifts = calibration.drifts(case) if calibration else {}
-            pairs.append(Pair(case, one, other, limits, apart, drifts, _values(base, new, one, other, limits), balanced))
+            pairs.append(Matched(case, one, other, limits, apart, drifts, _values(one, other, limits), balanced))
     if len(incomparable) > len(pairs) and not across_machines:  # what says nothing of most cases is no comparison
         incomparable = [each._replace(asked=True) for each in incomparable]
     budgets = [*base.budgets.values(), *new.budgets.values()]
@@ -90,19 +89,19 @@ def compare(
 def compare_by(
     results: Results, by: str, thresholds: Thresholds = WITHIN_A_RUN, *, given: ThresholdSettings = MappingProxyType({})
 ) -> Comparison:
-    """Compare the rows of a file that differ in one column, as `ratios.pair` pairs them; thresholds are as in `compare`.
+    """Compare the rows of a file that differ in one setting, as `pairing.pair` pairs them; thresholds are as in `compare`.
 
-    A change has to be seen where ``given`` says so, and not for a suite's sake. Raises UsageError for an unknown column, and as `compare`.
+    A change has to be seen where ``given`` says so, and not for a suite's sake. Raises UsageError for an unknown setting, and as `compare`.
     """
     found = couple(results, by)
     pairs = []
     for base, new in found.couples:
         limits = _thresholds(results, base, thresholds, given, True)
-        pairs.append(Pair(str(new.row["case.id"]), base, new, limits, values=_values(results, results, base, new, limits)))
-    failed = {str(each.row["case.id"]): each for each in entries(results) if _status(each).is_failure}
-    settled = [CaseVerdict(case, Verdict.FAILED, _ending(each), new=each.row) for case, each in failed.items()]
+        pairs.append(Matched(new.case.id, base, new, limits, values=_values(base, new, limits)))
+    failed = {row.case.id: row for row in results.rows if row.is_failure}
+    settled = [CaseVerdict(case, Verdict.FAILED, _ending(row), new=row) for case, row in failed.items()]
     unpaired = tuple(each for each in found.unpaired if each.case not in failed)
-    title = f"{', '.join(results.environments)}: each {found.column} against {found.base_value}"
+    title = f"{', '.join(results.environments)}: each {found.by} against {found.base_value}"
     lost = next(iter(results.lost.values()), None)
     budgets = results.budgets.values()
     return _with_losses(comparison(title, pairs, settled, SlowdownGoal.of(given, None), unpaired=unpaired, budgets=budgets), lost, lost)
@@ -120,21 +119,17 @@ def _with_loss(case: CaseVerdict, base: Collection[str] | None, new: Collection[
     for side, row, lost in zip(SIDES, (case.base, case.new), (base, new), strict=True):
         if row is None and lost is not None and case.verdict in (Verdict.MISSING, Verdict.NEW):
             sides.append(f"its lines may be among the damaged ones of {side}")
-        elif row is not None and lost and row["case.id"] in lost:
+        elif row is not None and lost and row.case.id in lost:
             sides.append(f"it may have lost a round with a damaged line of {side}")
     return replace(case, note="; ".join(filter(None, (case.note, *sides))), lost=True) if sides else case
 
 
-def _values(base: Results, new: Results, one: Entry, other: Entry, limits: Thresholds) -> tuple[ValueChange, ...]:
-    if not (base.has_values and new.has_values):
-        return ()
-    changes = value_changes(
-        base.declared(one.row), new.declared(other.row), one, other, limits.value, limits.must_see or MUST_SEE_BY_DEFAULT
-    )
-    search = base.declaration(one.row).search
-    if search is None or search.value is None or one.row["case.found"] is None or one.row.get(f"param.{search.limit}") is not None:
+def _values(base: Row, new: Row, limits: Thresholds) -> tuple[ValueChange, ...]:
+    changes = value_changes(base, new, limits.value, limits.must_see or MUST_SEE_BY_DEFAULT)
+    search = base.declared.search
+    if search is None or search.value is None or not base.case.found or search.limit in base.params:
         return changes
-    silent = [side for side, each in zip(SIDES, (one, other), strict=True) if each.row["memory.limit_bytes"] is None]
+    silent = [side for side, each in zip(SIDES, (base, new), strict=True) if each.memory.limit_bytes is None]
     unknown = f"{' and '.join(silent)} {'does' if len(silent) == 1 else 'do'} not say how much memory the search could take"
     return tuple(
         replace(each, remark=", ".join(filter(None, (each.remark, unknown)))) if silent and each.name == search.value else each
@@ -142,47 +137,45 @@ def _values(base: Results, new: Results, one: Entry, other: Entry, limits: Thres
     )
 
 
-def _thresholds(base: Results, entry: Entry, thresholds: Thresholds, given: ThresholdSettings, sight_given: bool = False) -> Thresholds:
+def _thresholds(base: Results, row: Row, thresholds: Thresholds, given: ThresholdSettings, sight_given: bool = False) -> Thresholds:
     """Return the thresholds of a case, of base's suite, so that a new file can't loosen its own gate.
 
     ``sight_given``: the change that must be seen is that of ``given`` alone, not of the suite.
     """
-    suites = base.thresholds.get(str(entry.row["case.run"]), {})
-    of_suite = thresholds.of_workload(str(entry.row["case.workload"]), suites.get(str(entry.row["case.suite"]), {}))
+    of_suite = thresholds.of_workload(row.case.workload, base.thresholds.get(row.case.run, {}).get(row.case.suite, {}))
     found = (replace(of_suite, must_see=None) if sight_given else of_suite).with_metrics(given)
     if MUST_SEE in given:
         try:
             found.require_sight()
         except ValueError as error:
-            raise UsageError(f"--must-see {given[MUST_SEE]}: of {entry.row['case.id']} {error}") from error
+            raise UsageError(f"--must-see {given[MUST_SEE]}: of {row.case.id} {error}") from error
     return found
 
 
-def _settled(case: str, base: Entry | None, new: Entry | None, columns: Iterable[str], unlike: Sequence[str]) -> CaseVerdict | None:
+def _settled(case: str, base: Row | None, new: Row | None, settings: Sequence[Setting], unlike: Sequence[str]) -> CaseVerdict | None:
     """Return the verdict of a case that no test has to decide, or can; ``unlike``: how the sides were measured differently."""
     if new is None:
-        if base is None or _status(base) is Status.OK:
-            return CaseVerdict(case, Verdict.MISSING, "not in the new file", base=base.row if base else None)
+        if base is None or base.is_ok:
+            return CaseVerdict(case, Verdict.MISSING, "not in the new file", base=base)
         # What was not measured in the base can't be lost: a suite without it, or a machine that the suite no longer names.
-        return CaseVerdict(case, Verdict.SAME, f"not in the new file; in the base {_ending(base)}", base=base.row)
-    status = _status(new)
+        return CaseVerdict(case, Verdict.SAME, f"not in the new file; in the base {_ending(base)}", base=base)
     if base is None:
-        verdict, note = (Verdict.FAILED, _ending(new)) if status.is_failure else (Verdict.NEW, "not in the base")
-        return CaseVerdict(case, verdict, note, new=new.row)
-    was = _status(base)
-    if status in (Status.OK, Status.OOM) and (apart := _limits_apart(base.row, new.row)):
+        verdict, note = (Verdict.FAILED, _ending(new)) if new.is_failure else (Verdict.NEW, "not in the base")
+        return CaseVerdict(case, verdict, note, new=new)
+    was, status = base.case.status, new.case.status
+    if status in (Status.OK, Status.OOM) and (apart := _limits_apart(base, new)):
         verdict, note = Verdict.INCOMPARABLE, apart
-    elif status.is_failure or (was is Status.OK and status is not Status.OK):
-        verdict, note = Verdict.FAILED, f"{_ending(new)}{'' if was is Status.OK else f'; in the base it was {was}'}"
+    elif new.is_failure or (base.is_ok and not new.is_ok):
+        verdict, note = Verdict.FAILED, f"{_ending(new)}{'' if base.is_ok else f'; in the base it was {was}'}"
     elif apart := _found_apart(base, new):
         verdict, note = Verdict.INCOMPARABLE, apart
-    elif different := _differences(base.row, new.row, columns):
+    elif different := _unlike(base, new, settings):
         verdict, note = Verdict.INCOMPARABLE, "; ".join(different)
-    elif was is status is Status.SKIPPED and new.row["case.device_name"] is not None:  # the device was there, and the budget spent
+    elif was is status is Status.SKIPPED and new.case.device_name is not None:  # the device was there, and the budget spent
         verdict, note = Verdict.INCONCLUSIVE, f"measured on neither side; {_ending(new)}"
     elif was is status is not Status.OK:
         verdict, note = Verdict.SAME, f"on both sides {_ending(new)}"
-    elif was is not Status.OK:
+    elif not base.is_ok:
         verdict, note = Verdict.INCOMPARABLE, f"case.status: {was} against {status}; in the base {_ending(base)}"
     elif unlike:
         verdict, note = Verdict.INCOMPARABLE, "; ".join([*unlike, "measure both alike"])
@@ -190,57 +183,65 @@ def _settled(case: str, base: Entry | None, new: Entry | None, columns: Iterable
         verdict, note = Verdict.INCOMPARABLE, few
     else:
         return None
-    return CaseVerdict(case, verdict, note, base=base.row, new=new.row)
+    return CaseVerdict(case, verdict, note, base=base, new=new)
 
 
-def _few_sessions(base: Entry, new: Entry) -> str:
+def _few_sessions(base: Row, new: Row) -> str:
     """Say of a case that another tool measured how few its rounds are, where they are too few for a verdict."""
     few = [
         f"{len(each.rounds.median_s)} of {tool} in {side}"
         for side, each in zip(SIDES, (base, new), strict=True)
-        if (tool := tool_of_suite(each.row["case.suite"])) and len(each.rounds.median_s) < SESSIONS_FOR_A_VERDICT
+        if (tool := tool_of_suite(each.case.suite)) and len(each.rounds.median_s) < SESSIONS_FOR_A_VERDICT
     ]
     return f"too few rounds, {' and '.join(few)}: a verdict takes {SESSIONS_FOR_A_VERDICT} a side" if few else ""
 
 
-def _found_apart(base: Entry, new: Entry) -> str:
+def _found_apart(base: Row, new: Row) -> str:
     """Say what two searches for the fastest found, where that is not the same: their times are of other work then."""
-    if not (base.rounds.median_s and new.rounds.median_s) or base.row["case.found"] == new.row["case.found"]:
+    if not (base.rounds.median_s and new.rounds.median_s) or base.case.found == new.case.found:
         return ""
-    sides = [f"{each.row['case.found']}: {item_rate(statistics.median(each.rounds.items_per_s or (0.0,)))}" for each in (base, new)]
+    sides = [
+        f"{settings_text(each.case.found) or None}: {item_rate(statistics.median(each.rounds.items_per_s or (0.0,)))}"
+        for each in (base, new)
+    ]
     return f"the searches found other settings, {' against '.join(sides)}"
 
 
 def _limits_apart(base: Row, new: Row) -> str:
     """Say how much memory two searches could take, where that differs by more than their resolution; what a file does not say is none."""
-    limits = [float(each["memory.limit_bytes"] or 0) for each in (base, new)]
-    searched = any(each["case.found"] is not None for each in (base, new))  # one in which nothing fits finds nothing
+    limits = [each.memory.limit_bytes or 0 for each in (base, new)]
+    searched = base.case.found or new.case.found  # one in which nothing fits finds nothing
     if not searched or not all(limits) or max(limits) <= min(limits) * (1 + SEARCH_RESOLUTION):
         return ""
     sizes = " against ".join(map(byte_count, limits))
     return f"the searches could take other memory, {sizes}; give both the same limit"
 
 
-def _status(entry: Entry) -> Status:
-    return Status(str(entry.row["case.status"]))
+def _ending(row: Row) -> str:
+    return ": ".join(ending(row))
 
 
-def _ending(entry: Entry) -> str:
-    return ": ".join(ending(entry.row))
+def _unlike(base: Row, new: Row, settings: Sequence[Setting]) -> list[str]:
+    """Return the differences of a case's identity."""
+    unlike = [each for each in settings if each.of_row(base) != each.of_row(new)]
+    return _differences(_identity(base, unlike), _identity(new, unlike)) if unlike else []
 
 
-def _differences(base: Row, new: Row, columns: Iterable[str]) -> list[str]:
-    """Return the differences of a case's identity; what one side does not record is none.
+def _identity(row: Row, settings: Sequence[Setting]) -> dict[str, object]:
+    """Return settings by name; of flags of torch each by itself."""
+    found: dict[str, object] = {}
+    for each in settings:
+        if each == MATH:
+            found |= {name: value_text(value) for name, value in row.case.math.items()}
+        else:
+            found[str(each)] = each.of_row(row)
+    return found
+
+
+def _differences(base: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
+    """Return the differences of what must be alike; what one side does not record is none.
 
     So a parameter that a workload gained later leaves comparisons with old files as they are.
     """
-    found = []
-    for name in columns:
-        one, other = base[name], new[name]
-        if one != other and one is not None and other is not None:
-            if name != "case.math":
-                found.append(f"{name}: {one} against {other}")
-                continue
-            before, after = (dict(flag.partition("=")[::2] for flag in str(flags).split(", ")) for flags in (one, other))
-            found += [f"{flag}: {before[flag]} against {after[flag]}" for flag in before if before[flag] != after.get(flag, before[flag])]
-    return found
+    both = [(name, value, new[name]) for name, value in base.items() if name in new]
+    return [f"{name}: {one} against {other}" for name, one, other in both if one != other and one is not None and other is not None]

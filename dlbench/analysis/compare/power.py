@@ -3,6 +3,7 @@
 import math
 import statistics
 from collections.abc import Mapping
+from functools import cache
 from typing import NamedTuple, Self
 
 from dlbench.analysis.compare.calibration import Drift
@@ -113,11 +114,13 @@ def _equivalences(tests: Mapping[str, RankTest]) -> dict[str, list[tuple[Interva
     return found
 
 
+@cache
 def _scatter(confidence: float, chance: float) -> float:
     """Return how many half-widths of an interval its estimate lies beyond the truth at most, with that chance; in normal quantiles."""
     return _NORMAL.inv_cdf(chance) / _NORMAL.inv_cdf((1 + confidence) / 2)
 
 
+@cache
 def reach_to_exclude(confidence: float, many: int) -> float:
     """Return how many half-widths of its interval a worsening lies from nothing, so that all of so many alike are likely to exclude it.
 
@@ -209,7 +212,7 @@ def further(needed: Mapping[str, int], rounds: int, fitting: int = MOST_FURTHER)
 
 
 def _rounds(tests: Mapping[str, RankTest]) -> int:
-    return min(min(len(test.base), len(test.new)) for test in tests.values())
+    return min([test.rounds for test in tests.values()])
 
 
 def _rounds_factor(reach: float, margin: float, drift: Drift | None, confidence: float) -> float:

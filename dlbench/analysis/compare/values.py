@@ -11,13 +11,13 @@ from itertools import chain
 from dlbench.analysis.compare.doubts import SIDES
 from dlbench.analysis.compare.judge import EQUIVALENCE, LEVEL, Verdict
 from dlbench.analysis.compare.power import MARGINS_TO_SEE
-from dlbench.analysis.ratios import Entry
+from dlbench.analysis.read import declared
 from dlbench.analysis.wording import cell, plural, value_name
-from dlbench.core import schema
 from dlbench.core.declarations import SEARCH_RESOLUTION
-from dlbench.core.model import ParamValue
+from dlbench.core.model import Reported
 from dlbench.core.rank_test import rank_test, rounds_for_gate, smallest_p
-from dlbench.core.schema import Column
+from dlbench.core.rows.row import Row
+from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import Interval, holm
 from dlbench.core.units import byte_count
 
@@ -123,9 +123,9 @@ class MemoryChange:
         return "memory"
 
     @property
-    def column(self) -> Column:
-        """The column whose unit it has."""
-        return schema.BY_NAME["memory.host_peak_bytes"]
+    def unit(self) -> Unit:
+        """Its unit."""
+        return Unit.BYTES
 
     @property
     def called(self) -> bool:
@@ -138,12 +138,12 @@ class MemoryChange:
         return self.new_bytes / self.base_bytes - 1 if self.base_bytes else None
 
     def __str__(self) -> str:
+        if not self.grew and (self.test is None or self.test.shift <= self.test.margin):
+            return ""
         sizes = f"from {byte_count(self.base_bytes)} to {byte_count(self.new_bytes)}"
-        if self.grew:
+        if self.grew or self.test is None:
             return f"memory grew {sizes}"
-        if self.test and self.test.shift > self.test.margin:
-            return ", ".join(filter(None, (f"memory {sizes} may be chance", _few(self.test))))
-        return ""
+        return ", ".join(filter(None, (f"memory {sizes} may be chance", _few(self.test))))
 
 
 def _few(test: ShiftTest) -> str:
@@ -153,7 +153,7 @@ def _few(test: ShiftTest) -> str:
     return f"{plural(test.rounds, 'round')} a side {'is' if test.rounds == 1 else 'are'} too few, {test.enough} would do"
 
 
-def memory_change(base: Entry, new: Entry, threshold: float) -> MemoryChange | None:
+def memory_change(base: Row, new: Row, threshold: float) -> MemoryChange | None:
     """Compare peak memory; None where the sides do not report the same kind, or searched for what fits into it.
 
     An accelerator's allocator gives the same peak nearly each time, so there the threshold alone decides on the medians. On the host the
@@ -184,9 +184,9 @@ class ValueChange:
     """A declared value on two sides."""
 
     column: Column
-    base: ParamValue | None
-    new: ParamValue | None
-    """Median over the rounds; of a series as a JSON list."""
+    base: Reported | None
+    new: Reported | None
+    """Median over the rounds; of a series of each point."""
     verdict: Verdict | None = None
     """slower: worse; faster: better; same; inconclusive. None where it is only shown."""
     test: ShiftTest | None = None
@@ -200,6 +200,11 @@ class ValueChange:
         return value_name(self.column)
 
     @property
+    def unit(self) -> Unit:
+        """Its unit."""
+        return self.column.unit
+
+    @property
     def called(self) -> bool:
         """Whether it is known to have changed."""
         return self.verdict in WORDS
@@ -207,9 +212,9 @@ class ValueChange:
     @property
     def change(self) -> float | None:
         """As a fraction of base; None of a series, or of zero."""
-        if isinstance(self.base, str | None) or isinstance(self.new, str | None) or not self.base:
+        if not isinstance(self.base, int | float) or not isinstance(self.new, int | float) or not self.base:
             return None
-        return (float(self.new) - float(self.base)) / abs(float(self.base))
+        return (self.new - self.base) / abs(self.base)
 
     @property
     def matters(self) -> bool:
@@ -225,27 +230,28 @@ class ValueChange:
         return ", ".join(filter(None, (f"{self.name}{word}: {sides}{change}", few, self.remark)))
 
 
-def value_changes(
-    base_columns: Sequence[Column], new_columns: Sequence[Column], base: Entry, new: Entry, threshold: float, must_see: float
-) -> tuple[ValueChange, ...]:
-    """Compare each value that both sides report; the columns say how each side declares them. `judge_values` judges them.
+def value_changes(base: Row, new: Row, threshold: float, must_see: float) -> tuple[ValueChange, ...]:
+    """Compare each value that both sides report, as each side declares it. `judge_values` judges them.
 
     ``must_see``: the worsening up to which what a search found may differ by its resolution and still be the same.
     """
-    others = {each.name: each for each in new_columns}
-    shared = [(each, others[each.name]) for each in base_columns if each.name in others]
+    if not (base.values and new.values):
+        return ()
+    others = {each.name: each for each in declared.columns(new)}
+    shared = [(each, others[each.name]) for each in declared.columns(base) if each.name in others]
     return tuple(_value_change(*columns, base, new, threshold, must_see) for columns in shared)
 
 
-def _value_change(base_column: Column, new_column: Column, base: Entry, new: Entry, threshold: float, must_see: float) -> ValueChange:
+def _value_change(base_column: Column, new_column: Column, base: Row, new: Row, threshold: float, must_see: float) -> ValueChange:
     """Test a value that has a direction; one without, or that both sides declare and not alike, is only shown.
 
     One declaration stands for both. The margin is that of base, if it declares one: a new file can't loosen its own gate.
     """
     column = base_column if base_column.declared and not new_column.declared else new_column
     unlike = _unlike(base_column, new_column) if base_column.declared and new_column.declared else ""
-    shown = ValueChange(column, base.row[column.name], new.row[column.name], remark=unlike)
-    before, after = (each.rounds.values.get(value_name(column)) for each in (base, new))
+    name = value_name(column)
+    shown = ValueChange(column, base.values.get(name), new.values.get(name), remark=unlike)
+    before, after = base.rounds.values.get(name), new.rounds.values.get(name)
     if unlike or column.series or column.better is None or not before or not after:
         return shown
     if _searched(base, new):
@@ -258,9 +264,9 @@ def _value_change(base_column: Column, new_column: Column, base: Entry, new: Ent
     return replace(shown, verdict=Verdict.INCONCLUSIVE, test=test)
 
 
-def _searched(base: Entry, new: Entry) -> bool:
+def _searched(base: Row, new: Row) -> bool:
     """Whether both stand for a search of what has no time of its own, such as the largest batch."""
-    return all(each.row["case.found"] is not None and not each.rounds.median_s for each in (base, new))
+    return all(each.case.found and not each.rounds.median_s for each in (base, new))
 
 
 def _by_resolution(shown: ValueChange, base: float, new: float, threshold: float, must_see: float) -> ValueChange:

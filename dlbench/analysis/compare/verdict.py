@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from dlbench.analysis.compare.doubts import NotExcluded
 from dlbench.analysis.compare.judge import Change, Verdict
 from dlbench.analysis.compare.values import MemoryChange, ValueChange
-from dlbench.analysis.ratios import Unpaired
-from dlbench.core.rows.row import Cells as Row
+from dlbench.analysis.pairing import Unpaired
+from dlbench.core.rows.row import Row
 from dlbench.core.thresholds import Thresholds
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.power import reach_to_exclude
 from dlbench.analysis.compare.values import MemoryChange, ShiftTest, ValueChange, share_to_see
-from dlbench.core import schema
+from dlbench.core.schema import text
 from dlbench.core.units import relative_change
 
 
@@ -36,7 +36,7 @@ def worsening(change: MemoryChange | ValueChange, must_see: float) -> Worsening:
     rounds = _rounds_to_exclude(test, limit)
     if (worst := test.possible) is None:
         return Worsening(change.called, f"{change.name} has too few rounds", rounds)
-    by = relative_change(worst / test.usual, sign="-") if test.usual else schema.text(worst, change.column.unit)
+    by = relative_change(worst / test.usual, sign="-") if test.usual else text(worst, change.unit)
     return Worsening(change.called or worst <= 0 or worst < limit, f"{change.name} may be up to {by} worse", rounds)
 
 

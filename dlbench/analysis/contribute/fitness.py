@@ -7,9 +7,8 @@ from dlbench.analysis.contribute.measured import refused
 from dlbench.analysis.read import header
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.report.sentences import not_usable
-from dlbench.analysis.wording import number, plural
-from dlbench.core.model import Status
-from dlbench.core.rows.row import Cells as Row
+from dlbench.analysis.wording import plural
+from dlbench.core.rows.row import Row
 from dlbench.core.store import RunFile
 from dlbench.core.units import one_line, percent
 
@@ -36,20 +35,20 @@ def doubts(run: RunFile, results: Results) -> list[str]:
     resume = f"dlbench run --resume {shlex.quote(str(run.path))}"
     if run.other_run:
         found.append(f"from line {run.other_run.number} on it holds another run; give each a file of its own")
-    if lost := [row for row in results.rows if row["case.id"] in results.lost.get(str(row["case.run"]), ())]:
+    if lost := [row for row in results.rows if row.case.id in results.lost.get(row.case.run, ())]:
         found.append(f"{_cases(lost)} may have lost a round with a damaged line; measure it again: {resume}")
-    ok = [row for row in results.rows if row["case.status"] == Status.OK]
-    failed = [row for row in results.rows if Status(str(row["case.status"])).is_failure]
+    ok = [row for row in results.rows if row.is_ok]
+    failed = [row for row in results.rows if row.is_failure]
     if not ok:
         found.append("none of its cases went well")
     if failed:
         found.append(f"{_cases(failed)} failed or crashed; find out why, and measure again")
-    once = [row for row in ok if row["case.found"] and row["time.median_s"] is None]  # a search that is made once a run
-    if few := [row for row in ok if number(row["time.rounds"] or 0) < LEAST_ROUNDS and row not in once]:
+    once = [row for row in ok if row.case.found and row.time.median_s is None]  # a search that is made once a run
+    if few := [row for row in ok if (row.time.rounds or 0) < LEAST_ROUNDS and row not in once]:
         spent = header.spent_budget(run, results.rows)
         more = spent.option() if spent else f"--rounds {header.ENOUGH_ROUNDS}"
         found.append(f"{_cases(few)} had fewer than {LEAST_ROUNDS} rounds; add some: {resume} {more}")
-    if implausible := [row for row in ok if row["flag.implausible"]]:
+    if implausible := [row for row in ok if row.flag.implausible]:
         found.append(f"{_cases(implausible)} can't have done what it says in that time; dlbench show gives the reason")
     unusable = not_usable(results)
     found += [f"it is {line}" for line in unusable]
@@ -61,8 +60,8 @@ def doubts(run: RunFile, results: Results) -> list[str]:
 def _restless(rows: Sequence[Row], *, known: bool) -> list[str]:
     """Say what more than a few of the cases show of a machine that was not at rest; ``known``: that it throttled or disturbed most."""
     held_back = {
-        "throttled": ([row for row in rows if row["flag.throttled"]], "cool the machine or raise its quota"),
-        "disturbed": ([row for row in rows if row["flag.disturbed"]], "stop what else runs, look with dlbench doctor"),
+        "throttled": ([row for row in rows if row.flag.throttled], "cool the machine or raise its quota"),
+        "disturbed": ([row for row in rows if row.flag.disturbed], "stop what else runs, look with dlbench doctor"),
     }
     signs = {
         **({} if known else held_back),
@@ -76,10 +75,10 @@ def _restless(rows: Sequence[Row], *, known: bool) -> list[str]:
 
 
 def _is_wide(row: Row) -> bool:
-    low, high = row["time.ci_low_s"], row["time.ci_high_s"]
-    return low is not None and high is not None and number(high) > WIDE * number(low)
+    low, high = row.time.ci_low_s, row.time.ci_high_s
+    return low is not None and high is not None and high > WIDE * low
 
 
 def _cases(rows: Sequence[Row]) -> str:
-    names = [str(row["case.id"]) for row in rows]
+    names = [row.case.id for row in rows]
     return f"{', '.join(names[:_SHOWN])}{f' and {len(names) - _SHOWN} more' if len(names) > _SHOWN else ''}"

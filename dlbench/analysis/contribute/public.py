@@ -19,6 +19,7 @@ from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS, RoundState
 from dlbench.core.errors import OutputError
 from dlbench.core.model import Policy, kind_of
 from dlbench.core.records import measurement_to_json
+from dlbench.core.rows.row import Row, cells
 from dlbench.core.store import Record, RunFile
 
 _INSTRUCTIONS = one_of("DEFAULT", "NO AVX", "AVX", "AVX2", "AVX512", "AMX", "NEON", "SVE", "SVE128", "SVE256", "SVE512", "VSX", "ZVECTOR")
@@ -165,19 +166,20 @@ def unlike(original: Results, copy: Results) -> str | None:
     if len(original.rows) != len(copy.rows):
         return f"{len(original.rows)} rows against {len(copy.rows)}"
     for mine, theirs in zip(original.rows, copy.rows, strict=True):
-        for name in sorted({*mine, *theirs} - _SENTENCES - {"case.run"}):
-            was, found = mine.get(name), theirs.get(name)
-            if was != found and not _stayed_behind(name, was, found):
-                return f"{name} of {mine['case.id']} is {found!r} and was {was!r}"
+        was, found = cells(mine), cells(theirs)
+        for name in sorted({*was, *found} - _SENTENCES - {"case.run"}):
+            if was.get(name) != found.get(name) and not _stayed_behind(name, mine, theirs):
+                return f"{name} of {mine.case.id} is {found.get(name)!r} and was {was.get(name)!r}"
     return None
 
 
-def _stayed_behind(name: str, was: object, found: object) -> bool:
+def _stayed_behind(name: str, mine: Row, theirs: Row) -> bool:
     """Whether a cell differs only in what has no place in a copy."""
     if name == "case.math":
-        return set(str(found or "").split(", ")) <= {*str(was).split(", "), ""}
+        return theirs.case.math.items() <= mine.case.math.items()
     declared = ("rate.ceiling", "rate.ceiling_fraction")  # rest on what a header declares, which the copy has as dlbench's own would
-    return name in declared or (name.startswith("value.") and found is None)
+    group, _, value = name.partition(".")
+    return name in declared or (group == "value" and value not in theirs.values)
 
 
 def as_read(content: bytes) -> Results:

@@ -8,7 +8,6 @@ from dlbench.analysis.compare.judge import LEVEL, Verdict, rank_tests, statistic
 from dlbench.analysis.compare.pairs import compare
 from dlbench.analysis.compare.power import detectable
 from dlbench.analysis.compare.verdict import CaseVerdict
-from dlbench.analysis.ratios import entries
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import short
 from dlbench.core.conditions import BUSY, RoundState, Throttling
@@ -48,18 +47,16 @@ def judge_same_code(one: Results, other: Results) -> list[Finding]:
     The change that k rounds a side would show comes from that of the rounds at hand, n a side: an interval narrows with the square root
     of the rounds, so it is its half width times sqrt(n / k), and never below the threshold of sides that are measured in turn.
     """
-    sides = [{str(each.row["case.id"]): each for each in entries(side)} for side in (one, other)]
     comparison = compare(one, other, WITHIN_A_RUN, paired=True)
     family = PAIRED_SHARES * sum(bool(case.changes) for case in comparison.cases)
     findings = []
     for case in comparison.cases:
-        if case.shown is None:
+        if case.shown is None or not (case.base and case.new):
             findings.append(_finding(case, Fitness.UNFIT, case.note, "see what goes wrong: dlbench run noise"))
             continue
-        base, new = (side[case.case].rounds for side in sides)
-        tests = rank_tests(base, new, paired=True)
+        tests = rank_tests(case.base.rounds, case.new.rounds, paired=True)
         least = {name: seen for name, test in tests.items() if (seen := detectable({name: test}, family, 0.0)) is not None}
-        rounds = min(min(len(test.base), len(test.new)) for test in tests.values())
+        rounds = min(test.rounds for test in tests.values())
         findings.append(_same_code(case, least, rounds))
     return findings
 
@@ -91,7 +88,8 @@ def _same_code(case: CaseVerdict, least: Mapping[str, float], rounds: int) -> Fi
 
 
 def _finding(case: CaseVerdict, fitness: Fitness, found: str, advice: str = "", values: dict[str, float] | None = None) -> Finding:
-    device = str((case.new or case.base or {}).get("case.device", ""))
+    row = case.new or case.base
+    device = row.case.device if row else ""
     sentence = f"{short(case.case.rpartition('@')[0])}: {found}"
     return Finding("same code", device, fitness, sentence, advice, values or {}, case.case)
 

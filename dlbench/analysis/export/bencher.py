@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from dlbench.analysis.export.cases import NS_PER_S, Timed, bounds
-from dlbench.analysis.wording import number
 from dlbench.core.store import RunFile
 
 
@@ -15,10 +14,10 @@ def document(_: RunFile, cases: Sequence[Timed]) -> Any:
 
 def _measures(case: Timed) -> dict[str, dict[str, float]]:
     measures = {"latency": _metric(*case.time(NS_PER_S))}
-    if items := case.throughput("items_per_s"):
+    if items := case.items:
         measures["throughput"] = _metric(*items)
-    if peak := case.row["memory.peak_bytes"] or case.row["memory.host_peak_bytes"]:
-        measures["peak-memory"] = {"value": number(peak)}
+    if peak := case.row.memory.peak_bytes or case.row.memory.host_peak_bytes:
+        measures["peak-memory"] = {"value": float(peak)}
     return measures
 
 

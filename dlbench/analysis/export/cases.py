@@ -5,17 +5,16 @@ rounds vary as another run would and the blocks of one process do not.
 """
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from dlbench.analysis.read.order import by_case
-from dlbench.analysis.wording import number
 from dlbench.core.measurement import Measurement, Samples
 from dlbench.core.model import Status
-from dlbench.core.rows.rounds import Rounds
 from dlbench.core.rows.row import Row, ending
-from dlbench.core.rows.summary import per_round, summarise
+from dlbench.core.rows.summary import summarise
 from dlbench.core.stats import median_interval
 from dlbench.core.store import RunFile
 from dlbench.core.units import one_line
@@ -36,7 +35,6 @@ class Timed:
     """A case that other tools can take."""
 
     row: Row
-    rounds: Rounds
     measurements: tuple[Measurement, ...]
     """Those that were ok and have samples, one a round."""
 
@@ -52,14 +50,22 @@ class Timed:
 
     def time(self, units_per_s: float) -> Metric:
         """Return what a call takes, in a unit of which a second has so many."""
-        return number(self.row["time.median_s"]) * units_per_s, [seconds * units_per_s for seconds in self.rounds.median_s]
+        medians = self.row.rounds.median_s
+        return statistics.median(medians) * units_per_s, [seconds * units_per_s for seconds in medians]
 
-    def throughput(self, name: Literal["items_per_s", "flops_per_s"]) -> Metric | None:
-        """Return that rate; None where it is unknown."""
-        rate, rounds = self.row[f"rate.{name}"], getattr(self.rounds, name)
-        if rate is None or not all(0 < each < math.inf for each in (number(rate), *rounds)):
-            return None
-        return number(rate), rounds
+    @property
+    def items(self) -> Metric | None:
+        """Items a second; None where they are unknown."""
+        return _known(self.row.rate.items_per_s, self.row.rounds.items_per_s)
+
+    @property
+    def flops(self) -> Metric | None:
+        """Operations a second; None where they are unknown."""
+        return _known(self.row.rate.flops_per_s, self.row.rounds.flops_per_s)
+
+
+def _known(rate: float | None, rounds: Sequence[float]) -> Metric | None:
+    return (rate, rounds) if rate is not None and all(0 < each < math.inf for each in (rate, *rounds)) else None
 
 
 def bounds(rounds: Sequence[float]) -> tuple[float, float, str] | None:
@@ -83,7 +89,7 @@ def split(run: RunFile) -> tuple[list[Timed], dict[str, list[str]]]:
         if trouble := _trouble(row, ok):
             untimed.setdefault(trouble, []).append(measurements[0].case.id)
         else:
-            timed.append(Timed(row, per_round(ok), ok))
+            timed.append(Timed(row, ok))
     return timed, untimed
 
 
@@ -94,7 +100,7 @@ def left_out(untimed: Mapping[str, Sequence[str]], cases: int) -> list[str]:
 
 def _trouble(row: Row, ok: Sequence[Measurement]) -> str | None:
     """Say why no other tool can take a case, if so."""
-    if row["case.status"] != Status.OK.value:
+    if not row.is_ok:
         return ": ".join(ending(row))
     if not ok:
         return "it reports values, not times"

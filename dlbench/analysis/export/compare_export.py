@@ -11,7 +11,7 @@ from dlbench.analysis.compare.values import WORDS, ShiftTest, ValueChange
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.read.table import as_frame, records
 from dlbench.core.errors import ExitCode
-from dlbench.core.rows.row import Cells as Row
+from dlbench.core.rows.row import Cells, Row, cell
 from dlbench.core.schema import Column, Unit
 from dlbench.core.units import one_line
 
@@ -83,7 +83,7 @@ def as_table(comparisons: Sequence[Comparison]) -> "pd.DataFrame":
     return as_frame([_row(case) for comparison in comparisons for case in comparison.cases], COLUMNS)
 
 
-def _row(case: CaseVerdict) -> Row:
+def _row(case: CaseVerdict) -> Cells:
     memory, p10 = case.memory, case.changes.get("p10")
     return {
         "compare.case": case.case,
@@ -110,21 +110,27 @@ def _growth(test: ShiftTest) -> float | None:
     return test.possible / test.usual if test.possible is not None and test.usual else None
 
 
-def _value(change: ValueChange) -> Row:
+def _value(change: ValueChange) -> Cells:
     verdict = change.verdict and WORDS.get(change.verdict, change.verdict.value)
     possible = change.test.possible if change.test else None
-    return {"base": change.base, "new": change.new, "change": change.change, "verdict": verdict, "possible": possible}
+    return {"base": cell(change.base), "new": cell(change.new), "change": change.change, "verdict": verdict, "possible": possible}
 
 
-def _side(side: str, row: Row | None, p10_s: float | None, memory_bytes: float | None) -> Row:
+def _side(side: str, row: Row | None, p10_s: float | None, memory_bytes: float | None) -> Cells:
     if row is None:
         return {}
-    named = {"run": "case.run", "id": "case.id", "status": "case.status", "rounds": "time.rounds", "median_s": "time.median_s"}
-    values = {f"{side}.{name}": row[column] for name, column in named.items()}
-    return values | {f"{side}.p10_s": p10_s, f"{side}.memory_bytes": None if memory_bytes is None else round(memory_bytes)}
+    return {
+        f"{side}.run": row.case.run,
+        f"{side}.id": row.case.id,
+        f"{side}.status": cell(row.case.status),
+        f"{side}.rounds": row.time.rounds,
+        f"{side}.median_s": row.time.median_s,
+        f"{side}.p10_s": p10_s,
+        f"{side}.memory_bytes": None if memory_bytes is None else round(memory_bytes),
+    }
 
 
-def _change(statistic: str, change: Change) -> Row:
+def _change(statistic: str, change: Change) -> Cells:
     names = ("change", "ci_low", "ci_high", "confidence", "p", "p_holm")
     return {f"{statistic}.verdict": change.verdict.value, **{f"{statistic}.{name}": getattr(change, name) for name in names}}
 

@@ -76,4 +76,4 @@ def _not_usable(run: "RunFile") -> list[str]:
     name, of_cases = run.path.stem, by_case(run.measurements)
     rows = [table.named(summarise(each, states=run.states), header.run_name(name, each[0].side)) for each in of_cases]
     environments = header.environments(run, name, header.of_sides(run, [each[0].side for each in of_cases]))
-    return sentences.not_usable(table.Results(tuple(usability.flag_not_usable(rows)), (), (), environments))
+    return sentences.not_usable(table.Results(tuple(usability.flag_not_usable(rows)), (), environments))

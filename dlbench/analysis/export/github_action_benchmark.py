@@ -17,16 +17,16 @@ def document(_: RunFile, cases: Sequence[Timed]) -> dict[str, list[dict[str, Any
     smaller = [_entry(case, "ms", *case.time(MS_PER_S)) for case in cases]
     bigger = []
     for case in cases:
-        if items := case.throughput("items_per_s"):
+        if items := case.items:
             bigger.append(_entry(case, "items/s", *items))
-        elif flops := case.throughput("flops_per_s"):
+        elif flops := case.flops:
             bigger.append(_entry(case, "FLOP/s", *flops))
     return {"smaller-is-better": smaller, "bigger-is-better": bigger}
 
 
 def _entry(case: Timed, unit: str, value: float, rounds: Sequence[float]) -> dict[str, Any]:
     entry: dict[str, Any] = {"name": case.id, "unit": unit, "value": value}
-    extra = [f"rounds: {len(rounds)}", f"device: {one_line(str(case.row['case.device_name'] or case.row['case.device']))}"]
+    extra = [f"rounds: {len(rounds)}", f"device: {one_line(case.row.case.device_name or case.row.case.device)}"]
     if ends := bounds(rounds):
         low, high, meaning = ends
         entry["range"] = f"± {(high - low) / 2!r}"

@@ -34,13 +34,13 @@ def document(run: RunFile, cases: Sequence[Timed]) -> Any:
                 "run_type": "iteration",
                 "repetitions": len(case.samples),
                 "repetition_index": index,
-                "threads": case.row["case.threads"] or 1,
+                "threads": case.row.case.threads or 1,
                 "iterations": samples.calls * len(samples.block_s),
                 "real_time": seconds * NS_PER_S,
                 "cpu_time": seconds * NS_PER_S,
                 "time_unit": "ns",
             }
             for case in cases
-            for index, (seconds, samples) in enumerate(zip(case.rounds.median_s, case.samples, strict=True))
+            for index, (seconds, samples) in enumerate(zip(case.row.rounds.median_s, case.samples, strict=True))
         ],
     }

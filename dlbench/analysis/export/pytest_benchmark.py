@@ -26,11 +26,11 @@ def document(run: RunFile, cases: Sequence[Timed]) -> Any:
                 "group": None,
                 "name": case.id,
                 "fullname": f"dlbench::{case.id}",
-                "params": known({**case.measurements[0].case.params, "device": case.row["case.device"]}),
+                "params": known({**case.measurements[0].case.params, "device": case.row.case.device}),
                 "param": None,
-                "extra_info": known({"device_name": case.row["case.device_name"], "threads": case.row["case.threads"]}),
+                "extra_info": known({"device_name": case.row.case.device_name, "threads": case.row.case.threads}),
                 "options": {},
-                "stats": {**_stats(case.rounds.median_s), "iterations": statistics.median_low(each.calls for each in case.samples)},
+                "stats": {**_stats(case.row.rounds.median_s), "iterations": statistics.median_low(each.calls for each in case.samples)},
             }
             for case in cases
         ],

@@ -39,6 +39,8 @@ def flag_super_linear(rows: Sequence[Row]) -> list[Row]:
 
 def _alike(rows: Sequence[Row], size: str) -> list[list[int]]:
     """Return the rows that differ in the size alone, as their numbers, the smallest first."""
+    if len({row.count(size) for row in rows}) < 2:
+        return []
     # The more ranks, the fewer threads each has; they still do no more than as many times what one with more threads does.
     free = {Setting("param", size), *([Setting("case", "threads")] if size == "ranks" else [])}
     groups: dict[Hashable, list[int]] = defaultdict(list)

@@ -244,7 +244,7 @@ def _read_one(path: Path, name: str, to_compare: bool) -> Results:
         of_side = header.run_name(name, row.case.side)
         device_name = row.case.device_name or devices.get(row.case.device, {}).get("name") or None
         case = replace(row.case, run=of_side, device_name=device_name)
-        return replace(row, case=case, declared=declarations[of_side].get(case.workload, Declaration()))
+        return replace(row, case=case, declared=declarations[of_side].get(case.workload, row.declared))
 
     rows, tries = list(map(of_run, rows)), list(map(of_run, tries))
     if not to_compare:

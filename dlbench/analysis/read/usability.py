@@ -16,6 +16,8 @@ def flag_not_usable(rows: Sequence[Row]) -> list[Row]:
     cases, spoiled = (Counter(row.case.run for row in some) for some in (ok, filter(mostly_disturbed, ok)))
     known = {row.case.run for row in ok if row.time.disturbed_rounds is not None}
     flags = {run: 2 * spoiled[run] > count if run in known else None for run, count in cases.items()}
+    if not known:
+        return [*rows]
     return [replace(row, flag=replace(row.flag, not_usable=flags.get(row.case.run))) for row in rows]
 
 

@@ -6,18 +6,13 @@ Lines are padded here and not by rich, which takes a millisecond a row: a compar
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from dlbench.analysis.compare.calibration import Calibration
+from dlbench.analysis.compare.calibration import Calibration, CaseNoise
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
-from dlbench.analysis.read.table import records
-from dlbench.analysis.wording import number, status
+from dlbench.analysis.names import status
 from dlbench.core import units
-from dlbench.core.rows.row import Cells as Row
-
-if TYPE_CHECKING:
-    import pandas as pd
+from dlbench.core.rows.row import Row
 
 HEADINGS = ("case", "base", "new", "change", "95 % interval", "p after Holm", "verdict", "note")
 _NUMBERS = HEADINGS[1:6]
@@ -70,10 +65,10 @@ def _time(row: Row | None, tested_s: float | None) -> str:
     """Return what was tested, seconds a call, or without that the median."""
     if row is None:
         return ""
-    if row["case.status"] != "ok":
+    if not row.is_ok:
         return status(row)
-    seconds = row["time.median_s"] if tested_s is None else tested_s
-    return "" if seconds is None else units.seconds(number(seconds))
+    seconds = row.time.median_s if tested_s is None else tested_s
+    return "" if seconds is None else units.seconds(seconds)
 
 
 def occasions(calibration: Calibration, path: Path | None) -> str:
@@ -87,15 +82,15 @@ def occasions(calibration: Calibration, path: Path | None) -> str:
     )
 
 
-def noise(frame: "pd.DataFrame") -> list[str]:
-    """Return the lines of a table of `calibration.as_table`."""
+def noise(cases: Iterable[CaseNoise]) -> list[str]:
+    """Return the lines of a table of the cases of a calibration."""
     rows = [
         (
-            units.one_line(str(row["calibrate.case"])),
-            str(row["calibrate.occasions"]),
-            units.seconds(number(row["calibrate.median_s"])),
-            *("" if (sd := row[f"calibrate.{name}_sd"]) is None else units.percent(number(sd)) for name in ("median", "p10")),
+            units.one_line(each.case),
+            str(each.occasions),
+            units.seconds(each.median_s),
+            *([units.percent(sd) for sd in (each.noise.median, each.noise.p10)] if each.noise else ("", "")),
         )
-        for row in records(frame)
+        for each in cases
     ]
     return aligned(_NOISE_HEADINGS, rows, _NOISE_HEADINGS[1:])

@@ -13,7 +13,6 @@ from dlbench.cli import session as sessions
 from dlbench.cli.options import CALIBRATIONS, PlanOptions, duration, format_option, planning_options
 from dlbench.cli.planning import load_suites, plan_suites
 from dlbench.core.errors import ExitCode, OutputError, UsageError
-from dlbench.core.model import Status
 from dlbench.core.store import load
 from dlbench.core.units import clock_time
 from dlbench.harness.process.interrupt import Interruption
@@ -93,16 +92,16 @@ def _conclude(latest: Path, form: str) -> bool:
     like = [name for name, each in every.environments.items() if "side" not in each and all(each.get(key) == here.get(key) for key in keys)]
     results = every.of_run(*like)
     found = calibration.estimate(here["machine_key"], results)
-    frame = calibration.as_table(results, found)
+    cases = calibration.case_noise(results, found)
     if form == "table":
-        click.echo("\n".join(compare_terminal.noise(frame)))
+        click.echo("\n".join(compare_terminal.noise(cases)))
     else:
-        click.echo(tabular.render(frame, form), nl=False)
+        click.echo(tabular.render(calibration.as_table(cases), form), nl=False)
     for note in (*every.notes, *_notes(len(every.environments) - len(like), len(every.environments), found)):
         click.echo(f"note: {note}", err=True)
     if found:
         _save(CALIBRATIONS / f"{here['machine_key']}.json", found)
-    return any(Status(status).is_failure for status in results.of_run(latest.stem).frame["case.status"])
+    return any(row.is_failure for row in results.of_run(latest.stem).rows)
 
 
 def _notes(left_out: int, every: int, found: "Calibration | None") -> list[str]:

@@ -2,13 +2,12 @@
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import replace
 
 from dlbench.core import units
 from dlbench.core.measurement import SpotCheck
 from dlbench.core.reference.peaks import TABLE, Share, arithmetic_share, memory_share, peak_of
 from dlbench.core.rows.rounds import Stated
-from dlbench.core.rows.row import Flags, Rates
+from dlbench.core.rows.row import Rates
 
 ALLOWANCE = 1.25
 """Cards run above the boost clock that their figures are computed from, a TITAN X (Pascal) by a fifth, and a cache may hold an eighth of
@@ -17,7 +16,34 @@ EMPTY = 2.0
 """A call that takes less than this many times an empty one did nothing: the least operation of torch takes more than ten times as long."""
 
 
-def rate(counts: Sequence[float | None], call_s: float | None) -> float | None:
+def rated(
+    counts: Sequence[Stated], call_s: float | None, dtype: str, fastest_s: float, check: SpotCheck | None
+) -> tuple[Rates, str | None]:
+    """Return operations and bytes a second with their share of the device's peak, and why they can't be true, if so.
+
+    ``counts`` is what the timed rounds state, ``call_s`` the row's time of a call, and ``fastest_s`` that of the fastest block, as other
+    blocks may have been held up.
+    """
+    stated = counts[-1]
+    flops_per_s, bytes_per_s = _rate([each.flops for each in counts], call_s), _rate([each.bytes for each in counts], call_s)
+    device, ranks = peak_of(stated.device_name), stated.case.ranks
+    ranks = ranks if ranks and 0 < ranks < 2**31 else 1  # an edited file may hold anything there
+    arithmetic = arithmetic_share(device, dtype, flops_per_s / ranks) if device and flops_per_s is not None else None
+    moved = stated.bytes / ranks if stated.bytes else 0.0
+    memory = memory_share(device, moved, bytes_per_s / ranks) if device and moved and bytes_per_s is not None else None
+    nearest = max(filter(None, (arithmetic, memory)), key=lambda share: share.fraction, default=None)
+    doubt = together([*_no_work(fastest_s, stated, check), *_too_fast(stated, arithmetic, memory), *_no_input(check)])
+    rates = Rates(
+        flops_per_s=flops_per_s,
+        bytes_per_s=bytes_per_s,
+        peak_fraction=nearest.fraction if nearest else None,
+        peak=nearest,
+        reason=None if nearest else _no_peak(stated, bool(device), dtype),
+    )
+    return rates, doubt
+
+
+def _rate(counts: Sequence[float | None], call_s: float | None) -> float | None:
     """Return what the rounds count by the row's time of a call; None where a timed round does not state the count.
 
     Not all counts over all the time: a faster round has more blocks and would weigh more.
@@ -26,27 +52,6 @@ def rate(counts: Sequence[float | None], call_s: float | None) -> float | None:
     if not known or len(known) < len(counts) or not call_s:
         return None
     return (known[0] if len(known) == 1 else statistics.median(known)) / call_s
-
-
-def plausibility(stated: Stated, dtype: str, rates: Rates, fastest_s: float, check: SpotCheck | None) -> tuple[Rates, Flags]:
-    """Compare the rates with the device's peaks: return them with the share of the peak, and what can't be true.
-
-    ``stated`` is any round, for its counts; ``fastest_s`` the time of a call in the fastest block, as other blocks may have been held up.
-    """
-    device, ranks = peak_of(stated.device_name), stated.case.ranks
-    ranks = ranks if ranks and 0 < ranks < 2**31 else 1  # an edited file may hold anything there
-    arithmetic = arithmetic_share(device, dtype, rates.flops_per_s / ranks) if device and rates.flops_per_s is not None else None
-    moved = stated.bytes / ranks if stated.bytes else 0.0
-    memory = memory_share(device, moved, rates.bytes_per_s / ranks) if device and moved and rates.bytes_per_s is not None else None
-    nearest = max(filter(None, (arithmetic, memory)), key=lambda share: share.fraction, default=None)
-    reason = together([*_no_work(fastest_s, stated, check), *_too_fast(stated, arithmetic, memory), *_no_input(check)])
-    of_peak = replace(
-        rates,
-        peak_fraction=nearest.fraction if nearest else None,
-        peak=nearest,
-        reason=None if nearest else _no_peak(stated, bool(device), dtype),
-    )
-    return of_peak, Flags(implausible=reason is not None, implausible_reason=reason)
 
 
 def _no_peak(stated: Stated, known: bool, dtype: str) -> str:

@@ -8,11 +8,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
-from dlbench.core.conditions import RoundState, circumstances
+from dlbench.core.conditions import Circumstances, RoundState, circumstances
 from dlbench.core.measurement import Measurement, Transfer
 from dlbench.core.model import Case, ParamValue, Policy, Reported, Status
 from dlbench.core.rows import times
-from dlbench.core.rows.rates import plausibility, rate
+from dlbench.core.rows.rates import rated
 from dlbench.core.rows.rounds import Blocks, Round, Rounds, Stated, reduced, stated
 from dlbench.core.rows.row import Checks, Copies, Flags, Identity, Peaks, Rates, Row, Times
 from dlbench.core.stats import variation
@@ -62,10 +62,15 @@ def summarise(measurements: Sequence[Measurement], target: float = Policy().targ
     )
 
 
+_UNREAD = Rates()
+_flags, _peaks = lru_cache(1024)(Flags), lru_cache(1024)(Peaks)
+"""Equal ones of several cases are one object, as in `_shared`."""
+
+
 def compared(rounds: Sequence[Round], states: Sequence[RoundState] = (), file: Path | None = None) -> Row:
     """Return of the row of one case what a comparison reads.
 
-    ``states`` as in `summarise`; ``file`` is where the rounds are from, where they did not keep their blocks.
+    ``states`` as in `summarise`; ``file`` is where the rounds are from, where they did not keep their blocks; without it come the rates.
     """
     ok = _counted(rounds)
     timed = [each for each in ok if each.blocks]
@@ -73,23 +78,38 @@ def compared(rounds: Sequence[Round], states: Sequence[RoundState] = (), file: P
     said_ok = said if len(ok) == len(rounds) else stated(ok)
     medians = [each.median_s for each in timed]
     centre = statistics.median(medians) if timed else None
-    counts = (said_ok if len(said_ok) == 1 else [each.stated for each in timed]) if timed else []
-    what = _identity(said)
-    rates = Rates(flops_per_s=rate([each.flops for each in counts], centre), bytes_per_s=rate([each.bytes for each in counts], centre))
-    flag, time = Flags(), Times(median_s=centre, rounds=len(ok))
+    what, rates, doubt = _identity(said), Rates(), None
     if timed:
-        check = _last([each.check for each in said])
-        rates, flag = plausibility(said_ok[-1], str(what.dtype or ""), rates, min([each.fastest_s for each in timed]), check)
-        time, flag = replace(time, sd_between=variation(medians)), replace(flag, not_steady=times.not_steady(timed))
-    if ok:
-        throttlings = [(each.number, each.throttling) for each in ok]
-        around = circumstances(throttlings, states, what.device, _last([each.threads for each in said_ok]))
-        time = replace(time, lost_share=around.lost_share, disturbed_rounds=around.rounds)
-        flag = replace(flag, throttled=around.throttled, power_capped=around.power_capped, disturbed=around.disturbed, reason=around.reason)
-    peaks = Peaks(peak_bytes=_most([each.peak_bytes for each in ok]), limit_bytes=_last([each.limit_bytes for each in said]))
+        counts = said_ok if len(said_ok) == 1 else [each.stated for each in timed]
+        fastest_s, check = min([each.fastest_s for each in timed]), _last([each.check for each in said])
+        rates, doubt = rated(counts, centre, what.dtype or "", fastest_s, check)
+    throttlings = [(each.number, each.throttling) for each in ok]
+    around = circumstances(throttlings, states, what.device, _last([each.threads for each in said_ok])) if ok else Circumstances()
     well = bool(ok) and said_ok[0].status is Status.OK
-    each_round = _rounds(ok if well else [], file)
-    return Row(what, _params(said[-1].case), _values(ok), time, rates, peaks, flag=flag, rounds=each_round)
+    return Row(
+        what,
+        _params(said[-1].case),
+        _values(ok),
+        Times(
+            median_s=centre,
+            rounds=len(ok),
+            sd_between=variation(medians) if timed else None,
+            lost_share=around.lost_share,
+            disturbed_rounds=around.rounds,
+        ),
+        rates if file is None else _UNREAD,
+        _peaks(peak_bytes=_most([each.peak_bytes for each in ok]), limit_bytes=_last([each.limit_bytes for each in said])),
+        flag=_flags(
+            throttled=around.throttled,
+            not_steady=times.not_steady(timed) if timed else None,
+            power_capped=around.power_capped,
+            disturbed=around.disturbed,
+            implausible=doubt is not None if timed else None,
+            implausible_reason=doubt,
+            reason=around.reason,
+        ),
+        rounds=_rounds(ok if well else [], file),
+    )
 
 
 def _counted(rounds: Sequence[Round]) -> list[Round]:
@@ -104,7 +124,8 @@ def _counted(rounds: Sequence[Round]) -> list[Round]:
 
 def planned_row(case: Case, side: str | None = None) -> Row:
     """Return the row of a case that was not measured yet: what it is, and nothing else."""
-    return Row(replace(_what(case, {}), run=side or ""), _params(case))
+    dtype, mode = _chosen(case, {})
+    return Row(Identity(case.id, case.suite, case.workload, case.device, dtype=dtype, mode=mode, run=side or ""), _params(case))
 
 
 def per_round(measurements: Iterable[Measurement]) -> Rounds:
@@ -146,22 +167,29 @@ def _shared(what: str, values: tuple[T, ...]) -> tuple[T, ...]:
 def _identity(said: Sequence[Stated]) -> Identity:
     ending = max(reversed(said), key=lambda each: _SEVERITY.index(each.status)) if len(said) > 1 else said[0]
     math, found = _last([each.math or None for each in said]) or {}, _last([each.found or None for each in said]) or {}
-    return replace(
-        _what(said[-1].case, found),
-        device_name=_last([each.device_name for each in said]),
+    case = said[-1].case
+    dtype, mode = _chosen(case, found)
+    return Identity(
+        case.id,
+        case.suite,
+        case.workload,
+        case.device,
+        _last([each.device_name for each in said]),
+        dtype,
+        mode,
         threads=_last([each.threads for each in said]),
         math=dict(sorted(math.items())),
-        found=found,
         status=ending.status,
         reason=ending.reason,
+        found=found,
         side=said[-1].side,
     )
 
 
-def _what(case: Case, found: Mapping[str, ParamValue]) -> Identity:
+def _chosen(case: Case, found: Mapping[str, ParamValue]) -> tuple[str | None, str]:
+    """Return precision and mode."""
     dtype = found.get("dtype", case.params.get("dtype"))
-    mode = found.get("mode", case.params.get("mode", "eager"))
-    return Identity(case.id, case.suite, case.workload, case.device, dtype=None if dtype is None else str(dtype), mode=str(mode))
+    return None if dtype is None else str(dtype), str(found.get("mode", case.params.get("mode", "eager")))
 
 
 def _params(case: Case) -> Mapping[str, ParamValue]:

@@ -16,7 +16,7 @@ from dlbench.analysis.compare.judge import Verdict, rank_tests
 from dlbench.analysis.compare.pairs import compare
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.read.order import by_case
-from dlbench.analysis.read.table import Results
+from dlbench.analysis.read.table import Results, named
 from dlbench.core.errors import ResultFileError
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Status
@@ -32,8 +32,7 @@ def runs(*measurements: Sequence[Measurement]) -> Results:
     environments = {
         f"run{number}": {"provenance": {"utc": f"2026-01-{number + 1:02}T12:00:00+00:00"}} for number in range(len(measurements))
     }
-    rows = [summarise(each) | {"case.run": name} for name, each in cases]
-    return Results(tuple(rows), tuple(per_round(each) for _, each in cases), (), environments)
+    return Results(tuple(named(summarise(each), name) for name, each in cases), (), environments)
 
 
 def timed(factor: float, case: made_up.Case = ONE, rounds: Sequence[float] = TEN) -> list[Measurement]:

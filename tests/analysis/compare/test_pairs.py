@@ -16,7 +16,7 @@ from dlbench.analysis.compare.pairs import compare, compare_by
 from dlbench.analysis.compare.power import detectable, rounds_needed
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.read.order import by_case
-from dlbench.analysis.read.table import Results
+from dlbench.analysis.read.table import Results, named
 from dlbench.core.measurement import Measurement, Memory
 from dlbench.core.rows.summary import per_round, summarise
 from dlbench.core.stats import holm
@@ -30,9 +30,7 @@ TEN = (1.00, 1.01, 0.99, 1.02, 0.98, 1.005, 0.995, 1.015, 0.985, 1.001)
 
 def several(runs: Mapping[str, Sequence[Measurement]]) -> Results:
     cases = [(name, each) for name, measurements in runs.items() for each in by_case(measurements)]
-    rows = [summarise(each) | {"case.run": name} for name, each in cases]
-    columns = dict.fromkeys(name for row in rows for name in row)
-    return Results(tuple({**columns, **row} for row in rows), tuple(per_round(each) for _, each in cases), (), {name: {} for name in runs})
+    return Results(tuple(named(summarise(each), name) for name, each in cases), (), {name: {} for name in runs})
 
 
 def results(measurements: Sequence[Measurement], name: str = "run") -> Results:
@@ -202,10 +200,15 @@ def test_an_unsteady_row_is_inconclusive_at_most(factor: float, alone: str) -> N
     )
 
 
+def test_a_flag_is_compared_as_it_is_and_not_as_its_text_reads() -> None:
+    base, new = (scaled(1, math={"blas": f"mkl, threads={count}"}) for count in (1, 2))
+    assert verdict(base, new).note == "blas: mkl, threads=1 against mkl, threads=2"
+
+
 def test_a_throttled_row_is_inconclusive_at_most() -> None:
     base, new = results(scaled(1), "base"), results(scaled(2), "new")
-    new.rows[0]["flag.throttled"] = True
-    assert only(compare(base, new)).note.startswith("throttled in the new file; ")
+    throttled = replace(new, rows=tuple(replace(row, flag=replace(row.flag, throttled=True)) for row in new.rows))
+    assert only(compare(base, throttled)).note.startswith("throttled in the new file; ")
 
 
 def on_gpu(peak_bytes: int, rounds: int = 10) -> list[Measurement]:

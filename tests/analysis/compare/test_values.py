@@ -1,14 +1,22 @@
 """Values of rounds on two sides: properties that hold of any numbers, and memory that nobody has to exclude."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import made_up
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.values import MemoryChange, ValueChange, judge_values, memory_change, value_changes
 from dlbench.analysis.compare.worsening import worsening
-from dlbench.analysis.ratios import Entry
-from dlbench.core.rows.rounds import Rounds
-from dlbench.core.schema import Column, Unit
+from dlbench.analysis.read.table import named
+from dlbench.core.declarations import Declaration, Value
+from dlbench.core.measurement import Measurement, Memory
+from dlbench.core.model import Status
+from dlbench.core.rows.row import Row
+from dlbench.core.rows.summary import summarise
+from dlbench.core.schema import Unit
 
 OPPOSITE = {Verdict.SLOWER: Verdict.FASTER, Verdict.FASTER: Verdict.SLOWER}
 MARGIN = 0.5
@@ -16,17 +24,22 @@ ROUNDS = st.lists(st.integers(-40, 40).map(lambda eighths: eighths / 8), min_siz
 """Eighths, which floats hold exactly, so that differences of them and their doubles do, too."""
 
 
+def row(rounds: Sequence[Mapping[str, Any]]) -> Row:
+    """A case without times, from other fields of each of its rounds."""
+    return summarise([Measurement(made_up.case("it"), number, Status.OK, **each) for number, each in enumerate(rounds)])
+
+
 def change(base: list[float], new: list[float], better: str = "lower", margin: float | None = MARGIN) -> ValueChange:
     """One value of one case, judged."""
-    column = Column("value.it", Unit.NUMBER, "it", better, margin=margin)  # type: ignore[arg-type]  # a direction
-    one, other = (Entry({"value.it": 0.0, "case.found": None}, Rounds(values={"it": tuple(side)})) for side in (base, new))
-    ((found,),) = judge_values([None], [value_changes([column], [column], one, other, 0.1, 0.25)])[1]
+    declared = Declaration(values=(Value("it", Unit.NUMBER, better, "it", margin=margin),))  # type: ignore[arg-type]  # a direction
+    one, other = (named(row([{"values": {"it": each}} for each in side]), "run", declared) for side in (base, new))
+    ((found,),) = judge_values([None], [value_changes(one, other, 0.1, 0.25)])[1]
     return found
 
 
 def memory(base: list[int], new: list[int]) -> MemoryChange:
     """Growth on the host in MiB, judged."""
-    one, other = (Entry({"case.found": None}, Rounds(host_peak_bytes=tuple(each << 20 for each in side))) for side in (base, new))
+    one, other = (row([{"memory": Memory(host_peak_bytes=each << 20)} for each in side]) for side in (base, new))
     (found,), _ = judge_values([memory_change(one, other, 0.05)], [[]])
     assert found is not None
     return found
