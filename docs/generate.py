@@ -16,7 +16,7 @@ from dlbench.analysis.scaling import columns as scaling_columns
 from dlbench.cli.main import dlbench
 from dlbench.core.declarations import Value
 from dlbench.core.model import Parameter, value_text
-from dlbench.core.rows.row import COLUMNS
+from dlbench.core.rows.columns import COLUMNS
 from dlbench.harness.plan import cases, suite
 from dlbench.harness.worker import registry
 

@@ -10,7 +10,8 @@ from dlbench.analysis.pairing import Pair
 from dlbench.analysis.ratio import HasRatio
 from dlbench.analysis.read.declared import columns
 from dlbench.core.model import ParamValue
-from dlbench.core.rows.row import BY_NAME, Row, cell
+from dlbench.core.rows.columns import BY_NAME
+from dlbench.core.rows.row import Row, cell
 from dlbench.core.schema import Column, Direction, Unit
 
 R = TypeVar("R", contravariant=True)

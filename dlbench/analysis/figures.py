@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from dlbench.core.rows.row import Cells as Row
+from dlbench.core.rows.row import Cells
 from dlbench.core.schema import Column
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ class Figure:
     mark: Mark
     x: Axis
     y: Axis
-    rows: tuple[Row, ...]
+    rows: tuple[Cells, ...]
     series: Axis | None = None
     """Tells lines, bars or dots apart, by colour and by shape or dash; a text."""
     interval: tuple[Column, Column] | None = None
@@ -42,7 +42,7 @@ class Figure:
     """A value on that axis to hold the others against, such as a ratio of 1."""
     band: tuple[Column, Column] | None = None
     """The ends of a band around the reference, of each row its own, such as a threshold."""
-    bound: tuple[Row, ...] = ()
+    bound: tuple[Cells, ...] = ()
     """Corners of a line that no row should be beyond, such as a roofline: an ``x`` and a ``y`` each."""
 
     def __post_init__(self) -> None:

@@ -162,23 +162,6 @@ class Declaration:
         """Return the text of a parameter that its others are held against, where one is declared."""
         return {**(self.sweep.ways if self.sweep else {}), **self.switches}.get(parameter)
 
-    def part(self, row: Mapping[str, Any], part: Part) -> float | None:
-        """Return the seconds that a row reports as that part of a call."""
-        return _first(row.get(each.column.name) for each in self.values if each.part == part)
-
-    def bound(self, row: Mapping[str, Any], column: str) -> float | None:
-        """Return what a row reports as the most that a column of it can be."""
-        return _first(row.get(each.column.name) for each in self.values if each.bounds == column)
-
-    def copies_within_calls(self, row: Mapping[str, Any]) -> bool:
-        """Whether the calls of a row copy their operands to the device."""
-        return self.sweep is not None and row.get(f"param.{self.sweep.copies}") not in (None, self.sweep.resident)
-
-
-def _first(found: Iterable[Any]) -> float | None:
-    """Return the first that can be a time or a rate; an edited file may hold anything."""
-    return next((float(each) for each in found if isinstance(each, int | float) and each >= 0), None)
-
 
 def are_texts(data: object) -> bool:
     """Whether data are texts, in a list or a tuple."""

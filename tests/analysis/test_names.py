@@ -3,7 +3,8 @@
 import pytest
 
 from dlbench.analysis.names import hardware
-from dlbench.core.rows.row import Identity, Row
+from dlbench.core.rows.columns import Identity
+from dlbench.core.rows.row import Row
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,8 @@ from dlbench.analysis.read.table import collect
 from dlbench.analysis.report.commands import again
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Status
-from dlbench.core.rows.row import Identity, Row
+from dlbench.core.rows.columns import Identity
+from dlbench.core.rows.row import Row
 
 EARLIER = front_door.FILES / "intel-xeon-processor"
 HOSTILE = "</script><script>alert(1)</script><!--\"'`&\x1b[31m\u202e" + "y" * 10_000

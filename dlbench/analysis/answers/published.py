@@ -11,7 +11,8 @@ from dlbench.analysis.pairing import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.core.reference.peaks import name_words
 from dlbench.core.reference.published import PublishedFigure, published_figures
-from dlbench.core.rows.row import BY_NAME, Row, as_count, cells
+from dlbench.core.rows.columns import BY_NAME
+from dlbench.core.rows.row import Row, as_count, cells
 from dlbench.core.schema import Unit
 
 _Quantity = Callable[[Row], float | None]

@@ -13,7 +13,8 @@ from dlbench.analysis.read.ceilings import Ceilings, Machine, computed_in, from_
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import plural, short
 from dlbench.core.declarations import Ceiling
-from dlbench.core.rows.row import MeasuredCeiling, Row
+from dlbench.core.rows.columns import MeasuredCeiling
+from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.units import byte_rate, flop_rate, seconds, three_digits
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from dlbench.core.declarations import Ceiling
 from dlbench.core.precision import PRECISIONS
-from dlbench.core.rows.row import MeasuredCeiling, Rates, Row
+from dlbench.core.rows.columns import MeasuredCeiling, Rates
+from dlbench.core.rows.row import Row
 
 RATES: Mapping[Ceiling, Callable[[Row], float | None]] = {
     "arithmetic": lambda row: row.rate.flops_per_s,

@@ -2,12 +2,11 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
 from dlbench.core.provenance import contradict, facts
-from dlbench.core.rows.row import Cells as Row
 
 Environments = Mapping[str, Mapping[str, Any]]
 """As in `Results`, by ``case.run``."""
@@ -40,16 +39,6 @@ def richest(environments: Environments, names: Mapping[str, str]) -> dict[str, M
 
 def _keyed(environment: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return {**environment, "machine_key": name} if facts(environment) else environment
-
-
-def file_of(row: Row, prefix: str = "case") -> str:
-    """Return the result file that a row, or the side ``prefix`` of a pair, stands in, and of an A/B the side."""
-    return str(row.get(f"{prefix}.file") or row[f"{prefix}.run"])
-
-
-def with_files(rows: Iterable[Row], *prefixes: str) -> list[Row]:
-    """Return rows for programs, with the file as ``run`` of each prefix and not its place."""
-    return [{**row, **{f"{prefix}.run": file_of(row, prefix) for prefix in prefixes}} for row in rows]
 
 
 def place_names(environments: Environments) -> dict[str, str]:

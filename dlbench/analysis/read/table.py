@@ -24,8 +24,9 @@ from dlbench.core import store
 from dlbench.core.declarations import Declaration
 from dlbench.core.errors import UsageError
 from dlbench.core.model import ParamValue, Policy
-from dlbench.core.rows.rounds import Reduction, Rounds
-from dlbench.core.rows.row import BY_NAME, Cells, Row, cells
+from dlbench.core.rows.columns import BY_NAME
+from dlbench.core.rows.rounds import Reduction
+from dlbench.core.rows.row import Cells, Row, cells
 from dlbench.core.rows.summary import compared, summarise
 from dlbench.core.schema import Column, Unit
 from dlbench.core.store import RunFile
@@ -58,8 +59,6 @@ class Results:
     """A sentence for each thing that was in the way of all cases of a file, and what to do about it."""
     protocols: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """How each ``case.run`` was measured, as far as its header says: see `header.protocol`."""
-    declarations: Mapping[str, Mapping[str, Declaration]] = field(default_factory=dict)
-    """Of each ``case.run`` what its workloads declare."""
     budgets: Mapping[str, header.SpentBudget] = field(default_factory=dict)
     """Of each ``case.run`` that its budget ended before its rounds."""
     tries: tuple[Row, ...] = ()
@@ -68,11 +67,6 @@ class Results:
     """Of each ``case.run`` with damaged lines the cases that may have lost a round with them; a sound one is not in it."""
     unmerged: "Results | None" = None
     """The same with each file apart, where `merge.merged` made this of several."""
-
-    @property
-    def rounds(self) -> tuple[Rounds, ...]:
-        """What each round gave, in the order of the rows."""
-        return tuple(row.rounds for row in self.rows)
 
     @cached_property
     def frame(self) -> "pd.DataFrame":
@@ -84,12 +78,6 @@ class Results:
         """Those that any row has, in the order in which they came first."""
         return tuple(dict.fromkeys(name for row in self.rows for name in row.params))
 
-    @property
-    def columns(self) -> list[str]:
-        """What the table has."""
-        values = dict.fromkeys(name for row in self.rows for name in row.values)
-        return [*BY_NAME, *(f"param.{name}" for name in self.parameters), *(f"value.{name}" for name in values)]
-
     @cached_property
     def has_values(self) -> bool:
         """Whether any row has a column ``value.*``."""
@@ -99,16 +87,6 @@ class Results:
     def files(self) -> "Results":
         """The same with each file apart; of merged results all files, also after `where` or `of_run` chose some of the rows."""
         return self.unmerged or self
-
-    def declaration(self, row: Row) -> Declaration:
-        """Return what the workload of a row declares."""
-        if not isinstance(row, Row):  # until the last reader of columns is gone
-            return self.declarations.get(row.get("case.file") or row["case.run"], {}).get(str(row["case.workload"]), Declaration())
-        return row.declared
-
-    def declared(self, row: Row) -> tuple[Column, ...]:
-        """Return the columns ``value.*`` that this row has, each as its workload declares it, or as a plain number."""
-        return declared.columns(row)
 
     @cached_property
     def ceilings(self) -> dict[Machine, Ceilings]:
@@ -128,7 +106,7 @@ class Results:
         return replace(self, rows=tuple(filter(wanted, self.rows)))
 
 
-_BY_RUN = ("environments", "thresholds", "readings", "protocols", "declarations", "lost", "budgets")
+_BY_RUN = ("environments", "thresholds", "readings", "protocols", "lost", "budgets")
 """Fields of `Results` that are keyed by ``case.run``."""
 
 
@@ -152,7 +130,7 @@ def of_rows(rows: Sequence[Row], name: str, declarations: Mapping[str, Declarati
     """
     of_run = [named(row, name, declarations.get(row.case.workload, Declaration())) for row in rows]
     flagged = with_ceilings(flag_super_linear(flag_not_usable(of_run)), {})
-    return Results(tuple(flagged), (), {name: environment}, declarations={name: declarations})
+    return Results(tuple(flagged), (), {name: environment})
 
 
 def named(row: Row, run: str, declaration: Declaration | None = None) -> Row:
@@ -258,7 +236,6 @@ def _read_one(path: Path, name: str, to_compare: bool) -> Results:
         readings={name: device_readings(run)},
         circumstances=(*header.circumstances(run, name), *trends(run, name, rows)),
         protocols=dict.fromkeys(environments, header.protocol(run)),
-        declarations=declarations,
         budgets=dict.fromkeys(environments, spent) if (spent := header.spent_budget(run, rows)) else {},
         tries=tuple(tries),
         lost=header.short_of_rounds(run, environments, rows),

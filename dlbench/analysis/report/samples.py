@@ -10,7 +10,8 @@ from dlbench.analysis.figures import Axis, Figure
 from dlbench.analysis.names import device_label, several_runs
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import short
-from dlbench.core.rows.row import Cells, Flags, Row
+from dlbench.core.rows.columns import Flags
+from dlbench.core.rows.row import Cells, Row
 from dlbench.core.schema import Column, Unit
 
 MOST_CASES = 20

@@ -13,7 +13,8 @@ from dlbench.analysis.report import commands
 from dlbench.core import units
 from dlbench.core.conditions import BUSY
 from dlbench.core.model import Status, settings_text
-from dlbench.core.rows.row import Flags, Row, ending
+from dlbench.core.rows.columns import Flags
+from dlbench.core.rows.row import Row, ending
 
 _SLOW_CALLS = "slow calls"
 # Closed sets: what a mark in a table means, and what to do about it.

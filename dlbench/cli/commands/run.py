@@ -209,7 +209,7 @@ def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Int
         if goes_on:
             gates.measure_until_seen(recording, session, lambda: _with_itself(collect((recording.path,)), session.gate), None, interruption)
     results, file = collect((recording.path,)), shlex.quote(str(recording.path))
-    nothing = all(row["case.status"] == Status.SKIPPED for row in results.rows)
+    nothing = all(row.case.status is Status.SKIPPED for row in results.rows)
     if interruption.requested and nothing and not recording.fault and form == "table":
         click.echo(f"interrupted before any case was done\ngo on with: dlbench run --resume {file}", err=True)
         return ExitCode(128 + interruption.requested)
@@ -237,5 +237,5 @@ def _conclude(results: "Results", gate: ThresholdSettings | None, file: str) -> 
     if undecidable:
         click.echo(f"note: compared with a run like this one, {undecidable}", err=True)
         click.echo(f"note: more rounds go to the same file with: dlbench run --resume {file} --rounds N", err=True)
-    failed = any(Status(str(row["case.status"])).is_failure for row in results.rows)
+    failed = any(row.is_failure for row in results.rows)
     return ExitCode.CASES_FAILED if failed else ExitCode.UNDECIDABLE if undecidable else ExitCode.OK

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dlbench.core import units
 from dlbench.core.measurement import SpotCheck
 from dlbench.core.reference.peaks import TABLE, Share, arithmetic_share, memory_share, peak_of
+from dlbench.core.rows.columns import Rates
 from dlbench.core.rows.rounds import Stated
-from dlbench.core.rows.row import Rates
 
 ALLOWANCE = 1.25
 """Cards run above the boost clock that their figures are computed from, a TITAN X (Pascal) by a fifth, and a cache may hold an eighth of

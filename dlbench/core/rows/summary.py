@@ -12,9 +12,10 @@ from dlbench.core.conditions import Circumstances, RoundState, circumstances
 from dlbench.core.measurement import Measurement, Transfer
 from dlbench.core.model import Case, ParamValue, Policy, Reported, Status
 from dlbench.core.rows import times
+from dlbench.core.rows.columns import Checks, Copies, Flags, Identity, Peaks, Rates, Times
 from dlbench.core.rows.rates import rated
 from dlbench.core.rows.rounds import Blocks, Round, Rounds, Stated, reduced, stated
-from dlbench.core.rows.row import Checks, Copies, Flags, Identity, Peaks, Rates, Row, Times
+from dlbench.core.rows.row import Row
 from dlbench.core.stats import variation
 
 T = TypeVar("T")

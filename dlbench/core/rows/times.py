@@ -6,8 +6,8 @@ from dataclasses import replace
 from itertools import chain
 
 from dlbench.core.measurement import STEADY_SHIFT, Samples
+from dlbench.core.rows.columns import Rates, Times
 from dlbench.core.rows.rounds import Round, per_second
-from dlbench.core.rows.row import Rates, Times
 from dlbench.core.stats import median_interval, outliers, quantile, relative_half_width, variation
 from dlbench.core.thresholds import WITHIN_A_RUN
 

@@ -274,9 +274,9 @@ def undeclared(values: Mapping[str, Reported], declared: Sequence[Value], params
             continue
         if value is None:
             wrong.append(f"'{name}' is declared and was not returned")
-        elif isinstance(value, float) == each.series:
+        elif isinstance(value, int | float) == each.series:
             wrong.append(f"'{name}' is declared as a {kinds[each.series]} and is a {kinds[not each.series]}")
-        elif not isinstance(value, float) and each.points and len(value) != len(each.points):
+        elif not isinstance(value, int | float) and each.points and len(value) != len(each.points):
             wrong.append(f"'{name}' is declared with {len(each.points)} points and has {len(value)}")
     return f"value {', and '.join(wrong)}; put it right in @workload(values=…)" if wrong else None
 

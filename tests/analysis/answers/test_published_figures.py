@@ -8,7 +8,7 @@ from dlbench.core.precision import PRECISIONS
 from dlbench.core.reference.networks import PARAMETERS
 from dlbench.core.reference.published import published_figures
 from dlbench.core.reference.schedules import schedules
-from dlbench.core.rows.row import BY_NAME
+from dlbench.core.rows.columns import BY_NAME
 
 
 def steps(rate, device="cuda:0", batch=64, dtype="amp_fp16", model="resnet50"):

@@ -15,7 +15,7 @@ from dlbench.analysis.export.tabular import lines, markdown, render
 from dlbench.analysis.read.table import read
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Status
-from dlbench.core.rows.row import COLUMNS
+from dlbench.core.rows.columns import COLUMNS
 
 NAMES = [column.name for column in COLUMNS]
 

@@ -13,7 +13,7 @@ from dlbench.core.errors import ResultFileError, UsageError
 from dlbench.core.measurement import Memory, Transfer
 from dlbench.core.model import Policy, Status
 from dlbench.core.records import measurement_to_json
-from dlbench.core.rows.row import COLUMNS
+from dlbench.core.rows.columns import COLUMNS
 
 
 def test_a_row_a_case_and_the_columns_of_the_schema_in_order(tmp_path: Path) -> None:

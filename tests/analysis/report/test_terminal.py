@@ -10,12 +10,14 @@ from dlbench.analysis.answers import answers, speedup
 from dlbench.analysis.answers.pair_tables import reported
 from dlbench.analysis.best import best
 from dlbench.analysis.pairing import pair
+from dlbench.analysis.read.declared import columns
 from dlbench.analysis.read.table import Results, collect
 from dlbench.analysis.report import detail_tables, sentences
 from dlbench.analysis.report.terminal import Answers, overview, paired, results_table
 from dlbench.core.measurement import Measurement, Transfer
 from dlbench.core.model import Policy, Status
-from dlbench.core.rows.row import Flags, Identity, Row
+from dlbench.core.rows.columns import Flags, Identity
+from dlbench.core.rows.row import Row
 from dlbench.core.rows.summary import summarise
 
 
@@ -290,7 +292,7 @@ def test_a_table_can_be_shown_while_the_run_goes_on() -> None:
 def test_values_of_an_observation_are_notes(tmp_path: Path) -> None:
     observed = made_up.with_values(made_up.without_rounds(made_up.rounds_of(made_up.case(n=1), [[1.0]])[0]), accuracy=0.9312)
     results = results_of(tmp_path, [observed])
-    assert detail_tables.value_notes(results.declared(results.rows[0]), results.rows[0]) == ["accuracy 0.931"]
+    assert detail_tables.value_notes(columns(results.rows[0]), results.rows[0]) == ["accuracy 0.931"]
     assert cells(printed(overview(results)), "train_step")[-1] == "accuracy 0.931"
 
 

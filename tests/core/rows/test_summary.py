@@ -9,8 +9,9 @@ import pytest
 from dlbench.core import store
 from dlbench.core.measurement import Measurement, Memory, Transfer
 from dlbench.core.model import Status
+from dlbench.core.rows.columns import BY_NAME
 from dlbench.core.rows.rounds import Blocks, Rounds
-from dlbench.core.rows.row import BY_NAME, cells
+from dlbench.core.rows.row import cells
 from dlbench.core.rows.summary import per_round, summarise
 
 CASE = made_up.case(model="resnet18", batch=8, dtype="bf16")
