@@ -43,7 +43,7 @@ _LONG = 100_000
 """Characters from which on a digest is kept: pages of many cases, exports of a recording."""
 _SHOWN = 12
 """Differences of one call that are printed."""
-_WIDTH = 200
+_WIDTH, _AROUND = 200, 60
 
 
 class Scene:
@@ -272,11 +272,19 @@ def differences(before: Any, now: Any, place: str = "") -> Iterator[str]:
             pair = (each[at] if at < len(each) else _NOTHING for each in (before, now))
             yield from differences(*pair, f"{place}[{at}]")
     elif isinstance(before, str) and isinstance(now, str) and before != now:
-        for line in difflib.unified_diff(before.splitlines(), now.splitlines(), n=0, lineterm=""):
-            if not line.startswith(("---", "+++", "@@")):
-                yield f"{place}: {line}"
+        yield from (f"{place}: {line}" for line in _lines(before.splitlines(), now.splitlines()))
     elif type(before) is not type(now) or before != now:
         yield f"{place}: {before!r} → {now!r}"
+
+
+def _lines(before: list[str], now: list[str]) -> Iterator[str]:
+    for _, start, end, other_start, other_end in difflib.SequenceMatcher(None, before, now, autojunk=False).get_opcodes():
+        old, new = before[start:end], now[other_start:other_end]
+        if old != new:
+            # From shortly before where they part: a line of a table may be longer than a screen.
+            alike = len(os.path.commonprefix([*old, *new]))  # noqa: RUF071  # of letters
+            at = max(0, alike - _AROUND) if len(old) == len(new) == 1 else 0
+            yield from (f"{sign}{'…' if at else ''}{line[at:]}" for sign, lines in (("-", old), ("+", new)) for line in lines)
 
 
 _NOTHING: object = type("Nothing", (), {"__repr__": lambda self: "nothing"})()
