@@ -60,7 +60,7 @@ class Scene:
         return KEPT / f"{self.name}.json.xz"
 
     def calls(self) -> Iterator[Call]:
-        """Yield the arguments of every call: of each file alone, beside its slower copy, and of all together."""
+        """Yield the arguments of every call: of each file alone, against its slower copy, and of all together."""
         for name in self.files:
             yield from _of_a_file(name)
         measured = [name for name in self.files if name.endswith(".jsonl") and "recording" not in name]
