@@ -1,6 +1,6 @@
 """Columns of the table, as the fields of the groups that a row has: ``time.median_s`` is the field ``median_s`` of `Times`."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from operator import attrgetter
@@ -37,12 +37,13 @@ class Record:
     __slots__ = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), _values(type(self))(self)
+        kind: Any = type(self)
+        return kind, _getter(kind)(self)
 
 
 @cache
-def _values(kind: Hashable) -> attrgetter[tuple[Any, ...]]:
-    return attrgetter(*(each.name for each in fields(kind)))  # type: ignore[arg-type]  # each of them is a data class
+def _getter(kind: Any) -> Callable[[Record], tuple[Any, ...]]:
+    return attrgetter(*(each.name for each in fields(kind)))
 
 
 @dataclass(frozen=True, slots=True)
