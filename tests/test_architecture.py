@@ -19,7 +19,7 @@ ROOMS = {
     "core": "errors file_lock toml units precision provenance stats fast_json quantities typed_json conditions schema thresholds rank_test "
     "declarations declared_json model measurement unknown records header store writer finding",
     "core.reference": "collectives networks peaks schedules published",
-    "core.rows": "rounds rates times summary",
+    "core.rows": "rounds columns row rates times summary",
     "harness.plan": "suite selection cases adaptive known_cases",
     "harness.probe": "cgroup memory processor nvml devices fingerprint monitor programs preflight",
     "harness.process": "interrupt scratch wire checkout worker_process",
@@ -30,7 +30,7 @@ ROOMS = {
     "harness": "observer schedule pool searches runner",
     "analysis.read": "foreign pyperf pytest_benchmark order sessions readings superlinear ceilings places trend usability header declared "
     "table merge references",
-    "analysis": "ratios best wording figures outliers bottleneck lines copies",
+    "analysis": "wording ratio pairing names pair_columns fields figures best outliers bottleneck lines copies",
     "analysis.scaling": "speedup projection columns",
     "analysis.compare": "calibration judge clocks power doubts values worsening verdict comparison pairs ab provenance",
     "analysis.answers": "base pair_tables unanswered speedup ways crossover steps feeding supply roofline copies bottleneck small memory "

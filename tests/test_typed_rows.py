@@ -7,7 +7,7 @@ import front_door
 import pytest
 
 from dlbench.analysis.pair_columns import PAIR_COLUMNS
-from dlbench.core.rows.row import BY_NAME
+from dlbench.core.rows.columns import BY_NAME
 
 ANALYSIS = front_door.ROOT / "dlbench" / "analysis"
 ROOMS = ("answers", "compare", "scaling", "pairing.py", "ratio.py")

@@ -43,7 +43,7 @@ Given = str | bool | tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class UserDefault:
     """Default of one option of one command."""
 
     command: str
@@ -60,9 +60,9 @@ class Setting:
 class Defaults:
     """Settings of every command, and those that the command which was called went by."""
 
-    settings: tuple[Setting, ...] = ()
+    settings: tuple[UserDefault, ...] = ()
     """For each option the one that counts."""
-    used: list[Setting] = field(default_factory=list)
+    used: list[UserDefault] = field(default_factory=list)
 
     def as_map(self) -> dict[str, dict[str, Callable[[], Given]]]:
         """Return click's ``default_map``; click asks for a value only where the command line gives none, which is kept in ``used``."""
@@ -71,7 +71,7 @@ class Defaults:
             by_command.setdefault(each.command, {})[each.parameter] = partial(self._use, each)
         return by_command
 
-    def _use(self, setting: Setting) -> Given:
+    def _use(self, setting: UserDefault) -> Given:
         self.used.append(setting)
         return setting.value
 
@@ -125,7 +125,7 @@ def read(commands: Mapping[str, Callable[[], click.Command]]) -> Defaults:
 
     ``commands``: what imports each; only those that something is set for are imported.
     """
-    found: dict[tuple[str, str], Setting] = {}
+    found: dict[tuple[str, str], UserDefault] = {}
     for origin, tables in _files():
         for command, table in tables.items():
             if command not in commands:
@@ -146,7 +146,7 @@ class _Text(str):
     __slots__ = ()
 
 
-def _setting(command: click.Command, called: str, name: str, value: object, origin: str, place: str) -> Setting:
+def _setting(command: click.Command, called: str, name: str, value: object, origin: str, place: str) -> UserDefault:
     """Return the setting of an option if it may have one and the value is of its kind. Raises UsageError that begins with the place."""
     options = _options(command)
     if name not in options:
@@ -164,7 +164,7 @@ def _setting(command: click.Command, called: str, name: str, value: object, orig
         raise _mistake(f"{place}: {wrong}") from error
     if name == "strict" and not converted:
         raise _mistake(f"{place}: --strict can't be turned off by default, as {_OF_A_GATE}")
-    return Setting(called, name, str(option.name), bool(converted) if option.is_flag else given, origin)
+    return UserDefault(called, name, str(option.name), bool(converted) if option.is_flag else given, origin)
 
 
 def _mistake(text: str) -> UsageError:

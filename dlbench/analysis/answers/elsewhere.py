@@ -1,11 +1,10 @@
 """Same hardware elsewhere: each case beside that of the nearest reference run."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
-from typing import Any
 
 from dlbench.analysis.answers.base import Table, table
 from dlbench.analysis.fields import PLACE, RATIO, Field, Fields, of_row, own
@@ -160,7 +159,7 @@ def _distance(run: ReferenceRun, kind: str, name: str, threads: int, isa: str | 
     return theirs != words, apart > 0 or other_units, -len(set(theirs) & set(words)), apart
 
 
-def _isa(environment: Mapping[str, Any]) -> str | None:
+def _isa(environment: object) -> str | None:
     """Return the vector and matrix units of a CPU; hypervisors give different processors the same name."""
     found = part(environment, "identity", "cpu", "isa")
     return found if isinstance(found, str) else None

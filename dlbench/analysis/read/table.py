@@ -24,6 +24,7 @@ from dlbench.core import store
 from dlbench.core.declarations import Declaration
 from dlbench.core.errors import UsageError
 from dlbench.core.model import ParamValue, Policy
+from dlbench.core.quantities import MOST
 from dlbench.core.rows.columns import BY_NAME
 from dlbench.core.rows.rounds import Reduction
 from dlbench.core.rows.row import Cells, Row, cells
@@ -291,9 +292,10 @@ def _dtype_of(values: Iterable[ParamValue | None]) -> str:
     kinds = {type(value) for value in known}
     if kinds == {bool}:
         return "boolean"
-    if kinds == {int} and all(-(2**63) <= value < 2**63 for value in known):  # type: ignore[operator]  # all are integers here
-        return "Int64"
-    return "float64" if kinds in ({float}, {int, float}) else "string"
+    numbers = [value for value in known if isinstance(value, int | float)]
+    if not numbers or not kinds <= {int, float} or not all(abs(value) <= MOST for value in numbers):
+        return "string"
+    return "Int64" if kinds == {int} and all(-(2**63) <= value < 2**63 for value in numbers) else "float64"
 
 
 def as_text(value: ParamValue) -> str:

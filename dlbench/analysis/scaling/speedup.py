@@ -13,7 +13,7 @@ from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import Parallel
 from dlbench.core.model import ParamValue, kind_of
 from dlbench.core.rank_test import shift_interval
-from dlbench.core.rows.row import Cells, Row, Setting, ending
+from dlbench.core.rows.row import Row, Setting, ending
 from dlbench.core.schema import Unit
 from dlbench.core.stats import Interval, theil_sen
 
@@ -193,13 +193,6 @@ def scaling(results: Results) -> list[Step]:
     found = [_compared(each, steps) for each in steps if not each.is_unsynchronised]
     first = {each.work: at for at, each in reversed(list(enumerate(found)))}
     return sorted(found, key=lambda each: (first[each.work], str(each.kind), each.row.case.device, each.row.case.run, each.ranks))
-
-
-def counted(row: Cells, name: str) -> int:
-    """Return a parameter that counts something, zero where there is none."""
-    # Until the last reader of columns is gone.
-    value = row.get(f"param.{name}")
-    return value if type(value) is int and 0 < value < 2**31 else 0
 
 
 def _models(row: Row, environments: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:

@@ -13,7 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from dlbench.analysis.answers import answers
-from dlbench.analysis.answers.base import DEVICE, Answer, Table
+from dlbench.analysis.answers.base import Answer, Table
+from dlbench.analysis.fields import PLACE
 from dlbench.analysis.read.merge import merged
 from dlbench.analysis.read.table import collect
 from dlbench.analysis.report import page
@@ -271,7 +272,7 @@ def assert_one_device_a_place(paths: Sequence[Path], devices: int, places: int) 
     found = [each for each in answers(results, references=False) if isinstance(each, Answer)]
     assert found
     for each in found:
-        named = {str(row["place"]) for table in each.tables if DEVICE in table.columns for row in table.rows}
+        named = {str(row["place"]) for table in each.tables if ("device", PLACE) in table.columns for row in table.rows}
         assert len({name.partition(" beside ")[0] for name in named}) <= devices, (each.question.topic, named)
         assert not [name for path in paths for name in named if path.stem in re.split(r"[ ()]", name)]
         for sentence in each.sentences:

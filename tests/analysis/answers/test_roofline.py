@@ -93,7 +93,7 @@ def test_no_case_stands_above_the_ceilings(found):
     (figure,) = results.figures
     assert [row["rate.flops_per_s"] for row in figure.rows] == [1.2e11]
     assert max(corner["rate.flops_per_s"] for corner in figure.bound) == 1.2e11
-    assert "step[dtype=fp32,n=1]@cpu" in {row["case.id"] for row in results.rows}
+    assert "step[dtype=fp32,n=1]@cpu" in {row.case.id for row in results.rows}
 
 
 def test_two_machines_whose_device_has_one_id_are_told_apart(found):

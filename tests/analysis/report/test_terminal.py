@@ -5,7 +5,7 @@ import made_up
 import pytest
 from rich.console import Console, RenderableType
 
-from dlbench.analysis import wording
+from dlbench.analysis import names
 from dlbench.analysis.answers import answers, speedup
 from dlbench.analysis.answers.pair_tables import reported
 from dlbench.analysis.best import best
@@ -18,7 +18,7 @@ from dlbench.core.measurement import Measurement, Transfer
 from dlbench.core.model import Policy, Status
 from dlbench.core.rows.columns import Flags, Identity
 from dlbench.core.rows.row import Row
-from dlbench.core.rows.summary import summarise
+from dlbench.core.rows.summary import planned_row, summarise
 
 
 def results_of(path: Path, *runs: list[Measurement]) -> Results:
@@ -383,9 +383,9 @@ def test_the_answer_blames_launches_only_where_they_are_to_blame(tmp_path: Path,
 
 
 def test_the_choice_of_a_side_names_a_layout_but_the_usual_one() -> None:
-    row = {"other.batch": 64, "other.dtype": "bf16", "other.layout": "channels_last", "base.batch": 8, "base.dtype": "fp32"}
-    assert [wording.choice({**row, "base.layout": layout}, "base") for layout in (None, "nchw")] == ["batch=8 fp32"] * 2
-    assert wording.choice(row, "other") == "batch=64 bf16 channels_last"
+    usual = [{"batch": 8, "dtype": "fp32"}, {"batch": 8, "dtype": "fp32", "layout": "nchw"}]
+    rows = [planned_row(made_up.case(**params)) for params in (*usual, {"batch": 64, "dtype": "bf16", "layout": "channels_last"})]
+    assert list(map(names.choice, rows)) == ["batch=8 fp32", "batch=8 fp32", "batch=64 bf16 channels_last"]
 
 
 def test_pairs_of_cold_and_hot_calls_say_which_time_it_is(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import made_up
 import pytest
 
 from dlbench.core.measurement import SpotCheck
+from dlbench.core.rows.columns import Checks
 from dlbench.core.rows.summary import summarise
 
 
@@ -132,17 +133,12 @@ def test_several_doubts_are_all_said():
 
 def test_what_was_not_timed_has_no_flag_and_no_share():
     found = summarise([made_up.with_values(made_up.without_rounds(each), loss=1.0) for each in made_up.rounds_of(made_up.case(), [[1.0]])])
-    assert [found[name] for name in ("rate.peak_fraction", "rate.reason", "flag.implausible", "flag.implausible_reason")] == [None] * 4
+    assert (found.rate.peak_fraction, found.rate.reason) == (None, None)
+    assert (found.flag.implausible, found.flag.implausible_reason) == (None, None)
 
 
 def test_checks_are_read_from_the_round_that_made_them():
     rounds = made_up.rounds_of(made_up.case(), made_up.flat([1.0] * 3))
     first = made_up.checked(rounds[0], SpotCheck(True, 1e-7, 1e-5, 4e-8), "fp64: because")
     found = summarise([first, *rounds[1:]])
-    assert [found[f"check.{name}"] for name in ("follows_input", "error", "tolerance", "empty_call_s", "reason")] == [
-        True,
-        1e-7,
-        1e-5,
-        4e-8,
-        "fp64: because",
-    ]
+    assert found.check == Checks(True, 1e-7, 1e-5, 4e-8, reason="fp64: because")
