@@ -349,9 +349,7 @@ def planned(command: str, folder: Path) -> list[str]:
 
 def test_each_command_plans_its_case_alone(tmp_path: Path) -> None:
     results = collect([EARLIER / f"{name}.jsonl" for name in ("quick", "scaling")])
-    commands = dict(
-        zip(((row["case.run"], row["case.id"]) for row in results.rows), again(results.rows, results.environments), strict=True)
-    )
+    commands = dict(zip(((row.case.run, row.case.id) for row in results.rows), again(results.rows, results.environments), strict=True))
     for run, case in list(commands)[::25]:
         assert planned(commands[run, case], tmp_path) == [case]
 
@@ -365,7 +363,7 @@ def test_a_command_names_the_suite_file_the_plugin_and_the_axes_of_the_user(tmp_
         assert shared_hosts.dlbench(*run, cwd=tmp_path).code == 0
     results = collect([tmp_path / "o.jsonl"])
     for row, command in zip(results.rows, again(results.rows, results.environments), strict=True):
-        assert planned(command, tmp_path) == [row["case.id"]]
+        assert planned(command, tmp_path) == [row.case.id]
         assert "'my own.toml'" in command
 
 
@@ -379,7 +377,7 @@ def test_a_command_has_what_defaults_set(tmp_path: Path) -> None:
     commands = again(results.rows, results.environments)
     assert [command.partition(" -k")[0] for command in commands] == [f"dlbench run {suite} --set seconds=0.002,0.02 --rounds 1"] * 2
     for row, command in zip(results.rows, commands, strict=True):
-        assert planned(command, tmp_path) == [row["case.id"]]
+        assert planned(command, tmp_path) == [row.case.id]
 
 
 def test_a_command_tells_ids_apart_that_hold_each_other() -> None:

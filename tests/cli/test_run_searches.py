@@ -92,7 +92,7 @@ def test_tries_stand_outside_of_what_is_planned_shown_and_published(killed):
     results = collect((folder / "o.jsonl",))
     assert lines(folder / "o.jsonl")[0]["planned"] == {"count": 3}
     assert len(results.rows) == 3
-    assert [row["case.id"] for row in results.tries] == ids(tries(folder / "o.jsonl"))
+    assert [row.case.id for row in results.tries] == ids(tries(folder / "o.jsonl"))
     shown = front_door.in_process(folder, "show", "o.jsonl")
     assert "3 cases: 3 ok" in shown.out
     assert "found dtype=" in shown.out

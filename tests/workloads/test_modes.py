@@ -54,14 +54,13 @@ def compiles_as(monkeypatch, tmp_path, compiled):
 def test_defaults_leave_case_ids_and_parameters_of_old_files_as_they_are():
     registry.load_builtins()
     known = ("train_step", "infer_step")
-    rows = [row for row in collect([front_door.FILES / "intel-xeon-processor" / "cnn.jsonl"]).rows if row["case.workload"] in known]
+    rows = [row for row in collect([front_door.FILES / "intel-xeon-processor" / "cnn.jsonl"]).rows if row.case.workload in known]
     assert rows
     for row in rows:
-        params = {name.removeprefix("param."): value for name, value in row.items() if name.startswith("param.") and value is not None}
-        params["dtype"] = row["case.dtype"]
-        case = Case.of("old", registry.get(row["case.workload"]).signature, params, row["case.device"])
-        assert case.id == row["case.id"]
-        assert case.params["mode"] == row["case.mode"] == "eager"
+        params = {**row.params, "dtype": row.case.dtype}
+        case = Case.of("old", registry.get(row.case.workload).signature, params, row.case.device)
+        assert case.id == row.case.id
+        assert case.params["mode"] == row.case.mode == "eager"
 
 
 def test_a_cpu_has_no_cuda_graphs_and_no_cudnn(tiny):

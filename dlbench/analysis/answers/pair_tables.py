@@ -44,7 +44,9 @@ def same_case(pairs: Pairs, *more: Field[Row]) -> Table:
     Behind that stand ``more`` fields, and the numbers that workloads declare, of both sides.
     """
     found = pairs.rows
-    by = found[0].by if found else None
+    if not found:
+        return Table("", (), ())
+    by = found[0].by
     several, on_devices = several_runs(_rows(found)), by == DEVICE
     timed = any(each.speeds for each in found)
     which = any(each.on_device for each in found)

@@ -248,7 +248,7 @@ def test_a_try_of_a_side_that_the_header_does_not_name_is_read_with_those_of_oth
     for name in ("one", "other"):
         path = made_up.write(tmp_path / f"{name}.jsonl", [replace(each, side="a") for each in products(1.0)], sides=made_up.TWO_SIDES)
         path.write_text(f"{path.read_text()}{json.dumps(tried)}\n")
-    assert [row["case.run"] for row in merged(collect(sorted(tmp_path.glob("*.jsonl")))).tries] == ["one", "other"]
+    assert [row.case.run for row in merged(collect(sorted(tmp_path.glob("*.jsonl")))).tries] == ["one", "other"]
 
 
 # Headlines.
