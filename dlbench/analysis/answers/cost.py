@@ -11,7 +11,7 @@ from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import INTERVAL, few, interval, plural
 from dlbench.core import units
 from dlbench.core.reference.schedules import Schedule, schedules
-from dlbench.core.rows.row import Row, cells
+from dlbench.core.rows.row import Row, Setting, cells
 from dlbench.core.schema import Unit
 
 QUESTION = Question("cost", "What does it cost: joules and money per 1000 samples, time to train?")
@@ -93,7 +93,7 @@ def _sentence(found: Sequence[Estimate], several: bool) -> str:
 
 def _table(estimates: Sequence[Estimate], models: Sequence[str]) -> Table:
     fields: Fields[Estimate] = (
-        own("network", "train.model", Unit.TEXT, "the network", lambda each: each.schedule.model),
+        own("network", str(Setting("param", "model")), Unit.TEXT, "the network", lambda each: each.schedule.model),
         place(estimates, row_of),
         own("at", "train.choice", Unit.TEXT, _CHOICE, lambda each: choice(each.row)),
         ("images/s", of_row(lambda row: row.rate.items_per_s).on(row_of)),

@@ -1,6 +1,7 @@
 """Health of a machine: against its published peak, against others like it, and by what was in the way."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from dlbench.analysis.answers import elsewhere
@@ -55,7 +56,7 @@ _TROUBLE: Fields[Trouble] = (
 )
 _PEAKS: Fields[Peak] = (
     ("device", Field(PLACE, lambda peak: peak.place)),
-    own("reached by", "peak.case", Unit.TEXT, "the case nearest to a published peak", lambda peak: peak.row.key),
+    ("reached by", replace(of_row(lambda row: row.case.id), of=lambda row: row.key).on(row_of)),
     ("peak", of_row(lambda row: row.rate.peak_fraction).on(row_of)),
     ("of", of_row(lambda row: row.rate.peak).on(row_of)),
 )
