@@ -3,7 +3,7 @@
 import golden
 import pytest
 
-EVERY = 9
+EVERY = 23
 """Of the calls; a file has fifty of them, so files take turns in which."""
 
 
