@@ -140,43 +140,43 @@ GOOD: dict[str, Any] = NOISE.to_json()
         (json.dumps({**GOOD, "schema": 3}), "m.json has schema 3 and this dlbench reads up to 2; update dlbench"),
         (
             json.dumps({name: value for name, value in GOOD.items() if name != "common"}),
-            "m.json is not a valid calibration (no 'common'); make it again: dlbench calibrate",
+            "m.json is not a valid calibration (common is missing); make it again: dlbench calibrate",
         ),
         (
             json.dumps({**GOOD, "common": {**GOOD["common"], "occasions": 1}}),
-            "m.json is not a valid calibration (occasions must be a whole number of at least 2, not 1); make it again: dlbench calibrate",
+            "m.json is not a valid calibration (common.occasions must be a whole number of at least 2, not 1); make it again: dlbench calibrate",
         ),
         (
             json.dumps({**GOOD, "common": {**GOOD["common"], "cases": 1.5}}),
-            "m.json is not a valid calibration (cases must be a whole number of at least 2, not 1.5); make it again: dlbench calibrate",
+            "m.json is not a valid calibration (common.cases must be a whole number of at least 2, not 1.5); make it again: dlbench calibrate",
         ),
         (
             json.dumps({**GOOD, "common": {**GOOD["common"], "p10": None}}),
-            "m.json is not a valid calibration (p10 must be a number of at least 0, not None); make it again: dlbench calibrate",
+            "m.json is not a valid calibration (common.p10 must be a number from 0 to 100, not None); make it again: dlbench calibrate",
         ),
         (
             json.dumps({**GOOD, "pooled": {**GOOD["pooled"], "mean": None}}),
-            "m.json is not a valid calibration (mean must be a number of at least 0, not None); make it again: dlbench calibrate",
+            "m.json is not a valid calibration (a mean is missing); make it again: dlbench calibrate",
         ),
         (
             json.dumps({**GOOD, "pooled": {**GOOD["pooled"], "occasions": 1}}),
-            "m.json is not a valid calibration (occasions must be a whole number of at least 2, not 1); make it again: dlbench calibrate",
+            "m.json is not a valid calibration (pooled.occasions must be a whole number of at least 2, not 1); make it again: dlbench calibrate",
         ),
         (
             json.dumps({**GOOD, "pooled": {**GOOD["pooled"], "median": -0.1}}),
-            "m.json is not a valid calibration (median must be a number of at least 0, not -0.1); make it again: dlbench calibrate",
+            "m.json is not a valid calibration (pooled.median must be a number from 0 to 100, not -0.1); make it again: dlbench calibrate",
         ),
         (
             json.dumps({**GOOD, "pooled": {**GOOD["pooled"], "median": float("nan")}}),
-            "m.json is not a valid calibration (median must be a number of at least 0, not nan); make it again: dlbench calibrate",
+            "m.json is not a valid calibration (pooled.median must be a number from 0 to 100, not nan); make it again: dlbench calibrate",
         ),
         (
             json.dumps({name: value for name, value in GOOD.items() if name != "pooled"}),
-            "m.json is not a valid calibration (no 'pooled'); make it again: dlbench calibrate",
+            "m.json is not a valid calibration (pooled is missing); make it again: dlbench calibrate",
         ),
         (
             json.dumps({**GOOD, "machine_key": 3}),
-            "m.json is not a valid calibration (machine_key, first, last must be text); make it again: dlbench calibrate",
+            "m.json is not a valid calibration (machine_key must be text, not 3); make it again: dlbench calibrate",
         ),
     ],
 )
