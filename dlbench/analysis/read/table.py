@@ -239,7 +239,7 @@ def _read_one(path: Path, name: str, to_compare: bool) -> Results:
         protocols=dict.fromkeys(environments, header.protocol(run)),
         budgets=dict.fromkeys(environments, spent) if (spent := header.spent_budget(run, rows)) else {},
         tries=tuple(tries),
-        lost=header.short_of_rounds(run, environments, rows),
+        lost=header.short_of_rounds(run, name, sides, rows),
     )
 
 
