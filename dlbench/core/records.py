@@ -23,14 +23,9 @@ def signature_from_json(data: Mapping[str, Any]) -> Signature:
     return Signature(data["name"], data["about"], convert(tuple[Parameter, ...], data["parameters"]), declared)
 
 
-def try_to_json(measurement: Measurement) -> dict[str, Any]:
-    """Return plain data for one of the tries of a search, which is no measurement of a planned case."""
-    return measurement_to_json(measurement) | {"kind": "try"}
-
-
-def measurement_to_json(measurement: Measurement) -> dict[str, Any]:
-    """Return plain data; groups that are empty are left out."""
-    data: dict[str, Any] = {"kind": "measurement"}
+def measurement_to_json(measurement: Measurement, kind: str = "measurement") -> dict[str, Any]:
+    """Return plain data; groups that are empty are left out. ``kind``: of the line, where it is no measurement of a planned case."""
+    data: dict[str, Any] = {"kind": kind}
     for each in fields(measurement):
         value = getattr(measurement, each.name)
         if value is not None and value != {}:

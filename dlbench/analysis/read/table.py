@@ -129,7 +129,7 @@ def of_rows(rows: Sequence[Row], name: str, declarations: Mapping[str, Declarati
 
     ``declarations`` are those of its workloads, and ``environment`` is what its header says of the machine.
     """
-    of_run = [named(row, name, declarations.get(row.case.workload, Declaration())) for row in rows]
+    of_run = [named(row, name, declarations.get(row.case.workload)) for row in rows]
     flagged = with_ceilings(flag_super_linear(flag_not_usable(of_run)), {})
     return Results(tuple(flagged), (), {name: environment})
 
