@@ -13,10 +13,6 @@ INTERVAL = "95 % interval"
 _LABEL = re.compile(r"(?P<workload>\w+)\[(?P<shown>.*)\]", re.DOTALL)
 
 
-_FEW = 4
-"""Names that a sentence still carries."""
-
-
 def number(value: ParamValue | None) -> float:
     """Return a cell that must hold a number as one. Raises TypeError if it does not."""
     if value is None or isinstance(value, str):
@@ -51,11 +47,11 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def few(names: Iterable[str]) -> str:
+def few(names: Iterable[str], most: int = 4) -> str:
     """Return the first names, and how many more there are: ``a, b, c, d and 3 more``."""
     known = list(names)
-    more = len(known) - _FEW
-    return ", ".join(known) if more <= 0 else f"{', '.join(known[:_FEW])} and {more} more"
+    more = len(known) - most
+    return f"{', '.join(known[:most])}{f' and {more} more' if more > 0 else ''}"
 
 
 def short(label: ParamValue | None) -> str:

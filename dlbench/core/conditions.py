@@ -113,7 +113,7 @@ class Throttling:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data; what is unknown is left out."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        return _known(self)
 
 
 class _AcceleratorKeys(TypedDict, total=False):
@@ -154,7 +154,11 @@ class RoundState:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data; what is unknown is left out."""
-        return {"kind": "round", **{name: value for name, value in asdict(self).items() if value is not None}}
+        return {"kind": "round", **_known(self)}
+
+
+def _known(record: Throttling | RoundState) -> dict[str, Any]:
+    return {name: value for name, value in asdict(record).items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)

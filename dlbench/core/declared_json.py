@@ -1,35 +1,27 @@
 """JSON of declarations, for the pipe and for the headers of result files, and the checks of what is read back."""
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any, get_type_hints
 
-from dlbench.core.declarations import UNITS, Declaration, Learning, Parallel, Search, Supply, Sweep, Value, mistakes
+from dlbench.core.declarations import UNITS, Declaration, Parallel, Value, mistakes
+from dlbench.core.schema import Unit
 from dlbench.core.typed_json import convert
 
 
 def to_json(declared: Declaration) -> dict[str, Any]:
     """Return plain data for the pipe and for the header of a result file; its records without what is empty."""
-    described = [{**_filled(each), "unit": each.unit.value} for each in declared.values]
-    sweep = _filled(declared.sweep) if declared.sweep else None
-    return {
-        "values": described,
-        "parallel": _filled(declared.parallel),
-        "tags": list(declared.tags),
-        "ceiling": declared.ceiling,
-        "sweep": sweep,
-        "feeding": list(declared.feeding),
-        "switches": dict(declared.switches),
-        "search": _filled(declared.search) if declared.search else None,
-        "learning": _filled(declared.learning) if declared.learning else None,
-        "scratch": declared.scratch,
-        "supply": _filled(declared.supply) if declared.supply else None,
-    }
+    return {each.name: _plain(getattr(declared, each.name)) for each in fields(declared)}
 
 
-def _filled(record: Value | Parallel | Sweep | Search | Learning | Supply) -> dict[str, Any]:
-    found = {each.name: getattr(record, each.name) for each in fields(record)}
-    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in found.items() if value}
+def _plain(value: Any) -> Any:
+    if is_dataclass(type(value)):
+        return {each.name: _plain(found) for each in fields(value) if (found := getattr(value, each.name))}
+    if isinstance(value, tuple):
+        return list(map(_plain, value))
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    return value.value if isinstance(value, Unit) else value
 
 
 def from_json(data: object) -> tuple[Declaration, list[str]]:

@@ -147,8 +147,7 @@ class Case:
     @property
     def ranks(self) -> int | None:
         """Number of processes, where the workload has a parameter ``ranks``; else None: a single process."""
-        ranks = self.params.get("ranks")
-        return ranks if type(ranks) is int else None
+        return as_count(self.params.get("ranks"))
 
     @property
     def key(self) -> str:
@@ -159,6 +158,11 @@ class Case:
     def copied(self) -> str:
         """The id without the number of a copy (``#2``); a round measures copies of one program next to each other."""
         return self.id.partition("#")[0]
+
+
+def as_count(value: object) -> int | None:
+    """Return a value that counts something; None for any other, which an edited file may hold."""
+    return value if type(value) is int and 0 < value < 2**53 else None
 
 
 def value_text(value: ParamValue) -> str:
@@ -172,11 +176,6 @@ def value_text(value: ParamValue) -> str:
 def settings_text(settings: Mapping[str, ParamValue]) -> str:
     """Return values of parameters, or flags, as text: ``batch=64, mode=compile``."""
     return ", ".join(f"{name}={value_text(value)}" for name, value in settings.items())
-
-
-def settings_in(text: str | None) -> dict[str, str]:
-    """Return the values that `settings_text` wrote, as texts."""
-    return {name: value for name, equals, value in (part.partition("=") for part in (text or "").split(", ")) if equals}
 
 
 class Clock(Protocol):

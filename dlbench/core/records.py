@@ -1,10 +1,11 @@
 """JSON of signatures (over the pipe) and measurements (in the result file)."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
 from dlbench.core import declared_json
+from dlbench.core.conditions import Throttling
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Parameter, Signature
 from dlbench.core.typed_json import convert
@@ -22,23 +23,11 @@ def signature_from_json(data: Mapping[str, Any]) -> Signature:
     return Signature(data["name"], data["about"], convert(tuple[Parameter, ...], data["parameters"]), declared)
 
 
-def try_to_json(measurement: Measurement) -> dict[str, Any]:
-    """Return plain data for one of the tries of a search, which is no measurement of a planned case."""
-    return measurement_to_json(measurement) | {"kind": "try"}
-
-
-def measurement_to_json(measurement: Measurement) -> dict[str, Any]:
-    """Return plain data; groups that are empty are left out."""
-    data: dict[str, Any] = {"kind": "measurement"}
+def measurement_to_json(measurement: Measurement, kind: str = "measurement") -> dict[str, Any]:
+    """Return plain data; groups that are empty are left out. ``kind``: of the line, where it is no measurement of a planned case."""
+    data: dict[str, Any] = {"kind": kind}
     for each in fields(measurement):
         value = getattr(measurement, each.name)
-        if each.name in _GROUPS:
-            value = asdict(value) if value is not None else None
-        elif each.name == "throttling" and value is not None:
-            value = value.to_json()
         if value is not None and value != {}:
-            data[each.name] = value
+            data[each.name] = value.to_json() if isinstance(value, Throttling) else asdict(value) if is_dataclass(type(value)) else value
     return data
-
-
-_GROUPS = ("case", "samples", "memory", "transfer", "check")

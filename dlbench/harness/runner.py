@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from dlbench.core.measurement import Measurement, Series
 from dlbench.core.model import Case, Policy, Signature, Status, kind_of
-from dlbench.core.records import measurement_to_json, try_to_json
+from dlbench.core.records import measurement_to_json
 from dlbench.harness.observer import Observer
 from dlbench.harness.pool import Isolation, WorkerPool, process_for
 from dlbench.harness.probe.memory import available_memory, oom_kills
@@ -230,7 +230,7 @@ class Runner:
         return None
 
     def _save_try(self, tried: Measurement) -> None:
-        self.save(try_to_json(tried))
+        self.save(measurement_to_json(tried, "try"))
         self.observer.case_tried(tried)
 
     def _grant_retry(self, attempt: Attempt, measured: Sequence[Measurement]) -> bool:
@@ -247,7 +247,7 @@ class Runner:
                 self._progress.add(measurement)
                 self.observer.case_ended(measurement)
             else:
-                self.save(measurement_to_json(measurement) | {"kind": "discarded"})
+                self.save(measurement_to_json(measurement, "discarded"))
                 self._postponed[measurement.series] = measurement
                 self.observer.case_postponed(measurement)
 

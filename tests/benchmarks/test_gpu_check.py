@@ -14,7 +14,7 @@ from benchmarks.gpu_check import main
 from benchmarks.limited import GRACE_S, STOPPED
 from dlbench.core.measurement import Measurement, Memory
 from dlbench.core.model import Case, Status
-from dlbench.core.records import measurement_to_json, try_to_json
+from dlbench.core.records import measurement_to_json
 from dlbench.core.writer import ResultWriter
 
 NAMES = [step.name for step in STEPS]
@@ -85,7 +85,7 @@ class Commands:
         found = self.files.get(path.stem, [Measurement(case("noop"), number, Status.OK, values={"a": 1.0}) for number in range(7)])
         writer = ResultWriter.create(Path(words[-1]), {"planned": {"count": len({each.case.id for each in found})}})
         for each in self.tries if path.stem == "room" else ():
-            writer.append(try_to_json(each))
+            writer.append(measurement_to_json(each, "try"))
         for each in found:
             writer.append(measurement_to_json(each))
         writer.close()

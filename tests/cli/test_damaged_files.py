@@ -257,11 +257,13 @@ def test_a_base_that_lost_all_of_its_cases_lets_nothing_pass_under_strict(tmp_pa
     assert "its lines may be among the damaged ones of the base" in row["compare.note"]
 
 
-def test_a_first_round_that_no_case_has_was_lost_too(tmp_path):
-    for name in ("base", "new"):
+@pytest.mark.parametrize("new", ["new", "new-confirm"])
+def test_a_first_round_that_no_case_has_was_lost_too(tmp_path, new):
+    """In a plain run, whatever its file is called: only on a side of an A/B that confirms a change rounds begin later."""
+    for name in ("base", new):
         made_up.write(tmp_path / f"{name}.jsonl", made_up.rounds_of(ONE, SEVEN))
-    damage(tmp_path / "new.jsonl", 2)
-    done = front_door.in_process(tmp_path, "compare", "base.jsonl", "new.jsonl", "--strict")
+    damage(tmp_path / f"{new}.jsonl", 2)
+    done = front_door.in_process(tmp_path, "compare", "base.jsonl", f"{new}.jsonl", "--strict")
     assert (done.code, "it may have lost a round with a damaged line of the new file" in done.out) == (4, True)
 
 

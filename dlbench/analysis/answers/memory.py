@@ -14,8 +14,8 @@ from dlbench.analysis.names import by_device, row_of
 from dlbench.analysis.pairing import BATCH, DEVICE, DTYPE, MODE, RUN, grouped, label
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import short
-from dlbench.core.model import Status
-from dlbench.core.rows.row import MACHINE, Row, as_count
+from dlbench.core.model import Status, as_count
+from dlbench.core.rows.row import MACHINE, Row
 from dlbench.core.schema import Unit
 from dlbench.core.units import byte_count, percent
 

@@ -9,10 +9,11 @@ from dlbench.analysis.fields import Field, Fields, of_row, own
 from dlbench.analysis.names import by_device, hardware
 from dlbench.analysis.pairing import grouped
 from dlbench.analysis.read.table import Results
+from dlbench.core.model import as_count
 from dlbench.core.reference.peaks import name_words
 from dlbench.core.reference.published import PublishedFigure, published_figures
 from dlbench.core.rows.columns import BY_NAME
-from dlbench.core.rows.row import Row, as_count, cells
+from dlbench.core.rows.row import Row, cells
 from dlbench.core.schema import Unit
 
 _Quantity = Callable[[Row], float | None]

@@ -13,9 +13,6 @@ from dlbench.analysis.read.table import Results
 from dlbench.core.measurement import CONFIRMING
 from dlbench.core.thresholds import WITHIN_A_RUN, ThresholdSettings
 
-FLAGGED = (Verdict.SLOWER, Verdict.FASTER)
-"""What is measured again: a change that somebody will act on, in either direction."""
-
 # An interpreter or an environment may set these: then they are part of what is compared.
 _FREE = (MATH, THREADS, DEVICE_NAME)
 

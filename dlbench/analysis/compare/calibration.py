@@ -4,18 +4,20 @@ import json
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from dlbench.analysis.fields import Field, cells
-from dlbench.analysis.read.references import part
+from dlbench.analysis.read.places import began
 from dlbench.analysis.read.table import Results, as_frame
 from dlbench.core.errors import ResultFileError
+from dlbench.core.fast_json import Meta
 from dlbench.core.rows.rounds import Rounds
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import median_variance, student_p, student_quantile, two_way_variances, variance_between
+from dlbench.core.typed_json import convert
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -128,14 +130,19 @@ def _two_sided(confidence: float) -> float:
     return _NORMAL.inv_cdf((1 + confidence) / 2)
 
 
+Several = Annotated[int, Meta(ge=FEWEST, le=2**63 - 1, description=f"a whole number of at least {FEWEST}")]
+Deviation = Annotated[float, Meta(ge=0, le=100, description="a number from 0 to 100")]
+"""On natural logarithms: nothing that is measured differs by a factor of exp(100)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """Variation between occasions beyond that of the rounds of one: standard deviations on natural logarithms."""
+    """Variation between occasions beyond that of the rounds of one: standard deviations."""
 
-    occasions: int
-    median: float
-    p10: float
-    mean: float | None
+    occasions: Several
+    median: Deviation
+    p10: Deviation
+    mean: Deviation | None = None
     """None in a file of schema 1, which does not say."""
 
 
@@ -143,11 +150,8 @@ class Noise:
 class Common(Noise):
     """Variation that all cases of an occasion have in common."""
 
-    cases: int
+    cases: Several = field(kw_only=True)
     """Cases that were measured on all of the occasions."""
-
-
-SomeNoise = TypeVar("SomeNoise", bound=Noise)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,37 +192,6 @@ class Calibration:
         """Return plain data for the file."""
         return {"kind": "calibration", "schema": SCHEMA, **asdict(self)}
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Inverse of `to_json`. Raises KeyError, TypeError or ValueError for data that is no calibration."""
-        texts = {name: data[name] for name in ("machine_key", "first", "last")}
-        if not all(isinstance(text, str) for text in texts.values()):
-            raise ValueError(f"{', '.join(texts)} must be text")
-        first = data["schema"] == 1
-        common = None if first else data["common"]
-        return cls(
-            **texts,
-            pooled=_noise(Noise, data["pooled"], first),
-            cases={case: _noise(Noise, each, first) for case, each in data["cases"].items()},
-            common=None if common is None else _noise(Common, common),
-        )
-
-
-def _noise(kind: type[SomeNoise], data: Mapping[str, Any], first: bool = False) -> SomeNoise:
-    """Return the noise of plain data; ``first``: of schema 1."""
-    noise = kind(**({**data, "mean": None} if first else data))
-    for name in ("occasions", "cases"):
-        count = data.get(name, FEWEST)
-        if type(count) is not int or count < FEWEST:
-            raise ValueError(f"{name} must be a whole number of at least {FEWEST}, not {count!r}")
-    for name in STATISTICS:
-        sd = getattr(noise, name)
-        if first and name == "mean":
-            continue
-        if type(sd) not in (int, float) or not 0 <= sd <= 100:  # exp(100): nothing that is measured differs by so much
-            raise ValueError(f"{name} must be a number of at least 0, not {sd!r}")
-    return noise
-
 
 def load(path: Path) -> Calibration:
     """Read a file that `Calibration.to_json` is the content of. Raises ResultFileError where it is not, or is damaged."""
@@ -235,10 +208,20 @@ def load(path: Path) -> Calibration:
     if data["schema"] > SCHEMA:
         raise ResultFileError(f"{path} has schema {data['schema']} and this dlbench reads up to {SCHEMA}; update dlbench")
     try:
-        return Calibration.from_json(data)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        detail = f"no {error}" if isinstance(error, KeyError) else str(error)
-        raise ResultFileError(f"{path} is not a valid calibration ({detail}); make it again: dlbench calibrate") from error
+        found = convert(Calibration, data)
+        if data["schema"] == SCHEMA:
+            _check_complete(found, data)
+    except ValueError as error:
+        raise ResultFileError(f"{path} is not a valid calibration ({error}); make it again: dlbench calibrate") from error
+    return found
+
+
+def _check_complete(found: Calibration, data: Mapping[str, Any]) -> None:
+    """Raise ValueError for what only a file of schema 1 may lack."""
+    if "common" not in data:
+        raise ValueError("common is missing")
+    if None in [each.mean for each in (found.pooled, found.common or found.pooled, *found.cases.values())]:
+        raise ValueError("a mean is missing")
 
 
 def estimate(machine_key: str, results: Results) -> Calibration | None:
@@ -262,9 +245,7 @@ def estimate(machine_key: str, results: Results) -> Calibration | None:
     pooled = {name: statistics.fmean(split[name][1] if split else own[name].values()) for name in STATISTICS}
     for name, (_, variances) in split.items():
         own[name] |= dict(zip(together, variances, strict=True))
-    times = sorted(
-        when for environment in results.environments.values() if isinstance(when := part(environment, "provenance", "utc"), str) and when
-    )
+    times = sorted(filter(None, map(began, results.environments.values())))
     occasions = len(often[together[0]]) if split else statistics.median_low(map(len, often.values()))
     return Calibration(
         machine_key,

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from dlbench.analysis.compare.judge import Change, RankTest, Verdict, judge_family, shifted, together
+from dlbench.analysis.compare.judge import Change, RankTest, judge_family, shifted, together
 from dlbench.analysis.read.readings import ClockDifference
 
 
@@ -18,7 +18,7 @@ def beyond_clocks(
     The times of new are taken once as if the clocks had made them longer by all they can, and once shorter; whatever the true effect, it
     lies between, so a verdict that is the same both times stands.
     """
-    called = [bool(apart) and together(each) in (Verdict.SLOWER, Verdict.FASTER) for apart, each in zip(clocks, changes, strict=True)]
+    called = [bool(apart) and together(each).is_change for apart, each in zip(clocks, changes, strict=True)]
     for longest in (True, False):
         if not any(called):
             break

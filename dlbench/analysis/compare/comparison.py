@@ -174,8 +174,8 @@ def _case_verdict(
     verdict, notes = judged.verdict, [*judged.notes]
     regressed = ["time"] if verdict is Verdict.SLOWER and changes else []
     if memory:
-        notes += [str(memory), f"by time {verdict}" if memory.grew else "", memory.odd]
-        regressed += ["memory"] if memory.grew else []
+        notes += [str(memory), f"by time {verdict}" if memory.called else "", memory.odd]
+        regressed += ["memory"] if memory.called else []
     notes += [str(each) for each in values if each.matters or not changes]
     regressed += [each.column.name for each in values if each.verdict is Verdict.SLOWER]
     found = CaseVerdict(
@@ -261,7 +261,7 @@ def _barred(pair: Matched, clean: bool, verdict: Verdict) -> str | None:
     marks = [f"unsteady in {side}" for side, row in left if row.flag.not_steady]
     marks += [f"throttled in {side}" for side, row in left if row.flag.throttled]
     marks += [f"implausible in {side}" for side, row in zip(SIDES, pair.sides, strict=True) if row.flag.implausible]
-    if not (pair.balanced and verdict in (Verdict.SLOWER, Verdict.FASTER)):
+    if not (pair.balanced and verdict.is_change):
         marks += [f"CPUs taken in {side}" for side, row in left if (row.time.lost_share or 0.0) > OVERRUN]
     marks += [pair.clocks.sentence] if pair.clocks and pair.clocks.bars else []
     return ", ".join(marks) or None

@@ -58,6 +58,11 @@ class Verdict(StrEnum):
     SAME = "same"
     NEW = "new"
 
+    @property
+    def is_change(self) -> bool:
+        """Whether it says that something changed, in either direction."""
+        return self in (Verdict.SLOWER, Verdict.FASTER)
+
 
 @dataclass(frozen=True, slots=True)
 class RankTest:
@@ -311,7 +316,7 @@ def disagreement(changes: Mapping[str, Change]) -> str:
         change = changes[MEAN].change
         so_far = "; more rounds would tell whether it is slower" if change > 0 else ""
         return f"the same but for the mean of all its calls, {relative_change(change)}{so_far}"
-    called = {name: each.verdict for name, each in changes.items() if each.verdict in (Verdict.SLOWER, Verdict.FASTER)}
+    called = {name: each.verdict for name, each in changes.items() if each.verdict.is_change}
     if len(set(called.values())) > 1:
         return ", ".join(f"{verdict} by its {statistic_name(name)}" for name, verdict in called.items())
     if not called or "median" in called:

@@ -1,12 +1,14 @@
 """Provenance of the files of a comparison: their machines, software, versions, thresholds, and the calibration that fits."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from contextlib import suppress
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from dlbench.analysis.compare import calibration
 from dlbench.analysis.read import foreign
+from dlbench.analysis.read.places import began
 from dlbench.analysis.read.references import part
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import few
@@ -98,19 +100,17 @@ def gap_s(one: Mapping[str, Any], other: Mapping[str, Any]) -> float | None:
     known = [_began_and_ended(each) for each in (one, other)]
     if None in known:
         return None
-    (_, ended), (began, _) = sorted(each for each in known if each)
-    return max(0.0, (began - ended).total_seconds())
+    (_, ended), (begin, _) = sorted(each for each in known if each)
+    return max(0.0, (begin - ended).total_seconds())
 
 
 def _began_and_ended(environment: Mapping[str, Any]) -> tuple[datetime, datetime] | None:
     """Return when a run began, and ended as far as it says how long it took; what is no time is taken for unknown."""
     took_s = environment.get("seconds")
-    try:
-        began = datetime.fromisoformat(part(environment, "provenance", "utc"))
-        began = began if began.tzinfo else began.replace(tzinfo=UTC)
-        return began, began + timedelta(seconds=took_s if isinstance(took_s, int | float) and took_s > 0 else 0)
-    except (TypeError, ValueError, OverflowError):
-        return None
+    with suppress(OverflowError):
+        if begin := foreign.in_utc(began(environment)):
+            return begin, begin + timedelta(seconds=took_s if isinstance(took_s, int | float) and took_s > 0 else 0)
+    return None
 
 
 def side_notes(results: Results) -> list[str]:

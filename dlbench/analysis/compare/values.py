@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import ClassVar
 
 from dlbench.analysis.compare.doubts import SIDES
 from dlbench.analysis.compare.judge import EQUIVALENCE, LEVEL, Verdict
@@ -110,27 +111,15 @@ class MemoryChange:
     base_bytes: float
     """Median over the rounds."""
     new_bytes: float
-    grew: bool
-    """Whether beyond the threshold, and on the host by more than chance."""
+    called: bool
+    """Whether it grew beyond the threshold, and on the host by more than chance."""
     test: ShiftTest | None = None
     """Of the growth on the host; None of an accelerator, whose allocator leaves little to chance."""
     odd: str = ""
     """Which rounds of an accelerator took more than the others, beyond the threshold."""
 
-    @property
-    def name(self) -> str:
-        """What it is called in sentences."""
-        return "memory"
-
-    @property
-    def unit(self) -> Unit:
-        """Its unit."""
-        return Unit.BYTES
-
-    @property
-    def called(self) -> bool:
-        """Whether it is known to have changed."""
-        return self.grew
+    name: ClassVar = "memory"
+    unit: ClassVar = Unit.BYTES
 
     @property
     def change(self) -> float | None:
@@ -138,10 +127,10 @@ class MemoryChange:
         return self.new_bytes / self.base_bytes - 1 if self.base_bytes else None
 
     def __str__(self) -> str:
-        if not self.grew and (self.test is None or self.test.shift <= self.test.margin):
+        if not self.called and (self.test is None or self.test.shift <= self.test.margin):
             return ""
         sizes = f"from {byte_count(self.base_bytes)} to {byte_count(self.new_bytes)}"
-        if self.grew or self.test is None:
+        if self.called or self.test is None:
             return f"memory grew {sizes}"
         return ", ".join(filter(None, (f"memory {sizes} may be chance", _few(self.test))))
 
@@ -303,7 +292,7 @@ def judge_values(
     tests = [each.test for each in (*memories, *chain.from_iterable(values)) if each and each.test]
     verdicts = iter([test.verdict(p) for test, p in zip(tests, holm([each.p for each in tests]), strict=True)])
     left = iter([replace(each, family=len(tests)) for each in tests])
-    grown = [replace(each, grew=next(verdicts) is Verdict.SLOWER, test=next(left)) if each and each.test else each for each in memories]
+    grown = [replace(each, called=next(verdicts) is Verdict.SLOWER, test=next(left)) if each and each.test else each for each in memories]
     decided = [[replace(each, verdict=next(verdicts), test=next(left)) if each.test else each for each in of_case] for of_case in values]
     return grown, decided
 

@@ -47,8 +47,7 @@ class CaseVerdict:
     @property
     def statistic(self) -> str:
         """Whose change to show: the median's, unless slower or faster stands on another test alone."""
-        called = self.verdict in (Verdict.SLOWER, Verdict.FASTER)
-        return next((name for name, each in self.changes.items() if called and each.verdict is self.verdict), "median")
+        return next((name for name, each in self.changes.items() if self.verdict.is_change and each.verdict is self.verdict), "median")
 
     @property
     def shown(self) -> Change | None:
@@ -88,5 +87,5 @@ class Comparison:
 
 def attention(case: CaseVerdict) -> tuple[int, float]:
     """Return what sorts cases: the worst verdict first, and of one verdict that says there is a change the largest."""
-    changed = case.shown if case.verdict in (Verdict.SLOWER, Verdict.FASTER) else None
+    changed = case.shown if case.verdict.is_change else None
     return list(Verdict).index(case.verdict), -abs(changed.change) if changed else 0.0

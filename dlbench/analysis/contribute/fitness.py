@@ -7,7 +7,7 @@ from dlbench.analysis.contribute.measured import refused
 from dlbench.analysis.read import header
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.report.sentences import not_usable
-from dlbench.analysis.wording import plural
+from dlbench.analysis.wording import few, plural
 from dlbench.core.rows.row import Row
 from dlbench.core.store import RunFile
 from dlbench.core.units import one_line, percent
@@ -18,7 +18,6 @@ WIDE = 1.5
 """Upper over lower end of an interval from which on a case says little: others could not tell whether theirs is as fast."""
 TOLERATED = 0.25
 """Share of the cases that may be throttled, disturbed or wide: on a shared machine some always are."""
-_SHOWN = 3
 
 
 def doubts(run: RunFile, results: Results) -> list[str]:
@@ -80,5 +79,4 @@ def _is_wide(row: Row) -> bool:
 
 
 def _cases(rows: Sequence[Row]) -> str:
-    names = [row.case.id for row in rows]
-    return f"{', '.join(names[:_SHOWN])}{f' and {len(names) - _SHOWN} more' if len(names) > _SHOWN else ''}"
+    return few([row.case.id for row in rows], 3)

@@ -83,7 +83,7 @@ def public_records(run: RunFile) -> Iterator[Record]:
     devices = {each.case.device for each in run.measurements}
     for kind, measurements in (("measurement", run.measurements), ("discarded", run.discarded)):
         for each in measurements:
-            yield measurement_to_json(public_measurement(each)) | {"kind": kind}
+            yield measurement_to_json(public_measurement(each), kind)
     for state in run.states:
         around = {name: _state(getattr(state, name), devices) for name in ("before", "after")}
         yield RoundState(state.round, state.seconds, state.other_cpus, state.stolen_cpus, **around).to_json()

@@ -4,7 +4,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from dlbench.analysis.compare.judge import LEVEL, Verdict, rank_tests, statistic_name
+from dlbench.analysis.compare.judge import LEVEL, rank_tests, statistic_name
 from dlbench.analysis.compare.pairs import compare
 from dlbench.analysis.compare.power import detectable
 from dlbench.analysis.compare.verdict import CaseVerdict
@@ -77,7 +77,7 @@ def _same_code(case: CaseVerdict, least: Mapping[str, float], rounds: int) -> Fi
     )
     values = {"change": change.change, "ci_low": low, "ci_high": high, "p_holm": change.p_holm}
     values |= {f"detectable_{k}": share for k, share in seen.items()}
-    if case.verdict in (Verdict.SLOWER, Verdict.FASTER):
+    if case.verdict.is_change:
         advice = f"look again: dlbench doctor; by chance it happens in {percent(LEVEL)} of looks at most, so twice is hardly chance"
         return _finding(case, Fitness.UNFIT, f"the same code was called {case.verdict}: {found}", advice, values)
     if seen[_ROUNDS[-1]] > ACROSS_RUNS.time:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dlbench.analysis.read.order import by_case
+from dlbench.analysis.read.references import part
 from dlbench.core.measurement import Measurement, Samples
 from dlbench.core.model import Status
 from dlbench.core.rows.row import Row, ending
@@ -109,23 +110,15 @@ def _trouble(row: Row, ok: Sequence[Measurement]) -> str | None:
     return None
 
 
-def _header_value(run: RunFile, *path: str) -> Any:
-    """Return what the header holds at a path, None where there is nothing: it may be another tool's, or edited."""
-    value: Any = run.header
-    for name in path:
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
-
-
 def text_of(run: RunFile, *path: str) -> str | None:
     """Return the text there as one line; None where there is none."""
-    value = _header_value(run, *path)
+    value = part(run.header, *path)
     return (one_line(value) or None) if isinstance(value, str) else None
 
 
 def number_of(run: RunFile, *path: str) -> float | None:
     """Return the finite number there; None where there is none."""
-    value = _header_value(run, *path)
+    value = part(run.header, *path)
     return value if type(value) in (int, float) and abs(value) < math.inf else None
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from dlbench.core.errors import ResultFileError
+from dlbench.core.measurement import Samples
+from dlbench.core.model import Case, as_count
 from dlbench.core.units import one_line
 
 Object = dict[str, Any]
@@ -97,6 +99,25 @@ def as_object(value: Any, what: str, tool: str) -> Object:
 def are_seconds(values: Any) -> bool:
     """Whether a value is a list of times, one or more, that no sum of takes too far."""
     return isinstance(values, list) and bool(values) and all(type(each) in (int, float) and 0 <= each <= _LONGEST_S for each in values)
+
+
+def case(tool: str, name: str, device: str) -> Case:
+    """Return the case of a benchmark; it is of the CPU where its name does not end in the device."""
+    device = device if device and name.endswith(f"@{device}") else "cpu"
+    work = name.removesuffix(f"@{device}")
+    return Case(f"{work}@{device}", tool, work, {}, device)
+
+
+def samples(calls: int, values: Iterable[float]) -> Samples:
+    """Return blocks of so many calls each. Nothing says that they were unsteady, so they count as steady."""
+    return Samples(calls, tuple(map(float, values)), first_call_s=None, warmup_s=None, steady=True)
+
+
+def calls(value: Any, name: str) -> int:
+    """Return a number of calls. Raises ValueError, with a sentence that has the name, where it is none."""
+    if (found := as_count(value)) is None:
+        raise ValueError(f"{name} must be a positive integer, not {quoted(value)}")
+    return found
 
 
 def text(value: Any) -> str:

@@ -174,27 +174,27 @@ def damaged(run: RunFile) -> list[LeftOut]:
     return [each for each in run.left_out if not each.copy]
 
 
-def short_of_rounds(run: RunFile, names: Iterable[str], rows: Sequence[Row]) -> dict[str, frozenset[str]]:
+def short_of_rounds(run: RunFile, name: str, sides: Iterable[str | None], rows: Sequence[Row]) -> dict[str, frozenset[str]]:
     """Return of each ``case.run`` of a file with damaged lines the ids of the cases that may have lost a round with them.
 
-    Those that lack one before their last, or have fewer than the policy wants and another case has. Empty for any other file. ``names``
-    are each ``case.run`` of the file, of which one may have lost all of its rows.
+    Those that lack one before their last, or have fewer than the policy wants and another case has. Empty for any other file. ``sides``
+    are those of the file, of which one may have lost all of its rows.
     """
     if not damaged(run):
         return {}
     found = {}
-    for name in names:
-        of_run = [(row, row.rounds.numbers) for row in rows if row.case.run == name]
+    for side in sides:
+        of_run = [(row, row.rounds.numbers) for row in rows if row.case.side == side]
         numbers = [number for _, of_case in of_run for number in of_case]
         # Only what is measured again begins later, and of that nothing tells where.
-        first = min(numbers, default=0) if name.endswith(CONFIRMING) else 0
+        first = min(numbers, default=0) if (side or "").endswith(CONFIRMING) else 0
         most = max(numbers, default=0)
         wanted = run.header.get("policy", {}).get("rounds")
         least = min(most - first + 1, wanted if isinstance(wanted, int) else 1)
         # A search is made once a run, and what did not go well has its own verdict.
         again = [(row, of_case) for row, of_case in of_run if row.is_ok and (of_case or not row.case.found)]
         short = [row for row, of_case in again if (row.time.rounds or 0) < max(least, max(of_case, default=0) - first + 1)]
-        found[name] = frozenset(row.case.id for row in short)
+        found[run_name(name, side)] = frozenset(row.case.id for row in short)
     return found
 
 

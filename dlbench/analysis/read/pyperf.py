@@ -1,12 +1,13 @@
 """pyperf's JSON, read and written: a run of pyperf is a round, and its values are the round's blocks."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dlbench.analysis.read import foreign
 from dlbench.core.errors import ResultFileError
-from dlbench.core.measurement import Measurement, Samples
+from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, ParamValue, Status
 from dlbench.core.store import RunFile
 
@@ -15,7 +16,6 @@ FORMAT = "1.0"
 """What pyperf has written since 1.0 (2017): values and warm-ups in seconds a call."""
 
 _MACHINE = {"host": "hostname", "system": "platform", "cpu": "cpu_model_name", "cpus": "cpu_count", "python": "python_version"}
-_MOST_CALLS = 2**53  # whole numbers up to here are exact as floats
 
 
 def load(path: Path) -> RunFile | None:
@@ -84,29 +84,23 @@ def _measurement(number: int, values: Any, metadata: Mapping[str, Any]) -> Measu
         raise ValueError(f"its unit is {foreign.quoted(unit)}; dlbench reads seconds only")
     if not foreign.are_seconds(values) or min(values) <= 0:
         raise ValueError("values must be a list of seconds above zero; the file was edited or is not pyperf's")
-    calls = 1
-    for name in ("loops", "inner_loops"):
-        loops = metadata.get(name, 1)
-        if type(loops) is not int or not 1 <= loops <= _MOST_CALLS:
-            raise ValueError(f"{name} must be a positive integer, not {foreign.quoted(loops)}")
-        calls *= loops
+    calls = math.prod(foreign.calls(metadata.get(name, 1), name) for name in ("loops", "inner_loops"))
     case = _case(metadata)
     device_name = metadata.get("device_name", metadata.get("cpu_model_name") if case.device == "cpu" else None)
-    # Nothing says that it was unsteady, so it counts as steady.
-    samples = Samples(calls, tuple(float(each) for each in values), first_call_s=None, warmup_s=None, steady=True)
     return Measurement(
-        case, number, Status.OK, samples=samples, device_name=foreign.text(device_name) or None, started=foreign.text(metadata.get("date"))
+        case,
+        number,
+        Status.OK,
+        samples=foreign.samples(calls, values),
+        device_name=foreign.text(device_name) or None,
+        started=foreign.text(metadata.get("date")),
     )
 
 
 def _case(metadata: Mapping[str, Any]) -> Case:
-    name, device = foreign.text(metadata.get("name")), foreign.text(metadata.get("device"))
-    if not name:
+    if not (name := foreign.text(metadata.get("name"))):
         raise ValueError("it has no name; the file was edited or is not pyperf's")
-    if not device or not name.endswith(f"@{device}"):
-        device = "cpu"
-    work = name.removesuffix(f"@{device}")
-    return Case(f"{work}@{device}", TOOL, work, {}, device)
+    return foreign.case(TOOL, name, foreign.text(metadata.get("device")))
 
 
 def _machine(data: foreign.Object) -> dict[str, str]:

@@ -6,14 +6,13 @@ from typing import Any
 
 from dlbench.analysis.read import foreign
 from dlbench.core.errors import ResultFileError
-from dlbench.core.measurement import Measurement, Samples
+from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Status
 from dlbench.core.store import RunFile
 
 TOOL = "pytest-benchmark"
 _VERSIONS = ("3.", "4.", "5.")
 """Those whose files have times in seconds in these places."""
-_MOST_CALLS = 2**53  # whole numbers up to here are exact as floats
 _OURS = "dlbench::"
 """Begins the full name of a benchmark that dlbench exported."""
 _MACHINE = {"host": "node", "system": "system", "release": "release", "machine": "machine", "python": "python_version"}
@@ -53,10 +52,7 @@ def _measurement(benchmark: Mapping[str, Any], started: str) -> Measurement:
     times = stats.get("data", [stats.get("median")])
     if not foreign.are_seconds(times):
         raise ValueError(f"its data must be a list of seconds; the file was edited or is not {TOOL}'s")
-    calls = stats.get("iterations", 1)
-    if type(calls) is not int or not 1 <= calls <= _MOST_CALLS:
-        raise ValueError(f"iterations must be a positive integer, not {foreign.quoted(calls)}")
-    samples = Samples(calls, tuple(float(each) for each in times), first_call_s=None, warmup_s=None, steady=True)
+    samples = foreign.samples(foreign.calls(stats.get("iterations", 1), "iterations"), times)
     return Measurement(_case(benchmark), 0, Status.OK, samples=samples, started=started)
 
 
@@ -65,9 +61,7 @@ def _case(benchmark: Mapping[str, Any]) -> Case:
     if not name:
         raise ValueError(f"it has no fullname; the file was edited or is not {TOOL}'s")
     device = foreign.text(params.get("device")) if name.startswith(_OURS) and isinstance(params, dict) else ""
-    device = device if device and name.endswith(f"@{device}") else "cpu"
-    work = name.removeprefix(_OURS).removesuffix(f"@{device}")
-    return Case(f"{work}@{device}", TOOL, work, {}, device)
+    return foreign.case(TOOL, name.removeprefix(_OURS), device)
 
 
 def _machine(said: Any) -> dict[str, str]:

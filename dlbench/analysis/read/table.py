@@ -129,7 +129,7 @@ def of_rows(rows: Sequence[Row], name: str, declarations: Mapping[str, Declarati
 
     ``declarations`` are those of its workloads, and ``environment`` is what its header says of the machine.
     """
-    of_run = [named(row, name, declarations.get(row.case.workload, Declaration())) for row in rows]
+    of_run = [named(row, name, declarations.get(row.case.workload)) for row in rows]
     flagged = with_ceilings(flag_super_linear(flag_not_usable(of_run)), {})
     return Results(tuple(flagged), (), {name: environment})
 
@@ -239,7 +239,7 @@ def _read_one(path: Path, name: str, to_compare: bool) -> Results:
         protocols=dict.fromkeys(environments, header.protocol(run)),
         budgets=dict.fromkeys(environments, spent) if (spent := header.spent_budget(run, rows)) else {},
         tries=tuple(tries),
-        lost=header.short_of_rounds(run, environments, rows),
+        lost=header.short_of_rounds(run, name, sides, rows),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from dlbench.analysis.answers.base import Table
 from dlbench.analysis.pairing import grouped
 from dlbench.analysis.read.references import part
+from dlbench.analysis.wording import few
 from dlbench.core import units
 from dlbench.core.provenance import leaves
 from dlbench.core.rows.row import Cells
@@ -20,7 +21,6 @@ _ENTRY = ("entry", Column("entry", Unit.TEXT, "what it is"))
 _VALUE = ("value", Column("value", Unit.TEXT, "as recorded before the first case"))
 _AFTER = ("after the run", Column("after", Unit.TEXT, "the same after the last case"))
 _BLOCKS = ("identity", "stack", "side")
-_NAMED = 3
 _TEXTS = {"_bytes": units.byte_count, "_hz": units.hertz}
 
 
@@ -28,7 +28,7 @@ def machines(environments: Environments) -> list[Table]:
     """Return a table for each machine and software, which may be that of several files; none of files that do not say."""
     said = {run: each for run, each in environments.items() if each.get("identity") or each.get("stack")}
     groups = grouped(said, lambda run: str([said[run].get(block) for block in _BLOCKS]))
-    return [Table(_title(runs), (_ENTRY, _VALUE), tuple(_entries(said[runs[0]], _BLOCKS))) for runs in groups.values()]
+    return [Table(few(runs, 3), (_ENTRY, _VALUE), tuple(_entries(said[runs[0]], _BLOCKS))) for runs in groups.values()]
 
 
 def states(environments: Environments) -> Table:
@@ -40,11 +40,6 @@ def states(environments: Environments) -> Table:
         before = _entries({**each, "provenance": provenance}, ("provenance", "state"))
         rows += [{"file": run, **row, "after": after.get(str(row["entry"]))} for row in before]
     return Table("State before and after", (_FILE, _ENTRY, _VALUE, _AFTER), tuple(rows))
-
-
-def _title(runs: list[str]) -> str:
-    more = f" and {len(runs) - _NAMED} more" if len(runs) > _NAMED else ""
-    return f"{', '.join(runs[:_NAMED])}{more}"
 
 
 def _entries(environment: Mapping[str, Any], blocks: Iterable[str]) -> list[Cells]:

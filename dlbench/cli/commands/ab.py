@@ -118,9 +118,8 @@ def gate_rounds(cases: int) -> int:
 
 def _measure_again(recording: sessions.Recording, session: sessions.Session, rounds: int | None, interruption: Interruption) -> None:
     """Measure the cases that were called slower or faster in fresh rounds: as many as the user said, or as these few need to be seen."""
-    from dlbench.analysis.compare.ab import FLAGGED
 
-    flagged = {case.case for case in _judged(recording.path)[0].cases if case.verdict in FLAGGED}
+    flagged = {case.case for case in _judged(recording.path)[0].cases if case.verdict.is_change}
     if not flagged:
         return
     needed = rounds or gate_rounds(len(flagged))

@@ -26,8 +26,7 @@ def rated(
     """
     stated = counts[-1]
     flops_per_s, bytes_per_s = _rate([each.flops for each in counts], call_s), _rate([each.bytes for each in counts], call_s)
-    device, ranks = peak_of(stated.device_name), stated.case.ranks
-    ranks = ranks if ranks and 0 < ranks < 2**31 else 1  # an edited file may hold anything there
+    device, ranks = peak_of(stated.device_name), stated.case.ranks or 1
     arithmetic = arithmetic_share(device, dtype, flops_per_s / ranks) if device and flops_per_s is not None else None
     moved = stated.bytes / ranks if stated.bytes else 0.0
     memory = memory_share(device, moved, bytes_per_s / ranks) if device and moved and bytes_per_s is not None else None

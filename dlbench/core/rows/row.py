@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from dlbench.core.declarations import Declaration, Part, Value
-from dlbench.core.model import ParamValue, Reported, Status, settings_text
+from dlbench.core.model import ParamValue, Reported, Status, as_count, settings_text
 from dlbench.core.reference.peaks import Share
 from dlbench.core.rows.columns import COLUMNS, Checks, Copies, Energy, Flags, Identity, MeasuredCeiling, Peaks, Rates, Record, Times
 from dlbench.core.rows.rounds import Rounds
@@ -158,11 +158,6 @@ class Row(Record):
     def differing_from(self, free: Collection[Setting]) -> Hashable:
         """Return a key that is equal for rows that differ at most in the settings that are free."""
         return frozenset((setting, value) for setting, value in self.settings().items() if setting not in free)
-
-
-def as_count(value: object) -> int | None:
-    """Return a value that counts something; None for any other, which an edited file may hold."""
-    return value if type(value) is int and 0 < value < 2**53 else None
 
 
 def ending(row: Row) -> tuple[str, str]:

@@ -130,6 +130,10 @@ def test_a_calibration_survives_its_file(tmp_path: Path) -> None:
 GOOD: dict[str, Any] = NOISE.to_json()
 
 
+def invalid(why: str) -> str:
+    return f"m.json is not a valid calibration ({why}); make it again: dlbench calibrate"
+
+
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
@@ -140,43 +144,43 @@ GOOD: dict[str, Any] = NOISE.to_json()
         (json.dumps({**GOOD, "schema": 3}), "m.json has schema 3 and this dlbench reads up to 2; update dlbench"),
         (
             json.dumps({name: value for name, value in GOOD.items() if name != "common"}),
-            "m.json is not a valid calibration (no 'common'); make it again: dlbench calibrate",
+            invalid("common is missing"),
         ),
         (
             json.dumps({**GOOD, "common": {**GOOD["common"], "occasions": 1}}),
-            "m.json is not a valid calibration (occasions must be a whole number of at least 2, not 1); make it again: dlbench calibrate",
+            invalid("common.occasions must be a whole number of at least 2, not 1"),
         ),
         (
             json.dumps({**GOOD, "common": {**GOOD["common"], "cases": 1.5}}),
-            "m.json is not a valid calibration (cases must be a whole number of at least 2, not 1.5); make it again: dlbench calibrate",
+            invalid("common.cases must be a whole number of at least 2, not 1.5"),
         ),
         (
             json.dumps({**GOOD, "common": {**GOOD["common"], "p10": None}}),
-            "m.json is not a valid calibration (p10 must be a number of at least 0, not None); make it again: dlbench calibrate",
+            invalid("common.p10 must be a number from 0 to 100, not None"),
         ),
         (
             json.dumps({**GOOD, "pooled": {**GOOD["pooled"], "mean": None}}),
-            "m.json is not a valid calibration (mean must be a number of at least 0, not None); make it again: dlbench calibrate",
+            invalid("a mean is missing"),
         ),
         (
             json.dumps({**GOOD, "pooled": {**GOOD["pooled"], "occasions": 1}}),
-            "m.json is not a valid calibration (occasions must be a whole number of at least 2, not 1); make it again: dlbench calibrate",
+            invalid("pooled.occasions must be a whole number of at least 2, not 1"),
         ),
         (
             json.dumps({**GOOD, "pooled": {**GOOD["pooled"], "median": -0.1}}),
-            "m.json is not a valid calibration (median must be a number of at least 0, not -0.1); make it again: dlbench calibrate",
+            invalid("pooled.median must be a number from 0 to 100, not -0.1"),
         ),
         (
             json.dumps({**GOOD, "pooled": {**GOOD["pooled"], "median": float("nan")}}),
-            "m.json is not a valid calibration (median must be a number of at least 0, not nan); make it again: dlbench calibrate",
+            invalid("pooled.median must be a number from 0 to 100, not nan"),
         ),
         (
             json.dumps({name: value for name, value in GOOD.items() if name != "pooled"}),
-            "m.json is not a valid calibration (no 'pooled'); make it again: dlbench calibrate",
+            invalid("pooled is missing"),
         ),
         (
             json.dumps({**GOOD, "machine_key": 3}),
-            "m.json is not a valid calibration (machine_key, first, last must be text); make it again: dlbench calibrate",
+            invalid("machine_key must be text, not 3"),
         ),
     ],
 )
