@@ -177,6 +177,9 @@ class Circumstances:
     """Those in which it was throttled or disturbed."""
 
 
+_NOTHING_TOLD = Circumstances()
+
+
 def circumstances(
     rounds: Sequence[tuple[int, Throttling | None]], states: Sequence[RoundState], device: str, threads: int | None
 ) -> Circumstances:
@@ -185,18 +188,17 @@ def circumstances(
     ``states`` is the machine around any rounds of its run.
     """
     numbers = {number for number, _ in rounds} if states else ()
-    around = tuple(each for each in states if each.round in numbers)
-    throttlings = [throttling for _, throttling in rounds]
-    known = Counter([each for each in throttlings if each is not None])
+    around = tuple([each for each in states if each.round in numbers])
+    known = Counter(told) if (told := [each for _, each in rounds if each is not None]) else {}
     if not known and not around:  # a file that tells neither, with twenty thousand cases perhaps
-        return Circumstances()
+        return _NOTHING_TOLD
     throttled = {each: count for each, count in known.items() if each.throttled}
     capped = {each: count for each, count in known.items() if each.power_capped}
     disturbed = {each: count for each, count in known.items() if each.disturbed}
     again = sum(count for each, count in known.items() if each.tries > 1 and not each.held_back)
     shares = [each.lost for each in known if each.lost is not None]
     busy, others = _disturbances(around, device, threads)
-    of = f"of {_rounds(len(throttlings))}"
+    of = f"of {_rounds(len(rounds))}"
     reasons = []
     if throttled:
         worst = max(throttled, key=lambda each: max(each.thermal or 0.0, each.quota or 0.0))

@@ -289,7 +289,7 @@ _read_measurement = fast_reader(Measurement)
 
 
 def _parsed(line: bytes) -> _FileLine | None:
-    if line.isascii() and line.startswith(_MEASURED) and line.find(b'"kind"', len(_START)) < 0 and (found := _read_measurement(line)):
+    if line.isascii() and line.startswith(_MEASURED) and line.rfind(b'"kind"') == 1 and (found := _read_measurement(line)):
         return _FileLine(line[len(_START) : line.index(b'"', len(_START))].decode(), {}, found)
     try:
         text = line.decode()

@@ -88,9 +88,8 @@ def _shift_test(base: Sequence[float], new: Sequence[float], threshold: float, f
     """Test a quantity of which less is better; its margin is that share of base, and ``floor`` at least."""
     usual = abs(statistics.median(base))
     margin = max(threshold * usual, floor)
-    p, shift, (interval,) = rank_test(base, new, (EQUIVALENCE,))
-    if len({*base, *new}) == 1:
-        interval = _CONSTANT
+    constant = len({*base, *new}) == 1
+    p, shift, (interval,) = (1.0, 0.0, (_CONSTANT,)) if constant else rank_test(base, new, (EQUIVALENCE,))
     least_p = smallest_p(len(base), len(new))
     return ShiftTest(min(len(base), len(new)), margin, usual, max(margin, to_see), p, least_p, shift, interval)
 

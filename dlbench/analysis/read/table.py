@@ -28,7 +28,7 @@ from dlbench.core.quantities import MOST
 from dlbench.core.rows.columns import BY_NAME
 from dlbench.core.rows.rounds import Reduction
 from dlbench.core.rows.row import Cells, Row, cells
-from dlbench.core.rows.summary import compared, summarise
+from dlbench.core.rows.summary import Origin, compared, summarise
 from dlbench.core.schema import Column, Unit
 from dlbench.core.store import RunFile
 from dlbench.core.thresholds import ThresholdSettings
@@ -184,25 +184,6 @@ def collect(paths: Sequence[Path], each: Map = map, *, to_compare: bool = False)
     return results if to_compare else replace(results, rows=tuple(with_ceilings(results.rows, by_place(results.environments))))
 
 
-def _whole(path: Path) -> tuple[RunFile, list[Row]]:
-    """Read a file with all that its rows can have."""
-    run = load(path)
-    target = run.header.get("policy", {}).get("target", Policy().target)
-    return run, [summarise(of_case, target, run.states) for of_case in by_case(run.measurements)]
-
-
-def _to_compare(path: Path) -> tuple[RunFile, list[Row]]:
-    """Read a file with what a comparison reads: each round is reduced to that before the next is read, as blocks are many."""
-    reduction = Reduction()
-    run = sessions.load(path)
-    if run is None:
-        run = store.load(path, reduction.read)
-    for each in run.measurements:
-        reduction.add(each)
-    cases = sorted(filter(None, reduction.cases.values()), key=lambda rounds: order_of(rounds[0].stated.case, rounds[0].stated.side))
-    return run, [compared(rounds, run.states, path) for rounds in _consumed(cases)]
-
-
 def _consumed(items: list[T]) -> Iterator[T]:
     """Yield items in their order, and forget each."""
     items.reverse()
@@ -211,21 +192,26 @@ def _consumed(items: list[T]) -> Iterator[T]:
 
 
 def _read_one(path: Path, name: str, to_compare: bool) -> Results:
-    # A file is reduced to its rows before the next is read: raw block times are many, rows are few.
-    run, rows = _to_compare(path) if to_compare else _whole(path)
-    devices = {device["id"]: device for device in run.header.get("devices", ())}
-    tries = [] if to_compare else [summarise([each]) for each in run.tries]
-    sides = header.of_sides(run, [row.case.side for row in (*rows, *tries)])
+    # A file is reduced to its rows before the next is read: raw block times are many, rows are few. So is each round to compare.
+    reduction = Reduction()
+    run = sessions.load(path) or store.load(path, reduction.read if to_compare else None)
+    for each in run.measurements if to_compare else ():
+        reduction.add(each)
+    reduced = sorted(filter(None, reduction.cases.values()), key=lambda rounds: order_of(rounds[0].stated.case, rounds[0].stated.side))
+    whole, tries = ([], ()) if to_compare else (by_case(run.measurements), run.tries)
+    measured = [*(rounds[0].stated.side for rounds in reduced), *(of_case[0].side for of_case in whole), *(each.side for each in tries)]
+    sides = header.of_sides(run, measured)
     declarations, doubts = declared.declarations(run, name, sides)
     environments = header.environments(run, name, sides)
-
-    def of_run(row: Row) -> Row:
-        of_side = header.run_name(name, row.case.side)
-        device_name = row.case.device_name or devices.get(row.case.device, {}).get("name") or None
-        case = replace(row.case, run=of_side, device_name=device_name)
-        return replace(row, case=case, declared=declarations[of_side].get(case.workload, row.declared))
-
-    rows, tries = list(map(of_run, rows)), list(map(of_run, tries))
+    devices = {device["id"]: device for device in run.header.get("devices", ())}
+    device_names = {device: each.get("name") or None for device, each in devices.items()}
+    origins = {
+        side: Origin(of_side, device_names, declarations[of_side], path if to_compare else None)
+        for side, of_side in [(side, header.run_name(name, side)) for side in sides]
+    }
+    target = run.header.get("policy", {}).get("target", Policy().target)
+    rows = [compared(rounds, run.states, origins[rounds[0].stated.side]) for rounds in _consumed(reduced)]
+    rows += [summarise(of_case, target, run.states, origins[of_case[0].side]) for of_case in whole]
     if not to_compare:
         rows = [header.with_link(declared.with_bus_rate(row), devices.get(row.case.device, {})) for row in rows]
     rows = flag_super_linear(flag_not_usable(rows))
@@ -238,7 +224,7 @@ def _read_one(path: Path, name: str, to_compare: bool) -> Results:
         circumstances=(*header.circumstances(run, name), *trends(run, name, rows)),
         protocols=dict.fromkeys(environments, header.protocol(run)),
         budgets=dict.fromkeys(environments, spent) if (spent := header.spent_budget(run, rows)) else {},
-        tries=tuple(tries),
+        tries=tuple([summarise([each], origin=origins[each.side]) for each in tries]),
         lost=header.short_of_rounds(run, name, sides, rows),
     )
 

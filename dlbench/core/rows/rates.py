@@ -12,33 +12,36 @@ from dlbench.core.rows.rounds import Stated
 ALLOWANCE = 1.25
 """Cards run above the boost clock that their figures are computed from, a TITAN X (Pascal) by a fifth, and a cache may hold an eighth of
 a large working set. A wrong count is off by a factor of two, as a rule."""
+NO_RATES = Rates()
 EMPTY = 2.0
 """A call that takes less than this many times an empty one did nothing: the least operation of torch takes more than ten times as long."""
 
 
 def rated(
-    counts: Sequence[Stated], call_s: float | None, dtype: str, fastest_s: float, check: SpotCheck | None
+    counts: Sequence[Stated], call_s: float | None, dtype: str, fastest_s: float, check: SpotCheck | None, doubt_alone: bool = False
 ) -> tuple[Rates, str | None]:
     """Return operations and bytes a second with their share of the device's peak, and why they can't be true, if so.
 
     ``counts`` is what the timed rounds state, ``call_s`` the row's time of a call, and ``fastest_s`` that of the fastest block, as other
-    blocks may have been held up.
+    blocks may have been held up. With ``doubt_alone`` the rates stay empty.
     """
-    stated = counts[-1]
-    flops_per_s, bytes_per_s = _rate([each.flops for each in counts], call_s), _rate([each.bytes for each in counts], call_s)
+    stated, arithmetic, memory, rates = counts[-1], None, None, NO_RATES
     device, ranks = peak_of(stated.device_name), stated.case.ranks or 1
-    arithmetic = arithmetic_share(device, dtype, flops_per_s / ranks) if device and flops_per_s is not None else None
-    moved = stated.bytes / ranks if stated.bytes else 0.0
-    memory = memory_share(device, moved, bytes_per_s / ranks) if device and moved and bytes_per_s is not None else None
-    nearest = max(filter(None, (arithmetic, memory)), key=lambda share: share.fraction, default=None)
+    if device or not doubt_alone:
+        flops_per_s, bytes_per_s = _rate([each.flops for each in counts], call_s), _rate([each.bytes for each in counts], call_s)
+        arithmetic = arithmetic_share(device, dtype, flops_per_s / ranks) if device and flops_per_s is not None else None
+        moved = stated.bytes / ranks if stated.bytes else 0.0
+        memory = memory_share(device, moved, bytes_per_s / ranks) if device and moved and bytes_per_s is not None else None
     doubt = together([*_no_work(fastest_s, stated, check), *_too_fast(stated, arithmetic, memory), *_no_input(check)])
-    rates = Rates(
-        flops_per_s=flops_per_s,
-        bytes_per_s=bytes_per_s,
-        peak_fraction=nearest.fraction if nearest else None,
-        peak=nearest,
-        reason=None if nearest else _no_peak(stated, bool(device), dtype),
-    )
+    if not doubt_alone:
+        nearest = max(filter(None, (arithmetic, memory)), key=lambda share: share.fraction, default=None)
+        rates = Rates(
+            flops_per_s=flops_per_s,
+            bytes_per_s=bytes_per_s,
+            peak_fraction=nearest.fraction if nearest else None,
+            peak=nearest,
+            reason=None if nearest else _no_peak(stated, bool(device), dtype),
+        )
     return rates, doubt
 
 

@@ -71,34 +71,32 @@ class Round(NamedTuple):
         """
         m, samples = measurement, measurement.samples
         stated = _shared_stated(_stated(m), before.stated if before else None)
-        told = (stated, m.round, m.values or _NO_VALUES, m.memory.peak_bytes, m.memory.host_peak_bytes, _shared(m.throttling))
+        throttling = _shared(m.throttling) if m.throttling else None
+        told = (stated, m.round, m.values or _NO_VALUES, m.memory.peak_bytes, m.memory.host_peak_bytes, throttling)
         if samples is None:
             return cls(*told)
-        blocks = array("d", samples.block_s) if place is None else place
-        times = _times(samples.block_s, sorted(samples.block_s), samples.steady)
-        return cls(*(*told, *times, samples.device_s, blocks))
+        blocks, steady = samples.block_s, samples.steady
+        count, first, ordered = len(blocks), blocks[0], sorted(blocks)
+        moved = blocks[-1] / first - 1 if steady is None and count > 1 and first else None
+        times = count, quantile(ordered, 0.5), quantile(ordered, 0.1), math.fsum(blocks) / count, ordered[0], moved, steady
+        return cls._make((*told, *times, samples.device_s, array("d", blocks) if place is None else place))
 
 
 def _shared_stated(stated: tuple[Any, ...], before: Stated | None) -> Stated:
     """Return what a round states, and what is equal as the one before states it, which saves most of the memory of a large file."""
-    if before is None or stated[1:] != before[1:]:
-        return Stated._make(stated)
-    if stated[0] == before.case:
+    if before is not None and before == stated:
         return before
-    case, now = stated[0], Stated._make(stated)
-    for flags, others in ((now.math, before.math), (now.found, before.found)):
-        if list(map(type, flags.values())) != list(map(type, others.values())):  # equal are 1 and true, too
-            return now
+    now = Stated._make(stated)
+    flags = dict(sorted(now.math.items()))
+    if before is None or stated[1:] != before[1:] or _kinds(flags, now.found) != _kinds(before.math, before.found):
+        return now._replace(math=flags)
+    case = now.case
     return Stated(Case(case.id, intern(case.suite), intern(case.workload), case.params, intern(case.device)), *before[1:])
 
 
-def _times(
-    blocks: Sequence[float], ordered: Sequence[float], steady: bool | None
-) -> tuple[int, float, float, float, float, float | None, bool | None]:
-    """Return how many blocks there are, their median, p10, mean and least, how far those of slow calls moved, and whether it was steady."""
-    count, first = len(blocks), blocks[0]
-    moved = blocks[-1] / first - 1 if steady is None and count > 1 and first else None
-    return count, quantile(ordered, 0.5), quantile(ordered, 0.1), math.fsum(blocks) / count, ordered[0], moved, steady
+def _kinds(*settings: Mapping[str, ParamValue]) -> list[list[type]]:
+    """Return the types of settings, as 1 and true are equal, too."""
+    return [list(map(type, each.values())) for each in settings]
 
 
 def reduced(measurements: Iterable[Measurement]) -> list[Round]:
@@ -219,17 +217,12 @@ class Reduction:
 
     def read(self, measurement: Measurement, place: int | None) -> None:
         """Add a measurement, unless its case has that round already; a `store.Reader`."""
-        _refuse_twice(self.cases.get((measurement.side, measurement.case.id), ()), measurement.round, measurement.status)
+        rounds = self.cases.get((measurement.side, measurement.case.id), ())
+        # They come in their order, but for what was lost and measured again; a case that was skipped in a round may be measured yet.
+        again = rounds and rounds[-1].number >= measurement.round and measurement.status is not Status.SKIPPED
+        if again and any(each.number == measurement.round and each.stated.status is not Status.SKIPPED for each in rounds):
+            raise ValueError(store.twice(measurement.round))
         self.add(measurement, place)
-
-
-def _refuse_twice(rounds: Sequence[Round], number: int, status: Status) -> None:
-    """Raise ValueError for a second measurement of a round; a case that was skipped in it may be measured yet."""
-    # They come in their order, but for what was lost and measured again.
-    if status is Status.SKIPPED or not rounds or rounds[-1].number < number:
-        return
-    if any(each.number == number and each.stated.status is not Status.SKIPPED for each in rounds):
-        raise ValueError(store.twice(number))
 
 
 _NO_VALUES: Mapping[str, Reported] = {}

@@ -15,7 +15,7 @@ from dlbench.core.schema import Column
 
 Cells = Mapping[str, Any]
 """Plain values by the name of their column, None where there is none: text, numbers and flags."""
-_NOTHING_DECLARED, _NO_ROUNDS = Declaration(), Rounds()
+NOTHING_DECLARED, _NO_ROUNDS = Declaration(), Rounds()
 
 
 class Setting(NamedTuple):
@@ -51,7 +51,7 @@ class Row(Record):
     check: Checks = Checks()
     energy: Energy = Energy()
     flag: Flags = Flags()
-    declared: Declaration = _NOTHING_DECLARED
+    declared: Declaration = NOTHING_DECLARED
     """What its workload declares."""
     rounds: Rounds = _NO_ROUNDS
     """What each of its rounds gave."""

@@ -6,16 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from dlbench.core.conditions import Circumstances, RoundState, circumstances
+from dlbench.core.declarations import Declaration
 from dlbench.core.measurement import Measurement, Transfer
 from dlbench.core.model import Case, ParamValue, Policy, Reported, Status
 from dlbench.core.rows import times
-from dlbench.core.rows.columns import Checks, Copies, Flags, Identity, Peaks, Rates, Times
-from dlbench.core.rows.rates import rated
+from dlbench.core.rows.columns import Checks, Copies, Flags, Identity, Peaks, Times
+from dlbench.core.rows.rates import NO_RATES, rated
 from dlbench.core.rows.rounds import Blocks, Round, Rounds, Stated, reduced, stated
-from dlbench.core.rows.row import Row
+from dlbench.core.rows.row import NOTHING_DECLARED, Row
 from dlbench.core.stats import variation
 
 T = TypeVar("T")
@@ -24,15 +25,32 @@ _SEVERITY = (Status.SKIPPED, Status.OK, Status.UNSUPPORTED, Status.OOM, Status.T
 """From the least severe on. A skipped round says nothing of the case, so any other counts before it."""
 
 
-def summarise(measurements: Sequence[Measurement], target: float = Policy().target, states: Sequence[RoundState] = ()) -> Row:
+class Origin(NamedTuple):
+    """Where the rounds of a case are from: a side of a file."""
+
+    run: str = ""
+    device_names: Mapping[str, str | None] = {}
+    """Of each device, for rounds that do not name theirs."""
+    declarations: Mapping[str, Declaration] = {}
+    """Of each workload."""
+    file: Path | None = None
+    """Of rounds to compare, which did not keep their blocks; they have no rates."""
+
+
+_UNKNOWN = Origin()
+
+
+def summarise(
+    measurements: Sequence[Measurement], target: float = Policy().target, states: Sequence[RoundState] = (), origin: Origin = _UNKNOWN
+) -> Row:
     """Return the row of one case.
 
     ``measurements`` are all rounds of that case, one at least; ``target`` is the policy's, for ``flag.noisy``; ``states`` is the machine
     around any rounds of the run, for ``flag.disturbed``. A case with failed rounds has the most severe status (on a tie the latest) and
-    its reason, and the times of the other rounds. ``case.run`` is None: a measurement does not know its file.
+    its reason, and the times of the other rounds. Without an origin ``case.run`` is empty: a measurement does not know its file.
     """
     rounds = reduced(measurements)
-    row = compared(rounds, states)
+    row = compared(rounds, states, origin)
     ok = set(map(id, _counted(rounds)))
     counted = [each for each, of in zip(measurements, rounds, strict=True) if id(of) in ok]
     timed = [each for each in rounds if id(each) in ok and each.blocks]
@@ -63,27 +81,24 @@ def summarise(measurements: Sequence[Measurement], target: float = Policy().targ
     )
 
 
-_UNREAD = Rates()
 _flags, _peaks = lru_cache(1024)(Flags), lru_cache(1024)(Peaks)
 """Equal ones of several cases are one object, as in `_shared`."""
 
 
-def compared(rounds: Sequence[Round], states: Sequence[RoundState] = (), file: Path | None = None) -> Row:
-    """Return of the row of one case what a comparison reads.
-
-    ``states`` as in `summarise`; ``file`` is where the rounds are from, where they did not keep their blocks; without it come the rates.
-    """
+def compared(rounds: Sequence[Round], states: Sequence[RoundState] = (), origin: Origin = _UNKNOWN) -> Row:
+    """Return of the row of one case what a comparison reads; ``states`` as in `summarise`."""
+    file = origin.file
     ok = _counted(rounds)
     timed = [each for each in ok if each.blocks]
     said = stated(rounds)
     said_ok = said if len(ok) == len(rounds) else stated(ok)
     medians = [each.median_s for each in timed]
     centre = statistics.median(medians) if timed else None
-    what, rates, doubt = _identity(said), Rates(), None
+    what, rates, doubt = _identity(said, origin), NO_RATES, None
     if timed:
         counts = said_ok if len(said_ok) == 1 else [each.stated for each in timed]
         fastest_s, check = min([each.fastest_s for each in timed]), _last([each.check for each in said])
-        rates, doubt = rated(counts, centre, what.dtype or "", fastest_s, check)
+        rates, doubt = rated(counts, centre, what.dtype or "", fastest_s, check, doubt_alone=file is not None)
     throttlings = [(each.number, each.throttling) for each in ok]
     around = circumstances(throttlings, states, what.device, _last([each.threads for each in said_ok])) if ok else Circumstances()
     well = bool(ok) and said_ok[0].status is Status.OK
@@ -98,7 +113,7 @@ def compared(rounds: Sequence[Round], states: Sequence[RoundState] = (), file: P
             lost_share=around.lost_share,
             disturbed_rounds=around.rounds,
         ),
-        rates if file is None else _UNREAD,
+        rates,
         _peaks(peak_bytes=_most([each.peak_bytes for each in ok]), limit_bytes=_last([each.limit_bytes for each in said])),
         flag=_flags(
             throttled=around.throttled,
@@ -109,6 +124,7 @@ def compared(rounds: Sequence[Round], states: Sequence[RoundState] = (), file: P
             implausible_reason=doubt,
             reason=around.reason,
         ),
+        declared=origin.declarations.get(what.workload, NOTHING_DECLARED),
         rounds=_rounds(ok if well else [], file),
     )
 
@@ -135,7 +151,8 @@ def per_round(measurements: Iterable[Measurement]) -> Rounds:
 
 
 def _rounds(ok: Sequence[Round], file: Path | None = None) -> Rounds:
-    peaks, host_peaks = (_shared("peaks", _all_known([getattr(each, name) for each in ok])) for name in ("peak_bytes", "host_peak_bytes"))
+    peaks = _shared("peaks", _all_known([each.peak_bytes for each in ok]))
+    host_peaks = _shared("peaks", _all_known([each.host_peak_bytes for each in ok]))
     values, timed = _scalars(ok), [each for each in ok if each.blocks]
     if not timed:
         return Rounds(peak_bytes=peaks, host_peak_bytes=host_peaks, values=values)
@@ -165,7 +182,7 @@ def _shared(what: str, values: tuple[T, ...]) -> tuple[T, ...]:
     return values
 
 
-def _identity(said: Sequence[Stated]) -> Identity:
+def _identity(said: Sequence[Stated], origin: Origin) -> Identity:
     ending = max(reversed(said), key=lambda each: _SEVERITY.index(each.status)) if len(said) > 1 else said[0]
     math, found = _last([each.math or None for each in said]) or {}, _last([each.found or None for each in said]) or {}
     case = said[-1].case
@@ -175,14 +192,15 @@ def _identity(said: Sequence[Stated]) -> Identity:
         case.suite,
         case.workload,
         case.device,
-        _last([each.device_name for each in said]),
+        _last([each.device_name for each in said]) or origin.device_names.get(case.device),
         dtype,
         mode,
         threads=_last([each.threads for each in said]),
-        math=dict(sorted(math.items())),
+        math=math,
         status=ending.status,
         reason=ending.reason,
         found=found,
+        run=origin.run,
         side=said[-1].side,
     )
 
@@ -261,4 +279,7 @@ def _values(ok: Sequence[Round]) -> Mapping[str, Reported]:
 
 
 def _last(values: Sequence[T | None]) -> T | None:
-    return next((value for value in reversed(values) if value is not None), None)
+    for value in reversed(values):  # a generator takes three times as long
+        if value is not None:
+            return value
+    return None
