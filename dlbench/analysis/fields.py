@@ -7,8 +7,9 @@ from typing import Any, Generic, Literal, TypeVar, cast
 from dlbench.analysis import pair_columns
 from dlbench.analysis.names import device_label, several_runs
 from dlbench.analysis.pairing import Pair
-from dlbench.analysis.ratio import HasRatio
+from dlbench.analysis.ratio import HasRatio, speedup_of
 from dlbench.analysis.read.declared import columns
+from dlbench.analysis.wording import value_name
 from dlbench.core.model import ParamValue
 from dlbench.core.rows.columns import BY_NAME
 from dlbench.core.rows.row import Row, cell
@@ -63,8 +64,7 @@ def of_row(field: Callable[[Row], object]) -> Field[Row]:
 
 def value_field(column: Column) -> Field[Row]:
     """Return the field of a value that workloads report."""
-    name = column.name.partition(".")[2]
-    return Field(column, lambda row: row.values.get(name))
+    return Field(column, lambda row: row.values.get(value_name(column)))
 
 
 def value_fields(rows: Iterable[Row]) -> list[Field[Row]]:
@@ -83,7 +83,7 @@ PLACE = Column("place", Unit.TEXT, "where it ran")
 CASE: Field[Pair] = Field(pair_columns.CASE, lambda pair: pair.case)
 WORK: Field[Pair] = Field(pair_columns.WORK, lambda pair: pair.work)
 RATIO: Fields[HasRatio] = (
-    ("ratio", Field(pair_columns.SPEEDUP, lambda found: found.ratio.speedup)),
+    ("ratio", Field(pair_columns.SPEEDUP, speedup_of)),
     ("95 % interval", Field(pair_columns.LOW, lambda found: found.ratio.low)),
     ("95 % interval", Field(pair_columns.HIGH, lambda found: found.ratio.high)),
 )

@@ -11,7 +11,7 @@ from dlbench.analysis.answers.ways import in_other_ways
 from dlbench.analysis.fields import CASE, PLACE, RATIO, Field, Fields, cells, own
 from dlbench.analysis.figures import Axis, Figure
 from dlbench.analysis.names import device_label, machine_name, several_runs
-from dlbench.analysis.pairing import DEVICE, Pair, both_sides, grouped, one_device, unfit
+from dlbench.analysis.pairing import DEVICE, Pair, beside, both_sides, grouped, one_device, unfit
 from dlbench.analysis.ratio import Ratio, middle
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import INTERVAL, short
@@ -158,8 +158,8 @@ def _place(points: Sequence[_Point]) -> Callable[[Pair], str]:
     several, cpus_named = several_runs(_sides(points)), len({one_device(point.pair.base) for point in points}) > 1
 
     def place(pair: Pair) -> str:
-        beside = f" beside {device_label(pair.base, several)}" if cpus_named else ""
-        return f"{device_label(pair.other, several)}{beside}"
+        cpu = f" beside {device_label(pair.base, several)}" if cpus_named else ""
+        return f"{device_label(pair.other, several)}{cpu}"
 
     return place
 
@@ -178,12 +178,8 @@ def _raced(cpu: Sequence[Row], other: Sequence[Row], sweep: Sweep) -> list[_Poin
     """Return a point for each size that both were measured at; none for fewer than two."""
     bases, others = ({_size(row, sweep): row for row in side} for side in (cpu, other))
     sizes = sorted(bases.keys() & others.keys())
-    hidden = (sweep.size, *filter(None, (sweep.copies,)))
-    found = []
-    for size in sizes if len(sizes) > 1 else ():
-        base, faster = ([1 / seconds for seconds in side[size].rounds.median_s] for side in (bases, others))
-        found.append(_Point(Pair(bases[size], others[size], DEVICE, hidden, (base, faster)), sweep, size))
-    return found
+    hidden = [name for name in (sweep.size, sweep.copies) if name]
+    return [_Point(beside(bases[size], others[size], DEVICE, *hidden), sweep, size) for size in sizes if len(sizes) > 1]
 
 
 def _size(row: Row, sweep: Sweep) -> float:

@@ -67,7 +67,7 @@ def answer(results: Results, *, references: bool) -> Answer | Missing:
 
     ``references``: whether to hold it against reference runs, which are read for it.
     """
-    tried = [row for row in results.rows if row.is_ok or (row.case.status and row.case.status.is_failure)]
+    tried = [row for row in results.rows if row.is_ok or row.is_failure]
     if not tried:
         return Missing(QUESTION, "no case was measured", "dlbench run")
     devices = by_device(tried, lambda row: row)

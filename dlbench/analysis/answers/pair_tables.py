@@ -10,7 +10,8 @@ from dlbench.analysis.answers.base import Table, table
 from dlbench.analysis.fields import CASE, PLACE, RATIO, SIDES, WORK, Field, Fields, Side, cells, of_side, value_fields
 from dlbench.analysis.figures import Axis, Figure, drawn
 from dlbench.analysis.names import by_device, choice, device_label, several_runs
-from dlbench.analysis.pairing import DEVICE, DTYPE, MODE, RUN, Pair, Pairs, pair
+from dlbench.analysis.pairing import DEVICE, DTYPE, MODE, RUN, Pair, Pairs, grouped, pair
+from dlbench.analysis.ratio import middle, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import cell, short, value_name
 from dlbench.core.model import Status
@@ -82,7 +83,7 @@ def _rows(pairs: Sequence[Pair]) -> list[Row]:
 def _is_apart(pair: Pair) -> bool:
     """Whether the ratio is far from the quotient of the two times that stand beside it."""
     base, other = pair.time_s(pair.base), pair.time_s(pair.other)
-    return bool(pair.speeds and base and other) and abs((base or 0) / (other or 1) / pair.ratio.speedup - 1) > _APART
+    return bool(pair.speeds and base and other and abs(base / other / speedup_of(pair) - 1) > _APART)
 
 
 def reported(results: Results, by: str) -> tuple[Pairs, Table, list[str]]:
@@ -111,6 +112,13 @@ def side_label(pair: Pair, side: Row, several: bool | None = None) -> str:
     return str(pair.value(side))
 
 
+def furthest(pairs: Sequence[Pair]) -> tuple[Pair, list[Pair]]:
+    """Return the pair in the middle of those whose other side has the value that is furthest ahead of the base, and all of these."""
+    others = grouped(pairs, lambda each: each.value(each.other))
+    found = max(others.values(), key=lambda each: speedup_of(middle(each)))
+    return middle(found).chosen(len(others)), found
+
+
 def own_best(pairs: Pairs) -> Table:
     """Return the table of throughputs, each side at a batch, precision, layout and mode of its own."""
     found = pairs.rows
@@ -135,7 +143,7 @@ def ratio_figures(title: str, pairs: Sequence[Pair], named: Field[Pair] = CASE) 
     several = several_runs(_rows(found))
     if several_runs(each.base for each in found):  # the same case on two machines is two lines
         named = Field(named.column, partial(_placed, named))
-    shown, left_out = drawn(found, lambda each: each.ratio.speedup)
+    shown, left_out = drawn(found, speedup_of)
     by = (found[0].by or DEVICE).name
     bases = {side_label(each, each.base, several) for each in found}
     base = f" {bases.pop()}" if len(bases) == 1 else " the other side"

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 from dlbench.analysis.answers.base import Answer, Missing, Question, answered
-from dlbench.analysis.answers.pair_tables import declared_values, ratio_figures, reported, same_case
+from dlbench.analysis.answers.pair_tables import declared_values, furthest, ratio_figures, reported, same_case
 from dlbench.analysis.fields import CASE, Field, cells, of_row
 from dlbench.analysis.figures import Axis, Figure, drawn
 from dlbench.analysis.names import by_device, device_label, several_runs
-from dlbench.analysis.pairing import Pair, both_sides, grouped, pair
-from dlbench.analysis.ratio import among, middle
+from dlbench.analysis.pairing import Pair, both_sides, pair
+from dlbench.analysis.ratio import among
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import short
 from dlbench.core.units import fraction
@@ -49,9 +49,7 @@ def _errors(pairs: tuple[Pair, ...]) -> list[Figure]:
 
 
 def _sentence(where: str, pairs: list[Pair]) -> str:
-    others = grouped(pairs, lambda each: each.value(each.other))
-    fastest = max(others.values(), key=lambda found: middle(found).ratio.speedup)
-    best = middle(fastest).chosen(len(others))
+    best, fastest = furthest(pairs)
     ratio, base, other = best.ratio, best.value(best.base), best.value(best.other)
     if ratio.is_ahead:
         told = f"the fastest beside {base} is {other}"

@@ -9,7 +9,7 @@ from dlbench.analysis.fields import RATIO, THROUGHPUT, Field, Fields, cells, of_
 from dlbench.analysis.figures import Axis, Figure, drawn
 from dlbench.analysis.names import device_label
 from dlbench.analysis.pairing import grouped
-from dlbench.analysis.ratio import Ratio, speed_ratio
+from dlbench.analysis.ratio import Ratio, speed_ratio, speedup_of
 from dlbench.analysis.read.ceilings import machine
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import INTERVAL, short
@@ -114,7 +114,7 @@ def _fed(found: Supplied) -> str:
 
 def _figure(found: Sequence[Supplied]) -> Figure:
     """Return for each step how much of what it consumes storage supplies, as bars from 1."""
-    shown, left_out = drawn(found, lambda each: each.ratio.speedup)
+    shown, left_out = drawn(found, speedup_of)
     about = f"Bars to the left of 1: the step waits for storage. The lines are 95 % intervals over rounds.{left_out}"
     speedup, low, high = (field for _, field in RATIO)
     x = Axis("samples supplied over samples consumed", speedup.column, log=True)

@@ -290,7 +290,7 @@ def _case_cell(text: str, row: Row) -> Text:
 def _time_cell(text: str, row: Row) -> Text:
     if not row.case.status or row.is_ok:
         return Text(text)
-    return Text(text, style="red" if row.case.status.is_failure else "yellow")
+    return Text(text, style="red" if row.is_failure else "yellow")
 
 
 def _plain_cell(text: str, _: Row) -> Text:

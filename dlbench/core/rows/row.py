@@ -97,6 +97,11 @@ class Row(Record):
         return self.count("batch")
 
     @property
+    def has_times(self) -> bool:
+        """Whether it is sound, and each of its rounds has a time that ratios can be made of."""
+        return self.is_sound and min(self.rounds.median_s, default=0) > 0
+
+    @property
     def throughput(self) -> float:
         """Items a second; zero where it has none."""
         return self.rate.items_per_s or 0.0
