@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar, cast
+from typing import Any, Generic, Literal, Protocol, TypeVar, cast
 
 from dlbench.analysis import pair_columns
-from dlbench.analysis.names import device_label, several_runs
+from dlbench.analysis.names import HasRow, device_label, several_runs
 from dlbench.analysis.pairing import Pair
 from dlbench.analysis.ratio import HasRatio, speedup_of
 from dlbench.analysis.read.declared import columns
@@ -13,6 +13,7 @@ from dlbench.analysis.wording import value_name
 from dlbench.core.model import ParamValue
 from dlbench.core.rows.columns import BY_NAME
 from dlbench.core.rows.row import Row, cell
+from dlbench.core.rows.row import cells as row_cells
 from dlbench.core.schema import Column, Direction, Unit
 
 R = TypeVar("R", contravariant=True)
@@ -79,8 +80,16 @@ def of_side(side: Side, field: Callable[[Row], object]) -> Field[Pair]:
     return Field(pair_columns.PAIR_COLUMNS[f"{side}.{name}"], lambda pair: field(SIDES[side](pair)))
 
 
+class HasCase(Protocol):
+    """A record of some work."""
+
+    @property
+    def case(self) -> str:
+        """What that is called."""
+
+
 PLACE = Column("place", Unit.TEXT, "where it ran")
-CASE: Field[Pair] = Field(pair_columns.CASE, lambda pair: pair.case)
+CASE: Field[HasCase] = Field(pair_columns.CASE, lambda found: found.case)
 WORK: Field[Pair] = Field(pair_columns.WORK, lambda pair: pair.work)
 RATIO: Fields[HasRatio] = (
     ("ratio", Field(pair_columns.SPEEDUP, speedup_of)),
@@ -99,6 +108,11 @@ def place(found: Sequence[S], row: Callable[[S], Row]) -> tuple[str, Field[S]]:
     """Return the column of where records ran, each by one row of its own."""
     several = several_runs(map(row, found))
     return "device", Field(PLACE, lambda each: device_label(row(each), several))
+
+
+def whole_row(record: HasRow) -> dict[str, ParamValue | None]:
+    """Return all cells of the row of a record."""
+    return row_cells(record.row)
 
 
 def cells(

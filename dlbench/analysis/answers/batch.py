@@ -7,7 +7,7 @@ from typing import NamedTuple
 from dlbench.analysis import pair_columns
 from dlbench.analysis.answers import memory, small
 from dlbench.analysis.answers.base import Answer, Missing, Question, answered, table
-from dlbench.analysis.fields import RATIO, THROUGHPUT, Field, Fields, cells, of_row, own, place
+from dlbench.analysis.fields import CASE, RATIO, THROUGHPUT, Field, Fields, cells, of_row, own, place
 from dlbench.analysis.figures import Axis, Figure
 from dlbench.analysis.names import by_device, by_workload, row_of
 from dlbench.analysis.pairing import BATCH, DEVICE, RUN, grouped, label
@@ -100,7 +100,7 @@ def answer(results: Results) -> Answer | Missing:
         return Missing(QUESTION, "no work was measured at several batch sizes", "dlbench run batch")
     devices = by_device(sweeps, lambda sweep: sweep.enough)
     fields: Fields[BatchSweep] = (
-        ("work", Field(pair_columns.CASE, lambda sweep: sweep.case)),
+        ("work", CASE),
         place(sweeps, lambda sweep: sweep.enough),
         *_RESULTS,
     )

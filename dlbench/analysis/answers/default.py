@@ -9,8 +9,9 @@ from typing import TypeVar
 
 from dlbench.analysis import pair_columns
 from dlbench.analysis.answers.base import Answer, Missing, Question, Table, answered, table
-from dlbench.analysis.fields import CASE, RATIO, Field, Fields, cells, of_side, own, place, value_fields
-from dlbench.analysis.figures import Axis, Figure, drawn
+from dlbench.analysis.answers.pair_tables import mark_of, of_ratios
+from dlbench.analysis.fields import CASE, RATIO, Field, Fields, of_side, own, place, value_fields
+from dlbench.analysis.figures import Figure
 from dlbench.analysis.names import by_device, is_unfinished
 from dlbench.analysis.pairing import MATH, Pair, both_sides, grouped, pair, root_of, roots_of, settings_named
 from dlbench.analysis.ratio import Ratio, among, middle, speedup_of
@@ -275,10 +276,6 @@ def _bars(title: str, found: Sequence[S], named: tuple[str, Field[S]], series: t
     """Return ratios over the default as bars, or as dots where several share a line."""
     if not found:
         return []
-    shown, left_out = drawn(found, speedup_of)
-    several = len({str(named[1].of(each)) for each in shown}) < len(shown)
-    x = Axis("times as fast as the default", pair_columns.SPEEDUP, log=True)
-    y, of_series = (Axis(heading, field.column) for heading, field in (named, series))
-    rows = cells((named[1], series[1], *(field for _, field in RATIO)), shown)
-    ends = (pair_columns.LOW, pair_columns.HIGH)
-    return [Figure(title, f"{_INTERVALS}{left_out}", "dot" if several else "bar", x, y, rows, of_series if several else None, ends, 1.0)]
+    mark = mark_of(named[1], found)
+    told_apart = (named, series) if mark == "dot" else (named,)
+    return [of_ratios(title, _INTERVALS, "times as fast as the default", mark, found, *told_apart)]

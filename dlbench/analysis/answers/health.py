@@ -7,12 +7,12 @@ from typing import NamedTuple
 from dlbench.analysis.answers import elsewhere
 from dlbench.analysis.answers.base import Answer, Missing, Question, Table, answered, not_usable, resting_on, table
 from dlbench.analysis.answers.published import beside_published
-from dlbench.analysis.fields import PLACE, Field, Fields, of_row, own
+from dlbench.analysis.fields import PLACE, Field, Fields, of_row, own, whole_row
 from dlbench.analysis.names import by_device, row_of
 from dlbench.analysis.outliers import kinds, sentences
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import plural, short
-from dlbench.core.rows.row import Row, cells
+from dlbench.core.rows.row import Row
 from dlbench.core.schema import Unit
 from dlbench.core.units import percent
 
@@ -91,7 +91,7 @@ def answer(results: Results, *, references: bool) -> Answer | Missing:
     weaknesses += [] if several else ["one file says nothing of other days: dlbench compare"]
     tables: list[Table] = [
         table("Signs of trouble", _TROUBLE, trouble if len(devices) > 1 else ()),
-        table("Shares of published peaks", _PEAKS, peaks, whole=lambda peak: cells(peak.row)),
+        table("Shares of published peaks", _PEAKS, peaks, whole=whole_row),
         *([elsewhere.table_of(beside)] if beside else []),
         *beside_published(results),
     ]

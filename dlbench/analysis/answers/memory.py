@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from dlbench.analysis import pair_columns
 from dlbench.analysis.answers.base import Findings, table
-from dlbench.analysis.fields import Field, Fields, own, place
+from dlbench.analysis.fields import CASE, Fields, own, place
 from dlbench.analysis.lines import MOST_OFF, fit
 from dlbench.analysis.names import by_device, row_of
 from dlbench.analysis.pairing import BATCH, DEVICE, DTYPE, MODE, RUN, grouped, label
@@ -187,7 +186,7 @@ def findings(found: Sequence[Demand], sweeps: Iterable[Sequence[Row]]) -> Findin
         return Findings()
     devices = by_device(told, row_of)
     shown = [each for of_device in devices.values() for each in of_device]
-    fields: Fields[Demand] = (("work", Field(pair_columns.CASE, lambda each: each.case)), place(told, row_of), *_RESULTS)
+    fields: Fields[Demand] = (("work", CASE), place(told, row_of), *_RESULTS)
     return Findings(
         sentences=tuple(_sentence(where, of_device) for where, of_device in devices.items()),
         rows=tuple(each.row for each in found),

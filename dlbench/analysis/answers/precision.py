@@ -1,7 +1,5 @@
 """Precision: how much faster each is, and how far off its results are."""
 
-from dataclasses import replace
-
 from dlbench.analysis.answers.base import Answer, Missing, Question, answered
 from dlbench.analysis.answers.pair_tables import declared_values, furthest, ratio_figures, reported, same_case
 from dlbench.analysis.fields import CASE, Field, cells, of_row
@@ -40,7 +38,7 @@ def _errors(pairs: tuple[Pair, ...]) -> list[Figure]:
     if not found:
         return []
     several = several_runs(each.other for each in pairs)  # the same case on two machines is two lines
-    case: Field[Pair] = replace(CASE, of=lambda each: f"{each.case} on {device_label(each.other, True)}") if several else CASE
+    case: Field[Pair] = Field(CASE.column, lambda each: f"{each.case} on {device_label(each.other, True)}") if several else CASE
     shown, left_out = drawn(found, lambda each: each[1].check.error or 0.0)
     about = f"Relative distance from the result in fp64 on the CPU, in the 2-norm; further left is nearer.{left_out}"
     rows = cells((case.on(lambda each: each[0]), _PRECISION.on(lambda each: each[1]), _ERROR.on(lambda each: each[1])), shown)

@@ -5,14 +5,14 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from dlbench.analysis.answers.base import Table, table
-from dlbench.analysis.fields import Field, Fields, of_row, own
+from dlbench.analysis.fields import Field, Fields, of_row, own, whole_row
 from dlbench.analysis.names import by_device, hardware
 from dlbench.analysis.pairing import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.core.reference.peaks import name_words
 from dlbench.core.reference.published import PublishedFigure, published_figures
 from dlbench.core.rows.columns import BY_NAME
-from dlbench.core.rows.row import Row, as_count, cells
+from dlbench.core.rows.row import Row, as_count
 from dlbench.core.schema import Unit
 
 _Quantity = Callable[[Row], float | None]
@@ -94,7 +94,7 @@ def _table(name: str, found: list[Counterpart], several: bool) -> Table:
         own("date", "published.date", Unit.TEXT, "and when", lambda each: each.figure.date),
     )
     cautions = dict.fromkeys(f"{each.figure.source}: {each.figure.caution}" for each in found if each.figure.caution)
-    return table(f"Beside published figures: {title}", fields, found, (_NOT_THE_SAME, *cautions), whole=lambda each: cells(each.row))
+    return table(f"Beside published figures: {title}", fields, found, (_NOT_THE_SAME, *cautions), whole=whole_row)
 
 
 def _configuration(figure: PublishedFigure) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dlbench.analysis.answers.base import Findings, Table, table
 from dlbench.analysis.bottleneck import ADDS_UP, REMEDIES, Diagnosis, Parts, Resource, diagnose
-from dlbench.analysis.fields import Field, Fields, of_row, own, place
+from dlbench.analysis.fields import Field, Fields, of_row, own, place, whole_row
 from dlbench.analysis.figures import Axis, Figure, drawn
 from dlbench.analysis.names import by_device, device_label, row_of, several_runs
 from dlbench.analysis.pairing import grouped
@@ -13,7 +13,7 @@ from dlbench.analysis.read.ceilings import Ceilings, computed_in, from_caches, m
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import plural, short
 from dlbench.core.precision import PRECISIONS
-from dlbench.core.rows.row import Row, cells
+from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.units import percent, seconds, three_digits
 
@@ -173,7 +173,7 @@ def _table(steps: Sequence[JudgedStep]) -> Table:
         own(_REST, "step.unexplained_s", Unit.SECONDS, _UNEXPLAINED, lambda step: step.found.unexplained_s),
         own("verdict", "step.verdict", Unit.TEXT, _VERDICT, lambda step: step.verdict),
     )
-    return table("What bounds each step", fields, steps, whole=lambda step: cells(step.row))
+    return table("What bounds each step", fields, steps, whole=whole_row)
 
 
 def _part(part: Resource) -> tuple[str, Field[JudgedStep]]:

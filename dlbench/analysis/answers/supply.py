@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 from dlbench.analysis import pair_columns
 from dlbench.analysis.answers.base import Findings, table
-from dlbench.analysis.fields import RATIO, THROUGHPUT, Field, Fields, cells, of_row, own, place
-from dlbench.analysis.figures import Axis, Figure, drawn
+from dlbench.analysis.answers.pair_tables import of_ratios
+from dlbench.analysis.fields import RATIO, THROUGHPUT, Field, Fields, of_row, own, place
+from dlbench.analysis.figures import Figure
 from dlbench.analysis.names import device_label
 from dlbench.analysis.pairing import grouped
-from dlbench.analysis.ratio import Ratio, speed_ratio, speedup_of
+from dlbench.analysis.ratio import Ratio, speed_ratio
 from dlbench.analysis.read.ceilings import machine
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import INTERVAL, short
@@ -114,10 +115,6 @@ def _fed(found: Supplied) -> str:
 
 def _figure(found: Sequence[Supplied]) -> Figure:
     """Return for each step how much of what it consumes storage supplies, as bars from 1."""
-    shown, left_out = drawn(found, speedup_of)
-    about = f"Bars to the left of 1: the step waits for storage. The lines are 95 % intervals over rounds.{left_out}"
-    speedup, low, high = (field for _, field in RATIO)
-    x = Axis("samples supplied over samples consumed", speedup.column, log=True)
-    rows, interval = cells((_STEP, _WAY, speedup, low, high), shown), (low.column, high.column)
-    title = "What storage feeds of each training step"
-    return Figure(title, about, "bar", x, Axis("step", _STEP.column), rows, Axis("read by", _WAY.column), interval, reference=1.0)
+    about = "Bars to the left of 1: the step waits for storage. The lines are 95 % intervals over rounds."
+    title, times = "What storage feeds of each training step", "samples supplied over samples consumed"
+    return of_ratios(title, about, times, "bar", found, ("step", _STEP), ("read by", _WAY))
