@@ -1,6 +1,7 @@
 """Names of cases, devices and machines, for tables and sentences."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Protocol, TypeVar
 
 from dlbench.analysis.pairing import grouped
@@ -81,6 +82,11 @@ def by_device(found: Sequence[T], row_of: Callable[[T], Row]) -> dict[str, list[
     several = several_runs(map(row_of, found))
     accelerators_first = sorted(found, key=lambda each: row_of(each).case.device == "cpu")
     return grouped(accelerators_first, lambda each: device_label(row_of(each), several))
+
+
+def flat(groups: Mapping[str, list[T]]) -> list[T]:
+    """Return all records of groups."""
+    return list(chain.from_iterable(groups.values()))
 
 
 def by_workload(found: Sequence[T], row_of: Callable[[T], Row]) -> dict[tuple[str, str], list[T]]:

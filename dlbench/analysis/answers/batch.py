@@ -9,7 +9,7 @@ from dlbench.analysis.answers import memory, small
 from dlbench.analysis.answers.base import Answer, Missing, Question, answered, table
 from dlbench.analysis.fields import CASE, RATIO, THROUGHPUT, Field, Fields, cells, of_row, own, place
 from dlbench.analysis.figures import Axis, Figure
-from dlbench.analysis.names import by_device, by_workload, row_of
+from dlbench.analysis.names import by_device, by_workload, flat, row_of
 from dlbench.analysis.pairing import BATCH, DEVICE, RUN, grouped, label
 from dlbench.analysis.ratio import Ratio, among, itself, middle, speed_ratio
 from dlbench.analysis.read.table import Results
@@ -107,7 +107,7 @@ def answer(results: Results) -> Answer | Missing:
     by_batch = table(
         "Throughput by batch size",
         fields,
-        [sweep for found in devices.values() for sweep in found],
+        flat(devices),
         whole=lambda sweep: pair_columns.of_ratio(sweep.ratio),
     )
     enough = [_sentence(where, found) for where, found in devices.items()]

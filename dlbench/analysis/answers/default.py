@@ -4,7 +4,6 @@ import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import TypeVar
 
 from dlbench.analysis import pair_columns
@@ -12,7 +11,7 @@ from dlbench.analysis.answers.base import Answer, Missing, Question, Table, answ
 from dlbench.analysis.answers.pair_tables import mark_of, of_ratios
 from dlbench.analysis.fields import CASE, RATIO, Field, Fields, of_side, own, place, value_fields
 from dlbench.analysis.figures import Figure
-from dlbench.analysis.names import by_device, is_unfinished
+from dlbench.analysis.names import by_device, flat, is_unfinished
 from dlbench.analysis.pairing import MATH, Pair, both_sides, grouped, pair, root_of, roots_of, settings_named
 from dlbench.analysis.ratio import Ratio, among, middle, speedup_of
 from dlbench.analysis.read.table import Results
@@ -140,7 +139,7 @@ def answer(results: Results) -> Answer | Missing:
     best_of, effects_of = by_device(bests, _other), by_device(effects, _other)
     sentences = [_sentence(where, best_of.get(where, ()), effects_of.get(where, ())) for where in {**best_of, **effects_of}]
     rows = both_sides(results, [each.pair for each in (*bests, *effects)])
-    bests, effects = _flat(best_of), _flat(effects_of)
+    bests, effects = flat(best_of), flat(effects_of)
     values = tuple((value_name(each.column), each.on(_other)) for each in value_fields(rows))
     notes = (_PAYS_OFF,) if any(each.spent_s for each in effects) else ()
     title = "Each step at its best beside its plain default: how many times the throughput"
@@ -163,10 +162,6 @@ def _unfinished(results: Results) -> list[str]:
     """Say of each search for the fastest that was cut short what is the fastest so far, and why it went no further."""
     searches = [row for row in results.rows if row.declared.search and row.declared.search.aim == "fastest"]
     return [f"the search for the fastest {short(row.key)}: {row.case.reason}" for row in searches if is_unfinished(row)]
-
-
-def _flat(devices: Mapping[str, list[S]]) -> list[S]:
-    return list(chain.from_iterable(devices.values()))
 
 
 def _bests(results: Results) -> list[_Best]:

@@ -8,7 +8,7 @@ from dlbench.analysis import pair_columns
 from dlbench.analysis.answers.base import Findings, table
 from dlbench.analysis.fields import CASE, RATIO, Field, Fields, cells, place, whole_row
 from dlbench.analysis.figures import Axis, Figure
-from dlbench.analysis.names import by_device, by_workload, row_of
+from dlbench.analysis.names import by_device, by_workload, flat, row_of
 from dlbench.analysis.pairing import BATCH, grouped, label
 from dlbench.analysis.ratio import Ratio, among, middle, speed_ratio
 from dlbench.analysis.read.table import Results
@@ -71,11 +71,10 @@ def findings(results: Results) -> Findings:
         return Findings()
     devices = by_device(found, row_of)
     fields: Fields[Training] = (("training", CASE), place(found, row_of), *_RESULTS)
-    shown = [each for of_device in devices.values() for each in of_device]
     by_batch = table(
         "Training by batch size",
         fields,
-        shown,
+        flat(devices),
         _NOTES,
         whole=lambda each: {**whole_row(each), **pair_columns.of_ratio(each.ratio)},
     )

@@ -7,7 +7,7 @@ from dlbench.analysis.answers.base import Findings, Table, table
 from dlbench.analysis.bottleneck import ADDS_UP, REMEDIES, Diagnosis, Parts, Resource, diagnose
 from dlbench.analysis.fields import Field, Fields, of_row, own, place, whole_row
 from dlbench.analysis.figures import Axis, Figure, drawn
-from dlbench.analysis.names import by_device, device_label, row_of, several_runs
+from dlbench.analysis.names import by_device, device_label, flat, row_of, several_runs
 from dlbench.analysis.pairing import grouped
 from dlbench.analysis.read.ceilings import Ceilings, computed_in, from_caches, machine
 from dlbench.analysis.read.table import Results
@@ -111,7 +111,7 @@ def findings(results: Results) -> Findings:
     sentences = tuple(_sentence(where, found) for where, found in known_first)
     without = [where for where, found in devices.items() if not any(step.ceilings for step in found)]
     doubts += [f"no ceiling of {where} was measured; give the file of dlbench run ceilings beside this one" for where in without]
-    shown = [step for found in devices.values() for step in found]
+    shown = flat(devices)
     return Findings(sentences, tuple(map(row_of, judged)), (_table(shown),), (_figure(shown),), tuple(doubts))
 
 
