@@ -1,7 +1,7 @@
 """Fields of records that tables and figures show: a column, and how a record has it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, Protocol, TypeVar, cast
 
 from dlbench.analysis import pair_columns
@@ -96,6 +96,8 @@ RATIO: Fields[HasRatio] = (
     ("95 % interval", Field(pair_columns.LOW, lambda found: found.ratio.low)),
     ("95 % interval", Field(pair_columns.HIGH, lambda found: found.ratio.high)),
 )
+KEY = replace(of_row(lambda row: row.case.id), of=lambda row: row.key)
+"""The case without its device, in the column of the case."""
 THROUGHPUT = (
     of_row(lambda row: row.rate.items_per_s),
     of_row(lambda row: row.rate.items_per_s_low),

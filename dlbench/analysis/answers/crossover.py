@@ -21,7 +21,6 @@ from dlbench.core.schema import Column, Unit, text
 
 QUESTION = Question("crossover", "From what size on does the accelerator win, without and with the copies there and back?")
 _COMMAND = "dlbench run crossover"
-_CPU_ONLY = "only the CPU of this machine was measured"
 
 _AT = Column("crossover.at", Unit.COUNT, "the size")
 _LINE = Column("crossover.line", Unit.TEXT, "the line of a figure")
@@ -136,7 +135,7 @@ def _missing(results: Results) -> Missing:
     if without_accelerator(results):
         return Missing(QUESTION, ELSEWHERE)
     if {row.case.device == "cpu" for row in results.rows if row.is_ok} == {True}:
-        return Missing(QUESTION, _CPU_ONLY, _COMMAND)
+        return Missing(QUESTION, "only the CPU of this machine was measured", _COMMAND)
     return Missing(QUESTION, "no work went well at several sizes on both a CPU and an accelerator", _COMMAND)
 
 

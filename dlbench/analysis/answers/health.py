@@ -1,13 +1,12 @@
 """Health of a machine: against its published peak, against others like it, and by what was in the way."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from dlbench.analysis.answers import elsewhere
 from dlbench.analysis.answers.base import Answer, Missing, Question, Table, answered, not_usable, resting_on, table
 from dlbench.analysis.answers.published import beside_published
-from dlbench.analysis.fields import PLACE, Field, Fields, of_row, own, whole_row
+from dlbench.analysis.fields import KEY, PLACE, Field, Fields, of_row, own, whole_row
 from dlbench.analysis.names import by_device, row_of
 from dlbench.analysis.outliers import kinds, sentences
 from dlbench.analysis.read.table import Results
@@ -56,7 +55,7 @@ _TROUBLE: Fields[Trouble] = (
 )
 _PEAKS: Fields[Peak] = (
     ("device", Field(PLACE, lambda peak: peak.place)),
-    ("reached by", replace(of_row(lambda row: row.case.id), of=lambda row: row.key).on(row_of)),
+    ("reached by", KEY.on(row_of)),
     ("peak", of_row(lambda row: row.rate.peak_fraction).on(row_of)),
     ("of", of_row(lambda row: row.rate.peak).on(row_of)),
 )

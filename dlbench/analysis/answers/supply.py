@@ -33,7 +33,6 @@ class Supplied:
     """Samples supplied over samples consumed."""
 
 
-_TRAINS = "training"
 _STEP: Field[Supplied] = Field(Column("supply.step", Unit.TEXT, "the training step, and where it ran"), lambda each: each.step)
 _WAY: Field[Supplied] = Field(Column("supply.way", Unit.TEXT, "how the samples are read"), lambda each: short(each.read.key))
 _BESIDE: Fields[Supplied] = (
@@ -60,7 +59,7 @@ def findings(results: Results) -> Findings:
         return machine(row, results.environments)[-1]
 
     supplies = grouped(filter(_is_of_storage, read), host)
-    steps = [row for row in sound if _TRAINS in row.declared.tags and row.is_single_rank]
+    steps = [row for row in sound if "training" in row.declared.tags and row.is_single_rank]
     several = len(results.environments) > 1
     found = [each for step in steps for each in _beside(step, supplies.get(host(step), []), several)]
     fields: Fields[Row] = (

@@ -1,12 +1,11 @@
 """Tables shown on request: projections, bandwidths of collectives, and the values of workloads that report many."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from dlbench.analysis import wording
 from dlbench.analysis.answers.base import Table, table
 from dlbench.analysis.answers.devices import what
-from dlbench.analysis.fields import Field, Fields, of_row, own, place, value_field
+from dlbench.analysis.fields import KEY, Field, Fields, of_row, own, place, value_field
 from dlbench.analysis.pairing import grouped
 from dlbench.analysis.read import declared
 from dlbench.analysis.read.table import Results
@@ -101,11 +100,10 @@ def values(results: Results) -> list[Table]:
     """Return a table of the values of each workload that reports many, one for each set of them."""
     many = [row for row in results.rows if len(declared.columns(row)) > _FEW]
     groups = grouped(many, lambda row: (row.case.workload, declared.columns(row)))
-    case = replace(of_row(lambda row: row.case.id), of=lambda row: row.key)
     return [
         table(
             f"Values of {workload}",
-            (("case", case), place(rows, lambda row: row), *((value_name(each), value_field(each)) for each in columns)),
+            (("case", KEY), place(rows, lambda row: row), *((value_name(each), value_field(each)) for each in columns)),
             rows,
             [units.one_line(f"{value_name(each)}: {each.meaning}") for each in columns],
         )
