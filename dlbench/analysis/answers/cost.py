@@ -83,7 +83,7 @@ def _best(estimates: Sequence[Estimate]) -> list[Estimate]:
 def _sentence(found: Sequence[Estimate], several: bool) -> str:
     """Say how long a network takes on the first device, on the CPU if that is another, and how long it took its authors."""
     schedule = found[0].schedule
-    last = next((each for each in found if each.row.case.device == "cpu"), found[-1])
+    last = next((each for each in found if each.row.is_on_cpu), found[-1])
     shown = found[:1] if last is found[0] else (found[0], last)
     parts = [f"{each} on {hardware(each.row, several)} at {choice(each.row)}" for each in shown]
     more = f" (and {plural(len(found) - len(shown), 'more device')} in the table)" if len(found) > len(shown) else ""

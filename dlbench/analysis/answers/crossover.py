@@ -134,7 +134,7 @@ def _sides(points: Iterable[_Point]) -> Iterable[Row]:
 def _missing(results: Results) -> Missing:
     if without_accelerator(results):
         return Missing(QUESTION, ELSEWHERE)
-    if {row.case.device == "cpu" for row in results.rows if row.is_ok} == {True}:
+    if {row.is_on_cpu for row in results.rows if row.is_ok} == {True}:
         return Missing(QUESTION, "only the CPU of this machine was measured", _COMMAND)
     return Missing(QUESTION, "no work went well at several sizes on both a CPU and an accelerator", _COMMAND)
 
@@ -166,8 +166,8 @@ def _place(points: Sequence[_Point]) -> Callable[[Pair], str]:
 def _races(group: Sequence[Row], sweep: Sweep) -> list[_Point]:
     """Return the points of one work, of each accelerator and way beside each CPU, first that of the CPU itself, which needs no copies."""
     devices = grouped(group, lambda row: (one_device(row), _way(row, sweep))).values()
-    cpus = [found for found in devices if found[0].case.device == "cpu"]
-    others = [found for found in devices if found[0].case.device != "cpu"]
+    cpus = [found for found in devices if found[0].is_on_cpu]
+    others = [found for found in devices if not found[0].is_on_cpu]
     resident = {_way(found[0], sweep) for found in cpus}
     others.sort(key=lambda found: _way(found[0], sweep) not in resident)
     return [point for cpu, other in product(cpus, others) for point in _raced(cpu, other, sweep)]

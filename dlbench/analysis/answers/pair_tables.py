@@ -39,7 +39,7 @@ def without_accelerator(results: Results) -> bool:
     """Return whether no row was measured on an accelerator, and no file lists one."""
     identities = [environment.get("identity") for environment in results.environments.values()]
     present = any(isinstance(each, Mapping) and each.get("accelerators") for each in identities)
-    return not present and all(row.case.device == "cpu" or row.case.status is Status.SKIPPED for row in results.rows)
+    return not present and all(row.is_on_cpu or row.case.status is Status.SKIPPED for row in results.rows)
 
 
 def same_case(pairs: Pairs, *more: Field[Row]) -> Table:

@@ -44,7 +44,7 @@ def beside_published(results: Results) -> list[Table]:
     """
     found: list[Counterpart] = []
     for on_device in by_device([row for row in results.rows if row.is_sound], lambda row: row).values():
-        on_cpu = on_device[0].case.device == "cpu"
+        on_cpu = on_device[0].is_on_cpu
         figures = [figure for figure in published_figures() if figure.on_cpu is on_cpu]
         for of_work in grouped(figures, lambda each: (each.column, each.tags, str(each.params), each.dtype)).values():
             _, quantity = _QUANTITIES[of_work[0].column]

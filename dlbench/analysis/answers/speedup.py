@@ -64,7 +64,7 @@ def answer(results: Results) -> Answer | Missing:
     if without_accelerator(results):
         return Missing(QUESTION, ELSEWHERE)
     results = results.where(_is_work)
-    if {row.case.device == "cpu" for row in results.rows} != {True, False}:
+    if {row.is_on_cpu for row in results.rows} != {True, False}:
         return Missing(QUESTION, "only one kind of device was measured", "dlbench run")
     same, bests, (with_values, values, reports) = pair(results, "device"), best(results), reported(results, "device")
     if not same.rows and not reports:

@@ -134,7 +134,7 @@ def _step(row: Row, whole_s: float, ceilings: Ceilings) -> JudgedStep:
         transfer_s=row.part("transfer"),
         input_s=row.part("input"),
         host_s=row.part("host"),
-        on_host=row.case.device == "cpu",
+        on_host=row.is_on_cpu,
     )
     return JudgedStep(row, ceilings, parts, diagnose(parts))
 

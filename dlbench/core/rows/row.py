@@ -67,6 +67,11 @@ class Row(Record):
         return self.case.id.rpartition("@")[0]
 
     @property
+    def is_on_cpu(self) -> bool:
+        """Whether it ran on a CPU."""
+        return self.case.device == "cpu"
+
+    @property
     def is_ok(self) -> bool:
         """Whether it went well."""
         return self.case.status is Status.OK
