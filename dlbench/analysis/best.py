@@ -38,8 +38,8 @@ def best(results: Results) -> Pairs:
             continue
         speeds, rate = known[0]
         champions = [(max(rows, key=lambda row: rate(row) or 0), len(rows)) for rows in grouped(fit, one_device).values()]
-        cpus = [each for each in champions if each[0].case.device == "cpu"]
-        accelerators = [each for each in champions if each[0].case.device != "cpu"]
+        cpus = [each for each in champions if each[0].is_on_cpu]
+        accelerators = [each for each in champions if not each[0].is_on_cpu]
         if not cpus or not accelerators:
             unpaired += [left_out(row, f"no {'accelerator' if cpus else 'CPU'} with an ok row of the same work") for row, _ in champions]
         for (cpu, of_cpu), (accelerator, of_accelerator) in product(cpus, accelerators):

@@ -1,17 +1,19 @@
 """Fields of records that tables and figures show: a column, and how a record has it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar, cast
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Literal, Protocol, TypeVar, cast
 
 from dlbench.analysis import pair_columns
-from dlbench.analysis.names import device_label, several_runs
+from dlbench.analysis.names import HasRow, device_label, several_runs
 from dlbench.analysis.pairing import Pair
-from dlbench.analysis.ratio import HasRatio
+from dlbench.analysis.ratio import HasRatio, speedup_of
 from dlbench.analysis.read.declared import columns
+from dlbench.analysis.wording import value_name
 from dlbench.core.model import ParamValue
 from dlbench.core.rows.columns import BY_NAME
 from dlbench.core.rows.row import Row, cell
+from dlbench.core.rows.row import cells as row_cells
 from dlbench.core.schema import Column, Direction, Unit
 
 R = TypeVar("R", contravariant=True)
@@ -63,8 +65,7 @@ def of_row(field: Callable[[Row], object]) -> Field[Row]:
 
 def value_field(column: Column) -> Field[Row]:
     """Return the field of a value that workloads report."""
-    name = column.name.partition(".")[2]
-    return Field(column, lambda row: row.values.get(name))
+    return Field(column, lambda row: row.values.get(value_name(column)))
 
 
 def value_fields(rows: Iterable[Row]) -> list[Field[Row]]:
@@ -79,14 +80,24 @@ def of_side(side: Side, field: Callable[[Row], object]) -> Field[Pair]:
     return Field(pair_columns.PAIR_COLUMNS[f"{side}.{name}"], lambda pair: field(SIDES[side](pair)))
 
 
+class HasCase(Protocol):
+    """A record of some work."""
+
+    @property
+    def case(self) -> str:
+        """What that is called."""
+
+
 PLACE = Column("place", Unit.TEXT, "where it ran")
-CASE: Field[Pair] = Field(pair_columns.CASE, lambda pair: pair.case)
+CASE: Field[HasCase] = Field(pair_columns.CASE, lambda found: found.case)
 WORK: Field[Pair] = Field(pair_columns.WORK, lambda pair: pair.work)
 RATIO: Fields[HasRatio] = (
-    ("ratio", Field(pair_columns.SPEEDUP, lambda found: found.ratio.speedup)),
+    ("ratio", Field(pair_columns.SPEEDUP, speedup_of)),
     ("95 % interval", Field(pair_columns.LOW, lambda found: found.ratio.low)),
     ("95 % interval", Field(pair_columns.HIGH, lambda found: found.ratio.high)),
 )
+KEY = replace(of_row(lambda row: row.case.id), of=lambda row: row.key)
+"""The case without its device, in the column of the case."""
 THROUGHPUT = (
     of_row(lambda row: row.rate.items_per_s),
     of_row(lambda row: row.rate.items_per_s_low),
@@ -99,6 +110,11 @@ def place(found: Sequence[S], row: Callable[[S], Row]) -> tuple[str, Field[S]]:
     """Return the column of where records ran, each by one row of its own."""
     several = several_runs(map(row, found))
     return "device", Field(PLACE, lambda each: device_label(row(each), several))
+
+
+def whole_row(record: HasRow) -> dict[str, ParamValue | None]:
+    """Return all cells of the row of a record."""
+    return row_cells(record.row)
 
 
 def cells(

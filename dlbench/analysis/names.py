@@ -1,6 +1,7 @@
 """Names of cases, devices and machines, for tables and sentences."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Protocol, TypeVar
 
 from dlbench.analysis.pairing import grouped
@@ -38,7 +39,7 @@ def device_label(row: Row, with_run: bool) -> str:
 def machine_name(row: Row, with_run: bool) -> str:
     """Return what the machine of a row is called in a sentence: ``NVIDIA H200``, or ``the CPU (AMD EPYC 7B13, 2 threads)``."""
     name = hardware(row, with_run)
-    return f"the CPU ({name})" if row.case.device == "cpu" else name
+    return f"the CPU ({name})" if row.is_on_cpu else name
 
 
 def hardware(row: Row, with_run: bool = False) -> str:
@@ -46,7 +47,7 @@ def hardware(row: Row, with_run: bool = False) -> str:
 
     With its place, where the name does not say that already: ``NVIDIA H200 (torch 2.13.0)``.
     """
-    on_cpu = row.case.device == "cpu"
+    on_cpu = row.is_on_cpu
     name = described(row) if on_cpu else row.case.device_name or row.case.device
     if not with_run or row.case.run == row.case.device_name:
         return name
@@ -79,8 +80,13 @@ def choice(row: Row) -> str:
 def by_device(found: Sequence[T], row_of: Callable[[T], Row]) -> dict[str, list[T]]:
     """Return records by where their rows ran; accelerators first."""
     several = several_runs(map(row_of, found))
-    accelerators_first = sorted(found, key=lambda each: row_of(each).case.device == "cpu")
+    accelerators_first = sorted(found, key=lambda each: row_of(each).is_on_cpu)
     return grouped(accelerators_first, lambda each: device_label(row_of(each), several))
+
+
+def flat(groups: Mapping[str, list[T]]) -> list[T]:
+    """Return all records of groups."""
+    return list(chain.from_iterable(groups.values()))
 
 
 def by_workload(found: Sequence[T], row_of: Callable[[T], Row]) -> dict[tuple[str, str], list[T]]:

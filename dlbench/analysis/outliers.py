@@ -89,7 +89,7 @@ def fleet_notes(results: Results) -> list[str]:
 
 
 def _kind(name: str, runs: Sequence[str], rows: Sequence[Row]) -> Kind:
-    timed = [row for row in rows if row.is_sound and min(row.rounds.median_s, default=0) > 0]
+    timed = [row for row in rows if row.has_times]
     groups = grouped(timed, _work)
     judged = [group for group in groups.values() if len(group) >= FEWEST]
     return Kind(name, tuple(runs), len(judged), tuple(outlier for group in judged for outlier in _outliers(group)))

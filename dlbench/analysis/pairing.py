@@ -37,7 +37,6 @@ _GOES_WITH: dict[Setting, tuple[Setting, ...]] = {
     MODE: (MATH,),
 }
 
-ONE_DEVICE = (DEVICE, DEVICE_NAME, THREADS, RUN)
 _USUAL_BASE = {DEVICE: "cpu", DTYPE: "fp32", MODE: "eager", Setting("param", "layout"): "nchw"}
 
 CHOSEN = ("batch", "dtype", "layout", "mode", "optimizer")
@@ -164,14 +163,15 @@ def pair(results: Results, by: str, base: str | None = None, *, timed: bool = Tr
     ratio. Raises UsageError for an unknown setting or base.
     """
     found = couple(results, by, base, timed=timed)
-    return Pairs(tuple(_pair(base_side, other, found.by, timed) for base_side, other in found.couples), found.unpaired, found.by)
+    return Pairs(tuple(beside(*each, found.by, timed=timed) for each in found.couples), found.unpaired, found.by)
 
 
-def _pair(base: Row, other: Row, by: Setting, timed: bool) -> Pair:
+def beside(base: Row, other: Row, by: Setting, *hidden: str, timed: bool = True) -> Pair:
+    """Return rows that differ in one setting, and in the ``hidden`` parameters, as a pair: see `pair`."""
     both = base.rounds, other.rounds
     on_device = timed and by == _CACHE and all(min(each.device_s, default=0) > 0 for each in both)
     speeds = [[1 / seconds for seconds in (each.device_s if on_device else each.median_s)] for each in both] if timed else None
-    return Pair(base, other, by, (by.name,), (speeds[0], speeds[1]) if speeds else None, on_device)
+    return Pair(base, other, by, (by.name, *hidden), (speeds[0], speeds[1]) if speeds else None, on_device)
 
 
 def launch_bound(row: Row) -> bool | None:

@@ -107,14 +107,19 @@ class HasRatio(Protocol):
 T = TypeVar("T", bound=HasRatio)
 
 
+def speedup_of(found: HasRatio) -> float:
+    """Return how many times as fast it is."""
+    return found.ratio.speedup
+
+
 def middle(found: Iterable[T]) -> T:
     """Return the one with the median ratio, of an even number the lower."""
-    ordered = sorted(found, key=lambda each: each.ratio.speedup)
+    ordered = sorted(found, key=speedup_of)
     return ordered[(len(ordered) - 1) // 2]
 
 
 def among(found: Iterable[HasRatio]) -> str:
     """Return between which ratios the middle one stands, of several: ``, in the middle of 4 cases from 40.0 × to 100 ×``."""
-    ordered = sorted((each.ratio for each in found), key=lambda ratio: ratio.speedup)
-    first, last = ordered[0].times, ordered[-1].times
+    ordered = sorted(found, key=speedup_of)
+    first, last = ordered[0].ratio.times, ordered[-1].ratio.times
     return f", in the middle of {len(ordered)} cases from {first} to {last}" if first != last else ""

@@ -7,9 +7,9 @@ from typing import NamedTuple
 from dlbench.analysis import pair_columns
 from dlbench.analysis.answers import memory, small
 from dlbench.analysis.answers.base import Answer, Missing, Question, answered, table
-from dlbench.analysis.fields import RATIO, THROUGHPUT, Field, Fields, cells, of_row, own, place
+from dlbench.analysis.fields import CASE, RATIO, THROUGHPUT, Field, Fields, cells, of_row, own, place
 from dlbench.analysis.figures import Axis, Figure
-from dlbench.analysis.names import by_device, by_workload, row_of
+from dlbench.analysis.names import by_device, by_workload, flat, row_of
 from dlbench.analysis.pairing import BATCH, DEVICE, RUN, grouped, label
 from dlbench.analysis.ratio import Ratio, among, itself, middle, speed_ratio
 from dlbench.analysis.read.table import Results
@@ -100,14 +100,14 @@ def answer(results: Results) -> Answer | Missing:
         return Missing(QUESTION, "no work was measured at several batch sizes", "dlbench run batch")
     devices = by_device(sweeps, lambda sweep: sweep.enough)
     fields: Fields[BatchSweep] = (
-        ("work", Field(pair_columns.CASE, lambda sweep: sweep.case)),
+        ("work", CASE),
         place(sweeps, lambda sweep: sweep.enough),
         *_RESULTS,
     )
     by_batch = table(
         "Throughput by batch size",
         fields,
-        [sweep for found in devices.values() for sweep in found],
+        flat(devices),
         whole=lambda sweep: pair_columns.of_ratio(sweep.ratio),
     )
     enough = [_sentence(where, found) for where, found in devices.items()]

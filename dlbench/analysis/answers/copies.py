@@ -11,7 +11,7 @@ from dlbench.analysis.copies import Fit, OverRounds, latency_and_bandwidth
 from dlbench.analysis.fields import Field, Fields, cells, of_row, own, place
 from dlbench.analysis.figures import Axis, Figure
 from dlbench.analysis.lines import MOST_OFF
-from dlbench.analysis.names import by_device, by_workload, row_of
+from dlbench.analysis.names import by_device, by_workload, flat, row_of
 from dlbench.analysis.pairing import grouped, label
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import INTERVAL, interval, short
@@ -89,7 +89,7 @@ def findings(results: Results) -> Findings:
     return Findings(
         sentences=tuple(_sentence(where, found) for where, found in devices.items()),
         rows=tuple(copy.row for copy in copies),
-        tables=(_table([way for found in devices.values() for way in found]),),
+        tables=(_table(flat(devices)),),
         figures=tuple(_figures(copies)),
         weaknesses=tuple(text for each in devices.items() for doubt in _DOUBTS if (text := doubt(*each))),
     )

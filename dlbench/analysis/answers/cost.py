@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dlbench.analysis.answers.base import Answer, Missing, Question, Table, answered, table
-from dlbench.analysis.fields import Fields, of_row, own, place
+from dlbench.analysis.fields import Fields, of_row, own, place, whole_row
 from dlbench.analysis.names import by_device, choice, hardware, row_of, several_runs
 from dlbench.analysis.pairing import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import INTERVAL, few, interval, plural
 from dlbench.core import units
 from dlbench.core.reference.schedules import Schedule, schedules
-from dlbench.core.rows.row import Row, Setting, cells
+from dlbench.core.rows.row import Row, Setting
 from dlbench.core.schema import Unit
 
 QUESTION = Question("cost", "What does it cost: joules and money per 1000 samples, time to train?")
@@ -83,7 +83,7 @@ def _best(estimates: Sequence[Estimate]) -> list[Estimate]:
 def _sentence(found: Sequence[Estimate], several: bool) -> str:
     """Say how long a network takes on the first device, on the CPU if that is another, and how long it took its authors."""
     schedule = found[0].schedule
-    last = next((each for each in found if each.row.case.device == "cpu"), found[-1])
+    last = next((each for each in found if each.row.is_on_cpu), found[-1])
     shown = found[:1] if last is found[0] else (found[0], last)
     parts = [f"{each} on {hardware(each.row, several)} at {choice(each.row)}" for each in shown]
     more = f" (and {plural(len(found) - len(shown), 'more device')} in the table)" if len(found) > len(shown) else ""
@@ -104,7 +104,7 @@ def _table(estimates: Sequence[Estimate], models: Sequence[str]) -> Table:
         own("its authors", "train.took", Unit.TEXT, "how long it took them, and on what", lambda each: each.schedule.took),
     )
     title = "Time to train on ImageNet: an estimate"
-    return table(title, fields, estimates, _sources(models), whole=lambda each: cells(each.row))
+    return table(title, fields, estimates, _sources(models), whole=whole_row)
 
 
 def _sources(models: Sequence[str]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from dlbench.analysis.answers.ways import in_other_ways
 from dlbench.analysis.fields import CASE, PLACE, RATIO, Field, Fields, cells, own
 from dlbench.analysis.figures import Axis, Figure
 from dlbench.analysis.names import device_label, machine_name, several_runs
-from dlbench.analysis.pairing import DEVICE, Pair, both_sides, grouped, one_device, unfit
+from dlbench.analysis.pairing import DEVICE, Pair, beside, both_sides, grouped, one_device, unfit
 from dlbench.analysis.ratio import Ratio, middle
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import INTERVAL, short
@@ -21,7 +21,6 @@ from dlbench.core.schema import Column, Unit, text
 
 QUESTION = Question("crossover", "From what size on does the accelerator win, without and with the copies there and back?")
 _COMMAND = "dlbench run crossover"
-_CPU_ONLY = "only the CPU of this machine was measured"
 
 _AT = Column("crossover.at", Unit.COUNT, "the size")
 _LINE = Column("crossover.line", Unit.TEXT, "the line of a figure")
@@ -135,8 +134,8 @@ def _sides(points: Iterable[_Point]) -> Iterable[Row]:
 def _missing(results: Results) -> Missing:
     if without_accelerator(results):
         return Missing(QUESTION, ELSEWHERE)
-    if {row.case.device == "cpu" for row in results.rows if row.is_ok} == {True}:
-        return Missing(QUESTION, _CPU_ONLY, _COMMAND)
+    if {row.is_on_cpu for row in results.rows if row.is_ok} == {True}:
+        return Missing(QUESTION, "only the CPU of this machine was measured", _COMMAND)
     return Missing(QUESTION, "no work went well at several sizes on both a CPU and an accelerator", _COMMAND)
 
 
@@ -158,8 +157,8 @@ def _place(points: Sequence[_Point]) -> Callable[[Pair], str]:
     several, cpus_named = several_runs(_sides(points)), len({one_device(point.pair.base) for point in points}) > 1
 
     def place(pair: Pair) -> str:
-        beside = f" beside {device_label(pair.base, several)}" if cpus_named else ""
-        return f"{device_label(pair.other, several)}{beside}"
+        cpu = f" beside {device_label(pair.base, several)}" if cpus_named else ""
+        return f"{device_label(pair.other, several)}{cpu}"
 
     return place
 
@@ -167,8 +166,8 @@ def _place(points: Sequence[_Point]) -> Callable[[Pair], str]:
 def _races(group: Sequence[Row], sweep: Sweep) -> list[_Point]:
     """Return the points of one work, of each accelerator and way beside each CPU, first that of the CPU itself, which needs no copies."""
     devices = grouped(group, lambda row: (one_device(row), _way(row, sweep))).values()
-    cpus = [found for found in devices if found[0].case.device == "cpu"]
-    others = [found for found in devices if found[0].case.device != "cpu"]
+    cpus = [found for found in devices if found[0].is_on_cpu]
+    others = [found for found in devices if not found[0].is_on_cpu]
     resident = {_way(found[0], sweep) for found in cpus}
     others.sort(key=lambda found: _way(found[0], sweep) not in resident)
     return [point for cpu, other in product(cpus, others) for point in _raced(cpu, other, sweep)]
@@ -178,12 +177,8 @@ def _raced(cpu: Sequence[Row], other: Sequence[Row], sweep: Sweep) -> list[_Poin
     """Return a point for each size that both were measured at; none for fewer than two."""
     bases, others = ({_size(row, sweep): row for row in side} for side in (cpu, other))
     sizes = sorted(bases.keys() & others.keys())
-    hidden = (sweep.size, *filter(None, (sweep.copies,)))
-    found = []
-    for size in sizes if len(sizes) > 1 else ():
-        base, faster = ([1 / seconds for seconds in side[size].rounds.median_s] for side in (bases, others))
-        found.append(_Point(Pair(bases[size], others[size], DEVICE, hidden, (base, faster)), sweep, size))
-    return found
+    hidden = [name for name in (sweep.size, sweep.copies) if name]
+    return [_Point(beside(bases[size], others[size], DEVICE, *hidden), sweep, size) for size in sizes if len(sizes) > 1]
 
 
 def _size(row: Row, sweep: Sweep) -> float:

@@ -4,16 +4,16 @@ import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import TypeVar
 
 from dlbench.analysis import pair_columns
 from dlbench.analysis.answers.base import Answer, Missing, Question, Table, answered, table
-from dlbench.analysis.fields import CASE, RATIO, Field, Fields, cells, of_side, own, place, value_fields
-from dlbench.analysis.figures import Axis, Figure, drawn
-from dlbench.analysis.names import by_device, is_unfinished
+from dlbench.analysis.answers.pair_tables import mark_of, of_ratios
+from dlbench.analysis.fields import CASE, RATIO, Field, Fields, of_side, own, place, value_fields
+from dlbench.analysis.figures import Figure
+from dlbench.analysis.names import by_device, flat, is_unfinished
 from dlbench.analysis.pairing import MATH, Pair, both_sides, grouped, pair, root_of, roots_of, settings_named
-from dlbench.analysis.ratio import HasRatio, Ratio, among, middle
+from dlbench.analysis.ratio import Ratio, among, middle, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import plural, short, value_name
 from dlbench.core.errors import UsageError
@@ -96,7 +96,7 @@ class _Effect(_Beside):
     def steps(self) -> int | None:
         """Steps that save what is spent once at what each of them saves; None where no saving is shown."""
         base_s, other_s = (side.time.mean_s or 0.0 for side in self.pair.sides)
-        low = self.ratio.speedup if self.ratio.low is None else self.ratio.low
+        low = self.ratio.low or self.ratio.speedup
         steps = self.spent_s / (base_s - other_s) if self.spent_s and base_s > other_s and low > 1 else math.inf
         return math.ceil(steps) if steps < _NEVER else None
 
@@ -139,7 +139,7 @@ def answer(results: Results) -> Answer | Missing:
     best_of, effects_of = by_device(bests, _other), by_device(effects, _other)
     sentences = [_sentence(where, best_of.get(where, ()), effects_of.get(where, ())) for where in {**best_of, **effects_of}]
     rows = both_sides(results, [each.pair for each in (*bests, *effects)])
-    bests, effects = _flat(best_of), _flat(effects_of)
+    bests, effects = flat(best_of), flat(effects_of)
     values = tuple((value_name(each.column), each.on(_other)) for each in value_fields(rows))
     notes = (_PAYS_OFF,) if any(each.spent_s for each in effects) else ()
     title = "Each step at its best beside its plain default: how many times the throughput"
@@ -164,10 +164,6 @@ def _unfinished(results: Results) -> list[str]:
     return [f"the search for the fastest {short(row.key)}: {row.case.reason}" for row in searches if is_unfinished(row)]
 
 
-def _flat(devices: Mapping[str, list[S]]) -> list[S]:
-    return list(chain.from_iterable(devices.values()))
-
-
 def _bests(results: Results) -> list[_Best]:
     """Return of each work and device its fastest row beside the one with the plain defaults, where both were measured."""
     roots = _roots(results)
@@ -176,16 +172,13 @@ def _bests(results: Results) -> list[_Best]:
         of_others = tuple(root_of(row, name, roots[name]) for name in row.declared.switches)
         return of_others, row.differing_from((MATH, *settings_named(_free(row))))
 
-    def rate(row: Row) -> float:
-        return row.rate.items_per_s or 0.0
-
     found = []
-    sound = (row for row in results.rows if row.is_sound and min(row.rounds.items_per_s, default=0) > 0)
-    for group in grouped(sound, work).values():
-        defaults = [row for row in group if not row.case.found and not _changed(row, roots)]
+    for group in grouped((row for row in results.rows if row.has_throughput), work).values():
+        defaults = [row for row in group if not row.case.found and _is_plain(row, roots)]
         if not defaults or len(group) == 1:
             continue
-        default, best = max(defaults, key=rate), max(group, key=rate)  # of several batches the best default
+        # Of several batches the best default.
+        default, best = (max(rows, key=lambda row: row.throughput) for rows in (defaults, group))
         # A default that others extend, such as adamw beside sgd, tells one work from another.
         hidden = tuple(name for name in _free(default) if not root_of(default, name, roots.get(name, ())))
         rates = (default.rounds.items_per_s, best.rounds.items_per_s)
@@ -207,9 +200,9 @@ def _plain(row: Row, name: str, roots: Roots) -> str:
     return root_of(row, name, roots[name]) or row.declared.switches[name]
 
 
-def _changed(row: Row, roots: Roots) -> list[str]:
-    """Return the switches of a row that are not at their defaults."""
-    return [name for name in row.declared.switches if row.setting(name) not in (None, _plain(row, name, roots))]
+def _is_plain(row: Row, roots: Roots) -> bool:
+    """Whether all switches of a row are at their defaults."""
+    return all(row.setting(name) in (None, _plain(row, name, roots)) for name in row.declared.switches)
 
 
 def _effects(results: Results) -> list[_Effect]:
@@ -221,7 +214,7 @@ def _effects(results: Results) -> list[_Effect]:
     for name, plain in sorted(having):
         with suppress(UsageError):  # no row that went well has the default
             pairs = pair(replace(results, rows=tuple(row for _, row in having[name, plain])), name, plain).rows
-            found += [_Effect(each, name, not _changed(each.base, roots)) for each in pairs]
+            found += [_Effect(each, name, _is_plain(each.base, roots)) for each in pairs]
     return sorted(found, key=lambda effect: not effect.alone)
 
 
@@ -239,7 +232,7 @@ def _sentence(where: str, bests: Sequence[_Best], effects: Sequence[_Effect]) ->
     alone = grouped((effect for effect in effects if effect.alone), lambda effect: (effect.switch, effect.setting))
     middles = [middle(found) for found in alone.values()]
     of_switch = grouped(middles, lambda effect: effect.switch)
-    most = sorted((max(found, key=_speedup) for found in of_switch.values()), key=_speedup, reverse=True)
+    most = sorted((max(found, key=speedup_of) for found in of_switch.values()), key=speedup_of, reverse=True)
     parts += [f"alone {', '.join(f'{effect.setting} {effect.ratio.times}' for effect in most)}"] if most else []
     beside = [effect for effect in effects if not effect.alone and effect.switch not in of_switch]
     parts += [f"{effect.setting} {effect.ratio.times} beside {short(effect.pair.case)}" for effect in beside[:1]]
@@ -247,10 +240,6 @@ def _sentence(where: str, bests: Sequence[_Best], effects: Sequence[_Effect]) ->
     if not parts:
         parts = ["the table has what switches bring beside others"]
     return f"On {where} beside the default: {'; '.join(parts)}."
-
-
-def _speedup(found: HasRatio) -> float:
-    return found.ratio.speedup
 
 
 def _of_best(found: Sequence[_Best]) -> str:
@@ -282,10 +271,6 @@ def _bars(title: str, found: Sequence[S], named: tuple[str, Field[S]], series: t
     """Return ratios over the default as bars, or as dots where several share a line."""
     if not found:
         return []
-    shown, left_out = drawn(found, _speedup)
-    several = len({str(named[1].of(each)) for each in shown}) < len(shown)
-    x = Axis("times as fast as the default", pair_columns.SPEEDUP, log=True)
-    y, of_series = (Axis(heading, field.column) for heading, field in (named, series))
-    rows = cells((named[1], series[1], *(field for _, field in RATIO)), shown)
-    ends = (pair_columns.LOW, pair_columns.HIGH)
-    return [Figure(title, f"{_INTERVALS}{left_out}", "dot" if several else "bar", x, y, rows, of_series if several else None, ends, 1.0)]
+    mark = mark_of(named[1], found)
+    told_apart = (named, series) if mark == "dot" else (named,)
+    return [of_ratios(title, _INTERVALS, "times as fast as the default", mark, found, *told_apart)]

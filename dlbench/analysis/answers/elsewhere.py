@@ -10,8 +10,8 @@ from dlbench.analysis.answers.base import Table, table
 from dlbench.analysis.fields import PLACE, RATIO, Field, Fields, of_row, own
 from dlbench.analysis.names import by_device, hardware, several_runs
 from dlbench.analysis.pair_columns import CASE, of_ratio
-from dlbench.analysis.pairing import grouped
-from dlbench.analysis.ratio import Ratio, among, middle, speed_ratio
+from dlbench.analysis.pairing import RUN, beside, grouped
+from dlbench.analysis.ratio import Ratio, among, middle
 from dlbench.analysis.read.references import ReferenceRun, origin, part, reference_runs, rows_of
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import plural, short
@@ -41,15 +41,13 @@ class SameCase:
     @cached_property
     def ratio(self) -> Ratio:
         """How many times as fast it is here."""
-        there, here = ([1 / seconds for seconds in side.rounds.median_s] for side in (self.there, self.here))
-        return speed_ratio(there, here)
+        return beside(self.there, self.here, RUN).ratio
 
     @property
     def is_off(self) -> bool:
         """Whether it is beyond what is normal on the same hardware, all of its interval."""
         ratio = self.ratio
-        low, high = (ratio.interval.low, ratio.interval.high) if ratio.interval else (ratio.speedup, ratio.speedup)
-        return self.is_same and (high < 1 / NORMAL or low > NORMAL)
+        return self.is_same and ((ratio.high or ratio.speedup) < 1 / NORMAL or (ratio.low or ratio.speedup) > NORMAL)
 
 
 _OFF = f"whether it is beyond a factor of {NORMAL:g}, all of its interval, on hardware of that name"
@@ -101,10 +99,10 @@ def beside_references(results: Results) -> tuple[list[Beside], list[str]]:
     themselves = {run.machine for run in runs if origin(run.environment) in own}
     others = [run for run in runs if run.machine not in themselves]
     found, alone = [], list[Row]()
-    for place, mine in by_device([row for row in results.rows if _is_fit(row)], lambda row: row).items():
-        beside = _nearest(place, mine, others, results)
-        found += [beside] if beside else []
-        alone += [] if beside else mine[:1]
+    for place, mine in by_device([row for row in results.rows if row.has_times], lambda row: row).items():
+        nearest = _nearest(place, mine, others, results)
+        found += [nearest] if nearest else []
+        alone += [] if nearest else mine[:1]
     return found, [_alone(alone, bool(themselves))] if alone else []
 
 
@@ -121,10 +119,6 @@ def table_of(found: Sequence[Beside]) -> Table:
     )
 
 
-def _is_fit(row: Row) -> bool:
-    return row.is_sound and min(row.rounds.median_s, default=0) > 0
-
-
 def _nearest(place: str, mine: Sequence[Row], runs: Sequence[ReferenceRun], results: Results) -> Beside | None:
     """Return the rows of one device beside those of the nearest machine that measured any of them."""
     identity = mine[0].case
@@ -139,7 +133,7 @@ def _nearest(place: str, mine: Sequence[Row], runs: Sequence[ReferenceRun], resu
     for distance, machine in sorted(distances, key=itemgetter(0)):
         same = distance[:2] == (False, False)
         # Of a case that the reference has several times its last.
-        theirs = {row.key: row for row in rows_of(tuple(machine)).rows if _is_fit(row) and kind_of(row.case.device) == kind}
+        theirs = {row.key: row for row in rows_of(tuple(machine)).rows if row.has_times and kind_of(row.case.device) == kind}
         both = [(row, there) for row in mine if (there := theirs.get(row.key)) and there.case.found == row.case.found]
         if both:
             told = [machine[0].name_of(kind)]

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from dlbench.analysis import pair_columns
 from dlbench.analysis.answers.base import Findings, table
-from dlbench.analysis.fields import RATIO, THROUGHPUT, Field, Fields, cells, own, place, value_field
+from dlbench.analysis.fields import CASE, RATIO, THROUGHPUT, Field, Fields, cells, own, place, value_field, whole_row
 from dlbench.analysis.figures import Axis, Figure, drawn
 from dlbench.analysis.names import by_device, by_workload, row_of
 from dlbench.analysis.pairing import grouped, label
@@ -16,7 +15,6 @@ from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import INTERVAL, short, value_name
 from dlbench.core.declarations import Part
 from dlbench.core.rows.row import Row, Setting
-from dlbench.core.rows.row import cells as row_cells
 from dlbench.core.schema import Column, Unit
 from dlbench.core.units import item_rate, percent
 
@@ -46,7 +44,6 @@ class Fed:
 
 Ways = list[Fed]
 """One step in each of its ways to get its batch, the best first."""
-_CASE: Field[Fed] = Field(pair_columns.CASE, lambda fed: fed.case)
 _WAY: Field[Fed] = Field(Column("feeding.way", Unit.TEXT, "how a step gets its batch"), lambda fed: fed.way)
 _RATE, _LOW, _HIGH = (each.on(row_of) for each in THROUGHPUT)
 _RESULTS: Fields[Fed] = (
@@ -94,10 +91,10 @@ def findings(results: Results) -> Findings:
     every = list(chain.from_iterable(steps))
     # What the workloads report beside the parts of a call.
     others = {each.name: each.column for fed in every for each in fed.row.declared.values if each.part is None and not each.series}
-    fields: Fields[Fed] = (("work", _CASE), place(every, row_of), *_RESULTS)
+    fields: Fields[Fed] = (("work", CASE), place(every, row_of), *_RESULTS)
     fields += tuple((value_name(column), value_field(column).on(row_of)) for column in others.values())
     shown = [fed for found in devices.values() for step in found for fed in step]
-    of_ways = table("Throughput by how a step gets its batch", fields, shown, _NOTES, whole=lambda fed: row_cells(fed.row))
+    of_ways = table("Throughput by how a step gets its batch", fields, shown, _NOTES, whole=whole_row)
     sentences = tuple(_sentence(where, found) for where, found in devices.items())
     return Findings(sentences, tuple(fed.row for fed in every), (of_ways,), tuple(_figures(every)))
 
@@ -178,8 +175,8 @@ def _figures(every: Sequence[Fed]) -> list[Figure]:
         one = len({fed.case for fed in shown}) == 1
         about = f"Further right is better; the lines are 95 % intervals over rounds.{left_out}"
         axes = Axis("throughput", _RATE.column), Axis("batches", _WAY.column)
-        rows = cells((_CASE, _WAY, _RATE, _LOW, _HIGH), shown)
-        series = None if one else Axis("work", _CASE.column)
+        rows = cells((CASE, _WAY, _RATE, _LOW, _HIGH), shown)
+        series = None if one else Axis("work", CASE.column)
         title = f"Throughput by how a step gets its batch: {workload} on {where}"
         found.append(Figure(title, about, "bar" if one else "dot", *axes, rows, series, (_LOW.column, _HIGH.column)))
     return found

@@ -1,18 +1,17 @@
 """Health of a machine: against its published peak, against others like it, and by what was in the way."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from dlbench.analysis.answers import elsewhere
 from dlbench.analysis.answers.base import Answer, Missing, Question, Table, answered, not_usable, resting_on, table
 from dlbench.analysis.answers.published import beside_published
-from dlbench.analysis.fields import PLACE, Field, Fields, of_row, own
+from dlbench.analysis.fields import KEY, PLACE, Field, Fields, of_row, own, whole_row
 from dlbench.analysis.names import by_device, row_of
 from dlbench.analysis.outliers import kinds, sentences
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import plural, short
-from dlbench.core.rows.row import Row, cells
+from dlbench.core.rows.row import Row
 from dlbench.core.schema import Unit
 from dlbench.core.units import percent
 
@@ -56,7 +55,7 @@ _TROUBLE: Fields[Trouble] = (
 )
 _PEAKS: Fields[Peak] = (
     ("device", Field(PLACE, lambda peak: peak.place)),
-    ("reached by", replace(of_row(lambda row: row.case.id), of=lambda row: row.key).on(row_of)),
+    ("reached by", KEY.on(row_of)),
     ("peak", of_row(lambda row: row.rate.peak_fraction).on(row_of)),
     ("of", of_row(lambda row: row.rate.peak).on(row_of)),
 )
@@ -67,7 +66,7 @@ def answer(results: Results, *, references: bool) -> Answer | Missing:
 
     ``references``: whether to hold it against reference runs, which are read for it.
     """
-    tried = [row for row in results.rows if row.is_ok or (row.case.status and row.case.status.is_failure)]
+    tried = [row for row in results.rows if row.is_ok or row.is_failure]
     if not tried:
         return Missing(QUESTION, "no case was measured", "dlbench run")
     devices = by_device(tried, lambda row: row)
@@ -91,7 +90,7 @@ def answer(results: Results, *, references: bool) -> Answer | Missing:
     weaknesses += [] if several else ["one file says nothing of other days: dlbench compare"]
     tables: list[Table] = [
         table("Signs of trouble", _TROUBLE, trouble if len(devices) > 1 else ()),
-        table("Shares of published peaks", _PEAKS, peaks, whole=lambda peak: cells(peak.row)),
+        table("Shares of published peaks", _PEAKS, peaks, whole=whole_row),
         *([elsewhere.table_of(beside)] if beside else []),
         *beside_published(results),
     ]

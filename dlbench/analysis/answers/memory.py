@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from dlbench.analysis import pair_columns
 from dlbench.analysis.answers.base import Findings, table
-from dlbench.analysis.fields import Field, Fields, own, place
+from dlbench.analysis.fields import CASE, Fields, own, place
 from dlbench.analysis.lines import MOST_OFF, fit
-from dlbench.analysis.names import by_device, row_of
+from dlbench.analysis.names import by_device, flat, row_of
 from dlbench.analysis.pairing import BATCH, DEVICE, DTYPE, MODE, RUN, grouped, label
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import short
@@ -186,12 +185,11 @@ def findings(found: Sequence[Demand], sweeps: Iterable[Sequence[Row]]) -> Findin
     if not told:
         return Findings()
     devices = by_device(told, row_of)
-    shown = [each for of_device in devices.values() for each in of_device]
-    fields: Fields[Demand] = (("work", Field(pair_columns.CASE, lambda each: each.case)), place(told, row_of), *_RESULTS)
+    fields: Fields[Demand] = (("work", CASE), place(told, row_of), *_RESULTS)
     return Findings(
         sentences=tuple(_sentence(where, of_device) for where, of_device in devices.items()),
         rows=tuple(each.row for each in found),
-        tables=(table("Memory by batch size", fields, shown, (_NOTE,)),),
+        tables=(table("Memory by batch size", fields, flat(devices), (_NOTE,)),),
         weaknesses=tuple(_weaknesses(told)),
     )
 

@@ -4,18 +4,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from typing import TypeVar
 
 from dlbench.analysis import pair_columns
 from dlbench.analysis.answers.base import Table, table
-from dlbench.analysis.fields import CASE, PLACE, RATIO, SIDES, WORK, Field, Fields, Side, cells, of_side, value_fields
-from dlbench.analysis.figures import Axis, Figure, drawn
+from dlbench.analysis.fields import CASE, PLACE, RATIO, SIDES, WORK, Field, Fields, Side, cells, of_side, own, value_fields
+from dlbench.analysis.figures import Axis, Figure, Mark, drawn
 from dlbench.analysis.names import by_device, choice, device_label, several_runs
-from dlbench.analysis.pairing import DEVICE, DTYPE, MODE, RUN, Pair, Pairs, pair
+from dlbench.analysis.pairing import DEVICE, DTYPE, MODE, RUN, Pair, Pairs, grouped, pair
+from dlbench.analysis.ratio import HasRatio, middle, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import cell, short, value_name
 from dlbench.core.model import Status
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
+
+S = TypeVar("S", bound=HasRatio)
 
 ELSEWHERE = "no accelerator took part; run the same suite on a machine that has one, and give both files to dlbench show"
 """Reason why nothing is compared with an accelerator. A file lists the devices that were asked for, so the machine may have one."""
@@ -35,7 +39,7 @@ def without_accelerator(results: Results) -> bool:
     """Return whether no row was measured on an accelerator, and no file lists one."""
     identities = [environment.get("identity") for environment in results.environments.values()]
     present = any(isinstance(each, Mapping) and each.get("accelerators") for each in identities)
-    return not present and all(row.case.device == "cpu" or row.case.status is Status.SKIPPED for row in results.rows)
+    return not present and all(row.is_on_cpu or row.case.status is Status.SKIPPED for row in results.rows)
 
 
 def same_case(pairs: Pairs, *more: Field[Row]) -> Table:
@@ -82,7 +86,7 @@ def _rows(pairs: Sequence[Pair]) -> list[Row]:
 def _is_apart(pair: Pair) -> bool:
     """Whether the ratio is far from the quotient of the two times that stand beside it."""
     base, other = pair.time_s(pair.base), pair.time_s(pair.other)
-    return bool(pair.speeds and base and other) and abs((base or 0) / (other or 1) / pair.ratio.speedup - 1) > _APART
+    return bool(pair.speeds and base and other and abs(base / other / speedup_of(pair) - 1) > _APART)
 
 
 def reported(results: Results, by: str) -> tuple[Pairs, Table, list[str]]:
@@ -111,6 +115,13 @@ def side_label(pair: Pair, side: Row, several: bool | None = None) -> str:
     return str(pair.value(side))
 
 
+def furthest(pairs: Sequence[Pair]) -> tuple[Pair, list[Pair]]:
+    """Return the pair in the middle of those whose other side has the value that is furthest ahead of the base, and all of these."""
+    others = grouped(pairs, lambda each: each.value(each.other))
+    found = max(others.values(), key=lambda each: speedup_of(middle(each)))
+    return middle(found).chosen(len(others)), found
+
+
 def own_best(pairs: Pairs) -> Table:
     """Return the table of throughputs, each side at a batch, precision, layout and mode of its own."""
     found = pairs.rows
@@ -135,27 +146,29 @@ def ratio_figures(title: str, pairs: Sequence[Pair], named: Field[Pair] = CASE) 
     several = several_runs(_rows(found))
     if several_runs(each.base for each in found):  # the same case on two machines is two lines
         named = Field(named.column, partial(_placed, named))
-    shown, left_out = drawn(found, lambda each: each.ratio.speedup)
     by = (found[0].by or DEVICE).name
     bases = {side_label(each, each.base, several) for each in found}
     base = f" {bases.pop()}" if len(bases) == 1 else " the other side"
     about = f"A value above 1 is faster than{base}; the lines are 95 % intervals over rounds."
-    label = Column("other.label", Unit.TEXT, "the side that is compared with the base")
-    of_label: Field[Pair] = Field(label, lambda pair: side_label(pair, pair.other, several))
-    speedup, low, high = (field for _, field in RATIO)
-    return [
-        Figure(
-            title=title,
-            about=f"{about}{left_out}",
-            mark="dot" if len(found) > len({str(named.of(each)) for each in found}) else "bar",
-            x=Axis(f"times as fast as{base}", speedup.column, log=True),
-            y=Axis("case", named.column),
-            rows=cells((named, of_label, speedup, low, high), shown),
-            series=Axis(by, label),
-            interval=(low.column, high.column),
-            reference=1.0,
-        )
-    ]
+    label: tuple[str, Field[Pair]] = own(
+        by, "other.label", Unit.TEXT, "the side that is compared with the base", lambda pair: side_label(pair, pair.other, several)
+    )
+    return [of_ratios(title, about, f"times as fast as{base}", mark_of(named, found), found, ("case", named), label)]
+
+
+def mark_of(named: Field[S], found: Sequence[S]) -> Mark:
+    """Return how to draw a row for each record: as dots where several have one name."""
+    return "dot" if len(found) > len({str(named.of(each)) for each in found}) else "bar"
+
+
+def of_ratios(title: str, about: str, times: str, mark: Mark, found: Sequence[S], *named: tuple[str, Field[S]]) -> Figure:
+    """Return the figure of the ratios of records, a row each, by their name and the series that they are of; ``times`` says of what."""
+    shown, left_out = drawn(found, speedup_of)
+    y, *series = (Axis(heading, field.column) for heading, field in named)
+    fields: Fields[S] = (*named, *RATIO)
+    rows = cells((field for _, field in fields), shown)
+    x, ends = Axis(times, pair_columns.SPEEDUP, log=True), (pair_columns.LOW, pair_columns.HIGH)
+    return Figure(title, f"{about}{left_out}", mark, x, y, rows, next(iter(series), None), ends, 1.0)
 
 
 def _placed(named: Field[Pair], pair: Pair) -> str:

@@ -1,14 +1,12 @@
 """Precision: how much faster each is, and how far off its results are."""
 
-from dataclasses import replace
-
 from dlbench.analysis.answers.base import Answer, Missing, Question, answered
-from dlbench.analysis.answers.pair_tables import declared_values, ratio_figures, reported, same_case
+from dlbench.analysis.answers.pair_tables import declared_values, furthest, ratio_figures, reported, same_case
 from dlbench.analysis.fields import CASE, Field, cells, of_row
 from dlbench.analysis.figures import Axis, Figure, drawn
 from dlbench.analysis.names import by_device, device_label, several_runs
-from dlbench.analysis.pairing import Pair, both_sides, grouped, pair
-from dlbench.analysis.ratio import among, middle
+from dlbench.analysis.pairing import Pair, both_sides, pair
+from dlbench.analysis.ratio import among
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import short
 from dlbench.core.units import fraction
@@ -40,7 +38,7 @@ def _errors(pairs: tuple[Pair, ...]) -> list[Figure]:
     if not found:
         return []
     several = several_runs(each.other for each in pairs)  # the same case on two machines is two lines
-    case: Field[Pair] = replace(CASE, of=lambda each: f"{each.case} on {device_label(each.other, True)}") if several else CASE
+    case: Field[Pair] = Field(CASE.column, lambda each: f"{each.case} on {device_label(each.other, True)}") if several else CASE
     shown, left_out = drawn(found, lambda each: each[1].check.error or 0.0)
     about = f"Relative distance from the result in fp64 on the CPU, in the 2-norm; further left is nearer.{left_out}"
     rows = cells((case.on(lambda each: each[0]), _PRECISION.on(lambda each: each[1]), _ERROR.on(lambda each: each[1])), shown)
@@ -49,9 +47,7 @@ def _errors(pairs: tuple[Pair, ...]) -> list[Figure]:
 
 
 def _sentence(where: str, pairs: list[Pair]) -> str:
-    others = grouped(pairs, lambda each: each.value(each.other))
-    fastest = max(others.values(), key=lambda found: middle(found).ratio.speedup)
-    best = middle(fastest).chosen(len(others))
+    best, fastest = furthest(pairs)
     ratio, base, other = best.ratio, best.value(best.base), best.value(best.other)
     if ratio.is_ahead:
         told = f"the fastest beside {base} is {other}"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from dlbench.analysis.answers.base import Table, table
-from dlbench.analysis.fields import Field, Fields, of_row, own
+from dlbench.analysis.fields import Field, Fields, of_row, own, whole_row
 from dlbench.analysis.names import by_device, hardware
 from dlbench.analysis.pairing import grouped
 from dlbench.analysis.read.table import Results
@@ -13,7 +13,7 @@ from dlbench.core.model import as_count
 from dlbench.core.reference.peaks import name_words
 from dlbench.core.reference.published import PublishedFigure, published_figures
 from dlbench.core.rows.columns import BY_NAME
-from dlbench.core.rows.row import Row, cells
+from dlbench.core.rows.row import Row
 from dlbench.core.schema import Unit
 
 _Quantity = Callable[[Row], float | None]
@@ -45,7 +45,7 @@ def beside_published(results: Results) -> list[Table]:
     """
     found: list[Counterpart] = []
     for on_device in by_device([row for row in results.rows if row.is_sound], lambda row: row).values():
-        on_cpu = on_device[0].case.device == "cpu"
+        on_cpu = on_device[0].is_on_cpu
         figures = [figure for figure in published_figures() if figure.on_cpu is on_cpu]
         for of_work in grouped(figures, lambda each: (each.column, each.tags, str(each.params), each.dtype)).values():
             _, quantity = _QUANTITIES[of_work[0].column]
@@ -95,7 +95,7 @@ def _table(name: str, found: list[Counterpart], several: bool) -> Table:
         own("date", "published.date", Unit.TEXT, "and when", lambda each: each.figure.date),
     )
     cautions = dict.fromkeys(f"{each.figure.source}: {each.figure.caution}" for each in found if each.figure.caution)
-    return table(f"Beside published figures: {title}", fields, found, (_NOT_THE_SAME, *cautions), whole=lambda each: cells(each.row))
+    return table(f"Beside published figures: {title}", fields, found, (_NOT_THE_SAME, *cautions), whole=whole_row)
 
 
 def _configuration(figure: PublishedFigure) -> str:

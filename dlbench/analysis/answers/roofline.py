@@ -155,7 +155,7 @@ def _sentence(roof: Roof) -> str:
     names: dict[Ceiling, str] = {"launch": "a launch", "synchronisation": "one that is waited for"}
     times = [f"{seconds(1 / found[kind, ''].per_s)} {name}" for kind, name in names.items() if (kind, "") in found]
     text = f"At most {roof.place(reached)} reaches {', '.join(rates)}"
-    if reached.case.device == "cpu":
+    if reached.is_on_cpu:
         times = times[:1]  # it is done when a launch returns
     text += f", and takes {' and '.join(times)}" if times else ""
     if arithmetic:

@@ -6,16 +6,15 @@ from operator import itemgetter
 
 from dlbench.analysis import pair_columns
 from dlbench.analysis.answers.base import Findings, table
-from dlbench.analysis.fields import RATIO, Field, Fields, cells, place
+from dlbench.analysis.fields import CASE, RATIO, Field, Fields, cells, place, whole_row
 from dlbench.analysis.figures import Axis, Figure
-from dlbench.analysis.names import by_device, by_workload, row_of
+from dlbench.analysis.names import by_device, by_workload, flat, row_of
 from dlbench.analysis.pairing import BATCH, grouped, label
 from dlbench.analysis.ratio import Ratio, among, middle, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import plural, short
 from dlbench.core.declarations import Learning
 from dlbench.core.rows.row import Row
-from dlbench.core.rows.row import cells as row_cells
 from dlbench.core.schema import Column, Unit
 
 
@@ -42,8 +41,7 @@ class Training:
         return self.row.value(self.learning.diverged)
 
 
-_CASE: Field[Training] = Field(pair_columns.CASE, lambda each: each.case)
-_LINE: Field[Training] = Field(pair_columns.CASE, lambda each: short(each.case).partition(" ")[2])
+_LINE: Field[Training] = Field(CASE.column, lambda each: short(each.case).partition(" ")[2])
 _BATCH: Field[Training] = Field(Column("small.batch", Unit.COUNT, "samples of a step"), lambda each: each.batch)
 _SECONDS: Field[Training] = Field(
     Column("small.sample_s", Unit.SECONDS, "time of a sample", "lower"), lambda each: each.row.value(each.learning.seconds)
@@ -72,14 +70,13 @@ def findings(results: Results) -> Findings:
     if not found:
         return Findings()
     devices = by_device(found, row_of)
-    fields: Fields[Training] = (("training", _CASE), place(found, row_of), *_RESULTS)
-    shown = [each for of_device in devices.values() for each in of_device]
+    fields: Fields[Training] = (("training", CASE), place(found, row_of), *_RESULTS)
     by_batch = table(
         "Training by batch size",
         fields,
-        shown,
+        flat(devices),
         _NOTES,
-        whole=lambda each: {**row_cells(each.row), **pair_columns.of_ratio(each.ratio)},
+        whole=lambda each: {**whole_row(each), **pair_columns.of_ratio(each.ratio)},
     )
     sentences = tuple(_sentence(where, of_device) for where, of_device in devices.items())
     return Findings(sentences, tuple(each.row for each in found), (by_batch,), tuple(_figures(found)))

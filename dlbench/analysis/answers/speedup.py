@@ -11,7 +11,7 @@ from dlbench.analysis.best import best
 from dlbench.analysis.fields import CASE, PLACE, RATIO, WORK, Field, Fields, own
 from dlbench.analysis.names import device_label, machine_name, several_runs
 from dlbench.analysis.pairing import Pair, Pairs, both_sides, grouped, launch_bound, one_device, pair
-from dlbench.analysis.ratio import Ratio, among, middle
+from dlbench.analysis.ratio import Ratio, among, middle, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import plural, short
 from dlbench.core.model import Status
@@ -64,7 +64,7 @@ def answer(results: Results) -> Answer | Missing:
     if without_accelerator(results):
         return Missing(QUESTION, ELSEWHERE)
     results = results.where(_is_work)
-    if {row.case.device == "cpu" for row in results.rows} != {True, False}:
+    if {row.is_on_cpu for row in results.rows} != {True, False}:
         return Missing(QUESTION, "only one kind of device was measured", "dlbench run")
     same, bests, (with_values, values, reports) = pair(results, "device"), best(results), reported(results, "device")
     if not same.rows and not reports:
@@ -135,16 +135,12 @@ def _table(of_machines: Sequence[Sequence[Family]]) -> Table:
         ("device", Field(PLACE, lambda family: device_label(family.middle.other, several))),
         own("cases", "family.cases", Unit.COUNT, "cases that ran on both", lambda family: len(family.pairs)),
         *RATIO,
-        own("least", "family.least", Unit.RATIO, "the least ratio of them", lambda family: min(map(_speedup, family.pairs))),
-        own("most", "family.most", Unit.RATIO, "the most ratio of them", lambda family: max(map(_speedup, family.pairs))),
+        own("least", "family.least", Unit.RATIO, "the least ratio of them", lambda family: min(map(speedup_of, family.pairs))),
+        own("most", "family.most", Unit.RATIO, "the most ratio of them", lambda family: max(map(speedup_of, family.pairs))),
         ("case in the middle", CASE.on(lambda family: family.middle)),
-        own("each at its best", "family.best", Unit.RATIO, _BEST, lambda family: _speedup(family.best) if family.best else None, "higher"),
+        own("each at its best", "family.best", Unit.RATIO, _BEST, lambda family: family.best and speedup_of(family.best), "higher"),
     )
     return table("Speed-up by kind of work", fields, found, (_NOTE,), whole=lambda family: pair_columns.cells(family.middle))
-
-
-def _speedup(pair: Pair) -> float:
-    return pair.ratio.speedup
 
 
 def _machines(pair: Pair) -> tuple[str, ...]:

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 
 from dlbench.analysis.answers.base import Findings, Table, table
 from dlbench.analysis.bottleneck import ADDS_UP, REMEDIES, Diagnosis, Parts, Resource, diagnose
-from dlbench.analysis.fields import Field, Fields, of_row, own, place
+from dlbench.analysis.fields import Field, Fields, of_row, own, place, whole_row
 from dlbench.analysis.figures import Axis, Figure, drawn
-from dlbench.analysis.names import by_device, device_label, row_of, several_runs
+from dlbench.analysis.names import by_device, device_label, flat, row_of, several_runs
 from dlbench.analysis.pairing import grouped
 from dlbench.analysis.read.ceilings import Ceilings, computed_in, from_caches, machine
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import plural, short
 from dlbench.core.precision import PRECISIONS
-from dlbench.core.rows.row import Row, cells
+from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.units import percent, seconds, three_digits
 
@@ -111,7 +111,7 @@ def findings(results: Results) -> Findings:
     sentences = tuple(_sentence(where, found) for where, found in known_first)
     without = [where for where, found in devices.items() if not any(step.ceilings for step in found)]
     doubts += [f"no ceiling of {where} was measured; give the file of dlbench run ceilings beside this one" for where in without]
-    shown = [step for found in devices.values() for step in found]
+    shown = flat(devices)
     return Findings(sentences, tuple(map(row_of, judged)), (_table(shown),), (_figure(shown),), tuple(doubts))
 
 
@@ -134,7 +134,7 @@ def _step(row: Row, whole_s: float, ceilings: Ceilings) -> JudgedStep:
         transfer_s=row.part("transfer"),
         input_s=row.part("input"),
         host_s=row.part("host"),
-        on_host=row.case.device == "cpu",
+        on_host=row.is_on_cpu,
     )
     return JudgedStep(row, ceilings, parts, diagnose(parts))
 
@@ -173,7 +173,7 @@ def _table(steps: Sequence[JudgedStep]) -> Table:
         own(_REST, "step.unexplained_s", Unit.SECONDS, _UNEXPLAINED, lambda step: step.found.unexplained_s),
         own("verdict", "step.verdict", Unit.TEXT, _VERDICT, lambda step: step.verdict),
     )
-    return table("What bounds each step", fields, steps, whole=lambda step: cells(step.row))
+    return table("What bounds each step", fields, steps, whole=whole_row)
 
 
 def _part(part: Resource) -> tuple[str, Field[JudgedStep]]:

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from dlbench.analysis import pair_columns
 from dlbench.analysis.answers.base import Findings, table
-from dlbench.analysis.fields import RATIO, THROUGHPUT, Field, Fields, cells, of_row, own, place
-from dlbench.analysis.figures import Axis, Figure, drawn
+from dlbench.analysis.answers.pair_tables import of_ratios
+from dlbench.analysis.fields import RATIO, THROUGHPUT, Field, Fields, of_row, own, place
+from dlbench.analysis.figures import Figure
 from dlbench.analysis.names import device_label
 from dlbench.analysis.pairing import grouped
 from dlbench.analysis.ratio import Ratio, speed_ratio
@@ -32,7 +33,6 @@ class Supplied:
     """Samples supplied over samples consumed."""
 
 
-_TRAINS = "training"
 _STEP: Field[Supplied] = Field(Column("supply.step", Unit.TEXT, "the training step, and where it ran"), lambda each: each.step)
 _WAY: Field[Supplied] = Field(Column("supply.way", Unit.TEXT, "how the samples are read"), lambda each: short(each.read.key))
 _BESIDE: Fields[Supplied] = (
@@ -59,7 +59,7 @@ def findings(results: Results) -> Findings:
         return machine(row, results.environments)[-1]
 
     supplies = grouped(filter(_is_of_storage, read), host)
-    steps = [row for row in sound if _TRAINS in row.declared.tags and row.is_single_rank]
+    steps = [row for row in sound if "training" in row.declared.tags and row.is_single_rank]
     several = len(results.environments) > 1
     found = [each for step in steps for each in _beside(step, supplies.get(host(step), []), several)]
     fields: Fields[Row] = (
@@ -114,10 +114,6 @@ def _fed(found: Supplied) -> str:
 
 def _figure(found: Sequence[Supplied]) -> Figure:
     """Return for each step how much of what it consumes storage supplies, as bars from 1."""
-    shown, left_out = drawn(found, lambda each: each.ratio.speedup)
-    about = f"Bars to the left of 1: the step waits for storage. The lines are 95 % intervals over rounds.{left_out}"
-    speedup, low, high = (field for _, field in RATIO)
-    x = Axis("samples supplied over samples consumed", speedup.column, log=True)
-    rows, interval = cells((_STEP, _WAY, speedup, low, high), shown), (low.column, high.column)
-    title = "What storage feeds of each training step"
-    return Figure(title, about, "bar", x, Axis("step", _STEP.column), rows, Axis("read by", _WAY.column), interval, reference=1.0)
+    about = "Bars to the left of 1: the step waits for storage. The lines are 95 % intervals over rounds."
+    title, times = "What storage feeds of each training step", "samples supplied over samples consumed"
+    return of_ratios(title, about, times, "bar", found, ("step", _STEP), ("read by", _WAY))

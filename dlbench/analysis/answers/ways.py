@@ -5,9 +5,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 from dlbench.analysis.answers.base import Findings
-from dlbench.analysis.answers.pair_tables import same_case
+from dlbench.analysis.answers.pair_tables import furthest, same_case
 from dlbench.analysis.pairing import Pair, Pairs, both_sides, grouped, pair
-from dlbench.analysis.ratio import among, middle
+from dlbench.analysis.ratio import among
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import short
 from dlbench.core.errors import UsageError
@@ -28,7 +28,5 @@ def in_other_ways(results: Results) -> Findings:
 
 def _faster(name: str, base: str, pairs: Sequence[Pair]) -> str:
     """Return the ratio in the middle of the way that is furthest ahead of the base."""
-    others = grouped(pairs, lambda each: each.value(each.other))
-    found = max(others.values(), key=lambda each: middle(each).ratio.speedup)
-    best = middle(found).chosen(len(others))
+    best, found = furthest(pairs)
     return f"{short(best.case)} runs {best.ratio} as fast with {name}={best.value(best.other)} as with {name}={base}{among(found)}"

@@ -32,7 +32,7 @@ Ceilings = Mapping[tuple[Ceiling, str], MeasuredCeiling]
 
 def machine(row: Row, environments: Mapping[str, Mapping[str, Any]]) -> Machine:
     """Return the device, its name, on a CPU the threads, and which machine it is in, or the file where that does not say."""
-    threads, run = row.case.threads if row.case.device == "cpu" else None, row.case.run
+    threads, run = row.case.threads if row.is_on_cpu else None, row.case.run
     return row.case.device, row.case.device_name, threads, str(environments.get(run, {}).get("machine_key") or run)
 
 

@@ -1,7 +1,6 @@
 """Table of cases as words: the same columns on a terminal and on a page."""
 
 from collections.abc import Callable, Sequence
-from itertools import chain
 
 from dlbench.analysis import names, wording
 from dlbench.analysis.pairing import grouped
@@ -16,7 +15,7 @@ WORDS = frozenset({"case", "device", "file", "notes"})
 
 def ordered(rows: Sequence[Row]) -> list[Row]:
     """Return the rows; devices that ran the same work stand one below the other."""
-    return list(chain.from_iterable(grouped(rows, lambda row: row.key).values()))
+    return names.flat(grouped(rows, lambda row: row.key))
 
 
 def columns(rows: Sequence[Row]) -> list[tuple[str, list[str]]]:

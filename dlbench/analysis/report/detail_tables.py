@@ -1,12 +1,11 @@
 """Tables shown on request: projections, bandwidths of collectives, and the values of workloads that report many."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 from dlbench.analysis import wording
 from dlbench.analysis.answers.base import Table, table
 from dlbench.analysis.answers.devices import what
-from dlbench.analysis.fields import Field, Fields, of_row, place, value_field
+from dlbench.analysis.fields import KEY, Field, Fields, of_row, own, place, value_field
 from dlbench.analysis.pairing import grouped
 from dlbench.analysis.read import declared
 from dlbench.analysis.read.table import Results
@@ -60,31 +59,35 @@ def projection(found: Sequence[Projected]) -> Table:
 
 def bandwidths(results: Results) -> Table:
     """Return the table of collectives: bus bandwidth by ranks, size and operation; no rows where there is nothing."""
-
     known = [row for row in results.rows if row.rate.bus_bytes_per_s is not None and row.count("bytes")]
     in_order = sorted(known, key=lambda row: (row.ranks or 0, row.count("bytes") or 0))
     same_line = grouped(in_order, lambda row: (row.ranks, row.count("bytes"), row.case.dtype, row.case.device, row.case.run))
-    lines = [{_operation(row): row for row in reversed(found)} for found in same_line.values()]
-    firsts = [found[0] for found in same_line.values()]
-    of_line = {id(row): line for row, line in zip(firsts, lines, strict=True)}
-    fields: Fields[Row] = (
-        ("case", Field(Column("param.bytes", Unit.BYTES, "size of the message"), lambda row: row.count("bytes"))),
-        place(firsts, lambda row: row),
-        ("dtype", of_row(lambda row: row.case.dtype)),
-        ("ranks", Field(Column("param.ranks", Unit.COUNT, "ranks that take part"), lambda row: row.ranks)),
+    lines = list(same_line.values())
+    fields: Fields[list[Row]] = (
+        own("case", "param.bytes", Unit.BYTES, "size of the message", lambda rows: rows[0].count("bytes")),
+        place(lines, _first),
+        ("dtype", of_row(lambda row: row.case.dtype).on(_first)),
+        own("ranks", "param.ranks", Unit.COUNT, "ranks that take part", lambda rows: rows[0].ranks),
     )
-    fields += tuple((name, _bandwidth(name, of_line)) for name in dict.fromkeys(map(_operation, known)))
-    return table("Collectives: bus bandwidth by size", fields, firsts)
+    fields += tuple(map(_bandwidth, dict.fromkeys(map(_operation, known))))
+    return table("Collectives: bus bandwidth by size", fields, lines)
+
+
+def _first(rows: list[Row]) -> Row:
+    return rows[0]
 
 
 def _operation(row: Row) -> str:
     return str(row.params[row.declared.parallel.collective or ""])
 
 
-def _bandwidth(operation: str, lines: Mapping[int, Mapping[str, Row]]) -> Field[Row]:
-    """Return the bandwidth of an operation in the line that a row is the first of."""
-    column = Column(operation, Unit.BYTES_PER_S, "bus bandwidth", "higher")
-    return Field(column, lambda row: found.rate.bus_bytes_per_s if (found := lines[id(row)].get(operation)) else None)
+def _bandwidth(operation: str) -> tuple[str, Field[list[Row]]]:
+    """Return the column of the bandwidth of an operation."""
+
+    def of(rows: list[Row]) -> float | None:
+        return next((row.rate.bus_bytes_per_s for row in rows if _operation(row) == operation), None)
+
+    return own(operation, operation, Unit.BYTES_PER_S, "bus bandwidth", of, "higher")
 
 
 def value_notes(columns: Sequence[Column], row: Row) -> list[str]:
@@ -97,11 +100,10 @@ def values(results: Results) -> list[Table]:
     """Return a table of the values of each workload that reports many, one for each set of them."""
     many = [row for row in results.rows if len(declared.columns(row)) > _FEW]
     groups = grouped(many, lambda row: (row.case.workload, declared.columns(row)))
-    case = replace(of_row(lambda row: row.case.id), of=lambda row: row.key)
     return [
         table(
             f"Values of {workload}",
-            (("case", case), place(rows, lambda row: row), *((value_name(each), value_field(each)) for each in columns)),
+            (("case", KEY), place(rows, lambda row: row), *((value_name(each), value_field(each)) for each in columns)),
             rows,
             [units.one_line(f"{value_name(each)}: {each.meaning}") for each in columns],
         )

@@ -1,7 +1,7 @@
 """Rows and ratios as tables for people. The door to rich tables."""
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -49,7 +49,7 @@ def overview(
     results = merged(results)
     found = every_answer(results) if answers else (speedup.answer(results), devices.answer(results))
     known = [each for each in found if isinstance(each, Answer)]
-    head = [Answers(found)] if answers else [Text(line, style="bold") for each in known for line in each.sentences]
+    head = [Answers(found)] if answers else _texts([line for each in known for line in each.sentences], "bold")
     tables = [table for each in known for table in each.tables if not brief or each.question not in _BESIDE_OTHERS]
     if details:
         tables += [
@@ -63,7 +63,7 @@ def overview(
 def more_devices(results: Results, *, pictures: bool = False) -> RenderableType:
     """Return what more devices bring in sentences, the table behind it, and what it would be on more of them than were measured."""
     found, steps = devices.answer(results), scaling(results)
-    answer = [Text(line, style="bold") for line in found.sentences] if isinstance(found, Answer) else []
+    answer = _texts(found.sentences, "bold") if isinstance(found, Answer) else []
     projection = detail_tables.projection(projected(steps, results))
     return Group(*_not_usable(results), *answer, *_table(devices.table(steps), pictures), *_table(projection))
 
@@ -71,20 +71,19 @@ def more_devices(results: Results, *, pictures: bool = False) -> RenderableType:
 def paired(results: Results, pairs: Pairs, values: Table, *, pictures: bool = False) -> RenderableType:
     """Return what pairing the rows by one column says, also of those that report ``values`` alone; by device, each at its own best, too."""
     if not (pairs.rows or values.rows):
-        return Group(*_dim(sentences.devices(results.rows)), Text("No two ok rows differ in that column alone."))
+        return Group(*_texts(sentences.devices(results.rows)), Text("No two ok rows differ in that column alone."))
     found = speedup.answer(results) if pairs.by == DEVICE else None
     answer, tables = (found.sentences, found.tables) if isinstance(found, Answer) else ((), (same_case(pairs), values))
-    lines = [Text(line, style="bold") for line in answer]
     return Group(
         *_not_usable(results),
-        *lines,
-        *_dim(sentences.devices(results.rows)),
+        *_texts(answer, "bold"),
+        *_texts(sentences.devices(results.rows)),
         *(part for table in tables for part in _table(table, pictures)),
     )
 
 
 def _not_usable(results: Results) -> list[RenderableType]:
-    return [Text(line, style="bold red") for line in sentences.not_usable(results)]
+    return _texts(sentences.not_usable(results), "bold red")
 
 
 def verdicts(comparison: Comparison) -> RenderableType:
@@ -102,11 +101,11 @@ def _cases(results: Results, pictures: bool) -> list[RenderableType]:
     notes = [units.one_line(line) for line in (*sentences.reasons(rows), *sentences.unstated(results), *results.circumstances)]
     return [
         Text(sentences.count(rows)),
-        *_dim(sentences.devices(rows)),
+        *_texts(sentences.devices(rows)),
         results_table(shown, pictures=pictures),
-        *(Text(line, style="yellow") for line in many.values()),
-        *_dim([f"{mark}: {sentence}" for mark, sentence in sentences.marks(shown, results.budgets).items()]),
-        *_dim(notes),
+        *_texts(many.values(), "yellow"),
+        *_texts([f"{mark}: {sentence}" for mark, sentence in sentences.marks(shown, results.budgets).items()]),
+        *_texts(notes),
     ]
 
 
@@ -162,11 +161,11 @@ def _table(table: Table, pictures: bool = False) -> list[RenderableType]:
         bars = strips.bars([None if each is None else wording.number(each) for each in found])
         columns.insert(place, (_BAR, [Text(bar) for bar in bars]))
         drawn = {_BAR: _BAR_NOTE}
-    return [Text(), _Fitting(table.title, columns, words | {"case"}, series, drawn), *_dim(table.notes)] if columns else []
+    return [Text(), _Fitting(table.title, columns, words | {"case"}, series, drawn), *_texts(table.notes)] if columns else []
 
 
-def _dim(lines: Sequence[str]) -> list[RenderableType]:
-    return [Text(line, style="dim") for line in lines]
+def _texts(lines: Iterable[str], style: str = "dim") -> list[RenderableType]:
+    return [Text(line, style=style) for line in lines]
 
 
 def results_table(rows: Sequence[Row], *, pictures: bool = False, dim: Sequence[Row] = ()) -> RenderableType:
@@ -242,7 +241,7 @@ class _Fitting:
         for cells in zip(*(cells for _, cells in shown), strict=True):
             table.add_row(*cells)
         yield table
-        yield from _dim([note for title, note in self.pictures.items() if title in dict(shown)])
+        yield from _texts([note for title, note in self.pictures.items() if title in dict(shown)])
         if dropped:
             yield Text(f"not shown at this width: {', '.join(reversed(dropped))}; widen the terminal, or use --format csv\n", style="dim")
 
@@ -290,7 +289,7 @@ def _case_cell(text: str, row: Row) -> Text:
 def _time_cell(text: str, row: Row) -> Text:
     if not row.case.status or row.is_ok:
         return Text(text)
-    return Text(text, style="red" if row.case.status.is_failure else "yellow")
+    return Text(text, style="red" if row.is_failure else "yellow")
 
 
 def _plain_cell(text: str, _: Row) -> Text:

@@ -167,14 +167,7 @@ VERDICT = _of_step(
     lambda step: step.verdict,
 )
 _REASON = _of_step("reason", Unit.TEXT, "why there is no speed-up, no interval, or no measured bubble", lambda step: step.reason)
-COLUMNS: dict[str, Column] = {
-    column.name: column
-    for column in (
-        *(each.column for each in (_CASE, *_SHARED, *_MEASURED)),
-        *(each.column for each in _PROJECTED),
-        *(VERDICT.column, _REASON.column),
-    )
-}
+COLUMNS: dict[str, Column] = {each.column.name: each.column for each in (_CASE, *_SHARED, *_MEASURED, *_PROJECTED, VERDICT, _REASON)}
 
 
 def frame(steps: Sequence[Step], projections: Sequence[Projected]) -> "pd.DataFrame":

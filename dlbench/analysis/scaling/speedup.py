@@ -76,7 +76,7 @@ class Step:
     @property
     def is_on_cpu(self) -> bool:
         """Whether its ranks share a CPU."""
-        return self.row.case.device == "cpu"
+        return self.row.is_on_cpu
 
     @property
     def cores(self) -> int | None:

@@ -67,6 +67,11 @@ class Row(Record):
         return self.case.id.rpartition("@")[0]
 
     @property
+    def is_on_cpu(self) -> bool:
+        """Whether it ran on a CPU."""
+        return self.case.device == "cpu"
+
+    @property
     def is_ok(self) -> bool:
         """Whether it went well."""
         return self.case.status is Status.OK
@@ -95,6 +100,11 @@ class Row(Record):
     def batch(self) -> int | None:
         """Samples of a call; None where the workload has no such parameter, or leaves it open."""
         return self.count("batch")
+
+    @property
+    def has_times(self) -> bool:
+        """Whether it is sound, and each of its rounds has a time that ratios can be made of."""
+        return self.is_sound and min(self.rounds.median_s, default=0) > 0
 
     @property
     def throughput(self) -> float:
