@@ -32,11 +32,11 @@ _CHOSEN = "the way was chosen for bringing the most: its intervals allow for tha
 _VERDICTS = {"scales": "scale", "helps": "help", "slows": "slow down", "undecided": "are undecided"}
 _EFFICIENCY_LOW: Field[Step] = Field(
     Column("scaling.efficiency_low", Unit.FRACTION, "lower end of the 95 % interval of the efficiency"),
-    lambda step: step.per_resource(step.ratio.low) if step.ratio else None,
+    lambda step: step.per_resource(step.low),
 )
 _EFFICIENCY_HIGH: Field[Step] = Field(
     Column("scaling.efficiency_high", Unit.FRACTION, "higher end of the 95 % interval of the efficiency"),
-    lambda step: step.per_resource(step.ratio.high) if step.ratio else None,
+    lambda step: step.per_resource(step.high),
 )
 _WAY = Column("scaling.way", Unit.TEXT, "the work, how its batch is shared out, and where it ran")
 _RANKS: Field[Step] = Field(Column("scaling.ranks_text", Unit.TEXT, "how many ranks took part"), lambda step: plural(step.ranks, "rank"))
