@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from typing import NamedTuple
 
 from dlbench.analysis import pair_columns
 from dlbench.analysis.answers import memory, small
 from dlbench.analysis.answers.base import Answer, Missing, Question, answered, table
-from dlbench.analysis.fields import CASE, RATIO, THROUGHPUT, Field, Fields, cells, of_row, own, place
-from dlbench.analysis.figures import Axis, Figure
+from dlbench.analysis.fields import CASE, RATIO, THROUGHPUT, Field, Fields, of_row, own, place
+from dlbench.analysis.figures import Figure, figure
 from dlbench.analysis.names import by_device, by_workload, flat, row_of
 from dlbench.analysis.pairing import BATCH, DEVICE, RUN, grouped, label
 from dlbench.analysis.ratio import Ratio, among, itself, middle, speed_ratio
@@ -96,32 +97,22 @@ def answer(results: Results) -> Answer | Missing:
     sweeps = [sweep for group in groups.values() if (sweep := _sweep(group))]
     swept, searches = [row for sweep in sweeps for row in sweep.rows], memory.searches(results)
     memories, learned = memory.findings(searches, (sweep.rows for sweep in sweeps)), small.findings(results)
-    if not sweeps and not memories.tables and not learned.tables:
-        return Missing(QUESTION, "no work was measured at several batch sizes", "dlbench run batch")
     devices = by_device(sweeps, lambda sweep: sweep.enough)
-    fields: Fields[BatchSweep] = (
-        ("work", CASE),
-        place(sweeps, lambda sweep: sweep.enough),
-        *_RESULTS,
-    )
-    by_batch = table(
-        "Throughput by batch size",
-        fields,
-        flat(devices),
-        whole=lambda sweep: pair_columns.of_ratio(sweep.ratio),
-    )
-    enough = [_sentence(where, found) for where, found in devices.items()]
+    fields: Fields[BatchSweep] = (("work", CASE), place(sweeps, lambda sweep: sweep.enough), *_RESULTS)
+    by_batch = table("Throughput by batch size", fields, flat(devices), whole=lambda sweep: pair_columns.of_ratio(sweep.ratio))
+    tables = [*([by_batch] if sweeps else ()), *memories.tables, *learned.tables]
+    if not tables:
+        return Missing(QUESTION, "no work was measured at several batch sizes", "dlbench run batch")
+    enough = list(starmap(_sentence, devices.items()))
     # One of each where there are both, as there is room for two.
-    both = memories.sentences and learned.sentences
-    others = [*memories.sentences[: 1 if both else None], *learned.sentences[: 1 if both else None]]
+    most = 1 if memories.sentences and learned.sentences else None
+    others = [*memories.sentences[:most], *learned.sentences[:most]]
     return answered(
         QUESTION,
         enough or others,
         [*swept, *memories.rows, *learned.rows],
         memories.weaknesses,
-        *([by_batch] if sweeps else ()),
-        *memories.tables,
-        *learned.tables,
+        *tables,
         reports=others if enough else (),
         figures=[*_figures([*(_BatchPoint(row, _line(row)) for row in swept), *_tried(searches)]), *learned.figures],
     )
@@ -142,19 +133,15 @@ def _sweep(group: Sequence[Row]) -> BatchSweep | None:
 
 def _figures(points: Sequence[_BatchPoint]) -> list[Figure]:
     """Return throughput, latency and memory against the batch, of each workload and device a figure each, with a line a sweep or search."""
-    figures = []
+    figures = list[Figure]()
     for (workload, where), found in by_workload(points, row_of).items():
         for title, (quantity, *ends) in _QUANTITIES.items():
             shown = [point for point in found if quantity.of(point.row) is not None]
-            if not shown:
-                continue
             about = f"One line a network or shape; further right is a larger batch.{_INTERVALS if ends else ''}"
             about += _OF_TRIES if any(point.line.endswith(_TRIED) for point in shown) else ""
-            axes = Axis("batch", _BATCH.column, log=True), Axis(title, quantity.column, log=True)
-            named = f"{title[0].upper()}{title[1:]} by batch size: {workload} on {where}"
-            rows = cells((_LINE, _BATCH, *(field.on(row_of) for field in (quantity, *ends))), shown)
-            interval = (ends[0].column, ends[1].column) if ends else None
-            figures.append(Figure(named, about, "line", *axes, rows, Axis("work", _LINE.column), interval))
+            axes = ("batch", _BATCH), (title, quantity.on(row_of)), ("work", _LINE)
+            named, interval = f"{title.capitalize()} by batch size: {workload} on {where}", [end.on(row_of) for end in ends]
+            figures += [figure(named, about, "line", shown, *axes, log="xy", interval=interval)] if shown else []
     return figures
 
 

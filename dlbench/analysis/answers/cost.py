@@ -50,16 +50,16 @@ def answer(results: Results) -> Answer | Missing:
     ]
     if not steps:
         return Missing(QUESTION, f"{_no_steps(results)}, {_COMMAND_GIVES}", "dlbench run cnn")
-    best = [each for found in by_device(steps, row_of).values() for each in _best(found)]
-    of_model = grouped(best, lambda each: each.schedule.model)
+    of_device = [grouped(found, _model).values() for found in by_device(steps, row_of).values()]
+    best = [min(alike, key=lambda each: each.seconds) for of_models in of_device for alike in of_models]
+    of_model = grouped(best, _model)
     models = [model for model in schedules() if model in of_model]
     headline = max(models, key=lambda model: len(of_model[model]))
     timed = next((model for model in models if model != headline and schedules()[model].took), None)
     several = several_runs(map(row_of, best))
     sentences = [_sentence(of_model[model], several) for model in (headline, timed) if model]
     estimates = [each for model in models for each in of_model[model]]
-    rests = [each.row for each in estimates]
-    return answered(QUESTION, sentences, rests, (_LEAVES_OUT, _NO_ENERGY), _table(estimates, models))
+    return answered(QUESTION, sentences, list(map(row_of, estimates)), (_LEAVES_OUT, _NO_ENERGY), _table(estimates, models))
 
 
 def _estimate(row: Row, schedule: Schedule, images_per_s: float) -> Estimate:
@@ -75,9 +75,8 @@ def _no_steps(results: Results) -> str:
     return f"{few(names)}: none of it is a training step, by one process, of a network with a published schedule"
 
 
-def _best(estimates: Sequence[Estimate]) -> list[Estimate]:
-    """Return the estimate of highest throughput of each network."""
-    return [min(found, key=lambda each: each.seconds) for found in grouped(estimates, lambda each: each.schedule.model).values()]
+def _model(estimate: Estimate) -> str:
+    return estimate.schedule.model
 
 
 def _sentence(found: Sequence[Estimate], several: bool) -> str:
@@ -93,7 +92,7 @@ def _sentence(found: Sequence[Estimate], several: bool) -> str:
 
 def _table(estimates: Sequence[Estimate], models: Sequence[str]) -> Table:
     fields: Fields[Estimate] = (
-        own("network", str(Setting("param", "model")), Unit.TEXT, "the network", lambda each: each.schedule.model),
+        own("network", str(Setting("param", "model")), Unit.TEXT, "the network", _model),
         place(estimates, row_of),
         own("at", "train.choice", Unit.TEXT, _CHOICE, lambda each: choice(each.row)),
         ("images/s", of_row(lambda row: row.rate.items_per_s).on(row_of)),

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from dlbench.analysis.answers.base import Answer, Missing, Question, Table, answered
 from dlbench.analysis.answers.base import table as table_of
-from dlbench.analysis.fields import Field, Fields, cells, own, place
-from dlbench.analysis.figures import Axis, Figure, drawn
+from dlbench.analysis.fields import Field, Fields, own, place
+from dlbench.analysis.figures import Figure, figure
 from dlbench.analysis.names import several_runs
 from dlbench.analysis.pairing import grouped
 from dlbench.analysis.read.table import Results
@@ -30,16 +30,16 @@ _MEANINGS = {
 }
 _CHOSEN = "the way was chosen for bringing the most: its intervals allow for that, but its ratios are on the high side"
 _VERDICTS = {"scales": "scale", "helps": "help", "slows": "slow down", "undecided": "are undecided"}
-_EFFICIENCY_LOW: Field[Step] = Field(
-    Column("scaling.efficiency_low", Unit.FRACTION, "lower end of the 95 % interval of the efficiency"),
-    lambda step: step.per_resource(step.low),
+_EFFICIENCY_ENDS: tuple[Field[Step], ...] = (
+    Field(
+        Column("scaling.efficiency_low", Unit.FRACTION, "lower end of the 95 % interval of the efficiency"),
+        lambda step: step.per_resource(step.low),
+    ),
+    Field(
+        Column("scaling.efficiency_high", Unit.FRACTION, "higher end of the 95 % interval of the efficiency"),
+        lambda step: step.per_resource(step.high),
+    ),
 )
-_EFFICIENCY_HIGH: Field[Step] = Field(
-    Column("scaling.efficiency_high", Unit.FRACTION, "higher end of the 95 % interval of the efficiency"),
-    lambda step: step.per_resource(step.high),
-)
-_WAY = Column("scaling.way", Unit.TEXT, "the work, how its batch is shared out, and where it ran")
-_RANKS: Field[Step] = Field(Column("scaling.ranks_text", Unit.TEXT, "how many ranks took part"), lambda step: plural(step.ranks, "rank"))
 _SHOWN: Fields[Step] = (
     ("items/s", columns.ITEMS_PER_S),
     ("speed-up", columns.SPEEDUP),
@@ -77,8 +77,8 @@ def answer(results: Results) -> Answer | Missing:
         counts = Counter(_VERDICTS[str(each.verdict)] for each in gained)
         verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
         sentences = [f"{sentences[0][:-1]}, the most of {len(groups)} ways.", f"Of {len(gained)} cases of several ranks {verdicts}."]
-    sides = {id(side.row) for each in gained for side in (each, each.base) if side}
-    on = [row for row in results.rows if id(row) in sides]
+    sides = {side.row for each in gained for side in (each, each.base) if side}
+    on = [row for row in results.rows if row in sides]
     on_cpu = ["ranks on a CPU share its cores, which says nothing of accelerators"] if best[0].is_on_cpu else []
     of_several = [_CHOSEN] if len(groups) > 1 else []
     return answered(QUESTION, sentences, on, [*of_several, *on_cpu], table(steps), figures=[_efficiencies(gained)])
@@ -109,19 +109,17 @@ def _efficiencies(gained: Sequence[Step]) -> Figure:
     def way(step: Step) -> str:
         return " ".join(filter(None, (short(step.work), str(step.kind or ""), f"on {where.of(step)}")))
 
-    shown, left_out = drawn(gained, lambda each: each.efficiency or 0.0)
-    about = f"At 1 every further device brings as much as the first; the lines are 95 % intervals over rounds.{left_out}"
-    ends = _EFFICIENCY_LOW, _EFFICIENCY_HIGH
-    return Figure(
+    return figure(
         "Scaling efficiency: speed-up over resources",
-        about,
+        "At 1 every further device brings as much as the first; the lines are 95 % intervals over rounds.",
         "dot",
-        Axis("efficiency", columns.EFFICIENCY.column),
-        Axis("way", _WAY),
-        cells((Field(_WAY, way), _RANKS, columns.EFFICIENCY, *ends), shown),
-        Axis("ranks", _RANKS.column),
-        (ends[0].column, ends[1].column),
-        1.0,
+        gained,
+        ("efficiency", columns.EFFICIENCY),
+        own("way", "scaling.way", Unit.TEXT, "the work, how its batch is shared out, and where it ran", way),
+        own("ranks", "scaling.ranks_text", Unit.TEXT, "how many ranks took part", lambda step: plural(step.ranks, "rank")),
+        interval=_EFFICIENCY_ENDS,
+        reference=1.0,
+        spread=lambda step: step.efficiency or 0.0,
     )
 
 

@@ -17,7 +17,8 @@ from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import plural, short
 from dlbench.core.model import kind_of
 from dlbench.core.reference.peaks import name_words
-from dlbench.core.rows.row import Row, cells
+from dlbench.core.rows.row import Row
+from dlbench.core.rows.row import cells as row_cells
 from dlbench.core.schema import Unit
 from dlbench.core.units import one_line
 
@@ -36,7 +37,7 @@ class SameCase:
     here: Row
     there: Row
     is_same: bool
-    """Whether that was measured on the same hardware."""
+    """Whether both devices are called the same and, on a CPU, have as many threads and the same units."""
 
     @cached_property
     def ratio(self) -> Ratio:
@@ -65,11 +66,8 @@ _FIELDS: Fields[SameCase] = (
 class Beside:
     """The cases of one device beside those of the nearest reference run."""
 
-    place: str
     device: str
     """The name of the reference's device, on a CPU with its threads."""
-    same: bool
-    """Whether both devices are called the same and, on a CPU, have as many threads and the same units."""
     cases: tuple[SameCase, ...]
     notes: tuple[str, ...]
     """What reference it is, and where its software is another."""
@@ -77,9 +75,9 @@ class Beside:
     def clause(self) -> str:
         """Say how it compares, in the case in the middle, and what is off."""
         case = middle(self.cases)
-        which = f"the reference run on the same {self.device}" if self.same else f"the nearest reference run, on {self.device}"
+        which = f"the reference run on the same {self.device}" if case.is_same else f"the nearest reference run, on {self.device}"
         text = f"runs {short(case.here.key)} {case.ratio} as fast as {which}{among(self.cases)}"
-        if not self.same:
+        if not case.is_same:
             return text
         off = [case for case in self.cases if case.is_off]
         if not off:
@@ -106,17 +104,11 @@ def beside_references(results: Results) -> tuple[list[Beside], list[str]]:
     return found, [_alone(alone, bool(themselves))] if alone else []
 
 
-def table_of(found: Sequence[Beside]) -> Table:
-    """Return all cases of them as a table."""
-    notes = dict.fromkeys(note for each in found for note in each.notes)
+def tables(found: Sequence[Beside]) -> list[Table]:
+    """Return all cases of them as a table; none where there are none."""
+    title, notes = "Beside reference runs: how many times as fast", dict.fromkeys(note for each in found for note in each.notes)
     cases = [case for each in found for case in each.cases]
-    return table(
-        "Beside reference runs: how many times as fast",
-        _FIELDS,
-        cases,
-        tuple(notes),
-        whole=lambda case: cells(case.here) | of_ratio(case.ratio),
-    )
+    return [table(title, _FIELDS, cases, tuple(notes), whole=lambda case: row_cells(case.here) | of_ratio(case.ratio))] if found else []
 
 
 def _nearest(place: str, mine: Sequence[Row], runs: Sequence[ReferenceRun], results: Results) -> Beside | None:
@@ -141,7 +133,7 @@ def _nearest(place: str, mine: Sequence[Row], runs: Sequence[ReferenceRun], resu
                 told += [plural(machine[0].threads or 1, "thread"), None if same else _isa(machine[0].environment)]
             device = ", ".join(filter(None, told))
             cases = tuple(SameCase(place, *sides, same) for sides in both)
-            return Beside(place, device, same, cases, _notes(device, machine, results, identity.run))
+            return Beside(device, cases, _notes(device, machine, results, identity.run))
     return None
 
 
@@ -163,17 +155,13 @@ def _notes(device: str, machine: Sequence[ReferenceRun], results: Results, run: 
     """Say which reference it is and of when, and where torch or dlbench is another."""
     names = ", ".join(each.path.stem for each in machine)
     days = sorted({began[1][:10] for each in machine if (began := origin(each.environment))})
-    versions = [_versions(each) for each in (machine[0].environment, results.environments[run])]
-    apart = [
-        f"{what} {there} there and {here} here" for what, there, here in zip(("torch", "dlbench"), *versions, strict=True) if there != here
-    ]
+    apart = []
+    for path in (("stack", "versions", "torch"), ("provenance", "dlbench")):
+        there, here = (part(each, *path) or "unknown" for each in (machine[0].environment, results.environments[run]))
+        apart += [f"{path[-1]} {there} there and {here} here"] if there != here else []
     notes = [f"there: {device}, {machine[0].machine} ({names}), measured {' and '.join(days) or 'on a day that it does not tell'}"]
-    return tuple(map(one_line, [*notes, *([f"another version: {'; '.join(apart)}"] if apart else [])]))
-
-
-def _versions(environment: object) -> tuple[str, str]:
-    torch, ours = part(environment, "stack", "versions", "torch"), part(environment, "provenance", "dlbench")
-    return str(torch or "unknown"), str(ours or "unknown")
+    notes += [f"another version: {'; '.join(apart)}"] if apart else []
+    return tuple(map(one_line, notes))
 
 
 def _alone(rows: Sequence[Row], is_reference: bool) -> str:

@@ -53,7 +53,9 @@ def beside_published(results: Results) -> list[Table]:
             if measured:
                 name = measured[0][0].case.device_name or ""
                 figure = max(of_work, key=lambda each: _alike(name, each.device))
-                found.append(Counterpart(figure, *_nearest(measured, figure.batch)))
+                # Of the nearest batch the best.
+                nearest = min(measured, key=lambda each: (_apart(each[0], figure.batch), -each[1]))
+                found.append(Counterpart(figure, *nearest))
     several = len(results.environments) > 1
     return [_table(name, each, several) for name, each in grouped(found, lambda each: each.figure.column).items()]
 
@@ -69,15 +71,8 @@ def _alike(name: str, other: str) -> tuple[bool, int]:
     return mine == theirs, len(set(mine) & set(theirs))
 
 
-def _nearest(measured: list[tuple[Row, float]], batch: int | None) -> tuple[Row, float]:
-    """Return the row of the nearest batch, and of those of one batch, or where there is none to hold it against, the best."""
-    apart = [_apart(row, batch) for row, _ in measured]
-    best = min(apart)
-    return max((each for each, far in zip(measured, apart, strict=True) if far == best), key=lambda each: each[1])
-
-
 def _apart(row: Row, batch: int | None) -> float:
-    """Return how far the batch of a row, of a search the one it found, is from another, on logarithms."""
+    """Return how far the batch of a row, of a search the one it found, is from another, on logarithms; zero where there is no other."""
     return abs(math.log((as_count(row.setting("batch")) or 1) / batch)) if batch else 0.0
 
 
