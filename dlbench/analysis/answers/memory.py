@@ -59,7 +59,7 @@ class Demand:
     @property
     def case(self) -> str:
         """The id without device, batch and limit."""
-        return label(self.row, (BATCH.name, *([self.limit] if self.limit else ())))
+        return label(self.row, filter(None, (BATCH.name, self.limit)))
 
     @property
     def work(self) -> str:
@@ -69,7 +69,7 @@ class Demand:
     @property
     def limit_bytes(self) -> float | None:
         """Memory that it had to fit into; None where none was set."""
-        limit = self.row.params.get(self.limit) if self.limit else None
+        limit = self.row.params.get(self.limit or "")
         return limit * 2**30 if isinstance(limit, int | float) and 0 < limit < 2**30 else None
 
     @property
