@@ -127,7 +127,10 @@ def _headline(steps: Sequence[Step], several: bool) -> str:
     """Return what one way brings: ``A second GPU buys 1.83 × (1.80…1.86): data_parallel ddp …, weak.``."""
     first = steps[0]
     if first.is_on_cpu:
-        gains = [f"{_ranks(each)} do {each.ratio} the work of one rank with {_of_base(each)}" for each in steps]
+        gains = [
+            f"{_ranks(each)} do {each.ratio} the work of one rank with {plural(each.base.processors if each.base else 0, 'core')}"
+            for each in steps
+        ]
     else:
         buys = "buys " if first.ranks == _SECOND else "buy "
         gains = [f"{_devices(each)} {buys if each is first else ''}{each.ratio}" for each in steps]
@@ -144,8 +147,3 @@ def _devices(step: Step) -> str:
 def _ranks(step: Step) -> str:
     """Return ``4``, or on a CPU ``2 ranks of 1 core``."""
     return str(step.ranks) if step.cores is None else f"{plural(step.ranks, 'rank')} of {plural(step.cores, 'core')}"
-
-
-def _of_base(step: Step) -> str:
-    """Return the cores that its base has in all."""
-    return plural(step.base.processors if step.base else 0, "core")

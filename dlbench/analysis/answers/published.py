@@ -85,7 +85,7 @@ def _table(name: str, found: list[Counterpart], several: bool) -> Table:
         ("here", Field(column, lambda each: each.value)),
         own("there", "published.value", column.unit, "what others published", lambda each: each.figure.value),
         own("ratio", "published.ratio", Unit.RATIO, "measured here over published", lambda each: each.value / each.figure.value),
-        own("figure of", "published.configuration", Unit.TEXT, _CONFIGURATION, lambda each: _configuration(each.figure)),
+        own("figure of", "published.configuration", Unit.TEXT, _CONFIGURATION, _configuration),
         own("source", "published.source", Unit.TEXT, "who published it", lambda each: each.figure.source),
         own("date", "published.date", Unit.TEXT, "and when", lambda each: each.figure.date),
     )
@@ -93,5 +93,6 @@ def _table(name: str, found: list[Counterpart], several: bool) -> Table:
     return table(f"Beside published figures: {title}", fields, found, (_NOT_THE_SAME, *cautions), whole=whole_row)
 
 
-def _configuration(figure: PublishedFigure) -> str:
+def _configuration(found: Counterpart) -> str:
+    figure = found.figure
     return figure.device if figure.batch is None else f"{figure.device}, batch={figure.batch}"

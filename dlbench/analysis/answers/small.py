@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from itertools import starmap
 from operator import itemgetter
 
-from dlbench.analysis import pair_columns
 from dlbench.analysis.answers.base import Findings, table
 from dlbench.analysis.fields import CASE, RATIO, Field, Fields, own, place, whole_row
 from dlbench.analysis.figures import Figure, figure
 from dlbench.analysis.names import by_device, by_workload, flat, row_of
+from dlbench.analysis.pair_columns import of_ratio
 from dlbench.analysis.pairing import BATCH, grouped, label
 from dlbench.analysis.ratio import Ratio, among, middle, speed_ratio
 from dlbench.analysis.read.table import Results
@@ -68,9 +68,7 @@ def findings(results: Results) -> Findings:
         return Findings()
     devices = by_device(found, row_of)
     fields: Fields[Training] = (("training", CASE), place(found, row_of), _BATCH, _SECONDS, *RATIO, _ACCURACY, _DIVERGED)
-    by_batch = table(
-        "Training by batch size", fields, flat(devices), _NOTES, whole=lambda each: whole_row(each) | pair_columns.of_ratio(each.ratio)
-    )
+    by_batch = table("Training by batch size", fields, flat(devices), _NOTES, whole=lambda each: whole_row(each) | of_ratio(each))
     return Findings(list(starmap(_sentence, devices.items())), [each.row for each in found], [by_batch], _figures(found))
 
 

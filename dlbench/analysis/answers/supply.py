@@ -3,19 +3,18 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dlbench.analysis import pair_columns
 from dlbench.analysis.answers.base import Findings, table
 from dlbench.analysis.answers.pair_tables import of_ratios
 from dlbench.analysis.fields import RATIO, THROUGHPUT, Field, Fields, of_row, own, place
 from dlbench.analysis.figures import Figure
 from dlbench.analysis.names import device_label
+from dlbench.analysis.pair_columns import CASE, of_ratio
 from dlbench.analysis.pairing import grouped
 from dlbench.analysis.ratio import Ratio, speed_ratio
 from dlbench.analysis.read.ceilings import machine
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import INTERVAL, short
-from dlbench.core.rows.row import Row
-from dlbench.core.rows.row import cells as row_cells
+from dlbench.core.rows.row import Row, cells
 from dlbench.core.schema import Unit
 from dlbench.core.units import item_rate
 
@@ -61,17 +60,15 @@ def findings(results: Results) -> Findings:
     several = len(results.environments) > 1
     found = [each for step in steps for each in _beside(step, supplies.get(host(step), []), several)]
     fields: Fields[Row] = (
-        ("reading", Field(pair_columns.CASE, lambda row: row.key)),
+        ("reading", Field(CASE, lambda row: row.key)),
         place(read, lambda row: row),
         ("bandwidth", of_row(lambda row: row.rate.bytes_per_s)),
         *zip(("samples/s", INTERVAL, INTERVAL), THROUGHPUT, strict=True),
     )
-    tables = [table("Samples read from storage", fields, read, whole=row_cells)]
+    tables = [table("Samples read from storage", fields, read, whole=cells)]
     if not found:
         return Findings([_alone(read)], read, tables)
-    beside = table(
-        "What storage supplies beside what steps consume", _BESIDE, found, _NOTES, whole=lambda each: pair_columns.of_ratio(each.ratio)
-    )
+    beside = table("What storage supplies beside what steps consume", _BESIDE, found, _NOTES, whole=of_ratio)
     return Findings([_beside_steps(found)], [*read, *steps], [beside, *tables], [_figure(found)])
 
 
