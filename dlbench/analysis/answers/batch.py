@@ -86,8 +86,9 @@ def answer(results: Results) -> Answer | Missing:
     swept, searches = [row for sweep in sweeps for row in sweep.rows], memory.searches(results)
     memories, learned = memory.findings(searches, (sweep.rows for sweep in sweeps)), small.findings(results)
     devices = by_device(sweeps, lambda sweep: sweep.enough)
-    fields: Fields[BatchSweep] = (("work", CASE), place(sweeps, lambda sweep: sweep.enough), *_RESULTS)
-    by_batch = table("Throughput by batch size", fields, flat(devices), whole=of_ratio)
+    by_batch = table(
+        "Throughput by batch size", (("work", CASE), place(sweeps, lambda sweep: sweep.enough), *_RESULTS), flat(devices), whole=of_ratio
+    )
     tables = [*([by_batch] if sweeps else ()), *memories.tables, *learned.tables]
     if not tables:
         return Missing(QUESTION, "no work was measured at several batch sizes", "dlbench run batch")

@@ -34,6 +34,7 @@ class SameCase:
 
     place: str
     row: Row
+    """Here."""
     there: Row
     is_same: bool
     """Whether both devices are called the same and, on a CPU, have as many threads and the same units."""

@@ -90,10 +90,15 @@ def findings(results: Results) -> Findings:
     # What the workloads report beside the parts of a call.
     values = (each for fed in every for each in fed.row.declared.values if each.part is None and not each.series)
     others = {each.name: (each.name, value_field(each.column).on(row_of)) for each in values}
-    fields: Fields[Fed] = (("work", CASE), place(every, row_of), *_RESULTS, *others.values())
     shown = [fed for step in flat(devices) for fed in step]
-    of_ways = table("Throughput by how a step gets its batch", fields, shown, _NOTES, whole=whole_row)
-    return Findings(list(starmap(_sentence, devices.items())), [fed.row for fed in every], [of_ways], _figures(every))
+    of_ways = table(
+        "Throughput by how a step gets its batch",
+        (("work", CASE), place(every, row_of), *_RESULTS, *others.values()),
+        shown,
+        _NOTES,
+        whole=whole_row,
+    )
+    return Findings(list(starmap(_sentence, devices.items())), list(map(row_of, every)), [of_ways], _figures(every))
 
 
 def _steps(results: Results) -> list[Ways]:

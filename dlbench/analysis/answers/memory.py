@@ -4,6 +4,7 @@ import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import starmap
 from typing import NamedTuple
 
 from dlbench.analysis.answers.base import Findings, table
@@ -185,12 +186,11 @@ def findings(found: Sequence[Demand], sweeps: Iterable[Sequence[Row]]) -> Findin
     if not told:
         return Findings()
     devices = by_device(told, row_of)
-    fields: Fields[Demand] = (("work", CASE), place(told, row_of), *_RESULTS)
     return Findings(
-        sentences=tuple(_sentence(where, of_device) for where, of_device in devices.items()),
-        rows=tuple(each.row for each in found),
-        tables=(table("Memory by batch size", fields, flat(devices), (_NOTE,)),),
-        weaknesses=tuple(_weaknesses(told)),
+        sentences=list(starmap(_sentence, devices.items())),
+        rows=list(map(row_of, found)),
+        tables=[table("Memory by batch size", (("work", CASE), place(told, row_of), *_RESULTS), flat(devices), (_NOTE,))],
+        weaknesses=list(_weaknesses(told)),
     )
 
 

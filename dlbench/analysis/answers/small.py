@@ -67,9 +67,14 @@ def findings(results: Results) -> Findings:
     if not found:
         return Findings()
     devices = by_device(found, row_of)
-    fields: Fields[Training] = (("training", CASE), place(found, row_of), _BATCH, _SECONDS, *RATIO, _ACCURACY, _DIVERGED)
-    by_batch = table("Training by batch size", fields, flat(devices), _NOTES, whole=lambda each: whole_row(each) | of_ratio(each))
-    return Findings(list(starmap(_sentence, devices.items())), [each.row for each in found], [by_batch], _figures(found))
+    by_batch = table(
+        "Training by batch size",
+        (("training", CASE), place(found, row_of), _BATCH, _SECONDS, *RATIO, _ACCURACY, _DIVERGED),
+        flat(devices),
+        _NOTES,
+        whole=lambda each: whole_row(each) | of_ratio(each),
+    )
+    return Findings(list(starmap(_sentence, devices.items())), list(map(row_of, found)), [by_batch], _figures(found))
 
 
 def _trainings(rows: Sequence[Row]) -> list[Training]:
