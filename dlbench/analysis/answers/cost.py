@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dlbench.analysis.answers.base import Answer, Missing, Question, Table, answered, table
-from dlbench.analysis.fields import Fields, of_row, own, place, whole_row
+from dlbench.analysis.fields import of_row, own, place, whole_row
 from dlbench.analysis.names import by_device, choice, hardware, row_of, several_runs
 from dlbench.analysis.pairing import grouped
 from dlbench.analysis.read.table import Results
@@ -91,19 +91,25 @@ def _sentence(found: Sequence[Estimate], several: bool) -> str:
 
 
 def _table(estimates: Sequence[Estimate], models: Sequence[str]) -> Table:
-    fields: Fields[Estimate] = (
-        own("network", str(Setting("param", "model")), Unit.TEXT, "the network", _model),
-        place(estimates, row_of),
-        own("at", "train.choice", Unit.TEXT, _CHOICE, lambda each: choice(each.row)),
-        ("images/s", of_row(lambda row: row.rate.items_per_s).on(row_of)),
-        own("epochs", "train.epochs", Unit.COUNT, _EPOCHS, lambda each: each.schedule.epochs),
-        own("time to train", "train.seconds", Unit.SECONDS, "all steps of the schedule at that rate", lambda each: each.seconds, "lower"),
-        own(INTERVAL, "train.low", Unit.SECONDS, "lower end of its 95 % interval, as of the throughput", lambda each: each.low),
-        own(INTERVAL, "train.high", Unit.SECONDS, "upper end of it", lambda each: each.high),
-        own("its authors", "train.took", Unit.TEXT, "how long it took them, and on what", lambda each: each.schedule.took),
+    return table(
+        "Time to train on ImageNet: an estimate",
+        (
+            own("network", str(Setting("param", "model")), Unit.TEXT, "the network", _model),
+            place(estimates, row_of),
+            own("at", "train.choice", Unit.TEXT, _CHOICE, lambda each: choice(each.row)),
+            ("images/s", of_row(lambda row: row.rate.items_per_s).on(row_of)),
+            own("epochs", "train.epochs", Unit.COUNT, _EPOCHS, lambda each: each.schedule.epochs),
+            own(
+                "time to train", "train.seconds", Unit.SECONDS, "all steps of the schedule at that rate", lambda each: each.seconds, "lower"
+            ),
+            own(INTERVAL, "train.low", Unit.SECONDS, "lower end of its 95 % interval, as of the throughput", lambda each: each.low),
+            own(INTERVAL, "train.high", Unit.SECONDS, "upper end of it", lambda each: each.high),
+            own("its authors", "train.took", Unit.TEXT, "how long it took them, and on what", lambda each: each.schedule.took),
+        ),
+        estimates,
+        _sources(models),
+        whole=whole_row,
     )
-    title = "Time to train on ImageNet: an estimate"
-    return table(title, fields, estimates, _sources(models), whole=whole_row)
 
 
 def _sources(models: Sequence[str]) -> tuple[str, ...]:

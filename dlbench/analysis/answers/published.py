@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from dlbench.analysis.answers.base import Table, table
-from dlbench.analysis.fields import Field, Fields, of_row, own, whole_row
+from dlbench.analysis.fields import Field, of_row, own, whole_row
 from dlbench.analysis.names import by_device, hardware
 from dlbench.analysis.pairing import grouped
 from dlbench.analysis.read.table import Results
@@ -79,18 +79,23 @@ def _apart(row: Row, batch: int | None) -> float:
 def _table(name: str, found: list[Counterpart], several: bool) -> Table:
     column, (title, _) = BY_NAME[name], _QUANTITIES[name]
     nearest, here = "the case measured here that is nearest to it", "what it was measured on here"
-    fields: Fields[Counterpart] = (
-        own("measured", "published.case", Unit.TEXT, nearest, lambda each: each.row.key),
-        own("on", "published.here", Unit.TEXT, here, lambda each: hardware(each.row, several)),
-        ("here", Field(column, lambda each: each.value)),
-        own("there", "published.value", column.unit, "what others published", lambda each: each.figure.value),
-        own("ratio", "published.ratio", Unit.RATIO, "measured here over published", lambda each: each.value / each.figure.value),
-        own("figure of", "published.configuration", Unit.TEXT, _CONFIGURATION, _configuration),
-        own("source", "published.source", Unit.TEXT, "who published it", lambda each: each.figure.source),
-        own("date", "published.date", Unit.TEXT, "and when", lambda each: each.figure.date),
-    )
     cautions = dict.fromkeys(f"{each.figure.source}: {each.figure.caution}" for each in found if each.figure.caution)
-    return table(f"Beside published figures: {title}", fields, found, (_NOT_THE_SAME, *cautions), whole=whole_row)
+    return table(
+        f"Beside published figures: {title}",
+        (
+            own("measured", "published.case", Unit.TEXT, nearest, lambda each: each.row.key),
+            own("on", "published.here", Unit.TEXT, here, lambda each: hardware(each.row, several)),
+            ("here", Field(column, lambda each: each.value)),
+            own("there", "published.value", column.unit, "what others published", lambda each: each.figure.value),
+            own("ratio", "published.ratio", Unit.RATIO, "measured here over published", lambda each: each.value / each.figure.value),
+            own("figure of", "published.configuration", Unit.TEXT, _CONFIGURATION, _configuration),
+            own("source", "published.source", Unit.TEXT, "who published it", lambda each: each.figure.source),
+            own("date", "published.date", Unit.TEXT, "and when", lambda each: each.figure.date),
+        ),
+        found,
+        (_NOT_THE_SAME, *cautions),
+        whole=whole_row,
+    )
 
 
 def _configuration(found: Counterpart) -> str:

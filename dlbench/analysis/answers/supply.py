@@ -59,13 +59,19 @@ def findings(results: Results) -> Findings:
     steps = [row for row in sound if "training" in row.declared.tags and row.is_single_rank]
     several = len(results.environments) > 1
     found = [each for step in steps for each in _beside(step, supplies.get(host(step), []), several)]
-    fields: Fields[Row] = (
-        ("reading", Field(CASE, lambda row: row.key)),
-        place(read, lambda row: row),
-        ("bandwidth", of_row(lambda row: row.rate.bytes_per_s)),
-        *zip(("samples/s", INTERVAL, INTERVAL), THROUGHPUT, strict=True),
-    )
-    tables = [table("Samples read from storage", fields, read, whole=cells)]
+    tables = [
+        table(
+            "Samples read from storage",
+            (
+                ("reading", Field(CASE, lambda row: row.key)),
+                place(read, lambda row: row),
+                ("bandwidth", of_row(lambda row: row.rate.bytes_per_s)),
+                *zip(("samples/s", INTERVAL, INTERVAL), THROUGHPUT, strict=True),
+            ),
+            read,
+            whole=cells,
+        )
+    ]
     if not found:
         return Findings([_alone(read)], read, tables)
     beside = table("What storage supplies beside what steps consume", _BESIDE, found, _NOTES, whole=of_ratio)
