@@ -7,7 +7,7 @@ from dlbench.analysis.answers.base import Answer, Missing, Question, Table, answ
 from dlbench.analysis.answers.base import table as table_of
 from dlbench.analysis.fields import Field, Fields, own, place
 from dlbench.analysis.figures import Figure, figure
-from dlbench.analysis.names import several_runs
+from dlbench.analysis.names import row_of, several_runs
 from dlbench.analysis.pairing import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.scaling import columns
@@ -71,23 +71,30 @@ def answer(results: Results) -> Answer | Missing:
         return Missing(QUESTION, "no case of several ranks went well beside the same work of one rank", "dlbench run scaling")
     groups = list(grouped(gained, lambda each: each.way).values())
     best = max(groups, key=lambda group: (not group[0].is_on_cpu, max(each.speedup or 0.0 for each in group)))
-    chosen = [each.chosen(len(gained)) for each in best] if len(groups) > 1 else best
-    sentences = [_headline(chosen, several_runs(each.row for each in gained))]
+    several = several_runs(map(row_of, gained))
+    sentences, doubts = [f"{_headline(best, several)}."], list[str]()
     if len(groups) > 1:
         counts = Counter(_VERDICTS[str(each.verdict)] for each in gained)
         verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
-        sentences = [f"{sentences[0][:-1]}, the most of {len(groups)} ways.", f"Of {len(gained)} cases of several ranks {verdicts}."]
+        headline = _headline([each.chosen(len(gained)) for each in best], several)
+        sentences = [f"{headline}, the most of {len(groups)} ways.", f"Of {len(gained)} cases of several ranks {verdicts}."]
+        doubts.append(_CHOSEN)
     sides = {side.row for each in gained for side in (each, each.base) if side}
     on = [row for row in results.rows if row in sides]
-    on_cpu = ["ranks on a CPU share its cores, which says nothing of accelerators"] if best[0].is_on_cpu else []
-    of_several = [_CHOSEN] if len(groups) > 1 else []
-    return answered(QUESTION, sentences, on, [*of_several, *on_cpu], table(steps), figures=[_efficiencies(gained)])
+    if best[0].is_on_cpu:
+        doubts.append("ranks on a CPU share its cores, which says nothing of accelerators")
+    return answered(QUESTION, sentences, on, doubts, table(steps), figures=[_efficiencies(gained)])
 
 
 def what(steps: Sequence[Step]) -> Fields[Step]:
     """Return the columns that tell steps apart."""
-    where = place(steps, lambda each: each.row)
-    return (("case", columns.WORK), where, ("scaling", columns.KIND), ("ranks", columns.RANKS), ("cores each", columns.CORES))
+    return (
+        ("case", columns.WORK),
+        place(steps, row_of),
+        ("scaling", columns.KIND),
+        ("ranks", columns.RANKS),
+        ("cores each", columns.CORES),
+    )
 
 
 def table(steps: Sequence[Step]) -> Table:
@@ -104,7 +111,7 @@ def table(steps: Sequence[Step]) -> Table:
 
 def _efficiencies(gained: Sequence[Step]) -> Figure:
     """Return the figure of scaling efficiency: a row a way, a dot for each number of ranks."""
-    _, where = place(gained, lambda each: each.row)
+    _, where = place(gained, row_of)
 
     def way(step: Step) -> str:
         return " ".join(filter(None, (short(step.work), str(step.kind or ""), f"on {where.of(step)}")))
@@ -124,7 +131,7 @@ def _efficiencies(gained: Sequence[Step]) -> Figure:
 
 
 def _headline(steps: Sequence[Step], several: bool) -> str:
-    """Return what one way brings: ``A second GPU buys 1.83 × (1.80…1.86): data_parallel ddp …, weak.``."""
+    """Return what one way brings: ``A second GPU buys 1.83 × (1.80…1.86): data_parallel ddp …, weak``."""
     first = steps[0]
     if first.is_on_cpu:
         gains = [
@@ -136,7 +143,7 @@ def _headline(steps: Sequence[Step], several: bool) -> str:
         gains = [f"{_devices(each)} {buys if each is first else ''}{each.ratio}" for each in steps]
     text = ", ".join(gains)
     about = [short(first.work), str(first.kind or ""), first.row.case.run if several else ""]
-    return f"{text[0].upper()}{text[1:]}: {', '.join(filter(None, about))}."
+    return f"{text[0].upper()}{text[1:]}: {', '.join(filter(None, about))}"
 
 
 def _devices(step: Step) -> str:

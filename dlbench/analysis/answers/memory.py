@@ -76,15 +76,13 @@ class Demand:
     @property
     def beyond(self) -> int | None:
         """The smallest batch that did not fit, not even in a second try after one that failed by chance."""
-        fitting = {row.batch for row in self.fits}
-        failed = (row.batch for row in self.tries if row.case.status in _DOES_NOT_FIT)
-        return min((batch for batch in failed if batch and batch not in fitting), default=None)
+        failed = {row.batch for row in self.tries if row.case.status in _DOES_NOT_FIT} - {row.batch for row in self.fits}
+        return min(filter(None, failed), default=None)
 
     @property
     def largest(self) -> int | None:
         """The largest batch that a search found to fit."""
-        beyond = self.beyond or math.inf
-        fitting = (batch for row in self.tries if row.is_ok and (batch := row.batch) and batch < beyond)
+        fitting = (batch for row in self.tries if row.is_ok and (batch := row.batch) and batch < (self.beyond or math.inf))
         return as_count(self.row.case.found.get(BATCH.name)) or max(fitting, default=None)
 
     @property
@@ -108,11 +106,11 @@ class Demand:
         line = fit(peaks)
         if line is None:
             return None, None
-        off, batches = line.off(peaks), [batch for batch, _ in peaks]
+        off, (smallest, _), (largest, _) = line.off(peaks), peaks[0], peaks[-1]
         if off >= MOST_OFF or len({peak for _, peak in peaks}) == 1:
             return None, off
-        fixed = line.fixed if line.shows_fixed(min(batches), off) else None
-        return PeakLine(line.slope, fixed, min(batches), max(batches)), off
+        fixed = line.fixed if line.shows_fixed(smallest, off) else None
+        return PeakLine(line.slope, fixed, smallest, largest), off
 
 
 _RESULTS: Fields[Demand] = (

@@ -137,16 +137,17 @@ def _model(anchor: Step, results: Results) -> Model | None:
 
 def _ring(step: Step, results: Results) -> tuple[float, float] | None:
     """Return latency and seconds a byte of the all-reduces of as many ranks on the same device, by a line through them."""
-    alike = [
-        row
+    points = [
+        (size, seconds)
         for row in results.rows
         if row.params.get(row.declared.parallel.collective or "") == "all_reduce"
         and row.ranks == step.ranks
         and row.case.dtype == "fp32"
         and row.is_ok
         and (row.case.run, row.case.device) == (step.row.case.run, step.row.case.device)
+        and (size := row.count("bytes"))
+        and (seconds := row.time.median_s) is not None
     ]
-    points = [(size, seconds) for row in alike if (size := row.count("bytes")) and (seconds := row.time.median_s) is not None]
     line = theil_sen([size for size, _ in points], [seconds for _, seconds in points])
     return (max(0.0, line[0]), line[1]) if line and line[1] > 0 else None
 

@@ -128,7 +128,7 @@ class Step:
         """Items a second in each round, of an experiment as it reports them; empty where a round lacks them or has none."""
         rounds, reported = self.row.rounds, (each.name for each in self.row.described if each.unit is Unit.ITEMS_PER_S)
         rates = rounds.items_per_s or next((rounds.values.get(name, ()) for name in reported if name in self.row.values), ())
-        return rates if rates and min(rates) > 0 else ()
+        return rates if min(rates, default=0) > 0 else ()
 
     @property
     def items_per_s(self) -> float | None:
