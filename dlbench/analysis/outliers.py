@@ -37,10 +37,10 @@ class Kind:
     """Files of machines whose devices are called the same, with as many threads."""
 
     name: str
-    runs: tuple[str, ...]
+    runs: Sequence[str]
     judged: int
     """Cases of which there were files enough."""
-    outliers: tuple[Outlier, ...]
+    outliers: Sequence[Outlier]
 
 
 def kinds(results: Results) -> list[Kind]:
@@ -92,7 +92,7 @@ def fleet_notes(results: Results) -> list[str]:
 def _kind(name: str, runs: Sequence[str], rows: Sequence[Row]) -> Kind:
     groups = grouped((row for row in rows if row.has_times), _work).values()
     judged = [group for group in groups if len(group) >= FEWEST]
-    return Kind(name, tuple(runs), len(judged), tuple(chain.from_iterable(map(_outliers, judged))))
+    return Kind(name, runs, len(judged), list(chain.from_iterable(map(_outliers, judged))))
 
 
 def _work(row: Row) -> Hashable:

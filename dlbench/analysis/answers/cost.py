@@ -50,16 +50,17 @@ def answer(results: Results) -> Answer | Missing:
     ]
     if not steps:
         return Missing(QUESTION, f"{_no_steps(results)}, {_COMMAND_GIVES}", "dlbench run cnn")
-    of_device = [grouped(found, _model).values() for found in by_device(steps, row_of).values()]
-    best = [min(alike, key=lambda each: each.seconds) for of_models in of_device for alike in of_models]
-    of_model = grouped(best, _model)
-    models = [model for model in schedules() if model in of_model]
-    headline = max(models, key=lambda model: len(of_model[model]))
+    best = {
+        model: [min(of_device, key=lambda each: each.seconds) for of_device in by_device(found, row_of).values()]
+        for model, found in grouped(steps, lambda each: each.schedule.model).items()
+    }
+    models = [model for model in schedules() if model in best]
+    headline = max(models, key=lambda model: len(best[model]))
     timed = next((model for model in models if model != headline and schedules()[model].took), None)
-    several = several_runs(map(row_of, best))
-    sentences = [_sentence(of_model[model], several) for model in (headline, timed) if model]
-    estimates = [each for model in models for each in of_model[model]]
-    return answered(QUESTION, sentences, list(map(row_of, estimates)), (_LEAVES_OUT, _NO_ENERGY), _table(estimates, models))
+    estimates = [each for model in models for each in best[model]]
+    rows = list(map(row_of, estimates))
+    sentences = [_sentence(best[model], several_runs(rows)) for model in (headline, timed) if model]
+    return answered(QUESTION, sentences, rows, (_LEAVES_OUT, _NO_ENERGY), _table(estimates, models))
 
 
 def _estimate(row: Row, schedule: Schedule, images_per_s: float) -> Estimate:
@@ -73,10 +74,6 @@ def _no_steps(results: Results) -> str:
     if not names:
         return "no training step of a published network was measured"
     return f"{few(names)}: none of it is a training step, by one process, of a network with a published schedule"
-
-
-def _model(estimate: Estimate) -> str:
-    return estimate.schedule.model
 
 
 def _sentence(found: Sequence[Estimate], several: bool) -> str:
@@ -94,7 +91,7 @@ def _table(estimates: Sequence[Estimate], models: Sequence[str]) -> Table:
     return table(
         "Time to train on ImageNet: an estimate",
         (
-            own("network", str(Setting("param", "model")), Unit.TEXT, "the network", _model),
+            own("network", str(Setting("param", "model")), Unit.TEXT, "the network", lambda each: each.schedule.model),
             place(estimates, row_of),
             own("at", "train.choice", Unit.TEXT, _CHOICE, lambda each: choice(each.row)),
             ("images/s", of_row(lambda row: row.rate.items_per_s).on(row_of)),
