@@ -77,12 +77,12 @@ class Answer:
 class Findings:
     """What rows say to a part of a question."""
 
-    sentences: tuple[str, ...] = ()
-    rows: tuple[Row, ...] = ()
+    sentences: Sequence[str] = ()
+    rows: Sequence[Row] = ()
     """Those of the tidy table that it rests on."""
-    tables: tuple[Table, ...] = ()
-    figures: tuple[Figure, ...] = ()
-    weaknesses: tuple[str, ...] = ()
+    tables: Sequence[Table] = ()
+    figures: Sequence[Figure] = ()
+    weaknesses: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from dlbench.analysis.answers.base import Findings, Table, table
 from dlbench.analysis.copies import Fit, OverRounds, latency_and_bandwidth
-from dlbench.analysis.fields import Field, Fields, cells, of_row, own, place
-from dlbench.analysis.figures import Axis, Figure
+from dlbench.analysis.fields import Field, Fields, of_row, own, place
+from dlbench.analysis.figures import Figure, figure
 from dlbench.analysis.lines import MOST_OFF
 from dlbench.analysis.names import by_device, by_workload, flat, row_of
 from dlbench.analysis.pairing import grouped, label
@@ -87,11 +87,11 @@ def findings(results: Results) -> Findings:
             devices[where] = [way._replace(share=None) for way in found]
     copies = [copy for group in groups for copy in group]
     return Findings(
-        sentences=tuple(_sentence(where, found) for where, found in devices.items()),
-        rows=tuple(copy.row for copy in copies),
-        tables=(_table(flat(devices)),),
-        figures=tuple(_figures(copies)),
-        weaknesses=tuple(text for each in devices.items() for doubt in _DOUBTS if (text := doubt(*each))),
+        sentences=[_sentence(where, found) for where, found in devices.items()],
+        rows=[copy.row for copy in copies],
+        tables=[_table(flat(devices))],
+        figures=_figures(copies),
+        weaknesses=[text for each in devices.items() for doubt in _DOUBTS if (text := doubt(*each))],
     )
 
 
@@ -197,24 +197,14 @@ def _figures(copies: Sequence[Copy]) -> list[Figure]:
     """Return bandwidth against size, of each workload and device a figure, with a line a way."""
     about = "One line a way to copy; from where it is level on, bandwidth bounds a copy, and left of that latency."
     about += " The vertical lines are 95 % intervals over rounds."
-    size: Field[Copy] = Field(Column("copies.size", Unit.BYTES, "bytes that a copy counts"), lambda copy: copy.size)
+    size: tuple[str, Field[Copy]] = own("bytes", "copies.size", Unit.BYTES, "bytes that a copy counts", lambda copy: copy.size)
     way: Field[Copy] = Field(_WAY, lambda copy: short(copy.way))
-    rate: Field[Copy] = _RATE.on(row_of)
     low: Field[Copy] = Field(
         Column("copies.rate_low", Unit.BYTES_PER_S, "lower end of its 95 % interval"), lambda copy: copy.at(copy.row.time.ci_high_s)
     )
     high: Field[Copy] = Field(Column("copies.rate_high", Unit.BYTES_PER_S, "upper end of it"), lambda copy: copy.at(copy.row.time.ci_low_s))
-    x, y = Axis("bytes", size.column, log=True), Axis("bytes a second", rate.column, log=True)
+    rate = ("bytes a second", _RATE.on(row_of))
     return [
-        Figure(
-            title=f"Bandwidth by size: {workload} on {where}",
-            about=about,
-            mark="line",
-            x=x,
-            y=y,
-            rows=cells((size, rate, way, low, high), alike),
-            series=Axis("copy", way.column),
-            interval=(low.column, high.column),
-        )
+        figure(f"Bandwidth by size: {workload} on {where}", about, "line", alike, size, rate, ("copy", way), log="xy", interval=(low, high))
         for (workload, where), alike in by_workload(copies, row_of).items()
     ]

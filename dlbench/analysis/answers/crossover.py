@@ -8,8 +8,8 @@ from dlbench.analysis import pair_columns
 from dlbench.analysis.answers.base import Answer, Missing, Question, Table, answered, table
 from dlbench.analysis.answers.pair_tables import ELSEWHERE, without_accelerator
 from dlbench.analysis.answers.ways import in_other_ways
-from dlbench.analysis.fields import CASE, PLACE, RATIO, Field, Fields, cells, own
-from dlbench.analysis.figures import Axis, Figure
+from dlbench.analysis.fields import CASE, PLACE, RATIO, SPEEDUP, Field, Fields, own
+from dlbench.analysis.figures import Figure, figure
 from dlbench.analysis.names import device_label, machine_name, several_runs
 from dlbench.analysis.pairing import DEVICE, Pair, beside, both_sides, grouped, one_device, unfit
 from dlbench.analysis.ratio import Ratio, middle
@@ -260,17 +260,19 @@ def _figures(points: Sequence[_Point], place: Callable[[Pair], str]) -> list[Fig
     lines = {case: len({line(point) for point in found}) for case, found in works.items()}
     drawn = [case for case in works if lines[case] == max(lines.values())][:_MOST_FIGURES]
     about = "Above 1 the accelerator is faster than the CPU; the vertical lines are 95 % intervals over rounds."
-    fields: list[Field[_Point]] = [Field(_LINE, line), Field(_AT, lambda point: point.size), *(field for _, field in RATIO)]
+    size: Field[_Point] = Field(_AT, lambda point: point.size)
+    ratio, *ends = SPEEDUP
     return [
-        Figure(
-            title=f"Speed-up by size: {short(case)}",
-            about=about,
-            mark="line",
-            x=Axis(works[case][0].sweep.size, _AT, log=True),
-            y=Axis("times as fast as the CPU", pair_columns.SPEEDUP, log=True),
-            rows=cells(fields, works[case]),
-            series=Axis("operands", _LINE),
-            interval=(pair_columns.LOW, pair_columns.HIGH),
+        figure(
+            f"Speed-up by size: {short(case)}",
+            about,
+            "line",
+            works[case],
+            (works[case][0].sweep.size, size),
+            ("times as fast as the CPU", ratio),
+            ("operands", Field(_LINE, line)),
+            log="xy",
+            interval=ends,
             reference=1.0,
         )
         for case in drawn

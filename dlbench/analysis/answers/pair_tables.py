@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from dlbench.analysis import pair_columns
 from dlbench.analysis.answers.base import Table, table
-from dlbench.analysis.fields import CASE, PLACE, RATIO, SIDES, WORK, Field, Fields, Side, cells, of_side, own, value_fields
-from dlbench.analysis.figures import Axis, Figure, Mark, drawn
+from dlbench.analysis.fields import CASE, PLACE, RATIO, SIDES, SPEEDUP, WORK, Field, Fields, Side, of_side, own, value_fields
+from dlbench.analysis.figures import Figure, Mark, figure
 from dlbench.analysis.names import by_device, choice, device_label, several_runs
 from dlbench.analysis.pairing import DEVICE, DTYPE, MODE, RUN, Pair, Pairs, grouped, pair
 from dlbench.analysis.ratio import HasRatio, middle, speedup_of
@@ -163,12 +163,8 @@ def mark_of(named: Field[S], found: Sequence[S]) -> Mark:
 
 def of_ratios(title: str, about: str, times: str, mark: Mark, found: Sequence[S], *named: tuple[str, Field[S]]) -> Figure:
     """Return the figure of the ratios of records, a row each, by their name and the series that they are of; ``times`` says of what."""
-    shown, left_out = drawn(found, speedup_of)
-    y, *series = (Axis(heading, field.column) for heading, field in named)
-    fields: Fields[S] = (*named, *RATIO)
-    rows = cells((field for _, field in fields), shown)
-    x, ends = Axis(times, pair_columns.SPEEDUP, log=True), (pair_columns.LOW, pair_columns.HIGH)
-    return Figure(title, f"{about}{left_out}", mark, x, y, rows, next(iter(series), None), ends, 1.0)
+    ratio, *ends = SPEEDUP
+    return figure(title, about, mark, found, (times, ratio), *named, log="x", interval=ends, reference=1.0, spread=speedup_of)
 
 
 def _placed(named: Field[Pair], pair: Pair) -> str:

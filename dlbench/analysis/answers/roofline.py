@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from dlbench.analysis.answers.base import Findings, table
-from dlbench.analysis.fields import PLACE, Field, Fields, cells, of_row, own
-from dlbench.analysis.figures import Axis, Figure, drawn
+from dlbench.analysis.fields import PLACE, Field, Fields, of_row, own
+from dlbench.analysis.figures import Figure, figure
 from dlbench.analysis.names import hardware, row_of
 from dlbench.analysis.pair_columns import CASE
 from dlbench.analysis.pairing import grouped
@@ -132,7 +132,7 @@ def findings(results: Results) -> Findings:
     tables += [table("Cases below the measured ceilings", _BELOW, below, notes)] if below else []
     rests = [row for _, row in placed if row.declared.ceiling in _SHOWN]
     rests += [top.row for roof in roofs.values() for top in roof.reached()]
-    return Findings(tuple(map(_sentence, roofs.values())), tuple(rests), tuple(tables), tuple(_figures(below)))
+    return Findings(list(map(_sentence, roofs.values())), rests, tables, _figures(below))
 
 
 def _tops(roof: Roof) -> list[Top]:
@@ -173,18 +173,16 @@ def _figures(below: Sequence[Point]) -> list[Figure]:
         arithmetic = roof.ceilings.get(("arithmetic", precision or ""))
         if arithmetic is None:
             continue
-        shown, left_out = drawn(alike, lambda point: point.intensity)
         bandwidth = roof.memory.per_s
         ridge = arithmetic.per_s / bandwidth
         ends = [point.intensity for point in alike]
         corners = [min(*ends, ridge / 4), ridge, max(*ends, 4 * ridge)]
         about = (
             f"The line is the most that was measured: {byte_rate(bandwidth)} on the slope, {flop_rate(arithmetic.per_s)} from "
-            f"{three_digits(ridge)} FLOP a byte on. A dot far below it is held up by something else.{left_out}"
+            f"{three_digits(ridge)} FLOP a byte on. A dot far below it is held up by something else."
         )
-        x, y = Axis("operations a byte", _INTENSITY.column, log=True), Axis("FLOP/s", _FLOPS.column, log=True)
-        line = tuple({x.column.name: at, y.column.name: min(at * bandwidth, arithmetic.per_s)} for at in corners)
+        x, y, series = ("operations a byte", _INTENSITY), ("FLOP/s", _FLOPS.on(row_of)), ("workload", _WORKLOAD.on(row_of))
+        line = tuple({_INTENSITY.column.name: at, _FLOPS.column.name: min(at * bandwidth, arithmetic.per_s)} for at in corners)
         title = f"Roofline in {precision}: {roof.place(alike[0].row)}"
-        rows = cells((_INTENSITY, _FLOPS.on(row_of), _WORKLOAD.on(row_of)), shown)
-        found.append(Figure(title, about, "dot", x, y, rows, Axis("workload", _WORKLOAD.column), bound=line))
+        found.append(figure(title, about, "dot", alike, x, y, series, log="xy", bound=line, spread=lambda point: point.intensity))
     return found[:_MOST_FIGURES]

@@ -103,16 +103,16 @@ def findings(results: Results) -> Findings:
     if len(judged) < len(steps):
         doubts.append(f"of {plural(len(steps) - len(judged), 'step')} no part was measured; {_WOULD_TELL}")
     if not judged:
-        return Findings(weaknesses=tuple(doubts))
+        return Findings(weaknesses=doubts)
     devices = by_device(judged, row_of)
     # Those that are fed in several ways on purpose are told of by themselves.
     told = {where: [step for step in found if not step.row.declared.feeding] or found for where, found in devices.items()}
     known_first = sorted(told.items(), key=lambda each: not any(step.bound for step in each[1]))
-    sentences = tuple(_sentence(where, found) for where, found in known_first)
+    sentences = [_sentence(where, found) for where, found in known_first]
     without = [where for where, found in devices.items() if not any(step.ceilings for step in found)]
     doubts += [f"no ceiling of {where} was measured; give the file of dlbench run ceilings beside this one" for where in without]
     shown = flat(devices)
-    return Findings(sentences, tuple(map(row_of, judged)), (_table(shown),), (_figure(shown),), tuple(doubts))
+    return Findings(sentences, list(map(row_of, judged)), [_table(shown)], [_figure(shown)], doubts)
 
 
 def _is_step(row: Row) -> bool:
