@@ -1,12 +1,12 @@
 """Crossover: from what size on an accelerator stays ahead of the CPU, by the way in which operands get there."""
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from itertools import chain, product, takewhile
+from itertools import product, takewhile
 
 from dlbench.analysis import pair_columns
 from dlbench.analysis.answers.base import Answer, Missing, Question, Table, answered, table
-from dlbench.analysis.answers.pair_tables import ELSEWHERE, without_accelerator
+from dlbench.analysis.answers.pair_tables import ELSEWHERE, machines_of, sides_of, without_accelerator
 from dlbench.analysis.answers.ways import in_other_ways
 from dlbench.analysis.fields import CASE, PLACE, RATIO, SPEEDUP, Field, Fields, own
 from dlbench.analysis.figures import Figure, figure
@@ -107,10 +107,10 @@ def answer(results: Results) -> Answer | Missing:
     points, ways = _points(results), in_other_ways(results)
     if not points and not ways.tables:
         return _missing(results)
-    by_line = grouped(points, lambda point: (point.case, _machines(point), _parameter(point), _way(point.other)))
+    by_line = grouped(points, lambda point: (point.case, machines_of(point), _parameter(point), _way(point.other)))
     lines = list(map(_line, by_line.values()))
-    several = several_runs(_sides(points))
-    sentences = [_sentence(found, several) for found in grouped(lines, lambda line: _machines(line.pair)).values()]
+    several = several_runs(sides_of(points))
+    sentences = [_sentence(found, several) for found in grouped(lines, lambda line: machines_of(line.pair)).values()]
     # What other ways to compute the same bring is no answer to the question, so that it is open stands first.
     open_question = [] if lines else [f"From what size on an accelerator wins is open: {_missing(results).reason}."]
     place = _place(points)
@@ -122,10 +122,6 @@ def _table(lines: Sequence[_Line], place: Callable[[Pair], str]) -> list[Table]:
     fields: Fields[_Line] = (("work", CASE), ("device", Field(PLACE, lambda line: place(line.pair))), *_FIELDS)
     title = "From what size on the accelerator stays ahead of the CPU"
     return [table(title, fields, lines, _NOTES, whole=lambda line: pair_columns.cells(line.pair))] if lines else []
-
-
-def _sides(points: Iterable[Pair]) -> Iterable[Row]:
-    return chain.from_iterable(point.sides for point in points)
 
 
 def _missing(results: Results) -> Missing:
@@ -149,7 +145,7 @@ def _points(results: Results) -> list[Pair]:
 
 def _place(points: Sequence[Pair]) -> Callable[[Pair], str]:
     """Return how to name where a pair ran, with its CPU where there are several."""
-    several, cpus_named = several_runs(_sides(points)), len({one_device(point.base) for point in points}) > 1
+    several, cpus_named = several_runs(sides_of(points)), len({one_device(point.base) for point in points}) > 1
 
     def place(pair: Pair) -> str:
         cpu = f" beside {device_label(pair.base, several)}" if cpus_named else ""
@@ -195,10 +191,6 @@ def _size(row: Row) -> float:
 def _way(row: Row) -> str | None:
     """Return how operands get to where a row was measured, such as ``copies=pinned``; None where it does not say."""
     return next((f"{name}={row.params[name]}" for name in _names(row)[1:] if row.params.get(name) is not None), None)
-
-
-def _machines(point: Pair) -> tuple[Hashable, ...]:
-    return tuple(map(one_device, point.sides))
 
 
 def _line(points: Sequence[Pair]) -> _Line:

@@ -1,6 +1,6 @@
 """Tables of pairs: how many times as fast one side is, or how many times its throughput."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -11,7 +11,7 @@ from dlbench.analysis.answers.base import Table, table
 from dlbench.analysis.fields import CASE, PLACE, RATIO, SIDES, SPEEDUP, WORK, Field, Fields, Side, of_side, own, value_fields
 from dlbench.analysis.figures import Figure, Mark, figure
 from dlbench.analysis.names import by_device, choice, device_label, several_runs
-from dlbench.analysis.pairing import DEVICE, DTYPE, MODE, RUN, Pair, Pairs, grouped, pair
+from dlbench.analysis.pairing import DEVICE, DTYPE, MODE, RUN, Pair, Pairs, grouped, one_device, pair
 from dlbench.analysis.ratio import HasRatio, middle, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import cell, short, value_name
@@ -51,7 +51,7 @@ def same_case(pairs: Pairs, *more: Field[Row]) -> Table:
     if not found:
         return Table("", (), ())
     by = found[0].by
-    several, on_devices = several_runs(_rows(found)), by == DEVICE
+    several, on_devices = several_runs(sides_of(found)), by == DEVICE
     timed = any(each.speeds for each in found)
     which = any(each.on_device for each in found)
     fields: Fields[Pair] = (("case", CASE),)
@@ -61,7 +61,7 @@ def same_case(pairs: Pairs, *more: Field[Row]) -> Table:
     for name in SIDES:
         fields += _side(found, name, ("time", _time(name)))
     fields += RATIO if timed else ()
-    for field in [*more, *value_fields(_rows(found))]:
+    for field in [*more, *value_fields(sides_of(found))]:
         fields += tuple((_of_side(field.column, found, name), _on(field, name)) for name in SIDES)
     differ = "on both sides" if on_devices else f"with another {by.name if by else ''}"
     title = f"The same case {differ}: {'how many times as fast' if timed else 'what it reports'}"
@@ -79,8 +79,14 @@ def _time(name: Side) -> Field[Pair]:
     return Field(Column(f"{name}.time_s", Unit.SECONDS, f"{name}: one call"), lambda pair: pair.time_s(SIDES[name](pair)))
 
 
-def _rows(pairs: Sequence[Pair]) -> list[Row]:
+def sides_of(pairs: Iterable[Pair]) -> list[Row]:
+    """Return the rows of pairs."""
     return list(chain.from_iterable(each.sides for each in pairs))
+
+
+def machines_of(pair: Pair) -> tuple[str, ...]:
+    """Return what tells the devices of a pair from those of others."""
+    return tuple(str(each) for side in pair.sides for each in one_device(side))
 
 
 def _is_apart(pair: Pair) -> bool:
@@ -143,7 +149,7 @@ def ratio_figures(title: str, pairs: Sequence[Pair], named: Field[Pair] = CASE) 
     found = [each for each in pairs if each.speeds]
     if not found:
         return []
-    several = several_runs(_rows(found))
+    several = several_runs(sides_of(found))
     if several_runs(each.base for each in found):  # the same case on two machines is two lines
         named = Field(named.column, partial(_placed, named))
     by = (found[0].by or DEVICE).name
@@ -171,22 +177,25 @@ def _placed(named: Field[Pair], pair: Pair) -> str:
     return f"{named.of(pair)} on {device_label(pair.other, True)}"
 
 
+def _shared(pairs: Sequence[Pair], name: Side) -> tuple[Callable[[Pair], str], str | None]:
+    """Return how a side is labelled, and its label where all pairs have the same."""
+    several = several_runs(sides_of(pairs))
+
+    def label(pair: Pair) -> str:
+        return side_label(pair, SIDES[name](pair), several)
+
+    labels = set(map(label, pairs))
+    return label, labels.pop() if len(labels) == 1 else None
+
+
 def _of_side(column: Column, pairs: Sequence[Pair], name: Side) -> str:
     """Return ``p99_s in bf16`` where all pairs share the side's label, else ``p99_s of other``, which has a column of labels."""
-    labels, by = _labels(pairs, name), pairs[0].by
-    where = f"{_AT.get(by, 'at') if by else 'on'} {labels.pop()}" if len(labels) == 1 else f"of {name}"
+    (_, shared), by = _shared(pairs, name), pairs[0].by
+    where = f"{_AT.get(by, 'at') if by else 'on'} {shared}" if shared else f"of {name}"
     return f"{value_name(column)} {where}"
-
-
-def _labels(pairs: Sequence[Pair], name: Side) -> set[str]:
-    several = several_runs(_rows(pairs))
-    return {side_label(each, SIDES[name](each), several) for each in pairs}
 
 
 def _side(pairs: Sequence[Pair], name: Side, value: tuple[str, Field[Pair]]) -> Fields[Pair]:
     """Return one column headed by the side's label where all pairs share it, else the labels in a column of their own."""
-    labels, several = _labels(pairs, name), several_runs(_rows(pairs))
-    if len(labels) == 1:
-        return ((labels.pop(), value[1]),)
-    column = Column(f"{name}.label", Unit.TEXT, f"{name}: which it is")
-    return ((name, Field(column, lambda pair: side_label(pair, SIDES[name](pair), several))), value)
+    label, shared = _shared(pairs, name)
+    return ((shared, value[1]),) if shared else (own(name, f"{name}.label", Unit.TEXT, f"{name}: which it is", label), value)
