@@ -78,7 +78,7 @@ class JudgedStep:
         else:
             largest = max(found.seconds, key=found.seconds.__getitem__)
             text = f"{_share(largest, found.seconds[largest], whole_s)}, the most of what was measured, and too little to bound it"
-            if None not in (parts.arithmetic_s, parts.memory_s):
+            if parts.known.keys() >= {"arithmetic", "memory"}:
                 text += "; its kernels run far below the ceilings: other shapes, layout or precision may help"
         if found.unexplained_s >= _MUCH * whole_s:
             text += f"; {seconds(found.unexplained_s)} ({percent(found.unexplained_s / whole_s)}) is not explained"
@@ -124,18 +124,17 @@ def _is_step(row: Row) -> bool:
 def _step(row: Row, whole_s: float, ceilings: Ceilings) -> JudgedStep:
     arithmetic, memory, launch = (ceilings.get(kind) for kind in (("arithmetic", computed_in(row) or ""), ("memory", ""), ("launch", "")))
     flops, moved = ((per_s or 0.0) * whole_s for per_s in (row.rate.flops_per_s, row.rate.bytes_per_s))
-    parts = Parts(
-        whole_s=whole_s,
-        device_s=row.time.device_s,
-        arithmetic_s=flops / arithmetic.per_s if flops and arithmetic else None,
+    measured: dict[Resource, float | None] = {
+        "arithmetic": flops / arithmetic.per_s if flops and arithmetic else None,
         # Fewer bytes than the ceiling was measured with may come from a cache, and what is faster than it does.
-        memory_s=moved / memory.per_s if memory and moved >= memory.least_bytes and not from_caches(row, memory) else None,
-        launch_s=row.check.operations / launch.per_s if row.check.operations is not None and launch else None,
-        transfer_s=row.part("transfer"),
-        input_s=row.part("input"),
-        host_s=row.part("host"),
-        on_host=row.is_on_cpu,
-    )
+        "memory": moved / memory.per_s if memory and moved >= memory.least_bytes and not from_caches(row, memory) else None,
+        "launch": row.check.operations / launch.per_s if row.check.operations is not None and launch else None,
+        "transfer": row.part("transfer"),
+        "input": row.part("input"),
+        "host": row.part("host"),
+    }
+    known = {part: part_s for part, part_s in measured.items() if part_s is not None}
+    parts = Parts(whole_s, known, row.time.device_s, row.is_on_cpu)
     return JudgedStep(row, ceilings, parts, diagnose(parts))
 
 
