@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 from typing import TypeVar
 
@@ -109,16 +108,17 @@ def declared_values(pair: Pair) -> list[str]:
     for field in value_fields(pair.sides):
         other, base = field.of(pair.other), field.of(pair.base)
         if isinstance(other, int | float) and isinstance(base, int | float):
-            told = [f"{cell(value, field.column)} in {side_label(pair, of)}" for value, of in ((other, pair.other), (base, pair.base))]
+            told = [
+                f"{cell(value, field.column)} in {side_label(pair, of, several_runs(pair.sides))}"
+                for value, of in ((other, pair.other), (base, pair.base))
+            ]
             found.append(f"{value_name(field.column)} {' and '.join(told)}")
     return found
 
 
-def side_label(pair: Pair, side: Row, several: bool | None = None) -> str:
+def side_label(pair: Pair, side: Row, several: bool) -> str:
     """Return what tells a side from the other: its device, or its value of the setting in which they differ."""
-    if pair.by in (None, DEVICE):
-        return device_label(side, several_runs(pair.sides) if several is None else several)
-    return str(pair.value(side))
+    return device_label(side, several) if pair.by in (None, DEVICE) else str(pair.value(side))
 
 
 def furthest(pairs: Sequence[Pair]) -> tuple[Pair, list[Pair]]:
@@ -149,17 +149,19 @@ def ratio_figures(title: str, pairs: Sequence[Pair], named: Field[Pair] = CASE) 
     found = [each for each in pairs if each.speeds]
     if not found:
         return []
-    several = several_runs(sides_of(found))
-    if several_runs(each.base for each in found):  # the same case on two machines is two lines
-        named = Field(named.column, partial(_placed, named))
-    by = (found[0].by or DEVICE).name
-    bases = {side_label(each, each.base, several) for each in found}
-    base = f" {bases.pop()}" if len(bases) == 1 else " the other side"
-    about = f"A value above 1 is faster than{base}; the lines are 95 % intervals over rounds."
-    label: tuple[str, Field[Pair]] = own(
-        by, "other.label", Unit.TEXT, "the side that is compared with the base", lambda pair: side_label(pair, pair.other, several)
-    )
-    return [of_ratios(title, about, f"times as fast as{base}", mark_of(named, found), found, ("case", named), label)]
+    (_, base), (label, _) = _shared(found, "base"), _shared(found, "other")
+    base = base or "the other side"
+    named, by = on_its_device(named, found), (found[0].by or DEVICE).name
+    about = f"A value above 1 is faster than {base}; the lines are 95 % intervals over rounds."
+    other: tuple[str, Field[Pair]] = own(by, "other.label", Unit.TEXT, "the side that is compared with the base", label)
+    return [of_ratios(title, about, f"times as fast as {base}", mark_of(named, found), found, ("case", named), other)]
+
+
+def on_its_device(named: Field[Pair], pairs: Sequence[Pair]) -> Field[Pair]:
+    """Return the field that names pairs, with the device where they are of several machines: the same case there is two lines."""
+    if not several_runs(each.base for each in pairs):
+        return named
+    return Field(named.column, lambda pair: f"{named.of(pair)} on {device_label(pair.other, True)}")
 
 
 def mark_of(named: Field[S], found: Sequence[S]) -> Mark:
@@ -171,10 +173,6 @@ def of_ratios(title: str, about: str, times: str, mark: Mark, found: Sequence[S]
     """Return the figure of the ratios of records, a row each, by their name and the series that they are of; ``times`` says of what."""
     ratio, *ends = SPEEDUP
     return figure(title, about, mark, found, (times, ratio), *named, log="x", interval=ends, reference=1.0, spread=speedup_of)
-
-
-def _placed(named: Field[Pair], pair: Pair) -> str:
-    return f"{named.of(pair)} on {device_label(pair.other, True)}"
 
 
 def _shared(pairs: Sequence[Pair], name: Side) -> tuple[Callable[[Pair], str], str | None]:
