@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import product, takewhile
 
 from dlbench.analysis import pair_columns
-from dlbench.analysis.answers.base import Answer, Missing, Question, Table, answered, table
+from dlbench.analysis.answers.base import Answer, Missing, Question, answered, table
 from dlbench.analysis.answers.pair_tables import ELSEWHERE, machines_of, sides_of, without_accelerator
 from dlbench.analysis.answers.ways import in_other_ways
 from dlbench.analysis.fields import CASE, PLACE, RATIO, SPEEDUP, Field, Fields, own
@@ -113,15 +113,12 @@ def answer(results: Results) -> Answer | Missing:
     sentences = [_sentence(found, several) for found in grouped(lines, lambda line: machines_of(line.pair)).values()]
     # What other ways to compute the same bring is no answer to the question, so that it is open stands first.
     open_question = [] if lines else [f"From what size on an accelerator wins is open: {_missing(results).reason}."]
-    place = _place(points)
-    rows, tables = [*both_sides(results, points), *ways.rows], (*_table(lines, place), *ways.tables)
-    return answered(QUESTION, sentences or open_question, rows, (), *tables, reports=ways.sentences, figures=_figures(points, place))
-
-
-def _table(lines: Sequence[_Line], place: Callable[[Pair], str]) -> list[Table]:
+    rows, place = [*both_sides(results, points), *ways.rows], _place(points)
     fields: Fields[_Line] = (("work", CASE), ("device", Field(PLACE, lambda line: place(line.pair))), *_FIELDS)
     title = "From what size on the accelerator stays ahead of the CPU"
-    return [table(title, fields, lines, _NOTES, whole=lambda line: pair_columns.cells(line.pair))] if lines else []
+    by_size = table(title, fields, lines, _NOTES, whole=lambda line: pair_columns.cells(line.pair))
+    tables = [*([by_size] if lines else ()), *ways.tables]
+    return answered(QUESTION, sentences or open_question, rows, (), *tables, reports=ways.sentences, figures=_figures(points, place))
 
 
 def _missing(results: Results) -> Missing:
