@@ -4,9 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from dlbench.core.declarations import Part
+
 Resource = Literal["arithmetic", "memory", "launch", "transfer", "input", "host"]
 _WORK: tuple[Resource, ...] = ("arithmetic", "memory")
-_REPORTED: tuple[Resource, ...] = ("transfer", "input", "host")
+REPORTED: tuple[Part, ...] = ("transfer", "input", "host")
+"""Parts whose time workloads report."""
 
 LEAST_WORK = 1 / 3
 """Share of the device's time that its operations or bytes have to explain, at the measured ceilings, before they are said to bound it.
@@ -66,7 +69,7 @@ def diagnose(parts: Parts) -> Diagnosis:
     Roofline, CACM 52(4), 2009), if that explains enough of it.
     """
     known, whole_s = parts.known, parts.whole_s
-    seconds = {name: known[name] for name in _REPORTED if name in known}
+    seconds: dict[Resource, float] = {name: known[name] for name in REPORTED if name in known}
     work = max((name for name in _WORK if name in known), key=known.__getitem__, default=None)
     paced_by_host = False
     if parts.on_host or parts.device_s is None:
