@@ -15,7 +15,7 @@ from dlbench.analysis.ratio import HasRatio, middle, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import cell, short, value_name
 from dlbench.core.model import Status
-from dlbench.core.rows.row import Row
+from dlbench.core.rows.row import Row, Setting
 from dlbench.core.schema import Column, Unit
 
 S = TypeVar("S", bound=HasRatio)
@@ -30,7 +30,7 @@ _OVER_ROUNDS = (
 _APART = 0.05
 """Difference between the two from which on a reader would wonder."""
 
-_AT = {DEVICE: "on", DTYPE: "in", MODE: "in", RUN: "in"}
+_AT: Mapping[Setting | None, str] = {DEVICE: "on", DTYPE: "in", MODE: "in", RUN: "in"}
 _WHICH: Field[Pair] = Field(pair_columns.TIME, lambda pair: "device" if pair.on_device else "wall")
 
 
@@ -58,24 +58,19 @@ def same_case(pairs: Pairs, *more: Field[Row]) -> Table:
         fields += (("device", Field(PLACE, lambda pair: device_label(pair.other, several and by != RUN))),)
     fields += (("which time", _WHICH),) if which else ()
     for name in SIDES:
-        fields += _side(found, name, ("time", _time(name)))
+        fields += _side(found, name, _time(name))
     fields += RATIO if timed else ()
     for field in [*more, *value_fields(sides_of(found))]:
-        fields += tuple((_of_side(field.column, found, name), _on(field, name)) for name in SIDES)
+        fields += tuple(_of_side(field, found, name) for name in SIDES)
     differ = "on both sides" if on_devices else f"with another {by.name if by else ''}"
     title = f"The same case {differ}: {'how many times as fast' if timed else 'what it reports'}"
     notes = (*((_DEVICE_TIME,) if which else ()), *((_OVER_ROUNDS,) if any(map(_is_apart, found)) else ()))
     return table(title, fields, found, notes, whole=pair_columns.cells)
 
 
-def _on(field: Field[Row], name: Side) -> Field[Pair]:
-    """Return a field of a row as that of a side."""
-    return replace(field.on(SIDES[name]), column=replace(field.column, name=f"{name}.{field.column.name}"))
-
-
-def _time(name: Side) -> Field[Pair]:
+def _time(name: Side) -> tuple[str, Field[Pair]]:
     """Return the time of a side that the ratio is of."""
-    return Field(Column(f"{name}.time_s", Unit.SECONDS, f"{name}: one call"), lambda pair: pair.time_s(SIDES[name](pair)))
+    return own("time", f"{name}.time_s", Unit.SECONDS, f"{name}: one call", lambda pair: pair.time_s(SIDES[name](pair)))
 
 
 def sides_of(pairs: Iterable[Pair]) -> list[Row]:
@@ -186,11 +181,11 @@ def _shared(pairs: Sequence[Pair], name: Side) -> tuple[Callable[[Pair], str], s
     return label, labels.pop() if len(labels) == 1 else None
 
 
-def _of_side(column: Column, pairs: Sequence[Pair], name: Side) -> str:
-    """Return ``p99_s in bf16`` where all pairs share the side's label, else ``p99_s of other``, which has a column of labels."""
-    (_, shared), by = _shared(pairs, name), pairs[0].by
-    where = f"{_AT.get(by, 'at') if by else 'on'} {shared}" if shared else f"of {name}"
-    return f"{value_name(column)} {where}"
+def _of_side(field: Field[Row], pairs: Sequence[Pair], name: Side) -> tuple[str, Field[Pair]]:
+    """Return a field of rows as that of a side, headed ``p99_s in bf16`` where all pairs share its label, else ``p99_s of other``."""
+    (_, shared), column = _shared(pairs, name), field.column
+    where = f"{_AT.get(pairs[0].by, 'at')} {shared}" if shared else f"of {name}"
+    return f"{value_name(column)} {where}", Field(replace(column, name=f"{name}.{column.name}"), field.on(SIDES[name]).of)
 
 
 def _side(pairs: Sequence[Pair], name: Side, value: tuple[str, Field[Pair]]) -> Fields[Pair]:

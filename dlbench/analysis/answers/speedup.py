@@ -78,7 +78,7 @@ def answer(results: Results) -> Answer | Missing:
     same, bests, (with_values, values, reports) = pair(results, "device"), best(results), reported(results, "device")
     if not same.rows and not reports:
         return Missing(QUESTION, "no case went well on both a CPU and an accelerator", "dlbench run")
-    rows = both_sides(results, [*same.rows, *bests.rows, *(with_values.rows if reports else ())])
+    rows = both_sides(results, (*same.rows, *bests.rows, *(with_values.rows if reports else ())))
     of_machines = _families(same, bests)
     several = several_runs(sides_of(family.middle for found in of_machines for family in found))
     sentences = [_sentence(found, several) for found in of_machines]
