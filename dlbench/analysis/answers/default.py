@@ -24,9 +24,6 @@ Roots = Mapping[str, Collection[str]]
 """Of each switch the values that others extend: each is the plain default of those, and none of another's."""
 
 QUESTION = Question("default", "What does the default leave on the table?")
-_SEARCHED = "whether a search chose that, and not only the best of what a suite planned"
-_SPENT = "what is spent once before the first step, beyond what the default spends"
-_BREAK_EVEN = "steps after which what is spent once has been saved"
 _NEVER = 1e12
 """Steps that nobody takes; an edited file may say anything."""
 _CHOSEN_FAST = (
@@ -81,7 +78,13 @@ _BEST_FIELDS: Fields[Pair] = (
     ("default", of_side("base", lambda row: row.rate.items_per_s)),
     ("best", of_side("other", lambda row: row.rate.items_per_s)),
     own("at", "default.choice", Unit.TEXT, "what the fastest row has otherwise than the default", _choice),
-    own("searched", "default.searched", Unit.FLAG, _SEARCHED, _is_searched),
+    own(
+        "searched",
+        "default.searched",
+        Unit.FLAG,
+        "whether a search chose that, and not only the best of what a suite planned",
+        _is_searched,
+    ),
     *RATIO,
 )
 
@@ -129,8 +132,17 @@ def _effect_table(effects: Sequence[Pair], rows: Sequence[Row], is_alone: Callab
         ("default", of_side("base", lambda row: row.time.median_s)),
         ("time", of_side("other", lambda row: row.time.median_s)),
         *RATIO,
-        own("spent once", "default.spent_s", Unit.SECONDS, _SPENT, _spent_s, "lower"),
-        own("pays off after", "default.break_even_steps", Unit.COUNT, _BREAK_EVEN, _steps, "lower"),
+        own(
+            "spent once",
+            "default.spent_s",
+            Unit.SECONDS,
+            "what is spent once before the first step, beyond what the default spends",
+            _spent_s,
+            "lower",
+        ),
+        own(
+            "pays off after", "default.break_even_steps", Unit.COUNT, "steps after which what is spent once has been saved", _steps, "lower"
+        ),
         *((value_name(each.column), each.on(_other)) for each in value_fields(rows)),
     )
     notes = (_PAYS_OFF,) if any(map(_spent_s, effects)) else ()
