@@ -3,10 +3,10 @@
 from operator import itemgetter
 
 from dlbench.analysis.answers.base import Answer, Missing, Question, answered
-from dlbench.analysis.answers.pair_tables import declared_values, furthest, ratio_figures, reported, same_case
-from dlbench.analysis.fields import CASE, Field, of_row
+from dlbench.analysis.answers.pair_tables import declared_values, furthest, on_its_device, ratio_figures, reported, same_case
+from dlbench.analysis.fields import CASE, of_row
 from dlbench.analysis.figures import Figure, figure
-from dlbench.analysis.names import by_device, device_label, several_runs
+from dlbench.analysis.names import by_device
 from dlbench.analysis.pairing import Pair, both_sides, pair
 from dlbench.analysis.ratio import among
 from dlbench.analysis.read.table import Results
@@ -39,8 +39,6 @@ def _errors(pairs: tuple[Pair, ...]) -> list[Figure]:
     found = [(each, side) for each, side in sides.values() if side.check.error]  # zero has no logarithm
     if not found:
         return []
-    several = several_runs(each.other for each in pairs)  # the same case on two machines is two lines
-    case: Field[Pair] = Field(CASE.column, lambda each: f"{each.case} on {device_label(each.other, True)}") if several else CASE
     return [
         figure(
             "How far off the results are",
@@ -48,7 +46,7 @@ def _errors(pairs: tuple[Pair, ...]) -> list[Figure]:
             "dot",
             found,
             ("error", _ERROR.on(itemgetter(1))),
-            ("case", case.on(itemgetter(0))),
+            ("case", on_its_device(CASE, pairs).on(itemgetter(0))),
             ("precision", _PRECISION.on(itemgetter(1))),
             log="x",
             spread=lambda each: each[1].check.error or 0.0,

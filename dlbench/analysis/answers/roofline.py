@@ -49,8 +49,8 @@ class Roof(NamedTuple):
     def place(self, row: Row) -> str:
         """Return what the device is called: where another has the same id, with its hardware, or the place where that is another."""
         device, *_, key = self.where
-        others = {other[-1] == key for other in self.known if other[0] == device and other != self.where}
-        words = [hardware(row)] * (True in others) + [row.case.run] * (False in others)
+        others = {other[-1] for other in self.known if other[0] == device and other != self.where}
+        words = [*([hardware(row)] if key in others else ()), *([row.case.run] if others - {key} else ())]
         return f"{device} ({', '.join(words)})" if words else str(device)
 
     def reached(self) -> list["Top"]:
@@ -85,10 +85,11 @@ def _of_its_kind(field: Field[Row]) -> Field[Top]:
     return Field(field.column, lambda top: field.of(top.row) if _SHOWN[top.kind] is field else None)
 
 
-_WHAT = "arithmetic and its precision, memory, or what takes that time at least"
 _CEILINGS: Fields[Top] = (
     ("device", Field(PLACE, lambda top: top.roof.place(top.row))),
-    own("ceiling", "ceiling.what", Unit.TEXT, _WHAT, lambda top: top.what),
+    own(
+        "ceiling", "ceiling.what", Unit.TEXT, "arithmetic and its precision, memory, or what takes that time at least", lambda top: top.what
+    ),
     ("reached by", Field(CASE, lambda top: top.row.key)),
     ("FLOP/s", _of_its_kind(_FLOPS)),
     ("bytes/s", _of_its_kind(_BYTES)),
