@@ -1,12 +1,13 @@
 """Data classes: what measuring a case gave in one round."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Self
 
 from dlbench.core.conditions import Throttling
 from dlbench.core.model import Case, ParamValue, Reported, Status
 from dlbench.core.quantities import Amount, BlockTimes, Count, PositiveCount, Quantity
+from dlbench.core.unknown import Reason, Reasons
 
 STEADY_SHIFT = 0.02  # most that times may move, relative, and still count as steady
 
@@ -120,7 +121,7 @@ class Measurement:
     """Of a search for the largest, the memory that its cases could take; None elsewhere, and where the device does not tell."""
     math: Mapping[str, ParamValue] = field(default_factory=dict)
     """The backend flags that were in force: TF32, reduced-precision sums, autotuning, determinism."""
-    nulls: Mapping[str, str] = field(default_factory=dict)
+    nulls: Mapping[str, Reasons] = field(default_factory=dict)
     """Why a group of columns is null: ``transfer``, ``memory``, ``check``."""
     started: str = ""
     """UTC, ISO 8601."""
@@ -131,3 +132,7 @@ class Measurement:
     def series(self) -> Series:
         """Its case and side."""
         return Series(self.side, self.case.id)
+
+    def with_reasons(self, group: str, *reasons: Reason) -> Self:
+        """Return it with the reasons why a group of columns is null; as it is without any."""
+        return replace(self, nulls={**self.nulls, group: reasons}) if reasons else self
