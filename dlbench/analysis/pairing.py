@@ -163,10 +163,10 @@ def pair(results: Results, by: str, base: str | None = None, *, timed: bool = Tr
     ratio. Raises UsageError for an unknown setting or base.
     """
     found = couple(results, by, base, timed=timed)
-    return Pairs(tuple(beside(*each, found.by, timed=timed) for each in found.couples), found.unpaired, found.by)
+    return Pairs(tuple(pair_of(*each, found.by, timed=timed) for each in found.couples), found.unpaired, found.by)
 
 
-def beside(base: Row, other: Row, by: Setting, *hidden: str, timed: bool = True) -> Pair:
+def pair_of(base: Row, other: Row, by: Setting, *hidden: str, timed: bool = True) -> Pair:
     """Return rows that differ in one setting, and in the ``hidden`` parameters, as a pair: see `pair`."""
     both = base.rounds, other.rounds
     on_device = timed and by == _CACHE and all(min(each.device_s, default=0) > 0 for each in both)

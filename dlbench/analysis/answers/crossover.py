@@ -11,7 +11,7 @@ from dlbench.analysis.answers.ways import in_other_ways
 from dlbench.analysis.fields import CASE, PLACE, RATIO, Field, Fields, cells, own
 from dlbench.analysis.figures import Axis, Figure
 from dlbench.analysis.names import device_label, machine_name, several_runs
-from dlbench.analysis.pairing import DEVICE, Pair, beside, both_sides, grouped, one_device, unfit
+from dlbench.analysis.pairing import DEVICE, Pair, both_sides, grouped, one_device, pair_of, unfit
 from dlbench.analysis.ratio import Ratio, middle
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import INTERVAL, short
@@ -178,7 +178,7 @@ def _raced(cpu: Sequence[Row], other: Sequence[Row], sweep: Sweep) -> list[_Poin
     bases, others = ({_size(row, sweep): row for row in side} for side in (cpu, other))
     sizes = sorted(bases.keys() & others.keys())
     hidden = [name for name in (sweep.size, sweep.copies) if name]
-    return [_Point(beside(bases[size], others[size], DEVICE, *hidden), sweep, size) for size in sizes if len(sizes) > 1]
+    return [_Point(pair_of(bases[size], others[size], DEVICE, *hidden), sweep, size) for size in sizes if len(sizes) > 1]
 
 
 def _size(row: Row, sweep: Sweep) -> float:
