@@ -70,8 +70,6 @@ CONFIRMING = "-confirm"
 """Suffix of a side's name in the rounds that confirm a change."""
 BALANCED = "balanced"
 """The ``order`` in the header of an A/B whose odd rounds measure the sides of a case in the reverse of the even round before."""
-UNFINISHED = "unfinished: "
-"""Opening of the reason of a search that was cut short with something found so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +115,8 @@ class Measurement:
     """What an ``observe`` returned."""
     found: Mapping[str, ParamValue] = field(default_factory=dict)
     """Of a search, the values that it found for the parameters that its case leaves open; of an unfinished one, the best ones so far."""
+    unfinished: bool | None = None
+    """True of a search that was cut short with something found so far; None of all else."""
     limit_bytes: Count | None = None
     """Of a search for the largest, the memory that its cases could take; None elsewhere, and where the device does not tell."""
     math: Mapping[str, ParamValue] = field(default_factory=dict)

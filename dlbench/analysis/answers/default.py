@@ -11,7 +11,7 @@ from dlbench.analysis.answers.base import Answer, Missing, Question, Table, answ
 from dlbench.analysis.answers.pair_tables import mark_of, of_ratios
 from dlbench.analysis.fields import CASE, RATIO, Field, Fields, of_side, own, place, value_fields
 from dlbench.analysis.figures import Figure
-from dlbench.analysis.names import by_device, flat, is_unfinished
+from dlbench.analysis.names import by_device, flat
 from dlbench.analysis.pairing import MATH, Pair, both_sides, grouped, pair, root_of, roots_of, settings_named
 from dlbench.analysis.ratio import Ratio, among, middle, speedup_of
 from dlbench.analysis.read.table import Results
@@ -161,7 +161,7 @@ def _table(title: str, heading: str, found: Sequence[S], fields: Fields[S], note
 def _unfinished(results: Results) -> list[str]:
     """Say of each search for the fastest that was cut short what is the fastest so far, and why it went no further."""
     searches = [row for row in results.rows if row.declared.search and row.declared.search.aim == "fastest"]
-    return [f"the search for the fastest {short(row.key)}: {row.case.reason}" for row in searches if is_unfinished(row)]
+    return [f"the search for the fastest {short(row.key)}: {row.case.reason}" for row in searches if row.case.unfinished]
 
 
 def _bests(results: Results) -> list[_Best]:

@@ -61,7 +61,7 @@ _MEASUREMENT = fields_of(
     **numbers("items flops least_flops bytes least_bytes"),
     values=plainly_named(checked),
     found=plainly_named(lambda value: number(value) if not isinstance(value, str) else value if is_setting(value) else None),
-    limit_bytes=number,
+    **numbers("unfinished limit_bytes"),
     math=_MATH,
     nulls=fields_of(**dict.fromkeys(("transfer", "memory", "check", "device_s", "waiting", "stolen"), _REASONS)),
     started=_TIME,

@@ -212,6 +212,8 @@ def _identity(said: Sequence[Stated], origin: Origin) -> Identity:
         found=found,
         run=origin.run,
         side=said[-1].side,
+        # Files of earlier versions say so in the reason alone.
+        unfinished=bool(ending.unfinished or (found and (ending.reason or "").startswith("unfinished: "))),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dlbench.core.declarations import SEARCH_RESOLUTION, Search
-from dlbench.core.measurement import UNFINISHED, Measurement
+from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, ParamValue, Policy, Signature, Status, settings_text
 from dlbench.core.stats import quantile
 
@@ -105,7 +105,8 @@ class AdaptivePlan:
             found, what = self.values(fastest) if fastest else {}, "is the fastest"
         if not found:
             return ended
-        return replace(ended, found=found, reason=f"{UNFINISHED}{settings_text(found)} {what} so far; {ended.reason}")
+        reason = f"unfinished: {settings_text(found)} {what} so far; {ended.reason}"
+        return replace(ended, found=found, unfinished=True, reason=reason)
 
     # the largest that fits
 
