@@ -297,34 +297,28 @@ def _with_device_time(
 def _with_transfer(
     result: Measurement, work: Work, backend: Backend, device: torch.device, clock: Clock, deadline: float, within_calls: bool = False
 ) -> Measurement:
-    if within_calls:
-        return result.with_reasons("transfer", Unknown.OWN_COPIES.reason())
-    transfer, reason = _copies(result, work, backend, device, clock, deadline)
-    return replace(result, transfer=transfer).with_reasons("transfer", *([reason] if reason else ()))
-
-
-def _copies(
-    result: Measurement, work: Work, backend: Backend, device: torch.device, clock: Clock, deadline: float
-) -> tuple[Transfer | None, Reason | None]:
-    """Return the copies' times, and why some or all are unknown."""
-    if backend.is_host:
-        return None, Unknown.ON_HOST.reason()
-    if work.call is None or result.samples is None:
-        return None, Unknown.EXPERIMENT.reason()
-    if clock.now() + max(result.samples.block_s) > deadline:
-        return None, Unknown.NO_TIME_TO_COPY.reason()
-    if work.before:
-        work.before()
-    outputs = tensors_in(work.call())
-    if not in_any_rank(bool(work.inputs or outputs)):
-        return None, Unknown.NOTHING_TO_COPY.reason()
-    transfer = take_transfer(work.inputs, outputs, backend, device, clock)
-    if "ranks" in result.case.params:
-        return transfer, Unknown.SEVERAL_DEVICES.reason(part="pinned")
+    """Return it with the copies' times, and why some or all are unknown."""
+    transfer: Transfer | None = None
     try:
-        return take_pinned_transfer(transfer, work.inputs, outputs, backend, device, clock), None
+        if within_calls or backend.is_host:
+            raise Unavailable(Unknown.OWN_COPIES if within_calls else Unknown.ON_HOST)
+        if work.call is None or result.samples is None:
+            raise Unavailable(Unknown.EXPERIMENT)
+        if clock.now() + max(result.samples.block_s) > deadline:
+            raise Unavailable(Unknown.NO_TIME_TO_COPY)
+        if work.before:
+            work.before()
+        outputs = tensors_in(work.call())
+        if not in_any_rank(bool(work.inputs or outputs)):
+            raise Unavailable(Unknown.NOTHING_TO_COPY)
+        transfer = take_transfer(work.inputs, outputs, backend, device, clock)
+        if "ranks" in result.case.params:
+            raise Unavailable(Unknown.SEVERAL_DEVICES)
+        transfer = take_pinned_transfer(transfer, work.inputs, outputs, backend, device, clock)
     except Unavailable as unavailable:
-        return transfer, {"part": "pinned", **unavailable.reason}
+        part = {"part": "pinned"} if transfer else {}
+        result = result.with_reasons("transfer", {**part, **unavailable.reason})
+    return replace(result, transfer=transfer)
 
 
 def _memory_reasons(memory: Memory, backend: Backend, left_bytes: int) -> Iterator[Reason]:
