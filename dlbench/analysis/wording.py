@@ -47,6 +47,11 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
+def more_devices(count: int) -> str:
+    """Return of how many devices the table alone has the numbers: ``3 more devices: in the table only``; an empty text for none."""
+    return f"{plural(count, 'more device')}: in the table only" if count > 0 else ""
+
+
 def few(names: Iterable[str], most: int = 4, noun: str = "") -> str:
     """Return the first names, and how many more there are, if need be of what: ``a, b, c, d and 3 more devices``."""
     known = list(names)
