@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).parent.parent / "dlbench"
 # The rooms and their modules, lowest first: a module may import those before it and nothing else of ours.
 ROOMS = {
     "core": "errors file_lock toml units precision provenance stats fast_json quantities typed_json conditions schema thresholds rank_test "
-    "declarations declared_json model measurement unknown records header store writer finding",
+    "declarations declared_json model unknown measurement records header store writer finding",
     "core.reference": "collectives networks peaks schedules published",
     "core.rows": "rounds columns row rates times summary",
     "harness.plan": "suite selection cases adaptive known_cases",
@@ -39,7 +39,7 @@ ROOMS = {
     "plot_points plots machines forest page",
     "analysis.export": "tabular cases pyperf pytest_benchmark google_benchmark bencher github_action_benchmark formats "
     "compare_export answers_export junit github",
-    "analysis.contribute": "sieves measured public fitness",
+    "analysis.contribute": "sieves names public fitness",
     "analysis.doctor": "aa_check selftest",
 }
 ORDER = [f"dlbench.{room}.{name}".removesuffix(".__init__") for room, names in ROOMS.items() for name in names.split()]

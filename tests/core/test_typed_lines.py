@@ -32,7 +32,7 @@ WHOLE = Measurement(
     found={"batch": 64},
     limit_bytes=1 << 30,
     math={"tf32": False},
-    nulls={"memory": "why"},
+    nulls={"memory": "why", "transfer": [{"part": "pinned", "reason": "too_much_to_lock", "bytes": 2048, "bytes_left": 0.5}]},
     started="2026-01-31T12:00:00.000+00:00",
     throttling=Throttling(thermal=0.5, reasons=("hw_slowdown",), tries=3, waiting=0.25),
 )

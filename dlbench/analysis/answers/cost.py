@@ -8,7 +8,7 @@ from dlbench.analysis.fields import of_row, own, place, whole_row
 from dlbench.analysis.names import by_device, choice, hardware, row_of, several_runs
 from dlbench.analysis.pairing import grouped
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import INTERVAL, few, interval, plural
+from dlbench.analysis.wording import INTERVAL, few, interval, more_devices
 from dlbench.core import units
 from dlbench.core.reference.schedules import Schedule, schedules
 from dlbench.core.rows.row import Row, Setting
@@ -82,7 +82,7 @@ def _sentence(found: Sequence[Estimate], several: bool) -> str:
     last = next((each for each in found if each.row.is_on_cpu), found[-1])
     shown = found[:1] if last is found[0] else (found[0], last)
     parts = [f"{each} on {hardware(each.row, several)} at {choice(each.row)}" for each in shown]
-    more = f" (and {plural(len(found) - len(shown), 'more device')} in the table)" if len(found) > len(shown) else ""
+    more = f" ({devices})" if (devices := more_devices(len(found) - len(shown))) else ""
     authors = f"; its authors took {schedule.took}" if schedule.took else ""
     return f"{schedule.model}, {schedule.epochs} epochs of ImageNet, estimated: {', '.join(parts)}{more}{authors}."
 

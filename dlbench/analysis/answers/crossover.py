@@ -11,7 +11,7 @@ from dlbench.analysis.answers.ways import in_other_ways
 from dlbench.analysis.fields import CASE, PLACE, RATIO, SPEEDUP, Field, Fields, own
 from dlbench.analysis.figures import Figure, figure
 from dlbench.analysis.names import device_label, machine_name, several_runs
-from dlbench.analysis.pairing import DEVICE, Pair, beside, both_sides, grouped, one_device, unfit
+from dlbench.analysis.pairing import DEVICE, Pair, both_sides, grouped, one_device, pair_of, unfit
 from dlbench.analysis.ratio import Ratio, middle
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import INTERVAL, short
@@ -165,7 +165,7 @@ def _raced(cpu: Sequence[Row], other: Sequence[Row]) -> list[Pair]:
     """Return a point for each size that both were measured at; none for fewer than two."""
     bases, others = ({_size(row): row for row in side} for side in (cpu, other))
     sizes = sorted(bases.keys() & others.keys())
-    return [beside(bases[size], others[size], DEVICE, *_names(cpu[0])) for size in sizes if len(sizes) > 1]
+    return [pair_of(bases[size], others[size], DEVICE, *_names(cpu[0])) for size in sizes if len(sizes) > 1]
 
 
 def _names(row: Row) -> tuple[str, ...]:

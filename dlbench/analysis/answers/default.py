@@ -10,7 +10,7 @@ from dlbench.analysis.answers.base import Answer, Missing, Question, Table, answ
 from dlbench.analysis.answers.pair_tables import mark_of, of_ratios
 from dlbench.analysis.fields import CASE, RATIO, SIDES, Field, Fields, of_side, own, place, value_fields
 from dlbench.analysis.figures import Figure
-from dlbench.analysis.names import by_device, flat, is_unfinished
+from dlbench.analysis.names import by_device, flat
 from dlbench.analysis.pairing import MATH, Pair, both_sides, grouped, pair, root_of, roots_of, settings_named
 from dlbench.analysis.ratio import among, middle, speedup_of
 from dlbench.analysis.read.table import Results
@@ -152,7 +152,7 @@ def _effect_table(effects: Sequence[Pair], rows: Sequence[Row], is_alone: Callab
 def _unfinished(results: Results) -> list[str]:
     """Say of each search for the fastest that was cut short what is the fastest so far, and why it went no further."""
     searches = [row for row in results.rows if row.declared.search and row.declared.search.aim == "fastest"]
-    return [f"the search for the fastest {short(row.key)}: {row.case.reason}" for row in searches if is_unfinished(row)]
+    return [f"the search for the fastest {short(row.key)}: {row.case.reason}" for row in searches if row.case.unfinished]
 
 
 def _bests(results: Results, roots: Roots) -> list[Pair]:

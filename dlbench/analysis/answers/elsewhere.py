@@ -10,7 +10,7 @@ from dlbench.analysis.answers.base import Table, table
 from dlbench.analysis.fields import PLACE, RATIO, Field, Fields, of_row, own, whole_row
 from dlbench.analysis.names import by_device, hardware, row_of, several_runs
 from dlbench.analysis.pair_columns import CASE, of_ratio
-from dlbench.analysis.pairing import RUN, beside, grouped
+from dlbench.analysis.pairing import RUN, grouped, pair_of
 from dlbench.analysis.ratio import Ratio, among, middle
 from dlbench.analysis.read.references import ReferenceRun, origin, part, reference_runs, rows_of
 from dlbench.analysis.read.table import Results
@@ -42,7 +42,7 @@ class SameCase:
     @cached_property
     def ratio(self) -> Ratio:
         """How many times as fast it is here."""
-        return beside(self.there, self.row, RUN).ratio
+        return pair_of(self.there, self.row, RUN).ratio
 
     @property
     def is_off(self) -> bool:

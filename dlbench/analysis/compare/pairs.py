@@ -12,7 +12,7 @@ from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.power import MUST_SEE_BY_DEFAULT, SlowdownGoal
 from dlbench.analysis.compare.values import ValueChange, value_changes
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
-from dlbench.analysis.pairing import DEVICE_NAME, MATH, THREADS, couple
+from dlbench.analysis.pairing import DEVICE_NAME, MATH, THREADS, pair
 from dlbench.analysis.read.foreign import SESSIONS_FOR_A_VERDICT, tool_of_suite
 from dlbench.analysis.read.readings import clock_difference
 from dlbench.analysis.read.table import Results
@@ -93,9 +93,9 @@ def compare_by(
 
     A change has to be seen where ``given`` says so, and not for a suite's sake. Raises UsageError for an unknown setting, and as `compare`.
     """
-    found = couple(results, by)
+    found = pair(results, by)
     pairs = []
-    for base, new in found.couples:
+    for base, new in (each.sides for each in found.rows):
         limits = _thresholds(results, base, thresholds, given, True)
         pairs.append(Matched(new.case.id, base, new, limits, values=_values(base, new, limits)))
     failed = {row.case.id: row for row in results.rows if row.is_failure}

@@ -181,9 +181,8 @@ def _names(topics: Iterable[str]) -> list[str]:
 
 
 def _title(device_names: Iterable[str | None]) -> str:
-    names = list(dict.fromkeys(brief(name) for name in device_names if name))
-    more = f" and {wording.plural(len(names) - _NAMED, 'more device')}" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{more}" if names else "Results"
+    names = dict.fromkeys(brief(name) for name in device_names if name)
+    return wording.few(names, _NAMED, "device") or "Results"
 
 
 def _where(results: Results) -> list[str]:

@@ -160,7 +160,7 @@ def many_alike(rows: Sequence[Row]) -> dict[tuple[str, str], str]:
 
     Only where there was nothing to measure: not where something went wrong, or a search found something before it was cut short.
     """
-    untold = [row for row in rows if row.case.status in (Status.UNSUPPORTED, Status.SKIPPED) and not names.is_unfinished(row)]
+    untold = [row for row in rows if row.case.status in (Status.UNSUPPORTED, Status.SKIPPED) and not row.case.unfinished]
     groups = grouped(untold, ending)
     return {
         (status, reason): units.one_line(f"{len(alike)} cases {status}, such as {wording.short(alike[0].key)}: {reason}")

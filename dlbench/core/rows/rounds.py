@@ -33,6 +33,7 @@ class Stated(NamedTuple):
     least_bytes: float | None
     math: Mapping[str, ParamValue]
     found: Mapping[str, ParamValue]
+    unfinished: bool | None
     limit_bytes: int | None
     check: SpotCheck | None
 

@@ -18,6 +18,7 @@ from dlbench.core.rows.rates import NO_RATES, rated
 from dlbench.core.rows.rounds import Blocks, Round, Rounds, Stated, reduced, stated
 from dlbench.core.rows.row import NOTHING_DECLARED, Row
 from dlbench.core.stats import variation
+from dlbench.core.unknown import explained
 
 T = TypeVar("T")
 
@@ -57,7 +58,6 @@ def summarise(
     medians = [each.median_s for each in timed]
     mean_s = times.median([each.mean_s for each in timed])
     check = _last([each.check for each in measurements])
-    why = {group: _last([each.nulls.get(group) for each in measurements]) for group in ("memory", "transfer")}
     return replace(
         row,
         time=times.distribution(replace(row.time, mean_s=mean_s), [each.samples for each in counted if each.samples]),
@@ -66,12 +66,14 @@ def summarise(
             row.memory,
             reserved_bytes=_most([each.memory.reserved_bytes for each in counted]),
             host_peak_bytes=_most([each.memory.host_peak_bytes for each in counted]),
-            reason=why["memory"],
+            reason=_reason("memory", measurements),
         ),
-        transfer=replace(_copies([each.transfer for each in counted if each.transfer], row.time.median_s), reason=why["transfer"]),
+        transfer=replace(
+            _copies([each.transfer for each in counted if each.transfer], row.time.median_s), reason=_reason("transfer", measurements)
+        ),
         check=replace(
             Checks(*astuple(check)) if check else Checks(),
-            reason=_last([None if each.check is None else each.nulls.get("check") for each in measurements]),
+            reason=_reason("check", [each for each in measurements if each.check]),
         ),
         flag=replace(
             row.flag,
@@ -79,6 +81,14 @@ def summarise(
             tail=None if mean_s is None else times.has_tail(medians, mean_s),
         ),
     )
+
+
+def _reason(group: str, measurements: Sequence[Measurement]) -> str | None:
+    """Say why a group of columns is null, by the last round that does."""
+    for each in reversed(measurements):
+        if group in each.nulls:
+            return explained(each.nulls[group])
+    return None
 
 
 _flags, _peaks = lru_cache(1024)(Flags), lru_cache(1024)(Peaks)
@@ -202,6 +212,8 @@ def _identity(said: Sequence[Stated], origin: Origin) -> Identity:
         found=found,
         run=origin.run,
         side=said[-1].side,
+        # Files of earlier versions say so in the reason alone.
+        unfinished=bool(ending.unfinished or (found and (ending.reason or "").startswith("unfinished: "))),
     )
 
 
