@@ -20,7 +20,7 @@ from dlbench.core.declarations import SEARCH_RESOLUTION
 from dlbench.core.errors import UsageError
 from dlbench.core.measurement import BALANCED
 from dlbench.core.model import Status, settings_text, value_text
-from dlbench.core.rows.row import WORK, Row, Setting, ending
+from dlbench.core.rows.row import WORK, Row, Setting
 from dlbench.core.thresholds import ACROSS_RUNS, MUST_SEE, WITHIN_A_RUN, Thresholds, ThresholdSettings
 from dlbench.core.units import byte_count, item_rate
 
@@ -99,7 +99,7 @@ def compare_by(
         limits = _thresholds(results, base, thresholds, given, True)
         pairs.append(Matched(new.case.id, base, new, limits, values=_values(base, new, limits)))
     failed = {row.case.id: row for row in results.rows if row.is_failure}
-    settled = [CaseVerdict(case, Verdict.FAILED, _ending(row), new=row) for case, row in failed.items()]
+    settled = [CaseVerdict(case, Verdict.FAILED, row.ending, new=row) for case, row in failed.items()]
     unpaired = tuple(each for each in found.unpaired if each.case not in failed)
     title = f"{', '.join(results.environments)}: each {found.by} against {found.base_value}"
     lost = next(iter(results.lost.values()), None)
@@ -158,25 +158,25 @@ def _settled(case: str, base: Row | None, new: Row | None, settings: Sequence[Se
         if base is None or base.is_ok:
             return CaseVerdict(case, Verdict.MISSING, "not in the new file", base=base)
         # What was not measured in the base can't be lost: a suite without it, or a machine that the suite no longer names.
-        return CaseVerdict(case, Verdict.SAME, f"not in the new file; in the base {_ending(base)}", base=base)
+        return CaseVerdict(case, Verdict.SAME, f"not in the new file; in the base {base.ending}", base=base)
     if base is None:
-        verdict, note = (Verdict.FAILED, _ending(new)) if new.is_failure else (Verdict.NEW, "not in the base")
+        verdict, note = (Verdict.FAILED, new.ending) if new.is_failure else (Verdict.NEW, "not in the base")
         return CaseVerdict(case, verdict, note, new=new)
     was, status = base.case.status, new.case.status
     if status in (Status.OK, Status.OOM) and (apart := _limits_apart(base, new)):
         verdict, note = Verdict.INCOMPARABLE, apart
     elif new.is_failure or (base.is_ok and not new.is_ok):
-        verdict, note = Verdict.FAILED, f"{_ending(new)}{'' if base.is_ok else f'; in the base it was {was}'}"
+        verdict, note = Verdict.FAILED, f"{new.ending}{'' if base.is_ok else f'; in the base it was {was}'}"
     elif apart := _found_apart(base, new):
         verdict, note = Verdict.INCOMPARABLE, apart
     elif different := _unlike(base, new, settings):
         verdict, note = Verdict.INCOMPARABLE, "; ".join(different)
     elif was is status is Status.SKIPPED and new.case.device_name is not None:  # the device was there, and the budget spent
-        verdict, note = Verdict.INCONCLUSIVE, f"measured on neither side; {_ending(new)}"
+        verdict, note = Verdict.INCONCLUSIVE, f"measured on neither side; {new.ending}"
     elif was is status is not Status.OK:
-        verdict, note = Verdict.SAME, f"on both sides {_ending(new)}"
+        verdict, note = Verdict.SAME, f"on both sides {new.ending}"
     elif not base.is_ok:
-        verdict, note = Verdict.INCOMPARABLE, f"case.status: {was} against {status}; in the base {_ending(base)}"
+        verdict, note = Verdict.INCOMPARABLE, f"case.status: {was} against {status}; in the base {base.ending}"
     elif unlike:
         verdict, note = Verdict.INCOMPARABLE, "; ".join([*unlike, "measure both alike"])
     elif few := _few_sessions(base, new):
@@ -215,10 +215,6 @@ def _limits_apart(base: Row, new: Row) -> str:
         return ""
     sizes = " against ".join(map(byte_count, limits))
     return f"the searches could take other memory, {sizes}; give both the same limit"
-
-
-def _ending(row: Row) -> str:
-    return ": ".join(ending(row))
 
 
 def _unlike(base: Row, new: Row, settings: Sequence[Setting]) -> list[str]:

@@ -14,7 +14,7 @@ from dlbench.analysis.read.order import by_case
 from dlbench.analysis.read.references import part
 from dlbench.core.measurement import Measurement, Samples
 from dlbench.core.model import Status
-from dlbench.core.rows.row import Row, ending
+from dlbench.core.rows.row import Row
 from dlbench.core.rows.summary import summarise
 from dlbench.core.stats import median_interval
 from dlbench.core.store import RunFile
@@ -102,7 +102,7 @@ def left_out(untimed: Mapping[str, Sequence[str]], cases: int) -> list[str]:
 def _trouble(row: Row, ok: Sequence[Measurement]) -> str | None:
     """Say why no other tool can take a case, if so."""
     if not row.is_ok:
-        return ": ".join(ending(row))
+        return row.ending
     if not ok:
         return "it reports values, not times"
     if not all(_SHORTEST_S < seconds < _LONGEST_S for each in ok if each.samples for seconds in each.samples.block_s):
