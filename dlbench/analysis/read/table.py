@@ -197,7 +197,14 @@ def _read_one(path: Path, name: str, to_compare: bool) -> Results:
     run = sessions.load(path) or store.load(path, reduction.read if to_compare else None)
     for each in run.measurements if to_compare else ():
         reduction.add(each)
-    reduced = sorted(filter(None, reduction.cases.values()), key=lambda rounds: order_of(rounds[0].stated.case, rounds[0].stated.side))
+    return of_file(run, name, reduction if to_compare else None)
+
+
+def of_file(run: RunFile, name: str, reduction: Reduction | None = None) -> Results:
+    """Return the rows of a file that was read, which is called so; with a ``reduction`` what a comparison reads of them."""
+    to_compare = reduction is not None
+    cases = filter(None, reduction.cases.values() if reduction else ())
+    reduced = sorted(cases, key=lambda rounds: order_of(rounds[0].stated.case, rounds[0].stated.side))
     whole, tries = ([], ()) if to_compare else (by_case(run.measurements), run.tries)
     measured = [*(rounds[0].stated.side for rounds in reduced), *(of_case[0].side for of_case in whole), *(each.side for each in tries)]
     sides = header.of_sides(run, measured)
@@ -206,7 +213,7 @@ def _read_one(path: Path, name: str, to_compare: bool) -> Results:
     devices = {device["id"]: device for device in run.header.get("devices", ())}
     device_names = {device: each.get("name") or None for device, each in devices.items()}
     origins = {
-        side: Origin(of_side, device_names, declarations[of_side], path if to_compare else None)
+        side: Origin(of_side, device_names, declarations[of_side], run.path if to_compare else None)
         for side, of_side in [(side, header.run_name(name, side)) for side in sides]
     }
     target = run.header.get("policy", {}).get("target", Policy().target)
