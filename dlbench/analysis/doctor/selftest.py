@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from dlbench.analysis.compare.judge import LEVEL, RankTest, Verdict, judge_family, rank_tests, statistic_name, together
 from dlbench.analysis.compare.power import MOST_ROUNDS, POWER, rounds_to_call
+from dlbench.analysis.pairing import grouped
 from dlbench.core.finding import Finding, Fitness
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Status
@@ -35,10 +36,8 @@ def verdicts(cases: Sequence[Mapping[str, RankTest]], threshold: float) -> list[
 
 def judge_selftest(measurements: Sequence[Measurement]) -> list[Finding]:
     """Return the findings of a self-test from all its measurements; `harness.plan.known_cases` has the cases."""
-    cases: dict[str, list[Measurement]] = {}
-    for each in measurements:
-        cases.setdefault(each.case.id, []).append(each)
-    measured = [(every[0].case, per_round(every)) for every in cases.values()]
+    cases = grouped(measurements, lambda each: each.case.id).values()
+    measured = [(every[0].case, per_round(every)) for every in cases]
     bad = [f"{each.case.id} is {each.status}" for each in measurements if each.status is not Status.OK]
     well = f"{len(measurements) - len(bad):,} of {len(measurements):,} measurements went well"
     return [
