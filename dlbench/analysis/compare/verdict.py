@@ -84,6 +84,20 @@ class Comparison:
         """What was neither called nor excluded, and why, whether or not the exit code depends on it."""
         return (self.powerless,) if self.powerless else (self.unseen.sentence,) if self.unseen else ()
 
+    def severity(self, case: CaseVerdict) -> str | None:
+        """Return how loud CI has to be about one of its cases: ``error``, ``warning`` or ``notice``; None for not at all."""
+        return "warning" if self.report_only and case.verdict is Verdict.SLOWER else _SEVERITIES.get(case.verdict)
+
+
+_SEVERITIES = {
+    Verdict.SLOWER: "error",
+    Verdict.FAILED: "error",
+    Verdict.MISSING: "error",
+    Verdict.INCONCLUSIVE: "warning",
+    Verdict.INCOMPARABLE: "warning",
+    Verdict.FASTER: "notice",
+}
+
 
 def attention(case: CaseVerdict) -> tuple[int, float]:
     """Return what sorts cases: the worst verdict first, and of one verdict that says there is a change the largest."""

@@ -68,7 +68,7 @@ def _same_code(case: CaseVerdict, least: Mapping[str, float], rounds: int) -> Fi
         return _finding(case, Fitness.UNKNOWN, found, "leave --rounds out")
     statistic = min(least, key=least.__getitem__)
     change = case.changes[statistic]
-    low, high = change.ci_low or 0.0, change.ci_high or 0.0  # there is an interval where a change can be seen
+    low, high = (change.interval.low, change.interval.high) if change.interval else (0.0, 0.0)  # there is one where a change can be seen
     seen = {k: max(WITHIN_A_RUN.time, math.expm1(math.log1p(least[statistic]) * math.sqrt(rounds / k))) for k in _ROUNDS}
     found = (
         f"twice the same code differs by {100 * change.change:+.1f} % ({100 * low:+.1f} … {100 * high:+.1f} %, "

@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
-from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.report.compare_terminal import summary
 from dlbench.core.units import one_line, relative_change
 
-_FAILURES = (Verdict.SLOWER, Verdict.FAILED, Verdict.MISSING)
-_SKIPPED = (Verdict.INCONCLUSIVE, Verdict.INCOMPARABLE)
+_ENDINGS = {"error": "failure", "warning": "skipped"}
+"""Of a test whose case has such a severity."""
 
 
 def junit(comparisons: Sequence[Comparison]) -> bytes:
@@ -26,7 +25,7 @@ def junit(comparisons: Sequence[Comparison]) -> bytes:
             workload = case.case.partition("[")[0]
             test = ElementTree.SubElement(suite, "testcase", classname=one_line(workload), name=one_line(case.case))
             _add_properties(test, case)
-            if kind := _ending(case.verdict, comparison.report_only):
+            if kind := _ENDINGS.get(comparison.severity(case) or ""):
                 counts[kind] += 1
                 ElementTree.SubElement(test, kind, message=_message(case))
         if reason := comparison.undecidable:
@@ -49,12 +48,6 @@ def _add_properties(test: ElementTree.Element, case: CaseVerdict) -> None:
         properties = ElementTree.SubElement(test, "properties")
         for name, value in known:
             ElementTree.SubElement(properties, "property", name=f"compare.{name}", value=one_line(str(value)))
-
-
-def _ending(verdict: Verdict, report_only: bool) -> str | None:
-    if verdict in _SKIPPED or (verdict is Verdict.SLOWER and report_only):
-        return "skipped"
-    return "failure" if verdict in _FAILURES else None
 
 
 def _message(case: CaseVerdict) -> str:
