@@ -40,10 +40,7 @@ class Recording:
 def unseen(*numbers, rounds=20, verdict=Verdict.INCONCLUSIVE):
     """What a comparison says in which these cases could not show enough, each before so many rounds."""
     needed = dict(zip(numbers, rounds if isinstance(rounds, tuple) else [rounds] * len(numbers), strict=True))
-    cases = tuple(
-        CaseVerdict(case.id, verdict, changes={"median": TESTED}, unseen="noisy" if n in needed else None, rounds_to_see=needed.get(n))
-        for n, case in enumerate(CASES)
-    )
+    cases = tuple(CaseVerdict(case.id, verdict, changes={"median": TESTED}, rounds_to_see=needed.get(n)) for n, case in enumerate(CASES))
     ids = tuple(CASES[n].id for n in numbers)
     return Comparison("b against a", cases, None, NotExcluded(ids, "…", True) if numbers else None)
 

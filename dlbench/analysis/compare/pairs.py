@@ -86,9 +86,7 @@ def compare(
     return _with_losses(found, next(iter(base.lost.values()), None), next(iter(new.lost.values()), None))
 
 
-def compare_by(
-    results: Results, by: str, thresholds: Thresholds = WITHIN_A_RUN, *, given: ThresholdSettings = MappingProxyType({})
-) -> Comparison:
+def compare_by(results: Results, by: str, given: ThresholdSettings = MappingProxyType({})) -> Comparison:
     """Compare the rows of a file that differ in one setting, as `pairing.pair` pairs them; thresholds are as in `compare`.
 
     A change has to be seen where ``given`` says so, and not for a suite's sake. Raises UsageError for an unknown setting, and as `compare`.
@@ -96,7 +94,7 @@ def compare_by(
     found = couple(results, by)
     pairs = []
     for base, new in found.couples:
-        limits = _thresholds(results, base, thresholds, given, True)
+        limits = _thresholds(results, base, WITHIN_A_RUN, given, True)
         pairs.append(Matched(new.case.id, base, new, limits, values=_values(base, new, limits)))
     failed = {row.case.id: row for row in results.rows if row.is_failure}
     settled = [CaseVerdict(case, Verdict.FAILED, row.ending, new=row) for case, row in failed.items()]
@@ -121,7 +119,7 @@ def _with_loss(case: CaseVerdict, base: Collection[str] | None, new: Collection[
             sides.append(f"its lines may be among the damaged ones of {side}")
         elif row is not None and lost and row.case.id in lost:
             sides.append(f"it may have lost a round with a damaged line of {side}")
-    return replace(case, note="; ".join(filter(None, (case.note, *sides))), lost=True) if sides else case
+    return case.noting(*sides)._replace(lost=True) if sides else case
 
 
 def _values(base: Row, new: Row, limits: Thresholds) -> tuple[ValueChange, ...]:
