@@ -11,6 +11,7 @@ import click
 
 from dlbench.cli import session as sessions
 from dlbench.cli.options import CALIBRATIONS, PlanOptions, duration, format_option, planning_options
+from dlbench.cli.output import write_notes
 from dlbench.cli.planning import load_suites, plan_suites
 from dlbench.core.errors import ExitCode, OutputError, UsageError
 from dlbench.core.store import load
@@ -97,8 +98,7 @@ def _conclude(latest: Path, form: str) -> bool:
         click.echo("\n".join(compare_terminal.noise(cases)))
     else:
         click.echo(tabular.render(calibration.as_table(cases), form), nl=False)
-    for note in (*every.notes, *_notes(len(every.environments) - len(like), len(every.environments), found)):
-        click.echo(f"note: {note}", err=True)
+    write_notes([*every.notes, *_notes(len(every.environments) - len(like), len(every.environments), found)])
     if found:
         _save(CALIBRATIONS / f"{here['machine_key']}.json", found)
     return any(row.is_failure for row in results.of_run(latest.stem).rows)
