@@ -102,7 +102,7 @@ def test_what_would_take_many_times_the_rounds_left_is_left_out():
 
 def test_fresh_rounds_go_on_as_the_first_ones_did_and_count_for_themselves(monkeypatch):
     said = [unseen(verdict=Verdict.SLOWER), unseen(1, rounds=20), unseen()]
-    monkeypatch.setattr(ab, "_judged", lambda path: (said.pop(0) if len(said) > 1 else said[0], None))
+    monkeypatch.setattr(ab, "_judged", lambda path: said.pop(0) if len(said) > 1 else said[0])
     recording, interruption = Recording(), SimpleNamespace(requested=0)
     ab._measure_again(recording, SESSION, None, interruption)
     assert [([side for side, _ in tasks], *rest) for tasks, *rest in recording.asked] == [

@@ -71,13 +71,13 @@ def comparison(
     ``unlike`` were measured on both sides, in another way; ``budgets`` ended a side before its rounds; ``elsewhere``: cases of which other
     rounds have to show what must be seen.
     """
-    untimed = [_untimed(pair) for pair in pairs]
+    untimed, thresholds = [_untimed(pair) for pair in pairs], [pair.thresholds.time for pair in pairs]
     tests = [
         {} if why else rank_tests(pair.base.rounds, pair.new.rounds, pair.drifts, paired) for pair, why in zip(pairs, untimed, strict=True)
     ]
-    changes = judge_family(tests, [pair.thresholds.time for pair in pairs])
+    changes = judge_family(tests, thresholds)
     clean = _without_spoiled(pairs, tests, changes, paired)
-    beyond = beyond_clocks([pair.clocks for pair in pairs], tests, changes, [pair.thresholds.time for pair in pairs])
+    beyond = beyond_clocks([pair.clocks for pair in pairs], tests, changes, thresholds)
     pairs = [
         pair._replace(clocks=pair.clocks._replace(bars=not called)) if pair.clocks else pair
         for pair, called in zip(pairs, beyond, strict=True)

@@ -70,10 +70,10 @@ def compare(
         if verdict:
             settled.append(verdict)
             change, asked = goal.of_case(limits)
-            if change and verdict.verdict is Verdict.INCONCLUSIVE:
-                incomparable.append(CaseNotExcluded(case, change, verdict.note, asked=asked))
-            elif change and verdict.verdict is Verdict.INCOMPARABLE and one and other and one.is_ok and other.is_ok:
-                incomparable.append(CaseNotExcluded(case, change, f"incomparable, {verdict.note}", asked=asked))
+            both_ok = one and other and one.is_ok and other.is_ok
+            if change and (verdict.verdict is Verdict.INCONCLUSIVE or (verdict.verdict is Verdict.INCOMPARABLE and both_ok)):
+                why = f"incomparable, {verdict.note}" if both_ok else verdict.note
+                incomparable.append(CaseNotExcluded(case, change, why, asked=asked))
         elif one and other:
             apart = None if across_machines else clock_difference(readings, new_readings, one.case.device)
             drifts = calibration.drifts(case) if calibration else {}
