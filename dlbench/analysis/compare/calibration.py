@@ -297,7 +297,7 @@ def case_noise(results: Results, calibration: Calibration | None) -> list[CaseNo
 
 def as_table(cases: Sequence[CaseNoise]) -> "pd.DataFrame":
     """Return a row a case, columns as in `FIELDS`."""
-    return as_frame(cells(FIELDS, cases), {each.column.name: each.column for each in FIELDS})
+    return as_frame(cells(FIELDS, cases), [each.column for each in FIELDS])
 
 
 def _occasions(results: Results) -> dict[str, list[Row]]:

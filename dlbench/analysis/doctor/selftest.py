@@ -72,19 +72,14 @@ class _Suite(NamedTuple):
     copies: dict[str, list[Rounds]]
     slower: dict[str, Rounds]
     tail: dict[str, Rounds]
-
-    @property
-    def rounds(self) -> int:
-        """The rounds that every program has at least."""
-        sides = [*self.slower.values(), *self.tail.values(), *(side for sides in self.copies.values() for side in sides)]
-        return min((len(side.median_s) for side in sides), default=0)
+    rounds: int
+    """That every program has at least."""
 
 
 def _suite(measured: Sequence[tuple[Case, Rounds]]) -> _Suite:
-    suite = _Suite({}, {}, {})
-    for case, rounds in measured:
-        if "program" not in case.params:
-            continue
+    programs = [(case, rounds) for case, rounds in measured if "program" in case.params]
+    suite = _Suite({}, {}, {}, min((len(rounds.median_s) for _, rounds in programs), default=0))
+    for case, rounds in programs:
         program = str(case.params["program"])
         if case.params["tail"]:
             suite.tail[program] = rounds

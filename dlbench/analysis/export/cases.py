@@ -42,7 +42,7 @@ class Timed:
     @property
     def id(self) -> str:
         """The case's id: its name in the other tool."""
-        return one_line(self.measurements[0].case.id)
+        return one_line(self.row.case.id)
 
     @property
     def samples(self) -> list[Samples]:

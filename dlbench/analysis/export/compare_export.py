@@ -25,57 +25,52 @@ _CHANGE = (
     ("ci_high", Unit.FRACTION, "upper end of it"),
     ("confidence", Unit.FRACTION, "the interval's coverage: exact for rounds fixed beforehand, without a budget"),
 )
-COLUMNS: dict[str, Column] = {
-    column.name: column
-    for column in (
-        Column("compare.case", Unit.TEXT, "the case; with --by, that of the new side"),
-        Column("compare.verdict", Unit.TEXT, "slower, failed, missing, inconclusive, incomparable, faster, same or new"),
-        Column("compare.regressed", Unit.TEXT, "what got worse: time, memory, values by their columns"),
-        Column("compare.note", Unit.TEXT, "why, and what to do about it"),
-        Column("compare.statistic", Unit.TEXT, "what the verdict stands on: median, or another of the statistics below alone"),
-        Column("compare.threshold", Unit.FRACTION, "from where on a change of its time matters; null where nothing was compared"),
-        Column("compare.must_see", Unit.FRACTION, "slowdown, or worsening, that has to be called or excluded; null where none has to"),
-        Column(
-            "compare.possible",
-            Unit.FRACTION,
-            "largest slowdown that is not excluded; null where none is excluded or tested, below 0 if surely faster",
-        ),
-        Column("compare.detectable", Unit.FRACTION, "smallest change that four of five comparisons would call; null where none would"),
-        Column(
-            "compare.rounds_needed", Unit.COUNT, "rounds a side that would probably decide whether it is the same; only where inconclusive"
-        ),
-        Column("compare.unseen", Unit.TEXT, "why compare.must_see is neither called nor excluded; null where it is"),
-        *(
-            Column(f"{side}.{name}", unit, f"{side}: {meaning}")
-            for side in ("base", "new")
-            for name, unit, meaning in (
-                ("run", Unit.TEXT, "the result file"),
-                ("id", Unit.TEXT, "the case's id there"),
-                ("status", Unit.TEXT, "how it ended"),
-                ("rounds", Unit.COUNT, "rounds that went well"),
-                ("median_s", Unit.SECONDS, "one call: median over rounds of the round's median block"),
-                ("p10_s", Unit.SECONDS, "one call: median over rounds of the p10 of a round's blocks, as it was tested"),
-                ("memory_bytes", Unit.BYTES, "peak: the accelerator's, else median over rounds of what the process grew"),
-            )
-        ),
-        *(
-            Column(f"{test}.{name}", unit, f"{compared}: {meaning}")
-            for test, compared, p in (
-                ("median", "median", "Mann-Whitney"),
-                ("p10", "p10", "Mann-Whitney"),
-                (MEAN, "mean of all calls", "Mann-Whitney"),
-                (PAIRED, "pair by pair of the rounds of an A/B, their p10, or without one their median", "Wilcoxon signed rank"),
-            )
-            for name, unit, meaning in (
-                *_CHANGE,
-                ("p", Unit.FRACTION, f"exact two-sided {p}, ties broken towards no difference"),
-                ("p_holm", Unit.FRACTION, "that after Holm's correction for all tests of the comparison"),
-            )
-        ),
-        Column("memory.change", Unit.FRACTION, "of base's peak memory: 0.1 is 10 % more"),
-        Column("memory.possible", Unit.FRACTION, "largest growth on the host that is not excluded, of base's; null where none is tested"),
-    )
-}
+COLUMNS = (
+    Column("compare.case", Unit.TEXT, "the case; with --by, that of the new side"),
+    Column("compare.verdict", Unit.TEXT, "slower, failed, missing, inconclusive, incomparable, faster, same or new"),
+    Column("compare.regressed", Unit.TEXT, "what got worse: time, memory, values by their columns"),
+    Column("compare.note", Unit.TEXT, "why, and what to do about it"),
+    Column("compare.statistic", Unit.TEXT, "what the verdict stands on: median, or another of the statistics below alone"),
+    Column("compare.threshold", Unit.FRACTION, "from where on a change of its time matters; null where nothing was compared"),
+    Column("compare.must_see", Unit.FRACTION, "slowdown, or worsening, that has to be called or excluded; null where none has to"),
+    Column(
+        "compare.possible",
+        Unit.FRACTION,
+        "largest slowdown that is not excluded; null where none is excluded or tested, below 0 if surely faster",
+    ),
+    Column("compare.detectable", Unit.FRACTION, "smallest change that four of five comparisons would call; null where none would"),
+    Column("compare.rounds_needed", Unit.COUNT, "rounds a side that would probably decide whether it is the same; only where inconclusive"),
+    Column("compare.unseen", Unit.TEXT, "why compare.must_see is neither called nor excluded; null where it is"),
+    *(
+        Column(f"{side}.{name}", unit, f"{side}: {meaning}")
+        for side in ("base", "new")
+        for name, unit, meaning in (
+            ("run", Unit.TEXT, "the result file"),
+            ("id", Unit.TEXT, "the case's id there"),
+            ("status", Unit.TEXT, "how it ended"),
+            ("rounds", Unit.COUNT, "rounds that went well"),
+            ("median_s", Unit.SECONDS, "one call: median over rounds of the round's median block"),
+            ("p10_s", Unit.SECONDS, "one call: median over rounds of the p10 of a round's blocks, as it was tested"),
+            ("memory_bytes", Unit.BYTES, "peak: the accelerator's, else median over rounds of what the process grew"),
+        )
+    ),
+    *(
+        Column(f"{test}.{name}", unit, f"{compared}: {meaning}")
+        for test, compared, p in (
+            ("median", "median", "Mann-Whitney"),
+            ("p10", "p10", "Mann-Whitney"),
+            (MEAN, "mean of all calls", "Mann-Whitney"),
+            (PAIRED, "pair by pair of the rounds of an A/B, their p10, or without one their median", "Wilcoxon signed rank"),
+        )
+        for name, unit, meaning in (
+            *_CHANGE,
+            ("p", Unit.FRACTION, f"exact two-sided {p}, ties broken towards no difference"),
+            ("p_holm", Unit.FRACTION, "that after Holm's correction for all tests of the comparison"),
+        )
+    ),
+    Column("memory.change", Unit.FRACTION, "of base's peak memory: 0.1 is 10 % more"),
+    Column("memory.possible", Unit.FRACTION, "largest growth on the host that is not excluded, of base's; null where none is tested"),
+)
 
 
 def as_table(comparisons: Sequence[Comparison]) -> "pd.DataFrame":

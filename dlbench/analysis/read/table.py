@@ -25,7 +25,7 @@ from dlbench.core.declarations import Declaration
 from dlbench.core.errors import UsageError
 from dlbench.core.model import ParamValue, Policy
 from dlbench.core.quantities import MOST
-from dlbench.core.rows.columns import BY_NAME
+from dlbench.core.rows.columns import COLUMNS
 from dlbench.core.rows.rounds import Reduction
 from dlbench.core.rows.row import Cells, Row, cells
 from dlbench.core.rows.summary import Origin, compared, summarise
@@ -72,7 +72,7 @@ class Results:
     @cached_property
     def frame(self) -> "pd.DataFrame":
         """The rows; columns as in `core.schema`, then ``param.*`` and ``value.*``."""
-        return as_frame([cells(row) for row in self.rows], BY_NAME)
+        return as_frame([cells(row) for row in self.rows], COLUMNS)
 
     @cached_property
     def parameters(self) -> tuple[str, ...]:
@@ -241,18 +241,14 @@ def load(path: Path) -> RunFile:
     return sessions.load(path) or store.load(path)
 
 
-def as_frame(rows: Sequence[Cells], columns: Mapping[str, Column]) -> "pd.DataFrame":
+def as_frame(rows: Sequence[Cells], columns: Iterable[Column]) -> "pd.DataFrame":
     """Return rows as a frame: the columns given, each always there, then whatever ``param.*`` and ``value.*`` the rows have."""
     import pandas as pd
 
-    names = _columns(dict.fromkeys(name for row in rows for name in row), columns)
-    units = {name: column.unit for name, column in columns.items()}
-    return pd.DataFrame({name: _series([row.get(name) for row in rows], units.get(name)) for name in names})
-
-
-def _columns(found: Iterable[str], first: Iterable[str]) -> list[str]:
-    found = list(found)
-    return [*first, *(n for n in found if n.startswith("param.")), *(n for n in found if n.startswith("value."))]
+    units = {each.name: each.unit for each in columns}
+    found = dict.fromkeys(name for row in rows for name in row)
+    others = [name for start in ("param.", "value.") for name in found if name.startswith(start)]
+    return pd.DataFrame({name: _series([row.get(name) for row in rows], units.get(name)) for name in (*units, *others)})
 
 
 def records(frame: "pd.DataFrame") -> list[Cells]:
