@@ -83,7 +83,7 @@ def compare(
     budgets = [*base.budgets.values(), *new.budgets.values()]
     title = f"{', '.join(new.environments)} against {', '.join(base.environments)}"
     found = comparison(title, pairs, settled, goal, paired, across_machines, unlike=incomparable, budgets=budgets, elsewhere=elsewhere)
-    return _with_losses(found, next(iter(base.lost.values()), None), next(iter(new.lost.values()), None))
+    return _with_losses(found, base, new)
 
 
 def compare_by(results: Results, by: str, given: ThresholdSettings = MappingProxyType({})) -> Comparison:
@@ -91,30 +91,31 @@ def compare_by(results: Results, by: str, given: ThresholdSettings = MappingProx
 
     A change has to be seen where ``given`` says so, and not for a suite's sake. Raises UsageError for an unknown setting, and as `compare`.
     """
-    found = couple(results, by)
+    couples = couple(results, by)
     pairs = []
-    for base, new in found.couples:
+    for base, new in couples.couples:
         limits = _thresholds(results, base, WITHIN_A_RUN, given, True)
         pairs.append(Matched(new.case.id, base, new, limits, values=_values(base, new, limits)))
     failed = {row.case.id: row for row in results.rows if row.is_failure}
     settled = [CaseVerdict(case, Verdict.FAILED, row.ending, new=row) for case, row in failed.items()]
-    unpaired = tuple(each for each in found.unpaired if each.case not in failed)
-    title = f"{', '.join(results.environments)}: each {found.by} against {found.base_value}"
-    lost = next(iter(results.lost.values()), None)
+    unpaired = tuple(each for each in couples.unpaired if each.case not in failed)
+    title = f"{', '.join(results.environments)}: each {couples.by} against {couples.base_value}"
     budgets = results.budgets.values()
-    return _with_losses(comparison(title, pairs, settled, SlowdownGoal.of(given, None), unpaired=unpaired, budgets=budgets), lost, lost)
+    found = comparison(title, pairs, settled, SlowdownGoal.of(given, None), unpaired=unpaired, budgets=budgets)
+    return _with_losses(found, results, results)
 
 
-def _with_losses(found: Comparison, base: Collection[str] | None, new: Collection[str] | None) -> Comparison:
-    """Note which cases may have lost rounds, or all, with damaged lines; ``base`` and ``new`` are those of `Results.lost`."""
-    if base is None and new is None:
+def _with_losses(found: Comparison, *sides: Results) -> Comparison:
+    """Note which cases may have lost rounds, or all, with damaged lines of a side."""
+    if not any(each.lost for each in sides):
         return found
-    return replace(found, cases=tuple([_with_loss(case, base, new) for case in found.cases]))
+    lost = [next(iter(each.lost.values()), None) for each in sides]
+    return replace(found, cases=tuple([_with_loss(case, lost) for case in found.cases]))
 
 
-def _with_loss(case: CaseVerdict, base: Collection[str] | None, new: Collection[str] | None) -> CaseVerdict:
+def _with_loss(case: CaseVerdict, lost_of_sides: Sequence[Collection[str] | None]) -> CaseVerdict:
     sides = []
-    for side, row, lost in zip(SIDES, (case.base, case.new), (base, new), strict=True):
+    for side, row, lost in zip(SIDES, (case.base, case.new), lost_of_sides, strict=True):
         if row is None and lost is not None and case.verdict in (Verdict.MISSING, Verdict.NEW):
             sides.append(f"its lines may be among the damaged ones of {side}")
         elif row is not None and lost and row.case.id in lost:

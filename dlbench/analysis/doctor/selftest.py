@@ -138,7 +138,7 @@ def _error_rates(suite: _Suite) -> Iterator[Finding]:
                     changed = rank_tests(suite.copies[program][base], variant, paired=True)
                     share.add(program in _called_slower({**tests, program: changed}))  # the others being identical
                     if share is seen:
-                        needed.append(_rounds_that_would_do(changed, least, family))
+                        needed.append(math.ceil(min(rounds_to_call(changed, least, family, SLOWDOWN, THRESHOLD), MOST_ROUNDS + 1)))
     yield _finding(
         "comparisons",
         wrong.of >= COMPARISONS,
@@ -164,11 +164,6 @@ def _power(seen: _Share, rounds: int) -> Finding:
         return finding
     advice = f"{rounds} rounds a side would probably see it, so give dlbench ab --rounds {rounds}; to try: --selftest --rounds {rounds}"
     return replace(finding, advice=advice)
-
-
-def _rounds_that_would_do(tests: Mapping[str, RankTest], least: int, family: int) -> int:
-    """Return the rounds a side in which the slowdown would be called as often as it has to be."""
-    return math.ceil(min(rounds_to_call(tests, least, family, SLOWDOWN, THRESHOLD), MOST_ROUNDS + 1))
 
 
 def _at_most(check: str, what: str, share: _Share, limit: float) -> Finding:

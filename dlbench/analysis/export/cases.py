@@ -21,10 +21,6 @@ from dlbench.core.store import RunFile
 from dlbench.core.units import one_line
 
 NS_PER_S, MS_PER_S = 1e9, 1e3
-IDENTITY = ("environment", "identity")
-VERSIONS = ("environment", "stack", "versions")
-STATE = ("environment", "state", "cpu")
-WHEN = ("environment", "provenance", "utc")
 _SHORTEST_S, _LONGEST_S = 1e-15, 1e9
 """From a femtosecond to thirty years, a time and its inverse are finite in every unit."""
 Metric = tuple[float, Sequence[float]]
@@ -110,15 +106,15 @@ def _trouble(row: Row, ok: Sequence[Measurement]) -> str | None:
     return None
 
 
-def text_of(run: RunFile, *path: str) -> str | None:
-    """Return the text there as one line; None where there is none."""
-    value = part(run.header, *path)
+def text_of(run: RunFile, path: str) -> str | None:
+    """Return the text there in its header, such as ``environment.identity.os``, as one line; None where there is none."""
+    value = part(run.header, *path.split("."))
     return (one_line(value) or None) if isinstance(value, str) else None
 
 
-def number_of(run: RunFile, *path: str) -> float | None:
+def number_of(run: RunFile, path: str) -> float | None:
     """Return the finite number there; None where there is none."""
-    value = part(run.header, *path)
+    value = part(run.header, *path.split("."))
     return value if type(value) in (int, float) and abs(value) < math.inf else None
 
 

@@ -46,11 +46,10 @@ def _limited(kind: str, lines: list[str]) -> list[str]:
 
 def _sentence(case: CaseVerdict) -> str:
     """Return for example ``slower: time +20.0 %, 95 % interval +18.2 % … +21.8 %``, and the note behind it."""
-    parts = [case.note]
+    time = ""
     if shown := case.shown:
-        interval = f", 95 % interval {span(shown.interval)}" if shown.interval else ""
-        parts.insert(0, f"time {relative_change(shown.change)}{interval}")
-    return one_line(f"{case.verdict}: {'; '.join(filter(None, parts))}")
+        time = f"time {relative_change(shown.change)}{f', 95 % interval {span(shown.interval)}' if shown.interval else ''}"
+    return one_line(f"{case.verdict}: {'; '.join(filter(None, (time, case.note)))}")
 
 
 def _command(kind: str, title: str, text: str) -> str:
