@@ -59,7 +59,7 @@ PAIR_COLUMNS: dict[str, Column] = {
 
 def frame(pairs: Iterable[Pair]) -> "pd.DataFrame":
     """Return a row a pair, columns as in `PAIR_COLUMNS`; ``run`` is the file of a side."""
-    return as_frame([{**cells(each), "base.run": each.base.file, "other.run": each.other.file} for each in pairs], PAIR_COLUMNS)
+    return as_frame([{**cells(each), "base.run": each.base.file, "other.run": each.other.file} for each in pairs], PAIR_COLUMNS.values())
 
 
 def cells(pair: Pair) -> dict[str, ParamValue | None]:

@@ -10,7 +10,7 @@ from dlbench.analysis.ratio import Ratio, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import value_text
-from dlbench.core.rows.row import MACHINE, WORK, Row, Setting, ending
+from dlbench.core.rows.row import MACHINE, WORK, Row, Setting
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -199,7 +199,7 @@ def _base_value(rows: Sequence[Row], setting: Setting, base: str | None) -> Hash
 def unfit(row: Row, setting: Setting, timed: bool) -> str | None:
     """Say why a row can't be in a ratio of rows that differ in this setting, if so."""
     if not row.is_ok:
-        return ": ".join(ending(row))
+        return row.ending
     if bool(row.rounds.median_s) is not timed:
         return "it reports values, not times" if timed else "it has times"
     if timed and min(row.rounds.median_s) <= 0:

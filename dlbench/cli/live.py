@@ -17,7 +17,7 @@ from dlbench.core import units
 from dlbench.core.conditions import BUSY
 from dlbench.core.measurement import Measurement, Series
 from dlbench.core.model import Status, settings_text
-from dlbench.core.rows.row import Row, ending
+from dlbench.core.rows.row import Row
 from dlbench.core.rows.summary import per_round, planned_row, summarise
 from dlbench.harness.observer import Observer
 from dlbench.harness.plan.adaptive import AdaptivePlan
@@ -299,7 +299,7 @@ class _LiveTable(_Tracker):
         many = many_alike(list(self._rows.values()))
         rows = self._rows
         if many:  # seldom, and a run may have many thousand cases
-            rows = {series: row for series, row in self._rows.items() if ending(row) not in many} or self._rows
+            rows = {series: row for series, row in self._rows.items() if row.ending not in many} or self._rows
         position = list(rows).index(self.current) if self.current in rows else 0
         console = self._live.console
         room = max(3, console.height - len(console.render_lines(below, pad=False)) - 1)  # one line the terminal keeps

@@ -1,7 +1,7 @@
 """The output of the commands: results for people and programs, and the verdicts, files for CI and exit code of those that judge."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,8 +59,7 @@ def write_results(
     unpaired = pairs.unpaired if pairs else ()
     if form != "table":
         click.echo(tabular.render(pair_columns.frame(pairs.rows) if pairs else results.frame, form), nl=False)
-        for line in sentences.not_usable(results):
-            click.echo(f"note: {line}", err=True)
+        write_notes(sentences.not_usable(results))
     elif by and pairs:
         with_values, values, _ = reported(results, by)
         _print(terminal.paired(results, pairs, values, pictures=pictures))
@@ -68,7 +67,12 @@ def write_results(
         unpaired = tuple(each for each in pairs.unpaired if (each.case, each.run) not in shown)
     else:
         _print(terminal.overview(results, answers=answers, details=details, pictures=pictures, brief=brief))
-    for note in sentences.unpaired(unpaired):
+    write_notes(sentences.unpaired(unpaired))
+
+
+def write_notes(notes: Iterable[str]) -> None:
+    """Write what a reader has to know beside the results to stderr, a line each."""
+    for note in notes:
         click.echo(f"note: {note}", err=True)
 
 
@@ -134,8 +138,7 @@ def conclude(comparisons: Sequence["Comparison"], notes: Sequence[str], options:
     notes += sentences.not_usable(results)
     notes += defaults.in_force().notes()
     _write_verdicts(comparisons, conclusion, options.form)
-    for note in notes:
-        click.echo(f"note: {note}", err=True)
+    write_notes(notes)
     if options.junit:
         overwrite(options.junit, junit.junit(comparisons))
     if options.verdict:

@@ -16,6 +16,7 @@ from dlbench.analysis.compare.judge import Change, Verdict
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.export import github
 from dlbench.core.model import Status
+from dlbench.core.stats import Interval
 
 
 @pytest.fixture
@@ -161,7 +162,7 @@ def test_a_full_summary_is_left_as_it_is(folder: Folder, summary: Path) -> None:
 
 
 def slower(name: str, percent: float = 20, note: str = "") -> CaseVerdict:
-    change = Change(Verdict.SLOWER, percent / 100, 0.1, 0.3, 0.95, 1e-5, 1e-4)
+    change = Change(Verdict.SLOWER, percent / 100, Interval(0.1, 0.3, 0.95), 1e-5, 1e-4)
     return CaseVerdict(name, Verdict.SLOWER, note, ("time",), changes={"median": change, "p10": change})
 
 

@@ -141,9 +141,8 @@ class Change:
 
     verdict: Verdict
     change: float
-    ci_low: float | None
-    ci_high: float | None
-    confidence: float | None
+    interval: Interval | None
+    """Of 95 %; None where the rounds are too few for it."""
     p: float
     p_holm: float
     """Corrected for all tests of the comparison."""
@@ -269,11 +268,9 @@ def judge(test: RankTest, p_holm: float, threshold: float) -> Change:
         verdict = Verdict.SAME
     else:
         verdict = Verdict.INCONCLUSIVE
-    low, high, confidence = (
-        (fraction(test.interval.low), fraction(test.interval.high), test.interval.confidence) if test.interval else (None, None, None)
-    )
+    interval = test.interval and Interval(fraction(test.interval.low), fraction(test.interval.high), test.interval.confidence)
     base_s, new_s = math.exp(statistics.median(test.base)), math.exp(statistics.median(test.new))
-    return Change(verdict, fraction(test.shift), low, high, confidence, test.p, p_holm, base_s, new_s, beyond)
+    return Change(verdict, fraction(test.shift), interval, test.p, p_holm, base_s, new_s, beyond)
 
 
 def judge_family(cases: Sequence[Mapping[str, RankTest]], thresholds: Iterable[float]) -> list[dict[str, Change]]:

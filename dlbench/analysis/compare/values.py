@@ -125,6 +125,13 @@ class MemoryChange:
         """As a fraction of base; None where base has no memory."""
         return self.new_bytes / self.base_bytes - 1 if self.base_bytes else None
 
+    @property
+    def possible(self) -> float | None:
+        """Largest growth on the host that is not excluded, as a fraction of base; None where none is tested."""
+        if self.test is None or self.test.possible is None or not self.test.usual:
+            return None
+        return self.test.possible / self.test.usual
+
     def __str__(self) -> str:
         if not self.called and (self.test is None or self.test.shift <= self.test.margin):
             return ""

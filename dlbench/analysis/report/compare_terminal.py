@@ -13,6 +13,7 @@ from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.names import status
 from dlbench.core import units
 from dlbench.core.rows.row import Row
+from dlbench.core.stats import Interval
 
 HEADINGS = ("case", "base", "new", "change", "95 % interval", "p after Holm", "verdict", "note")
 _NUMBERS = HEADINGS[1:6]
@@ -53,12 +54,15 @@ def cells(case: CaseVerdict) -> tuple[str, ...]:
     if shown := case.shown:
         change = units.relative_change(shown.change)
         p = f"{shown.p_holm:.4f}" if shown.p_holm >= 1e-4 else "<0.0001"
-        interval = "too few rounds"
-        if shown.ci_low is not None and shown.ci_high is not None:
-            interval = f"{units.relative_change(shown.ci_low)} … {units.relative_change(shown.ci_high)}"
+        interval = span(shown.interval) if shown.interval else "too few rounds"
     tested = (None, None) if shown is None or case.statistic == "median" else (shown.base_s, shown.new_s)
     times = [_time(side, seconds) for side, seconds in zip((case.base, case.new), tested, strict=True)]
     return (units.one_line(case.case), *times, change, interval, p, case.verdict.value, units.one_line(case.note))
+
+
+def span(interval: Interval) -> str:
+    """Return an interval of changes: ``+18.2 % … +21.8 %``."""
+    return f"{units.relative_change(interval.low)} … {units.relative_change(interval.high)}"
 
 
 def _time(row: Row | None, tested_s: float | None) -> str:

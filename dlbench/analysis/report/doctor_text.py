@@ -11,17 +11,14 @@ from dlbench.core.rows.row import Cells
 from dlbench.core.schema import Column, Unit
 from dlbench.core.units import one_line
 
-COLUMNS: dict[str, Column] = {
-    column.name: column
-    for column in (
-        Column("doctor.check", Unit.TEXT, "what was looked at"),
-        Column("doctor.device", Unit.TEXT, "where"),
-        Column("doctor.case", Unit.TEXT, "the case that was measured for it; null where none was"),
-        Column("doctor.fitness", Unit.TEXT, "unfit, note, unknown or fit"),
-        Column("doctor.found", Unit.TEXT, "what was found"),
-        Column("doctor.advice", Unit.TEXT, "what to do next; null where there is nothing to do"),
-    )
-}
+COLUMNS = (
+    Column("doctor.check", Unit.TEXT, "what was looked at"),
+    Column("doctor.device", Unit.TEXT, "where"),
+    Column("doctor.case", Unit.TEXT, "the case that was measured for it; null where none was"),
+    Column("doctor.fitness", Unit.TEXT, "unfit, note, unknown or fit"),
+    Column("doctor.found", Unit.TEXT, "what was found"),
+    Column("doctor.advice", Unit.TEXT, "what to do next; null where there is nothing to do"),
+)
 
 
 def as_table(findings: Sequence[Finding]) -> pd.DataFrame:

@@ -25,7 +25,7 @@ from dlbench.analysis.scaling.projection import projected
 from dlbench.analysis.scaling.speedup import scaling
 from dlbench.core import units
 from dlbench.core.model import ParamValue
-from dlbench.core.rows.row import Row, ending
+from dlbench.core.rows.row import Row
 from dlbench.core.schema import Unit
 
 _Columns = list[tuple[str, list[Text]]]
@@ -97,7 +97,7 @@ def _cases(results: Results, pictures: bool) -> list[RenderableType]:
     """Return the count of cases, their devices, the table of them, and what was in their way."""
     rows = results.rows
     many = sentences.many_alike(rows)
-    shown = [row for row in rows if ending(row) not in many]
+    shown = [row for row in rows if row.ending not in many]
     notes = [units.one_line(line) for line in (*sentences.reasons(rows), *sentences.unstated(results), *results.circumstances)]
     return [
         Text(sentences.count(rows)),

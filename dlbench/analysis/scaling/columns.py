@@ -188,7 +188,7 @@ def frame(steps: Sequence[Step], projections: Sequence[Projected]) -> "pd.DataFr
         for each in projections
         if not each.is_measured
     ]
-    return as_frame(rows, COLUMNS)
+    return as_frame(rows, COLUMNS.values())
 
 
 def cells(step: Step) -> dict[str, ParamValue | None]:

@@ -13,7 +13,7 @@ from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import Parallel
 from dlbench.core.model import ParamValue, kind_of
 from dlbench.core.rank_test import shift_interval
-from dlbench.core.rows.row import Row, Setting, ending
+from dlbench.core.rows.row import Row, Setting
 from dlbench.core.schema import Unit
 from dlbench.core.stats import Interval, theil_sen
 
@@ -232,7 +232,7 @@ def _compared(step: Step, steps: Sequence[Step]) -> Step:
 def _base(step: Step, steps: Sequence[Step]) -> tuple[Step | None, str | None]:
     """Return the step at one rank that does the same work, the one with the most in common, or why there is none."""
     if not step.row.is_ok:
-        return None, ": ".join(ending(step.row))
+        return None, step.row.ending
     if len(step.models) > 1:
         return None, f"its devices are {' and '.join(step.models)}: one of them is no measure of the others"
     if not step.rates:

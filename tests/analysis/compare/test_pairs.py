@@ -67,8 +67,9 @@ def test_the_numbers_of_a_change() -> None:
     assert change is not None
     assert (change.p, change.p_holm) == (2 / 70, 4 / 70)
     assert change.change == pytest.approx(9)
-    assert (change.ci_low, change.ci_high) == (pytest.approx(1.5), pytest.approx(39))
-    assert change.confidence == pytest.approx(1 - 2 / 70)
+    assert change.interval is not None
+    assert (change.interval.low, change.interval.high) == (pytest.approx(1.5), pytest.approx(39))
+    assert change.interval.confidence == pytest.approx(1 - 2 / 70)
 
 
 def test_the_threshold_is_the_users() -> None:
@@ -365,9 +366,8 @@ def test_whatever_the_times_there_is_a_verdict(base: list[float], new: list[floa
     least, needed = detectable(tests, 2, threshold), rounds_needed(tests, 5, threshold)
     assert least is None or least >= threshold
     assert needed is None or needed > min(len(base), len(new))
-    values = [
-        value for change in changes.values() for value in (change.change, change.ci_low, change.ci_high, change.p_holm) if value is not None
-    ]
+    values = [value for change in changes.values() for value in (change.change, change.p_holm)]
+    values += [end for change in changes.values() if change.interval for end in (change.interval.low, change.interval.high)]
     assert all(map(math.isfinite, values))
 
 
