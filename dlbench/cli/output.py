@@ -63,11 +63,11 @@ def write_results(
             click.echo(f"note: {line}", err=True)
     elif by and pairs:
         with_values, values, _ = reported(results, by)
-        _print(terminal.paired(results, pairs, values, pictures=pictures))
+        draw(terminal.paired(results, pairs, values, pictures=pictures))
         shown = {(row.case.id, row.file) for row in pairing.both_sides(results, with_values.rows)}
         unpaired = tuple(each for each in pairs.unpaired if (each.case, each.run) not in shown)
     else:
-        _print(terminal.overview(results, answers=answers, details=details, pictures=pictures, brief=brief))
+        draw(terminal.overview(results, answers=answers, details=details, pictures=pictures, brief=brief))
     for note in sentences.unpaired(unpaired):
         click.echo(f"note: {note}", err=True)
 
@@ -93,12 +93,13 @@ def _write_scaling(results: "Results", form: str, pictures: bool) -> None:
     if not steps:
         raise UsageError("no row has ranks to pair it by; measure some: dlbench run scaling")
     if form == "table":
-        _print(terminal.more_devices(results, pictures=pictures))
+        draw(terminal.more_devices(results, pictures=pictures))
     else:
         click.echo(tabular.render(columns.frame(steps, projection.projected(steps, results)), form), nl=False)
 
 
-def _print(renderable: "RenderableType") -> None:
+def draw(renderable: "RenderableType") -> None:
+    """Write what rich lays out to stdout, as wide as the terminal, or off one as wide as it gets."""
     from rich.console import Console
 
     console = Console()
@@ -182,7 +183,7 @@ def _write_verdicts(comparisons: Sequence["Comparison"], conclusion: str, form: 
         if sys.stdout.isatty() and len(comparison.cases) <= _DRAWN_AT_MOST:
             from dlbench.analysis.report import terminal
 
-            _print(terminal.verdicts(comparison))
+            draw(terminal.verdicts(comparison))
         else:
             click.echo("\n".join(["", *compare_terminal.table(comparison), ""]))
         if len(comparisons) > 1:
