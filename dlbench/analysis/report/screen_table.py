@@ -2,6 +2,7 @@
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from rich import box
@@ -31,21 +32,20 @@ class ScreenColumn:
     note: str = ""
     """Sentence below the table while the column is shown."""
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Screen columns that it takes unfolded."""
-        return self._longest([line for text in self._texts() for line in text.splitlines()])
+        return max((cell_len(line) for text in self._texts for line in text.splitlines()), default=0)
 
-    @property
+    @cached_property
     def least_width(self) -> int:
         """Screen columns that it takes at least: those of its longest word where it folds."""
-        return min(self._longest(" ".join(self._texts()).split()), _NAME_WIDTH) if self.kind == "text" else self.width
+        longest = max((cell_len(word) for text in self._texts for word in text.split()), default=0)
+        return min(longest, _NAME_WIDTH) if self.kind == "text" else self.width
 
+    @property
     def _texts(self) -> list[str]:
         return [self.heading, *(cell.plain for cell in self.cells)]
-
-    def _longest(self, texts: Sequence[str]) -> int:
-        return max(map(cell_len, texts), default=0)
 
 
 @dataclass(frozen=True)
@@ -59,60 +59,45 @@ class ScreenTable:
     title: str | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        if options.ascii_only:  # no ellipsis there; written out before widths are counted, and not by the stream
+        plain = options.ascii_only
+        if plain:  # no ellipsis there; written out before widths are counted, and not by the stream
             for cell in (cell for column in self.columns for cell in column.cells):
                 cell.plain = cell.plain.replace("…", "..")
-        shown = [column for column in self.columns if not (options.ascii_only and column.kind == "picture")]
-        dropped = []
-        for column in self._least_missed(shown):
-            if self._spare(shown, options.max_width) < 0:
+        pictures = [column for column in self.columns if column.kind == "picture"]
+        numbers = [column for column in self.columns if column.kind == "number" and not column.kept]
+        shown = [column for column in self.columns if not (plain and column in pictures)]
+        for column in (*pictures, *reversed(numbers)):
+            if column in shown and sum(self._widths(shown, 0)) > options.max_width:
                 shown.remove(column)
-                dropped += [column.heading] if column.kind == "number" else []
-        head = _PLAIN_HEAD if options.ascii_only else box.SIMPLE_HEAD
-        named = any(column.heading for column in shown)
-        title = Text(self.title, style="bold") if self.title else None
-        table = Table(title=title, title_justify="left", box=head, pad_edge=False, collapse_padding=True, show_header=named)
-        for column, width in zip(shown, self._widths(shown, options.max_width), strict=True):
-            table.add_column(
-                Text(column.heading),
-                width=width,
-                justify="right" if column.kind == "number" else "left",
-                no_wrap=column.kind != "text",
-                overflow="fold" if column.kind == "text" else "ellipsis",
-            )
+        dropped = [column.heading for column in numbers if column not in shown]
+        table = Table(
+            title=Text(self.title, style="bold") if self.title else None,
+            title_justify="left",
+            box=_PLAIN_HEAD if plain else box.SIMPLE_HEAD,
+            pad_edge=False,
+            collapse_padding=True,
+            show_header=any(column.heading for column in shown),
+        )
+        for column, width in zip(shown, self._fitting(shown, options.max_width), strict=True):
+            justify: Literal["left", "right"] = "right" if column.kind == "number" else "left"
+            table.add_column(Text(column.heading), width=width - _GAP, justify=justify, overflow="fold", no_wrap=column.kind != "text")
         for cells in zip(*(column.cells for column in shown), strict=True):
             table.add_row(*cells)
         yield table
         yield from (Text(column.note, style="dim") for column in shown if column.note)
         if dropped:
-            yield Text(f"not shown at this width: {', '.join(reversed(dropped))}; widen the terminal, or use --format csv\n", style="dim")
+            yield Text(f"not shown at this width: {', '.join(dropped)}; widen the terminal, or use --format csv\n", style="dim")
 
-    def _least_missed(self, shown: Sequence[ScreenColumn]) -> list[ScreenColumn]:
-        """Return the columns that a narrow screen may do without, the least missed first."""
-        pictures = [column for column in shown if column.kind == "picture"]
-        return pictures + [column for column in reversed(shown) if column.kind == "number" and not column.kept]
+    def _widths(self, shown: Sequence[ScreenColumn], text_width: int) -> list[int]:
+        """Return how wide each is, with what is around it, where texts get so much: a word, or a name, no less than it needs."""
+        name = self.columns[0]
+        return [min(each.width, max(each.least_width, _NAME_WIDTH if each is name else 0, text_width)) + _GAP for each in shown]
 
-    def _least_width(self, column: ScreenColumn) -> int:
-        return max(column.least_width, min(column.width, _NAME_WIDTH)) if column is self.columns[0] else column.least_width
-
-    def _spare(self, shown: Sequence[ScreenColumn], max_width: int) -> int:
-        """Return how much wider than the least that they take the screen is; negative where it is too narrow."""
-        return max_width - sum(self._least_width(column) + _GAP for column in shown)
-
-    def _widths(self, shown: Sequence[ScreenColumn], max_width: int) -> list[int]:
-        """Return how wide each is drawn: what is spare goes to the texts, in equal parts as far as they need it.
-
-        Where even the least is too much, the name is squeezed.
-        """
-        spare = self._spare(shown, max_width)
-        widths = {column: self._least_width(column) for column in shown}
-        widths[shown[0]] = max(1, widths[shown[0]] + min(0, spare))
-        in_want = sorted((column for column in shown if column.kind == "text"), key=lambda column: column.width - widths[column])
-        for others, column in zip(reversed(range(len(in_want))), in_want, strict=True):
-            more = max(0, min(column.width - widths[column], spare // (others + 1)))
-            widths[column] += more
-            spare -= more
-        return list(widths.values())
+    def _fitting(self, shown: Sequence[ScreenColumn], max_width: int) -> list[int]:
+        """Return the widths with the widest texts that there is room for; where there is none, the name is squeezed."""
+        possible = (self._widths(shown, text_width) for text_width in range(max_width, -1, -1))
+        widths = next((found for found in possible if sum(found) <= max_width), self._widths(shown, 0))
+        return [max(1 + _GAP, min(widths[0], max_width - sum(widths[1:]))), *widths[1:]]
 
 
 def screen_table(headings: Sequence[str], rows: Sequence[Sequence[str]], numbers: Container[int] = ()) -> ScreenTable:
