@@ -5,6 +5,7 @@ light ones.
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
@@ -119,27 +120,24 @@ def _slim(tag: re.Match[str]) -> str:
 
 def _chart(figure: Figure, points: Sequence[Cells], interactive: bool) -> "alt.LayerChart":
     value = value_axis(figure)
+    across = "y" if value == "x" else "x"
     scales = {name: scale_of(each, points, name) for name, each in (("x", figure.x), ("y", figure.y)) if not is_category(each)}
     bars = figure.mark in ("bar", "stack") and value in scales and (figure.reference is not None or not getattr(figure, value).log)
-    grouped = (
-        bars and figure.mark == "bar" and figure.series is not None and len(points) > len(_categories(points, "y" if value == "x" else "x"))
-    )
+    grouped = bars and figure.mark == "bar" and figure.series is not None and len(points) > len(_categories(points, across))
     encoding: dict[str, Any] = {
         name: _position(name, axis, points, scales.get(name), bars) for name, axis in (("x", figure.x), ("y", figure.y))
     }
     if grouped:
         offset = alt.YOffset if value == "x" else alt.XOffset
-        encoding[f"{'y' if value == 'x' else 'x'}Offset"] = offset("series:N", scale=alt.Scale(domain=_categories(points, "series")))
+        encoding[f"{across}Offset"] = offset("series:N", scale=alt.Scale(domain=_categories(points, "series")))
     if figure.series:
-        encoding["color"] = _told_apart(alt.Color, figure.series, points, _SERIES)
-    if figure.mark == "stack" and figure.series:
-        # What is last is the rest, and as grey as one.
-        parts = len(_categories(points, "series"))
-        encoding["color"] = _told_apart(
-            alt.Color, figure.series, points, [*[each for each in _SERIES if each != _GREY][: parts - 1], _GREY]
-        )
-        points = [{**each, "rank": _categories(points, "series").index(each["series"])} for each in points]
-        encoding["order"] = alt.Order("rank:Q")
+        stack, names = figure.mark == "stack", _categories(points, "series")
+        # What is last in a stack is the rest, and as grey as one.
+        colours = [*[each for each in _SERIES if each != _GREY][: len(names) - 1], _GREY] if stack else _SERIES
+        encoding["color"] = _told_apart(alt.Color, figure.series, points, colours)
+        if stack:
+            points = [{**each, "rank": names.index(each["series"])} for each in points]
+            encoding["order"] = alt.Order("rank:Q")
     bound = plotted(replace(figure, rows=figure.bound, series=None))
     drawn, corners = ([divided(each, scales, value) for each in rows] for rows in (points, bound))
     layers = _Layers(figure, drawn, encoding, value, scales.get(value), bars, interactive, corners)
@@ -239,7 +237,7 @@ class _Layers:
             return [dots]
         dash = {"strokeDash": _told_apart(alt.StrokeDash, series, self.points, _DASHES)} if series else {}
         lines = self._of(self.points, **dash).mark_line(strokeWidth=2, **plain)
-        most = max(sum(point.get("series") == name for point in self.points) for name in {point.get("series") for point in self.points})
+        most = max(Counter(point.get("series") for point in self.points).values())
         return [lines, dots] if most < _MARKED else [lines]
 
     def _size(self) -> int:

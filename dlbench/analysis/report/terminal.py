@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
@@ -54,7 +55,7 @@ def overview(
             *detail_tables.values(results),
             detail_tables.bandwidths(results),
         ]
-    return Group(*_not_usable(results), *head, *_cases(results, pictures), *(part for table in tables for part in _table(table, pictures)))
+    return _screen(results, [*head, *_cases(results, pictures)], tables, pictures)
 
 
 def more_devices(results: Results, *, pictures: bool = False) -> RenderableType:
@@ -62,7 +63,7 @@ def more_devices(results: Results, *, pictures: bool = False) -> RenderableType:
     found, steps = devices.answer(results), scaling(results)
     answer = _texts(found.sentences, "bold") if isinstance(found, Answer) else []
     projection = detail_tables.projection(projected(steps, results))
-    return Group(*_not_usable(results), *answer, *_table(devices.table(steps), pictures), *_table(projection))
+    return _screen(results, answer, [devices.table(steps), projection], pictures)
 
 
 def paired(results: Results, pairs: Pairs, values: Table, *, pictures: bool = False) -> RenderableType:
@@ -71,16 +72,13 @@ def paired(results: Results, pairs: Pairs, values: Table, *, pictures: bool = Fa
         return Group(*_texts(sentences.devices(results.rows)), Text("No two ok rows differ in that column alone."))
     found = speedup.answer(results) if pairs.by == DEVICE else None
     answer, tables = (found.sentences, found.tables) if isinstance(found, Answer) else ((), (same_case(pairs), values))
-    return Group(
-        *_not_usable(results),
-        *_texts(answer, "bold"),
-        *_texts(sentences.devices(results.rows)),
-        *(part for table in tables for part in _table(table, pictures)),
-    )
+    return _screen(results, [*_texts(answer, "bold"), *_texts(sentences.devices(results.rows))], tables, pictures)
 
 
-def _not_usable(results: Results) -> list[RenderableType]:
-    return _texts(sentences.not_usable(results), "bold red")
+def _screen(results: Results, parts: Sequence[RenderableType], tables: Iterable[Table], pictures: bool) -> RenderableType:
+    """Return the parts and the tables behind a line for each run that is not usable."""
+    not_usable = _texts(sentences.not_usable(results), "bold red")
+    return Group(*not_usable, *parts, *chain.from_iterable(_table(table, pictures) for table in tables))
 
 
 def verdicts(comparison: Comparison) -> RenderableType:
