@@ -4,9 +4,11 @@ The commands, their escapes and the limits are those of GitHub's documentation (
 runner's source (github.com/actions/runner: ActionCommand, CreateStepSummaryCommand).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from itertools import islice
 
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
+from dlbench.analysis.export.tabular import markdown_table
 from dlbench.analysis.report.compare_terminal import HEADINGS, cells, count, span
 from dlbench.core.units import one_line, relative_change
 
@@ -74,11 +76,10 @@ def step_summary(comparisons: Sequence[Comparison], conclusion: str, notes: Sequ
 
 
 def _section(comparison: Comparison, room: int) -> str:
-    lines = [f"{_code(comparison.title)}: {count(comparison.cases)}\n\n", _row(HEADINGS), _row(["---"] * len(HEADINGS))]
+    rows = markdown_table(HEADINGS, ((_code(name), *middle, _code(note)) for name, *middle, note in map(cells, comparison.cases)))
+    lines = [f"{_code(comparison.title)}: {count(comparison.cases)}\n\n", *islice(rows, 2)]
     room -= sum(map(_size, lines)) + _TAIL
-    for number, case in enumerate(comparison.cases):
-        name, *middle, note = cells(case)
-        line = _row([_code(name), *middle, _code(note)])
+    for number, line in enumerate(rows):
         room -= _size(line)
         if room < 0 and number:
             rest = comparison.cases[number:]
@@ -86,10 +87,6 @@ def _section(comparison: Comparison, room: int) -> str:
             break
         lines.append(line)
     return "".join(lines) + "\n"
-
-
-def _row(texts: Iterable[str]) -> str:
-    return f"| {' | '.join(texts)} |\n"
 
 
 def _code(text: str) -> str:

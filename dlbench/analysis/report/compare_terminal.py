@@ -1,22 +1,21 @@
-"""A comparison as text for people: a line a case, and what it comes to in one sentence.
-
-Lines are padded here and not by rich, which takes a millisecond a row: a comparison may have twenty thousand.
-"""
+"""A comparison as text for people: a line a case, and what it comes to in one sentence."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from dlbench.analysis.compare.calibration import Calibration, CaseNoise
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.names import status
+from dlbench.analysis.report.text_table import padded
 from dlbench.core import units
 from dlbench.core.rows.row import Row
 from dlbench.core.stats import Interval
 
 HEADINGS = ("case", "base", "new", "change", "95 % interval", "p after Holm", "verdict", "note")
-_NUMBERS = HEADINGS[1:6]
+NUMBERS = range(1, 6)
+"""Their places in which there are numbers."""
 _NOISE_HEADINGS = ("case", "occasions", "median", "sd of median", "sd of p10")
 _SUMMARY = (
     Verdict.SLOWER, Verdict.FASTER, Verdict.SAME, Verdict.INCONCLUSIVE, Verdict.INCOMPARABLE, Verdict.MISSING, Verdict.FAILED, Verdict.NEW,
@@ -25,16 +24,7 @@ _SUMMARY = (
 
 def table(comparison: Comparison) -> list[str]:
     """Return the lines of the table, the heading first: the worst cases stand on top, and nothing is folded or cut."""
-    return aligned(HEADINGS, [cells(case) for case in comparison.cases], _NUMBERS)
-
-
-def aligned(headings: Sequence[str], rows: Iterable[Sequence[str]], numbers: Collection[str]) -> list[str]:
-    """Return the lines of a table, the heading first; the columns of ``numbers`` are flush right."""
-    lines = [tuple(headings), *rows]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    sides = [">" if name in numbers else "<" for name in headings]
-    layout = "  ".join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))
-    return [layout.format(*line).rstrip() for line in lines]
+    return padded([HEADINGS, *map(cells, comparison.cases)], NUMBERS)
 
 
 def summary(comparisons: Iterable[Comparison]) -> str:
@@ -97,4 +87,4 @@ def noise(cases: Iterable[CaseNoise]) -> list[str]:
         )
         for each in cases
     ]
-    return aligned(_NOISE_HEADINGS, rows, _NOISE_HEADINGS[1:])
+    return padded([_NOISE_HEADINGS, *rows], range(1, len(_NOISE_HEADINGS)))

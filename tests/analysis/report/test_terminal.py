@@ -260,7 +260,7 @@ def test_a_screen_of_80_columns_shows_fewer_columns_and_says_so(tmp_path: Path) 
     text = printed(overview(results_of(tmp_path, made_up.both_kinds())), 80)
     assert max(map(len, text.splitlines())) <= 80
     assert cells(text, "case  ") == ["case", "device", "time", "95 % interval", "items/s", "FLOP/s", "notes"]
-    assert "not shown at this width: memory, copies, peak; widen the terminal, or use --format csv" in " ".join(text.split())
+    assert "not shown at this width: peak, memory, copies; widen the terminal, or use --format csv" in " ".join(text.split())
     assert {"9.70…10.3", "400", "4.00"} <= set(text.split())
 
 
