@@ -285,11 +285,10 @@ _DIGITS = 4300
 """Most digits of an integer that Python reads; one of more is beyond all bounds."""
 _JSON = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=_integer)
 _MEASURED = tuple(b'{"kind":"%b",' % kind for kind in (b"measurement", b"discarded", b"try"))
-_read_measurement = fast_reader(Measurement)
 
 
 def _parsed(line: bytes) -> _FileLine | None:
-    if line.isascii() and line.startswith(_MEASURED) and line.rfind(b'"kind"') == 1 and (found := _read_measurement(line)):
+    if line.isascii() and line.startswith(_MEASURED) and line.rfind(b'"kind"') == 1 and (found := fast_reader(Measurement)(line)):
         return _FileLine(line[len(_START) : line.index(b'"', len(_START))].decode(), {}, found)
     try:
         text = line.decode()
