@@ -222,8 +222,8 @@ def test_an_edited_line_is_left_out_with_its_number_and_what_is_wrong(tmp_path, 
     path = tmp_path / "f.jsonl"
     write(path, measurement_to_json(WHOLE), edited(change), measurement_to_json(ROWS[1]))
     run = load(path)
-    ((number, why, copied),) = run.left_out
-    assert (number, why.startswith("not a valid measurement: "), copied) == (3, True, False)
+    ((number, why),) = run.left_out
+    assert (number, why.startswith("not a valid measurement: "), run.left_out[0].copy) == (3, True, False)
     assert sentence in why
     assert run.measurements == ROWS
 
@@ -328,7 +328,7 @@ def test_the_same_header_again_begins_no_other_run(tmp_path):
     write(path, measurement_to_json(WHOLE), {"kind": "header", "schema": SCHEMA, "seed": 1}, measurement_to_json(replace(WHOLE, round=9)))
     run = load(path)
     assert ([each.round for each in run.measurements], run.other_run) == ([3, 9], None)
-    assert run.left_out == (LeftOut(3, "the same as one above", copy=True),)
+    assert run.left_out == (LeftOut(3, "the same as one above"),)
 
 
 def test_a_header_that_lacks_its_newline_stays_when_the_run_goes_on(tmp_path):

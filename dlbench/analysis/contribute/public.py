@@ -17,10 +17,11 @@ from dlbench.analysis.read.references import part
 from dlbench.analysis.read.table import Results, collect
 from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS, RoundState
 from dlbench.core.errors import OutputError
+from dlbench.core.lines import Record
 from dlbench.core.model import Policy, kind_of
 from dlbench.core.records import measurement_to_json
 from dlbench.core.rows.row import Row, cells
-from dlbench.core.store import Record, RunFile
+from dlbench.core.store import RunFile
 
 _INSTRUCTIONS = one_of("DEFAULT", "NO AVX", "AVX", "AVX2", "AVX512", "AMX", "NEON", "SVE", "SVE128", "SVE256", "SVE512", "VSX", "ZVECTOR")
 _KNOWN: dict[str, Sieve] = {
