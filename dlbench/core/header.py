@@ -6,6 +6,8 @@ from typing import Any, TypedDict
 
 from dlbench import __version__
 from dlbench.core import thresholds
+from dlbench.core.conditions import MachineState
+from dlbench.core.quantities import Count, Quantity
 from dlbench.core.typed_json import convert
 
 
@@ -66,9 +68,9 @@ class HeaderKeys(TypedDict, total=False):
 class FooterKeys(TypedDict, total=False):
     """Fields that a version of dlbench writes at the end of a run."""
 
-    rounds: Any
-    seconds: Any
-    state: Any
+    rounds: Count
+    seconds: Quantity
+    state: MachineState | None
 
 
 _VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from dlbench.core.conditions import RoundState
 from dlbench.core.errors import ResultFileError
-from dlbench.core.header import check_header, newer_version
+from dlbench.core.header import FooterKeys, check_header, newer_version
 from dlbench.core.lines import REPEATED, TORN, FileLine, Record, lines_of, parsed, unreadable
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Status
@@ -171,13 +171,14 @@ class _Read:
             elif kind == "round":
                 self.states.append(convert(RoundState, line.record))
             elif kind == "footer":
+                convert(FooterKeys, line.record)
                 self.footer = line.record
             else:
                 return REPEATED if kind == "header" else _OTHER_KIND
         except ValueError as error:
             if str(error).endswith(_TWICE):
                 return str(error)
-            return f"not a valid {'round' if kind == 'round' else 'measurement'}: {error}"
+            return f"not a valid {kind if kind in ('round', 'footer') else 'measurement'}: {error}"
         return ""
 
     def _measurement(self, found: Measurement, *, counts: bool) -> Measurement:

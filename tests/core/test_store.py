@@ -228,6 +228,21 @@ def test_an_edited_line_is_left_out_with_its_number_and_what_is_wrong(tmp_path, 
     assert run.measurements == ROWS
 
 
+@pytest.mark.parametrize(
+    ("footer", "why"),
+    [
+        ({"seconds": "long"}, "seconds must be a number from 0 to 1e+100, not 'long'"),
+        ({"state": {"cpu": {"clock_hz": []}}}, "state.cpu.clock_hz must be a whole number of at least 0, below 2**63 or a number"),
+    ],
+)
+def test_a_damaged_footer_is_left_out_with_the_field(tmp_path, footer, why):
+    path = tmp_path / "f.jsonl"
+    write(path, measurement_to_json(WHOLE), {"kind": "footer", **footer})
+    run = load(path)
+    ((number, said),) = run.left_out
+    assert (number, said.startswith(f"not a valid footer: {why}"), run.footer, run.measurements) == (3, True, None, (WHOLE,))
+
+
 def test_infinity_written_as_a_large_number_is_left_out(tmp_path):
     path = tmp_path / "f.jsonl"
     write(path, measurement_to_json(WHOLE))
