@@ -37,7 +37,10 @@ class FileLine(NamedTuple):
         return unknown_field(kind, {name: value for name, value in data.items() if name != "kind"})
 
 
-def lines_of(path: Path) -> Iterator[tuple[int, int | None, FileLine | None, str]]:
+Lines = Iterator[tuple[int, int | None, FileLine | None, str]]
+
+
+def lines_of(path: Path) -> Lines:
     """Yield of each line its number, its place in the file, what it holds or None, and why that is none.
 
     A line whose beginning alone is damaged, as where a torn one was written on, is two: its number comes again with what is whole.

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from dlbench.core.conditions import RoundState
 from dlbench.core.errors import ResultFileError
 from dlbench.core.header import FooterKeys, check_header, newer_version
-from dlbench.core.lines import REPEATED, TORN, FileLine, Record, lines_of, parsed, unreadable
+from dlbench.core.lines import REPEATED, TORN, FileLine, Lines, Record, lines_of, parsed, unreadable
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Status
 from dlbench.core.typed_json import convert
@@ -98,13 +98,12 @@ def load(path: Path, reader: Reader | None = None) -> RunFile:
 
     A line that is damaged is left out. Raises ResultFileError if the file is empty, not ours, of a newer schema, or its header is damaged.
     """
-    header: Record | None = None
-    torn, other, left_out, lines = False, None, list[LeftOut](), _Read(reader)
-    for number, place, line, why in lines_of(path):
-        if header is None and line:
-            header = _checked_header(path, line)
-            lines.notice_fields(number, line)
-        elif other is not None:
+    of_file, torn, other, left_out, lines = lines_of(path), False, None, list[LeftOut](), _Read(reader)
+    first = _header_line(path, of_file)
+    header, newer = first.record, newer_version(first.record)
+    lines.notice_fields(1, first)
+    for number, place, line, why in of_file:
+        if other is not None:
             other = other._replace(behind=number - other.number)
         elif why == TORN:
             torn = True
@@ -114,10 +113,8 @@ def load(path: Path, reader: Reader | None = None) -> RunFile:
             other = OtherRun(number, 0)
         elif not (why := lines.take(line, place)):
             lines.notice_fields(number, line)
-        elif why != _OTHER_KIND or header is None or not newer_version(header):
+        elif why != _OTHER_KIND or not newer:
             left_out.append(LeftOut(number, why))
-    if header is None:
-        raise ResultFileError(f"{path} is empty; give a file that dlbench run wrote")
     measurements, discarded, tries = lines.measured.values()
     counted = {(each.series, each.round, each.started) for each in measurements if each.started}
     return RunFile(
@@ -210,10 +207,7 @@ _OTHER_KIND = "no kind of line that dlbench writes"
 
 def read_header(path: Path) -> Record:
     """Read the first line of a result file alone. Raises ResultFileError where that is no header of ours."""
-    for _, _, line, _ in lines_of(path):
-        if line:
-            return _checked_header(path, line)
-    raise ResultFileError(f"{path} is empty; give a file that dlbench run wrote")
+    return _header_line(path, lines_of(path)).record
 
 
 def ends_with_footer(path: Path) -> bool:
@@ -250,7 +244,11 @@ def _blocks_of(path: Path, line: FileLine | None) -> Sequence[float]:
     raise ResultFileError(f"{path} was changed while it was read; compare it again")
 
 
-def _checked_header(path: Path, line: FileLine) -> Record:
+def _header_line(path: Path, lines: Lines) -> FileLine:
+    """Take the first line. Raises ResultFileError where there is none, or it is no header of ours."""
+    _, _, line, _ = next(lines, (0, None, None, ""))
+    if line is None:
+        raise ResultFileError(f"{path} is empty; give a file that dlbench run wrote")
     record = line.record
     if line.kind != "header" or type(record.get("schema")) is not int:
         raise ResultFileError(f"{path}, line 1: no dlbench header; give a file that dlbench run wrote")
@@ -260,4 +258,4 @@ def _checked_header(path: Path, line: FileLine) -> Record:
         check_header(record)
     except ValueError as error:
         raise ResultFileError(f"{path}, line 1: in the header, {error}; the file was edited or damaged") from error
-    return record
+    return line
