@@ -16,6 +16,8 @@ Part = Literal["input", "transfer", "host"]
 """Parts of the time of a step beside what the device does: waiting for its batch, copying it, and code on the host."""
 Ceiling = Literal["arithmetic", "memory", "launch", "synchronisation", "copy"]
 """What a machine can do at most, or at the quickest, that a workload measures; others' rows are held against it."""
+Bounded = Literal["rate.bytes_per_s"]
+"""Columns of a row that a value may be the most of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,8 @@ class Value:
     """Whether a machine may not tell it; the row has none of it then."""
     part: Part | None = None
     """Which part of the time of a call it is, in seconds."""
-    bounds: str | None = None
-    """The column that can't be more than it, such as ``rate.bytes_per_s``."""
+    bounds: Bounded | None = None
+    """The column that can't be more than it."""
     once: bool = False
     """Whether it is time that is spent once, before the first call, such as compiling: faster calls have to make up for it."""
     margin: float | None = None
@@ -200,8 +202,8 @@ def _mistake(value: Value) -> str | None:
         return f"optional must be True or False, not {value.optional!r}"
     if value.part is not None and (value.part not in get_args(Part) or value.unit is not Unit.SECONDS or value.series):
         return f"part must be {', '.join(get_args(Part))} or None, of a number of seconds, not {value.part!r}"
-    if not isinstance(value.bounds, str | None):
-        return f"bounds must name a column of the table, not {value.bounds!r}"
+    if value.bounds is not None and value.bounds not in get_args(Bounded):
+        return f"bounds must be {', '.join(get_args(Bounded))} or None, not {value.bounds!r}"
     if not isinstance(value.once, bool) or (value.once and (value.unit is not Unit.SECONDS or value.series)):
         return f"once must be True or False, and is of a number of seconds, not {value.once!r}"
     if value.margin is not None:

@@ -222,7 +222,7 @@ MISTAKES = {
         "value 'a': part must be input, transfer, host or None, of a number of seconds, not 'input'"
     ),
     'Value("a", Unit.SECONDS, None, "", bounds="rate.byte_per_s")': (
-        "value 'a': bounds must name a column of the table; did you mean 'rate.bytes_per_s'?"
+        "value 'a': bounds must be rate.bytes_per_s or None, not 'rate.byte_per_s'"
     ),
     'Value("a", Unit.RATIO, None, "", once=True)': "value 'a': once must be True or False, and is of a number of seconds, not True",
     'Value("a", Unit.SECONDS, None, "", optional="yes")': "value 'a': optional must be True or False, not 'yes'",
@@ -493,7 +493,7 @@ DOUBTS = {
     '{"sweep": "n"}': "its sweep can't be 'n'",
     '{"sweep": {"copies": "copies"}}': "its sweep can't be {'copies': 'copies'}",
     json.dumps({"values": [{**HITS, "part": ["input"]}]}): "value 'hits': part must be input, transfer, host or None",
-    json.dumps({"values": [{**HITS, "bounds": 3}]}): "value 'hits': bounds must name a column of the table",
+    json.dumps({"values": [{**HITS, "bounds": 3}]}): "value 'hits': bounds must be rate.bytes_per_s or None, not 3",
     json.dumps({"values": [{**HITS, "name": ["hits"]}]}): "value '['hits']': its name must be one of Python",
     json.dumps({"values": [{**HITS, "meaning": None}]}): "value 'hits': its meaning must be a text, not None",
     json.dumps({"values": [{**HITS, "series": "no"}]}): "value 'hits': series must be True or False, not 'no'",

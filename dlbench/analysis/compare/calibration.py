@@ -13,7 +13,7 @@ from dlbench.analysis.pairing import grouped
 from dlbench.analysis.read.places import began
 from dlbench.analysis.read.table import Results, as_frame
 from dlbench.core.errors import ResultFileError
-from dlbench.core.fast_json import Meta
+from dlbench.core.quantities import Bounds
 from dlbench.core.rows.rounds import Rounds
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
@@ -131,8 +131,8 @@ def _two_sided(confidence: float) -> float:
     return _NORMAL.inv_cdf((1 + confidence) / 2)
 
 
-Several = Annotated[int, Meta(ge=FEWEST, le=2**63 - 1, description=f"a whole number of at least {FEWEST}")]
-Deviation = Annotated[float, Meta(ge=0, le=100, description="a number from 0 to 100")]
+Several = Annotated[int, Bounds(ge=FEWEST, le=2**63 - 1, description=f"a whole number of at least {FEWEST}")]
+Deviation = Annotated[float, Bounds(ge=0, le=100, description="a number from 0 to 100")]
 """On natural logarithms: nothing that is measured differs by a factor of exp(100)."""
 
 

@@ -22,9 +22,10 @@ from dlbench.analysis.contribute.sieves import (
     plainly_named,
 )
 from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS, Throttling
+from dlbench.core.lines import Record
 from dlbench.core.model import DEVICE_KINDS, Policy, Status, kind_of
 from dlbench.core.records import measurement_to_json
-from dlbench.core.store import Record, RunFile
+from dlbench.core.store import RunFile
 from dlbench.core.unknown import PARTS, Unknown
 
 ENDINGS = {

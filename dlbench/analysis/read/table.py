@@ -224,7 +224,7 @@ def of_file(run: RunFile, name: str, reduction: Reduction | None = None) -> Resu
     rows = flag_super_linear(flag_not_usable(rows))
     return Results(
         rows=tuple(rows),
-        notes=(*header.left_out(run), *header.incomplete(run, len(rows)), *doubts),
+        notes=(*header.other_version(run), *header.left_out(run), *header.incomplete(run, len(rows)), *doubts),
         environments=environments,
         thresholds=dict.fromkeys(environments, header.thresholds(run)),
         readings={name: device_readings(run)},

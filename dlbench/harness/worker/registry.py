@@ -17,7 +17,6 @@ from typing import Annotated, Any, Literal, get_args, overload
 from dlbench.core.declarations import Aim, Ceiling, Declaration, Learning, Parallel, Search, Supply, Sweep, Value, mistakes
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import Parameter, ParamValue, Signature, Work
-from dlbench.core.rows.columns import BY_NAME
 
 ENTRY_POINT_GROUP = "dlbench.workloads"
 """Of installed packages: an entry point for each workload, of the workload's name."""
@@ -189,10 +188,7 @@ def refuse_imports_from(folder: str | None) -> None:
 
 
 def _misfits(signature: Signature) -> Iterator[str]:
-    """Yield a sentence on each column that there is not, and each parameter, and text of one, that the signature has not."""
-    for value in signature.declared.values:
-        if value.bounds is not None and value.bounds not in BY_NAME:
-            yield f"value '{value.name}': bounds must name a column of the table{nearest(value.bounds, list(BY_NAME))}"
+    """Yield a sentence on each parameter, and text of one, that the signature has not."""
     parallel, valid = signature.declared.parallel, {each.name: each for each in signature.parameters}
     forms = (*parallel.independent, *parallel.all_reduce, *parallel.pipelines)
     ranks = () if parallel == Parallel() else ("ranks",)

@@ -93,8 +93,8 @@ def test_of_two_measurements_of_a_round_the_first_counts(tmp_path: Path) -> None
         whole.left_out
         == compared.left_out
         == (
-            LeftOut(6, "round 0 of its case stands above already", copy=True),
-            LeftOut(7, "round 1 of its case stands above already", copy=True),
+            LeftOut(6, "round 0 of its case stands above already"),
+            LeftOut(7, "round 1 of its case stands above already"),
         )
     )
     assert [each.round for each in whole.measurements] == [each.number for each in reduction.cases[None, ONE.id]] == [0, 0, 1, 2]
