@@ -203,11 +203,12 @@ def _by_time(
     pair: Matched, tests: Mapping[str, RankTest], changes: Mapping[str, Change], clean: bool, family: TestFamily, must_see: float | None
 ) -> _ByTime:
     """Judge a pair by its times, and say why a change that must be seen could not have been called, if so."""
-    threshold, sides = pair.thresholds.time, pair.sides
+    threshold, sides, tests = pair.thresholds.time, pair.sides, power.seeing(tests)
     least, left = power.detectable(tests, family.weight, threshold), power.possible(tests)
     planned = power.planned_rounds(tests, family, must_see, threshold) if must_see else 0.0
     to_see = power.rounds_to_see(tests, planned)
-    verdict, notes = together(changes), [disagreement(changes), _spoiled_rounds(sides) if clean else ""]
+    verdict = together(changes)
+    notes = ["" if verdict is Verdict.SAME else disagreement(changes), _spoiled_rounds(sides) if clean else ""]
     rounds = not_excluded = None
     disturbed = "" if verdict is Verdict.SAME else doubts.disturbances(sides)
     if barred := _barred(pair, clean, verdict):

@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from dlbench.analysis.compare.judge import LEVEL, RankTest, Verdict, judge_family, rank_tests, statistic_name, together
-from dlbench.analysis.compare.power import MOST_ROUNDS, POWER, rounds_to_call
+from dlbench.analysis.compare.power import MOST_ROUNDS, POWER, rounds_to_call, seeing
 from dlbench.core.finding import Finding, Fitness
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Status
@@ -172,7 +172,7 @@ def _power(seen: _Share, rounds: int) -> Finding:
 
 def _rounds_that_would_do(tests: Mapping[str, RankTest], least: int, family: int) -> int:
     """Return the rounds a side in which the slowdown would be called as often as it has to be."""
-    return math.ceil(min(rounds_to_call(tests, least, family, SLOWDOWN, THRESHOLD), MOST_ROUNDS + 1))
+    return math.ceil(min(rounds_to_call(seeing(tests), least, family, SLOWDOWN, THRESHOLD), MOST_ROUNDS + 1))
 
 
 def _is_seen(tests: Mapping[str, Mapping[str, RankTest]], program: str, slower: Mapping[str, RankTest]) -> bool:

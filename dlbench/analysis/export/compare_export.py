@@ -84,7 +84,8 @@ def as_table(comparisons: Sequence[Comparison]) -> "pd.DataFrame":
 
 
 def _row(case: CaseVerdict) -> Cells:
-    memory, p10 = case.memory, case.changes.get("p10")
+    memory = case.memory
+    base_p10_s, new_p10_s = case.changes["p10"].medians_s if "p10" in case.changes else (None, None)
     return {
         "compare.case": case.case,
         "compare.verdict": case.verdict.value,
@@ -97,8 +98,8 @@ def _row(case: CaseVerdict) -> Cells:
         "compare.detectable": case.detectable,
         "compare.rounds_needed": case.rounds_needed,
         "compare.unseen": case.unseen,
-        **_side("base", case.base, p10.base_s if p10 else None, memory.base_bytes if memory else None),
-        **_side("new", case.new, p10.new_s if p10 else None, memory.new_bytes if memory else None),
+        **_side("base", case.base, base_p10_s, memory.base_bytes if memory else None),
+        **_side("new", case.new, new_p10_s, memory.new_bytes if memory else None),
         **{name: value for statistic, change in case.changes.items() for name, value in _change(statistic, change).items()},
         "memory.change": memory.change if memory else None,
         "memory.possible": _growth(memory.test) if memory and memory.test else None,
@@ -131,8 +132,15 @@ def _side(side: str, row: Row | None, p10_s: float | None, memory_bytes: float |
 
 
 def _change(statistic: str, change: Change) -> Cells:
-    names = ("change", "ci_low", "ci_high", "confidence", "p", "p_holm")
-    return {f"{statistic}.verdict": change.verdict.value, **{f"{statistic}.{name}": getattr(change, name) for name in names}}
+    return {
+        f"{statistic}.verdict": change.verdict.value,
+        f"{statistic}.change": change.change,
+        f"{statistic}.ci_low": change.ci_low,
+        f"{statistic}.ci_high": change.ci_high,
+        f"{statistic}.confidence": change.test.interval.confidence if change.test.interval else None,
+        f"{statistic}.p": change.test.p,
+        f"{statistic}.p_holm": change.p_holm,
+    }
 
 
 VERDICT_VERSION = 1

@@ -56,7 +56,7 @@ def cells(case: CaseVerdict) -> tuple[str, ...]:
         interval = "too few rounds"
         if shown.ci_low is not None and shown.ci_high is not None:
             interval = f"{units.relative_change(shown.ci_low)} … {units.relative_change(shown.ci_high)}"
-    tested = (None, None) if shown is None or case.statistic == "median" else (shown.base_s, shown.new_s)
+    tested = (None, None) if shown is None or case.statistic == "median" else shown.medians_s
     times = [_time(side, seconds) for side, seconds in zip((case.base, case.new), tested, strict=True)]
     return (units.one_line(case.case), *times, change, interval, p, case.verdict.value, units.one_line(case.note))
 

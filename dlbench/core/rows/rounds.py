@@ -2,6 +2,7 @@
 
 import math
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
@@ -87,16 +88,15 @@ def _shared_stated(stated: tuple[Any, ...], before: Stated | None) -> Stated:
     if before is not None and before == stated:
         return before
     now = Stated._make(stated)
-    flags = dict(sorted(now.math.items()))
-    if before is None or stated[1:] != before[1:] or _kinds(flags, now.found) != _kinds(before.math, before.found):
-        return now._replace(math=flags)
+    if before is None or stated[1:] != before[1:] or _kinds(now) != _kinds(before):
+        return now._replace(math=dict(sorted(now.math.items())))
     case = now.case
     return Stated(Case(case.id, intern(case.suite), intern(case.workload), case.params, intern(case.device)), *before[1:])
 
 
-def _kinds(*settings: Mapping[str, ParamValue]) -> list[list[type]]:
+def _kinds(stated: Stated) -> list[dict[str, type]]:
     """Return the types of settings, as 1 and true are equal, too."""
-    return [list(map(type, each.values())) for each in settings]
+    return [{name: type(value) for name, value in settings.items()} for settings in (stated.math, stated.found)]
 
 
 def reduced(measurements: Iterable[Measurement]) -> list[Round]:
@@ -205,24 +205,21 @@ class Reduction:
     """Reduces the measurements of a file to rounds, one by one as they are read."""
 
     def __init__(self) -> None:
-        self.cases: dict[tuple[str | None, str], list[Round]] = {}
+        self.cases: dict[tuple[str | None, str], list[Round]] = defaultdict(list)
         """The rounds of each side and case."""
         self._last: Round | None = None
 
     def add(self, measurement: Measurement, place: int | None = None) -> None:
-        """Add a measurement; ``place`` as in `Round.of`."""
-        rounds = self.cases.setdefault((measurement.side, measurement.case.id), [])
-        self._last = Round.of(measurement, rounds[-1] if rounds else self._last, place)
+        """Add a measurement, unless its case has that round already; a `store.Reader`. ``place`` as in `Round.of`."""
+        rounds = self.cases[measurement.side, measurement.case.id]
+        if rounds:
+            self._last = rounds[-1]
+            # They come in their order, but for what was lost and measured again; a case that was skipped in a round may be measured yet.
+            again = self._last.number >= measurement.round and measurement.status is not Status.SKIPPED
+            if again and any(each.number == measurement.round and each.stated.status is not Status.SKIPPED for each in rounds):
+                raise ValueError(store.twice(measurement.round))
+        self._last = Round.of(measurement, self._last, place)
         rounds.append(self._last)
-
-    def read(self, measurement: Measurement, place: int | None) -> None:
-        """Add a measurement, unless its case has that round already; a `store.Reader`."""
-        rounds = self.cases.get((measurement.side, measurement.case.id), ())
-        # They come in their order, but for what was lost and measured again; a case that was skipped in a round may be measured yet.
-        again = rounds and rounds[-1].number >= measurement.round and measurement.status is not Status.SKIPPED
-        if again and any(each.number == measurement.round and each.stated.status is not Status.SKIPPED for each in rounds):
-            raise ValueError(store.twice(measurement.round))
-        self.add(measurement, place)
 
 
 _NO_VALUES: Mapping[str, Reported] = {}

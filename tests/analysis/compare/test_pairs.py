@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dlbench.analysis.compare.judge import Verdict, judge, rank_tests, together
 from dlbench.analysis.compare.pairs import compare, compare_by
-from dlbench.analysis.compare.power import detectable, rounds_needed
+from dlbench.analysis.compare.power import detectable, rounds_needed, seeing
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.read.order import by_case
 from dlbench.analysis.read.table import Results, named
@@ -65,10 +65,10 @@ def test_a_change_is_judged_by_its_size(factor: float, expected: Verdict) -> Non
 def test_the_numbers_of_a_change() -> None:
     change = verdict(scaled(1, (1, 2, 3, 4)), scaled(10, (1, 2, 3, 4))).shown
     assert change is not None
-    assert (change.p, change.p_holm) == (2 / 70, 4 / 70)
+    assert (change.test.p, change.p_holm) == (2 / 70, 4 / 70)
     assert change.change == pytest.approx(9)
     assert (change.ci_low, change.ci_high) == (pytest.approx(1.5), pytest.approx(39))
-    assert change.confidence == pytest.approx(1 - 2 / 70)
+    assert change.test.interval.confidence == pytest.approx(1 - 2 / 70)
 
 
 def test_the_threshold_is_the_users() -> None:
@@ -362,7 +362,7 @@ def test_whatever_the_times_there_is_a_verdict(base: list[float], new: list[floa
         )
     )
     assert together(changes) is changes["median"].verdict is changes["p10"].verdict
-    least, needed = detectable(tests, 2, threshold), rounds_needed(tests, 5, threshold)
+    least, needed = detectable(seeing(tests), 2, threshold), rounds_needed(seeing(tests), 5, threshold)
     assert least is None or least >= threshold
     assert needed is None or needed > min(len(base), len(new))
     values = [
