@@ -19,7 +19,7 @@ from dlbench.analysis.compare.values import (
     verdict_by_values,
 )
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
-from dlbench.analysis.compare.worsening import worsening
+from dlbench.analysis.compare.worsening import Worsening, worsening
 from dlbench.analysis.pairing import Unpaired
 from dlbench.analysis.read.header import SpentBudget
 from dlbench.analysis.read.readings import ClockDifference
@@ -161,8 +161,10 @@ def _case_verdict(
     """Return the verdict of a pair, and why a slowdown that must be seen is neither called nor excluded, if so."""
     must_see, asked = goal.of_case(pair.thresholds)
     of_values = verdict_by_values(values)
+    worse = [worsening(each, must_see) for each in (memory, *values) if each] if must_see else []
     if changes:
-        judged = _by_time(pair, tests, changes, clean, family, must_see)
+        insist = goal.insist or not all(each.excluded for each in worse)
+        judged = _by_time(pair, tests, changes, clean, family, must_see, insist)
     elif must_see and all(each.rounds.median_s for each in pair.sides):
         judged = _ByTime(Verdict.INCONCLUSIVE, [str(untimed)], CaseNotExcluded(pair.case, must_see, str(untimed)))
     elif of_values:
@@ -170,7 +172,7 @@ def _case_verdict(
     else:
         judged = _ByTime(Verdict.INCONCLUSIVE, [untimed or ""])
     if must_see:
-        judged = _with_values(judged, pair.case, must_see, [*([memory] if memory else []), *values])
+        judged = _with_values(judged, pair.case, must_see, worse)
     verdict, notes = judged.verdict, [*judged.notes]
     regressed = ["time"] if verdict is Verdict.SLOWER and changes else []
     if memory:
@@ -200,13 +202,23 @@ def _case_verdict(
 
 
 def _by_time(
-    pair: Matched, tests: Mapping[str, RankTest], changes: Mapping[str, Change], clean: bool, family: TestFamily, must_see: float | None
+    pair: Matched,
+    tests: Mapping[str, RankTest],
+    changes: Mapping[str, Change],
+    clean: bool,
+    family: TestFamily,
+    must_see: float | None,
+    insist: bool,
 ) -> _ByTime:
-    """Judge a pair by its times, and say why a change that must be seen could not have been called, if so."""
+    """Judge a pair by its times, and say why a change that must be seen could not have been called, if so.
+
+    ``insist``: the rounds in which it could are wanted, even where it is excluded.
+    """
     threshold, sides, tests = pair.thresholds.time, pair.sides, power.seeing(tests)
     least, left = power.detectable(tests, family.weight, threshold), power.possible(tests)
-    planned = power.planned_rounds(tests, family, must_see, threshold) if must_see else 0.0
-    to_see = power.rounds_to_see(tests, planned)
+    excluded = must_see is None or (left is not None and left < must_see)
+    planned = power.planned_rounds(tests, family, must_see, threshold) if must_see and (insist or not excluded) else 0.0
+    to_see = power.rounds_to_see(tests, planned) if planned else None
     verdict = together(changes)
     notes = ["" if verdict is Verdict.SAME else disagreement(changes), _spoiled_rounds(sides) if clean else ""]
     rounds = not_excluded = None
@@ -222,7 +234,7 @@ def _by_time(
     else:
         if pair.clocks:
             notes.append(f"{pair.clocks.sentence}, which explains {percent(pair.clocks.share)} at most")
-        if must_see and verdict is not Verdict.SLOWER and (left is None or left >= must_see):
+        if must_see and verdict is not Verdict.SLOWER and not excluded:
             not_excluded = doubts.case_not_excluded(pair.case, must_see, left, planned, to_see, sides)
         if verdict is Verdict.INCONCLUSIVE:
             rounds = power.rounds_needed(tests, power.least_rounds(tests, family.weight), threshold)
@@ -231,9 +243,8 @@ def _by_time(
     return _ByTime(verdict, [*notes, disturbed], not_excluded, least, rounds, to_see, left)
 
 
-def _with_values(judged: _ByTime, case: str, must_see: float, changes: Sequence[MemoryChange | ValueChange]) -> _ByTime:
+def _with_values(judged: _ByTime, case: str, must_see: float, found: Sequence[Worsening]) -> _ByTime:
     """Add to why the times could not show what must be seen, and to the rounds in which they could, memory and values."""
-    found = [worsening(each, must_see) for each in changes]
     rounds = max((each for each in (judged.rounds_to_see, *(of_one.rounds for of_one in found)) if each), default=None)
     not_excluded = judged.not_excluded
     if doubts := [each.worst for each in found if not each.excluded]:

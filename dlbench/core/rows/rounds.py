@@ -4,7 +4,6 @@ import math
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
@@ -39,6 +38,7 @@ class Stated(NamedTuple):
 
 
 _stated = attrgetter(*Stated._fields)
+_NO_VALUES: Mapping[str, Any] = {}
 
 
 class Round(NamedTuple):
@@ -112,8 +112,7 @@ def stated(rounds: Sequence[Round]) -> list[Stated]:
     return [each.stated for at, each in enumerate(rounds) if not at or each.stated is not rounds[at - 1].stated]
 
 
-@dataclass(frozen=True, slots=True)
-class Blocks:
+class Blocks(NamedTuple):
     """The blocks of the rounds of a case, in memory or in a file to be read from again."""
 
     counts: Sequence[int] = ()
@@ -121,9 +120,6 @@ class Blocks:
     sources: "Sequence[int | array[float]]" = ()
     """Of each round the blocks, or the place of its line in ``file``."""
     file: Path | None = None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Blocks, (self.counts, self.sources, self.file)  # several times as fast as what a data class brings
 
     @classmethod
     def of(cls, blocks: Sequence[Sequence[float]]) -> Self:
@@ -149,8 +145,7 @@ def per_second(counts: Sequence[float], seconds: Sequence[float]) -> tuple[float
     return tuple([count / each for count, each in zip(counts, seconds, strict=True)]) if counts and all(seconds) else ()
 
 
-@dataclass(frozen=True, slots=True)
-class Rounds:
+class Rounds(NamedTuple):
     """One value a round, in the order measured: what ratios and their intervals are computed from."""
 
     median_s: Sequence[float] = ()
@@ -175,11 +170,8 @@ class Rounds:
     """Most that the process grew because of the case; empty where a round does not tell."""
     device_s: tuple[float, ...] = ()
     """Seconds a call by the device's own events; empty where a round does not tell."""
-    values: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    values: Mapping[str, tuple[float, ...]] = _NO_VALUES
     """Each scalar that an experiment returned; without one that a round lacks."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Rounds, _fields(self)  # several times as fast as what a data class brings
 
     @property
     def items_per_s(self) -> tuple[float, ...]:
@@ -196,9 +188,6 @@ class Rounds:
         names = ("median_s", "p10_s", "mean_s", "numbers", "spoiled")
         kept: dict[str, Any] = {name: tuple([getattr(self, name)[index] for index in indices]) for name in names}
         return Rounds(**kept, blocks=self.blocks.at(indices))
-
-
-_fields = attrgetter(*(each.name for each in fields(Rounds)))
 
 
 class Reduction:
@@ -220,9 +209,6 @@ class Reduction:
                 raise ValueError(store.twice(measurement.round))
         self._last = Round.of(measurement, self._last, place)
         rounds.append(self._last)
-
-
-_NO_VALUES: Mapping[str, Reported] = {}
 
 
 @lru_cache(1024)  # a file has hundreds of thousands, mostly the same few
