@@ -116,6 +116,14 @@ def test_an_undecided_case_says_what_would_decide_it() -> None:
     assert case.note == f"{possible}; 37 rounds a side would probably decide whether it is the same"
 
 
+def test_rounds_that_would_exclude_a_slowdown_are_planned_where_it_is_excluded_only_if_somebody_insists() -> None:
+    wide = (0.7, 1.3, 0.8, 1.2, 0.9, 1.1, 1.0, 0.75, 1.25, 1.05)
+    sides = results(scaled(1, wide), "base"), results(scaled(0.9, wide), "new")
+    usual, insisted = (only(compare(*sides, insist=insist)) for insist in (False, True))
+    assert usual.possible == insisted.possible == pytest.approx(1.26 * 0.9 / 1.05 - 1, abs=0.001)
+    assert (usual.unseen, usual.rounds_to_see, insisted.unseen, insisted.rounds_to_see) == (None, None, None, 27)
+
+
 def test_what_is_detectable_is_called_in_four_of_five_although_the_threshold_is_near() -> None:
     chance, called, least = random.Random(31), 0, []
     for _ in range(100):
