@@ -4,12 +4,11 @@ import math
 import statistics
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(NamedTuple):
     """An interval and the confidence that it really has, which small samples do not let one choose."""
 
     low: float

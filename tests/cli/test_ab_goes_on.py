@@ -6,7 +6,7 @@ import made_up
 import pytest
 
 from dlbench.analysis.compare.doubts import NotExcluded
-from dlbench.analysis.compare.judge import Change, Verdict
+from dlbench.analysis.compare.judge import Change, RankTest, Verdict
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.cli.commands import ab
 from dlbench.cli.gate import measure_until_seen
@@ -19,7 +19,7 @@ from dlbench.harness.schedule import Side, Task
 CASES = [made_up.case("matmul", n=n) for n in (1, 2)]
 TASKS = tuple(Task(case, Side({"cpu": None}, name=side)) for case in CASES for side in "ab")
 SESSION = Session(TASKS, RunSettings(Policy(), 1, "none", 2), (), {}, lambda: None)
-TESTED = Change(Verdict.INCONCLUSIVE, 0.1, Interval(-0.4, 0.6, 0.95), 0.5, 1.0)
+TESTED = Change(Verdict.INCONCLUSIVE, RankTest((), (), 0.1, Interval(-0.4, 0.6, 0.95), None, 0.5), 1.0)
 
 
 class Recording:

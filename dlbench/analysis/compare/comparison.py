@@ -19,7 +19,7 @@ from dlbench.analysis.compare.values import (
     verdict_by_values,
 )
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
-from dlbench.analysis.compare.worsening import worsening
+from dlbench.analysis.compare.worsening import Worsening, worsening
 from dlbench.analysis.pairing import Unpaired
 from dlbench.analysis.read.header import SpentBudget
 from dlbench.analysis.read.readings import ClockDifference
@@ -149,6 +149,7 @@ def _case_verdict(
 ) -> CaseVerdict:
     """Return the verdict of a pair by its times, or why they say nothing, then by its memory and its values."""
     must_see, asked = goal.of_case(pair.thresholds)
+    worse = [worsening(each, must_see) for each in (memory, *values) if each] if must_see else []
     found = CaseVerdict(
         pair.case,
         Verdict.INCONCLUSIVE,
@@ -161,7 +162,8 @@ def _case_verdict(
         must_see=must_see,
     )
     if untimed is None:
-        found = _by_time(found, pair, tests, clean, family)
+        insist = goal.insist or not all(each.excluded for each in worse)
+        found = _by_time(found, pair, tests, clean, family, insist)
     elif must_see and all(each.rounds.median_s for each in pair.sides):
         found = found._replace(note=untimed, not_excluded=CaseNotExcluded(pair.case, must_see, untimed))
     elif of_values := verdict_by_values(values):
@@ -169,7 +171,7 @@ def _case_verdict(
     else:
         found = found._replace(note=untimed)
     if must_see:
-        found = _with_values(found, must_see)
+        found = _with_values(found, must_see, worse)
     notes = [str(memory), f"by time {found.verdict}" if memory.called else "", memory.odd] if memory else []
     notes += [str(each) for each in values if each.matters or not changes]
     regressed = ["time"] if found.verdict is Verdict.SLOWER and changes else []
@@ -182,13 +184,20 @@ def _case_verdict(
     )
 
 
-def _by_time(found: CaseVerdict, pair: Matched, tests: Mapping[str, RankTest], clean: bool, family: TestFamily) -> CaseVerdict:
-    """Judge a pair by its times, and say why a change that must be seen could not have been called, if so."""
-    threshold, sides, changes, must_see = pair.thresholds.time, pair.sides, found.changes, found.must_see
+def _by_time(
+    found: CaseVerdict, pair: Matched, tests: Mapping[str, RankTest], clean: bool, family: TestFamily, insist: bool
+) -> CaseVerdict:
+    """Judge a pair by its times, and say why a change that must be seen could not have been called, if so.
+
+    ``insist``: the rounds in which it could are wanted, even where it is excluded.
+    """
+    threshold, sides, changes, must_see, tests = pair.thresholds.time, pair.sides, found.changes, found.must_see, power.seeing(tests)
     least, left = power.detectable(tests, family.weight, threshold), power.possible(tests)
-    planned = power.planned_rounds(tests, family, must_see, threshold) if must_see else 0.0
-    to_see = power.rounds_to_see(tests, planned)
-    verdict, notes = together(changes), [disagreement(changes), _spoiled_rounds(sides) if clean else ""]
+    excluded = must_see is None or (left is not None and left < must_see)
+    planned = power.planned_rounds(tests, family, must_see, threshold) if must_see and (insist or not excluded) else 0.0
+    to_see = power.rounds_to_see(tests, planned) if planned else None
+    verdict = together(changes)
+    notes = ["" if verdict is Verdict.SAME else disagreement(changes), _spoiled_rounds(sides) if clean else ""]
     rounds = not_excluded = None
     disturbed = "" if verdict is Verdict.SAME else doubts.disturbances(sides)
     if barred := _barred(pair, clean, verdict):
@@ -202,7 +211,7 @@ def _by_time(found: CaseVerdict, pair: Matched, tests: Mapping[str, RankTest], c
     else:
         if pair.clocks:
             notes.append(f"{pair.clocks.sentence}, which explains {percent(pair.clocks.share)} at most")
-        if must_see and verdict is not Verdict.SLOWER and (left is None or left >= must_see):
+        if must_see and verdict is not Verdict.SLOWER and not excluded:
             not_excluded = doubts.case_not_excluded(pair.case, must_see, left, planned, to_see, sides)
         if verdict is Verdict.INCONCLUSIVE:
             rounds = power.rounds_needed(tests, power.least_rounds(tests, family.weight), threshold)
@@ -213,9 +222,8 @@ def _by_time(found: CaseVerdict, pair: Matched, tests: Mapping[str, RankTest], c
     )
 
 
-def _with_values(found: CaseVerdict, must_see: float) -> CaseVerdict:
+def _with_values(found: CaseVerdict, must_see: float, worsenings: Sequence[Worsening]) -> CaseVerdict:
     """Add to why the times could not show what must be seen, and to the rounds in which they could, memory and values."""
-    worsenings = [worsening(each, must_see) for each in (found.memory, *found.values) if each]
     rounds = max((each for each in (found.rounds_to_see, *(of_one.rounds for of_one in worsenings)) if each), default=None)
     not_excluded = found.not_excluded
     if doubts := [each.worst for each in worsenings if not each.excluded]:

@@ -37,7 +37,8 @@ class CaseVerdict(NamedTuple):
     not_excluded: CaseNotExcluded | None = None
     """A slowdown that must be seen and is neither called nor excluded; None where it is, or none has to be."""
     rounds_to_see: int | None = None
-    """The rounds a side in which it probably would be, whatever the verdict is; None where these are enough, or none are."""
+    """The rounds a side in which it probably would be, whatever the verdict is; None where these are enough, or none are, and where it is
+    excluded and nobody insists on more."""
     must_see: float | None = None
     """That slowdown, as a fraction; None where nothing was compared, or none has to be seen."""
     possible: float | None = None
@@ -53,7 +54,8 @@ class CaseVerdict(NamedTuple):
     @property
     def statistic(self) -> str:
         """Whose change to show: the median's, unless slower or faster stands on another test alone."""
-        return next((name for name, each in self.changes.items() if self.verdict.is_change and each.verdict is self.verdict), "median")
+        changed = self.changes if self.verdict.is_change else {}
+        return next((name for name, each in changed.items() if each.verdict is self.verdict), "median")
 
     @property
     def shown(self) -> Change | None:
@@ -109,7 +111,10 @@ _SEVERITIES = {
 }
 
 
+_ATTENTION = {verdict: place for place, verdict in enumerate(Verdict)}
+
+
 def attention(case: CaseVerdict) -> tuple[int, float]:
     """Return what sorts cases: the worst verdict first, and of one verdict that says there is a change the largest."""
     changed = case.shown if case.verdict.is_change else None
-    return list(Verdict).index(case.verdict), -abs(changed.change) if changed else 0.0
+    return _ATTENTION[case.verdict], -abs(changed.change) if changed else 0.0

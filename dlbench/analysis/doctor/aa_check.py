@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from dlbench.analysis.compare.judge import LEVEL, rank_tests, statistic_name
 from dlbench.analysis.compare.pairs import compare
-from dlbench.analysis.compare.power import detectable
+from dlbench.analysis.compare.power import detectable, seeing
 from dlbench.analysis.compare.verdict import CaseVerdict
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import plural, short
@@ -55,7 +55,7 @@ def judge_same_code(one: Results, other: Results) -> list[Finding]:
             findings.append(_finding(case, Fitness.UNFIT, case.note, "see what goes wrong: dlbench run noise"))
             continue
         tests = rank_tests(case.base.rounds, case.new.rounds, paired=True)
-        least = {name: seen for name, test in tests.items() if (seen := detectable({name: test}, family, 0.0)) is not None}
+        least = {name: seen for name, test in seeing(tests).items() if (seen := detectable({name: test}, family, 0.0)) is not None}
         rounds = min(test.rounds for test in tests.values())
         findings.append(_same_code(case, least, rounds))
     return findings

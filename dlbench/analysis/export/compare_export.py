@@ -79,7 +79,8 @@ def as_table(comparisons: Sequence[Comparison]) -> "pd.DataFrame":
 
 
 def _row(case: CaseVerdict) -> Cells:
-    memory, p10 = case.memory, case.changes.get("p10")
+    memory = case.memory
+    base_p10_s, new_p10_s = case.changes["p10"].medians_s if "p10" in case.changes else (None, None)
     groups: dict[str, Cells] = {
         "compare": {
             "case": case.case,
@@ -94,8 +95,8 @@ def _row(case: CaseVerdict) -> Cells:
             "rounds_needed": case.rounds_needed,
             "unseen": case.unseen,
         },
-        "base": _side(case.base, p10.base_s if p10 else None, memory.base_bytes if memory else None),
-        "new": _side(case.new, p10.new_s if p10 else None, memory.new_bytes if memory else None),
+        "base": _side(case.base, base_p10_s, memory.base_bytes if memory else None),
+        "new": _side(case.new, new_p10_s, memory.new_bytes if memory else None),
         **{statistic: _change(change) for statistic, change in case.changes.items()},
         "memory": {"change": memory and memory.change, "possible": memory and memory.possible},
         **{each.column.name: _value(each) for each in case.values},
@@ -131,7 +132,7 @@ def _change(change: Change) -> Cells:
         "ci_low": interval and interval.low,
         "ci_high": interval and interval.high,
         "confidence": interval and interval.confidence,
-        "p": change.p,
+        "p": change.test.p,
         "p_holm": change.p_holm,
     }
 

@@ -194,7 +194,7 @@ def _consumed(items: list[T]) -> Iterator[T]:
 def _read_one(path: Path, name: str, to_compare: bool) -> Results:
     # A file is reduced to its rows before the next is read: raw block times are many, rows are few. So is each round to compare.
     reduction = Reduction()
-    run = sessions.load(path) or store.load(path, reduction.read if to_compare else None)
+    run = sessions.load(path) or store.load(path, reduction.add if to_compare else None)
     for each in run.measurements if to_compare else ():
         reduction.add(each)
     return of_file(run, name, reduction if to_compare else None)

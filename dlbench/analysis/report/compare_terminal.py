@@ -45,7 +45,7 @@ def cells(case: CaseVerdict) -> tuple[str, ...]:
         change = units.relative_change(shown.change)
         p = f"{shown.p_holm:.4f}" if shown.p_holm >= 1e-4 else "<0.0001"
         interval = span(shown.interval) if shown.interval else "too few rounds"
-    tested = (None, None) if shown is None or case.statistic == "median" else (shown.base_s, shown.new_s)
+    tested = (None, None) if shown is None or case.statistic == "median" else shown.medians_s
     times = [_time(side, seconds) for side, seconds in zip((case.base, case.new), tested, strict=True)]
     return (units.one_line(case.case), *times, change, interval, p, case.verdict.value, units.one_line(case.note))
 

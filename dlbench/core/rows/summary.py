@@ -97,11 +97,11 @@ _flags, _peaks = lru_cache(1024)(Flags), lru_cache(1024)(Peaks)
 
 def compared(rounds: Sequence[Round], states: Sequence[RoundState] = (), origin: Origin = _UNKNOWN) -> Row:
     """Return of the row of one case what a comparison reads; ``states`` as in `summarise`."""
-    file = origin.file
-    ok = _counted(rounds)
+    file, said = origin.file, stated(rounds)
+    well = {each.status for each in said} == {Status.OK}
+    ok = rounds if well else _counted(rounds)
+    said_ok = said if well else stated(ok)
     timed = [each for each in ok if each.blocks]
-    said = stated(rounds)
-    said_ok = said if len(ok) == len(rounds) else stated(ok)
     medians = [each.median_s for each in timed]
     centre = statistics.median(medians) if timed else None
     what, rates, doubt = _identity(said, origin), NO_RATES, None
@@ -111,7 +111,6 @@ def compared(rounds: Sequence[Round], states: Sequence[RoundState] = (), origin:
         rates, doubt = rated(counts, centre, what.dtype or "", fastest_s, check, doubt_alone=file is not None)
     throttlings = [(each.number, each.throttling) for each in ok]
     around = circumstances(throttlings, states, what.device, _last([each.threads for each in said_ok])) if ok else Circumstances()
-    well = bool(ok) and said_ok[0].status is Status.OK
     return Row(
         what,
         _params(said[-1].case),
@@ -135,7 +134,7 @@ def compared(rounds: Sequence[Round], states: Sequence[RoundState] = (), origin:
             reason=around.reason,
         ),
         declared=origin.declarations.get(what.workload, NOTHING_DECLARED),
-        rounds=_rounds(ok if well else [], file),
+        rounds=_rounds(ok if ok and said_ok[0].status is Status.OK else [], file),
     )
 
 
@@ -282,7 +281,7 @@ def _numbers(reported: Iterable[Reported | None]) -> list[float]:
 def _values(ok: Sequence[Round]) -> Mapping[str, Reported]:
     """Return the median over rounds of each scalar, and of each point of a series, cut to the shortest round."""
     found: dict[str, Reported] = {}
-    for name in dict.fromkeys(name for each in ok for name in each.values):
+    for name in dict.fromkeys([name for each in ok for name in each.values]):
         reported = [value for each in ok if (value := each.values.get(name)) is not None]
         scalars = _numbers(reported)
         points = zip(*(each for each in reported if not isinstance(each, int | float)), strict=False)
