@@ -6,6 +6,7 @@ A damaged line takes no other with it; a damaged header does, as nothing tells w
 """
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -143,17 +144,15 @@ class _Read:
         self._reader = reader
         self._earlier: dict[str, Measurement] = {}
         self._rounds: set[tuple[Any, int]] = set()
-        self._shapes: set[tuple[object, int]] = set()
+        self._looked_at = Counter[object]()
 
     def notice_fields(self, number: int, line: FileLine) -> None:
-        """Keep the first field that this dlbench does not know; lines of a kind with as many colons are taken to have the same fields."""
-        if number > _LOOKED_AT or self.unknown_field:
+        """Keep the first field that this dlbench does not know, of the first lines of each kind."""
+        if self.unknown_field or self._looked_at[line.kind] == _LOOKED_AT:
             return
-        shape = line.kind, line.text.count(b":")
-        if shape not in self._shapes:
-            self._shapes.add(shape)
-            name = line.unknown_field()
-            self.unknown_field = UnknownField(number, name) if name else None
+        self._looked_at[line.kind] += 1
+        if name := line.unknown_field():
+            self.unknown_field = UnknownField(number, name)
 
     def take(self, line: FileLine, place: int | None) -> str:
         """Take a line; return why it can't be, an empty text where it could."""
@@ -190,8 +189,8 @@ class _Read:
         return found
 
 
-_LOOKED_AT = 10_000
-"""Lines that unknown fields are looked for in: those behind them are more of the same, and a large file has hundreds of thousands."""
+_LOOKED_AT = 100
+"""Lines of each kind that unknown fields are looked for in: those behind them are more of the same, and a large file has thousands."""
 _SHARED = ("case", "device_name", "items", "flops", "least_flops", "bytes", "least_bytes", "math", "nulls")
 """What hardly ever differs between the rounds of a case."""
 

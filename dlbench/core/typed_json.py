@@ -33,14 +33,20 @@ def convert(kind: type[T], data: object) -> T:
 
 def unknown_field(kind: Any, data: Mapping[str, Any]) -> str | None:
     """Return the first field that a data class, or one within it, does not have: ``samples.sigma``; of a typed dictionary its own alone."""
-    hints = get_type_hints(kind)
+    known = _data_classes_within(kind)
     for name, value in data.items():
-        if name not in hints:
+        if name not in known:
             return name
-        inner = next(filter(is_dataclass, (hints[name], *get_args(hints[name]))), None)
+        inner = known[name]
         if inner and isinstance(value, Mapping) and (unknown := unknown_field(inner, value)):
             return f"{name}.{unknown}"
     return None
+
+
+@cache
+def _data_classes_within(kind: Any) -> Mapping[str, Any]:
+    """Return of each field the data class that it holds, or None."""
+    return {name: next(filter(is_dataclass, (hint, *get_args(hint))), None) for name, hint in get_type_hints(kind).items()}
 
 
 @cache

@@ -67,6 +67,7 @@ def test_a_page_on_a_file_of_a_version_to_come_says_so(tmp_path: Path) -> None:
 UNKNOWN: Mapping[str, tuple[Edit, int, str]] = {
     "header": (lambda file: file[0].update(weather="fair"), 1, "weather"),
     "measurement": (lambda file: file[4].update(watts=3), 5, "watts"),
+    "renamed": (lambda file: file[4].update(joules=file[4].pop("flops")), 5, "joules"),
     "group": (lambda file: [each["samples"].update(sigma=0.5) for each in file[2:15]], 3, "samples.sigma"),
     "two of them": (lambda file: [file[number].update({f"field{number}": None}) for number in (9, 5)], 6, "field5"),
     "case": (lambda file: file[1]["case"].update(colour="red"), 2, "case.colour"),
