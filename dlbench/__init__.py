@@ -13,20 +13,28 @@ __all__ = [
     "Backend",
     "Cache",
     "Clock",
+    "CollectiveOp",
+    "Communicates",
     "Copies",
     "Dtype",
     "Duration",
+    "Feeding",
     "InferenceDtype",
     "Layout",
-    "Learning",
     "Least",
+    "Limit",
     "Memory",
+    "OwnProcess",
     "Parallel",
     "Reported",
-    "Search",
+    "Role",
+    "Scratch",
+    "Searched",
+    "SearchedLast",
     "Size",
-    "Supply",
+    "Spread",
     "Sweep",
+    "Switch",
     "TrainingDtype",
     "Unit",
     "UsageError",
@@ -50,7 +58,21 @@ __all__ = [
 
 if TYPE_CHECKING:
     from dlbench.analysis.read.table import read
-    from dlbench.core.declarations import Learning, Parallel, Search, Supply, Sweep, Value
+    from dlbench.core.declarations import (
+        CollectiveOp,
+        Communicates,
+        Feeding,
+        Limit,
+        Parallel,
+        Role,
+        Scratch,
+        Searched,
+        SearchedLast,
+        Spread,
+        Sweep,
+        Switch,
+        Value,
+    )
     from dlbench.core.errors import UsageError
     from dlbench.core.measurement import Memory
     from dlbench.core.model import Clock, Reported, Work
@@ -60,7 +82,7 @@ if TYPE_CHECKING:
     from dlbench.harness.probe.memory import available_memory
     from dlbench.harness.worker.backends.base import Backend, register_backend
     from dlbench.harness.worker.ranks import control_group
-    from dlbench.harness.worker.registry import Cache, Duration, Layout, Least, Size, workload
+    from dlbench.harness.worker.registry import Cache, Duration, Layout, Least, OwnProcess, Size, workload
     from dlbench.harness.worker.scratch import scratch_folder
     from dlbench.harness.worker.stages import note_stage
     from dlbench.workloads.cache import before_call
@@ -69,7 +91,9 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "dlbench.analysis.read.table": "read",
-    "dlbench.core.declarations": "Learning Parallel Search Supply Sweep Value",
+    "dlbench.core.declarations": (
+        "CollectiveOp Communicates Feeding Limit Parallel Role Scratch Searched SearchedLast Spread Sweep Switch Value"
+    ),
     "dlbench.core.errors": "UsageError",
     "dlbench.core.measurement": "Memory",
     "dlbench.core.model": "Clock Reported Work",
@@ -79,7 +103,7 @@ _HOMES = {
     "dlbench.harness.probe.memory": "available_memory",
     "dlbench.harness.worker.backends.base": "Backend register_backend",
     "dlbench.harness.worker.ranks": "control_group",
-    "dlbench.harness.worker.registry": "Cache Duration Layout Least Size workload",
+    "dlbench.harness.worker.registry": "Cache Duration Layout Least OwnProcess Size workload",
     "dlbench.harness.worker.scratch": "scratch_folder",
     "dlbench.harness.worker.stages": "note_stage",
     "dlbench.workloads.cache": "before_call",

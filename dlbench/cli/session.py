@@ -215,7 +215,7 @@ def start(
 
 def _check_places(tasks: Sequence[Task], signatures: Mapping[str, Signature]) -> None:
     """Raise UsageError for a parameter of a case that names a folder that can't be written."""
-    parameters = {name: each.declared.scratch for name, each in signatures.items() if each.declared.scratch}
+    parameters = {name: place for name, each in signatures.items() if (place := each.declared.parameter("scratch"))}
     cases = [each.case for each in tasks if each.case.workload in parameters]
     places = {(parameters[each.workload], each.params.get(parameters[each.workload])) for each in cases}
     for name, place in sorted((name, str(place)) for name, place in places if place):
@@ -325,6 +325,7 @@ def _declared_anew(workloads: Mapping[str, Any], signatures: Mapping[str, Signat
         before, now = ({each.name: each for each in values} for values in (was.values, declared.values))
         found += [f"value '{each}' of {name}" for each in {**before, **now} if before.get(each) != now.get(each)]
         found += [f"parallel of {name}"] if was.parallel != declared.parallel else []
+        found += [f"parameter '{each}' of {name}" for each in declared.parameters if was.parameters.get(each) != declared.parameters[each]]
     return found
 
 

@@ -53,6 +53,8 @@ class Parameter:
     choices: tuple[str, ...] = ()
     minimum: float | None = None
     """Least valid number; exclusive for ``number``, so that 0 seconds is invalid and 0.1 is not."""
+    own_process: str | None = None
+    """The value whose cases on an accelerator share a process with no others."""
 
     def check(self, value: object) -> ParamValue | None:
         """Return the value, an integer as a float where a number is wanted. Raises ValueError that completes "``name`` must be …"."""
@@ -113,6 +115,10 @@ class Signature:
     def parameter(self, name: str) -> Parameter | None:
         """Return the parameter of that name, if there is one."""
         return next((p for p in self.parameters if p.name == name), None)
+
+    def needs_own_process(self, params: Mapping[str, ParamValue]) -> bool:
+        """Whether a case with these parameters shares its process on an accelerator only with such cases."""
+        return any(each.own_process is not None and params.get(each.name) == each.own_process for each in self.parameters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +215,10 @@ class Work:
     """Least bytes to move through the device's memory: each operand once."""
     least_bytes: float | None = None
     """Those of them that no cache can hold from one part of a call to the next."""
+    countable_operations: bool = True
+    """Whether a call hands its operations to the device one by one, as no compiled step and no graph does."""
+    set_up_memory_counts: bool = True
+    """Whether the peak of memory includes set-up, as it must not where that ran the step in a way that takes more than a call."""
 
     def __new__(cls, *_: object, **given: object) -> Self:
         """Make one. Raises TypeError with the nearest field for a name that is none of them."""

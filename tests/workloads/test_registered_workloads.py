@@ -41,7 +41,7 @@ def test_the_workloads_of_dlbench_register_under_their_names_and_tags() -> None:
         "transfer": ("copy",),
         "pin": ("copy",),
         "overlap": ("copy",),
-        "storage": ("storage",),
+        "storage": ("storage", "supply", "imagenet"),
     }
 
 

@@ -12,13 +12,12 @@ from dlbench.analysis.fields import Field, Fields, cells, of_row, own, place
 from dlbench.analysis.figures import Axis, Figure
 from dlbench.analysis.lines import MOST_OFF
 from dlbench.analysis.names import by_device, by_workload, flat, row_of
-from dlbench.analysis.pairing import grouped, label
+from dlbench.analysis.pairing import grouped, label, settings_named
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import INTERVAL, interval, short
 from dlbench.core import units
-from dlbench.core.declarations import Sweep
 from dlbench.core.reference.peaks import OTHER_LINK
-from dlbench.core.rows.row import Row, Setting
+from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
 
 _RATE = of_row(lambda row: row.rate.bytes_per_s)
@@ -35,7 +34,6 @@ class Copy(NamedTuple):
     """A row of a copy of one size."""
 
     row: Row
-    sweep: Sweep
     size: float
     """Bytes that it counts."""
     bytes_per_s: float
@@ -43,7 +41,7 @@ class Copy(NamedTuple):
     @property
     def way(self) -> str:
         """The case's id without its device and its size."""
-        return label(self.row, (self.sweep.size,))
+        return label(self.row, self.row.declared.having("sweep"))
 
     def at(self, seconds: float | None) -> float | None:
         """Return its bandwidth, had it taken that long."""
@@ -98,12 +96,12 @@ def findings(results: Results) -> Findings:
 def _groups(results: Results) -> list[list[Copy]]:
     """Return the copies that went well, in groups that differ in their size alone, the smallest first."""
     copies = [
-        Copy(row, row.declared.sweep, rate * seconds, rate)
+        Copy(row, rate * seconds, rate)
         for row in results.rows
-        if row.declared.ceiling == "copy" and row.declared.sweep and row.is_sound
+        if row.declared.ceiling == "copy" and row.declared.having("sweep") and row.is_sound
         if (rate := row.rate.bytes_per_s) and (seconds := row.time.median_s) and 0 < rate * seconds < math.inf
     ]
-    groups = grouped(copies, lambda copy: copy.row.differing_from((Setting("param", copy.sweep.size),)))
+    groups = grouped(copies, lambda copy: copy.row.differing_from(settings_named(copy.row.declared.having("sweep"))))
     return [sorted(group, key=lambda copy: copy.size) for group in groups.values()]
 
 

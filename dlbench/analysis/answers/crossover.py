@@ -15,7 +15,6 @@ from dlbench.analysis.pairing import DEVICE, Pair, beside, both_sides, grouped, 
 from dlbench.analysis.ratio import Ratio, middle
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import INTERVAL, short
-from dlbench.core.declarations import Sweep
 from dlbench.core.rows.row import MACHINE, Row, Setting
 from dlbench.core.schema import Column, Unit, text
 
@@ -41,8 +40,12 @@ class _Point:
     """An accelerator beside a CPU at one size."""
 
     pair: Pair
-    sweep: Sweep
     size: float
+
+    @property
+    def parameter(self) -> str:
+        """The parameter that is the size."""
+        return self.pair.other.declared.parameter("sweep") or ""
 
     @property
     def ratio(self) -> Ratio:
@@ -52,7 +55,7 @@ class _Point:
     @property
     def way(self) -> str | None:
         """How operands get to the accelerator."""
-        return _way(self.pair.other, self.sweep)
+        return _way(self.pair.other)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,7 @@ def _pair(found: _Point) -> Pair:
 
 _FIELDS: Fields[_Line] = (
     own("operands", "crossover.way", Unit.TEXT, "how operands get to the accelerator", lambda line: line.way),
-    own("size", "crossover.parameter", Unit.TEXT, "the parameter that is the size", lambda line: line.sweep.size),
+    own("size", "crossover.parameter", Unit.TEXT, "the parameter that is the size", lambda line: line.parameter),
     own(
         "ahead from",
         "crossover.size",
@@ -109,7 +112,7 @@ def answer(results: Results) -> Answer | Missing:
     points, ways = _points(results), in_other_ways(results)
     if not points and not ways.tables:
         return _missing(results)
-    by_line = grouped(points, lambda point: (point.pair.case, _machines(point), point.sweep.size, point.way))
+    by_line = grouped(points, lambda point: (point.pair.case, _machines(point), point.parameter, point.way))
     lines = list(map(_line, by_line.values()))
     several = several_runs(_sides(points))
     sentences = [_sentence(found, several) for found in grouped(lines, _machines).values()]
@@ -141,15 +144,17 @@ def _missing(results: Results) -> Missing:
 
 def _points(results: Results) -> list[_Point]:
     """Return the speed-up of each accelerator over each CPU at each size, in the order of work, way and size, of work at several sizes."""
-    swept = [(row, sweep) for row in results.rows if (sweep := row.declared.sweep) and _size(row, sweep)]
-    fit = [(row, sweep) for row, sweep in swept if unfit(row, DEVICE, timed=True) is None]
+    fit = [row for row in results.rows if _size(row) and unfit(row, DEVICE, timed=True) is None]
 
-    def work(found: tuple[Row, Sweep]) -> Hashable:
-        row, sweep = found
-        own = (Setting("param", name) for name in (sweep.size, sweep.copies) if name)
-        return sweep.size, sweep.copies, row.differing_from((*MACHINE, *own))
+    def work(row: Row) -> Hashable:
+        return _own(row), row.differing_from((*MACHINE, *(Setting("param", name) for name in _own(row))))
 
-    return [point for group in grouped(fit, work).values() for point in _races([row for row, _ in group], group[0][1])]
+    return [point for group in grouped(fit, work).values() for point in _races(group)]
+
+
+def _own(row: Row) -> tuple[str, ...]:
+    """Return the parameters that points of one work differ in: the size, and how operands get to the device."""
+    return row.declared.having("sweep", "copies")
 
 
 def _place(points: Sequence[_Point]) -> Callable[[Pair], str]:
@@ -163,34 +168,33 @@ def _place(points: Sequence[_Point]) -> Callable[[Pair], str]:
     return place
 
 
-def _races(group: Sequence[Row], sweep: Sweep) -> list[_Point]:
+def _races(group: Sequence[Row]) -> list[_Point]:
     """Return the points of one work, of each accelerator and way beside each CPU, first that of the CPU itself, which needs no copies."""
-    devices = grouped(group, lambda row: (one_device(row), _way(row, sweep))).values()
+    devices = grouped(group, lambda row: (one_device(row), _way(row))).values()
     cpus = [found for found in devices if found[0].is_on_cpu]
     others = [found for found in devices if not found[0].is_on_cpu]
-    resident = {_way(found[0], sweep) for found in cpus}
-    others.sort(key=lambda found: _way(found[0], sweep) not in resident)
-    return [point for cpu, other in product(cpus, others) for point in _raced(cpu, other, sweep)]
+    resident = {_way(found[0]) for found in cpus}
+    others.sort(key=lambda found: _way(found[0]) not in resident)
+    return [point for cpu, other in product(cpus, others) for point in _raced(cpu, other)]
 
 
-def _raced(cpu: Sequence[Row], other: Sequence[Row], sweep: Sweep) -> list[_Point]:
+def _raced(cpu: Sequence[Row], other: Sequence[Row]) -> list[_Point]:
     """Return a point for each size that both were measured at; none for fewer than two."""
-    bases, others = ({_size(row, sweep): row for row in side} for side in (cpu, other))
+    bases, others = ({_size(row): row for row in side} for side in (cpu, other))
     sizes = sorted(bases.keys() & others.keys())
-    hidden = [name for name in (sweep.size, sweep.copies) if name]
-    return [_Point(beside(bases[size], others[size], DEVICE, *hidden), sweep, size) for size in sizes if len(sizes) > 1]
+    return [_Point(beside(bases[size], others[size], DEVICE, *_own(bases[size])), size) for size in sizes if len(sizes) > 1]
 
 
-def _size(row: Row, sweep: Sweep) -> float:
+def _size(row: Row) -> float:
     """Return how large the work of a row is, zero where it does not say; an edited file may hold any value."""
-    value = row.params.get(sweep.size)
+    value = row.params.get(row.declared.parameter("sweep") or "")
     return value if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 2**53 else 0
 
 
-def _way(row: Row, sweep: Sweep) -> str | None:
+def _way(row: Row) -> str | None:
     """Return how operands get to where a row was measured, such as ``copies=pinned``; None where it does not say."""
-    value = row.params.get(sweep.copies) if sweep.copies else None
-    return None if value is None else f"{sweep.copies}={value}"
+    name = row.declared.parameter("copies") or ""
+    return f"{name}={row.params[name]}" if name in row.params else None
 
 
 def _machines(point: _Point) -> tuple[Hashable, ...]:
@@ -202,7 +206,7 @@ def _line(points: Sequence[_Point]) -> _Line:
     last, few = points[-1], any(point.ratio.interval is None for point in points)
     low = None if few else _ahead_from(points, lambda ratio: ratio.high)
     high = None if few else _ahead_from(points, lambda ratio: ratio.low)
-    return _Line(last.pair, last.sweep, last.size, points[0].size, _ahead_from(points, lambda ratio: ratio.speedup), few, low, high)
+    return _Line(last.pair, last.size, points[0].size, _ahead_from(points, lambda ratio: ratio.speedup), few, low, high)
 
 
 def _ahead_from(points: Sequence[_Point], speedup: Callable[[Ratio], float | None]) -> float | None:
@@ -226,7 +230,7 @@ def _sentence(lines: Sequence[_Line], several: bool) -> str:
 
 
 def _told(line: _Line) -> str:
-    name = line.sweep.size
+    name = line.parameter
     start, low, high, smallest, largest = (
         None if size is None else text(size, Unit.COUNT) for size in (line.ahead_from, line.low, line.high, line.smallest, line.size)
     )
@@ -266,7 +270,7 @@ def _figures(points: Sequence[_Point], place: Callable[[Pair], str]) -> list[Fig
             title=f"Speed-up by size: {short(case)}",
             about=about,
             mark="line",
-            x=Axis(works[case][0].sweep.size, _AT, log=True),
+            x=Axis(works[case][0].parameter, _AT, log=True),
             y=Axis("times as fast as the CPU", pair_columns.SPEEDUP, log=True),
             rows=cells(fields, works[case]),
             series=Axis("operands", _LINE),

@@ -131,7 +131,7 @@ _BEST_FIELDS: Fields[_Best] = (
 
 def answer(results: Results) -> Answer | Missing:
     """Return how many times as fast each device runs the same step at its best, and what each switch brings."""
-    switched = results.where(lambda row: bool(row.declared.switches))
+    switched = results.where(lambda row: bool(row.declared.having("switch")))
     effects, bests, unfinished = _effects(switched), _bests(switched), _unfinished(switched)
     if not effects and not bests:
         lacking = "no step was measured both with its plain defaults and with another switch"
@@ -160,7 +160,7 @@ def _table(title: str, heading: str, found: Sequence[S], fields: Fields[S], note
 
 def _unfinished(results: Results) -> list[str]:
     """Say of each search for the fastest that was cut short what is the fastest so far, and why it went no further."""
-    searches = [row for row in results.rows if row.declared.search and row.declared.search.aim == "fastest"]
+    searches = [row for row in results.rows if row.declared.searched and not row.declared.value("largest")]
     return [f"the search for the fastest {short(row.key)}: {row.case.reason}" for row in searches if is_unfinished(row)]
 
 
@@ -169,7 +169,7 @@ def _bests(results: Results) -> list[_Best]:
     roots = _roots(results)
 
     def work(row: Row) -> Hashable:
-        of_others = tuple(root_of(row, name, roots[name]) for name in row.declared.switches)
+        of_others = tuple(root_of(row, name, roots[name]) for name in row.declared.having("switch"))
         return of_others, row.differing_from((MATH, *settings_named(_free(row))))
 
     found = []
@@ -188,28 +188,30 @@ def _bests(results: Results) -> list[_Best]:
 
 def _free(row: Row) -> tuple[str, ...]:
     """Return the parameters that rows of one work may differ in."""
-    return (*row.declared.switches, *(row.declared.search.over if row.declared.search else ()))
+    return row.declared.having("switch", "searched", "searched_last")
 
 
 def _roots(results: Results) -> Roots:
-    return {name: roots_of(results.rows, name) for name in {name for row in results.rows for name in row.declared.switches}}
+    return {name: roots_of(results.rows, name) for name in {name for row in results.rows for name in row.declared.having("switch")}}
 
 
 def _plain(row: Row, name: str, roots: Roots) -> str:
     """Return the plain default that a row's value of a switch is held against."""
-    return root_of(row, name, roots[name]) or row.declared.switches[name]
+    return root_of(row, name, roots[name]) or row.declared.plain_default(name) or ""
 
 
 def _is_plain(row: Row, roots: Roots) -> bool:
     """Whether all switches of a row are at their defaults."""
-    return all(row.setting(name) in (None, _plain(row, name, roots)) for name in row.declared.switches)
+    return all(row.setting(name) in (None, _plain(row, name, roots)) for name in row.declared.having("switch"))
 
 
 def _effects(results: Results) -> list[_Effect]:
     """Return the pairs of rows that differ in one switch only, each beside its default."""
     roots = _roots(results)
     planned = [row for row in results.rows if row.is_ok and not row.case.found]
-    having = grouped((((name, _plain(row, name, roots)), row) for row in planned for name in row.declared.switches), lambda each: each[0])
+    having = grouped(
+        (((name, _plain(row, name, roots)), row) for row in planned for name in row.declared.having("switch")), lambda each: each[0]
+    )
     found: list[_Effect] = []
     for name, plain in sorted(having):
         with suppress(UsageError):  # no row that went well has the default
@@ -220,7 +222,7 @@ def _effects(results: Results) -> list[_Effect]:
 
 def _spent_s(row: Row) -> float:
     """Return the most that a row reports as spent once, in seconds."""
-    return max((row.value(each.name) or 0.0 for each in row.declared.values if each.once), default=0.0)
+    return max((row.value(each.name) or 0.0 for each in row.declared.values if each.role == "once"), default=0.0)
 
 
 def _sentence(where: str, bests: Sequence[_Best], effects: Sequence[_Effect]) -> str:

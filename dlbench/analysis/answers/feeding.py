@@ -13,7 +13,7 @@ from dlbench.analysis.pairing import grouped, label
 from dlbench.analysis.ratio import Ratio, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import INTERVAL, short, value_name
-from dlbench.core.declarations import Part
+from dlbench.core.declarations import ValueRole
 from dlbench.core.rows.row import Row, Setting
 from dlbench.core.schema import Column, Unit
 from dlbench.core.units import item_rate, percent
@@ -33,11 +33,11 @@ class Fed:
     @property
     def case(self) -> str:
         """The step, however it gets its batch."""
-        return label(self.row, self.row.declared.feeding)
+        return label(self.row, self.row.declared.having("feeding"))
 
-    def share(self, part: Part) -> float | None:
+    def share(self, part: ValueRole) -> float | None:
         """Return the share of a call that a part of it takes; None where that was not reported."""
-        seconds, call = self.row.part(part), self.row.time.median_s
+        seconds, call = self.row.in_role(part), self.row.time.median_s
         share = math.inf if seconds is None or not call else seconds / call
         return share if math.isfinite(share) else None  # a file that was edited may say anything
 
@@ -90,7 +90,7 @@ def findings(results: Results) -> Findings:
     devices = {where: _beside_largest(found) for where, found in by_device(steps, lambda step: step[0].row).items()}
     every = list(chain.from_iterable(steps))
     # What the workloads report beside the parts of a call.
-    others = {each.name: each.column for fed in every for each in fed.row.declared.values if each.part is None and not each.series}
+    others = {each.name: each.column for fed in every for each in fed.row.declared.values if each.role is None and not each.series}
     fields: Fields[Fed] = (("work", CASE), place(every, row_of), *_RESULTS)
     fields += tuple((value_name(column), value_field(column).on(row_of)) for column in others.values())
     shown = [fed for found in devices.values() for step in found for fed in step]
@@ -101,8 +101,8 @@ def findings(results: Results) -> Findings:
 
 def _steps(results: Results) -> list[Ways]:
     """Return the steps of which it is declared what only says how they get their batch, the largest batch first."""
-    fit = [row for row in results.rows if row.declared.feeding and row.has_throughput]
-    alike = grouped(fit, lambda row: row.differing_from({Setting("param", name) for name in row.declared.feeding}))
+    fit = [row for row in results.rows if row.declared.having("feeding") and row.has_throughput]
+    alike = grouped(fit, lambda row: row.differing_from({Setting("param", name) for name in row.declared.having("feeding")}))
     return [_step(rows) for rows in sorted(alike.values(), key=lambda rows: -(rows[0].batch or 0))]
 
 
@@ -111,13 +111,13 @@ def _step(rows: Sequence[Row]) -> Ways:
     best, *others = sorted(rows, key=lambda row: -row.throughput)
     pairs = math.comb(len(rows), 2)  # the best is chosen, and the worst
     varied = {
-        words: {name for name in best.declared.feeding if len({row.params.get(name) for row in of_words}) > 1}
+        words: {name for name in best.declared.having("feeding") if len({row.params.get(name) for row in of_words}) > 1}
         for words, of_words in grouped(rows, _words).items()
     }
 
     def way(row: Row) -> str:
         words = _words(row)
-        numbers = [name for name in best.declared.feeding if name in varied[words] and not isinstance(row.params.get(name), str)]
+        numbers = [name for name in best.declared.having("feeding") if name in varied[words] and not isinstance(row.params.get(name), str)]
         return " ".join([*words, *(f"{name}={row.params.get(name)}" for name in numbers)]) or "the only way"
 
     base = best.rounds.items_per_s
@@ -129,7 +129,7 @@ def _step(rows: Sequence[Row]) -> Ways:
 
 
 def _words(row: Row) -> tuple[str, ...]:
-    return tuple(value for name in row.declared.feeding if isinstance(value := row.params.get(name), str))
+    return tuple(value for name in row.declared.having("feeding") if isinstance(value := row.params.get(name), str))
 
 
 def _beside_largest(steps: list[Ways]) -> list[Ways]:
@@ -146,7 +146,7 @@ def _beside_largest(steps: list[Ways]) -> list[Ways]:
 
 def _but_batch(step: Ways) -> str:
     row = step[0].row
-    return label(row, (*row.declared.feeding, "batch"))
+    return label(row, (*row.declared.having("feeding"), "batch"))
 
 
 def _sentence(where: str, steps: Sequence[Ways]) -> str:

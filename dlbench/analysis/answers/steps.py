@@ -106,7 +106,7 @@ def findings(results: Results) -> Findings:
         return Findings(weaknesses=tuple(doubts))
     devices = by_device(judged, row_of)
     # Those that are fed in several ways on purpose are told of by themselves.
-    told = {where: [step for step in found if not step.row.declared.feeding] or found for where, found in devices.items()}
+    told = {where: [step for step in found if not step.row.declared.having("feeding")] or found for where, found in devices.items()}
     known_first = sorted(told.items(), key=lambda each: not any(step.bound for step in each[1]))
     sentences = tuple(_sentence(where, found) for where, found in known_first)
     without = [where for where, found in devices.items() if not any(step.ceilings for step in found)]
@@ -131,9 +131,9 @@ def _step(row: Row, whole_s: float, ceilings: Ceilings) -> JudgedStep:
         # Fewer bytes than the ceiling was measured with may come from a cache, and what is faster than it does.
         memory_s=moved / memory.per_s if memory and moved >= memory.least_bytes and not from_caches(row, memory) else None,
         launch_s=row.check.operations / launch.per_s if row.check.operations is not None and launch else None,
-        transfer_s=row.part("transfer"),
-        input_s=row.part("input"),
-        host_s=row.part("host"),
+        transfer_s=row.in_role("transfer"),
+        input_s=row.in_role("input"),
+        host_s=row.in_role("host"),
         on_host=row.is_on_cpu,
     )
     return JudgedStep(row, ceilings, parts, diagnose(parts))

@@ -15,9 +15,6 @@ from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.store import RunFile
 
-_LATER = ("tags", "ceiling", "sweep", "feeding", "switches", "search", "learning", "scratch", "supply")
-"""What a header may lack although it holds declarations: it came later."""
-
 
 @cache
 def _of_old() -> Mapping[str, Declaration]:
@@ -47,12 +44,11 @@ def declarations(
 
 
 def _read(workload: str, payload: object) -> tuple[Declaration, list[str]]:
-    """Read one; of what headers did not hold when its file was written, that which the workload would have declared."""
+    """Read one; where it says no more than values, as the first files with declarations, the rest is what the workload would say."""
     found, doubts = from_json(payload)
-    if not isinstance(payload, Mapping) or workload not in _of_old():
-        return found, doubts
-    since: dict[str, Any] = {name: getattr(_of_old()[workload], name) for name in _LATER if name not in payload}
-    return replace(found, **since), doubts
+    if isinstance(payload, Mapping) and "tags" not in payload and workload in _of_old():
+        return replace(_of_old()[workload], values=found.values), doubts
+    return found, doubts
 
 
 def columns(row: Row) -> tuple[Column, ...]:
@@ -70,8 +66,8 @@ def columns(row: Row) -> tuple[Column, ...]:
 
 def with_bus_rate(row: Row) -> Row:
     """Return the row of a collective with what goes over the slowest link in a second, where there is somebody to talk to."""
-    parallel, ranks, bytes_per_s = row.declared.parallel, row.ranks or 1, row.rate.bytes_per_s
-    operation = row.params.get(parallel.collective) if parallel.collective else None
+    ranks, bytes_per_s = row.ranks or 1, row.rate.bytes_per_s
+    operation = row.params.get(row.declared.parameter("collective_op") or "")
     if operation not in OPERATIONS or ranks < 2 or bytes_per_s is None:
         return row
     return replace(row, rate=replace(row.rate, bus_bytes_per_s=bytes_per_s * bus_factor(str(operation), ranks)))

@@ -17,7 +17,10 @@ DECLARED = {
         ],
     },
     "search": {"switches": {"mode": "plain", "order": "rows"}, "search": {"aim": "fastest", "over": ["batch", "mode", "order"]}},
-    "largest": {"switches": {"mode": "plain"}, "search": {"aim": "largest", "over": ["batch"]}},
+    "largest": {
+        "parameters": {"mode": {"switch": "plain"}, "batch": {"searched": ""}},
+        "values": [{"name": "most", "unit": "count", "role": "largest"}],
+    },
 }
 
 
