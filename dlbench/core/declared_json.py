@@ -1,6 +1,7 @@
 """JSON of declarations, for the pipe and for the headers of result files, and the checks of what is read back."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, get_args, get_type_hints
 
@@ -25,11 +26,8 @@ def from_json(data: object) -> tuple[Declaration, list[str]]:
     """Return what is valid of `to_json`'s data, and a sentence on each part that is not: another version may have written it."""
     doubts: list[str] = []
     given: Mapping[str, Any] = _valid(Mapping[str, Any], data, "its declarations", doubts) or {}
-    if "parameters" not in given:
-        try:
-            given = _with_roles(given)
-        except (AttributeError, KeyError, TypeError, ValueError):
-            doubts.append("its declarations, in fields of before 0.2, make no sense")
+    with suppress(AttributeError, KeyError, TypeError, ValueError):  # what is wrong in today's fields has a sentence below
+        given = given if "parameters" in given else _with_roles(given)
     hints: dict[str, Any] = get_type_hints(Declaration)
     values: list[Value] = []
     for payload in _valid(Sequence[Any], given.get("values", ()), "values", doubts) or ():
@@ -46,6 +44,8 @@ def from_json(data: object) -> tuple[Declaration, list[str]]:
         parameters[name] = {role: roles[role] for role in known if role in roles}
     rest = {name: _valid(hints[name], given[name], name, doubts) for name in hints.keys() & given.keys() - {"values", "parameters"}}
     valid = {name: found for name, found in rest.items() if found is not None}
+    if "parameters" not in given and not doubts:
+        doubts.append("what it declares in fields of an earlier version makes no sense")
     return Declaration(values=tuple(values), parameters=parameters, **valid), doubts
 
 

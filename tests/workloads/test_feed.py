@@ -150,7 +150,7 @@ def test_a_copy_beside_the_step_is_no_part_of_it(source, name, streams, monkeypa
     values = set_up("feed", batch=8, source=source, samples=64, width=16).report(ManualClock())
     assert values.keys() == {"input_s", name, "epoch_gap_s"}
     declared = {each.name: each for each in feed.VALUES}
-    assert declared[name].part == ("transfer" if name == "transfer_s" else None)
+    assert declared[name].role == ("transfer" if name == "transfer_s" else None)
     assert [each.name for each in feed.VALUES if each.applies({"source": source})] == [*values]
 
 

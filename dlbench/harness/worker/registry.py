@@ -132,7 +132,7 @@ _FORMER = {
 
 def _former_spelling(name: str) -> str:
     """Return ``"; write …"`` for a declaration of before, empty for any other."""
-    return f"; what a parameter or a value is for stands there now: {_FORMER[name]}" if name in _FORMER else ""
+    return f"; roles stand at parameters and values now: {_FORMER[name]}" if name in _FORMER else ""
 
 
 def _registered(function: WorkloadFunction, given: Mapping[str, Any]) -> WorkloadFunction:
