@@ -17,7 +17,6 @@ import click
 from dlbench import __version__
 from dlbench.cli import BEGAN, defaults
 from dlbench.cli.planning import Plan, signatures_of
-from dlbench.core.declared_json import from_json
 from dlbench.core.errors import DeviceAbsent, DeviceFault, ResultFileError, UsageError
 from dlbench.core.measurement import BALANCED, Measurement
 from dlbench.core.model import Policy, Signature, Status
@@ -319,9 +318,11 @@ def is_complete(run: RunFile, session: Session) -> bool:
 
 def _declared_anew(workloads: Mapping[str, Any], signatures: Mapping[str, Signature]) -> list[str]:
     """Name each value, and each parallelism, that the signatures do not declare as the header says."""
+    from dlbench.analysis.read.declared import declaration_of
+
     found = []
     for name in filter(signatures.__contains__, workloads):
-        (was, _), declared = from_json(workloads[name]), signatures[name].declared
+        (was, _), declared = declaration_of(name, workloads[name]), signatures[name].declared
         before, now = ({each.name: each for each in values} for values in (was.values, declared.values))
         found += [f"value '{each}' of {name}" for each in {**before, **now} if before.get(each) != now.get(each)]
         found += [f"parallel of {name}"] if was.parallel != declared.parallel else []

@@ -441,9 +441,8 @@ def searched(path: Path, batch: int, limit_bytes: int | None) -> Path:
     case = made_up.case("fit", model="resnet18")
     memory = made_up.Memory(batch << 20)
     (found,) = made_up.rounds_of(case, [[1.0]], memory=memory, found={"batch": batch}, limit_bytes=limit_bytes)
-    values = [{"name": "largest", "unit": "count", "direction": "higher", "meaning": "m"}]
-    search = {"aim": "largest", "over": ["batch"], "limit": "memory_gib", "value": "largest"}
-    told = {"fit": {"values": values, "parallel": {}, "search": search}}
+    values = [{"name": "largest", "unit": "count", "direction": "higher", "meaning": "m", "role": "largest"}]
+    told = {"fit": {"values": values, "parameters": {"batch": {"searched": ""}, "memory_gib": {"limit": ""}}}}
     measured = made_up.with_values(made_up.without_rounds(found), largest=float(batch))
     if not batch:
         measured = replace(made_up.ended(case, Status.OOM, "not even batch=1 fits: full"), limit_bytes=limit_bytes)
@@ -550,7 +549,6 @@ DOUBTS = {
     '{"parameters": {"mode": "switch"}}': "parameter 'mode': must be an object, not 'switch'",
     '{"parameters": {"mode": {"switch": 3}}}': "parameter 'mode': switch must be text, not 3",
     '{"parameters": {"mode": {"swich": "eager"}}}': "parameter 'mode': no role is called 'swich'; did you mean 'switch'?",
-    '{"switches": {"mode": 3}}': "parameter 'mode': switch must be text, not 3",
     json.dumps({"values": [{**HITS, "role": ["input"]}]}): "value 'hits': role must be one of input, transfer, host, once, sample",
     json.dumps({"values": [{**HITS, "role": "of later"}]}): "value 'hits': role must be one of input, transfer, host, once, sample",
     json.dumps({"values": [{**HITS, "bounds": 3}]}): "value 'hits': bounds must be text, not 3",
@@ -560,10 +558,7 @@ DOUBTS = {
     json.dumps({"values": [{**HITS, "points": "ab", "series": True}]}): "value 'hits': points must be a list, not 'ab'",
     json.dumps({"values": [{**HITS, "when": {"form": "tower"}}]}): "value 'hits': when.form must be a list, not 'tower'",
     json.dumps({"values": [{"name": "hits"}]}): "value 'hits': unit is missing",
-    **dict.fromkeys(
-        ('{"sweep": "n"}', '{"switches": ["mode"]}', '{"parallel": {"spread": "form"}}', '{"supply": 3}', '{"search": {"over": 3}}'),
-        "what it declares in fields of an earlier version makes no sense",
-    ),
+    '{"sweep": {"size": "n"}, "switches": {"mode": "eager"}}': "sweep, switches: roles stand at parameters and values now",
 }
 
 

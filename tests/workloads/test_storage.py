@@ -184,9 +184,9 @@ def test_what_it_supplies_is_declared_and_stands_in_the_header():
     declared = registry.get("storage").signature.declared
     assert from_json(to_json(declared)) == (declared, [])
     assert (declared.tags, declared.parameters["cache"]) == (("storage", "supply", "imagenet"), {"supply": "cold"})
-    for odd in (3, {"consumers": 3}, {"consumers": "a", "when": {"b": 3}}):
-        found, doubts = from_json({"values": [], "supply": odd})
-        assert "supply" not in found.tags
+    for odd in (3, {"supply": 3}, ["supply"]):
+        found, doubts = from_json({"parameters": {"cache": odd}})
+        assert not found.having("supply")
         assert len(doubts) == 1
 
 

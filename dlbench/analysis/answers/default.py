@@ -188,7 +188,7 @@ def _bests(results: Results) -> list[_Best]:
 
 def _free(row: Row) -> tuple[str, ...]:
     """Return the parameters that rows of one work may differ in."""
-    return row.declared.having("switch", "searched", "searched_last")
+    return tuple(dict.fromkeys((*row.declared.having("switch"), *row.declared.searched)))
 
 
 def _roots(results: Results) -> Roots:

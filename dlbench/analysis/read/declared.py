@@ -1,4 +1,4 @@
-"""Declarations of the workloads of a result file: from its header, or for files from before there were any from ``undeclared.toml``."""
+"""Declarations of the workloads of a result file: from its header, or for files from before declarations from ``undeclared.toml``."""
 
 import tomllib
 from collections.abc import Mapping
@@ -14,6 +14,9 @@ from dlbench.core.reference.collectives import OPERATIONS, bus_factor
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.store import RunFile
+
+_FORMER = ("sweep", "feeding", "switches", "search", "learning", "scratch", "supply")
+"""What headers named parameters and values in, before those had roles."""
 
 
 @cache
@@ -33,7 +36,7 @@ def declarations(
     notes: list[str] = []
     for side, of_side in sides.items():
         raw = of_side.get("workloads", run.header.get("workloads"))
-        read = {} if raw is None else {workload: _read(workload, each) for workload, each in raw.items()}
+        read = {} if raw is None else {workload: declaration_of(workload, each) for workload, each in raw.items()}
         found[run_name(name, side)] = _of_old() if raw is None else {workload: declaration for workload, (declaration, _) in read.items()}
         notes += [
             f"{run.path}: of {workload}, {doubt}; what it is about is shown as plain numbers, and another version of dlbench may read it"
@@ -43,12 +46,19 @@ def declarations(
     return found, list(dict.fromkeys(notes))
 
 
-def _read(workload: str, payload: object) -> tuple[Declaration, list[str]]:
-    """Read one; where it says no more than values, as the first files with declarations, the rest is what the workload would say."""
+def declaration_of(workload: str, payload: object) -> tuple[Declaration, list[str]]:
+    """Read what a header says of a workload, and a sentence on each part that makes no sense.
+
+    Where it was written before parameters and values had roles, one of dlbench's own has those that it has today.
+    """
     found, doubts = from_json(payload)
-    if isinstance(payload, Mapping) and "tags" not in payload and workload in _of_old():
-        return replace(_of_old()[workload], values=found.values), doubts
-    return found, doubts
+    if not isinstance(payload, Mapping) or "parameters" in payload:
+        return found, doubts
+    if known := _of_old().get(workload):
+        roles = {each.name: each.role for each in known.values}
+        return replace(known, values=tuple(replace(each, role=roles.get(each.name)) for each in found.values)), doubts
+    former = ", ".join(name for name in _FORMER if payload.get(name))
+    return found, [*doubts, *([f"{former}: roles stand at parameters and values now"] if former else [])]
 
 
 def columns(row: Row) -> tuple[Column, ...]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, overload
 
 from dlbench.core.declarations import Ceiling, Declaration, Parallel, Role, Value
-from dlbench.core.declared_json import from_json, to_json
+from dlbench.core.declared_json import from_json, plain
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import Parameter, ParamValue, Signature, Work
 from dlbench.harness.worker.signature_checks import misfits
@@ -143,7 +143,7 @@ def _registered(function: WorkloadFunction, given: Mapping[str, Any]) -> Workloa
     about = (inspect.getdoc(function) or "").partition("\n")[0]
     parameters = tuple(_parameters(function))
     roles = {parameter.name: {role.name: _standing_out(parameter, role) for role in own} for parameter, own in parameters if own}
-    declared, doubts = from_json({"parameters": roles, **{name: to_json(each) for name, each in given.items()}})
+    declared, doubts = from_json({"parameters": roles, **{name: plain(each) for name, each in given.items()}})
     signature = Signature(function.__name__, about, tuple(parameter for parameter, _ in parameters), declared)
     for wrong in itertools.chain(doubts, misfits(signature)):
         raise UsageError(f"workload '{function.__name__}', {wrong}")
