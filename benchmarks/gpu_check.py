@@ -21,6 +21,7 @@ from benchmarks.gpu_tests import code_key
 from benchmarks.limited import GRACE_S, ask_twice_if_cold, choose_devices, listen, run_python
 from benchmarks.reference import duration
 from dlbench.analysis.contribute.public import machine_name
+from dlbench.analysis.report.text_table import padded
 from dlbench.core.errors import DlbenchError, ExitCode, UsageError
 from dlbench.core.units import clock_time
 from dlbench.harness.runner import ask_hello
@@ -172,10 +173,8 @@ def _print_table(steps: Sequence[Step], state: State, folder: Path, seconds: flo
         seen, spent_s = state.seen.get(step.name), state.spent_s.get(step.name)
         so_far = f"{clock_time(spent_s)} of {clock_time(step.deadline_s)} so far" if spent_s else ""
         rows.append((step.name, seen.word(), seen.what) if seen else (step.name, "to come", so_far))
-    first, second = (max(len(row[column]) for row in rows) for column in (0, 1))
     print(f"\n{folder}, {clock_time(seconds)} in this call")
-    for name, held, what in rows:
-        print(f"{name:<{first}}  {held:<{second}}  {what}".rstrip())
+    print("\n".join(padded(rows)))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from benchmarks.deciders import DECIDERS, GATE, Decider, as_rounds
 from benchmarks.peers import PEERS, PORTED
 from benchmarks.recordings import BACK_TO_BACK, INTERLEAVED, MINUTES_APART, TAIL, UNCHANGED, Placement, Recording, Side
 from dlbench.analysis.compare.judge import MEAN, Verdict, rank_tests
+from dlbench.analysis.report.text_table import padded
 from dlbench.core.errors import DlbenchError, ExitCode
 from dlbench.core.stats import proportion_interval
 
@@ -287,8 +288,7 @@ def _table(columns: Mapping[str, Callable[[Any], str]], found: Sequence[Mapping[
     if markdown:
         shown = [f"| {' | '.join(line)} |" for line in lines]
         return [shown[0], "|" + "---|" * len(columns), *shown[1:]]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    return padded(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

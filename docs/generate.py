@@ -46,7 +46,7 @@ TABLES = {
         "What `dlbench compare` and `dlbench ab` write with `--format json|csv|md`, and the rows of `--verdict`: a row a case, the "
         "worst first. Behind these columns come `value.NAME.base`, `new`, `change` and `verdict` of each declared value. See "
         "[compare.md](../compare.md#output).",
-        compare_export.COLUMNS.values(),
+        compare_export.COLUMNS,
     ),
     "Calibration": (
         "What `dlbench calibrate --format json|csv|md` writes: a row a case. See [calibrate.md](../calibrate.md).",
@@ -54,7 +54,7 @@ TABLES = {
     ),
     "Fitness of a machine": (
         "What `dlbench doctor --format json|csv|md` writes: a row a check. See [doctor.md](../doctor.md).",
-        doctor_text.COLUMNS.values(),
+        doctor_text.COLUMNS,
     ),
 }
 

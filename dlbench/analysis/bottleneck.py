@@ -1,9 +1,15 @@
 """Bottleneck of a step, by rules on its measured parts: which of them takes most of its time, and what would help most."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from dlbench.core.declarations import Part
+
 Resource = Literal["arithmetic", "memory", "launch", "transfer", "input", "host"]
+_WORK: tuple[Resource, ...] = ("arithmetic", "memory")
+REPORTED: tuple[Part, ...] = ("transfer", "input", "host")
+"""Parts whose time workloads report."""
 
 LEAST_WORK = 1 / 3
 """Share of the device's time that its operations or bytes have to explain, at the measured ceilings, before they are said to bound it.
@@ -23,25 +29,17 @@ REMEDIES: dict[Resource, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Parts:
-    """A step and what was measured of it, in seconds a call; None where that is not known."""
+    """A step and what was measured of it, in seconds a call."""
 
     whole_s: float
+    known: Mapping[Resource, float]
+    """Arithmetic and memory: its operations and bytes at the measured ceilings. Launch: its launches, one behind the other, at the
+    measured latency of one. Transfer: copying its batch, alone. Input: waiting for its batch on the host. Host: code on the host that
+    reported its own time."""
     device_s: float | None = None
-    """The device's own time, copies in its queue included; None on a CPU, which has none."""
-    arithmetic_s: float | None = None
-    """Its operations at the measured ceiling of that precision."""
-    memory_s: float | None = None
-    """Its bytes at the measured ceiling of memory."""
-    launch_s: float | None = None
-    """Its launches, one behind the other, at the measured latency of one."""
-    transfer_s: float | None = None
-    """Copying its batch, alone."""
-    input_s: float | None = None
-    """Waiting for its batch on the host."""
-    host_s: float | None = None
-    """Code on the host that reported its own time."""
+    """The device's own time, copies in its queue included; None on a CPU, which has none, and where it is not known."""
     on_host: bool = False
     """Whether the device is the CPU: launching and computing then take turns."""
 
@@ -70,33 +68,28 @@ def diagnose(parts: Parts) -> Diagnosis:
     The device's time is bound by arithmetic or by memory, whichever takes longer at its ceiling (Williams, Waterman and Patterson,
     Roofline, CACM 52(4), 2009), if that explains enough of it.
     """
-    reported: dict[Resource, float | None] = {"transfer": parts.transfer_s, "input": parts.input_s, "host": parts.host_s}
-    seconds = {name: value for name, value in reported.items() if value is not None}
-    work, paced_by_host = _longer(parts), False
+    known, whole_s = parts.known, parts.whole_s
+    seconds: dict[Resource, float] = {name: known[name] for name in REPORTED if name in known}
+    work = max((name for name in _WORK if name in known), key=known.__getitem__, default=None)
+    paced_by_host = False
     if parts.on_host or parts.device_s is None:
-        if parts.launch_s is not None:
-            seconds["launch"] = min(parts.launch_s, max(0.0, parts.whole_s - sum(seconds.values())))
-        device_s = max(0.0, parts.whole_s - sum(seconds.values()))
+        if "launch" in known:
+            seconds["launch"] = min(known["launch"], max(0.0, whole_s - sum(seconds.values())))
+        device_s = max(0.0, whole_s - sum(seconds.values()))
     else:
-        busy_s = min(parts.device_s, parts.whole_s)
-        host_s = sum(part_s or 0.0 for part_s in (parts.input_s, parts.host_s, parts.launch_s))
-        paced_by_host = busy_s < BUSY * parts.whole_s and busy_s <= max(parts.whole_s - busy_s, host_s)
-        _of_host(parts, parts.whole_s - busy_s, paced_by_host, seconds)
-        device_s = max(0.0, parts.device_s - (parts.transfer_s or 0.0))
+        busy_s = min(parts.device_s, whole_s)
+        host_s = known.get("input", 0.0) + known.get("host", 0.0) + known.get("launch", 0.0)
+        paced_by_host = busy_s < BUSY * whole_s and busy_s <= max(whole_s - busy_s, host_s)
+        _of_host(parts, whole_s - busy_s, paced_by_host, seconds)
+        device_s = max(0.0, parts.device_s - known.get("transfer", 0.0))
     if work:
-        seconds[work[0]] = work[1]
+        seconds[work] = known[work]
     of_host: tuple[Resource, ...] = ("input", "launch", "host") if paced_by_host else ("input", "launch", "host", "transfer")
     bound = max((name for name in of_host if name in seconds), key=seconds.__getitem__, default=None)
     if not paced_by_host and (bound is None or device_s >= seconds[bound]):
-        bound = work[0] if work and work[1] >= LEAST_WORK * device_s else None
+        bound = work if work and known[work] >= LEAST_WORK * device_s else None
     found = sum(seconds.values())
-    return Diagnosis(bound, seconds, max(0.0, parts.whole_s - found), max(0.0, found - parts.whole_s))
-
-
-def _longer(parts: Parts) -> tuple[Resource, float] | None:
-    """Return the longer of arithmetic and memory; None where neither is known."""
-    known: list[tuple[Resource, float | None]] = [("arithmetic", parts.arithmetic_s), ("memory", parts.memory_s)]
-    return max([(name, value) for name, value in known if value is not None], key=lambda each: each[1], default=None)
+    return Diagnosis(bound, seconds, max(0.0, whole_s - found), max(0.0, found - whole_s))
 
 
 def _of_host(parts: Parts, idle_s: float, paced_by_host: bool, seconds: dict[Resource, float]) -> None:
@@ -108,5 +101,5 @@ def _of_host(parts: Parts, idle_s: float, paced_by_host: bool, seconds: dict[Res
     known_s = seconds.get("input", 0.0) + seconds.get("host", 0.0)
     left_s = max(0.0, idle_s - known_s)
     room_s = max(0.0, parts.whole_s - known_s) if paced_by_host else left_s
-    seconds["launch"] = left_s if parts.launch_s is None else min(parts.launch_s, room_s)
+    seconds["launch"] = min(parts.known["launch"], room_s) if "launch" in parts.known else left_s
     seconds["host"] = seconds.get("host", 0.0) + max(0.0, left_s - seconds["launch"])

@@ -9,7 +9,7 @@ from dlbench.analysis.names import HasRow, device_label, several_runs
 from dlbench.analysis.pairing import Pair
 from dlbench.analysis.ratio import HasRatio, speedup_of
 from dlbench.analysis.read.declared import columns
-from dlbench.analysis.wording import value_name
+from dlbench.analysis.wording import INTERVAL, value_name
 from dlbench.core.model import ParamValue
 from dlbench.core.rows.columns import BY_NAME
 from dlbench.core.rows.row import Row, cell
@@ -91,11 +91,13 @@ class HasCase(Protocol):
 PLACE = Column("place", Unit.TEXT, "where it ran")
 CASE: Field[HasCase] = Field(pair_columns.CASE, lambda found: found.case)
 WORK: Field[Pair] = Field(pair_columns.WORK, lambda pair: pair.work)
-RATIO: Fields[HasRatio] = (
-    ("ratio", Field(pair_columns.SPEEDUP, speedup_of)),
-    ("95 % interval", Field(pair_columns.LOW, lambda found: found.ratio.low)),
-    ("95 % interval", Field(pair_columns.HIGH, lambda found: found.ratio.high)),
+SPEEDUP: tuple[Field[HasRatio], ...] = (
+    Field(pair_columns.SPEEDUP, speedup_of),
+    Field(pair_columns.LOW, lambda found: found.ratio.low),
+    Field(pair_columns.HIGH, lambda found: found.ratio.high),
 )
+"""A ratio, and the ends of the interval."""
+RATIO: Fields[HasRatio] = tuple(zip(("ratio", INTERVAL, INTERVAL), SPEEDUP, strict=True))
 KEY = replace(of_row(lambda row: row.case.id), of=lambda row: row.key)
 """The case without its device, in the column of the case."""
 THROUGHPUT = (

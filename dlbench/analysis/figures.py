@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
+from dlbench.analysis.fields import Field, cells
 from dlbench.core.rows.row import Cells
 from dlbench.core.schema import Column
 
@@ -54,6 +55,30 @@ class Figure:
         """What is drawn of a row, and all that the rows keep."""
         axes = (self.y, *([self.series] if self.series else ()), self.x)
         return (*(axis.column for axis in axes), *(self.interval or ()), *(self.band or ()))
+
+
+def figure(
+    title: str,
+    about: str,
+    mark: Mark,
+    found: Sequence[T],
+    *axes: tuple[str, Field[T]],
+    log: str = "",
+    interval: Sequence[Field[T]] = (),
+    reference: float | None = None,
+    bound: tuple[Cells, ...] = (),
+    spread: Callable[[T], float] | None = None,
+) -> Figure:
+    """Return the figure of records, a row each. Axes are headings with fields, as in a table: x, y and, where there are several, series.
+
+    ``log`` names the logarithmic ones: ``xy``. ``interval``: the fields of its two ends. ``spread``: a number of each record, over whose
+    range those are chosen that are drawn where there are too many; without it all are drawn.
+    """
+    shown, left_out = drawn(found, spread) if spread else (found, "")
+    x, y, *series = (Axis(heading, field.column, axis in log) for axis, (heading, field) in zip("xyz", axes, strict=False))
+    rows = cells((*(field for _, field in axes), *interval), shown)
+    ends = (interval[0].column, interval[1].column) if interval else None
+    return Figure(title, f"{about}{left_out}", mark, x, y, rows, next(iter(series), None), ends, reference, bound=bound)
 
 
 MOST_DRAWN = 40

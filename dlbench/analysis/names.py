@@ -6,7 +6,6 @@ from typing import Protocol, TypeVar
 
 from dlbench.analysis.pairing import grouped
 from dlbench.analysis.wording import plural
-from dlbench.core.measurement import UNFINISHED
 from dlbench.core.rows.row import Row
 
 T = TypeVar("T")
@@ -62,12 +61,7 @@ def described(row: Row) -> str:
 
 def status(row: Row) -> str:
     """Return how a case ended: its status, or of a search that was cut short with something found that it is unfinished."""
-    return "unfinished" if is_unfinished(row) else str(row.case.status)
-
-
-def is_unfinished(row: Row) -> bool:
-    """Whether a row is of a search that was cut short with something found, by whatever ended it."""
-    return not row.is_ok and (row.case.reason or "").startswith(UNFINISHED)
+    return "unfinished" if row.case.unfinished else str(row.case.status)
 
 
 def choice(row: Row) -> str:

@@ -4,6 +4,7 @@ import math
 import statistics
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from dlbench.analysis.pairing import grouped
 from dlbench.analysis.read.table import Results
@@ -26,8 +27,7 @@ MATTERS = 0.1
 class Outlier:
     """One case of one file that is far from the same case of the others of its kind."""
 
-    run: str
-    case: str
+    row: Row
     change: float
     """Its time over the median of all of them, less one: 0.1 is 10 % more time."""
 
@@ -37,10 +37,10 @@ class Kind:
     """Files of machines whose devices are called the same, with as many threads."""
 
     name: str
-    runs: tuple[str, ...]
+    runs: Sequence[str]
     judged: int
     """Cases of which there were files enough."""
-    outliers: tuple[Outlier, ...]
+    outliers: Sequence[Outlier]
 
 
 def kinds(results: Results) -> list[Kind]:
@@ -51,11 +51,12 @@ def kinds(results: Results) -> list[Kind]:
     agree exactly, `MATTERS` alone decides.
     """
     rows = [row for row in results.rows if row.case.status is not Status.SKIPPED]  # on a device that was not there
-    names: dict[str, set[str]] = {run: set() for run in results.environments}
-    for row in rows:
-        names[row.case.run].add(row.case.device_name or row.case.device)
-    runs = grouped((run for run, ran in names.items() if ran), lambda run: " and ".join(sorted(names[run])))
-    return [_kind(name, members, [row for row in rows if row.case.run in members]) for name, members in runs.items()]
+    of_run = grouped(rows, lambda row: row.case.run)
+
+    def name(run: str) -> str:
+        return " and ".join(sorted({row.case.device_name or row.case.device for row in of_run[run]}))
+
+    return [_kind(kind, runs, [row for run in runs for row in of_run[run]]) for kind, runs in grouped(of_run, name).items()]
 
 
 def sentences(found: Sequence[Kind]) -> list[str]:
@@ -89,10 +90,9 @@ def fleet_notes(results: Results) -> list[str]:
 
 
 def _kind(name: str, runs: Sequence[str], rows: Sequence[Row]) -> Kind:
-    timed = [row for row in rows if row.has_times]
-    groups = grouped(timed, _work)
-    judged = [group for group in groups.values() if len(group) >= FEWEST]
-    return Kind(name, tuple(runs), len(judged), tuple(outlier for group in judged for outlier in _outliers(group)))
+    groups = grouped((row for row in rows if row.has_times), _work).values()
+    judged = [group for group in groups if len(group) >= FEWEST]
+    return Kind(name, runs, len(judged), list(chain.from_iterable(map(_outliers, judged))))
 
 
 def _work(row: Row) -> Hashable:
@@ -106,19 +106,15 @@ def _outliers(group: Sequence[Row]) -> list[Outlier]:
     middle = statistics.median(times)
     spread = MAD_TO_SD * statistics.median(abs(each - middle) for each in times)
     least = max(FAR * spread, math.log1p(MATTERS))
-    return [
-        Outlier(row.case.run, row.case.id, math.expm1(time - middle))
-        for row, time in zip(group, times, strict=True)
-        if abs(time - middle) > least
-    ]
+    return [Outlier(row, math.expm1(time - middle)) for row, time in zip(group, times, strict=True) if abs(time - middle) > least]
 
 
 def _of_run(run: str, kind: Kind) -> list[str]:
     lines = []
     for way, sign in (("slower", 1), ("faster", -1)):
-        mine = [each for each in kind.outliers if each.run == run and each.change * sign > 0]
+        mine = [each for each in kind.outliers if each.row.case.run == run and each.change * sign > 0]
         if mine:
             worst = max(mine, key=lambda each: abs(each.change))
-            where = f"in {len(mine)} of {plural(kind.judged, 'case')}, most in {worst.case}"
+            where = f"in {len(mine)} of {plural(kind.judged, 'case')}, most in {worst.row.case.id}"
             lines.append(f"{run} is {way} than others with {kind.name} {where}: {worst.change * 100:+.1f} % of their median time")
     return lines

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from dlbench.analysis.pairing import Pair, launch_bound
-from dlbench.analysis.ratio import Ratio
+from dlbench.analysis.ratio import HasRatio
 from dlbench.analysis.read.table import as_frame
 from dlbench.core.model import ParamValue
 from dlbench.core.rank_test import FEWEST_ROUNDS
@@ -59,7 +59,7 @@ PAIR_COLUMNS: dict[str, Column] = {
 
 def frame(pairs: Iterable[Pair]) -> "pd.DataFrame":
     """Return a row a pair, columns as in `PAIR_COLUMNS`; ``run`` is the file of a side."""
-    return as_frame([{**cells(each), "base.run": each.base.file, "other.run": each.other.file} for each in pairs], PAIR_COLUMNS)
+    return as_frame([{**cells(each), "base.run": each.base.file, "other.run": each.other.file} for each in pairs], PAIR_COLUMNS.values())
 
 
 def cells(pair: Pair) -> dict[str, ParamValue | None]:
@@ -69,11 +69,12 @@ def cells(pair: Pair) -> dict[str, ParamValue | None]:
         found |= {f"{name}.{each}": value for each, value in _side(pair, side).items()} | {f"{name}.file": side.file}
     if pair.speeds is None:
         return found
-    return found | {TIME.name: "device" if pair.on_device else "wall"} | of_ratio(pair.ratio)
+    return found | {TIME.name: "device" if pair.on_device else "wall"} | of_ratio(pair)
 
 
-def of_ratio(ratio: Ratio) -> dict[str, ParamValue | None]:
-    """Return a ratio as cells."""
+def of_ratio(found: HasRatio) -> dict[str, ParamValue | None]:
+    """Return the ratio of a record as cells."""
+    ratio = found.ratio
     return {
         SPEEDUP.name: ratio.speedup,
         LOW.name: ratio.low,

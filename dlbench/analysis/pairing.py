@@ -10,7 +10,7 @@ from dlbench.analysis.ratio import Ratio, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import value_text
-from dlbench.core.rows.row import MACHINE, WORK, Row, Setting, ending
+from dlbench.core.rows.row import MACHINE, WORK, Row, Setting
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -112,40 +112,8 @@ class Pairs:
     unpaired: tuple[Unpaired, ...] = ()
     by: Setting | None = None
     """What they differ in; None where each side is at its own best."""
-
-
-@dataclass(frozen=True, slots=True)
-class Couples:
-    """Rows that differ in one setting, two and two."""
-
-    by: Setting
-    base_value: Hashable
-    """What the first of each two has of it."""
-    couples: tuple[tuple[Row, Row], ...]
-    """The base and the other, both ``ok`` and with times."""
-    unpaired: tuple[Unpaired, ...]
-
-
-def couple(results: Results, by: str, base: str | None = None, *, timed: bool = True) -> Couples:
-    """Find the ``ok`` rows that differ in one setting: see `pair`. Raises UsageError for an unknown setting or base."""
-    setting = _setting(results, by)
-    free = {setting, *_GOES_WITH.get(setting, ())}
-    of_interest = [row for row in results.rows if setting.of_row(row) is not None]
-    trouble_of = {id(row): unfit(row, setting, timed) for row in of_interest}
-    base_value = _base_value([row for row in of_interest if trouble_of[id(row)] is None] or of_interest, setting, base)
-    couples: list[tuple[Row, Row]] = []
-    unpaired: list[Unpaired] = []
-    for group in grouped(of_interest, lambda row: row.differing_from(free)).values():
-        unpaired += [left_out(row, trouble) for row in group if (trouble := trouble_of[id(row)])]
-        fit = [row for row in group if trouble_of[id(row)] is None]
-        bases = [row for row in fit if setting.of_row(row) == base_value]
-        others = [row for row in fit if setting.of_row(row) != base_value]
-        if not bases:
-            unpaired += [left_out(row, f"nothing to pair it with at {setting} = {base_value}") for row in others]
-        if not others:
-            unpaired += [left_out(row, f"nothing to pair it with at another {setting}") for row in bases]
-        couples += product(bases, others)
-    return Couples(setting, base_value, tuple(couples), tuple(unpaired))
+    base_value: Hashable = None
+    """What the base of each has of that."""
 
 
 def pair(results: Results, by: str, base: str | None = None, *, timed: bool = True) -> Pairs:
@@ -162,11 +130,27 @@ def pair(results: Results, by: str, base: str | None = None, *, timed: bool = Tr
     can differ a little from the quotient of the two medians. Not ``timed``: the rows that report values and no times, without a
     ratio. Raises UsageError for an unknown setting or base.
     """
-    found = couple(results, by, base, timed=timed)
-    return Pairs(tuple(beside(*each, found.by, timed=timed) for each in found.couples), found.unpaired, found.by)
+    setting = _setting(results, by)
+    free = {setting, *_GOES_WITH.get(setting, ())}
+    of_interest = [row for row in results.rows if setting.of_row(row) is not None]
+    trouble_of = {id(row): unfit(row, setting, timed) for row in of_interest}
+    base_value = _base_value([row for row in of_interest if trouble_of[id(row)] is None] or of_interest, setting, base)
+    pairs: list[Pair] = []
+    unpaired: list[Unpaired] = []
+    for group in grouped(of_interest, lambda row: row.differing_from(free)).values():
+        unpaired += [left_out(row, trouble) for row in group if (trouble := trouble_of[id(row)])]
+        fit = [row for row in group if trouble_of[id(row)] is None]
+        bases = [row for row in fit if setting.of_row(row) == base_value]
+        others = [row for row in fit if setting.of_row(row) != base_value]
+        if not bases:
+            unpaired += [left_out(row, f"nothing to pair it with at {setting} = {base_value}") for row in others]
+        if not others:
+            unpaired += [left_out(row, f"nothing to pair it with at another {setting}") for row in bases]
+        pairs += [pair_of(*both, setting, timed=timed) for both in product(bases, others)]
+    return Pairs(tuple(pairs), tuple(unpaired), setting, base_value)
 
 
-def beside(base: Row, other: Row, by: Setting, *hidden: str, timed: bool = True) -> Pair:
+def pair_of(base: Row, other: Row, by: Setting, *hidden: str, timed: bool = True) -> Pair:
     """Return rows that differ in one setting, and in the ``hidden`` parameters, as a pair: see `pair`."""
     both = base.rounds, other.rounds
     on_device = timed and by == _CACHE and all(min(each.device_s, default=0) > 0 for each in both)
@@ -188,14 +172,9 @@ def settings_named(names: Iterable[str]) -> list[Setting]:
     return [setting for name in names for setting in (Setting("case", name), Setting("param", name))]
 
 
-def settings_of(results: Results) -> list[Setting]:
-    """Return what tells the rows apart: what was measured, and where."""
-    return [*WORK, *MACHINE, *(Setting("param", name) for name in results.parameters)]
-
-
 def _setting(results: Results, by: str) -> Setting:
     """Return the setting of that name, or whose column that is."""
-    known = settings_of(results)
+    known = [*WORK, *MACHINE, *(Setting("param", name) for name in results.parameters)]
     for each in known:
         if by in (each.name, str(each)):
             return each
@@ -220,7 +199,7 @@ def _base_value(rows: Sequence[Row], setting: Setting, base: str | None) -> Hash
 def unfit(row: Row, setting: Setting, timed: bool) -> str | None:
     """Say why a row can't be in a ratio of rows that differ in this setting, if so."""
     if not row.is_ok:
-        return ": ".join(ending(row))
+        return row.ending
     if bool(row.rounds.median_s) is not timed:
         return "it reports values, not times" if timed else "it has times"
     if timed and min(row.rounds.median_s) <= 0:

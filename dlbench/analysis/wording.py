@@ -47,11 +47,18 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def few(names: Iterable[str], most: int = 4) -> str:
-    """Return the first names, and how many more there are: ``a, b, c, d and 3 more``."""
+def more_devices(count: int) -> str:
+    """Return of how many devices the table alone has the numbers: ``3 more devices: in the table only``; an empty text for none."""
+    return f"{plural(count, 'more device')}: in the table only" if count > 0 else ""
+
+
+def few(names: Iterable[str], most: int = 4, noun: str = "") -> str:
+    """Return the first names, and how many more there are, if need be of what: ``a, b, c, d and 3 more devices``."""
     known = list(names)
-    more = len(known) - most
-    return f"{', '.join(known[:most])}{f' and {more} more' if more > 0 else ''}"
+    named, more = ", ".join(known[:most]), len(known) - most
+    if more <= 0:
+        return named
+    return f"{named} and {plural(more, f'more {noun}') if noun else f'{more} more'}"
 
 
 def short(label: ParamValue | None) -> str:

@@ -19,7 +19,7 @@ from dlbench.cli.session import OpenSide, open_side
 from dlbench.core.errors import DlbenchError, SuiteError, UsageError
 from dlbench.core.model import Signature
 from dlbench.harness.plan.cases import check
-from dlbench.harness.plan.suite import Suite
+from dlbench.harness.plan.suite import Bench, Suite
 from dlbench.harness.process import checkout
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.worker_process import Interpreter, own_variables
@@ -159,9 +159,10 @@ def _code_in_place(
         except UsageError as error:
             raise UsageError(f"{option}: {error}") from error
         for plugin, path in files.items():
-            if path.is_relative_to(root) and not (folder / path.relative_to(root)).is_file():
-                raise UsageError(f"{option}: this reference has no {path.relative_to(root)}")
-            files[plugin] = folder / path.relative_to(root) if path.is_relative_to(root) else path
+            if path.is_relative_to(root):
+                files[plugin] = folder / path.relative_to(root)
+                if not files[plugin].is_file():
+                    raise UsageError(f"{option}: this reference has no {path.relative_to(root)}")
         here = Path.cwd()
         at = folder / here.relative_to(root) if here.is_relative_to(root) else folder
         interpreter = Interpreter(options.python, options.environ, at if at.is_dir() else folder)
@@ -176,15 +177,15 @@ def _without_unknown(suites: tuple[Suite, ...], own: Mapping[str, Any], other: M
     """
     here, there = ((signatures_of(side), side["kinds"]) for side in (own, other))
 
-    def fits(suite: Suite, number: int, code: tuple[Mapping[str, Signature], Sequence[str]]) -> bool:
+    def fits(suite: Suite, bench: Bench, code: tuple[Mapping[str, Signature], Sequence[str]]) -> bool:
         try:
-            check([replace(suite, benches=suite.benches[number : number + 1])], *code)
+            check([replace(suite, benches=(bench,))], *code)
         except SuiteError:
             return False
         return True
 
     def kept(suite: Suite) -> Suite:
-        benches = (bench for number, bench in enumerate(suite.benches) if fits(suite, number, here) or not fits(suite, number, there))
+        benches = (bench for bench in suite.benches if fits(suite, bench, here) or not fits(suite, bench, there))
         return replace(suite, benches=tuple(benches))
 
     left = tuple(map(kept, suites))

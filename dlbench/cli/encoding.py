@@ -8,13 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-_SIGNS = "× x  µ u  … ...  – -  − -  ± +-  ≤ <=  ≥ >=  → ->  · .  ─ -  │ |  ‹ <  › >"
-_ALIKE = {
-    **dict(pair.split() for pair in _SIGNS.split("  ")),
-    # Heights and lengths of what `analysis.report.strips` draws.
-    **dict(zip("▁▂▃▄▅▆▇█", "..::||##", strict=True)),
-    **dict(zip("▏▎▍▌▋▊▉▐", "   ===#=", strict=True)),
-}
+_ALIKE = {"×": "x", "…": "..", "–": "-", "µ": "u"}
 _HANDLER = "dlbench.alike"
 _ASCII = "dlbench-ascii"
 
@@ -52,12 +46,8 @@ def _alike(error: UnicodeError) -> tuple[str, int]:
     return "".join(_ALIKE.get(sign, "?") for sign in lacking), error.end
 
 
-class _Encoder(codecs.IncrementalEncoder):
-    def encode(self, text: str, final: bool = False) -> bytes:
-        return codecs.ascii_encode(text, self.errors)[0]
-
-
 def _find(name: str) -> codecs.CodecInfo | None:
     if name.replace("_", "-") != _ASCII:
         return None
-    return codecs.CodecInfo(codecs.ascii_encode, codecs.ascii_decode, incrementalencoder=_Encoder, name=_ASCII)
+    plain = codecs.lookup("ascii")
+    return codecs.CodecInfo(plain.encode, plain.decode, incrementalencoder=plain.incrementalencoder, name=_ASCII)

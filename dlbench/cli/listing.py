@@ -2,13 +2,15 @@
 
 import itertools
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import click
 
 from dlbench.analysis.export import tabular
+from dlbench.analysis.report.text_table import padded
+from dlbench.cli.output import draw
 from dlbench.cli.planning import Plan
 from dlbench.core.model import Case, Policy
 from dlbench.core.units import one_line, seconds
@@ -69,19 +71,13 @@ def write_rows(rows: list[dict[str, Any]], form: str) -> None:
     """Write rows of one kind, one at least, to stdout: drawn on a terminal, else a line each with its columns aligned."""
     if form != "table":
         _write(tabular.lines(list(rows[0]), rows, form))
-    elif sys.stdout.isatty():
-        _draw(rows)
+        return
+    texts = [["–" if value is None else one_line(str(value)) for value in row.values()] for row in rows]
+    numbers = [at for at, value in enumerate(rows[0].values()) if isinstance(value, int)]
+    if sys.stdout.isatty():
+        _draw(list(rows[0]), texts, numbers)
     else:
-        texts = [[_text(value) for value in row.values()] for row in rows]
-        widths = [max(3, *map(len, column)) for column in zip(*texts, strict=True)]
-        signs = [">" if isinstance(value, int) else "<" for value in rows[0].values()]
-        for cells in texts:
-            line = "  ".join(f"{cell:{sign}{width}}" for cell, sign, width in zip(cells, signs, widths, strict=True))
-            _write([f"{line.rstrip()}\n"])
-
-
-def _text(value: object) -> str:
-    return "–" if value is None else one_line(str(value))
+        _write(f"{line}\n" for line in padded(texts, numbers))
 
 
 def write_cases(cases: Iterator[Case], form: str) -> None:
@@ -91,7 +87,7 @@ def write_cases(cases: Iterator[Case], form: str) -> None:
         return
     few = list(itertools.islice(cases, _TABLE_AT_MOST + 1)) if sys.stdout.isatty() else []
     if 0 < len(few) <= _TABLE_AT_MOST:
-        _draw([{"case": case.id, "suite": case.suite} for case in few])
+        _draw(["case", "suite"], [[case.id, case.suite] for case in few])
     else:
         _write(f"{case.id}\n" for case in itertools.chain(few, cases))
 
@@ -102,15 +98,7 @@ def _write(chunks: Iterable[str]) -> None:
     sys.stdout.flush()
 
 
-def _draw(rows: list[dict[str, Any]]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+def _draw(headings: Sequence[str], rows: Sequence[Sequence[str]], numbers: Container[int] = ()) -> None:
+    from dlbench.analysis.report.screen_table import screen_table
 
-    drawn = Table(box=box.SIMPLE_HEAD)
-    for name, value in rows[0].items():
-        drawn.add_column(name, overflow="fold", justify="right" if isinstance(value, int) else "left")
-    for row in rows:
-        drawn.add_row(*(Text(_text(value)) for value in row.values()))  # never read as markup
-    Console().print(drawn)
+    draw(screen_table(headings, rows, numbers))

@@ -17,7 +17,7 @@ from dlbench.core import units
 from dlbench.core.conditions import BUSY
 from dlbench.core.measurement import Measurement, Series
 from dlbench.core.model import Status, settings_text
-from dlbench.core.rows.row import Row, ending
+from dlbench.core.rows.row import Row
 from dlbench.core.rows.summary import per_round, planned_row, summarise
 from dlbench.harness.observer import Observer
 from dlbench.harness.plan.adaptive import AdaptivePlan
@@ -211,7 +211,7 @@ class _LiveTable(_Tracker):
     def case_started(self, series: Series, number: int) -> None:
         super().case_started(series, number)
         if self._doing:  # the workers of the round have started meanwhile
-            self._name_others(0.0)
+            self._others = self._others or self._programs.named() or ""
         else:
             self._programs.renew()
         self._doing = ""
@@ -228,8 +228,7 @@ class _LiveTable(_Tracker):
         if measurement.series not in self.measurements:  # else a value of earlier rounds stands there, which counts
             self._provisional.add(measurement.series)
             self._rows[measurement.series] = self._row([measurement])
-        if (lost := _lost(measurement)) > BUSY:
-            self._name_others(lost)
+        self._name_others(_lost(measurement))
         self.draw()
 
     def case_ended(self, measurement: Measurement) -> None:
@@ -237,8 +236,7 @@ class _LiveTable(_Tracker):
         self._postponed = ""
         self._provisional.discard(measurement.series)
         self._rows[measurement.series] = self._row(self.measurements[measurement.series])
-        if (lost := _lost(measurement)) > BUSY:
-            self._name_others(lost)
+        self._name_others(_lost(measurement))
         if measurement.status is Status.SKIPPED:  # many end so at once, and drawing each would take longer than a budget's grace
             return
         self.draw()  # at once, as answering may take seconds on a busy machine
@@ -252,8 +250,9 @@ class _LiveTable(_Tracker):
             self.draw()
 
     def _name_others(self, lost: float) -> None:
-        """Look, between two cases, for what takes the CPUs; the last case lost that share of its time to it."""
-        self._others = self._others or self._programs.named(lost) or ""
+        """Look for what takes the CPUs where the last case lost that share of its time to it, and much."""
+        if lost > BUSY:
+            self._others = self._others or self._programs.named(lost) or ""
 
     def _answer(self) -> bool:
         """Answer from the rows so far, unless that would take a noticeable part of the run: of many cases it takes longer.
@@ -299,7 +298,7 @@ class _LiveTable(_Tracker):
         many = many_alike(list(self._rows.values()))
         rows = self._rows
         if many:  # seldom, and a run may have many thousand cases
-            rows = {series: row for series, row in self._rows.items() if ending(row) not in many} or self._rows
+            rows = {series: row for series, row in self._rows.items() if row.ending not in many} or self._rows
         position = list(rows).index(self.current) if self.current in rows else 0
         console = self._live.console
         room = max(3, console.height - len(console.render_lines(below, pad=False)) - 1)  # one line the terminal keeps

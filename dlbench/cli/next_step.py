@@ -8,6 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from dlbench.analysis.report.text_table import padded
 from dlbench.core.errors import ResultFileError
 from dlbench.core.file_lock import holder
 from dlbench.core.store import ends_with_footer, read_header
@@ -46,8 +47,7 @@ def lines() -> Iterator[str]:
 
 
 def _examples(*examples: tuple[str, str]) -> Iterator[str]:
-    width = max(len(command) for command, _ in examples)
-    yield from (f"  {command:<{width}}  # {about}" for command, about in examples)
+    yield from (f"  {line}" for line in padded((command, f"# {about}") for command, about in examples))
 
 
 def _newest() -> tuple[Path, dict[str, Any]] | None:

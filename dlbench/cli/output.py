@@ -1,7 +1,7 @@
 """The output of the commands: results for people and programs, and the verdicts, files for CI and exit code of those that judge."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +11,8 @@ from dlbench.analysis.export import tabular
 from dlbench.cli import defaults
 from dlbench.cli.encoding import unread
 from dlbench.cli.options import OutputOptions
-from dlbench.cli.output_files import create, overwrite
-from dlbench.core.errors import ExitCode, OutputError, UsageError
+from dlbench.cli.output_files import create, overwrite, writing
+from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.units import one_line
 
 if TYPE_CHECKING:
@@ -59,17 +59,15 @@ def write_results(
     unpaired = pairs.unpaired if pairs else ()
     if form != "table":
         click.echo(tabular.render(pair_columns.frame(pairs.rows) if pairs else results.frame, form), nl=False)
-        for line in sentences.not_usable(results):
-            click.echo(f"note: {line}", err=True)
+        write_notes(sentences.not_usable(results))
     elif by and pairs:
         with_values, values, _ = reported(results, by)
-        _print(terminal.paired(results, pairs, values, pictures=pictures))
+        draw(terminal.paired(results, pairs, values, pictures=pictures))
         shown = {(row.case.id, row.file) for row in pairing.both_sides(results, with_values.rows)}
         unpaired = tuple(each for each in pairs.unpaired if (each.case, each.run) not in shown)
     else:
-        _print(terminal.overview(results, answers=answers, details=details, pictures=pictures, brief=brief))
-    for note in sentences.unpaired(unpaired):
-        click.echo(f"note: {note}", err=True)
+        draw(terminal.overview(results, answers=answers, details=details, pictures=pictures, brief=brief))
+    write_notes(sentences.unpaired(unpaired))
 
 
 def write_answers(results: "Results", form: str) -> None:
@@ -93,12 +91,13 @@ def _write_scaling(results: "Results", form: str, pictures: bool) -> None:
     if not steps:
         raise UsageError("no row has ranks to pair it by; measure some: dlbench run scaling")
     if form == "table":
-        _print(terminal.more_devices(results, pictures=pictures))
+        draw(terminal.more_devices(results, pictures=pictures))
     else:
         click.echo(tabular.render(columns.frame(steps, projection.projected(steps, results)), form), nl=False)
 
 
-def _print(renderable: "RenderableType") -> None:
+def draw(renderable: "RenderableType") -> None:
+    """Write what rich lays out to stdout, as wide as the terminal, or off one as wide as it gets."""
     from rich.console import Console
 
     console = Console()
@@ -107,6 +106,12 @@ def _print(renderable: "RenderableType") -> None:
     with console.capture() as capture:
         console.print(renderable)
     click.echo(capture.get(), nl=False)
+
+
+def write_notes(notes: Iterable[str]) -> None:
+    """Write sentences that a reader has to know to stderr, a line each."""
+    for note in notes:
+        click.echo(f"note: {note}", err=True)
 
 
 def notes_on(results: "Results", files: Sequence[Path]) -> list[str]:
@@ -128,14 +133,16 @@ def conclude(comparisons: Sequence["Comparison"], notes: Sequence[str], options:
 
     code = exit_code(comparisons, options.strict)
     conclusion = f"{compare_terminal.summary(comparisons)}; exit {code.value}"
-    notes = [*notes, *(line for comparison in comparisons for line in sentences.unpaired(comparison.unpaired))]
-    notes += [doubt for comparison in comparisons for doubt in comparison.doubts]
-    notes += dict.fromkeys(map(str, results.budgets.values()))
-    notes += sentences.not_usable(results)
-    notes += defaults.in_force().notes()
+    notes = [
+        *notes,
+        *(line for comparison in comparisons for line in sentences.unpaired(comparison.unpaired)),
+        *(doubt for comparison in comparisons for doubt in comparison.doubts),
+        *dict.fromkeys(map(str, results.budgets.values())),
+        *sentences.not_usable(results),
+        *defaults.in_force().notes(),
+    ]
     _write_verdicts(comparisons, conclusion, options.form)
-    for note in notes:
-        click.echo(f"note: {note}", err=True)
+    write_notes(notes)
     if options.junit:
         overwrite(options.junit, junit.junit(comparisons))
     if options.verdict:
@@ -182,7 +189,7 @@ def _write_verdicts(comparisons: Sequence["Comparison"], conclusion: str, form: 
         if sys.stdout.isatty() and len(comparison.cases) <= _DRAWN_AT_MOST:
             from dlbench.analysis.report import terminal
 
-            _print(terminal.verdicts(comparison))
+            draw(terminal.verdicts(comparison))
         else:
             click.echo("\n".join(["", *compare_terminal.table(comparison), ""]))
         if len(comparisons) > 1:
@@ -196,13 +203,10 @@ def _tell_github(comparisons: Sequence["Comparison"], conclusion: str, notes: Se
 
     for line in github.annotations(comparisons):
         click.echo(line, err=True)
-    try:
-        with path.open("ab") as file:
-            room = github.SUMMARY_LIMIT - file.tell()
-            text = github.step_summary(comparisons, conclusion, notes, room).encode(errors="replace")
-            if len(text) <= room:
-                file.write(text)
-            else:  # what stands there already would be lost as well
-                click.echo("note: the summary of this step is full, so nothing was added to it", err=True)
-    except OSError as error:
-        raise OutputError.of(path, error) from error
+    with writing(path), path.open("ab") as file:
+        room = github.SUMMARY_LIMIT - file.tell()
+        text = github.step_summary(comparisons, conclusion, notes, room).encode(errors="replace")
+        if len(text) <= room:
+            file.write(text)
+        else:  # what stands there already would be lost as well
+            click.echo("note: the summary of this step is full, so nothing was added to it", err=True)

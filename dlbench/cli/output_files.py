@@ -3,47 +3,51 @@
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dlbench.core.errors import OutputError, UsageError
 
 
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raise OutputError for what the operating system refuses in the block: a name too long, a folder that may not be entered."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputError.of(path, error) from error
+
+
 def refuse_misplaced(paths: Iterable[Path | None]) -> None:
     """Raise UsageError where a folder stands in a file's place, or none to write it in is there; OutputError where that can't be told."""
     for path in filter(None, paths):
-        try:
+        with writing(path):
             if path.is_dir():
                 raise UsageError(f"{path} is a folder; give the name of a file in it")
-            if not stat.S_ISDIR(path.parent.stat().st_mode):
+            try:
+                parent = path.parent.stat()
+            except (FileNotFoundError, NotADirectoryError) as error:  # nearly always mistyped, so it is not made
+                raise UsageError(f"there is no folder {path.parent} for {path.name}; make it, or choose another") from error
+            if not stat.S_ISDIR(parent.st_mode):
                 raise UsageError(f"{path.parent} is a file and no folder; choose another place for {path.name}")
-        except (FileNotFoundError, NotADirectoryError) as error:  # nearly always mistyped, so it is not made
-            raise UsageError(f"there is no folder {path.parent} for {path.name}; make it, or choose another") from error
-        except OSError as error:  # a name too long, a folder that may not be entered
-            raise OutputError.of(path, error) from error
 
 
 def make_folder(path: Path) -> None:
     """Make a folder that is asked for, in one that is there. Raises UsageError or OutputError."""
     if not path.is_dir():
         refuse_misplaced([path])
-        try:
+        with writing(path):
             path.mkdir()
-        except OSError as error:
-            raise OutputError.of(path, error) from error
 
 
 def refuse_existing(paths: Iterable[Path]) -> None:
     """Raise UsageError where one of these files, or a link of that name, is there already, and what `refuse_misplaced` raises."""
     for path in paths:
         refuse_misplaced([path])
-        try:
+        with writing(path), suppress(FileNotFoundError):
             path.lstat()
-        except FileNotFoundError:
-            continue
-        except OSError as error:  # a name too long, a folder that may not be entered
-            raise OutputError.of(path, error) from error
-        raise _exists(path)
+            raise _exists(path)
 
 
 def refuse_same_file(paths: Mapping[str, Path | None]) -> None:
@@ -61,15 +65,13 @@ def create(path: Path, content: bytes) -> None:
     """Write a new file, whole or not at all. Raises UsageError or OutputError."""
     refuse_existing([path])
     part = path.with_name(f".{secrets.token_hex(8)}.part")
-    try:
+    with writing(path):
         try:
             with part.open("xb") as file:
                 file.write(content)
             _name(part, path)
         finally:
             part.unlink(missing_ok=True)
-    except OSError as error:
-        raise OutputError.of(path, error) from error
 
 
 def _name(part: Path, path: Path) -> None:
@@ -89,7 +91,5 @@ def _exists(path: Path) -> UsageError:
 
 def overwrite(path: Path, content: bytes) -> None:
     """Write a file, in place of one of that name. Raises OutputError."""
-    try:
+    with writing(path):
         path.write_bytes(content)
-    except OSError as error:
-        raise OutputError.of(path, error) from error

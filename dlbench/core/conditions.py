@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Annotated, Any, TypedDict
 
-from dlbench.core.quantities import Count, PositiveCount, Quantity
+from dlbench.core.quantities import Amount, Count, Number, PositiveCount, Quantity
 from dlbench.core.units import percent
 
 THROTTLED = 0.01
@@ -116,19 +116,27 @@ class Throttling:
         return _known(self)
 
 
-class _AcceleratorKeys(TypedDict, total=False):
+class _DeviceState(TypedDict, total=False):
+    temperature_c: Number | None
+    power_w: Amount | None
+
+
+class _AcceleratorState(_DeviceState, total=False):
     other_processes: Count
+    clock_sm_hz: Amount | None
+    clock_memory_hz: Amount | None
 
 
-class _ProcessorKeys(TypedDict, total=False):
-    governor: str
+class _ProcessorState(_DeviceState, total=False):
+    governor: str | None
+    clock_hz: Amount | None
 
 
-class _StateKeys(TypedDict, total=False):
+class MachineState(TypedDict, total=False):
     """Parts of a machine's state that readers rely on."""
 
-    cpu: _ProcessorKeys
-    accelerators: Mapping[str, _AcceleratorKeys]
+    cpu: _ProcessorState
+    accelerators: Mapping[str, _AcceleratorState]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +150,9 @@ class RoundState:
     """CPUs that other processes kept busy, on average, of those that this process may run on; None where nothing tells."""
     stolen_cpus: Quantity | None = None
     """CPUs' worth of time that a hypervisor gave to others."""
-    before: Annotated[Mapping[str, Any], _StateKeys] = field(default_factory=dict, hash=False)
+    before: Annotated[Mapping[str, Any], MachineState] = field(default_factory=dict, hash=False)
     """The state as in the header's ``environment``, what is unknown left out, before any case of the round."""
-    after: Annotated[Mapping[str, Any], _StateKeys] = field(default_factory=dict, hash=False)
+    after: Annotated[Mapping[str, Any], MachineState] = field(default_factory=dict, hash=False)
     """The same right after the last case, while its process still held the device."""
 
     def other_processes(self, device: str) -> int | None:

@@ -7,13 +7,16 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from dlbench.core.schema import Column, Direction, Unit
 
-ValueRole = Literal["input", "transfer", "host", "once", "sample", "accuracy", "diverged", "largest"]
-"""What answers take a value for: the seconds of a call in which it waits for its batch, copies it, or runs code on the host; seconds spent
-once, before the first call, such as compiling; of a training at a ``batch`` the seconds of a sample, the accuracy, and the samples after
-which it had diverged; the largest size that a search found."""
+Part = Literal["input", "transfer", "host"]
+"""Parts of the time of a call that workloads report: in which it waits for its batch, copies it, or runs code on the host."""
+ValueRole = Literal[Part, "once", "sample", "accuracy", "diverged", "largest"]
+"""What answers take a value for: the seconds of such a part; those spent once, before the first call, such as compiling; of a training at
+a ``batch`` the seconds of a sample, the accuracy, and the samples after which it had diverged; the largest size that a search found."""
 OF_SECONDS = ("input", "transfer", "host", "once", "sample")
 Ceiling = Literal["arithmetic", "memory", "launch", "synchronisation", "copy"]
 """What a machine can do at most, or at the quickest, that a workload measures; others' rows are held against it."""
+Bounded = Literal["rate.bytes_per_s"]
+"""Columns of a row that a value may be the most of."""
 ParameterRole = Literal[
     "sweep", "copies", "way", "switch", "feeding", "searched", "searched_last", "limit", "scratch", "supply",
     "collective_op", "communicates", "spread",
@@ -74,8 +77,8 @@ class Value:
     optional: bool = False
     """Whether a machine may not tell it; the row has none of it then."""
     role: ValueRole | None = None
-    bounds: str | None = None
-    """The column that can't be more than it, such as ``rate.bytes_per_s``."""
+    bounds: Bounded | None = None
+    """The column that can't be more than it."""
     margin: float | None = None
     """Smallest change that matters, in its unit; None: a share of its base, the threshold of values."""
 

@@ -1,37 +1,24 @@
-"""Door to msgspec, which reads valid JSON straight into data classes; nothing depends on it."""
+"""Door to msgspec, which reads valid JSON straight into data classes; imported when a file is read, and nothing depends on it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import asdict, is_dataclass
+from functools import cache
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-if TYPE_CHECKING:
-    import msgspec
-    from msgspec import Meta as Meta
-else:
-    try:
-        import msgspec
-        from msgspec import Meta
-    except ImportError:  # as in a bare checkout, or in the interpreter of a measuring process
-        msgspec = None
-
-        @dataclass(frozen=True)
-        class Meta:
-            """Bounds of a number or of a length, and the words for what is within them."""
-
-            description: str
-            ge: float | None = None
-            le: float | None = None
-            min_length: int = 0
-
+from dlbench.core.quantities import Bounds
 
 T = TypeVar("T")
 
 
+@cache
 def fast_reader(kind: type[T]) -> Callable[[bytes], T | None]:
     """Return a reader of a data class in JSON, which returns None for `typed_json.convert` to look at what is not valid."""
-    if msgspec is None:
+    try:
+        import msgspec
+    except ImportError:  # as in a bare checkout
         return lambda line: None
-    decode = msgspec.json.Decoder(kind).decode
+    decode: Callable[[bytes], T] = msgspec.json.Decoder(_with_its_bounds(kind)).decode
 
     def read(line: bytes) -> T | None:
         try:
@@ -40,3 +27,16 @@ def fast_reader(kind: type[T]) -> Callable[[bytes], T | None]:
             return None
 
     return read
+
+
+def _with_its_bounds(hint: Any) -> Any:
+    """Return a type hint with msgspec's class in place of `Bounds`, whose attributes are the same; the hints of data classes change."""
+    if isinstance(hint, Bounds):
+        import msgspec
+
+        return msgspec.Meta(**asdict(hint))
+    if is_dataclass(hint):
+        own = get_type_hints(hint, include_extras=True)
+        hint.__annotations__ = {name: _with_its_bounds(each) for name, each in own.items()}
+    inner = tuple(map(_with_its_bounds, get_args(hint)))
+    return (Union if isinstance(hint, UnionType) else get_origin(hint))[inner] if inner else hint

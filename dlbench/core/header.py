@@ -1,9 +1,13 @@
-"""Header of a result file: the parts that readers rely on."""
+"""Header of a result file: its fields, the parts that readers rely on, and the version that wrote it."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
+from dlbench import __version__
 from dlbench.core import thresholds
+from dlbench.core.conditions import MachineState
+from dlbench.core.quantities import Count, Quantity
 from dlbench.core.typed_json import convert
 
 
@@ -38,9 +42,18 @@ class _SuiteKeys(TypedDict, total=False):
     thresholds: Mapping[str, Any]
 
 
-class _HeaderKeys(TypedDict, total=False):
-    """Parts of a header that readers rely on; it may lack any of them."""
+class HeaderKeys(TypedDict, total=False):
+    """Fields that a version of dlbench writes, of which a header may lack any. Readers rely on those that have a type."""
 
+    schema: Any
+    dlbench: Any
+    expression: Any
+    include_absent: Any
+    plugins: Any
+    seed: Any
+    isolation: Any
+    order: Any
+    machines: Any
     gate: Mapping[str, Any]
     policy: _PolicyKeys
     devices: Sequence[_DeviceKeys]
@@ -52,9 +65,30 @@ class _HeaderKeys(TypedDict, total=False):
     workloads: Mapping[str, Any]
 
 
+class FooterKeys(TypedDict, total=False):
+    """Fields that a version of dlbench writes at the end of a run."""
+
+    rounds: Count
+    seconds: Quantity
+    state: MachineState | None
+
+
+_VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")
+
+
+def newer_version(header: Mapping[str, Any]) -> str | None:
+    """Return the version of the dlbench that wrote a file, where it is newer than this one."""
+    written, own = _VERSION.match(str(header.get("dlbench"))), _VERSION.match(__version__)
+    return written[0] if written and own and _numbers(written) > _numbers(own) else None
+
+
+def _numbers(version: re.Match[str]) -> tuple[int, ...]:
+    return tuple(map(int, version.groups("0")))
+
+
 def check_header(header: Mapping[str, Any]) -> None:
     """Raise ValueError for a header that no dlbench writes: ``devices[0].id must be text, not 3``."""
-    convert(_HeaderKeys, header)
+    convert(HeaderKeys, header)
     if "sides" in header and len(header["sides"]) != 2:
         raise ValueError(f"sides must be two, not {len(header['sides'])}")
     suites = [("thresholds", each.get("thresholds", {})) for each in header.get("suites", ()) if isinstance(each, dict)]

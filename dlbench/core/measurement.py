@@ -1,12 +1,13 @@
 """Data classes: what measuring a case gave in one round."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Self
 
 from dlbench.core.conditions import Throttling
 from dlbench.core.model import Case, ParamValue, Reported, Status
 from dlbench.core.quantities import Amount, BlockTimes, Count, PositiveCount, Quantity
+from dlbench.core.unknown import Reason, Reasons
 
 STEADY_SHIFT = 0.02  # most that times may move, relative, and still count as steady
 
@@ -69,8 +70,6 @@ CONFIRMING = "-confirm"
 """Suffix of a side's name in the rounds that confirm a change."""
 BALANCED = "balanced"
 """The ``order`` in the header of an A/B whose odd rounds measure the sides of a case in the reverse of the even round before."""
-UNFINISHED = "unfinished: "
-"""Opening of the reason of a search that was cut short with something found so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +115,13 @@ class Measurement:
     """What an ``observe`` returned."""
     found: Mapping[str, ParamValue] = field(default_factory=dict)
     """Of a search, the values that it found for the parameters that its case leaves open; of an unfinished one, the best ones so far."""
+    unfinished: bool | None = None
+    """True of a search that was cut short with something found so far; None of all else."""
     limit_bytes: Count | None = None
     """Of a search for the largest, the memory that its cases could take; None elsewhere, and where the device does not tell."""
     math: Mapping[str, ParamValue] = field(default_factory=dict)
     """The backend flags that were in force: TF32, reduced-precision sums, autotuning, determinism."""
-    nulls: Mapping[str, str] = field(default_factory=dict)
+    nulls: Mapping[str, Reasons] = field(default_factory=dict)
     """Why a group of columns is null: ``transfer``, ``memory``, ``check``."""
     started: str = ""
     """UTC, ISO 8601."""
@@ -131,3 +132,7 @@ class Measurement:
     def series(self) -> Series:
         """Its case and side."""
         return Series(self.side, self.case.id)
+
+    def with_reasons(self, group: str, *reasons: Reason) -> Self:
+        """Return it with the reasons why a group of columns is null; as it is without any."""
+        return replace(self, nulls={**self.nulls, group: reasons}) if reasons else self

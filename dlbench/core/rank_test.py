@@ -32,7 +32,7 @@ def _rank_sum_counts(m: int, n: int) -> list[int]:
 
 @cache
 def smallest_p(m: int, n: int) -> float:
-    """Return the least p that `rank_test_p` can give for m and n values, 2 / C(m + n, m): all of one sample lie below all of the other."""
+    """Return the least p that `rank_test` can give for m and n values, 2 / C(m + n, m): all of one sample lie below all of the other."""
     return min(1.0, 2 / math.comb(m + n, m))
 
 
@@ -41,26 +41,23 @@ def _two_sided_p(m: int, n: int) -> tuple[float, ...]:
     """The two-sided p of each U = 0 … m n / 2, twice the lower tail.
 
     Exact up to `MOST_COUNTED`. Beyond, the normal distribution of the same mean and variance, with continuity correction (Mann and
-    Whitney 1947); ties need no correction, as `rank_test_p` breaks them. Its tails are heavier, so p is too large if anything.
+    Whitney 1947); ties need no correction, as `rank_test` breaks them.
     """
     if m * n * min(m, n) <= MOST_COUNTED:
         total = math.comb(m + n, m)
         return tuple(min(1.0, 2 * tail / total) for tail in accumulate(_rank_sum_counts(min(m, n), max(m, n))))
-    middle, sd, least = m * n / 2, math.sqrt(m * n * (m + n + 1) / 12), smallest_p(m, n)
-    # erfc and not the distribution function of `statistics`, which has no digits left where p is small.
-    normal = (math.erfc((middle - u - 0.5) / sd / math.sqrt(2)) for u in range(m * n // 2 + 1))
-    return tuple(max(least, min(1.0, p)) for p in normal)
+    return _normal_p(m * n / 2, m * n * (m + n + 1) / 12, smallest_p(m, n))
 
 
-def rank_test_p(base: Sequence[float], other: Sequence[float]) -> float:
-    """Two-sided p of the Mann-Whitney test: how often samples of one distribution would lie at least so far apart.
+def _normal_p(mean: float, variance: float, least: float) -> tuple[float, ...]:
+    """The two-sided p of each statistic 0 … mean by the normal distribution with continuity correction, ``least`` at the least.
 
-    Ties between the samples are broken towards no difference: the result is the largest p of all ways to break them, so it is
-    never too small, and equal samples have p = 1. Without such ties it is the p of all ways to deal the ranks (Mann and Whitney 1947),
-    exact up to `MOST_COUNTED` and closely from there on.
-    Raises StatisticsError where a sample is empty.
+    Its tails are heavier than those of rank tests, so p is too large if anything.
     """
-    return rank_test(base, other, ())[0]
+    sd = math.sqrt(variance)
+    # erfc and not the distribution function of `statistics`, which has no digits left where p is small.
+    normal = (math.erfc((mean - each - 0.5) / sd / math.sqrt(2)) for each in range(int(mean) + 1))
+    return tuple(max(least, min(1.0, p)) for p in normal)
 
 
 @cache
@@ -134,8 +131,11 @@ FEWEST_ROUNDS = rounds_for_interval()
 
 
 def rank_test(base: Sequence[float], other: Sequence[float], confidences: Iterable[float]) -> tuple[float, float, list[Interval | None]]:
-    """Return the p of `rank_test_p`, the estimate of `shift_interval` and an interval for each confidence, all from the same differences.
+    """Return the two-sided p of the Mann-Whitney test, the estimate of `shift_interval` and an interval for each confidence.
 
+    The p is how often samples of one distribution would lie at least so far apart. Ties between the samples are broken towards no
+    difference: it is the largest p of all ways to break them, so it is never too small, and equal samples have p = 1. Without such ties
+    it is the p of all ways to deal the ranks (Mann and Whitney 1947), exact up to `MOST_COUNTED` and closely from there on.
     Raises StatisticsError where a sample is empty.
     """
     differences = sorted([b - a for a in base for b in other])
@@ -168,9 +168,7 @@ def _signed_rank_p(k: int) -> tuple[float, ...]:
             for total in range(half, i - 1, -1):
                 counts[total] += counts[total - i]
         return tuple(min(1.0, tail / 2 ** (k - 1)) for tail in accumulate(counts))
-    middle, sd = k * (k + 1) / 4, math.sqrt(k * (k + 1) * (2 * k + 1) / 24)
-    normal = (math.erfc((middle - total - 0.5) / sd / math.sqrt(2)) for total in range(half + 1))
-    return tuple(max(smallest_signed_p(k), min(1.0, p)) for p in normal)
+    return _normal_p(k * (k + 1) / 4, k * (k + 1) * (2 * k + 1) / 24, smallest_signed_p(k))
 
 
 @cache

@@ -4,12 +4,11 @@ import math
 import statistics
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(NamedTuple):
     """An interval and the confidence that it really has, which small samples do not let one choose."""
 
     low: float
@@ -149,13 +148,10 @@ def student_p(t: float, freedom: int) -> float:
 @cache
 def student_quantile(confidence: float, freedom: int) -> float:
     """Return the t that encloses zero with that confidence: `student_p` of it is 1 - confidence."""
-    low, high = 0.0, 1.0
+    high = 1.0
     while high < 2**60 and student_p(high, freedom) > 1 - confidence:
         high *= 2
-    for _ in range(60):  # as many as a float has bits
-        middle = (low + high) / 2
-        low, high = (middle, high) if student_p(middle, freedom) > 1 - confidence else (low, middle)
-    return high
+    return _crossing(lambda t: student_p(t, freedom) > 1 - confidence, high)
 
 
 def holm(
@@ -213,10 +209,10 @@ def _binomial_tail(count: int, of: int, p: float) -> float:
     )
 
 
-def _crossing(holds: Callable[[float], bool]) -> float:
-    """Return the probability up to which a condition holds, by halving."""
-    low, high = 0.0, 1.0
-    for _ in range(50):
+def _crossing(holds: Callable[[float], bool], high: float = 1.0) -> float:
+    """Return the number from 0 to ``high`` up to which a condition holds, by halving."""
+    low = 0.0
+    for _ in range(60):  # as many as a float has bits
         middle = (low + high) / 2
         low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
+    return high

@@ -5,8 +5,6 @@ Measurements that were repeated are kept as discarded, and what a search tried a
 A damaged line takes no other with it; a damaged header does, as nothing tells what the lines are of.
 """
 
-import json
-import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -16,16 +14,14 @@ from typing import Any, NamedTuple
 
 from dlbench.core.conditions import RoundState
 from dlbench.core.errors import ResultFileError
-from dlbench.core.fast_json import fast_reader
-from dlbench.core.header import check_header
+from dlbench.core.header import FooterKeys, check_header, newer_version
+from dlbench.core.lines import REPEATED, TORN, FileLine, Lines, Record, lines_of, parsed, unreadable
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Status
 from dlbench.core.typed_json import convert
 
 SCHEMA = 1
 """Raised when a reader of the old kind would misread the new."""
-
-Record = dict[str, Any]
 
 
 class LeftOut(NamedTuple):
@@ -34,8 +30,11 @@ class LeftOut(NamedTuple):
     number: int
     """From 1 on, as editors count."""
     why: str
-    copy: bool = False
-    """Whether it holds nothing that was not read elsewhere."""
+
+    @property
+    def copy(self) -> bool:
+        """Whether it holds nothing that was not read elsewhere."""
+        return self.why == REPEATED or self.why.endswith(_TWICE)
 
 
 class OtherRun(NamedTuple):
@@ -45,6 +44,14 @@ class OtherRun(NamedTuple):
     """Of its header."""
     behind: int
     """Lines behind that."""
+
+
+class UnknownField(NamedTuple):
+    """A field that this dlbench does not know."""
+
+    line: int
+    name: str
+    """From the line on: ``samples.sigma``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,8 @@ class RunFile:
     left_out: tuple[LeftOut, ...] = ()
     """Damaged lines and copies of others, in the order of the file."""
     other_run: OtherRun | None = None
+    unknown_field: UnknownField | None = None
+    """The first that was noticed."""
 
     @property
     def name(self) -> str:
@@ -84,40 +93,28 @@ Reader = Callable[[Measurement, int | None], object]
 Raises ValueError where it does not count."""
 
 
-class _FileLine(NamedTuple):
-    """A line of a result file: a measurement as soon as it is read, or its JSON."""
-
-    kind: object
-    record: Record
-    measurement: Measurement | None = None
-
-    def measured(self) -> Measurement:
-        """Return it as a measurement. Raises ValueError with a sentence where it is none."""
-        return self.measurement or convert(Measurement, self.record)
-
-
 def load(path: Path, reader: Reader | None = None) -> RunFile:
     """Read a result file; with a ``reader``, which is given each measurement that counts in its turn, the `RunFile` has none.
 
     A line that is damaged is left out. Raises ResultFileError if the file is empty, not ours, of a newer schema, or its header is damaged.
     """
-    header: Record | None = None
-    torn, other, left_out, lines = False, None, list[LeftOut](), _Read(reader)
-    for number, place, line, why in _lines(path):
-        if header is None:
-            header = _checked_header(path, line)
-        elif other is not None:
+    of_file, torn, other, left_out, lines = lines_of(path), False, None, list[LeftOut](), _Read(reader)
+    first = _header_line(path, of_file)
+    header, newer = first.record, newer_version(first.record)
+    lines.notice_fields(1, first)
+    for number, place, line, why in of_file:
+        if other is not None:
             other = other._replace(behind=number - other.number)
-        elif why == _TORN:
+        elif why == TORN:
             torn = True
         elif line is None:
-            left_out.append(LeftOut(number, why, copy=why == _REPEATED))
+            left_out.append(LeftOut(number, why))
         elif line.kind == "header" and line.record != header:
             other = OtherRun(number, 0)
-        elif why := lines.take(line, place):
-            left_out.append(LeftOut(number, why, copy=why == _REPEATED or why.endswith(_TWICE)))
-    if header is None:
-        raise ResultFileError(f"{path} is empty; give a file that dlbench run wrote")
+        elif not (why := lines.take(line, place)):
+            lines.notice_fields(number, line)
+        elif why != _OTHER_KIND or not newer:
+            left_out.append(LeftOut(number, why))
     measurements, discarded, tries = lines.measured.values()
     counted = {(each.series, each.round, each.started) for each in measurements if each.started}
     return RunFile(
@@ -131,6 +128,7 @@ def load(path: Path, reader: Reader | None = None) -> RunFile:
         tuple(tries),
         tuple(left_out),
         other,
+        lines.unknown_field,
     )
 
 
@@ -141,11 +139,23 @@ class _Read:
         self.footer: Record | None = None
         self.measured: dict[str, list[Measurement]] = {"measurement": [], "discarded": [], "try": []}
         self.states: list[RoundState] = []
+        self.unknown_field: UnknownField | None = None
         self._reader = reader
         self._earlier: dict[str, Measurement] = {}
         self._rounds: set[tuple[Any, int]] = set()
+        self._shapes: set[tuple[object, int]] = set()
 
-    def take(self, line: _FileLine, place: int | None) -> str:
+    def notice_fields(self, number: int, line: FileLine) -> None:
+        """Keep the first field that this dlbench does not know; lines of a kind with as many colons are taken to have the same fields."""
+        if number > _LOOKED_AT or self.unknown_field:
+            return
+        shape = line.kind, line.text.count(b":")
+        if shape not in self._shapes:
+            self._shapes.add(shape)
+            name = line.unknown_field()
+            self.unknown_field = UnknownField(number, name) if name else None
+
+    def take(self, line: FileLine, place: int | None) -> str:
         """Take a line; return why it can't be, an empty text where it could."""
         kind = line.kind
         try:
@@ -158,13 +168,14 @@ class _Read:
             elif kind == "round":
                 self.states.append(convert(RoundState, line.record))
             elif kind == "footer":
+                convert(FooterKeys, line.record)
                 self.footer = line.record
             else:
-                return _REPEATED if kind == "header" else "no kind of line that dlbench writes"
+                return REPEATED if kind == "header" else _OTHER_KIND
         except ValueError as error:
             if str(error).endswith(_TWICE):
                 return str(error)
-            return f"not a valid {'round' if kind == 'round' else 'measurement'}: {error}"
+            return f"not a valid {kind if kind in ('round', 'footer') else 'measurement'}: {error}"
         return ""
 
     def _measurement(self, found: Measurement, *, counts: bool) -> Measurement:
@@ -179,6 +190,8 @@ class _Read:
         return found
 
 
+_LOOKED_AT = 10_000
+"""Lines that unknown fields are looked for in: those behind them are more of the same, and a large file has hundreds of thousands."""
 _SHARED = ("case", "device_name", "items", "flops", "least_flops", "bytes", "least_bytes", "math", "nulls")
 """What hardly ever differs between the rounds of a case."""
 
@@ -189,15 +202,12 @@ def twice(number: int) -> str:
 
 
 _TWICE = "of its case stands above already"
-_REPEATED = "the same as one above"
-_TORN = "cut off"
+_OTHER_KIND = "no kind of line that dlbench writes"
 
 
 def read_header(path: Path) -> Record:
     """Read the first line of a result file alone. Raises ResultFileError where that is no header of ours."""
-    for _, _, line, _ in _lines(path):
-        return _checked_header(path, line)
-    raise ResultFileError(f"{path} is empty; give a file that dlbench run wrote")
+    return _header_line(path, lines_of(path)).record
 
 
 def ends_with_footer(path: Path) -> bool:
@@ -207,8 +217,8 @@ def ends_with_footer(path: Path) -> bool:
             file.seek(-min(_TAIL, file.seek(0, os.SEEK_END)), os.SEEK_END)
             last = file.read().rstrip().rpartition(b"\n")[2]
     except OSError as error:
-        raise _unreadable(path, error) from error
-    line = _parsed(last)
+        raise unreadable(path, error) from error
+    line = parsed(last)
     return line is not None and line.kind == "footer"
 
 
@@ -222,100 +232,25 @@ def blocks_at(path: Path, places: Sequence[int]) -> Iterator[Sequence[float]]:
         with path.open("rb") as lines:
             for place in places:
                 lines.seek(place)
-                yield _blocks_of(path, _parsed(lines.readline()))
+                yield _blocks_of(path, parsed(lines.readline()))
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
 
 
-def _blocks_of(path: Path, line: _FileLine | None) -> Sequence[float]:
+def _blocks_of(path: Path, line: FileLine | None) -> Sequence[float]:
     with suppress(ValueError):
         if line and (samples := line.measured().samples):
             return samples.block_s
     raise ResultFileError(f"{path} was changed while it was read; compare it again")
 
 
-def _lines(path: Path) -> Iterator[tuple[int, int | None, _FileLine | None, str]]:
-    """Yield of each line its number, its place in the file, what it holds or None, and why that is none.
-
-    A line whose beginning alone is damaged, as where a torn one was written on, is two: its number comes again with what is whole.
-    """
-    place, before = 0, b""
-    try:
-        again = path.is_file()  # a pipe can be read only once
-        with path.open("rb", buffering=1 << 18) as lines:
-            for number, line in enumerate(lines, 1):
-                whole, record = line.endswith(b"\n"), _parsed(line) if line != before else None
-                if record is None and number == 1:
-                    raise ResultFileError(f"{path}, line 1: not a JSON object; this is not a dlbench result file")
-                at = place if again else None
-                if not whole and number > 1:
-                    # A line that parses but lacks its newline was cut just there: resume removes it, so it does not count.
-                    yield number, at, None, _TORN
-                elif record is not None:
-                    yield number, at, record, ""
-                elif line == before:
-                    yield number, at, None, _REPEATED
-                else:
-                    yield number, at, None, "not a JSON object"
-                    if (start := line.rfind(_START)) > 0 and (rest := _parsed(line[start:])):
-                        yield number, place + start if again else None, rest, ""
-                place += len(line)
-                before = line if record is not None else before
-    except OSError as error:
-        raise _unreadable(path, error) from error
-
-
-_START = b'{"kind":"'
-"""With it begins each line that dlbench writes, so where it stands within a line another begins; in a text its quotes are escaped."""
-
-
-def _unreadable(path: Path, error: OSError) -> ResultFileError:
-    return ResultFileError(f"cannot read {path}: {error.strerror or error}")
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _integer(digits: str) -> float:
-    return int(digits) if len(digits) <= _DIGITS else math.inf
-
-
-_DIGITS = 4300
-"""Most digits of an integer that Python reads; one of more is beyond all bounds."""
-_JSON = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=_integer)
-_MEASURED = tuple(b'{"kind":"%b",' % kind for kind in (b"measurement", b"discarded", b"try"))
-_read_measurement = fast_reader(Measurement)
-
-
-def _parsed(line: bytes) -> _FileLine | None:
-    if line.isascii() and line.startswith(_MEASURED) and line.rfind(b'"kind"') == 1 and (found := _read_measurement(line)):
-        return _FileLine(line[len(_START) : line.index(b'"', len(_START))].decode(), {}, found)
-    try:
-        text = line.decode()
-        record = _JSON.decode(text.removeprefix("\ufeff"))  # the mark that some editors put in front
-        if "\\u" in text:
-            record = _writable(record)
-    except (ValueError, RecursionError):
-        return None
-    return _FileLine(record.get("kind"), record) if isinstance(record, dict) else None
-
-
-def _writable(data: Any) -> Any:
-    """Return JSON whose texts have an encoding: half of a surrogate pair may stand in a file that dlbench wrote."""
-    match data:
-        case str():
-            return data if data.isascii() else data.encode(errors="replace").decode()
-        case list():
-            return [_writable(each) for each in data]
-        case dict():
-            return {_writable(name): _writable(value) for name, value in data.items()}
-    return data
-
-
-def _checked_header(path: Path, line: _FileLine | None) -> Record:
-    record = line.record if line else {}
-    if line is None or line.kind != "header" or type(record.get("schema")) is not int:
+def _header_line(path: Path, lines: Lines) -> FileLine:
+    """Take the first line. Raises ResultFileError where there is none, or it is no header of ours."""
+    _, _, line, _ = next(lines, (0, None, None, ""))
+    if line is None:
+        raise ResultFileError(f"{path} is empty; give a file that dlbench run wrote")
+    record = line.record
+    if line.kind != "header" or type(record.get("schema")) is not int:
         raise ResultFileError(f"{path}, line 1: no dlbench header; give a file that dlbench run wrote")
     if record["schema"] > SCHEMA:
         raise ResultFileError(f"{path} has schema {record['schema']} and this dlbench reads up to {SCHEMA}; update dlbench")
@@ -323,4 +258,4 @@ def _checked_header(path: Path, line: _FileLine | None) -> Record:
         check_header(record)
     except ValueError as error:
         raise ResultFileError(f"{path}, line 1: in the header, {error}; the file was edited or damaged") from error
-    return record
+    return line

@@ -1,6 +1,7 @@
 """Decoded JSON as the type that describes it, by its hints and the bounds in them: data classes, typed dictionaries, enumerations.
 
-A field that the type does not have is ignored: a later version may write it. A typed dictionary is checked and stays as it is.
+A field that the type does not have is ignored, as another version may write it; `unknown_field` names it. A typed dictionary is checked
+and stays as it is.
 """
 
 import math
@@ -28,6 +29,18 @@ def convert(kind: type[T], data: object) -> T:
     except ValueError as error:
         raise ValueError(str(error).strip(".")) from None
     return found
+
+
+def unknown_field(kind: Any, data: Mapping[str, Any]) -> str | None:
+    """Return the first field that a data class, or one within it, does not have: ``samples.sigma``; of a typed dictionary its own alone."""
+    hints = get_type_hints(kind)
+    for name, value in data.items():
+        if name not in hints:
+            return name
+        inner = next(filter(is_dataclass, (hints[name], *get_args(hints[name]))), None)
+        if inner and isinstance(value, Mapping) and (unknown := unknown_field(inner, value)):
+            return f"{name}.{unknown}"
+    return None
 
 
 @cache

@@ -1,25 +1,29 @@
-"""dlbench's own sentences on why something of a measurement is not known: what ``nulls`` of a result file holds.
+"""Reasons why something of a measurement is not known, which ``nulls`` of a result file holds, and their sentences."""
 
-They are told from those that a workload, torch or the operating system made, which may hold anything.
-"""
-
-import re
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from functools import cache
 
-from dlbench.core.model import DEVICE_KINDS
+from dlbench.core.quantities import Number
+from dlbench.core.units import byte_count
 
+Reason = Mapping[str, Number | str]
+"""As ``reason`` the name of one in `Unknown`, with the figures of its sentence, and as ``part`` what it is about if that is only a part.
+
+A ``text`` is a workload's, torch's or the operating system's, and may hold anything.
+"""
 PARTS = ("inputs", "fp64", "operations", "pinned")
-"""What may stand before a sentence, with a colon, where it is about a part only."""
+"""Of a check, or of copies."""
+Reasons = str | Sequence[Reason]
+"""Of one group of columns. Earlier versions wrote sentences."""
 
 
 class Unknown(StrEnum):
-    """Sentences; ``{seconds}``, ``{bytes}`` and ``{kind}`` are filled in."""
+    """Reasons and their sentences, into which figures are filled. A file has the name of a reason in lower case."""
 
     WAITING_OF_RANKS = "threads of several ranks wait for each other's, too"
     WAITING_OF_CHILDREN = "the case has processes of its own, which take the CPUs from each other"
     WAITING = "the system does not count how long threads wait for a CPU"
-    TOO_SHORT = "it was timed for less than {seconds} s, of which a single wait would be too much"
+    TOO_SHORT = "it was timed for less than {seconds:.2g} s, of which a single wait would be too much"
     STOLEN = "the system does not count what a hypervisor takes"
     SEVERAL_DEVICES = "each of several ranks has a device of its own"
     NO_CLOCK = "a CPU has no clock but the host's"
@@ -35,6 +39,7 @@ class Unknown(StrEnum):
     NO_TIME_TO_COPY = "one more call, for its output, would end behind the deadline; raise --timeout"
     NOTHING_TO_COPY = "there is neither an input nor an output to copy"
     TOO_MUCH_TO_LOCK = "{bytes} of page-locked memory would be too much of the {bytes_left} that the host has left"
+    NOT_LOCKED = "no page-locked memory: {text}"
     NO_LOCKS = "dlbench locks no host memory for {kind} devices"
     NO_OWN_MEMORY = "a CPU has no memory of its own"
     NO_PEAKS = "torch does not count peaks on {kind}"
@@ -51,7 +56,7 @@ class Unknown(StrEnum):
     CHANGING = "its numbers change from one set-up to the next"
     TOGETHER = "its ranks can only call together"
     NO_MEMORY_LEFT = "it would take more memory than is left"
-    TOO_LONG = "it would take about {seconds} s, and {seconds_most} s at most are spent on it"
+    TOO_LONG = "it would take about {seconds:.2g} s, and {seconds_most:g} s at most are spent on it"
     OTHER_NUMBERS = "there it draws other numbers; draw them on the CPU in fp32, as workloads.precision.operands does"
     RANDOM = "its call draws random numbers, which are others on each device"
     NARROWER = "there it computes in a narrower type too"
@@ -60,21 +65,32 @@ class Unknown(StrEnum):
     NO_OUTPUT = "there its output is all zeros, or not finite"
     WITHIN_LIMIT = "a second set-up would not fit into its limit of memory"
     COMPILED = "what is compiled or replayed has no operations of its own"
+    EXCEPTION = "{text}"
+
+    def reason(self, **figures: float | str) -> Reason:
+        """Return it with its figures, as a result file holds it: ``{"reason": "no_locks", "kind": "mps"}``."""
+        return {"reason": self.name.lower(), **figures}
 
 
-def is_own(text: str) -> bool:
-    """Whether a text is one or several of these sentences, and nothing else."""
-    return _own().fullmatch(text) is not None
+class Unavailable(Exception):
+    """Something that can't be measured, and the reason."""
+
+    def __init__(self, unknown: Unknown, **figures: float | str) -> None:
+        self.reason = unknown.reason(**figures)
+        super().__init__(_sentence(self.reason))
 
 
-@cache
-def _own() -> re.Pattern[str]:
-    filled = {
-        "seconds": r"\d{1,9}(?:\.\d{1,3})?(?:e[+-]\d\d)?",
-        "bytes": r"\d{1,4}(?:\.\d\d?)? [KMGTPE]?i?B",
-        "kind": "|".join(DEVICE_KINDS),
-        "precision": "(?:fp|bf|tf)[0-9]{2}",
-    }
-    sentences = "|".join(re.sub(r"\\{([a-z]+)\w*\\}", lambda name: f"(?:{filled[name[1]]})", re.escape(each)) for each in Unknown)
-    part = f"(?:(?:{'|'.join(PARTS)}): )?(?:{sentences})"
-    return re.compile(f"{part}(?:; {part})*")
+def explained(reasons: Reasons) -> str:
+    """Return reasons as text."""
+    return reasons if isinstance(reasons, str) else "; ".join(map(_sentence, reasons))
+
+
+def _sentence(reason: Reason) -> str:
+    """Return the sentence of a reason, or its name where this version does not know it or lacks a figure."""
+    name = str(reason.get("reason", "unknown"))
+    try:
+        figures = {key: byte_count(float(value)) if key.startswith("bytes") else value for key, value in reason.items()}
+        sentence = Unknown[name.upper()].format(**figures)
+    except (KeyError, ValueError):
+        sentence = name
+    return f"{reason['part']}: {sentence}" if "part" in reason else sentence

@@ -10,7 +10,8 @@ from typing import Self
 
 from dlbench.core.errors import OutputError, ResultFileError, UsageError
 from dlbench.core.file_lock import holder, lock
-from dlbench.core.store import SCHEMA, Record
+from dlbench.core.lines import Record
+from dlbench.core.store import SCHEMA
 
 
 class ResultWriter:

@@ -6,19 +6,20 @@ import made_up
 import pytest
 
 from dlbench.analysis.compare.doubts import NotExcluded
-from dlbench.analysis.compare.judge import Change, Verdict
+from dlbench.analysis.compare.judge import Change, RankTest, Verdict
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.cli.commands import ab
 from dlbench.cli.gate import measure_until_seen
 from dlbench.cli.session import Session
 from dlbench.core.model import Policy
+from dlbench.core.stats import Interval
 from dlbench.harness.runner import RunSettings
 from dlbench.harness.schedule import Side, Task
 
 CASES = [made_up.case("matmul", n=n) for n in (1, 2)]
 TASKS = tuple(Task(case, Side({"cpu": None}, name=side)) for case in CASES for side in "ab")
 SESSION = Session(TASKS, RunSettings(Policy(), 1, "none", 2), (), {}, lambda: None)
-TESTED = Change(Verdict.INCONCLUSIVE, 0.1, -0.4, 0.6, 0.95, 0.5, 1.0)
+TESTED = Change(Verdict.INCONCLUSIVE, RankTest((), (), 0.1, Interval(-0.4, 0.6, 0.95), None, 0.5), 1.0)
 
 
 class Recording:
@@ -39,10 +40,7 @@ class Recording:
 def unseen(*numbers, rounds=20, verdict=Verdict.INCONCLUSIVE):
     """What a comparison says in which these cases could not show enough, each before so many rounds."""
     needed = dict(zip(numbers, rounds if isinstance(rounds, tuple) else [rounds] * len(numbers), strict=True))
-    cases = tuple(
-        CaseVerdict(case.id, verdict, changes={"median": TESTED}, unseen="noisy" if n in needed else None, rounds_to_see=needed.get(n))
-        for n, case in enumerate(CASES)
-    )
+    cases = tuple(CaseVerdict(case.id, verdict, changes={"median": TESTED}, rounds_to_see=needed.get(n)) for n, case in enumerate(CASES))
     ids = tuple(CASES[n].id for n in numbers)
     return Comparison("b against a", cases, None, NotExcluded(ids, "…", True) if numbers else None)
 
@@ -104,7 +102,7 @@ def test_what_would_take_many_times_the_rounds_left_is_left_out():
 
 def test_fresh_rounds_go_on_as_the_first_ones_did_and_count_for_themselves(monkeypatch):
     said = [unseen(verdict=Verdict.SLOWER), unseen(1, rounds=20), unseen()]
-    monkeypatch.setattr(ab, "_judged", lambda path: (said.pop(0) if len(said) > 1 else said[0], None))
+    monkeypatch.setattr(ab, "_judged", lambda path: said.pop(0) if len(said) > 1 else said[0])
     recording, interruption = Recording(), SimpleNamespace(requested=0)
     ab._measure_again(recording, SESSION, None, interruption)
     assert [([side for side, _ in tasks], *rest) for tasks, *rest in recording.asked] == [

@@ -613,7 +613,7 @@ def test_data_formats_hold_every_column_and_the_conclusion_goes_to_stderr(folder
     folder.write("new", timed(ONE, 1.2))
     done = folder.compare("--format", "json")
     rows = json.loads(done.out)
-    assert [list(row) for row in rows] == [list(COLUMNS)] * 2
+    assert [list(row) for row in rows] == [[each.name for each in COLUMNS]] * 2
     assert rows[0]["median.change"] == pytest.approx(0.2)
     assert (rows[0]["compare.statistic"], rows[0]["base.rounds"], rows[0]["median.p"]) == ("median", 10, 2 / 184756)
     assert (rows[1]["compare.verdict"], rows[1]["new.id"], rows[1]["median.p"]) == ("missing", None, None)

@@ -224,7 +224,7 @@ MISTAKES = {
         "value 'a': it takes one parameter that is searched, such as batch: Searched[Size] = None"
     ),
     'Value("a", Unit.SECONDS, None, "", bounds="rate.byte_per_s")': (
-        "value 'a': bounds must name a column of the table; did you mean 'rate.bytes_per_s'?"
+        "value 'a': bounds must be one of rate.bytes_per_s, not 'rate.byte_per_s'"
     ),
     'Value("a", Unit.RATIO, None, "", role="once")': "value 'a': the role 'once' is that of a number of seconds",
     'Value("a", Unit.SECONDS, None, "", optional="yes")': "value 'a': optional must be true or false, not 'yes'",
@@ -551,7 +551,7 @@ DOUBTS = {
     '{"parameters": {"mode": {"swich": "eager"}}}': "parameter 'mode': no role is called 'swich'; did you mean 'switch'?",
     json.dumps({"values": [{**HITS, "role": ["input"]}]}): "value 'hits': role must be one of input, transfer, host, once, sample",
     json.dumps({"values": [{**HITS, "role": "of later"}]}): "value 'hits': role must be one of input, transfer, host, once, sample",
-    json.dumps({"values": [{**HITS, "bounds": 3}]}): "value 'hits': bounds must be text, not 3",
+    json.dumps({"values": [{**HITS, "bounds": 3}]}): "value 'hits': bounds must be one of rate.bytes_per_s, not 3",
     json.dumps({"values": [{**HITS, "name": ["hits"]}]}): "value '['hits']': name must be text, not ['hits']",
     json.dumps({"values": [{**HITS, "meaning": None}]}): "value 'hits': meaning must be text, not None",
     json.dumps({"values": [{**HITS, "series": "no"}]}): "value 'hits': series must be true or false, not 'no'",

@@ -65,7 +65,7 @@ def test_without_a_terminal_every_field_is_a_whole_line() -> None:
 def test_on_a_terminal_a_table_and_no_markup_from_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: True, raising=False)
     terminal = {"TERM": "xterm", "COLUMNS": "100", "NO_COLOR": None}
-    result = CliRunner(env=terminal).invoke(dlbench, ["devices"], catch_exceptions=False)
+    result = CliRunner(env=terminal).invoke(dlbench, ["devices"], catch_exceptions=False, color=True)
     assert result.exit_code == 0
     assert "Odd [/foo] [bold]card" in result.stdout
     assert "64.0 GiB" in result.stdout

@@ -1,4 +1,4 @@
-"""What commands that read say of small files is what they said before; ``python -m tests.golden`` holds all of it."""
+"""Commands that read say of small files what they said before; ``python -m tests.golden`` holds all of it."""
 
 import golden
 import pytest

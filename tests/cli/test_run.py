@@ -12,6 +12,7 @@ import torch
 from front_door import FAULTS, PLUGINS, PRETEND, dlbench, lines, measurements
 
 from dlbench.cli import main
+from dlbench.core.unknown import explained
 
 
 def statuses(path):
@@ -177,7 +178,7 @@ def test_the_time_by_the_devices_own_events_stands_beside_the_hosts(tmp_path):
 def test_a_call_that_no_delay_outlasts_has_no_device_time_and_both_causes_as_the_reason(tmp_path):
     row = row_with_events(tmp_path, "0")
     assert (row["case.status"], row["time.device_s"]) == ("ok", None)
-    reasons = {each["nulls"]["device_s"] for each in measurements(tmp_path / "out.jsonl")}
+    reasons = {explained(each["nulls"]["device_s"]) for each in measurements(tmp_path / "out.jsonl")}
     assert reasons == {
         "its launches can't be queued ahead: "
         "the call waits for the device by itself, or launches more kernels than a stream queues (about a thousand)"
@@ -188,7 +189,11 @@ def test_a_device_whose_events_are_not_read_says_so(two_devices):
     _, folder = two_devices
     table = rows(folder)
     assert {row["time.device_s"] for row in table.values()} == {None}
-    told = {each["case"]["device"]: each["nulls"]["device_s"] for each in measurements(folder / "out.jsonl") if each["status"] == "ok"}
+    told = {
+        each["case"]["device"]: explained(each["nulls"]["device_s"])
+        for each in measurements(folder / "out.jsonl")
+        if each["status"] == "ok"
+    }
     assert told == {"cpu": "a CPU has no clock but the host's", "pretend:0": "dlbench reads no events of pretend devices"}
 
 
@@ -399,4 +404,4 @@ def test_every_case_says_how_long_it_waited_for_a_cpu_or_why_not(tmp_path):
     assert ("waiting" in told) is not ("waiting" in nulls)
     assert all(0 <= told[name] <= 1 for name in ("waiting", "stolen") if name in told)
     assert "waiting" not in ranks.get("throttling", {})
-    assert ranks["nulls"]["waiting"] == "threads of several ranks wait for each other's, too"
+    assert explained(ranks["nulls"]["waiting"]) == "threads of several ranks wait for each other's, too"

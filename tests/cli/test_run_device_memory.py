@@ -7,6 +7,8 @@ import pytest
 import shared_hosts
 from front_door import measurements
 
+from dlbench.core.unknown import explained
+
 PLUGIN = """
 from typing import Literal
 
@@ -93,8 +95,11 @@ def memory(folder, bench, run=shared_hosts.dlbench):
     suite = front_door.suite(folder, bench)
     done = run("run", suite, "--plugin", "counted.py", "--device", "counted:0", "--rounds", "1", "-o", "o.jsonl", cwd=folder)
     assert done.code == 0, done.err
-    found = [(each["memory"], each["nulls"].get("memory")) for each in measurements(folder / "o.jsonl")]
-    return [(each["peak_bytes"] / MIB, each["reserved_bytes"] / MIB, said) for each, said in found]
+    found = [(each["memory"], each["nulls"]) for each in measurements(folder / "o.jsonl")]
+    return [
+        (each["peak_bytes"] / MIB, each["reserved_bytes"] / MIB, explained(nulls["memory"]) if "memory" in nulls else None)
+        for each, nulls in found
+    ]
 
 
 def in_one_process(*arguments, cwd):

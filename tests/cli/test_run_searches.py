@@ -11,7 +11,6 @@ import pytest
 import shared_hosts
 from front_door import PLUGINS, lines, measurements, start
 
-from dlbench.analysis.contribute.measured import public_measurement
 from dlbench.analysis.contribute.public import public_records
 from dlbench.analysis.read.table import collect
 from dlbench.core.store import load
@@ -113,7 +112,8 @@ def test_of_a_search_a_reference_run_has_what_it_found_and_no_try(killed):
     run_file = load(folder / "o.jsonl")
     assert "try" not in {each["kind"] for each in public_records(run_file)}
     found = {"batch": 8, "mode": "compile", "path": "/home/somebody", "a b": "word"}
-    assert public_measurement(replace(run_file.measurements[0], found=found)).found == {"batch": 8, "mode": "compile"}
+    measured = replace(run_file.measurements[0], found=found)
+    assert list(public_records(replace(run_file, measurements=(measured,))))[1]["found"] == {"batch": 8, "mode": "compile"}
 
 
 def edited(folder, name, factor):

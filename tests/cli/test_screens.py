@@ -67,9 +67,8 @@ def test_off_a_terminal_nothing_is_drawn(folder):
 @pytest.mark.parametrize(("encoding", "times"), [("ascii", "x"), ("latin-1", "×")])
 def test_what_an_encoding_lacks_is_written_alike(folder, encoding, times):
     text = shown_on_terminal(folder, "show", "run.jsonl", PYTHONIOENCODING=encoding).decode(encoding)
-    assert f" 100 {times}  |############## " in text
-    assert " 97.0...103 " in text
-    assert " . ..... . " in text
+    assert f" 100 {times}      97.0..103 " in text
+    assert not [drawn for drawn in ("rounds +", "bar (log)", "|") if drawn in text]
     assert "?" not in text
     heading, line = text.partition("The same case")[2].splitlines()[2:4]
     assert (heading.split()[0], set(line)) == ("case", {" ", "-"})
@@ -78,15 +77,15 @@ def test_what_an_encoding_lacks_is_written_alike(folder, encoding, times):
 def test_a_pipe_without_unicode_is_readable_as_well(folder):
     done = front_door.dlbench("show", "run.jsonl", cwd=folder, variables={"PYTHONIOENCODING": "ascii"})
     assert done.out.isascii()
-    assert "50.0 x (48.5...51.5) as fast as the CPU" in done.out
+    assert "50.0 x (48.5..51.5) as fast as the CPU" in done.out
     assert "?" not in done.out
 
 
-def test_signs_that_nothing_is_alike_are_question_marks():
+def test_other_signs_are_question_marks():
     from dlbench.cli import encoding
 
     encoding.make_printable()
-    assert "3 µs ± 1 × 汉…".encode("ascii", encoding._HANDLER) == b"3 us +- 1 x ?..."
+    assert "3 µs – 1 × 汉 ±…".encode("ascii", encoding._HANDLER) == b"3 us - 1 x ? ?.."
     assert codecs.lookup(encoding._ASCII).name == encoding._ASCII
 
 

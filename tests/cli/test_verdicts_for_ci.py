@@ -1,6 +1,7 @@
 """Files that ``dlbench compare`` writes for CI: one JSON document, and the summary and annotations of GitHub Actions."""
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_compare_command import ONE, PAGE, TEN, WIDE, Folder, environment, timed
 
-from dlbench.analysis.compare.judge import Change, Verdict
+from dlbench.analysis.compare.judge import Change, RankTest, Verdict
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.export import github
 from dlbench.core.model import Status
+from dlbench.core.stats import Interval
 
 
 @pytest.fixture
@@ -161,7 +163,8 @@ def test_a_full_summary_is_left_as_it_is(folder: Folder, summary: Path) -> None:
 
 
 def slower(name: str, percent: float = 20, note: str = "") -> CaseVerdict:
-    change = Change(Verdict.SLOWER, percent / 100, 0.1, 0.3, 0.95, 1e-5, 1e-4)
+    interval = Interval(math.log1p(0.1), math.log1p(0.3), 0.95)
+    change = Change(Verdict.SLOWER, RankTest((), (), math.log1p(percent / 100), interval, None, 1e-5), 1e-4)
     return CaseVerdict(name, Verdict.SLOWER, note, ("time",), changes={"median": change, "p10": change})
 
 

@@ -222,10 +222,25 @@ def test_an_edited_line_is_left_out_with_its_number_and_what_is_wrong(tmp_path, 
     path = tmp_path / "f.jsonl"
     write(path, measurement_to_json(WHOLE), edited(change), measurement_to_json(ROWS[1]))
     run = load(path)
-    ((number, why, copied),) = run.left_out
-    assert (number, why.startswith("not a valid measurement: "), copied) == (3, True, False)
+    ((number, why),) = run.left_out
+    assert (number, why.startswith("not a valid measurement: "), run.left_out[0].copy) == (3, True, False)
     assert sentence in why
     assert run.measurements == ROWS
+
+
+@pytest.mark.parametrize(
+    ("footer", "why"),
+    [
+        ({"seconds": "long"}, "seconds must be a number from 0 to 1e+100, not 'long'"),
+        ({"state": {"cpu": {"clock_hz": []}}}, "state.cpu.clock_hz must be a whole number of at least 0, below 2**63 or a number"),
+    ],
+)
+def test_a_damaged_footer_is_left_out_with_the_field(tmp_path, footer, why):
+    path = tmp_path / "f.jsonl"
+    write(path, measurement_to_json(WHOLE), {"kind": "footer", **footer})
+    run = load(path)
+    ((number, said),) = run.left_out
+    assert (number, said.startswith(f"not a valid footer: {why}"), run.footer, run.measurements) == (3, True, None, (WHOLE,))
 
 
 def test_infinity_written_as_a_large_number_is_left_out(tmp_path):
@@ -328,7 +343,7 @@ def test_the_same_header_again_begins_no_other_run(tmp_path):
     write(path, measurement_to_json(WHOLE), {"kind": "header", "schema": SCHEMA, "seed": 1}, measurement_to_json(replace(WHOLE, round=9)))
     run = load(path)
     assert ([each.round for each in run.measurements], run.other_run) == ([3, 9], None)
-    assert run.left_out == (LeftOut(3, "the same as one above", copy=True),)
+    assert run.left_out == (LeftOut(3, "the same as one above"),)
 
 
 def test_a_header_that_lacks_its_newline_stays_when_the_run_goes_on(tmp_path):

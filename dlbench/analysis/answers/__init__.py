@@ -15,6 +15,5 @@ def answers(results: Results, *, references: bool = True) -> tuple[Answer | Miss
     ``references``: whether to hold the machine against the reference runs that are like it, which are read for it, each once.
     """
     results = merged(results)
-    first, second = speedup.answer(results), (crossover.answer(results), bottleneck.answer(results))
-    measured = (batch.answer(results), precision.answer(results), default.answer(results), devices.answer(results))
-    return first, *second, *measured, SERVING, cost.answer(results), health.answer(results, references=references)
+    by_rows = (each.answer(results) for each in (speedup, crossover, bottleneck, batch, precision, default, devices))
+    return *by_rows, SERVING, cost.answer(results), health.answer(results, references=references)

@@ -7,7 +7,7 @@ from typing import TypeVar
 from dlbench.analysis.fields import PLACE, Fields, cells
 from dlbench.analysis.figures import Figure
 from dlbench.analysis.pairing import grouped
-from dlbench.analysis.wording import cell, plural
+from dlbench.analysis.wording import cell, more_devices
 from dlbench.core import units
 from dlbench.core.rows.row import Cells, Row
 from dlbench.core.schema import Column
@@ -77,12 +77,12 @@ class Answer:
 class Findings:
     """What rows say to a part of a question."""
 
-    sentences: tuple[str, ...] = ()
-    rows: tuple[Row, ...] = ()
+    sentences: Sequence[str] = ()
+    rows: Sequence[Row] = ()
     """Those of the tidy table that it rests on."""
-    tables: tuple[Table, ...] = ()
-    figures: tuple[Figure, ...] = ()
-    weaknesses: tuple[str, ...] = ()
+    tables: Sequence[Table] = ()
+    figures: Sequence[Figure] = ()
+    weaknesses: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def answered(
     if (most := max(map(len, files), default=1)) > 1:
         doubts.append(f"its cases are from {most} files of one machine: no interval holds what changed there between them")
     told = (("", sentences), ("what is reported on ", reports))
-    more = [f"{what}{plural(len(each) - 2, 'more device')}: in the table only" for what, each in told if len(each) > 2]
+    more = [f"{what}{devices}" for what, each in told if (devices := more_devices(len(each) - 2))]
     said = tuple(map(units.one_line, (*sentences[:2], *reports[:2])))
     found = Answer(question, said, (), (*not_usable(rows), *doubts, *weaknesses, *more), tables, tuple(figures))
     return resting_on(found, rows)

@@ -1,15 +1,15 @@
 """Batch size: what a small one costs, and how large a one is needed and fits."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import starmap
 
-from dlbench.analysis import pair_columns
 from dlbench.analysis.answers import memory, small
 from dlbench.analysis.answers.base import Answer, Missing, Question, answered, table
-from dlbench.analysis.fields import CASE, RATIO, THROUGHPUT, Field, Fields, cells, of_row, own, place
-from dlbench.analysis.figures import Axis, Figure
-from dlbench.analysis.names import by_device, by_workload, flat, row_of
+from dlbench.analysis.fields import CASE, RATIO, THROUGHPUT, Field, Fields, of_row, own, place
+from dlbench.analysis.figures import Figure, figure
+from dlbench.analysis.names import by_device, by_workload, flat
+from dlbench.analysis.pair_columns import of_ratio
 from dlbench.analysis.pairing import BATCH, DEVICE, RUN, grouped, label
 from dlbench.analysis.ratio import Ratio, among, itself, middle, speed_ratio
 from dlbench.analysis.read.table import Results
@@ -43,13 +43,6 @@ class BatchSweep:
         return label(self.rows[0], (BATCH.name,))
 
 
-class _BatchPoint(NamedTuple):
-    """A batch in a figure."""
-
-    row: Row
-    line: str
-
-
 _RESULTS: Fields[BatchSweep] = (
     own(
         "batch",
@@ -70,10 +63,8 @@ _RESULTS: Fields[BatchSweep] = (
     own("fits", "batch.fits", Unit.COUNT, "the largest batch that went well", lambda sweep: sweep.rows[-1].batch),
     own("too large", "batch.too_large", Unit.COUNT, "the smallest batch that ran out of memory", lambda sweep: sweep.too_large),
 )
-_BATCH: Field[_BatchPoint] = Field(Column(str(BATCH), Unit.COUNT, "items of one call"), lambda point: point.row.batch)
-_LINE: Field[_BatchPoint] = Field(
-    Column("batch.sweep", Unit.TEXT, "the parameters that stay the same while the batch grows"), lambda point: point.line
-)
+_BATCH: Field[Row] = Field(Column(str(BATCH), Unit.COUNT, "items of one call"), lambda row: row.batch)
+_LINE = Column("batch.sweep", Unit.TEXT, "the parameters that stay the same while the batch grows")
 _QUANTITIES: Mapping[str, tuple[Field[Row], ...]] = {
     "throughput": THROUGHPUT,
     "latency": (of_row(lambda row: row.time.median_s), of_row(lambda row: row.time.ci_low_s), of_row(lambda row: row.time.ci_high_s)),
@@ -82,8 +73,6 @@ _QUANTITIES: Mapping[str, tuple[Field[Row], ...]] = {
     ),
 }
 """Of each its field, and those of the ends of its interval."""
-_TRIED = ", tries"
-"""Ends the name of a line of tries."""
 _OF_TRIES = " Tries of a search stand on one round each, without an interval."
 _INTERVALS = " The vertical lines are 95 % intervals over rounds."
 _FREE = {BATCH, *MACHINE} - {DEVICE, RUN}
@@ -96,34 +85,25 @@ def answer(results: Results) -> Answer | Missing:
     sweeps = [sweep for group in groups.values() if (sweep := _sweep(group))]
     swept, searches = [row for sweep in sweeps for row in sweep.rows], memory.searches(results)
     memories, learned = memory.findings(searches, (sweep.rows for sweep in sweeps)), small.findings(results)
-    if not sweeps and not memories.tables and not learned.tables:
-        return Missing(QUESTION, "no work was measured at several batch sizes", "dlbench run batch")
     devices = by_device(sweeps, lambda sweep: sweep.enough)
-    fields: Fields[BatchSweep] = (
-        ("work", CASE),
-        place(sweeps, lambda sweep: sweep.enough),
-        *_RESULTS,
-    )
     by_batch = table(
-        "Throughput by batch size",
-        fields,
-        flat(devices),
-        whole=lambda sweep: pair_columns.of_ratio(sweep.ratio),
+        "Throughput by batch size", (("work", CASE), place(sweeps, lambda sweep: sweep.enough), *_RESULTS), flat(devices), whole=of_ratio
     )
-    enough = [_sentence(where, found) for where, found in devices.items()]
+    tables = [*([by_batch] if sweeps else ()), *memories.tables, *learned.tables]
+    if not tables:
+        return Missing(QUESTION, "no work was measured at several batch sizes", "dlbench run batch")
+    enough = list(starmap(_sentence, devices.items()))
     # One of each where there are both, as there is room for two.
-    both = memories.sentences and learned.sentences
-    others = [*memories.sentences[: 1 if both else None], *learned.sentences[: 1 if both else None]]
+    most = 1 if memories.sentences and learned.sentences else None
+    others = [*memories.sentences[:most], *learned.sentences[:most]]
     return answered(
         QUESTION,
         enough or others,
         [*swept, *memories.rows, *learned.rows],
         memories.weaknesses,
-        *([by_batch] if sweeps else ()),
-        *memories.tables,
-        *learned.tables,
+        *tables,
         reports=others if enough else (),
-        figures=[*_figures([*(_BatchPoint(row, _line(row)) for row in swept), *_tried(searches)]), *learned.figures],
+        figures=[*_figures(swept, [row for search in searches for row in search.fits if row.has_throughput]), *learned.figures],
     )
 
 
@@ -140,32 +120,23 @@ def _sweep(group: Sequence[Row]) -> BatchSweep | None:
     return BatchSweep(rows, enough, ratio, too_large)
 
 
-def _figures(points: Sequence[_BatchPoint]) -> list[Figure]:
+def _figures(swept: Sequence[Row], tried: Sequence[Row]) -> list[Figure]:
     """Return throughput, latency and memory against the batch, of each workload and device a figure each, with a line a sweep or search."""
-    figures = []
-    for (workload, where), found in by_workload(points, row_of).items():
+
+    def line(row: Row) -> str:
+        named = short(label(row, (BATCH.name,))).partition(" ")[2] or row.case.workload
+        return f"{named}, tries" if row in of_tries else named
+
+    of_tries, work = frozenset(tried), ("work", Field(_LINE, line))
+    figures = list[Figure]()
+    for (workload, where), found in by_workload([*swept, *tried], lambda row: row).items():
         for title, (quantity, *ends) in _QUANTITIES.items():
-            shown = [point for point in found if quantity.of(point.row) is not None]
-            if not shown:
-                continue
+            shown = [row for row in found if quantity.of(row) is not None]
             about = f"One line a network or shape; further right is a larger batch.{_INTERVALS if ends else ''}"
-            about += _OF_TRIES if any(point.line.endswith(_TRIED) for point in shown) else ""
-            axes = Axis("batch", _BATCH.column, log=True), Axis(title, quantity.column, log=True)
-            named = f"{title[0].upper()}{title[1:]} by batch size: {workload} on {where}"
-            rows = cells((_LINE, _BATCH, *(field.on(row_of) for field in (quantity, *ends))), shown)
-            interval = (ends[0].column, ends[1].column) if ends else None
-            figures.append(Figure(named, about, "line", *axes, rows, Axis("work", _LINE.column), interval))
+            about += _OF_TRIES if not of_tries.isdisjoint(shown) else ""
+            named, axes = f"{title.capitalize()} by batch size: {workload} on {where}", (("batch", _BATCH), (title, quantity), work)
+            figures += [figure(named, about, "line", shown, *axes, log="xy", interval=ends)] if shown else []
     return figures
-
-
-def _tried(searches: Iterable[memory.Demand]) -> list[_BatchPoint]:
-    """Return the points of the tries that went well and have a throughput."""
-    return [_BatchPoint(row, f"{_line(row)}{_TRIED}") for search in searches for row in search.fits if row.has_throughput]
-
-
-def _line(row: Row) -> str:
-    """Return what tells one sweep of a workload from another, such as ``resnet50 fp32``."""
-    return short(label(row, (BATCH.name,))).partition(" ")[2] or row.case.workload
 
 
 def _sentence(where: str, sweeps: Sequence[BatchSweep]) -> str:

@@ -3,13 +3,14 @@
 import math
 import statistics
 from collections.abc import Callable, Sequence
+from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple
 
 from dlbench.analysis.answers.base import Findings, Table, table
 from dlbench.analysis.copies import Fit, OverRounds, latency_and_bandwidth
-from dlbench.analysis.fields import Field, Fields, cells, of_row, own, place
-from dlbench.analysis.figures import Axis, Figure
+from dlbench.analysis.fields import Field, Fields, of_row, own, place
+from dlbench.analysis.figures import Figure, figure
 from dlbench.analysis.lines import MOST_OFF
 from dlbench.analysis.names import by_device, by_workload, flat, row_of
 from dlbench.analysis.pairing import grouped, label, settings_named
@@ -28,24 +29,6 @@ _LINK = "the most that the link carries as it was while copying; null where not 
 _OFF = "how far a size is from its round's line, in the median: caches and protocols bend it"
 _TRAINED_DOWN = 0.99
 """Of what device and slot can have: a link that carries less has another generation, or fewer lanes."""
-
-
-class Copy(NamedTuple):
-    """A row of a copy of one size."""
-
-    row: Row
-    size: float
-    """Bytes that it counts."""
-    bytes_per_s: float
-
-    @property
-    def way(self) -> str:
-        """The case's id without its device and its size."""
-        return label(self.row, self.row.declared.having("sweep"))
-
-    def at(self, seconds: float | None) -> float | None:
-        """Return its bandwidth, had it taken that long."""
-        return self.size / seconds if seconds else None
 
 
 class Way(NamedTuple):
@@ -79,37 +62,54 @@ def findings(results: Results) -> Findings:
     groups = _groups(results)
     if not groups:
         return Findings()
-    devices = by_device([_way(group) for group in groups], row_of)
+    devices = by_device(list(map(_way, groups)), row_of)
     for where, found in devices.items():
         if _over_another_link(where, found):
             devices[where] = [way._replace(share=None) for way in found]
-    copies = [copy for group in groups for copy in group]
+    copies = list(chain.from_iterable(groups))
     return Findings(
-        sentences=tuple(_sentence(where, found) for where, found in devices.items()),
-        rows=tuple(copy.row for copy in copies),
-        tables=(_table(flat(devices)),),
-        figures=tuple(_figures(copies)),
-        weaknesses=tuple(text for each in devices.items() for doubt in _DOUBTS if (text := doubt(*each))),
+        sentences=[_sentence(where, found) for where, found in devices.items()],
+        rows=copies,
+        tables=[_table(flat(devices))],
+        figures=_figures(copies),
+        weaknesses=[text for each in devices.items() for doubt in _DOUBTS if (text := doubt(*each))],
     )
 
 
-def _groups(results: Results) -> list[list[Copy]]:
+def _groups(results: Results) -> list[list[Row]]:
     """Return the copies that went well, in groups that differ in their size alone, the smallest first."""
     copies = [
-        Copy(row, rate * seconds, rate)
-        for row in results.rows
-        if row.declared.ceiling == "copy" and row.declared.having("sweep") and row.is_sound
-        if (rate := row.rate.bytes_per_s) and (seconds := row.time.median_s) and 0 < rate * seconds < math.inf
+        row for row in results.rows if row.declared.ceiling == "copy" and row.declared.having("sweep") and row.is_sound and _bytes(row)
     ]
-    groups = grouped(copies, lambda copy: copy.row.differing_from(settings_named(copy.row.declared.having("sweep"))))
-    return [sorted(group, key=lambda copy: copy.size) for group in groups.values()]
+    groups = grouped(copies, lambda row: row.differing_from(settings_named([_size(row)])))
+    return [sorted(group, key=_bytes) for group in groups.values()]
 
 
-def _way(copies: Sequence[Copy]) -> Way:
-    fastest = max(copies, key=lambda copy: copy.bytes_per_s)
-    fit = latency_and_bandwidth([(copy.size, copy.row.rounds) for copy in copies])
-    link = fastest.row.bound(_RATE.column)
-    return Way(fastest.way, fastest.row, fastest.bytes_per_s, fit, link, fastest.bytes_per_s / link if link else None)
+def _size(row: Row) -> str:
+    """Return the parameter that is the size of a copy."""
+    return row.declared.parameter("sweep") or ""
+
+
+def _name(row: Row) -> str:
+    """Return the case's id without its device and its size."""
+    return label(row, (_size(row),))
+
+
+def _rate(row: Row) -> float:
+    return row.rate.bytes_per_s or 0.0
+
+
+def _bytes(row: Row) -> float:
+    """Return the bytes that a copy counts; zero where it does not say, or an edited file says what can't be."""
+    counted = _rate(row) * (row.time.median_s or 0.0)
+    return counted if 0 < counted < math.inf else 0.0
+
+
+def _way(copies: Sequence[Row]) -> Way:
+    fastest = max(copies, key=_rate)
+    rate, link = _rate(fastest), fastest.bound(_RATE.column)
+    fit = latency_and_bandwidth([(_bytes(row), row.rounds) for row in copies])
+    return Way(_name(fastest), fastest, rate, fit, link, rate / link if link else None)
 
 
 def _table(ways: Sequence[Way]) -> Table:
@@ -191,28 +191,23 @@ def _bent(where: str, ways: Sequence[Way]) -> str | None:
 _DOUBTS = (_over_another_link, _trained_down, _bent)
 
 
-def _figures(copies: Sequence[Copy]) -> list[Figure]:
+def _figures(copies: Sequence[Row]) -> list[Figure]:
     """Return bandwidth against size, of each workload and device a figure, with a line a way."""
     about = "One line a way to copy; from where it is level on, bandwidth bounds a copy, and left of that latency."
     about += " The vertical lines are 95 % intervals over rounds."
-    size: Field[Copy] = Field(Column("copies.size", Unit.BYTES, "bytes that a copy counts"), lambda copy: copy.size)
-    way: Field[Copy] = Field(_WAY, lambda copy: short(copy.way))
-    rate: Field[Copy] = _RATE.on(row_of)
-    low: Field[Copy] = Field(
-        Column("copies.rate_low", Unit.BYTES_PER_S, "lower end of its 95 % interval"), lambda copy: copy.at(copy.row.time.ci_high_s)
-    )
-    high: Field[Copy] = Field(Column("copies.rate_high", Unit.BYTES_PER_S, "upper end of it"), lambda copy: copy.at(copy.row.time.ci_low_s))
-    x, y = Axis("bytes", size.column, log=True), Axis("bytes a second", rate.column, log=True)
-    return [
-        Figure(
-            title=f"Bandwidth by size: {workload} on {where}",
-            about=about,
-            mark="line",
-            x=x,
-            y=y,
-            rows=cells((size, rate, way, low, high), alike),
-            series=Axis("copy", way.column),
-            interval=(low.column, high.column),
-        )
-        for (workload, where), alike in by_workload(copies, row_of).items()
+    size: tuple[str, Field[Row]] = own("bytes", "copies.size", Unit.BYTES, "bytes that a copy counts", _bytes)
+    way: Field[Row] = Field(_WAY, lambda row: short(_name(row)))
+    ends: list[Field[Row]] = [
+        Field(Column("copies.rate_low", Unit.BYTES_PER_S, "lower end of its 95 % interval"), lambda row: _rate_at(row, row.time.ci_high_s)),
+        Field(Column("copies.rate_high", Unit.BYTES_PER_S, "upper end of it"), lambda row: _rate_at(row, row.time.ci_low_s)),
     ]
+    axes = size, ("bytes a second", _RATE), ("copy", way)
+    return [
+        figure(f"Bandwidth by size: {workload} on {where}", about, "line", alike, *axes, log="xy", interval=ends)
+        for (workload, where), alike in by_workload(copies, lambda row: row).items()
+    ]
+
+
+def _rate_at(row: Row, seconds: float | None) -> float | None:
+    """Return the bandwidth of a copy, had it taken that long."""
+    return _bytes(row) / seconds if seconds else None

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dlbench.analysis.answers.base import Answer, Missing, Question, Table, answered, table
-from dlbench.analysis.fields import Fields, of_row, own, place, whole_row
+from dlbench.analysis.fields import of_row, own, place, whole_row
 from dlbench.analysis.names import by_device, choice, hardware, row_of, several_runs
 from dlbench.analysis.pairing import grouped
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import INTERVAL, few, interval, plural
+from dlbench.analysis.wording import INTERVAL, few, interval, more_devices
 from dlbench.core import units
 from dlbench.core.reference.schedules import Schedule, schedules
 from dlbench.core.rows.row import Row, Setting
@@ -50,16 +50,17 @@ def answer(results: Results) -> Answer | Missing:
     ]
     if not steps:
         return Missing(QUESTION, f"{_no_steps(results)}, {_COMMAND_GIVES}", "dlbench run cnn")
-    best = [each for found in by_device(steps, row_of).values() for each in _best(found)]
-    of_model = grouped(best, lambda each: each.schedule.model)
-    models = [model for model in schedules() if model in of_model]
-    headline = max(models, key=lambda model: len(of_model[model]))
+    best = {
+        model: [min(of_device, key=lambda each: each.seconds) for of_device in by_device(found, row_of).values()]
+        for model, found in grouped(steps, lambda each: each.schedule.model).items()
+    }
+    models = [model for model in schedules() if model in best]
+    headline = max(models, key=lambda model: len(best[model]))
     timed = next((model for model in models if model != headline and schedules()[model].took), None)
-    several = several_runs(map(row_of, best))
-    sentences = [_sentence(of_model[model], several) for model in (headline, timed) if model]
-    estimates = [each for model in models for each in of_model[model]]
-    rests = [each.row for each in estimates]
-    return answered(QUESTION, sentences, rests, (_LEAVES_OUT, _NO_ENERGY), _table(estimates, models))
+    estimates = [each for model in models for each in best[model]]
+    rows = list(map(row_of, estimates))
+    sentences = [_sentence(best[model], several_runs(rows)) for model in (headline, timed) if model]
+    return answered(QUESTION, sentences, rows, (_LEAVES_OUT, _NO_ENERGY), _table(estimates, models))
 
 
 def _estimate(row: Row, schedule: Schedule, images_per_s: float) -> Estimate:
@@ -75,36 +76,37 @@ def _no_steps(results: Results) -> str:
     return f"{few(names)}: none of it is a training step, by one process, of a network with a published schedule"
 
 
-def _best(estimates: Sequence[Estimate]) -> list[Estimate]:
-    """Return the estimate of highest throughput of each network."""
-    return [min(found, key=lambda each: each.seconds) for found in grouped(estimates, lambda each: each.schedule.model).values()]
-
-
 def _sentence(found: Sequence[Estimate], several: bool) -> str:
     """Say how long a network takes on the first device, on the CPU if that is another, and how long it took its authors."""
     schedule = found[0].schedule
     last = next((each for each in found if each.row.is_on_cpu), found[-1])
     shown = found[:1] if last is found[0] else (found[0], last)
     parts = [f"{each} on {hardware(each.row, several)} at {choice(each.row)}" for each in shown]
-    more = f" (and {plural(len(found) - len(shown), 'more device')} in the table)" if len(found) > len(shown) else ""
+    more = f" ({devices})" if (devices := more_devices(len(found) - len(shown))) else ""
     authors = f"; its authors took {schedule.took}" if schedule.took else ""
     return f"{schedule.model}, {schedule.epochs} epochs of ImageNet, estimated: {', '.join(parts)}{more}{authors}."
 
 
 def _table(estimates: Sequence[Estimate], models: Sequence[str]) -> Table:
-    fields: Fields[Estimate] = (
-        own("network", str(Setting("param", "model")), Unit.TEXT, "the network", lambda each: each.schedule.model),
-        place(estimates, row_of),
-        own("at", "train.choice", Unit.TEXT, _CHOICE, lambda each: choice(each.row)),
-        ("images/s", of_row(lambda row: row.rate.items_per_s).on(row_of)),
-        own("epochs", "train.epochs", Unit.COUNT, _EPOCHS, lambda each: each.schedule.epochs),
-        own("time to train", "train.seconds", Unit.SECONDS, "all steps of the schedule at that rate", lambda each: each.seconds, "lower"),
-        own(INTERVAL, "train.low", Unit.SECONDS, "lower end of its 95 % interval, as of the throughput", lambda each: each.low),
-        own(INTERVAL, "train.high", Unit.SECONDS, "upper end of it", lambda each: each.high),
-        own("its authors", "train.took", Unit.TEXT, "how long it took them, and on what", lambda each: each.schedule.took),
+    return table(
+        "Time to train on ImageNet: an estimate",
+        (
+            own("network", str(Setting("param", "model")), Unit.TEXT, "the network", lambda each: each.schedule.model),
+            place(estimates, row_of),
+            own("at", "train.choice", Unit.TEXT, _CHOICE, lambda each: choice(each.row)),
+            ("images/s", of_row(lambda row: row.rate.items_per_s).on(row_of)),
+            own("epochs", "train.epochs", Unit.COUNT, _EPOCHS, lambda each: each.schedule.epochs),
+            own(
+                "time to train", "train.seconds", Unit.SECONDS, "all steps of the schedule at that rate", lambda each: each.seconds, "lower"
+            ),
+            own(INTERVAL, "train.low", Unit.SECONDS, "lower end of its 95 % interval, as of the throughput", lambda each: each.low),
+            own(INTERVAL, "train.high", Unit.SECONDS, "upper end of it", lambda each: each.high),
+            own("its authors", "train.took", Unit.TEXT, "how long it took them, and on what", lambda each: each.schedule.took),
+        ),
+        estimates,
+        _sources(models),
+        whole=whole_row,
     )
-    title = "Time to train on ImageNet: an estimate"
-    return table(title, fields, estimates, _sources(models), whole=whole_row)
 
 
 def _sources(models: Sequence[str]) -> tuple[str, ...]:

@@ -1,17 +1,17 @@
 """Crossover: from what size on an accelerator stays ahead of the CPU, by the way in which operands get there."""
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from itertools import chain, product, takewhile
+from itertools import product, takewhile
 
 from dlbench.analysis import pair_columns
-from dlbench.analysis.answers.base import Answer, Missing, Question, Table, answered, table
-from dlbench.analysis.answers.pair_tables import ELSEWHERE, without_accelerator
+from dlbench.analysis.answers.base import Answer, Missing, Question, answered, table
+from dlbench.analysis.answers.pair_tables import ELSEWHERE, machines_of, sides_of, without_accelerator
 from dlbench.analysis.answers.ways import in_other_ways
-from dlbench.analysis.fields import CASE, PLACE, RATIO, Field, Fields, cells, own
-from dlbench.analysis.figures import Axis, Figure
+from dlbench.analysis.fields import CASE, PLACE, RATIO, SPEEDUP, Field, Fields, own
+from dlbench.analysis.figures import Figure, figure
 from dlbench.analysis.names import device_label, machine_name, several_runs
-from dlbench.analysis.pairing import DEVICE, Pair, beside, both_sides, grouped, one_device, unfit
+from dlbench.analysis.pairing import DEVICE, Pair, both_sides, grouped, one_device, pair_of, unfit
 from dlbench.analysis.ratio import Ratio, middle
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import INTERVAL, short
@@ -36,32 +36,11 @@ _CROSSES, _THROUGHOUT, _NONE = "crossover", "ahead at every size measured", "no 
 
 
 @dataclass(frozen=True, slots=True)
-class _Point:
-    """An accelerator beside a CPU at one size."""
+class _Line:
+    """An accelerator beside a CPU at all sizes of one work, with one way to get its operands."""
 
     pair: Pair
-    size: float
-
-    @property
-    def parameter(self) -> str:
-        """The parameter that is the size."""
-        return self.pair.other.declared.parameter("sweep") or ""
-
-    @property
-    def ratio(self) -> Ratio:
-        """How many times as fast the accelerator is."""
-        return self.pair.ratio
-
-    @property
-    def way(self) -> str | None:
-        """How operands get to the accelerator."""
-        return _way(self.pair.other)
-
-
-@dataclass(frozen=True, slots=True)
-class _Line(_Point):
-    """The largest size of a line, and what all sizes of it come to."""
-
+    """That at the largest size."""
     smallest: float
     ahead_from: float | None
     """The smallest size from which on it is ahead at all larger ones, too; None where it is not at the largest."""
@@ -73,18 +52,34 @@ class _Line(_Point):
     """The smallest from which on it surely is; None of too few rounds, too."""
 
     @property
+    def case(self) -> str:
+        """The work."""
+        return self.pair.case
+
+    @property
+    def ratio(self) -> Ratio:
+        """How many times as fast the accelerator is at the largest size."""
+        return self.pair.ratio
+
+    @property
+    def largest(self) -> float:
+        """The largest size."""
+        return _size(self.pair.other)
+
+    @property
+    def way(self) -> str | None:
+        """How operands get to the accelerator."""
+        return _way(self.pair.other)
+
+    @property
     def result(self) -> str:
         """Whether there is a crossover in this range."""
         return _NONE if self.ahead_from is None else _THROUGHOUT if self.ahead_from == self.smallest else _CROSSES
 
 
-def _pair(found: _Point) -> Pair:
-    return found.pair
-
-
 _FIELDS: Fields[_Line] = (
     own("operands", "crossover.way", Unit.TEXT, "how operands get to the accelerator", lambda line: line.way),
-    own("size", "crossover.parameter", Unit.TEXT, "the parameter that is the size", lambda line: line.parameter),
+    own("size", "crossover.parameter", Unit.TEXT, "the parameter that is the size", lambda line: _parameter(line.pair)),
     own(
         "ahead from",
         "crossover.size",
@@ -101,7 +96,7 @@ _FIELDS: Fields[_Line] = (
     ),
     own(INTERVAL, "crossover.high", Unit.COUNT, "the smallest from which on it surely is: lower ends above 1", lambda line: line.high),
     own("range", "crossover.smallest", Unit.COUNT, "the smallest size measured on both", lambda line: line.smallest),
-    own("range", "crossover.largest", Unit.COUNT, "the largest", lambda line: line.size),
+    own("range", "crossover.largest", Unit.COUNT, "the largest", lambda line: line.largest),
     own("result", "crossover.result", Unit.TEXT, "whether there is a crossover in this range", lambda line: line.result),
     *RATIO,
 )
@@ -112,26 +107,18 @@ def answer(results: Results) -> Answer | Missing:
     points, ways = _points(results), in_other_ways(results)
     if not points and not ways.tables:
         return _missing(results)
-    by_line = grouped(points, lambda point: (point.pair.case, _machines(point), point.parameter, point.way))
+    by_line = grouped(points, lambda point: (point.case, machines_of(point), _parameter(point), _way(point.other)))
     lines = list(map(_line, by_line.values()))
-    several = several_runs(_sides(points))
-    sentences = [_sentence(found, several) for found in grouped(lines, _machines).values()]
+    several = several_runs(sides_of(points))
+    sentences = [_sentence(found, several) for found in grouped(lines, lambda line: machines_of(line.pair)).values()]
     # What other ways to compute the same bring is no answer to the question, so that it is open stands first.
     open_question = [] if lines else [f"From what size on an accelerator wins is open: {_missing(results).reason}."]
-    place = _place(points)
-    rows, tables = [*both_sides(results, [point.pair for point in points]), *ways.rows], (*_table(lines, place), *ways.tables)
-    return answered(QUESTION, sentences or open_question, rows, (), *tables, reports=ways.sentences, figures=_figures(points, place))
-
-
-def _table(lines: Sequence[_Line], place: Callable[[Pair], str]) -> list[Table]:
-    where: Field[Pair] = Field(PLACE, place)
-    fields: Fields[_Line] = (("work", CASE.on(_pair)), ("device", where.on(_pair)), *_FIELDS)
+    rows, place = [*both_sides(results, points), *ways.rows], _place(points)
+    fields: Fields[_Line] = (("work", CASE), ("device", Field(PLACE, lambda line: place(line.pair))), *_FIELDS)
     title = "From what size on the accelerator stays ahead of the CPU"
-    return [table(title, fields, lines, _NOTES, whole=lambda line: pair_columns.cells(line.pair))] if lines else []
-
-
-def _sides(points: Iterable[_Point]) -> Iterable[Row]:
-    return chain.from_iterable(point.pair.sides for point in points)
+    by_size = table(title, fields, lines, _NOTES, whole=lambda line: pair_columns.cells(line.pair))
+    tables = [*([by_size] if lines else ()), *ways.tables]
+    return answered(QUESTION, sentences or open_question, rows, (), *tables, reports=ways.sentences, figures=_figures(points, place))
 
 
 def _missing(results: Results) -> Missing:
@@ -142,24 +129,20 @@ def _missing(results: Results) -> Missing:
     return Missing(QUESTION, "no work went well at several sizes on both a CPU and an accelerator", _COMMAND)
 
 
-def _points(results: Results) -> list[_Point]:
-    """Return the speed-up of each accelerator over each CPU at each size, in the order of work, way and size, of work at several sizes."""
+def _points(results: Results) -> list[Pair]:
+    """Return each accelerator beside each CPU at each size, in the order of work, way and size, of work at several sizes."""
     fit = [row for row in results.rows if _size(row) and unfit(row, DEVICE, timed=True) is None]
 
     def work(row: Row) -> Hashable:
-        return _own(row), row.differing_from((*MACHINE, *(Setting("param", name) for name in _own(row))))
+        names = _names(row)
+        return names, row.differing_from((*MACHINE, *(Setting("param", name) for name in names)))
 
     return [point for group in grouped(fit, work).values() for point in _races(group)]
 
 
-def _own(row: Row) -> tuple[str, ...]:
-    """Return the parameters that points of one work differ in: the size, and how operands get to the device."""
-    return row.declared.having("sweep", "copies")
-
-
-def _place(points: Sequence[_Point]) -> Callable[[Pair], str]:
+def _place(points: Sequence[Pair]) -> Callable[[Pair], str]:
     """Return how to name where a pair ran, with its CPU where there are several."""
-    several, cpus_named = several_runs(_sides(points)), len({one_device(point.pair.base) for point in points}) > 1
+    several, cpus_named = several_runs(sides_of(points)), len({one_device(point.base) for point in points}) > 1
 
     def place(pair: Pair) -> str:
         cpu = f" beside {device_label(pair.base, several)}" if cpus_named else ""
@@ -168,7 +151,7 @@ def _place(points: Sequence[_Point]) -> Callable[[Pair], str]:
     return place
 
 
-def _races(group: Sequence[Row]) -> list[_Point]:
+def _races(group: Sequence[Row]) -> list[Pair]:
     """Return the points of one work, of each accelerator and way beside each CPU, first that of the CPU itself, which needs no copies."""
     devices = grouped(group, lambda row: (one_device(row), _way(row))).values()
     cpus = [found for found in devices if found[0].is_on_cpu]
@@ -178,11 +161,21 @@ def _races(group: Sequence[Row]) -> list[_Point]:
     return [point for cpu, other in product(cpus, others) for point in _raced(cpu, other)]
 
 
-def _raced(cpu: Sequence[Row], other: Sequence[Row]) -> list[_Point]:
+def _raced(cpu: Sequence[Row], other: Sequence[Row]) -> list[Pair]:
     """Return a point for each size that both were measured at; none for fewer than two."""
     bases, others = ({_size(row): row for row in side} for side in (cpu, other))
     sizes = sorted(bases.keys() & others.keys())
-    return [_Point(beside(bases[size], others[size], DEVICE, *_own(bases[size])), size) for size in sizes if len(sizes) > 1]
+    return [pair_of(bases[size], others[size], DEVICE, *_names(cpu[0])) for size in sizes if len(sizes) > 1]
+
+
+def _names(row: Row) -> tuple[str, ...]:
+    """Return the parameter that is the size of a row's work, and the one that says how operands get there, if there is one."""
+    return row.declared.having("sweep") + row.declared.having("copies")
+
+
+def _parameter(point: Pair) -> str:
+    """Return the parameter that is the size."""
+    return _names(point.other)[0]
 
 
 def _size(row: Row) -> float:
@@ -193,32 +186,27 @@ def _size(row: Row) -> float:
 
 def _way(row: Row) -> str | None:
     """Return how operands get to where a row was measured, such as ``copies=pinned``; None where it does not say."""
-    name = row.declared.parameter("copies") or ""
-    return f"{name}={row.params[name]}" if name in row.params else None
+    return next((f"{name}={row.params[name]}" for name in _names(row)[1:] if row.params.get(name) is not None), None)
 
 
-def _machines(point: _Point) -> tuple[Hashable, ...]:
-    return tuple(map(one_device, point.pair.sides))
-
-
-def _line(points: Sequence[_Point]) -> _Line:
+def _line(points: Sequence[Pair]) -> _Line:
     """Return the conclusion from the points of one line, the smallest size first."""
-    last, few = points[-1], any(point.ratio.interval is None for point in points)
+    few = any(point.ratio.interval is None for point in points)
     low = None if few else _ahead_from(points, lambda ratio: ratio.high)
     high = None if few else _ahead_from(points, lambda ratio: ratio.low)
-    return _Line(last.pair, last.size, points[0].size, _ahead_from(points, lambda ratio: ratio.speedup), few, low, high)
+    return _Line(points[-1], _size(points[0].other), _ahead_from(points, lambda ratio: ratio.speedup), few, low, high)
 
 
-def _ahead_from(points: Sequence[_Point], speedup: Callable[[Ratio], float | None]) -> float | None:
+def _ahead_from(points: Sequence[Pair], speedup: Callable[[Ratio], float | None]) -> float | None:
     """Return the smallest size from which on a speed-up is above 1 at all larger sizes, too; None where it is not at the largest."""
     ahead = takewhile(lambda point: (speedup(point.ratio) or 0) > 1, reversed(points))
-    return min((point.size for point in ahead), default=None)
+    return min((_size(point.other) for point in ahead), default=None)
 
 
 def _sentence(lines: Sequence[_Line], several: bool) -> str:
     """Return what an accelerator beside a CPU comes to in the work whose speed-up at the largest size is in the middle, and in how many."""
-    works = grouped(lines, lambda line: line.pair.case)
-    case = middle([found[0] for found in works.values()]).pair.case
+    works = grouped(lines, lambda line: line.case)
+    case = middle(found[0] for found in works.values()).case
     cpu, accelerator = (machine_name(side, several) for side in lines[0].pair.sides)
     parts = [f"{told}{_with(found)}" for told, found in grouped(works[case], _told).items()]
     said = f"{accelerator} beside {cpu} in {short(case)}: {', '.join(parts)}"
@@ -230,9 +218,9 @@ def _sentence(lines: Sequence[_Line], several: bool) -> str:
 
 
 def _told(line: _Line) -> str:
-    name = line.parameter
+    name = _parameter(line.pair)
     start, low, high, smallest, largest = (
-        None if size is None else text(size, Unit.COUNT) for size in (line.ahead_from, line.low, line.high, line.smallest, line.size)
+        None if size is None else text(size, Unit.COUNT) for size in (line.ahead_from, line.low, line.high, line.smallest, line.largest)
     )
     if line.few:
         certainty = "too few rounds for an interval"
@@ -253,28 +241,31 @@ def _with(lines: Sequence[_Line]) -> str:
     return f" with {ways}" if ways else ""
 
 
-def _figures(points: Sequence[_Point], place: Callable[[Pair], str]) -> list[Figure]:
+def _figures(points: Sequence[Pair], place: Callable[[Pair], str]) -> list[Figure]:
     """Return the speed-up against the size, with a line a device and way, of the first works among those measured in the most ways."""
-    several = len({place(point.pair) for point in points}) > 1
+    several = len(set(map(place, points))) > 1
 
-    def line(point: _Point) -> str:
-        return " ".join(filter(None, (place(point.pair) if several or not point.way else None, point.way)))
+    def line(point: Pair) -> str:
+        way = _way(point.other)
+        return " ".join(filter(None, (place(point) if several or not way else None, way)))
 
-    works = grouped(points, lambda point: point.pair.case)
+    works = grouped(points, lambda point: point.case)
     lines = {case: len({line(point) for point in found}) for case, found in works.items()}
     drawn = [case for case in works if lines[case] == max(lines.values())][:_MOST_FIGURES]
     about = "Above 1 the accelerator is faster than the CPU; the vertical lines are 95 % intervals over rounds."
-    fields: list[Field[_Point]] = [Field(_LINE, line), Field(_AT, lambda point: point.size), *(field for _, field in RATIO)]
+    size: Field[Pair] = Field(_AT, lambda point: _size(point.other))
+    ratio, *ends = SPEEDUP
     return [
-        Figure(
-            title=f"Speed-up by size: {short(case)}",
-            about=about,
-            mark="line",
-            x=Axis(works[case][0].parameter, _AT, log=True),
-            y=Axis("times as fast as the CPU", pair_columns.SPEEDUP, log=True),
-            rows=cells(fields, works[case]),
-            series=Axis("operands", _LINE),
-            interval=(pair_columns.LOW, pair_columns.HIGH),
+        figure(
+            f"Speed-up by size: {short(case)}",
+            about,
+            "line",
+            works[case],
+            (_parameter(works[case][0]), size),
+            ("times as fast as the CPU", ratio),
+            ("operands", Field(_LINE, line)),
+            log="xy",
+            interval=ends,
             reference=1.0,
         )
         for case in drawn

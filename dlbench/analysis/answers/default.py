@@ -1,19 +1,18 @@
 """Default: how much faster the same step runs with other switches than the plain defaults, by each alone and by all together."""
 
 import math
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import replace
 
 from dlbench.analysis import pair_columns
 from dlbench.analysis.answers.base import Answer, Missing, Question, Table, answered, table
 from dlbench.analysis.answers.pair_tables import mark_of, of_ratios
-from dlbench.analysis.fields import CASE, RATIO, Field, Fields, of_side, own, place, value_fields
+from dlbench.analysis.fields import CASE, RATIO, SIDES, Field, Fields, of_side, own, place, value_fields
 from dlbench.analysis.figures import Figure
-from dlbench.analysis.names import by_device, flat, is_unfinished
+from dlbench.analysis.names import by_device, flat
 from dlbench.analysis.pairing import MATH, Pair, both_sides, grouped, pair, root_of, roots_of, settings_named
-from dlbench.analysis.ratio import Ratio, among, middle, speedup_of
+from dlbench.analysis.ratio import among, middle, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import plural, short, value_name
 from dlbench.core.errors import UsageError
@@ -25,11 +24,6 @@ Roots = Mapping[str, Collection[str]]
 """Of each switch the values that others extend: each is the plain default of those, and none of another's."""
 
 QUESTION = Question("default", "What does the default leave on the table?")
-_SETTING = Column("default.setting", Unit.TEXT, "what it is set to")
-_SEARCHED = "whether a search chose that, and not only the best of what a suite planned"
-_SPENT = "what is spent once before the first step, beyond what the default spends"
-_BREAK_EVEN = "steps after which what is spent once has been saved"
-_CASE = Column("default.case", Unit.TEXT, "the case with its plain defaults")
 _NEVER = 1e12
 """Steps that nobody takes; an edited file may say anything."""
 _CHOSEN_FAST = (
@@ -39,92 +33,60 @@ _NOT_SEARCHED = "only what a suite planned was compared; dlbench run fastest sea
 _CONVERGES = "whether training still converges in another precision or at another batch was not measured"
 _PAYS_OFF = "pays off after: steps that save what is spent once, such as compiling; empty where no saving is shown"
 _INTERVALS = "A value above 1 is faster than the default; the lines are 95 % intervals over rounds."
+_other = SIDES["other"]
 
 
-@dataclass(frozen=True, slots=True)
-class _Beside:
-    """A row beside one with the plain defaults, and the ratio of the two."""
-
-    pair: Pair
-
-    @property
-    def ratio(self) -> Ratio:
-        return self.pair.ratio
+def _is_searched(best: Pair) -> bool:
+    """Whether a search chose it, and not only the best of what a suite planned."""
+    return bool(best.other.case.found)
 
 
-S = TypeVar("S", bound=_Beside)
+def _choice(best: Pair) -> str | None:
+    """Return what it has otherwise than the default, such as ``amp_bf16 batch=64``: a word needs no name."""
+    settings = {name: best.other.setting(name) for name in _free(best.other)}
+    texts = {name: value_text(value) for name, value in settings.items() if value is not None and value != best.base.setting(name)}
+    return " ".join(text if text[:1].isalpha() else f"{name}={text}" for name, text in texts.items()) or None
 
 
-@dataclass(frozen=True, slots=True)
-class _Best(_Beside):
-    """The fastest row of a work and device, with the ratio of the throughputs."""
-
-    @property
-    def searched(self) -> bool:
-        """Whether a search chose it, and not only the best of what a suite planned."""
-        return bool(self.pair.other.case.found)
-
-    @property
-    def choice(self) -> str | None:
-        """What it has otherwise than the default, such as ``amp_bf16 batch=64``: a word needs no name."""
-        default, best = self.pair.sides
-        settings = {name: best.setting(name) for name in _free(best)}
-        texts = {name: value_text(value) for name, value in settings.items() if value is not None and value != default.setting(name)}
-        return " ".join(text if text[:1].isalpha() else f"{name}={text}" for name, text in texts.items()) or None
+def _switch(effect: Pair) -> str:
+    """Return the name of the switch that is set."""
+    return effect.by.name if effect.by else ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Effect(_Beside):
-    """A row with one switch set, beside the same with its default."""
-
-    switch: str
-    alone: bool
-    """Whether all other switches are at their defaults."""
-
-    @property
-    def setting(self) -> str | None:
-        """What the switch is set to."""
-        return self.pair.value(self.pair.other)
-
-    @property
-    def spent_s(self) -> float | None:
-        """What is spent once, beyond what the default spends, seconds; None where that is nothing."""
-        base, other = map(_spent_s, self.pair.sides)
-        return other - base if other > base else None
-
-    @property
-    def steps(self) -> int | None:
-        """Steps that save what is spent once at what each of them saves; None where no saving is shown."""
-        base_s, other_s = (side.time.mean_s or 0.0 for side in self.pair.sides)
-        low = self.ratio.low or self.ratio.speedup
-        steps = self.spent_s / (base_s - other_s) if self.spent_s and base_s > other_s and low > 1 else math.inf
-        return math.ceil(steps) if steps < _NEVER else None
+def _setting(effect: Pair) -> str | None:
+    """Return what the switch is set to."""
+    return effect.value(effect.other)
 
 
-def _pair(found: _Beside) -> Pair:
-    return found.pair
+def _spent_s(effect: Pair) -> float | None:
+    """Return what is spent once, beyond what the default spends, in seconds; None where that is nothing."""
+    base, other = (
+        max((side.value(each.name) or 0.0 for each in side.declared.values if each.role == "once"), default=0.0) for side in effect.sides
+    )
+    return other - base if other > base else None
 
 
-def _other(found: _Beside) -> Row:
-    return found.pair.other
+def _steps(effect: Pair) -> int | None:
+    """Return the steps that save what is spent once at what each of them saves; None where no saving is shown."""
+    base_s, other_s = (side.time.mean_s or 0.0 for side in effect.sides)
+    low, spent_s = effect.ratio.low or effect.ratio.speedup, _spent_s(effect)
+    steps = spent_s / (base_s - other_s) if spent_s and base_s > other_s and low > 1 else math.inf
+    return math.ceil(steps) if steps < _NEVER else None
 
 
-_ALONE_FIELDS: Fields[_Effect] = (
-    own("switch", "default.switch", Unit.TEXT, "the parameter that differs from its default", lambda effect: effect.switch),
-    ("set to", Field(_SETTING, lambda effect: effect.setting)),
-    own("alone", "default.alone", Unit.FLAG, "whether all other switches are at their defaults", lambda effect: effect.alone),
-    ("default", of_side("base", lambda row: row.time.median_s).on(_pair)),
-    ("time", of_side("other", lambda row: row.time.median_s).on(_pair)),
-    *RATIO,
-    own("spent once", "default.spent_s", Unit.SECONDS, _SPENT, lambda effect: effect.spent_s, "lower"),
-    own("pays off after", "default.break_even_steps", Unit.COUNT, _BREAK_EVEN, lambda effect: effect.steps, "lower"),
-)
-_BEST_FIELDS: Fields[_Best] = (
-    ("batch", of_side("base", lambda row: row.batch).on(_pair)),
-    ("default", of_side("base", lambda row: row.rate.items_per_s).on(_pair)),
-    ("best", of_side("other", lambda row: row.rate.items_per_s).on(_pair)),
-    own("at", "default.choice", Unit.TEXT, "what the fastest row has otherwise than the default", lambda best: best.choice),
-    own("searched", "default.searched", Unit.FLAG, _SEARCHED, lambda best: best.searched),
+_SET_TO: tuple[str, Field[Pair]] = own("set to", "default.setting", Unit.TEXT, "what it is set to", _setting)
+_BEST_FIELDS: Fields[Pair] = (
+    ("batch", of_side("base", lambda row: row.batch)),
+    ("default", of_side("base", lambda row: row.rate.items_per_s)),
+    ("best", of_side("other", lambda row: row.rate.items_per_s)),
+    own("at", "default.choice", Unit.TEXT, "what the fastest row has otherwise than the default", _choice),
+    own(
+        "searched",
+        "default.searched",
+        Unit.FLAG,
+        "whether a search chose that, and not only the best of what a suite planned",
+        _is_searched,
+    ),
     *RATIO,
 )
 
@@ -132,41 +94,71 @@ _BEST_FIELDS: Fields[_Best] = (
 def answer(results: Results) -> Answer | Missing:
     """Return how many times as fast each device runs the same step at its best, and what each switch brings."""
     switched = results.where(lambda row: bool(row.declared.having("switch")))
-    effects, bests, unfinished = _effects(switched), _bests(switched), _unfinished(switched)
+    names = {name for row in switched.rows for name in row.declared.having("switch")}
+    roots = {name: roots_of(switched.rows, name) for name in names}
+
+    def is_alone(effect: Pair) -> bool:
+        return _is_plain(effect.base, roots)
+
+    effects, bests, unfinished = (
+        sorted(_effects(switched, roots), key=is_alone, reverse=True),
+        _bests(switched, roots),
+        _unfinished(switched),
+    )
     if not effects and not bests:
         lacking = "no step was measured both with its plain defaults and with another switch"
         return Missing(QUESTION, "; ".join((lacking, *unfinished)), "dlbench run modes")
     best_of, effects_of = by_device(bests, _other), by_device(effects, _other)
-    sentences = [_sentence(where, best_of.get(where, ()), effects_of.get(where, ())) for where in {**best_of, **effects_of}]
-    rows = both_sides(results, [each.pair for each in (*bests, *effects)])
+    sentences = [
+        _sentence(where, best_of.get(where, ()), grouped(effects_of.get(where, ()), is_alone)) for where in {**best_of, **effects_of}
+    ]
+    rows = both_sides(results, (*bests, *effects))
     bests, effects = flat(best_of), flat(effects_of)
-    values = tuple((value_name(each.column), each.on(_other)) for each in value_fields(rows))
-    notes = (_PAYS_OFF,) if any(each.spent_s for each in effects) else ()
     title = "Each step at its best beside its plain default: how many times the throughput"
-    best_table = _table(title, "work", bests, _BEST_FIELDS)
-    effect_table = _table("The same case with one switch set: how many times as fast", "case", effects, (*_ALONE_FIELDS, *values), notes)
-    searched = unfinished or any(best.searched for best in bests)
+    by_work: Fields[Pair] = (("work", CASE), place(bests, _other), *_BEST_FIELDS)
+    tables = table(title, by_work, bests, whole=pair_columns.cells), _effect_table(effects, rows, is_alone)
+    searched = unfinished or any(map(_is_searched, bests))
     weaknesses = (*unfinished, *((_CHOSEN_FAST,) if bests else ()), *(() if searched else (_NOT_SEARCHED,)), _CONVERGES)
-    shown = [each for each in (best_table, effect_table) if each.rows]
-    figures = [*_bars(title, bests, ("work", CASE.on(_pair)), place(bests, _other)), *_effect_figures(effects_of)]
-    return answered(QUESTION, sentences, rows, weaknesses, *shown, figures=figures)
+    figures = [*_bars(title, bests, ("work", CASE), place(bests, _other)), *_effect_figures(effects_of, is_alone)]
+    return answered(QUESTION, sentences, rows, weaknesses, *(each for each in tables if each.rows), figures=figures)
 
 
-def _table(title: str, heading: str, found: Sequence[S], fields: Fields[S], notes: Sequence[str] = ()) -> Table:
-    """Return the table of rows beside their default, behind what both have in common under the heading."""
-    shown: Fields[S] = ((heading, CASE.on(_pair)), place(found, _other), *fields)
-    return table(title, shown, found, notes, whole=lambda each: pair_columns.cells(each.pair))
+def _effect_table(effects: Sequence[Pair], rows: Sequence[Row], is_alone: Callable[[Pair], bool]) -> Table:
+    """Return the table of what switches bring, with the values that the workloads of these rows report."""
+    fields: Fields[Pair] = (
+        ("case", CASE),
+        place(effects, _other),
+        own("switch", "default.switch", Unit.TEXT, "the parameter that differs from its default", _switch),
+        _SET_TO,
+        own("alone", "default.alone", Unit.FLAG, "whether all other switches are at their defaults", is_alone),
+        ("default", of_side("base", lambda row: row.time.median_s)),
+        ("time", of_side("other", lambda row: row.time.median_s)),
+        *RATIO,
+        own(
+            "spent once",
+            "default.spent_s",
+            Unit.SECONDS,
+            "what is spent once before the first step, beyond what the default spends",
+            _spent_s,
+            "lower",
+        ),
+        own(
+            "pays off after", "default.break_even_steps", Unit.COUNT, "steps after which what is spent once has been saved", _steps, "lower"
+        ),
+        *((value_name(each.column), each.on(_other)) for each in value_fields(rows)),
+    )
+    notes = (_PAYS_OFF,) if any(map(_spent_s, effects)) else ()
+    return table("The same case with one switch set: how many times as fast", fields, effects, notes, whole=pair_columns.cells)
 
 
 def _unfinished(results: Results) -> list[str]:
     """Say of each search for the fastest that was cut short what is the fastest so far, and why it went no further."""
     searches = [row for row in results.rows if row.declared.searched and not row.declared.value("largest")]
-    return [f"the search for the fastest {short(row.key)}: {row.case.reason}" for row in searches if is_unfinished(row)]
+    return [f"the search for the fastest {short(row.key)}: {row.case.reason}" for row in searches if row.case.unfinished]
 
 
-def _bests(results: Results) -> list[_Best]:
+def _bests(results: Results, roots: Roots) -> list[Pair]:
     """Return of each work and device its fastest row beside the one with the plain defaults, where both were measured."""
-    roots = _roots(results)
 
     def work(row: Row) -> Hashable:
         of_others = tuple(root_of(row, name, roots[name]) for name in row.declared.having("switch"))
@@ -182,17 +174,13 @@ def _bests(results: Results) -> list[_Best]:
         # A default that others extend, such as adamw beside sgd, tells one work from another.
         hidden = tuple(name for name in _free(default) if not root_of(default, name, roots.get(name, ())))
         rates = (default.rounds.items_per_s, best.rounds.items_per_s)
-        found.append(_Best(Pair(default, best, None, hidden, rates, among=max(1, len(group) - len(defaults)))))
+        found.append(Pair(default, best, None, hidden, rates, among=max(1, len(group) - len(defaults))))
     return found
 
 
 def _free(row: Row) -> tuple[str, ...]:
     """Return the parameters that rows of one work may differ in."""
     return tuple(dict.fromkeys((*row.declared.having("switch"), *row.declared.searched)))
-
-
-def _roots(results: Results) -> Roots:
-    return {name: roots_of(results.rows, name) for name in {name for row in results.rows for name in row.declared.having("switch")}}
 
 
 def _plain(row: Row, name: str, roots: Roots) -> str:
@@ -205,71 +193,66 @@ def _is_plain(row: Row, roots: Roots) -> bool:
     return all(row.setting(name) in (None, _plain(row, name, roots)) for name in row.declared.having("switch"))
 
 
-def _effects(results: Results) -> list[_Effect]:
+def _effects(results: Results, roots: Roots) -> list[Pair]:
     """Return the pairs of rows that differ in one switch only, each beside its default."""
-    roots = _roots(results)
     planned = [row for row in results.rows if row.is_ok and not row.case.found]
     having = grouped(
         (((name, _plain(row, name, roots)), row) for row in planned for name in row.declared.having("switch")), lambda each: each[0]
     )
-    found: list[_Effect] = []
+    found: list[Pair] = []
     for name, plain in sorted(having):
         with suppress(UsageError):  # no row that went well has the default
-            pairs = pair(replace(results, rows=tuple(row for _, row in having[name, plain])), name, plain).rows
-            found += [_Effect(each, name, _is_plain(each.base, roots)) for each in pairs]
-    return sorted(found, key=lambda effect: not effect.alone)
+            found += pair(replace(results, rows=tuple(row for _, row in having[name, plain])), name, plain).rows
+    return found
 
 
-def _spent_s(row: Row) -> float:
-    """Return the most that a row reports as spent once, in seconds."""
-    return max((row.value(each.name) or 0.0 for each in row.declared.values if each.role == "once"), default=0.0)
+def _sentence(where: str, bests: Sequence[Pair], effects: Mapping[bool, Sequence[Pair]]) -> str:
+    """Say what the best of a device is beside the default, what each switch brings alone, and whether compiling pays off.
 
-
-def _sentence(where: str, bests: Sequence[_Best], effects: Sequence[_Effect]) -> str:
-    """Say what the best of a device is beside the default, what each switch brings alone, and whether compiling pays off."""
-    searched = [best for best in bests if best.searched]
-    measured = [best for best in bests if not best.searched]
+    ``effects``: those of switches that are set alone, and of those that are not.
+    """
+    searched, measured = ([best for best in bests if _is_searched(best) is chosen] for chosen in (True, False))
     parts = [f"{_of_best(searched)}, found by a search"] if searched else []
     parts += [f"{_of_best(measured)}, the best of what was planned"] if measured else []
-    alone = grouped((effect for effect in effects if effect.alone), lambda effect: (effect.switch, effect.setting))
+    alone = grouped(effects.get(True, ()), lambda effect: (_switch(effect), _setting(effect)))
     middles = [middle(found) for found in alone.values()]
-    of_switch = grouped(middles, lambda effect: effect.switch)
+    of_switch = grouped(middles, _switch)
     most = sorted((max(found, key=speedup_of) for found in of_switch.values()), key=speedup_of, reverse=True)
-    parts += [f"alone {', '.join(f'{effect.setting} {effect.ratio.times}' for effect in most)}"] if most else []
-    beside = [effect for effect in effects if not effect.alone and effect.switch not in of_switch]
-    parts += [f"{effect.setting} {effect.ratio.times} beside {short(effect.pair.case)}" for effect in beside[:1]]
-    parts += [_pays_off(effect) for effect in (*middles, *beside) if effect.spent_s][:1]
+    parts += [f"alone {', '.join(f'{_setting(effect)} {effect.ratio.times}' for effect in most)}"] if most else []
+    beside = [effect for effect in effects.get(False, ()) if _switch(effect) not in of_switch]
+    parts += [f"{_setting(effect)} {effect.ratio.times} beside {short(effect.case)}" for effect in beside[:1]]
+    parts += [_pays_off(effect) for effect in (*middles, *beside) if _spent_s(effect)][:1]
     if not parts:
         parts = ["the table has what switches bring beside others"]
     return f"On {where} beside the default: {'; '.join(parts)}."
 
 
-def _of_best(found: Sequence[_Best]) -> str:
+def _of_best(found: Sequence[Pair]) -> str:
     best = middle(found)
-    default, work = best.pair.base, short(best.pair.case)
-    if best.pair.other is default:
+    work, batch = short(best.case), best.base.batch
+    if best.other is best.base:
         return f"{work} runs fastest as it is{among(found)}"
-    at = f" of its default{'' if default.batch is None else f' at batch={default.batch}'}"
-    return f"{work} has {best.ratio} the throughput{at} with {best.choice}{best.ratio.hedge('no faster')}{among(found)}"
+    at = f" of its default{'' if batch is None else f' at batch={batch}'}"
+    return f"{work} has {best.ratio} the throughput{at} with {_choice(best)}{best.ratio.hedge('no faster')}{among(found)}"
 
 
-def _pays_off(effect: _Effect) -> str:
-    when = "never pays off there" if effect.steps is None else f"pays off there after {plural(effect.steps, 'step')}"
-    return f"{effect.setting} {when}"
+def _pays_off(effect: Pair) -> str:
+    steps = _steps(effect)
+    when = "never pays off there" if steps is None else f"pays off there after {plural(steps, 'step')}"
+    return f"{_setting(effect)} {when}"
 
 
-def _effect_figures(devices: Mapping[str, Sequence[_Effect]]) -> list[Figure]:
+def _effect_figures(devices: Mapping[str, Sequence[Pair]], is_alone: Callable[[Pair], bool]) -> list[Figure]:
     """Return what each switch alone brings, of each workload and device a figure."""
-    setting: Field[_Effect] = Field(_SETTING, lambda effect: effect.setting)
-    default: Field[_Effect] = Field(_CASE, lambda effect: effect.pair.base.case.id)
+    default: Field[Pair] = Field(Column("default.case", Unit.TEXT, "the case with its plain defaults"), lambda effect: effect.base.case.id)
     figures = []
     for where, effects in devices.items():
-        for workload, found in grouped((each for each in effects if each.alone), lambda each: each.pair.base.case.workload).items():
-            figures += _bars(f"What each switch brings alone: {workload} on {where}", found, ("set to", setting), ("default", default))
+        for workload, found in grouped(filter(is_alone, effects), lambda effect: effect.base.case.workload).items():
+            figures += _bars(f"What each switch brings alone: {workload} on {where}", found, _SET_TO, ("default", default))
     return figures
 
 
-def _bars(title: str, found: Sequence[S], named: tuple[str, Field[S]], series: tuple[str, Field[S]]) -> list[Figure]:
+def _bars(title: str, found: Sequence[Pair], named: tuple[str, Field[Pair]], series: tuple[str, Field[Pair]]) -> list[Figure]:
     """Return ratios over the default as bars, or as dots where several share a line."""
     if not found:
         return []

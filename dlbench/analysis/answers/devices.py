@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from dlbench.analysis.answers.base import Answer, Missing, Question, Table, answered
 from dlbench.analysis.answers.base import table as table_of
-from dlbench.analysis.fields import Field, Fields, cells, own, place
-from dlbench.analysis.figures import Axis, Figure, drawn
-from dlbench.analysis.names import several_runs
+from dlbench.analysis.fields import Field, Fields, own, place
+from dlbench.analysis.figures import Figure, figure
+from dlbench.analysis.names import row_of, several_runs
 from dlbench.analysis.pairing import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.scaling import columns
@@ -30,16 +30,16 @@ _MEANINGS = {
 }
 _CHOSEN = "the way was chosen for bringing the most: its intervals allow for that, but its ratios are on the high side"
 _VERDICTS = {"scales": "scale", "helps": "help", "slows": "slow down", "undecided": "are undecided"}
-_EFFICIENCY_LOW: Field[Step] = Field(
-    Column("scaling.efficiency_low", Unit.FRACTION, "lower end of the 95 % interval of the efficiency"),
-    lambda step: step.per_resource(step.ratio.low) if step.ratio else None,
+_EFFICIENCY_ENDS: tuple[Field[Step], ...] = (
+    Field(
+        Column("scaling.efficiency_low", Unit.FRACTION, "lower end of the 95 % interval of the efficiency"),
+        lambda step: step.per_resource(step.low),
+    ),
+    Field(
+        Column("scaling.efficiency_high", Unit.FRACTION, "higher end of the 95 % interval of the efficiency"),
+        lambda step: step.per_resource(step.high),
+    ),
 )
-_EFFICIENCY_HIGH: Field[Step] = Field(
-    Column("scaling.efficiency_high", Unit.FRACTION, "higher end of the 95 % interval of the efficiency"),
-    lambda step: step.per_resource(step.ratio.high) if step.ratio else None,
-)
-_WAY = Column("scaling.way", Unit.TEXT, "the work, how its batch is shared out, and where it ran")
-_RANKS: Field[Step] = Field(Column("scaling.ranks_text", Unit.TEXT, "how many ranks took part"), lambda step: plural(step.ranks, "rank"))
 _SHOWN: Fields[Step] = (
     ("items/s", columns.ITEMS_PER_S),
     ("speed-up", columns.SPEEDUP),
@@ -71,23 +71,30 @@ def answer(results: Results) -> Answer | Missing:
         return Missing(QUESTION, "no case of several ranks went well beside the same work of one rank", "dlbench run scaling")
     groups = list(grouped(gained, lambda each: each.way).values())
     best = max(groups, key=lambda group: (not group[0].is_on_cpu, max(each.speedup or 0.0 for each in group)))
-    chosen = [each.chosen(len(gained)) for each in best] if len(groups) > 1 else best
-    sentences = [_headline(chosen, several_runs(each.row for each in gained))]
+    several = several_runs(map(row_of, gained))
+    sentences, doubts = [f"{_headline(best, several)}."], list[str]()
     if len(groups) > 1:
         counts = Counter(_VERDICTS[str(each.verdict)] for each in gained)
         verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
-        sentences = [f"{sentences[0][:-1]}, the most of {len(groups)} ways.", f"Of {len(gained)} cases of several ranks {verdicts}."]
-    sides = {id(side.row) for each in gained for side in (each, each.base) if side}
-    on = [row for row in results.rows if id(row) in sides]
-    on_cpu = ["ranks on a CPU share its cores, which says nothing of accelerators"] if best[0].is_on_cpu else []
-    of_several = [_CHOSEN] if len(groups) > 1 else []
-    return answered(QUESTION, sentences, on, [*of_several, *on_cpu], table(steps), figures=[_efficiencies(gained)])
+        headline = _headline([each.chosen(len(gained)) for each in best], several)
+        sentences = [f"{headline}, the most of {len(groups)} ways.", f"Of {len(gained)} cases of several ranks {verdicts}."]
+        doubts.append(_CHOSEN)
+    sides = {side.row for each in gained for side in (each, each.base) if side}
+    on = [row for row in results.rows if row in sides]
+    if best[0].is_on_cpu:
+        doubts.append("ranks on a CPU share its cores, which says nothing of accelerators")
+    return answered(QUESTION, sentences, on, doubts, table(steps), figures=[_efficiencies(gained)])
 
 
 def what(steps: Sequence[Step]) -> Fields[Step]:
     """Return the columns that tell steps apart."""
-    where = place(steps, lambda each: each.row)
-    return (("case", columns.WORK), where, ("scaling", columns.KIND), ("ranks", columns.RANKS), ("cores each", columns.CORES))
+    return (
+        ("case", columns.WORK),
+        place(steps, row_of),
+        ("scaling", columns.KIND),
+        ("ranks", columns.RANKS),
+        ("cores each", columns.CORES),
+    )
 
 
 def table(steps: Sequence[Step]) -> Table:
@@ -104,38 +111,39 @@ def table(steps: Sequence[Step]) -> Table:
 
 def _efficiencies(gained: Sequence[Step]) -> Figure:
     """Return the figure of scaling efficiency: a row a way, a dot for each number of ranks."""
-    _, where = place(gained, lambda each: each.row)
+    _, where = place(gained, row_of)
 
     def way(step: Step) -> str:
         return " ".join(filter(None, (short(step.work), str(step.kind or ""), f"on {where.of(step)}")))
 
-    shown, left_out = drawn(gained, lambda each: each.efficiency or 0.0)
-    about = f"At 1 every further device brings as much as the first; the lines are 95 % intervals over rounds.{left_out}"
-    ends = _EFFICIENCY_LOW, _EFFICIENCY_HIGH
-    return Figure(
+    return figure(
         "Scaling efficiency: speed-up over resources",
-        about,
+        "At 1 every further device brings as much as the first; the lines are 95 % intervals over rounds.",
         "dot",
-        Axis("efficiency", columns.EFFICIENCY.column),
-        Axis("way", _WAY),
-        cells((Field(_WAY, way), _RANKS, columns.EFFICIENCY, *ends), shown),
-        Axis("ranks", _RANKS.column),
-        (ends[0].column, ends[1].column),
-        1.0,
+        gained,
+        ("efficiency", columns.EFFICIENCY),
+        own("way", "scaling.way", Unit.TEXT, "the work, how its batch is shared out, and where it ran", way),
+        own("ranks", "scaling.ranks_text", Unit.TEXT, "how many ranks took part", lambda step: plural(step.ranks, "rank")),
+        interval=_EFFICIENCY_ENDS,
+        reference=1.0,
+        spread=lambda step: step.efficiency or 0.0,
     )
 
 
 def _headline(steps: Sequence[Step], several: bool) -> str:
-    """Return what one way brings: ``A second GPU buys 1.83 × (1.80…1.86): data_parallel ddp …, weak.``."""
+    """Return what one way brings: ``A second GPU buys 1.83 × (1.80…1.86): data_parallel ddp …, weak``."""
     first = steps[0]
     if first.is_on_cpu:
-        gains = [f"{_ranks(each)} do {each.ratio} the work of one rank with {_of_base(each)}" for each in steps]
+        gains = [
+            f"{_ranks(each)} do {each.ratio} the work of one rank with {plural(each.base.processors if each.base else 0, 'core')}"
+            for each in steps
+        ]
     else:
         buys = "buys " if first.ranks == _SECOND else "buy "
         gains = [f"{_devices(each)} {buys if each is first else ''}{each.ratio}" for each in steps]
     text = ", ".join(gains)
     about = [short(first.work), str(first.kind or ""), first.row.case.run if several else ""]
-    return f"{text[0].upper()}{text[1:]}: {', '.join(filter(None, about))}."
+    return f"{text[0].upper()}{text[1:]}: {', '.join(filter(None, about))}"
 
 
 def _devices(step: Step) -> str:
@@ -146,8 +154,3 @@ def _devices(step: Step) -> str:
 def _ranks(step: Step) -> str:
     """Return ``4``, or on a CPU ``2 ranks of 1 core``."""
     return str(step.ranks) if step.cores is None else f"{plural(step.ranks, 'rank')} of {plural(step.cores, 'core')}"
-
-
-def _of_base(step: Step) -> str:
-    """Return the cores that its base has in all."""
-    return plural(step.base.processors if step.base else 0, "core")

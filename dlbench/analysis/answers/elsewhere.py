@@ -7,17 +7,17 @@ from functools import cached_property
 from operator import itemgetter
 
 from dlbench.analysis.answers.base import Table, table
-from dlbench.analysis.fields import PLACE, RATIO, Field, Fields, of_row, own
-from dlbench.analysis.names import by_device, hardware, several_runs
+from dlbench.analysis.fields import PLACE, RATIO, Field, Fields, of_row, own, whole_row
+from dlbench.analysis.names import by_device, hardware, row_of, several_runs
 from dlbench.analysis.pair_columns import CASE, of_ratio
-from dlbench.analysis.pairing import RUN, beside, grouped
+from dlbench.analysis.pairing import RUN, grouped, pair_of
 from dlbench.analysis.ratio import Ratio, among, middle
 from dlbench.analysis.read.references import ReferenceRun, origin, part, reference_runs, rows_of
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import plural, short
 from dlbench.core.model import kind_of
 from dlbench.core.reference.peaks import name_words
-from dlbench.core.rows.row import Row, cells
+from dlbench.core.rows.row import Row
 from dlbench.core.schema import Unit
 from dlbench.core.units import one_line
 
@@ -33,15 +33,16 @@ class SameCase:
     """A case here and in a reference run."""
 
     place: str
-    here: Row
+    row: Row
+    """Here."""
     there: Row
     is_same: bool
-    """Whether that was measured on the same hardware."""
+    """Whether both devices are called the same and, on a CPU, have as many threads and the same units."""
 
     @cached_property
     def ratio(self) -> Ratio:
         """How many times as fast it is here."""
-        return beside(self.there, self.here, RUN).ratio
+        return pair_of(self.there, self.row, RUN).ratio
 
     @property
     def is_off(self) -> bool:
@@ -52,9 +53,9 @@ class SameCase:
 
 _OFF = f"whether it is beyond a factor of {NORMAL:g}, all of its interval, on hardware of that name"
 _FIELDS: Fields[SameCase] = (
-    ("case", Field(CASE, lambda case: case.here.key)),
+    ("case", Field(CASE, lambda case: case.row.key)),
     ("device", Field(PLACE, lambda case: case.place)),
-    ("here", of_row(lambda row: row.time.median_s).on(lambda case: case.here)),
+    ("here", of_row(lambda row: row.time.median_s).on(row_of)),
     own("there", "reference.median_s", Unit.SECONDS, "one call in the reference run", lambda case: case.there.time.median_s),
     *RATIO,
     own("off", "reference.off", Unit.TEXT, _OFF, lambda case: "off" if case.is_off else None),
@@ -65,28 +66,25 @@ _FIELDS: Fields[SameCase] = (
 class Beside:
     """The cases of one device beside those of the nearest reference run."""
 
-    place: str
     device: str
     """The name of the reference's device, on a CPU with its threads."""
-    same: bool
-    """Whether both devices are called the same and, on a CPU, have as many threads and the same units."""
-    cases: tuple[SameCase, ...]
-    notes: tuple[str, ...]
+    cases: Sequence[SameCase]
+    notes: Sequence[str]
     """What reference it is, and where its software is another."""
 
     def clause(self) -> str:
         """Say how it compares, in the case in the middle, and what is off."""
         case = middle(self.cases)
-        which = f"the reference run on the same {self.device}" if self.same else f"the nearest reference run, on {self.device}"
-        text = f"runs {short(case.here.key)} {case.ratio} as fast as {which}{among(self.cases)}"
-        if not self.same:
+        which = f"the reference run on the same {self.device}" if case.is_same else f"the nearest reference run, on {self.device}"
+        text = f"runs {short(case.row.key)} {case.ratio} as fast as {which}{among(self.cases)}"
+        if not case.is_same:
             return text
         off = [case for case in self.cases if case.is_off]
         if not off:
             return f"{text}, and no case is off by more than {NORMAL:g} ×"
         farthest = max(off, key=lambda case: abs(math.log(case.ratio.speedup)))
         return f"{text}; off by more than {NORMAL:g} × {'is' if len(off) == 1 else 'are'} {len(off)} of " + (
-            f"{plural(len(self.cases), 'case')}, most {short(farthest.here.key)}: {farthest.ratio.times}"
+            f"{plural(len(self.cases), 'case')}, most {short(farthest.row.key)}: {farthest.ratio.times}"
         )
 
 
@@ -106,50 +104,41 @@ def beside_references(results: Results) -> tuple[list[Beside], list[str]]:
     return found, [_alone(alone, bool(themselves))] if alone else []
 
 
-def table_of(found: Sequence[Beside]) -> Table:
-    """Return all cases of them as a table."""
-    notes = dict.fromkeys(note for each in found for note in each.notes)
+def tables(found: Sequence[Beside]) -> list[Table]:
+    """Return all cases of them as a table; none where there are none."""
+    title, notes = "Beside reference runs: how many times as fast", dict.fromkeys(note for each in found for note in each.notes)
     cases = [case for each in found for case in each.cases]
-    return table(
-        "Beside reference runs: how many times as fast",
-        _FIELDS,
-        cases,
-        tuple(notes),
-        whole=lambda case: cells(case.here) | of_ratio(case.ratio),
-    )
+    return [table(title, _FIELDS, cases, tuple(notes), whole=lambda case: whole_row(case) | of_ratio(case))] if found else []
 
 
 def _nearest(place: str, mine: Sequence[Row], runs: Sequence[ReferenceRun], results: Results) -> Beside | None:
     """Return the rows of one device beside those of the nearest machine that measured any of them."""
-    identity = mine[0].case
-    kind, name = kind_of(identity.device), identity.device_name or ""
-    isa = _isa(results.environments[identity.run])
+    kind, environment = kind_of(mine[0].case.device), results.environments[mine[0].case.run]
     threads = max(row.case.threads or 1 for row in mine)
     workloads = frozenset(row.case.workload for row in mine)
     machines = grouped(
         [run for run in runs if run.name_of(kind) and run.has_any(workloads)], lambda run: (run.machine, run.name_of(kind), run.threads)
     )
-    distances = ((_distance(machine[0], kind, name, threads, isa), machine) for machine in machines.values())
+    distances = ((_distance(machine[0], mine[0], threads, environment), machine) for machine in machines.values())
     for distance, machine in sorted(distances, key=itemgetter(0)):
         same = distance[:2] == (False, False)
         # Of a case that the reference has several times its last.
         theirs = {row.key: row for row in rows_of(tuple(machine)).rows if row.has_times and kind_of(row.case.device) == kind}
-        both = [(row, there) for row in mine if (there := theirs.get(row.key)) and there.case.found == row.case.found]
-        if both:
+        cases = [SameCase(place, row, there, same) for row in mine if (there := theirs.get(row.key)) and there.case.found == row.case.found]
+        if cases:
             told = [machine[0].name_of(kind)]
             if kind == "cpu":
                 told += [plural(machine[0].threads or 1, "thread"), None if same else _isa(machine[0].environment)]
             device = ", ".join(filter(None, told))
-            cases = tuple(SameCase(place, *sides, same) for sides in both)
-            return Beside(place, device, same, cases, _notes(device, machine, results, identity.run))
+            return Beside(device, cases, _notes(device, machine, environment))
     return None
 
 
-def _distance(run: ReferenceRun, kind: str, name: str, threads: int, isa: str | None) -> tuple[bool, bool, int, float]:
+def _distance(run: ReferenceRun, here: Row, threads: int, environment: object) -> tuple[bool, bool, int, float]:
     """Return how far a reference is from a device: another name, on a CPU other units or threads, fewer words in common, their ratio."""
-    theirs, words = name_words(run.name_of(kind) or ""), name_words(name)
-    apart = abs(math.log((run.threads or 1) / threads)) if kind == "cpu" else 0.0
-    other_units = kind == "cpu" and _isa(run.environment) != isa
+    theirs, words = name_words(run.name_of(kind_of(here.case.device)) or ""), name_words(here.case.device_name or "")
+    apart = abs(math.log((run.threads or 1) / threads)) if here.is_on_cpu else 0.0
+    other_units = here.is_on_cpu and _isa(run.environment) != _isa(environment)
     return theirs != words, apart > 0 or other_units, -len(set(theirs) & set(words)), apart
 
 
@@ -159,21 +148,17 @@ def _isa(environment: object) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _notes(device: str, machine: Sequence[ReferenceRun], results: Results, run: str) -> tuple[str, ...]:
+def _notes(device: str, machine: Sequence[ReferenceRun], environment: object) -> list[str]:
     """Say which reference it is and of when, and where torch or dlbench is another."""
     names = ", ".join(each.path.stem for each in machine)
     days = sorted({began[1][:10] for each in machine if (began := origin(each.environment))})
-    versions = [_versions(each) for each in (machine[0].environment, results.environments[run])]
-    apart = [
-        f"{what} {there} there and {here} here" for what, there, here in zip(("torch", "dlbench"), *versions, strict=True) if there != here
-    ]
+    apart = []
+    for path in (("stack", "versions", "torch"), ("provenance", "dlbench")):
+        there, here = (part(each, *path) or "unknown" for each in (machine[0].environment, environment))
+        apart += [f"{path[-1]} {there} there and {here} here"] if there != here else []
     notes = [f"there: {device}, {machine[0].machine} ({names}), measured {' and '.join(days) or 'on a day that it does not tell'}"]
-    return tuple(map(one_line, [*notes, *([f"another version: {'; '.join(apart)}"] if apart else [])]))
-
-
-def _versions(environment: object) -> tuple[str, str]:
-    torch, ours = part(environment, "stack", "versions", "torch"), part(environment, "provenance", "dlbench")
-    return str(torch or "unknown"), str(ours or "unknown")
+    notes += [f"another version: {'; '.join(apart)}"] if apart else []
+    return list(map(one_line, notes))
 
 
 def _alone(rows: Sequence[Row], is_reference: bool) -> str:

@@ -3,19 +3,19 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, starmap
 
 from dlbench.analysis.answers.base import Findings, table
-from dlbench.analysis.fields import CASE, RATIO, THROUGHPUT, Field, Fields, cells, own, place, value_field, whole_row
-from dlbench.analysis.figures import Axis, Figure, drawn
-from dlbench.analysis.names import by_device, by_workload, row_of
-from dlbench.analysis.pairing import grouped, label
+from dlbench.analysis.fields import CASE, RATIO, THROUGHPUT, Fields, own, place, value_field, whole_row
+from dlbench.analysis.figures import Figure, figure
+from dlbench.analysis.names import by_device, by_workload, flat, row_of
+from dlbench.analysis.pairing import grouped, label, settings_named
 from dlbench.analysis.ratio import Ratio, speed_ratio
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import INTERVAL, short, value_name
-from dlbench.core.declarations import ValueRole
-from dlbench.core.rows.row import Row, Setting
-from dlbench.core.schema import Column, Unit
+from dlbench.analysis.wording import INTERVAL, short
+from dlbench.core.declarations import Part
+from dlbench.core.rows.row import Row
+from dlbench.core.schema import Unit
 from dlbench.core.units import item_rate, percent
 
 
@@ -35,19 +35,17 @@ class Fed:
         """The step, however it gets its batch."""
         return label(self.row, self.row.declared.having("feeding"))
 
-    def share(self, part: ValueRole) -> float | None:
+    def share(self, part: Part) -> float | None:
         """Return the share of a call that a part of it takes; None where that was not reported."""
         seconds, call = self.row.in_role(part), self.row.time.median_s
-        share = math.inf if seconds is None or not call else seconds / call
-        return share if math.isfinite(share) else None  # a file that was edited may say anything
+        return None if seconds is None or not call else seconds / call
 
 
 Ways = list[Fed]
 """One step in each of its ways to get its batch, the best first."""
-_WAY: Field[Fed] = Field(Column("feeding.way", Unit.TEXT, "how a step gets its batch"), lambda fed: fed.way)
-_RATE, _LOW, _HIGH = (each.on(row_of) for each in THROUGHPUT)
+_RATE, *_ENDS = (each.on(row_of) for each in THROUGHPUT)
 _RESULTS: Fields[Fed] = (
-    ("batches", _WAY),
+    own("batches", "feeding.way", Unit.TEXT, "how a step gets its batch", lambda fed: fed.way),
     ("items/s", _RATE),
     *RATIO,
     own(
@@ -90,46 +88,48 @@ def findings(results: Results) -> Findings:
     devices = {where: _beside_largest(found) for where, found in by_device(steps, lambda step: step[0].row).items()}
     every = list(chain.from_iterable(steps))
     # What the workloads report beside the parts of a call.
-    others = {each.name: each.column for fed in every for each in fed.row.declared.values if each.role is None and not each.series}
-    fields: Fields[Fed] = (("work", CASE), place(every, row_of), *_RESULTS)
-    fields += tuple((value_name(column), value_field(column).on(row_of)) for column in others.values())
-    shown = [fed for found in devices.values() for step in found for fed in step]
-    of_ways = table("Throughput by how a step gets its batch", fields, shown, _NOTES, whole=whole_row)
-    sentences = tuple(_sentence(where, found) for where, found in devices.items())
-    return Findings(sentences, tuple(fed.row for fed in every), (of_ways,), tuple(_figures(every)))
+    values = (each for fed in every for each in fed.row.declared.values if each.role is None and not each.series)
+    others = {each.name: (each.name, value_field(each.column).on(row_of)) for each in values}
+    shown = [fed for step in flat(devices) for fed in step]
+    of_ways = table(
+        "Throughput by how a step gets its batch",
+        (("work", CASE), place(every, row_of), *_RESULTS, *others.values()),
+        shown,
+        _NOTES,
+        whole=whole_row,
+    )
+    return Findings(list(starmap(_sentence, devices.items())), list(map(row_of, every)), [of_ways], _figures(every))
 
 
 def _steps(results: Results) -> list[Ways]:
     """Return the steps of which it is declared what only says how they get their batch, the largest batch first."""
     fit = [row for row in results.rows if row.declared.having("feeding") and row.has_throughput]
-    alike = grouped(fit, lambda row: row.differing_from({Setting("param", name) for name in row.declared.having("feeding")}))
+    alike = grouped(fit, lambda row: row.differing_from(settings_named(row.declared.having("feeding"))))
     return [_step(rows) for rows in sorted(alike.values(), key=lambda rows: -(rows[0].batch or 0))]
 
 
 def _step(rows: Sequence[Row]) -> Ways:
-    """Return the ways of a step: ``loader workers=2``. A word needs no name, and a number is left out that tells nothing apart."""
+    """Return the ways of a step."""
     best, *others = sorted(rows, key=lambda row: -row.throughput)
-    pairs = math.comb(len(rows), 2)  # the best is chosen, and the worst
-    varied = {
-        words: {name for name in best.declared.having("feeding") if len({row.params.get(name) for row in of_words}) > 1}
-        for words, of_words in grouped(rows, _words).items()
-    }
-
-    def way(row: Row) -> str:
-        words = _words(row)
-        numbers = [name for name in best.declared.having("feeding") if name in varied[words] and not isinstance(row.params.get(name), str)]
-        return " ".join([*words, *(f"{name}={row.params.get(name)}" for name in numbers)]) or "the only way"
-
-    base = best.rounds.items_per_s
+    base, pairs = best.rounds.items_per_s, math.comb(len(rows), 2)  # the best is chosen, and the worst
     by_itself = Ratio(1.0, None, (len(base), len(base)))
     return [
-        Fed(best, way(best), by_itself),
-        *(Fed(row, way(row), speed_ratio(base, row.rounds.items_per_s, among=pairs)) for row in others),
+        Fed(best, _way(best, rows), by_itself),
+        *(Fed(row, _way(row, rows), speed_ratio(base, row.rounds.items_per_s, among=pairs)) for row in others),
     ]
 
 
-def _words(row: Row) -> tuple[str, ...]:
-    return tuple(value for name in row.declared.having("feeding") if isinstance(value := row.params.get(name), str))
+def _way(row: Row, rows: Sequence[Row]) -> str:
+    """Return how a row gets its batch: ``loader workers=2``. A word needs no name, and a number is left out that tells nothing apart."""
+    words = _words(row)
+    alike = [each.params for each in rows if _words(each) == words]
+    values = {name: row.params.get(name) for name in row.declared.having("feeding")}
+    varied = {name: value for name, value in values.items() if any(each.get(name) != value for each in alike)}
+    return " ".join([*words, *(f"{name}={value}" for name, value in varied.items() if not isinstance(value, str))]) or "the only way"
+
+
+def _words(row: Row) -> list[str]:
+    return [value for name in row.declared.having("feeding") if isinstance(value := row.params.get(name), str)]
 
 
 def _beside_largest(steps: list[Ways]) -> list[Ways]:
@@ -169,14 +169,20 @@ def _getting(fed: Fed) -> str:
 
 def _figures(every: Sequence[Fed]) -> list[Figure]:
     """Return throughput by the way of batches, of each workload and device a figure."""
-    found = []
+    found = list[Figure]()
     for (workload, where), ways in by_workload(every, row_of).items():
-        shown, left_out = drawn(ways, lambda fed: fed.row.throughput)
-        one = len({fed.case for fed in shown}) == 1
-        about = f"Further right is better; the lines are 95 % intervals over rounds.{left_out}"
-        axes = Axis("throughput", _RATE.column), Axis("batches", _WAY.column)
-        rows = cells((CASE, _WAY, _RATE, _LOW, _HIGH), shown)
-        series = None if one else Axis("work", CASE.column)
-        title = f"Throughput by how a step gets its batch: {workload} on {where}"
-        found.append(Figure(title, about, "bar" if one else "dot", *axes, rows, series, (_LOW.column, _HIGH.column)))
+        one = len({fed.case for fed in ways}) == 1
+        found.append(
+            figure(
+                f"Throughput by how a step gets its batch: {workload} on {where}",
+                "Further right is better; the lines are 95 % intervals over rounds.",
+                "bar" if one else "dot",
+                ways,
+                ("throughput", _RATE),
+                _RESULTS[0],
+                *([] if one else [("work", CASE)]),
+                interval=_ENDS,
+                spread=lambda fed: fed.row.throughput,
+            )
+        )
     return found

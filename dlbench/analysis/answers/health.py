@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from dlbench.analysis.answers import elsewhere
-from dlbench.analysis.answers.base import Answer, Missing, Question, Table, answered, not_usable, resting_on, table
+from dlbench.analysis.answers.base import Answer, Missing, Question, answered, not_usable, resting_on, table
 from dlbench.analysis.answers.published import beside_published
 from dlbench.analysis.fields import KEY, PLACE, Field, Fields, of_row, own, whole_row
 from dlbench.analysis.names import by_device, row_of
@@ -70,14 +70,8 @@ def answer(results: Results, *, references: bool) -> Answer | Missing:
     if not tried:
         return Missing(QUESTION, "no case was measured", "dlbench run")
     devices = by_device(tried, lambda row: row)
-    trouble = [
-        Trouble(where, sign, count, len(found))
-        for where, found in devices.items()
-        for sign, shows in _SIGNS.items()
-        if (count := sum(bool(shows(row)) for row in found))
-    ]
-    counts = {sign: sum(each.cases for each in trouble if each.sign == sign) for sign in _SIGNS}
-    signs = ", ".join(f"{count} {sign}" for sign, count in counts.items() if count)
+    trouble = [Trouble(where, sign, count, len(found)) for where, found in devices.items() for sign, count in _signs(found).items()]
+    signs = ", ".join(f"{count} {sign}" for sign, count in _signs(tried).items())
     measured = plural(len(tried), "case")
     summary = f"Signs of trouble among {measured}: {signs}" if signs else f"No sign of trouble in {measured}"
     peaks = [peak for where, found in devices.items() if (peak := _nearest_peak(where, found))]
@@ -86,20 +80,24 @@ def answer(results: Results, *, references: bool) -> Answer | Missing:
     others = sentences(kinds(results.files)) if several else []
     weaknesses = [*not_usable(tried), *results.circumstances, *others[1:]]
     weaknesses += [] if peaks else ["no published peak of these devices is known for what was measured"]
-    weaknesses += alone
-    weaknesses += [] if several else ["one file says nothing of other days: dlbench compare"]
-    tables: list[Table] = [
+    weaknesses += alone if several else [*alone, "one file says nothing of other days: dlbench compare"]
+    tables = [
         table("Signs of trouble", _TROUBLE, trouble if len(devices) > 1 else ()),
         table("Shares of published peaks", _PEAKS, peaks, whole=whole_row),
-        *([elsewhere.table_of(beside)] if beside else []),
+        *elsewhere.tables(beside),
         *beside_published(results),
     ]
     clauses = {where: [str(peak) for peak in peaks if peak.place == where] for where in devices}
     for each in beside:
-        clauses[each.place].append(each.clause())
+        clauses[each.cases[0].place].append(each.clause())
     told = [f"{where} {', and '.join(said)}." for where, said in clauses.items() if said]
     found = answered(QUESTION, ["; ".join([summary, *others[:1]]) + ".", *told], (), weaknesses, *tables)
     return resting_on(found, tried)  # their flags are what it tells
+
+
+def _signs(rows: Sequence[Row]) -> dict[str, int]:
+    """Return how many rows show each sign of trouble, of those that any shows."""
+    return {sign: count for sign, shows in _SIGNS.items() if (count := sum(bool(shows(row)) for row in rows))}
 
 
 def _nearest_peak(where: str, rows: Sequence[Row]) -> Peak | None:

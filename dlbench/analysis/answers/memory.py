@@ -4,6 +4,7 @@ import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import starmap
 from typing import NamedTuple
 
 from dlbench.analysis.answers.base import Findings, table
@@ -59,7 +60,7 @@ class Demand:
     @property
     def case(self) -> str:
         """The id without device, batch and limit."""
-        return label(self.row, (BATCH.name, *([self.limit] if self.limit else ())))
+        return label(self.row, filter(None, (BATCH.name, self.limit)))
 
     @property
     def work(self) -> str:
@@ -69,21 +70,19 @@ class Demand:
     @property
     def limit_bytes(self) -> float | None:
         """Memory that it had to fit into; None where none was set."""
-        limit = self.row.params.get(self.limit) if self.limit else None
+        limit = self.row.params.get(self.limit or "")
         return limit * 2**30 if isinstance(limit, int | float) and 0 < limit < 2**30 else None
 
     @property
     def beyond(self) -> int | None:
         """The smallest batch that did not fit, not even in a second try after one that failed by chance."""
-        fitting = {row.batch for row in self.fits}
-        failed = (row.batch for row in self.tries if row.case.status in _DOES_NOT_FIT)
-        return min((batch for batch in failed if batch and batch not in fitting), default=None)
+        failed = {row.batch for row in self.tries if row.case.status in _DOES_NOT_FIT} - {row.batch for row in self.fits}
+        return min(filter(None, failed), default=None)
 
     @property
     def largest(self) -> int | None:
         """The largest batch that a search found to fit."""
-        beyond = self.beyond or math.inf
-        fitting = (batch for row in self.tries if row.is_ok and (batch := row.batch) and batch < beyond)
+        fitting = (batch for row in self.tries if row.is_ok and (batch := row.batch) and batch < (self.beyond or math.inf))
         return as_count(self.row.case.found.get(BATCH.name)) or max(fitting, default=None)
 
     @property
@@ -107,11 +106,11 @@ class Demand:
         line = fit(peaks)
         if line is None:
             return None, None
-        off, batches = line.off(peaks), [batch for batch, _ in peaks]
+        off, (smallest, _), (largest, _) = line.off(peaks), peaks[0], peaks[-1]
         if off >= MOST_OFF or len({peak for _, peak in peaks}) == 1:
             return None, off
-        fixed = line.fixed if line.shows_fixed(min(batches), off) else None
-        return PeakLine(line.slope, fixed, min(batches), max(batches)), off
+        fixed = line.fixed if line.shows_fixed(smallest, off) else None
+        return PeakLine(line.slope, fixed, smallest, largest), off
 
 
 _RESULTS: Fields[Demand] = (
@@ -185,12 +184,11 @@ def findings(found: Sequence[Demand], sweeps: Iterable[Sequence[Row]]) -> Findin
     if not told:
         return Findings()
     devices = by_device(told, row_of)
-    fields: Fields[Demand] = (("work", CASE), place(told, row_of), *_RESULTS)
     return Findings(
-        sentences=tuple(_sentence(where, of_device) for where, of_device in devices.items()),
-        rows=tuple(each.row for each in found),
-        tables=(table("Memory by batch size", fields, flat(devices), (_NOTE,)),),
-        weaknesses=tuple(_weaknesses(told)),
+        sentences=list(starmap(_sentence, devices.items())),
+        rows=list(map(row_of, found)),
+        tables=[table("Memory by batch size", (("work", CASE), place(told, row_of), *_RESULTS), flat(devices), (_NOTE,))],
+        weaknesses=list(_weaknesses(told)),
     )
 
 

@@ -1,22 +1,21 @@
 """Tables of pairs: how many times as fast one side is, or how many times its throughput."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 from typing import TypeVar
 
 from dlbench.analysis import pair_columns
 from dlbench.analysis.answers.base import Table, table
-from dlbench.analysis.fields import CASE, PLACE, RATIO, SIDES, WORK, Field, Fields, Side, cells, of_side, own, value_fields
-from dlbench.analysis.figures import Axis, Figure, Mark, drawn
+from dlbench.analysis.fields import CASE, PLACE, RATIO, SIDES, SPEEDUP, WORK, Field, Fields, Side, of_side, own, value_fields
+from dlbench.analysis.figures import Figure, Mark, figure
 from dlbench.analysis.names import by_device, choice, device_label, several_runs
-from dlbench.analysis.pairing import DEVICE, DTYPE, MODE, RUN, Pair, Pairs, grouped, pair
+from dlbench.analysis.pairing import DEVICE, DTYPE, MODE, RUN, Pair, Pairs, grouped, one_device, pair
 from dlbench.analysis.ratio import HasRatio, middle, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import cell, short, value_name
 from dlbench.core.model import Status
-from dlbench.core.rows.row import Row
+from dlbench.core.rows.row import Row, Setting
 from dlbench.core.schema import Column, Unit
 
 S = TypeVar("S", bound=HasRatio)
@@ -31,7 +30,7 @@ _OVER_ROUNDS = (
 _APART = 0.05
 """Difference between the two from which on a reader would wonder."""
 
-_AT = {DEVICE: "on", DTYPE: "in", MODE: "in", RUN: "in"}
+_AT: Mapping[Setting | None, str] = {DEVICE: "on", DTYPE: "in", MODE: "in", RUN: "in"}
 _WHICH: Field[Pair] = Field(pair_columns.TIME, lambda pair: "device" if pair.on_device else "wall")
 
 
@@ -51,7 +50,7 @@ def same_case(pairs: Pairs, *more: Field[Row]) -> Table:
     if not found:
         return Table("", (), ())
     by = found[0].by
-    several, on_devices = several_runs(_rows(found)), by == DEVICE
+    several, on_devices = several_runs(sides_of(found)), by == DEVICE
     timed = any(each.speeds for each in found)
     which = any(each.on_device for each in found)
     fields: Fields[Pair] = (("case", CASE),)
@@ -59,28 +58,29 @@ def same_case(pairs: Pairs, *more: Field[Row]) -> Table:
         fields += (("device", Field(PLACE, lambda pair: device_label(pair.other, several and by != RUN))),)
     fields += (("which time", _WHICH),) if which else ()
     for name in SIDES:
-        fields += _side(found, name, ("time", _time(name)))
+        fields += _side(found, name, _time(name))
     fields += RATIO if timed else ()
-    for field in [*more, *value_fields(_rows(found))]:
-        fields += tuple((_of_side(field.column, found, name), _on(field, name)) for name in SIDES)
+    for field in [*more, *value_fields(sides_of(found))]:
+        fields += tuple(_of_side(field, found, name) for name in SIDES)
     differ = "on both sides" if on_devices else f"with another {by.name if by else ''}"
     title = f"The same case {differ}: {'how many times as fast' if timed else 'what it reports'}"
     notes = (*((_DEVICE_TIME,) if which else ()), *((_OVER_ROUNDS,) if any(map(_is_apart, found)) else ()))
     return table(title, fields, found, notes, whole=pair_columns.cells)
 
 
-def _on(field: Field[Row], name: Side) -> Field[Pair]:
-    """Return a field of a row as that of a side."""
-    return replace(field.on(SIDES[name]), column=replace(field.column, name=f"{name}.{field.column.name}"))
-
-
-def _time(name: Side) -> Field[Pair]:
+def _time(name: Side) -> tuple[str, Field[Pair]]:
     """Return the time of a side that the ratio is of."""
-    return Field(Column(f"{name}.time_s", Unit.SECONDS, f"{name}: one call"), lambda pair: pair.time_s(SIDES[name](pair)))
+    return own("time", f"{name}.time_s", Unit.SECONDS, f"{name}: one call", lambda pair: pair.time_s(SIDES[name](pair)))
 
 
-def _rows(pairs: Sequence[Pair]) -> list[Row]:
+def sides_of(pairs: Iterable[Pair]) -> list[Row]:
+    """Return the rows of pairs."""
     return list(chain.from_iterable(each.sides for each in pairs))
+
+
+def machines_of(pair: Pair) -> tuple[str, ...]:
+    """Return what tells the devices of a pair from those of others."""
+    return tuple(str(each) for side in pair.sides for each in one_device(side))
 
 
 def _is_apart(pair: Pair) -> bool:
@@ -103,16 +103,17 @@ def declared_values(pair: Pair) -> list[str]:
     for field in value_fields(pair.sides):
         other, base = field.of(pair.other), field.of(pair.base)
         if isinstance(other, int | float) and isinstance(base, int | float):
-            told = [f"{cell(value, field.column)} in {side_label(pair, of)}" for value, of in ((other, pair.other), (base, pair.base))]
+            told = [
+                f"{cell(value, field.column)} in {side_label(pair, of, several_runs(pair.sides))}"
+                for value, of in ((other, pair.other), (base, pair.base))
+            ]
             found.append(f"{value_name(field.column)} {' and '.join(told)}")
     return found
 
 
-def side_label(pair: Pair, side: Row, several: bool | None = None) -> str:
+def side_label(pair: Pair, side: Row, several: bool) -> str:
     """Return what tells a side from the other: its device, or its value of the setting in which they differ."""
-    if pair.by in (None, DEVICE):
-        return device_label(side, several_runs(pair.sides) if several is None else several)
-    return str(pair.value(side))
+    return device_label(side, several) if pair.by in (None, DEVICE) else str(pair.value(side))
 
 
 def furthest(pairs: Sequence[Pair]) -> tuple[Pair, list[Pair]]:
@@ -143,17 +144,19 @@ def ratio_figures(title: str, pairs: Sequence[Pair], named: Field[Pair] = CASE) 
     found = [each for each in pairs if each.speeds]
     if not found:
         return []
-    several = several_runs(_rows(found))
-    if several_runs(each.base for each in found):  # the same case on two machines is two lines
-        named = Field(named.column, partial(_placed, named))
-    by = (found[0].by or DEVICE).name
-    bases = {side_label(each, each.base, several) for each in found}
-    base = f" {bases.pop()}" if len(bases) == 1 else " the other side"
-    about = f"A value above 1 is faster than{base}; the lines are 95 % intervals over rounds."
-    label: tuple[str, Field[Pair]] = own(
-        by, "other.label", Unit.TEXT, "the side that is compared with the base", lambda pair: side_label(pair, pair.other, several)
-    )
-    return [of_ratios(title, about, f"times as fast as{base}", mark_of(named, found), found, ("case", named), label)]
+    (_, base), (label, _) = _shared(found, "base"), _shared(found, "other")
+    base = base or "the other side"
+    named, by = on_its_device(named, found), (found[0].by or DEVICE).name
+    about = f"A value above 1 is faster than {base}; the lines are 95 % intervals over rounds."
+    other: tuple[str, Field[Pair]] = own(by, "other.label", Unit.TEXT, "the side that is compared with the base", label)
+    return [of_ratios(title, about, f"times as fast as {base}", mark_of(named, found), found, ("case", named), other)]
+
+
+def on_its_device(named: Field[Pair], pairs: Sequence[Pair]) -> Field[Pair]:
+    """Return the field that names pairs, with the device where they are of several machines: the same case there is two lines."""
+    if not several_runs(each.base for each in pairs):
+        return named
+    return Field(named.column, lambda pair: f"{named.of(pair)} on {device_label(pair.other, True)}")
 
 
 def mark_of(named: Field[S], found: Sequence[S]) -> Mark:
@@ -163,34 +166,29 @@ def mark_of(named: Field[S], found: Sequence[S]) -> Mark:
 
 def of_ratios(title: str, about: str, times: str, mark: Mark, found: Sequence[S], *named: tuple[str, Field[S]]) -> Figure:
     """Return the figure of the ratios of records, a row each, by their name and the series that they are of; ``times`` says of what."""
-    shown, left_out = drawn(found, speedup_of)
-    y, *series = (Axis(heading, field.column) for heading, field in named)
-    fields: Fields[S] = (*named, *RATIO)
-    rows = cells((field for _, field in fields), shown)
-    x, ends = Axis(times, pair_columns.SPEEDUP, log=True), (pair_columns.LOW, pair_columns.HIGH)
-    return Figure(title, f"{about}{left_out}", mark, x, y, rows, next(iter(series), None), ends, 1.0)
+    ratio, *ends = SPEEDUP
+    return figure(title, about, mark, found, (times, ratio), *named, log="x", interval=ends, reference=1.0, spread=speedup_of)
 
 
-def _placed(named: Field[Pair], pair: Pair) -> str:
-    return f"{named.of(pair)} on {device_label(pair.other, True)}"
+def _shared(pairs: Sequence[Pair], name: Side) -> tuple[Callable[[Pair], str], str | None]:
+    """Return how a side is labelled, and its label where all pairs have the same."""
+    several = several_runs(sides_of(pairs))
+
+    def label(pair: Pair) -> str:
+        return side_label(pair, SIDES[name](pair), several)
+
+    labels = set(map(label, pairs))
+    return label, labels.pop() if len(labels) == 1 else None
 
 
-def _of_side(column: Column, pairs: Sequence[Pair], name: Side) -> str:
-    """Return ``p99_s in bf16`` where all pairs share the side's label, else ``p99_s of other``, which has a column of labels."""
-    labels, by = _labels(pairs, name), pairs[0].by
-    where = f"{_AT.get(by, 'at') if by else 'on'} {labels.pop()}" if len(labels) == 1 else f"of {name}"
-    return f"{value_name(column)} {where}"
-
-
-def _labels(pairs: Sequence[Pair], name: Side) -> set[str]:
-    several = several_runs(_rows(pairs))
-    return {side_label(each, SIDES[name](each), several) for each in pairs}
+def _of_side(field: Field[Row], pairs: Sequence[Pair], name: Side) -> tuple[str, Field[Pair]]:
+    """Return a field of rows as that of a side, headed ``p99_s in bf16`` where all pairs share its label, else ``p99_s of other``."""
+    (_, shared), column = _shared(pairs, name), field.column
+    where = f"{_AT.get(pairs[0].by, 'at')} {shared}" if shared else f"of {name}"
+    return f"{value_name(column)} {where}", Field(replace(column, name=f"{name}.{column.name}"), field.on(SIDES[name]).of)
 
 
 def _side(pairs: Sequence[Pair], name: Side, value: tuple[str, Field[Pair]]) -> Fields[Pair]:
     """Return one column headed by the side's label where all pairs share it, else the labels in a column of their own."""
-    labels, several = _labels(pairs, name), several_runs(_rows(pairs))
-    if len(labels) == 1:
-        return ((labels.pop(), value[1]),)
-    column = Column(f"{name}.label", Unit.TEXT, f"{name}: which it is")
-    return ((name, Field(column, lambda pair: side_label(pair, SIDES[name](pair), several))), value)
+    label, shared = _shared(pairs, name)
+    return ((shared, value[1]),) if shared else (own(name, f"{name}.label", Unit.TEXT, f"{name}: which it is", label), value)

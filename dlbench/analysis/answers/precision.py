@@ -1,10 +1,12 @@
 """Precision: how much faster each is, and how far off its results are."""
 
+from operator import itemgetter
+
 from dlbench.analysis.answers.base import Answer, Missing, Question, answered
-from dlbench.analysis.answers.pair_tables import declared_values, furthest, ratio_figures, reported, same_case
-from dlbench.analysis.fields import CASE, Field, cells, of_row
-from dlbench.analysis.figures import Axis, Figure, drawn
-from dlbench.analysis.names import by_device, device_label, several_runs
+from dlbench.analysis.answers.pair_tables import declared_values, furthest, on_its_device, ratio_figures, reported, same_case
+from dlbench.analysis.fields import CASE, of_row
+from dlbench.analysis.figures import Figure, figure
+from dlbench.analysis.names import by_device
 from dlbench.analysis.pairing import Pair, both_sides, pair
 from dlbench.analysis.ratio import among
 from dlbench.analysis.read.table import Results
@@ -37,13 +39,19 @@ def _errors(pairs: tuple[Pair, ...]) -> list[Figure]:
     found = [(each, side) for each, side in sides.values() if side.check.error]  # zero has no logarithm
     if not found:
         return []
-    several = several_runs(each.other for each in pairs)  # the same case on two machines is two lines
-    case: Field[Pair] = Field(CASE.column, lambda each: f"{each.case} on {device_label(each.other, True)}") if several else CASE
-    shown, left_out = drawn(found, lambda each: each[1].check.error or 0.0)
-    about = f"Relative distance from the result in fp64 on the CPU, in the 2-norm; further left is nearer.{left_out}"
-    rows = cells((case.on(lambda each: each[0]), _PRECISION.on(lambda each: each[1]), _ERROR.on(lambda each: each[1])), shown)
-    error, precision = Axis("error", _ERROR.column, log=True), Axis("precision", _PRECISION.column)
-    return [Figure("How far off the results are", about, "dot", error, Axis("case", case.column), rows, precision)]
+    return [
+        figure(
+            "How far off the results are",
+            "Relative distance from the result in fp64 on the CPU, in the 2-norm; further left is nearer.",
+            "dot",
+            found,
+            ("error", _ERROR.on(itemgetter(1))),
+            ("case", on_its_device(CASE, pairs).on(itemgetter(0))),
+            ("precision", _PRECISION.on(itemgetter(1))),
+            log="x",
+            spread=lambda each: each[1].check.error or 0.0,
+        )
+    ]
 
 
 def _sentence(where: str, pairs: list[Pair]) -> str:

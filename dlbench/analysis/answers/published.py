@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from dlbench.analysis.answers.base import Table, table
-from dlbench.analysis.fields import Field, Fields, of_row, own, whole_row
+from dlbench.analysis.fields import Field, of_row, own, whole_row
 from dlbench.analysis.names import by_device, hardware
 from dlbench.analysis.pairing import grouped
 from dlbench.analysis.read.table import Results
@@ -53,7 +53,9 @@ def beside_published(results: Results) -> list[Table]:
             if measured:
                 name = measured[0][0].case.device_name or ""
                 figure = max(of_work, key=lambda each: _alike(name, each.device))
-                found.append(Counterpart(figure, *_nearest(measured, figure.batch)))
+                # Of the nearest batch the best.
+                nearest = min(measured, key=lambda each: (_apart(each[0], figure.batch), -each[1]))
+                found.append(Counterpart(figure, *nearest))
     several = len(results.environments) > 1
     return [_table(name, each, several) for name, each in grouped(found, lambda each: each.figure.column).items()]
 
@@ -69,34 +71,33 @@ def _alike(name: str, other: str) -> tuple[bool, int]:
     return mine == theirs, len(set(mine) & set(theirs))
 
 
-def _nearest(measured: list[tuple[Row, float]], batch: int | None) -> tuple[Row, float]:
-    """Return the row of the nearest batch, and of those of one batch, or where there is none to hold it against, the best."""
-    apart = [_apart(row, batch) for row, _ in measured]
-    best = min(apart)
-    return max((each for each, far in zip(measured, apart, strict=True) if far == best), key=lambda each: each[1])
-
-
 def _apart(row: Row, batch: int | None) -> float:
-    """Return how far the batch of a row, of a search the one it found, is from another, on logarithms."""
+    """Return how far the batch of a row, of a search the one it found, is from another, on logarithms; zero where there is no other."""
     return abs(math.log((as_count(row.setting("batch")) or 1) / batch)) if batch else 0.0
 
 
 def _table(name: str, found: list[Counterpart], several: bool) -> Table:
     column, (title, _) = BY_NAME[name], _QUANTITIES[name]
     nearest, here = "the case measured here that is nearest to it", "what it was measured on here"
-    fields: Fields[Counterpart] = (
-        own("measured", "published.case", Unit.TEXT, nearest, lambda each: each.row.key),
-        own("on", "published.here", Unit.TEXT, here, lambda each: hardware(each.row, several)),
-        ("here", Field(column, lambda each: each.value)),
-        own("there", "published.value", column.unit, "what others published", lambda each: each.figure.value),
-        own("ratio", "published.ratio", Unit.RATIO, "measured here over published", lambda each: each.value / each.figure.value),
-        own("figure of", "published.configuration", Unit.TEXT, _CONFIGURATION, lambda each: _configuration(each.figure)),
-        own("source", "published.source", Unit.TEXT, "who published it", lambda each: each.figure.source),
-        own("date", "published.date", Unit.TEXT, "and when", lambda each: each.figure.date),
-    )
     cautions = dict.fromkeys(f"{each.figure.source}: {each.figure.caution}" for each in found if each.figure.caution)
-    return table(f"Beside published figures: {title}", fields, found, (_NOT_THE_SAME, *cautions), whole=whole_row)
+    return table(
+        f"Beside published figures: {title}",
+        (
+            own("measured", "published.case", Unit.TEXT, nearest, lambda each: each.row.key),
+            own("on", "published.here", Unit.TEXT, here, lambda each: hardware(each.row, several)),
+            ("here", Field(column, lambda each: each.value)),
+            own("there", "published.value", column.unit, "what others published", lambda each: each.figure.value),
+            own("ratio", "published.ratio", Unit.RATIO, "measured here over published", lambda each: each.value / each.figure.value),
+            own("figure of", "published.configuration", Unit.TEXT, _CONFIGURATION, _configuration),
+            own("source", "published.source", Unit.TEXT, "who published it", lambda each: each.figure.source),
+            own("date", "published.date", Unit.TEXT, "and when", lambda each: each.figure.date),
+        ),
+        found,
+        (_NOT_THE_SAME, *cautions),
+        whole=whole_row,
+    )
 
 
-def _configuration(figure: PublishedFigure) -> str:
+def _configuration(found: Counterpart) -> str:
+    figure = found.figure
     return figure.device if figure.batch is None else f"{figure.device}, batch={figure.batch}"

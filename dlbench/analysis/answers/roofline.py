@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from dlbench.analysis.answers.base import Findings, table
-from dlbench.analysis.fields import PLACE, Field, Fields, cells, of_row, own
-from dlbench.analysis.figures import Axis, Figure, drawn
+from dlbench.analysis.fields import PLACE, Field, Fields, of_row, own
+from dlbench.analysis.figures import Figure, figure
 from dlbench.analysis.names import hardware, row_of
 from dlbench.analysis.pair_columns import CASE
 from dlbench.analysis.pairing import grouped
@@ -49,8 +49,8 @@ class Roof(NamedTuple):
     def place(self, row: Row) -> str:
         """Return what the device is called: where another has the same id, with its hardware, or the place where that is another."""
         device, *_, key = self.where
-        others = {other[-1] == key for other in self.known if other[0] == device and other != self.where}
-        words = [hardware(row)] * (True in others) + [row.case.run] * (False in others)
+        others = {other[-1] for other in self.known if other[0] == device and other != self.where}
+        words = [*([hardware(row)] if key in others else ()), *([row.case.run] if others - {key} else ())]
         return f"{device} ({', '.join(words)})" if words else str(device)
 
     def reached(self) -> list["Top"]:
@@ -85,10 +85,11 @@ def _of_its_kind(field: Field[Row]) -> Field[Top]:
     return Field(field.column, lambda top: field.of(top.row) if _SHOWN[top.kind] is field else None)
 
 
-_WHAT = "arithmetic and its precision, memory, or what takes that time at least"
 _CEILINGS: Fields[Top] = (
     ("device", Field(PLACE, lambda top: top.roof.place(top.row))),
-    own("ceiling", "ceiling.what", Unit.TEXT, _WHAT, lambda top: top.what),
+    own(
+        "ceiling", "ceiling.what", Unit.TEXT, "arithmetic and its precision, memory, or what takes that time at least", lambda top: top.what
+    ),
     ("reached by", Field(CASE, lambda top: top.row.key)),
     ("FLOP/s", _of_its_kind(_FLOPS)),
     ("bytes/s", _of_its_kind(_BYTES)),
@@ -132,7 +133,7 @@ def findings(results: Results) -> Findings:
     tables += [table("Cases below the measured ceilings", _BELOW, below, notes)] if below else []
     rests = [row for _, row in placed if row.declared.ceiling in _SHOWN]
     rests += [top.row for roof in roofs.values() for top in roof.reached()]
-    return Findings(tuple(map(_sentence, roofs.values())), tuple(rests), tuple(tables), tuple(_figures(below)))
+    return Findings(list(map(_sentence, roofs.values())), rests, tables, _figures(below))
 
 
 def _tops(roof: Roof) -> list[Top]:
@@ -173,18 +174,16 @@ def _figures(below: Sequence[Point]) -> list[Figure]:
         arithmetic = roof.ceilings.get(("arithmetic", precision or ""))
         if arithmetic is None:
             continue
-        shown, left_out = drawn(alike, lambda point: point.intensity)
         bandwidth = roof.memory.per_s
         ridge = arithmetic.per_s / bandwidth
         ends = [point.intensity for point in alike]
         corners = [min(*ends, ridge / 4), ridge, max(*ends, 4 * ridge)]
         about = (
             f"The line is the most that was measured: {byte_rate(bandwidth)} on the slope, {flop_rate(arithmetic.per_s)} from "
-            f"{three_digits(ridge)} FLOP a byte on. A dot far below it is held up by something else.{left_out}"
+            f"{three_digits(ridge)} FLOP a byte on. A dot far below it is held up by something else."
         )
-        x, y = Axis("operations a byte", _INTENSITY.column, log=True), Axis("FLOP/s", _FLOPS.column, log=True)
-        line = tuple({x.column.name: at, y.column.name: min(at * bandwidth, arithmetic.per_s)} for at in corners)
+        x, y, series = ("operations a byte", _INTENSITY), ("FLOP/s", _FLOPS.on(row_of)), ("workload", _WORKLOAD.on(row_of))
+        line = tuple({_INTENSITY.column.name: at, _FLOPS.column.name: min(at * bandwidth, arithmetic.per_s)} for at in corners)
         title = f"Roofline in {precision}: {roof.place(alike[0].row)}"
-        rows = cells((_INTENSITY, _FLOPS.on(row_of), _WORKLOAD.on(row_of)), shown)
-        found.append(Figure(title, about, "dot", x, y, rows, Axis("workload", _WORKLOAD.column), bound=line))
+        found.append(figure(title, about, "dot", alike, x, y, series, log="xy", bound=line, spread=lambda point: point.intensity))
     return found[:_MOST_FIGURES]

@@ -2,19 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from operator import itemgetter
 
-from dlbench.analysis import pair_columns
 from dlbench.analysis.answers.base import Findings, table
-from dlbench.analysis.fields import CASE, RATIO, Field, Fields, cells, place, whole_row
-from dlbench.analysis.figures import Axis, Figure
+from dlbench.analysis.fields import CASE, RATIO, Field, Fields, own, place, whole_row
+from dlbench.analysis.figures import Figure, figure
 from dlbench.analysis.names import by_device, by_workload, flat, row_of
+from dlbench.analysis.pair_columns import of_ratio
 from dlbench.analysis.pairing import BATCH, grouped, label
 from dlbench.analysis.ratio import Ratio, among, middle, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import plural, short
 from dlbench.core.rows.row import Row
-from dlbench.core.schema import Column, Unit
+from dlbench.core.schema import Unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,24 +41,20 @@ class Training:
 
 
 _LINE: Field[Training] = Field(CASE.column, lambda each: short(each.case).partition(" ")[2])
-_BATCH: Field[Training] = Field(Column("small.batch", Unit.COUNT, "samples of a step"), lambda each: each.batch)
-_SECONDS: Field[Training] = Field(
-    Column("small.sample_s", Unit.SECONDS, "time of a sample", "lower"), lambda each: each.row.in_role("sample")
+_FIELDS: Fields[Training] = (
+    own("batch", "small.batch", Unit.COUNT, "samples of a step", lambda each: each.batch),
+    own("a sample", "small.sample_s", Unit.SECONDS, "time of a sample", lambda each: each.row.in_role("sample"), "lower"),
+    own(
+        "accuracy",
+        "small.accuracy",
+        Unit.FRACTION,
+        "accuracy when the training has ended",
+        lambda each: each.row.in_role("accuracy"),
+        "higher",
+    ),
+    own("diverged after", "small.diverged_at", Unit.COUNT, "samples after which it had diverged", lambda each: each.diverged),
 )
-_ACCURACY: Field[Training] = Field(
-    Column("small.accuracy", Unit.FRACTION, "accuracy when the training has ended", "higher"),
-    lambda each: each.row.in_role("accuracy"),
-)
-_DIVERGED: Field[Training] = Field(
-    Column("small.diverged_at", Unit.COUNT, "samples after which it had diverged"), lambda each: each.diverged
-)
-_RESULTS: Fields[Training] = (
-    ("batch", _BATCH),
-    ("a sample", _SECONDS),
-    *RATIO,
-    ("accuracy", _ACCURACY),
-    ("diverged after", _DIVERGED),
-)
+_BATCH, _SECONDS, _ACCURACY, _DIVERGED = _FIELDS
 _NOTES = ("ratio: how many times as long as at the largest batch a sample takes",)
 
 
@@ -68,16 +65,14 @@ def findings(results: Results) -> Findings:
     if not found:
         return Findings()
     devices = by_device(found, row_of)
-    fields: Fields[Training] = (("training", CASE), place(found, row_of), *_RESULTS)
     by_batch = table(
         "Training by batch size",
-        fields,
+        (("training", CASE), place(found, row_of), _BATCH, _SECONDS, *RATIO, _ACCURACY, _DIVERGED),
         flat(devices),
         _NOTES,
-        whole=lambda each: {**whole_row(each), **pair_columns.of_ratio(each.ratio)},
+        whole=lambda each: whole_row(each) | of_ratio(each),
     )
-    sentences = tuple(_sentence(where, of_device) for where, of_device in devices.items())
-    return Findings(sentences, tuple(each.row for each in found), (by_batch,), tuple(_figures(found)))
+    return Findings(list(starmap(_sentence, devices.items())), list(map(row_of, found)), [by_batch], _figures(found))
 
 
 def _trainings(rows: Sequence[Row]) -> list[Training]:
@@ -95,7 +90,7 @@ def _trainings(rows: Sequence[Row]) -> list[Training]:
     whole = [batch for batch, (row, _) in by_batch.items() if row.in_role("diverged") is None]
     largest = max(whole or by_batch)
     _, base = by_batch[largest]
-    return [Training(row, batch, largest, speed_ratio(base, took)) for batch, (row, took) in sorted(by_batch.items(), key=itemgetter(0))]
+    return [Training(row, batch, largest, speed_ratio(base, took)) for batch, (row, took) in sorted(by_batch.items())]
 
 
 def _sentence(where: str, found: Sequence[Training]) -> str:
@@ -115,12 +110,10 @@ def _sentence(where: str, found: Sequence[Training]) -> str:
 
 def _figures(found: Sequence[Training]) -> list[Figure]:
     """Return the time of a sample and the accuracy against the batch, of each workload and device a figure each."""
-    figures = []
-    for (workload, where), trainings in by_workload(found, row_of).items():
-        for title, field in (("Time of a sample", _SECONDS), ("Accuracy", _ACCURACY)):
-            if not (shown := [each for each in trainings if field.of(each) is not None]):
-                continue
-            axes = Axis("batch", _BATCH.column, log=True), Axis(title.lower(), field.column, log=field is _SECONDS)
-            named, about = f"{title} by batch: {workload} on {where}", "One line a training; further right is a larger batch."
-            figures.append(Figure(named, about, "line", *axes, cells((_LINE, _BATCH, field), shown), Axis("training", _LINE.column)))
-    return figures
+    about, line = "One line a training; further right is a larger batch.", ("training", _LINE)
+    return [
+        figure(f"{title} by batch: {workload} on {where}", about, "line", shown, _BATCH, (title.lower(), field), line, log=log)
+        for (workload, where), trainings in by_workload(found, row_of).items()
+        for title, (_, field), log in (("Time of a sample", _SECONDS, "xy"), ("Accuracy", _ACCURACY, "x"))
+        if (shown := [each for each in trainings if field.of(each) is not None])
+    ]

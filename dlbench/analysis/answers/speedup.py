@@ -2,15 +2,24 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain
 
 from dlbench.analysis import pair_columns
 from dlbench.analysis.answers.base import Answer, Missing, Question, Table, answered, table
-from dlbench.analysis.answers.pair_tables import ELSEWHERE, own_best, ratio_figures, reported, same_case, without_accelerator
+from dlbench.analysis.answers.pair_tables import (
+    ELSEWHERE,
+    machines_of,
+    own_best,
+    ratio_figures,
+    reported,
+    same_case,
+    sides_of,
+    without_accelerator,
+)
 from dlbench.analysis.best import best
 from dlbench.analysis.fields import CASE, PLACE, RATIO, WORK, Field, Fields, own
 from dlbench.analysis.names import device_label, machine_name, several_runs
-from dlbench.analysis.pairing import Pair, Pairs, both_sides, grouped, launch_bound, one_device, pair
+from dlbench.analysis.pairing import Pair, Pairs, both_sides, grouped, launch_bound, pair
 from dlbench.analysis.ratio import Ratio, among, middle, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import plural, short
@@ -69,12 +78,14 @@ def answer(results: Results) -> Answer | Missing:
     same, bests, (with_values, values, reports) = pair(results, "device"), best(results), reported(results, "device")
     if not same.rows and not reports:
         return Missing(QUESTION, "no case went well on both a CPU and an accelerator", "dlbench run")
-    rows = both_sides(results, [*same.rows, *bests.rows, *(with_values.rows if reports else ())])
-    of_machines = families(same, bests)
+    rows = both_sides(results, (*same.rows, *bests.rows, *(with_values.rows if reports else ())))
+    of_machines = _families(same, bests)
+    several = several_runs(sides_of(family.middle for found in of_machines for family in found))
+    sentences = [_sentence(found, several) for found in of_machines]
     of_cases, of_bests = same_case(same), own_best(bests)
-    tables = [each for each in (_table(of_machines), of_cases, of_bests, values) if each.rows]
+    tables = [each for each in (_table(of_machines, several), of_cases, of_bests, values) if each.rows]
     figures = [*ratio_figures(of_cases.title, same.rows), *ratio_figures(of_bests.title, bests.rows, WORK)]
-    return answered(QUESTION, headlines(of_machines), rows, (), *tables, reports=reports, figures=figures)
+    return answered(QUESTION, sentences, rows, (), *tables, reports=reports, figures=figures)
 
 
 def _is_work(row: Row) -> bool:
@@ -82,11 +93,11 @@ def _is_work(row: Row) -> bool:
     return row.case.status is not Status.SKIPPED and row.declared.ceiling not in _APART and not _NO_WORK.intersection(row.declared.tags)
 
 
-def families(same: Pairs, own_best: Pairs) -> list[list[Family]]:
+def _families(same: Pairs, own_best: Pairs) -> list[list[Family]]:
     """Return the families of each accelerator beside each CPU: training and inference first, then those of most cases."""
-    bests = {(_machines(each), each.case): each for each in own_best.rows}
+    bests = {(machines_of(each), each.case): each for each in own_best.rows}
     found = []
-    for machines, group in groupby(sorted(same.rows, key=_machines), key=_machines):
+    for machines, group in grouped(sorted(same.rows, key=machines_of), machines_of).items():
         by_name = grouped(group, lambda each: _family(each.base))
         order = [*_STEPS, *sorted(by_name, key=lambda name: (-len(by_name[name]), name))]
         chosen = {name: middle(by_name[name]) for name in dict.fromkeys(order) if name in by_name}
@@ -100,21 +111,12 @@ def _family(row: Row) -> str:
     return step if step and not row.declared.having("feeding") else row.case.workload
 
 
-def headlines(of_machines: Sequence[Sequence[Family]]) -> list[str]:
-    """Return one sentence for each accelerator beside each CPU.
+def _sentence(found: Sequence[Family], several: bool) -> str:
+    """Return the speed-up of an accelerator beside a CPU.
 
     Of each kind of work it tells the case in the middle and not the fastest, because a headline that picks its case says nothing about
     the others; and never one of all kinds, which would tell of the suites that ran.
     """
-    several = _several([family for found in of_machines for family in found])
-    return [_sentence(found, several) for found in of_machines]
-
-
-def _several(found: Sequence[Family]) -> bool:
-    return several_runs(side for family in found for side in family.middle.sides)
-
-
-def _sentence(found: Sequence[Family], several: bool) -> str:
     first, others = found[0], found[1:_MOST_TOLD]
     cpu, accelerator = (machine_name(side, several) for side in first.middle.sides)
     text = f"{accelerator} runs {first} as fast as {cpu}{first.about()}"
@@ -127,9 +129,7 @@ def _sentence(found: Sequence[Family], several: bool) -> str:
     return f"{text}."
 
 
-def _table(of_machines: Sequence[Sequence[Family]]) -> Table:
-    found = [family for of_machine in of_machines for family in of_machine]
-    several = _several(found)
+def _table(of_machines: Sequence[Sequence[Family]], several: bool) -> Table:
     fields: Fields[Family] = (
         own("work", "family.name", Unit.TEXT, "the kind of work: training, inference, or the workload", lambda family: family.name),
         ("device", Field(PLACE, lambda family: device_label(family.middle.other, several))),
@@ -140,8 +140,5 @@ def _table(of_machines: Sequence[Sequence[Family]]) -> Table:
         ("case in the middle", CASE.on(lambda family: family.middle)),
         own("each at its best", "family.best", Unit.RATIO, _BEST, lambda family: family.best and speedup_of(family.best), "higher"),
     )
+    found = list(chain.from_iterable(of_machines))
     return table("Speed-up by kind of work", fields, found, (_NOTE,), whole=lambda family: pair_columns.cells(family.middle))
-
-
-def _machines(pair: Pair) -> tuple[str, ...]:
-    return tuple(str(each) for side in pair.sides for each in one_device(side))

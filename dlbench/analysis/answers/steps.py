@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlbench.analysis.answers.base import Findings, Table, table
-from dlbench.analysis.bottleneck import ADDS_UP, REMEDIES, Diagnosis, Parts, Resource, diagnose
+from dlbench.analysis.bottleneck import ADDS_UP, REMEDIES, REPORTED, Diagnosis, Parts, Resource, diagnose
 from dlbench.analysis.fields import Field, Fields, of_row, own, place, whole_row
 from dlbench.analysis.figures import Axis, Figure, drawn
 from dlbench.analysis.names import by_device, device_label, flat, row_of, several_runs
@@ -78,7 +78,7 @@ class JudgedStep:
         else:
             largest = max(found.seconds, key=found.seconds.__getitem__)
             text = f"{_share(largest, found.seconds[largest], whole_s)}, the most of what was measured, and too little to bound it"
-            if None not in (parts.arithmetic_s, parts.memory_s):
+            if parts.known.keys() >= {"arithmetic", "memory"}:
                 text += "; its kernels run far below the ceilings: other shapes, layout or precision may help"
         if found.unexplained_s >= _MUCH * whole_s:
             text += f"; {seconds(found.unexplained_s)} ({percent(found.unexplained_s / whole_s)}) is not explained"
@@ -103,16 +103,16 @@ def findings(results: Results) -> Findings:
     if len(judged) < len(steps):
         doubts.append(f"of {plural(len(steps) - len(judged), 'step')} no part was measured; {_WOULD_TELL}")
     if not judged:
-        return Findings(weaknesses=tuple(doubts))
+        return Findings(weaknesses=doubts)
     devices = by_device(judged, row_of)
     # Those that are fed in several ways on purpose are told of by themselves.
     told = {where: [step for step in found if not step.row.declared.having("feeding")] or found for where, found in devices.items()}
     known_first = sorted(told.items(), key=lambda each: not any(step.bound for step in each[1]))
-    sentences = tuple(_sentence(where, found) for where, found in known_first)
+    sentences = [_sentence(where, found) for where, found in known_first]
     without = [where for where, found in devices.items() if not any(step.ceilings for step in found)]
     doubts += [f"no ceiling of {where} was measured; give the file of dlbench run ceilings beside this one" for where in without]
     shown = flat(devices)
-    return Findings(sentences, tuple(map(row_of, judged)), (_table(shown),), (_figure(shown),), tuple(doubts))
+    return Findings(sentences, list(map(row_of, judged)), [_table(shown)], [_figure(shown)], doubts)
 
 
 def _is_step(row: Row) -> bool:
@@ -124,18 +124,15 @@ def _is_step(row: Row) -> bool:
 def _step(row: Row, whole_s: float, ceilings: Ceilings) -> JudgedStep:
     arithmetic, memory, launch = (ceilings.get(kind) for kind in (("arithmetic", computed_in(row) or ""), ("memory", ""), ("launch", "")))
     flops, moved = ((per_s or 0.0) * whole_s for per_s in (row.rate.flops_per_s, row.rate.bytes_per_s))
-    parts = Parts(
-        whole_s=whole_s,
-        device_s=row.time.device_s,
-        arithmetic_s=flops / arithmetic.per_s if flops and arithmetic else None,
-        # Fewer bytes than the ceiling was measured with may come from a cache, and what is faster than it does.
-        memory_s=moved / memory.per_s if memory and moved >= memory.least_bytes and not from_caches(row, memory) else None,
-        launch_s=row.check.operations / launch.per_s if row.check.operations is not None and launch else None,
-        transfer_s=row.in_role("transfer"),
-        input_s=row.in_role("input"),
-        host_s=row.in_role("host"),
-        on_host=row.is_on_cpu,
-    )
+    known: dict[Resource, float] = {part: part_s for part in REPORTED if (part_s := row.in_role(part)) is not None}
+    if flops and arithmetic:
+        known["arithmetic"] = flops / arithmetic.per_s
+    # Fewer bytes than the ceiling was measured with may come from a cache, and what is faster than it does.
+    if memory and moved >= memory.least_bytes and not from_caches(row, memory):
+        known["memory"] = moved / memory.per_s
+    if row.check.operations is not None and launch:
+        known["launch"] = row.check.operations / launch.per_s
+    parts = Parts(whole_s, known, row.time.device_s, row.is_on_cpu)
     return JudgedStep(row, ceilings, parts, diagnose(parts))
 
 

@@ -3,20 +3,19 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dlbench.analysis import pair_columns
 from dlbench.analysis.answers.base import Findings, table
 from dlbench.analysis.answers.pair_tables import of_ratios
 from dlbench.analysis.fields import RATIO, THROUGHPUT, Field, Fields, of_row, own, place
 from dlbench.analysis.figures import Figure
 from dlbench.analysis.names import device_label
+from dlbench.analysis.pair_columns import CASE, of_ratio
 from dlbench.analysis.pairing import grouped
 from dlbench.analysis.ratio import Ratio, speed_ratio
 from dlbench.analysis.read.ceilings import machine
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import INTERVAL, short
-from dlbench.core.rows.row import Row
-from dlbench.core.rows.row import cells as row_cells
-from dlbench.core.schema import Column, Unit
+from dlbench.core.rows.row import Row, cells
+from dlbench.core.schema import Unit
 from dlbench.core.units import item_rate
 
 
@@ -33,15 +32,13 @@ class Supplied:
     """Samples supplied over samples consumed."""
 
 
-_STEP: Field[Supplied] = Field(Column("supply.step", Unit.TEXT, "the training step, and where it ran"), lambda each: each.step)
-_WAY: Field[Supplied] = Field(Column("supply.way", Unit.TEXT, "how the samples are read"), lambda each: short(each.read.key))
-_BESIDE: Fields[Supplied] = (
-    ("step", _STEP),
+_FIELDS: Fields[Supplied] = (
+    own("step", "supply.step", Unit.TEXT, "the training step, and where it ran", lambda each: each.step),
     own("consumes", "supply.consumed_per_s", Unit.ITEMS_PER_S, "samples that the step takes in a second", lambda each: each.consumed),
-    ("read by", _WAY),
-    ("supplies", THROUGHPUT[0].on(lambda each: each.read)),
-    *RATIO,
+    own("read by", "supply.way", Unit.TEXT, "how the samples are read", lambda each: short(each.read.key)),
 )
+_STEP, _CONSUMED, _WAY = _FIELDS
+_BESIDE: Fields[Supplied] = (*_FIELDS, ("supplies", THROUGHPUT[0].on(lambda each: each.read)), *RATIO)
 _NOTES = (
     "ratio: samples supplied over samples consumed; below 1 the step waits for storage however it is fed",
     "of each step the slowest and the fastest way to read from storage itself; decoding and augmenting are not in it",
@@ -62,19 +59,23 @@ def findings(results: Results) -> Findings:
     steps = [row for row in sound if "training" in row.declared.tags and row.is_single_rank]
     several = len(results.environments) > 1
     found = [each for step in steps for each in _beside(step, supplies.get(host(step), []), several)]
-    fields: Fields[Row] = (
-        ("reading", Field(pair_columns.CASE, lambda row: row.key)),
-        place(read, lambda row: row),
-        ("bandwidth", of_row(lambda row: row.rate.bytes_per_s)),
-        *zip(("samples/s", INTERVAL, INTERVAL), THROUGHPUT, strict=True),
-    )
-    tables = [table("Samples read from storage", fields, read, whole=row_cells)]
+    tables = [
+        table(
+            "Samples read from storage",
+            (
+                ("reading", Field(CASE, lambda row: row.key)),
+                place(read, lambda row: row),
+                ("bandwidth", of_row(lambda row: row.rate.bytes_per_s)),
+                *zip(("samples/s", INTERVAL, INTERVAL), THROUGHPUT, strict=True),
+            ),
+            read,
+            whole=cells,
+        )
+    ]
     if not found:
-        return Findings((_alone(read),), tuple(read), tuple(tables))
-    beside = table(
-        "What storage supplies beside what steps consume", _BESIDE, found, _NOTES, whole=lambda each: pair_columns.of_ratio(each.ratio)
-    )
-    return Findings((_beside_steps(found),), (*read, *steps), (beside, *tables), (_figure(found),))
+        return Findings([_alone(read)], read, tables)
+    beside = table("What storage supplies beside what steps consume", _BESIDE, found, _NOTES, whole=of_ratio)
+    return Findings([_beside_steps(found)], [*read, *steps], [beside, *tables], [_figure(found)])
 
 
 def _is_of_storage(row: Row) -> bool:
@@ -116,4 +117,4 @@ def _figure(found: Sequence[Supplied]) -> Figure:
     """Return for each step how much of what it consumes storage supplies, as bars from 1."""
     about = "Bars to the left of 1: the step waits for storage. The lines are 95 % intervals over rounds."
     title, times = "What storage feeds of each training step", "samples supplied over samples consumed"
-    return of_ratios(title, about, times, "bar", found, ("step", _STEP), ("read by", _WAY))
+    return of_ratios(title, about, times, "bar", found, _STEP, _WAY)

@@ -23,7 +23,7 @@ def in_other_ways(results: Results) -> Findings:
                 found[name, base] = pairs
     told = "; ".join(_faster(name, base, pairs.rows) for (name, base), pairs in found.items())
     rows = both_sides(results, [each for pairs in found.values() for each in pairs.rows])
-    return Findings((f"The same work in other ways: {told}.",) if told else (), tuple(rows), tuple(map(same_case, found.values())))
+    return Findings([f"The same work in other ways: {told}."] if told else (), rows, list(map(same_case, found.values())))
 
 
 def _faster(name: str, base: str | None, pairs: Sequence[Pair]) -> str:

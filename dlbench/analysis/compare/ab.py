@@ -67,5 +67,5 @@ def _confirmed(first: Comparison, fresh: Comparison) -> Comparison:
 def _decided(was: CaseVerdict, now: CaseVerdict, powerless: str | None) -> CaseVerdict:
     change = f" by {was.shown.change * 100:+.1f} %" if was.shown else ""
     if powerless and now.verdict is not Verdict.FAILED:
-        return replace(was, note="; ".join(filter(None, (was.note, f"not confirmed: {powerless}"))))
-    return replace(now, note="; ".join(filter(None, (now.note, f"measured again; the first rounds said {was.verdict}{change}"))))
+        return was.noting(f"not confirmed: {powerless}")
+    return now.noting(f"measured again; the first rounds said {was.verdict}{change}")

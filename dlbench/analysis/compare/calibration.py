@@ -3,16 +3,17 @@
 import json
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from dlbench.analysis.fields import Field, cells
+from dlbench.analysis.pairing import grouped
 from dlbench.analysis.read.places import began
 from dlbench.analysis.read.table import Results, as_frame
 from dlbench.core.errors import ResultFileError
-from dlbench.core.fast_json import Meta
+from dlbench.core.quantities import Bounds
 from dlbench.core.rows.rounds import Rounds
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
@@ -130,8 +131,8 @@ def _two_sided(confidence: float) -> float:
     return _NORMAL.inv_cdf((1 + confidence) / 2)
 
 
-Several = Annotated[int, Meta(ge=FEWEST, le=2**63 - 1, description=f"a whole number of at least {FEWEST}")]
-Deviation = Annotated[float, Meta(ge=0, le=100, description="a number from 0 to 100")]
+Several = Annotated[int, Bounds(ge=FEWEST, le=2**63 - 1, description=f"a whole number of at least {FEWEST}")]
+Deviation = Annotated[float, Bounds(ge=0, le=100, description="a number from 0 to 100")]
 """On natural logarithms: nothing that is measured differs by a factor of exp(100)."""
 
 
@@ -235,38 +236,45 @@ def estimate(machine_key: str, results: Results) -> Calibration | None:
     often = {case: occasions for case, occasions in _occasions(results).items() if len(occasions) >= FEWEST}
     if not often:
         return None
-    logs = {name: {case: _logs(occasions, name) for case, occasions in often.items()} for name in STATISTICS}
     together = _measured_together(often)
-    split = {name: _split([logs[name][case] for case in together]) for name in STATISTICS} if len(together) >= FEWEST else {}
-    own = {
-        name: {case: variance_between(each) for case, each in logs[name].items() if not split or case not in together}
-        for name in STATISTICS
-    }
-    pooled = {name: statistics.fmean(split[name][1] if split else own[name].values()) for name in STATISTICS}
-    for name, (_, variances) in split.items():
-        own[name] |= dict(zip(together, variances, strict=True))
+    if len(together) < FEWEST:
+        together = []
+    found = [_variances(often, together, statistic) for statistic in STATISTICS.values()]
     times = sorted(filter(None, map(began, results.environments.values())))
-    occasions = len(often[together[0]]) if split else statistics.median_low(map(len, often.values()))
+    occasions = len(often[together[0]]) if together else statistics.median_low(map(len, often.values()))
     return Calibration(
         machine_key,
         first=times[0] if times else "",
         last=times[-1] if times else "",
-        pooled=Noise(occasions, **_deviations(pooled)),
-        cases={case: Noise(len(often[case]), **_deviations({name: own[name][case] for name in STATISTICS})) for case in often},
-        common=Common(occasions, **_deviations({name: split[name][0] for name in STATISTICS}), cases=len(together)) if split else None,
+        pooled=Noise(occasions, *_deviations(each.pooled for each in found)),
+        cases={case: Noise(len(rows), *_deviations(each.own[case] for each in found)) for case, rows in often.items()},
+        common=Common(occasions, *_deviations(each.common for each in found), cases=len(together)) if together else None,
     )
 
 
-def _logs(occasions: Sequence[Row], statistic: str) -> list[list[float]]:
-    """Return the logarithms of a statistic of each round, a list an occasion."""
-    return [[math.log(seconds) for seconds in STATISTICS[statistic](each.rounds)] for each in occasions]
+class _Variances(NamedTuple):
+    """Variances between occasions of one statistic."""
+
+    common: float
+    """Of what all cases have in common."""
+    pooled: float
+    own: Mapping[str, float]
+    """Of each case by itself."""
+
+
+def _variances(often: Mapping[str, Sequence[Row]], together: Sequence[str], statistic: Callable[[Rounds], Sequence[float]]) -> _Variances:
+    """Return those of a statistic's logarithms; only what was measured ``together`` tells what all cases have in common."""
+    logs = {case: [[math.log(seconds) for seconds in statistic(each.rounds)] for each in rows] for case, rows in often.items()}
+    own = {case: variance_between(each) for case, each in logs.items() if case not in together}
+    if not together:
+        return _Variances(0.0, statistics.fmean(own.values()), own)
+    common, variances = _split([logs[case] for case in together])
+    return _Variances(common, statistics.fmean(variances), own | dict(zip(together, variances, strict=True)))
 
 
 def _measured_together(often: Mapping[str, Sequence[Row]]) -> list[str]:
     """Return the cases of the largest table that has each of them on each of the same occasions."""
-    tables: dict[tuple[str, ...], list[str]] = {}
-    for case, occasions in often.items():
-        tables.setdefault(tuple(sorted(each.case.run for each in occasions)), []).append(case)
+    tables = grouped(often, lambda case: tuple(sorted(each.case.run for each in often[case])))
     return tables[max(tables, key=lambda runs: (len(runs) - 1) * (len(tables[runs]) - 1))]
 
 
@@ -289,18 +297,15 @@ def case_noise(results: Results, calibration: Calibration | None) -> list[CaseNo
 
 def as_table(cases: Sequence[CaseNoise]) -> "pd.DataFrame":
     """Return a row a case, columns as in `FIELDS`."""
-    return as_frame(cells(FIELDS, cases), {each.column.name: each.column for each in FIELDS})
+    return as_frame(cells(FIELDS, cases), [each.column for each in FIELDS])
 
 
 def _occasions(results: Results) -> dict[str, list[Row]]:
     """Return the rows of each case, one an occasion, where it was ok and its times are above zero."""
-    found: dict[str, list[Row]] = {}
-    for row in results.rows:
-        # What a search found may differ from one occasion to another.
-        if row.is_ok and not row.case.found and min(row.rounds.p10_s, default=0.0) > 0:
-            found.setdefault(row.case.id, []).append(row)
-    return found
+    # What a search found may differ from one occasion to another.
+    timed = (row for row in results.rows if row.is_ok and not row.case.found and min(row.rounds.p10_s, default=0.0) > 0)
+    return grouped(timed, lambda row: row.case.id)
 
 
-def _deviations(variances: Mapping[str, float]) -> dict[str, float]:
-    return {name: math.sqrt(max(0.0, variance)) for name, variance in variances.items()}
+def _deviations(variances: Iterable[float]) -> list[float]:
+    return [math.sqrt(max(0.0, variance)) for variance in variances]

@@ -19,7 +19,7 @@ from dlbench.analysis.compare.values import (
     verdict_by_values,
 )
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
-from dlbench.analysis.compare.worsening import worsening
+from dlbench.analysis.compare.worsening import Worsening, worsening
 from dlbench.analysis.pairing import Unpaired
 from dlbench.analysis.read.header import SpentBudget
 from dlbench.analysis.read.readings import ClockDifference
@@ -71,13 +71,13 @@ def comparison(
     ``unlike`` were measured on both sides, in another way; ``budgets`` ended a side before its rounds; ``elsewhere``: cases of which other
     rounds have to show what must be seen.
     """
-    untimed = [_untimed(pair) for pair in pairs]
+    untimed, thresholds = [_untimed(pair) for pair in pairs], [pair.thresholds.time for pair in pairs]
     tests = [
         {} if why else rank_tests(pair.base.rounds, pair.new.rounds, pair.drifts, paired) for pair, why in zip(pairs, untimed, strict=True)
     ]
-    changes = judge_family(tests, [pair.thresholds.time for pair in pairs])
+    changes = judge_family(tests, thresholds)
     clean = _without_spoiled(pairs, tests, changes, paired)
-    beyond = beyond_clocks([pair.clocks for pair in pairs], tests, changes, [pair.thresholds.time for pair in pairs])
+    beyond = beyond_clocks([pair.clocks for pair in pairs], tests, changes, thresholds)
     pairs = [
         pair._replace(clocks=pair.clocks._replace(bars=not called)) if pair.clocks else pair
         for pair, called in zip(pairs, beyond, strict=True)
@@ -88,16 +88,17 @@ def comparison(
     spent = max(budgets, key=lambda each: each.enough_s, default=None)
     powerless = doubts.powerless(tests, least_p_values(memories, values), spent)
     family = TestFamily(sum(test.weight for each in tests for test in each.values()), sum(map(bool, tests)), powerless is None)
-    cases, open_cases, able = [*settled], [*unlike], len(unlike)
     timed = zip(pairs, untimed, tests, changes, clean, strict=True)
-    for each, memory, of_values in zip(timed, memories, values, strict=True):
-        case, not_excluded = _case_verdict(*each, memory, of_values, family, goal)
-        cases.append(case)
-        open_cases += [not_excluded] if not_excluded and (goal.insist or not report_only) else []
-        able += bool(case.changes or not_excluded or memory or any(value.verdict for value in of_values))
-    open_cases = [each for each in open_cases if each.case not in elsewhere]
-    cases.sort(key=attention)
-    return Comparison(title, tuple(cases), powerless, doubts.not_excluded(open_cases, able, spent), report_only, unpaired)
+    judged = [
+        _case_verdict(*each, memory, of_values, family, goal) for each, memory, of_values in zip(timed, memories, values, strict=True)
+    ]
+    able = len(unlike) + sum(
+        bool(each.changes or each.not_excluded or each.memory or any(value.verdict for value in each.values)) for each in judged
+    )
+    seen_to = [each.not_excluded for each in judged if each.not_excluded] if goal.insist or not report_only else []
+    open_cases = [each for each in (*unlike, *seen_to) if each.case not in elsewhere]
+    cases = tuple(sorted([*settled, *judged], key=attention))
+    return Comparison(title, cases, powerless, doubts.not_excluded(open_cases, able, spent), report_only, unpaired)
 
 
 def _without_spoiled(
@@ -135,18 +136,6 @@ def _spoiled_rounds(sides: Sequence[Row]) -> str:
     return f"{' and '.join(counts)}, and without the verdict is the same"
 
 
-class _ByTime(NamedTuple):
-    """What the times of a pair say, or why they say nothing."""
-
-    verdict: Verdict
-    notes: list[str]
-    not_excluded: CaseNotExcluded | None = None
-    detectable: float | None = None
-    rounds_needed: int | None = None
-    rounds_to_see: int | None = None
-    possible: float | None = None
-
-
 def _case_verdict(
     pair: Matched,
     untimed: str | None,
@@ -157,57 +146,58 @@ def _case_verdict(
     values: Sequence[ValueChange],
     family: TestFamily,
     goal: SlowdownGoal,
-) -> tuple[CaseVerdict, CaseNotExcluded | None]:
-    """Return the verdict of a pair, and why a slowdown that must be seen is neither called nor excluded, if so."""
+) -> CaseVerdict:
+    """Return the verdict of a pair by its times, or why they say nothing, then by its memory and its values."""
     must_see, asked = goal.of_case(pair.thresholds)
-    of_values = verdict_by_values(values)
-    if changes:
-        judged = _by_time(pair, tests, changes, clean, family, must_see)
-    elif must_see and all(each.rounds.median_s for each in pair.sides):
-        judged = _ByTime(Verdict.INCONCLUSIVE, [str(untimed)], CaseNotExcluded(pair.case, must_see, str(untimed)))
-    elif of_values:
-        judged = _ByTime(of_values, [])
-    else:
-        judged = _ByTime(Verdict.INCONCLUSIVE, [untimed or ""])
-    if must_see:
-        judged = _with_values(judged, pair.case, must_see, [*([memory] if memory else []), *values])
-    verdict, notes = judged.verdict, [*judged.notes]
-    regressed = ["time"] if verdict is Verdict.SLOWER and changes else []
-    if memory:
-        notes += [str(memory), f"by time {verdict}" if memory.called else "", memory.odd]
-        regressed += ["memory"] if memory.called else []
-    notes += [str(each) for each in values if each.matters or not changes]
-    regressed += [each.column.name for each in values if each.verdict is Verdict.SLOWER]
+    worse = [worsening(each, must_see) for each in (memory, *values) if each] if must_see else []
     found = CaseVerdict(
         pair.case,
-        Verdict.SLOWER if regressed else verdict,
-        "; ".join(filter(None, notes)),
-        tuple(regressed),
-        pair.base,
-        pair.new,
-        changes,
-        memory,
-        tuple(values),
-        judged.detectable,
-        judged.rounds_needed,
-        pair.thresholds,
-        judged.not_excluded.why if judged.not_excluded else None,
-        judged.rounds_to_see,
-        must_see,
-        judged.possible,
+        Verdict.INCONCLUSIVE,
+        base=pair.base,
+        new=pair.new,
+        changes=changes,
+        memory=memory,
+        values=tuple(values),
+        thresholds=pair.thresholds,
+        must_see=must_see,
     )
-    return found, judged.not_excluded._replace(asked=asked or judged.not_excluded.asked) if judged.not_excluded else None
+    if untimed is None:
+        insist = goal.insist or not all(each.excluded for each in worse)
+        found = _by_time(found, pair, tests, clean, family, insist)
+    elif must_see and all(each.rounds.median_s for each in pair.sides):
+        found = found._replace(note=untimed, not_excluded=CaseNotExcluded(pair.case, must_see, untimed))
+    elif of_values := verdict_by_values(values):
+        found = found._replace(verdict=of_values)
+    else:
+        found = found._replace(note=untimed)
+    if must_see:
+        found = _with_values(found, must_see, worse)
+    notes = [str(memory), f"by time {found.verdict}" if memory.called else "", memory.odd] if memory else []
+    notes += [str(each) for each in values if each.matters or not changes]
+    regressed = ["time"] if found.verdict is Verdict.SLOWER and changes else []
+    regressed += ["memory"] if memory and memory.called else []
+    regressed += [each.column.name for each in values if each.verdict is Verdict.SLOWER]
+    return found.noting(*notes)._replace(
+        verdict=Verdict.SLOWER if regressed else found.verdict,
+        regressed=tuple(regressed),
+        not_excluded=found.not_excluded and found.not_excluded._replace(asked=asked or found.not_excluded.asked),
+    )
 
 
 def _by_time(
-    pair: Matched, tests: Mapping[str, RankTest], changes: Mapping[str, Change], clean: bool, family: TestFamily, must_see: float | None
-) -> _ByTime:
-    """Judge a pair by its times, and say why a change that must be seen could not have been called, if so."""
-    threshold, sides = pair.thresholds.time, pair.sides
+    found: CaseVerdict, pair: Matched, tests: Mapping[str, RankTest], clean: bool, family: TestFamily, insist: bool
+) -> CaseVerdict:
+    """Judge a pair by its times, and say why a change that must be seen could not have been called, if so.
+
+    ``insist``: the rounds in which it could are wanted, even where it is excluded.
+    """
+    threshold, sides, changes, must_see, tests = pair.thresholds.time, pair.sides, found.changes, found.must_see, power.seeing(tests)
     least, left = power.detectable(tests, family.weight, threshold), power.possible(tests)
-    planned = power.planned_rounds(tests, family, must_see, threshold) if must_see else 0.0
-    to_see = power.rounds_to_see(tests, planned)
-    verdict, notes = together(changes), [disagreement(changes), _spoiled_rounds(sides) if clean else ""]
+    excluded = must_see is None or (left is not None and left < must_see)
+    planned = power.planned_rounds(tests, family, must_see, threshold) if must_see and (insist or not excluded) else 0.0
+    to_see = power.rounds_to_see(tests, planned) if planned else None
+    verdict = together(changes)
+    notes = ["" if verdict is Verdict.SAME else disagreement(changes), _spoiled_rounds(sides) if clean else ""]
     rounds = not_excluded = None
     disturbed = "" if verdict is Verdict.SAME else doubts.disturbances(sides)
     if barred := _barred(pair, clean, verdict):
@@ -221,24 +211,25 @@ def _by_time(
     else:
         if pair.clocks:
             notes.append(f"{pair.clocks.sentence}, which explains {percent(pair.clocks.share)} at most")
-        if must_see and verdict is not Verdict.SLOWER and (left is None or left >= must_see):
+        if must_see and verdict is not Verdict.SLOWER and not excluded:
             not_excluded = doubts.case_not_excluded(pair.case, must_see, left, planned, to_see, sides)
         if verdict is Verdict.INCONCLUSIVE:
             rounds = power.rounds_needed(tests, power.least_rounds(tests, family.weight), threshold)
             if not barred_by_mean(changes):
                 notes += [doubts.exclusion_sentence(left, must_see), doubts.prospects(tests, rounds, threshold) if family.able else ""]
-    return _ByTime(verdict, [*notes, disturbed], not_excluded, least, rounds, to_see, left)
+    return found.noting(*notes, disturbed)._replace(
+        verdict=verdict, not_excluded=not_excluded, detectable=least, rounds_needed=rounds, rounds_to_see=to_see, possible=left
+    )
 
 
-def _with_values(judged: _ByTime, case: str, must_see: float, changes: Sequence[MemoryChange | ValueChange]) -> _ByTime:
+def _with_values(found: CaseVerdict, must_see: float, worsenings: Sequence[Worsening]) -> CaseVerdict:
     """Add to why the times could not show what must be seen, and to the rounds in which they could, memory and values."""
-    found = [worsening(each, must_see) for each in changes]
-    rounds = max((each for each in (judged.rounds_to_see, *(of_one.rounds for of_one in found)) if each), default=None)
-    not_excluded = judged.not_excluded
-    if doubts := [each.worst for each in found if not each.excluded]:
-        not_excluded = (not_excluded or CaseNotExcluded(case, must_see, ""))._replace(what="worsening")
+    rounds = max((each for each in (found.rounds_to_see, *(of_one.rounds for of_one in worsenings)) if each), default=None)
+    not_excluded = found.not_excluded
+    if doubts := [each.worst for each in worsenings if not each.excluded]:
+        not_excluded = (not_excluded or CaseNotExcluded(found.case, must_see, ""))._replace(what="worsening")
         not_excluded = not_excluded._replace(why="; ".join(filter(None, (not_excluded.why, *doubts))), rounds=rounds)
-    return judged._replace(not_excluded=not_excluded, rounds_to_see=rounds)
+    return found._replace(not_excluded=not_excluded, rounds_to_see=rounds)
 
 
 def _untimed(pair: Matched) -> str | None:

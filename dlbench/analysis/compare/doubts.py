@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dlbench.analysis.compare.judge import EQUIVALENCE, LEVEL, RankTest
-from dlbench.analysis.compare.power import MOST_ROUNDS, seeing
+from dlbench.analysis.compare.power import MOST_ROUNDS
 from dlbench.analysis.read.header import SpentBudget
 from dlbench.core.rank_test import rounds_for_gate
 from dlbench.core.rows.row import Row
@@ -59,7 +59,7 @@ def exclusion_sentence(left: float | None, must_see: float | None) -> str:
 
 def prospects(tests: Mapping[str, RankTest], rounds: int | None, threshold: float) -> str:
     """Say of an inconclusive case what would probably decide it; ``rounds`` are what `rounds_needed` gives."""
-    if any(test.drift and test.drift.half_width(EQUIVALENCE) >= math.log1p(threshold) for test in seeing(tests).values()):
+    if any(test.drift and test.drift.half_width(EQUIVALENCE) >= math.log1p(threshold) for test in tests.values()):
         return "occasions alone may differ by more than the threshold: measure both sides in turn, with dlbench ab"
     if rounds is None:
         return "its interval reaches beyond the threshold, and more rounds may not change that"

@@ -7,10 +7,11 @@ a threshold below which a change does not matter. docs/compare.md gives the reas
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from types import MappingProxyType
+from typing import NamedTuple
 
 from dlbench.analysis.compare.calibration import Drift
 from dlbench.core.rank_test import (
@@ -64,8 +65,7 @@ class Verdict(StrEnum):
         return self in (Verdict.SLOWER, Verdict.FASTER)
 
 
-@dataclass(frozen=True, slots=True)
-class RankTest:
+class RankTest(NamedTuple):
     """One statistic of the rounds on two sides, on natural logarithms: a shift of 0.0953 is 10 % more time."""
 
     base: tuple[float, ...]
@@ -140,18 +140,27 @@ class Change:
     """Result of the test of one statistic; fractions of base: 0.1 is 10 % more time."""
 
     verdict: Verdict
-    change: float
-    ci_low: float | None
-    ci_high: float | None
-    confidence: float | None
-    p: float
+    test: RankTest
     p_holm: float
     """Corrected for all tests of the comparison."""
-    base_s: float = 0.0
-    """What was compared, seconds a call: the median over the rounds."""
-    new_s: float = 0.0
     beyond: bool = False
     """Whether the change, significant or not, is beyond the threshold."""
+
+    @property
+    def change(self) -> float:
+        """The estimate."""
+        return fraction(self.test.shift)
+
+    @property
+    def interval(self) -> Interval | None:
+        """Of 95 %; None where the rounds are too few for it."""
+        found = self.test.interval
+        return found and Interval(fraction(found.low), fraction(found.high), found.confidence)
+
+    @property
+    def medians_s(self) -> tuple[float, float]:
+        """What was compared, seconds a call: the medians over the rounds of base and new."""
+        return math.exp(statistics.median(self.test.base)), math.exp(statistics.median(self.test.new))
 
 
 def rank_tests(base: Rounds, new: Rounds, drifts: Mapping[str, Drift] = MappingProxyType({}), paired: bool = False) -> dict[str, RankTest]:
@@ -208,16 +217,14 @@ def _test_of_means(base: Rounds, new: Rounds, drifts: Mapping[str, Drift]) -> Ra
     A slow call in ten is hardly ever among three blocks, and nearly always among forty: identical code would have other means. An early
     calibration knows the drift of the others and not of the mean: then it calls nothing, as occasions may differ in their slow calls.
     """
-    blocks = math.ceil(min(statistics.median(each.blocks.counts) for each in (base, new)))
-    found = _rank_test(_means(base, blocks), _means(new, blocks), EQUIVALENCE, drifts.get(MEAN), weight=MEAN_WEIGHT, only_slower=True)
-    return replace(found, p=1.0) if drifts and MEAN not in drifts else found
-
-
-def _means(rounds: Rounds, blocks: int) -> Sequence[float]:
-    """Return the mean of at most the first so many blocks of each round."""
-    if statistics.median(rounds.blocks.counts) <= blocks:
-        return rounds.mean_s
-    return [statistics.fmean(each) for each in rounds.blocks.first(blocks)]
+    usual = [statistics.median(each.blocks.counts) for each in (base, new)]
+    blocks = math.ceil(min(usual))
+    base_s, new_s = (
+        each.mean_s if of_side <= blocks else [statistics.fmean(first) for first in each.blocks.first(blocks)]
+        for each, of_side in zip((base, new), usual, strict=True)
+    )
+    found = _rank_test(base_s, new_s, EQUIVALENCE, drifts.get(MEAN), weight=MEAN_WEIGHT, only_slower=True)
+    return found._replace(p=1.0) if drifts and MEAN not in drifts else found
 
 
 def _pairs(base: Sequence[int], new: Sequence[int]) -> list[tuple[int, int]]:
@@ -242,7 +249,7 @@ def _rank_test(
     rounds_sd = interval.half_width / _NORMAL.inv_cdf((1 + interval.confidence) / 2) if interval else 0.0
     widened = _widened(interval, shift, drift), _widened(equivalence, shift, drift)
     found = RankTest(base, new, shift, *widened, p, drift, paired, weight, only_slower, p, rounds_sd)
-    return replace(found, p=found.p_among(1.0))
+    return found._replace(p=found.p_among(1.0))
 
 
 def shifted(test: RankTest, by: float) -> RankTest:
@@ -269,11 +276,7 @@ def judge(test: RankTest, p_holm: float, threshold: float) -> Change:
         verdict = Verdict.SAME
     else:
         verdict = Verdict.INCONCLUSIVE
-    low, high, confidence = (
-        (fraction(test.interval.low), fraction(test.interval.high), test.interval.confidence) if test.interval else (None, None, None)
-    )
-    base_s, new_s = math.exp(statistics.median(test.base)), math.exp(statistics.median(test.new))
-    return Change(verdict, fraction(test.shift), low, high, confidence, test.p, p_holm, base_s, new_s, beyond)
+    return Change(verdict, test, p_holm, beyond)
 
 
 def judge_family(cases: Sequence[Mapping[str, RankTest]], thresholds: Iterable[float]) -> list[dict[str, Change]]:

@@ -12,7 +12,7 @@ from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.power import MUST_SEE_BY_DEFAULT, SlowdownGoal
 from dlbench.analysis.compare.values import ValueChange, value_changes
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
-from dlbench.analysis.pairing import DEVICE_NAME, MATH, THREADS, couple
+from dlbench.analysis.pairing import DEVICE_NAME, MATH, THREADS, pair
 from dlbench.analysis.read.foreign import SESSIONS_FOR_A_VERDICT, tool_of_suite
 from dlbench.analysis.read.readings import clock_difference
 from dlbench.analysis.read.table import Results
@@ -20,7 +20,7 @@ from dlbench.core.declarations import SEARCH_RESOLUTION
 from dlbench.core.errors import UsageError
 from dlbench.core.measurement import BALANCED
 from dlbench.core.model import Status, settings_text, value_text
-from dlbench.core.rows.row import WORK, Row, Setting, ending
+from dlbench.core.rows.row import WORK, Row, Setting
 from dlbench.core.thresholds import ACROSS_RUNS, MUST_SEE, WITHIN_A_RUN, Thresholds, ThresholdSettings
 from dlbench.core.units import byte_count, item_rate
 
@@ -70,10 +70,10 @@ def compare(
         if verdict:
             settled.append(verdict)
             change, asked = goal.of_case(limits)
-            if change and verdict.verdict is Verdict.INCONCLUSIVE:
-                incomparable.append(CaseNotExcluded(case, change, verdict.note, asked=asked))
-            elif change and verdict.verdict is Verdict.INCOMPARABLE and one and other and one.is_ok and other.is_ok:
-                incomparable.append(CaseNotExcluded(case, change, f"incomparable, {verdict.note}", asked=asked))
+            both_ok = one and other and one.is_ok and other.is_ok
+            if change and (verdict.verdict is Verdict.INCONCLUSIVE or (verdict.verdict is Verdict.INCOMPARABLE and both_ok)):
+                why = f"incomparable, {verdict.note}" if both_ok else verdict.note
+                incomparable.append(CaseNotExcluded(case, change, why, asked=asked))
         elif one and other:
             apart = None if across_machines else clock_difference(readings, new_readings, one.case.device)
             drifts = calibration.drifts(case) if calibration else {}
@@ -83,45 +83,44 @@ def compare(
     budgets = [*base.budgets.values(), *new.budgets.values()]
     title = f"{', '.join(new.environments)} against {', '.join(base.environments)}"
     found = comparison(title, pairs, settled, goal, paired, across_machines, unlike=incomparable, budgets=budgets, elsewhere=elsewhere)
-    return _with_losses(found, next(iter(base.lost.values()), None), next(iter(new.lost.values()), None))
+    return _with_losses(found, base, new)
 
 
-def compare_by(
-    results: Results, by: str, thresholds: Thresholds = WITHIN_A_RUN, *, given: ThresholdSettings = MappingProxyType({})
-) -> Comparison:
+def compare_by(results: Results, by: str, given: ThresholdSettings = MappingProxyType({})) -> Comparison:
     """Compare the rows of a file that differ in one setting, as `pairing.pair` pairs them; thresholds are as in `compare`.
 
     A change has to be seen where ``given`` says so, and not for a suite's sake. Raises UsageError for an unknown setting, and as `compare`.
     """
-    found = couple(results, by)
+    found = pair(results, by)
     pairs = []
-    for base, new in found.couples:
-        limits = _thresholds(results, base, thresholds, given, True)
+    for base, new in (each.sides for each in found.rows):
+        limits = _thresholds(results, base, WITHIN_A_RUN, given, True)
         pairs.append(Matched(new.case.id, base, new, limits, values=_values(base, new, limits)))
     failed = {row.case.id: row for row in results.rows if row.is_failure}
-    settled = [CaseVerdict(case, Verdict.FAILED, _ending(row), new=row) for case, row in failed.items()]
+    settled = [CaseVerdict(case, Verdict.FAILED, row.ending, new=row) for case, row in failed.items()]
     unpaired = tuple(each for each in found.unpaired if each.case not in failed)
     title = f"{', '.join(results.environments)}: each {found.by} against {found.base_value}"
-    lost = next(iter(results.lost.values()), None)
     budgets = results.budgets.values()
-    return _with_losses(comparison(title, pairs, settled, SlowdownGoal.of(given, None), unpaired=unpaired, budgets=budgets), lost, lost)
+    judged = comparison(title, pairs, settled, SlowdownGoal.of(given, None), unpaired=unpaired, budgets=budgets)
+    return _with_losses(judged, results, results)
 
 
-def _with_losses(found: Comparison, base: Collection[str] | None, new: Collection[str] | None) -> Comparison:
-    """Note which cases may have lost rounds, or all, with damaged lines; ``base`` and ``new`` are those of `Results.lost`."""
-    if base is None and new is None:
+def _with_losses(found: Comparison, *sides: Results) -> Comparison:
+    """Note which cases may have lost rounds, or all, with damaged lines of a side."""
+    if not any(each.lost for each in sides):
         return found
-    return replace(found, cases=tuple([_with_loss(case, base, new) for case in found.cases]))
+    lost = [next(iter(each.lost.values()), None) for each in sides]
+    return replace(found, cases=tuple([_with_loss(case, lost) for case in found.cases]))
 
 
-def _with_loss(case: CaseVerdict, base: Collection[str] | None, new: Collection[str] | None) -> CaseVerdict:
+def _with_loss(case: CaseVerdict, lost_of_sides: Sequence[Collection[str] | None]) -> CaseVerdict:
     sides = []
-    for side, row, lost in zip(SIDES, (case.base, case.new), (base, new), strict=True):
+    for side, row, lost in zip(SIDES, (case.base, case.new), lost_of_sides, strict=True):
         if row is None and lost is not None and case.verdict in (Verdict.MISSING, Verdict.NEW):
             sides.append(f"its lines may be among the damaged ones of {side}")
         elif row is not None and lost and row.case.id in lost:
             sides.append(f"it may have lost a round with a damaged line of {side}")
-    return replace(case, note="; ".join(filter(None, (case.note, *sides))), lost=True) if sides else case
+    return case.noting(*sides)._replace(lost=True) if sides else case
 
 
 def _values(base: Row, new: Row, limits: Thresholds) -> tuple[ValueChange, ...]:
@@ -158,25 +157,25 @@ def _settled(case: str, base: Row | None, new: Row | None, settings: Sequence[Se
         if base is None or base.is_ok:
             return CaseVerdict(case, Verdict.MISSING, "not in the new file", base=base)
         # What was not measured in the base can't be lost: a suite without it, or a machine that the suite no longer names.
-        return CaseVerdict(case, Verdict.SAME, f"not in the new file; in the base {_ending(base)}", base=base)
+        return CaseVerdict(case, Verdict.SAME, f"not in the new file; in the base {base.ending}", base=base)
     if base is None:
-        verdict, note = (Verdict.FAILED, _ending(new)) if new.is_failure else (Verdict.NEW, "not in the base")
+        verdict, note = (Verdict.FAILED, new.ending) if new.is_failure else (Verdict.NEW, "not in the base")
         return CaseVerdict(case, verdict, note, new=new)
     was, status = base.case.status, new.case.status
     if status in (Status.OK, Status.OOM) and (apart := _limits_apart(base, new)):
         verdict, note = Verdict.INCOMPARABLE, apart
     elif new.is_failure or (base.is_ok and not new.is_ok):
-        verdict, note = Verdict.FAILED, f"{_ending(new)}{'' if base.is_ok else f'; in the base it was {was}'}"
+        verdict, note = Verdict.FAILED, f"{new.ending}{'' if base.is_ok else f'; in the base it was {was}'}"
     elif apart := _found_apart(base, new):
         verdict, note = Verdict.INCOMPARABLE, apart
     elif different := _unlike(base, new, settings):
         verdict, note = Verdict.INCOMPARABLE, "; ".join(different)
     elif was is status is Status.SKIPPED and new.case.device_name is not None:  # the device was there, and the budget spent
-        verdict, note = Verdict.INCONCLUSIVE, f"measured on neither side; {_ending(new)}"
+        verdict, note = Verdict.INCONCLUSIVE, f"measured on neither side; {new.ending}"
     elif was is status is not Status.OK:
-        verdict, note = Verdict.SAME, f"on both sides {_ending(new)}"
+        verdict, note = Verdict.SAME, f"on both sides {new.ending}"
     elif not base.is_ok:
-        verdict, note = Verdict.INCOMPARABLE, f"case.status: {was} against {status}; in the base {_ending(base)}"
+        verdict, note = Verdict.INCOMPARABLE, f"case.status: {was} against {status}; in the base {base.ending}"
     elif unlike:
         verdict, note = Verdict.INCOMPARABLE, "; ".join([*unlike, "measure both alike"])
     elif few := _few_sessions(base, new):
@@ -215,10 +214,6 @@ def _limits_apart(base: Row, new: Row) -> str:
         return ""
     sizes = " against ".join(map(byte_count, limits))
     return f"the searches could take other memory, {sizes}; give both the same limit"
-
-
-def _ending(row: Row) -> str:
-    return ": ".join(ending(row))
 
 
 def _unlike(base: Row, new: Row, settings: Sequence[Setting]) -> list[str]:

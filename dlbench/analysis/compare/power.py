@@ -1,4 +1,7 @@
-"""Statistical power of a comparison: changes that it finds and slowdowns that it excludes, and the rounds that either takes."""
+"""Statistical power of the tests of a case: changes that they find and slowdowns that they exclude, and the rounds that either takes.
+
+``tests`` are everywhere those that `seeing` returns.
+"""
 
 import math
 import statistics
@@ -76,7 +79,7 @@ def seeing(tests: Mapping[str, RankTest]) -> dict[str, RankTest]:
 
 def least_rounds(tests: Mapping[str, RankTest], family: float) -> int:
     """Return the rounds a side below which none of a case's tests can fail at all, beside all others of that weight."""
-    return min(rounds_for_gate(family / test.weight, LEVEL, least=1, paired=test.paired) for test in seeing(tests).values())
+    return min(rounds_for_gate(family / test.weight, LEVEL, least=1, paired=test.paired) for test in tests.values())
 
 
 def detectable(tests: Mapping[str, RankTest], family: float, threshold: float) -> float | None:
@@ -86,7 +89,7 @@ def detectable(tests: Mapping[str, RankTest], family: float, threshold: float) -
     all, and beyond the threshold; beyond either by as much as the estimate varies by, see `_scatter`.
     """
     margin, changes = math.log1p(threshold), []
-    for test in seeing(tests).values():
+    for test in tests.values():
         confidence = 1 - LEVEL * test.weight / family
         if (reach := test.reach(confidence)) is not None:
             changes.append(max(reach, margin) + _scatter(confidence, POWER) * reach)
@@ -107,7 +110,7 @@ def possible(tests: Mapping[str, RankTest]) -> float | None:
 def _equivalences(tests: Mapping[str, RankTest]) -> dict[str, list[tuple[Interval, Drift | None]]]:
     """Return the 90 % intervals of each statistic, one a test, with the drift that is in them; of tests with too few rounds none."""
     found: dict[str, list[tuple[Interval, Drift | None]]] = {}
-    for name, test in seeing(tests).items():
+    for name, test in tests.items():
         of_one = found.setdefault(statistic_of(name, tests), [])
         if test.equivalence:
             of_one.append((test.equivalence, test.drift))
@@ -139,7 +142,7 @@ def rounds_needed(tests: Mapping[str, RankTest], enough: int, threshold: float) 
     """
     rounds = _rounds(tests)
     factors: dict[str, float] = {}
-    for name, test in seeing(tests).items():
+    for name, test in tests.items():
         if test.equivalence:
             factor = _rounds_factor(test.equivalence.half_width, math.log1p(threshold), test.drift, test.equivalence.confidence)
             statistic = statistic_of(name, tests)
@@ -159,8 +162,8 @@ def planned_rounds(tests: Mapping[str, RankTest], family: TestFamily, change: fl
     Infinite where no rounds would. Only the widths of intervals count, never the size or sign of the change that was found, so that rounds
     which are added for this favour no verdict.
     """
-    enough = least_rounds(tests, family.weight)
-    return max(rounds_to_call(tests, enough, family.weight, change, threshold), _rounds_to_exclude(tests, family.cases, change))
+    to_call = _factor_to_call(tests, family.weight, change, threshold)
+    return max(least_rounds(tests, family.weight), _rounds(tests) * max(to_call, _factor_to_exclude(tests, family.cases, change)))
 
 
 def rounds_to_call(tests: Mapping[str, RankTest], enough: int, family: float, change: float, threshold: float) -> float:
@@ -168,18 +171,23 @@ def rounds_to_call(tests: Mapping[str, RankTest], enough: int, family: float, ch
 
     As in `rounds_needed`, with the intervals that `detectable` takes. The change must be above the threshold.
     """
+    return max(enough, _rounds(tests) * _factor_to_call(tests, family, change, threshold))
+
+
+def _factor_to_call(tests: Mapping[str, RankTest], family: float, change: float, threshold: float) -> float:
+    """Return how many times the rounds that takes; zero where they are too few for an interval."""
     factors = []
-    for test in seeing(tests).values():
+    for test in tests.values():
         confidence = 1 - LEVEL * test.weight / family
         if (reach := test.reach(confidence)) is not None:
             scatter = _scatter(confidence, POWER)
             margin = min(math.log1p(change) / (1 + scatter), (math.log1p(change) - math.log1p(threshold)) / scatter)
             factors.append(_rounds_factor(reach, margin, test.drift, confidence))
-    return max(enough, _rounds(tests) * min(factors, default=0.0))
+    return min(factors, default=0.0)
 
 
-def _rounds_to_exclude(tests: Mapping[str, RankTest], cases: int, change: float) -> float:
-    """Return the rounds a side in which 95 % of comparisons of so many identical cases exclude that slowdown in each of them."""
+def _factor_to_exclude(tests: Mapping[str, RankTest], cases: int, change: float) -> float:
+    """Return how many times the rounds it takes until 95 % of comparisons of so many identical cases exclude that slowdown in each."""
     factors = []
     for intervals in _equivalences(tests).values():
         of_tests = []
@@ -187,7 +195,7 @@ def _rounds_to_exclude(tests: Mapping[str, RankTest], cases: int, change: float)
             margin = math.log1p(change) / reach_to_exclude(interval.confidence, cases)
             of_tests.append(_rounds_factor(interval.half_width, margin, drift, interval.confidence))
         factors.append(min(of_tests, default=0.0))
-    return _rounds(tests) * max(factors, default=0.0)
+    return max(factors, default=0.0)
 
 
 class Further(NamedTuple):
@@ -212,7 +220,7 @@ def further(needed: Mapping[str, int], rounds: int, fitting: int = MOST_FURTHER)
 
 
 def _rounds(tests: Mapping[str, RankTest]) -> int:
-    return min([test.rounds for test in tests.values()])
+    return min([len(side) for test in tests.values() for side in (test.base, test.new)])
 
 
 def _rounds_factor(reach: float, margin: float, drift: Drift | None, confidence: float) -> float:

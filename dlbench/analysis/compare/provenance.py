@@ -21,28 +21,33 @@ _ONE_OCCASION_S = 3600
 
 
 def compare_machines(results: Results, base: str, others: Sequence[str], across_machines: bool) -> tuple[set[str], list[str]]:
-    """Return which files are of another machine than the base, and what to say about machines and software.
+    """Return which files are of another machine than the base, and what to say about machines, software, versions and thresholds.
 
     Raises UsageError if there is one, unless that was asked for.
     """
     where, different = results.environments, set[str]()
-    notes = [f"{name} does not say which machine it is of" for name in (base, *others) if not _says_its_machine(where[name])]
+    notes = [
+        f"{name} does not say which machine it is of"
+        for name in (base, *others)
+        if not (where[name].get("machine_key") or foreign.machines(where[name]))
+    ]
     for name in others:
-        found = differences(where[base], where[name])
-        if _both_known_and_unlike(where[base], where[name], "machine_key"):
-            machine = "; ".join(each for each in found if each.startswith("identity")) or "their machine_key"
+        both = where[base], where[name]
+        if _both_known_and_unlike(*both, "machine_key"):
+            machine = "; ".join(differences(*both, ("identity",))) or "their machine_key"
             sentence = one_line(f"{base} and {name} are of different machines, which differ in {machine}")
             if not across_machines:
                 raise UsageError(f"{sentence}; compare runs of one machine, or have a report without a gate: --across-machines")
             different.add(name)
             notes.append(f"{sentence}; slower does not fail here")
-        if _both_known_and_unlike(where[base], where[name], "stack_key"):
-            software = "; ".join(each for each in found if each.startswith("stack"))
-            notes.append(one_line(f"the software differs, {base} against {name}: {software}"))
+        if _both_known_and_unlike(*both, "stack_key"):
+            notes.append(one_line(f"the software differs, {base} against {name}: {'; '.join(differences(*both, ('stack',)))}"))
+    for say in (_other_tools_notes, _version_notes, _threshold_notes):
+        notes += say(results, base, others)
     return different, notes
 
 
-def other_tools_notes(results: Results, base: str, others: Sequence[str]) -> list[str]:
+def _other_tools_notes(results: Results, base: str, others: Sequence[str]) -> list[str]:
     """Say where the rounds of another tool are of several machines or Pythons, on one side or between two, and what differs."""
     machines = {name: foreign.machines(results.environments[name]) for name in (base, *others)}
     both = [(f"the rounds of {name}", found[0], found[1]) for name, found in machines.items() if len(found) > 1]
@@ -51,7 +56,7 @@ def other_tools_notes(results: Results, base: str, others: Sequence[str]) -> lis
     return [one_line(f"{what} are of different machines or software: {'; '.join(unlike)}") for what, unlike in found if unlike]
 
 
-def version_notes(results: Results, base: str, others: Sequence[str]) -> list[str]:
+def _version_notes(results: Results, base: str, others: Sequence[str]) -> list[str]:
     """Say which files another version of dlbench measured than the base: it may warm up, or count, in another way."""
     made = {name: part(results.environments[name], "provenance", "dlbench") for name in (base, *others)}
     return [
@@ -61,7 +66,7 @@ def version_notes(results: Results, base: str, others: Sequence[str]) -> list[st
     ]
 
 
-def threshold_notes(results: Results, base: str, others: Sequence[str]) -> list[str]:
+def _threshold_notes(results: Results, base: str, others: Sequence[str]) -> list[str]:
     """Say of which files the suites set other thresholds than those of the base."""
     notes = []
     for name in others:
@@ -136,10 +141,6 @@ def find_calibration(results: Results, base: str, folder: Path, path: Path | Non
     if machine and found.machine_key != machine:
         raise UsageError(f"{path} is the calibration of another machine than {base} was measured on; calibrate here: dlbench calibrate")
     return found, path
-
-
-def _says_its_machine(environment: Mapping[str, Any]) -> bool:
-    return bool(environment.get("machine_key") or foreign.machines(environment))
 
 
 def _both_known_and_unlike(one: Mapping[str, Any], other: Mapping[str, Any], key: str) -> bool:

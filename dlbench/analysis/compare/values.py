@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from dlbench.analysis.compare.doubts import SIDES
 from dlbench.analysis.compare.judge import EQUIVALENCE, LEVEL, Verdict
@@ -32,8 +32,7 @@ WORDS = {Verdict.SLOWER: "worse", Verdict.FASTER: "better"}
 """Verdicts of values, as a reader calls them."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShiftTest:
+class ShiftTest(NamedTuple):
     """Mann-Whitney test of one quantity's rounds on two sides, turned so that more is worse; all numbers in its own unit.
 
     Differences and not logarithms: a value may be zero or negative, and a margin absolute. The p is the same of either.
@@ -99,8 +98,8 @@ def _value_test(column: Column, base: Sequence[float], new: Sequence[float], thr
     sign = -1 if higher else 1
     one, other = ([sign * each for each in side] for side in (base, new))
     if margin is None:
-        return replace(_shift_test(one, other, threshold), higher=higher)
-    return replace(_shift_test(one, other, 0.0, margin, MARGINS_TO_SEE * margin), usual=0.0, higher=higher)
+        return _shift_test(one, other, threshold)._replace(higher=higher)
+    return _shift_test(one, other, 0.0, margin, MARGINS_TO_SEE * margin)._replace(usual=0.0, higher=higher)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +123,13 @@ class MemoryChange:
     def change(self) -> float | None:
         """As a fraction of base; None where base has no memory."""
         return self.new_bytes / self.base_bytes - 1 if self.base_bytes else None
+
+    @property
+    def possible(self) -> float | None:
+        """Largest growth on the host that is not excluded, as a fraction of base; None where none is tested."""
+        if self.test is None or self.test.possible is None or not self.test.usual:
+            return None
+        return self.test.possible / self.test.usual
 
     def __str__(self) -> str:
         if not self.called and (self.test is None or self.test.shift <= self.test.margin):
@@ -158,7 +164,7 @@ def memory_change(base: Row, new: Row, threshold: float) -> MemoryChange | None:
     if any(each.peak_bytes for each in sides) or not one or not other:
         return None
     test = _shift_test(one, other, threshold, _HOST_FLOOR, _HOST_SLACK)
-    return MemoryChange(statistics.median(one), statistics.median(other), False, test)
+    return MemoryChange(test.usual, statistics.median(other), False, test)
 
 
 def _odd_rounds(side: str, peaks: Sequence[int], threshold: float) -> str:
@@ -290,7 +296,7 @@ def judge_values(
     """Judge growth on the host and values of all cases as one family, with Holm's correction and a level apart from that of times."""
     tests = [each.test for each in (*memories, *chain.from_iterable(values)) if each and each.test]
     verdicts = iter([test.verdict(p) for test, p in zip(tests, holm([each.p for each in tests]), strict=True)])
-    left = iter([replace(each, family=len(tests)) for each in tests])
+    left = iter([each._replace(family=len(tests)) for each in tests])
     grown = [replace(each, called=next(verdicts) is Verdict.SLOWER, test=next(left)) if each and each.test else each for each in memories]
     decided = [[replace(each, verdict=next(verdicts), test=next(left)) if each.test else each for each in of_case] for of_case in values]
     return grown, decided

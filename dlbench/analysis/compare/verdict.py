@@ -1,9 +1,11 @@
 """Verdicts of a comparison: of each case, and of all of them together."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple, Self
 
-from dlbench.analysis.compare.doubts import NotExcluded
+from dlbench.analysis.compare.doubts import CaseNotExcluded, NotExcluded
 from dlbench.analysis.compare.judge import Change, Verdict
 from dlbench.analysis.compare.values import MemoryChange, ValueChange
 from dlbench.analysis.pairing import Unpaired
@@ -11,8 +13,7 @@ from dlbench.core.rows.row import Row
 from dlbench.core.thresholds import Thresholds
 
 
-@dataclass(frozen=True, slots=True)
-class CaseVerdict:
+class CaseVerdict(NamedTuple):
     """Verdict of one case, and why."""
 
     case: str
@@ -22,7 +23,7 @@ class CaseVerdict:
     """What got worse: ``time``, ``memory``, ``value.p99_s``."""
     base: Row | None = None
     new: Row | None = None
-    changes: Mapping[str, Change] = field(default_factory=dict)
+    changes: Mapping[str, Change] = MappingProxyType({})
     """Of ``median``, ``p10`` and the others; empty where the times could not be tested."""
     memory: MemoryChange | None = None
     values: tuple[ValueChange, ...] = ()
@@ -33,10 +34,11 @@ class CaseVerdict:
     """Of an inconclusive case the rounds a side that would probably decide whether it is the same."""
     thresholds: Thresholds | None = None
     """Its smallest relevant changes; None where nothing was compared."""
-    unseen: str | None = None
-    """Why a slowdown that must be seen is neither called nor excluded; None where it is, or none has to be."""
+    not_excluded: CaseNotExcluded | None = None
+    """A slowdown that must be seen and is neither called nor excluded; None where it is, or none has to be."""
     rounds_to_see: int | None = None
-    """The rounds a side in which it probably would be, whatever the verdict is; None where these are enough, or none are."""
+    """The rounds a side in which it probably would be, whatever the verdict is; None where these are enough, or none are, and where it is
+    excluded and nobody insists on more."""
     must_see: float | None = None
     """That slowdown, as a fraction; None where nothing was compared, or none has to be seen."""
     possible: float | None = None
@@ -45,14 +47,24 @@ class CaseVerdict:
     """Whether some of its rounds may be among the damaged lines of a file, so that whoever is strict takes it for undecided."""
 
     @property
+    def unseen(self) -> str | None:
+        """Why a slowdown that must be seen is neither called nor excluded; None as there."""
+        return self.not_excluded.why if self.not_excluded else None
+
+    @property
     def statistic(self) -> str:
         """Whose change to show: the median's, unless slower or faster stands on another test alone."""
-        return next((name for name, each in self.changes.items() if self.verdict.is_change and each.verdict is self.verdict), "median")
+        changed = self.changes if self.verdict.is_change else {}
+        return next((name for name, each in changed.items() if each.verdict is self.verdict), "median")
 
     @property
     def shown(self) -> Change | None:
         """The change of that statistic, if the times could be tested."""
         return self.changes.get(self.statistic)
+
+    def noting(self, *notes: str) -> Self:
+        """Return it with these notes behind its own."""
+        return self._replace(note="; ".join(filter(None, (self.note, *notes))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +96,25 @@ class Comparison:
         """What was neither called nor excluded, and why, whether or not the exit code depends on it."""
         return (self.powerless,) if self.powerless else (self.unseen.sentence,) if self.unseen else ()
 
+    def severity(self, case: CaseVerdict) -> str | None:
+        """Return how loud CI has to be about one of its cases: ``error``, ``warning`` or ``notice``; None for not at all."""
+        return "warning" if self.report_only and case.verdict is Verdict.SLOWER else _SEVERITIES.get(case.verdict)
+
+
+_SEVERITIES = {
+    Verdict.SLOWER: "error",
+    Verdict.FAILED: "error",
+    Verdict.MISSING: "error",
+    Verdict.INCONCLUSIVE: "warning",
+    Verdict.INCOMPARABLE: "warning",
+    Verdict.FASTER: "notice",
+}
+
+
+_ATTENTION = {verdict: place for place, verdict in enumerate(Verdict)}
+
 
 def attention(case: CaseVerdict) -> tuple[int, float]:
     """Return what sorts cases: the worst verdict first, and of one verdict that says there is a change the largest."""
     changed = case.shown if case.verdict.is_change else None
-    return list(Verdict).index(case.verdict), -abs(changed.change) if changed else 0.0
+    return _ATTENTION[case.verdict], -abs(changed.change) if changed else 0.0

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Sequence
 
-from dlbench.analysis.contribute.measured import refused
+from dlbench.analysis.contribute.names import refused
 from dlbench.analysis.read import header
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.report.sentences import not_usable

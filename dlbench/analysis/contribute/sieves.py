@@ -6,7 +6,7 @@ from typing import Any
 
 from dlbench.core.quantities import MOST
 
-Sieve = Callable[[object], Any]
+Sieve = Callable[[Any], Any]
 """Returns what may pass of a value; None for nothing."""
 
 
@@ -16,11 +16,16 @@ def number(value: object) -> int | float | bool | None:
     return value if isinstance(value, int | float) and abs(value) <= MOST else None
 
 
+def checked(value: object) -> object:
+    """Let pass what was checked before: typed numbers, and names that are plain."""
+    return value
+
+
 def one_of(*words: str) -> Sieve:
     """Let these words pass, also several with commas between them, and lists of them."""
 
     def pass_on(value: object) -> object:
-        if isinstance(value, list):
+        if isinstance(value, list | tuple):
             return [each for each in value if each in words]
         return value if isinstance(value, str) and all(word in words for word in value.split(", ")) else None
 
@@ -45,9 +50,19 @@ def fields_of(**sieves: Sieve) -> Sieve:
         if not isinstance(value, Mapping):
             return None
         found = {name: sieve(value[name]) for name, sieve in sieves.items() if name in value}
-        return {name: each for name, each in found.items() if each is not None}
+        return {name: each for name, each in found.items() if each is not None and each != {}}
 
     return pass_on
+
+
+def plainly_named(sieve: Sieve) -> Sieve:
+    """Let of an object those fields pass whose name is a plain word, each as far as the sieve lets it."""
+    return lambda value: fields_of(**{name: sieve for name in value if is_word(name)})(value)
+
+
+def each_of(sieve: Sieve) -> Sieve:
+    """Let the items of a list pass, each as far as the sieve lets it."""
+    return lambda value: [found for each in value if (found := sieve(each)) is not None] if isinstance(value, list | tuple) else None
 
 
 def numbers(names: str) -> dict[str, Sieve]:
@@ -55,10 +70,11 @@ def numbers(names: str) -> dict[str, Sieve]:
     return dict.fromkeys(names.split(), number)
 
 
-VERSION = form(r"\d{1,5}(\.\d{1,5}){0,2}((a|b|rc|dev|post)\d{1,8})?(\+(cpu|xpu|cu\d{1,4}|rocm\d{1,2}(\.\d{1,3}){0,3}))?")
-HASH = form(r"[0-9a-f]{16}([0-9a-f]{24})?")
-TIME = form(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(\+00:00)?")
-_IN_FORCE = "fp32_matmul fp32_conv fp16_reduced_sum bf16_reduced_sum cudnn_benchmark deterministic flush_denormal"
-_ARITHMETIC = one_of("none", "ieee", "tf32")
-MATH = fields_of(**dict.fromkeys(_IN_FORCE.split(), lambda value: value if isinstance(value, bool) else _ARITHMETIC(value)))
-"""torch's flags on arithmetic, as a measurement and the header have them."""
+def is_word(text: str) -> bool:
+    """Whether a text is a plain word: of letters, digits and ``_``."""
+    return re.fullmatch(r"\w{1,80}", text, re.ASCII) is not None
+
+
+def is_setting(text: str) -> bool:
+    """Whether a text is a plain word as a parameter has one: ``adamw``, ``1.5``. With more points it may be a host's name."""
+    return re.fullmatch(r"[\w+]{0,80}\.?[\w+]{0,80}", text, re.ASCII) is not None

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from dlbench.analysis.compare.judge import LEVEL, rank_tests, statistic_name
 from dlbench.analysis.compare.pairs import compare
-from dlbench.analysis.compare.power import detectable
+from dlbench.analysis.compare.power import detectable, seeing
 from dlbench.analysis.compare.verdict import CaseVerdict
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import short
+from dlbench.analysis.wording import plural, short
 from dlbench.core.conditions import BUSY, RoundState, Throttling
 from dlbench.core.finding import Finding, Fitness
 from dlbench.core.measurement import Measurement
@@ -55,7 +55,7 @@ def judge_same_code(one: Results, other: Results) -> list[Finding]:
             findings.append(_finding(case, Fitness.UNFIT, case.note, "see what goes wrong: dlbench run noise"))
             continue
         tests = rank_tests(case.base.rounds, case.new.rounds, paired=True)
-        least = {name: seen for name, test in tests.items() if (seen := detectable({name: test}, family, 0.0)) is not None}
+        least = {name: seen for name, test in seeing(tests).items() if (seen := detectable({name: test}, family, 0.0)) is not None}
         rounds = min(test.rounds for test in tests.values())
         findings.append(_same_code(case, least, rounds))
     return findings
@@ -64,11 +64,11 @@ def judge_same_code(one: Results, other: Results) -> list[Finding]:
 def _same_code(case: CaseVerdict, least: Mapping[str, float], rounds: int) -> Finding:
     """Judge one case; ``least`` are the smallest changes that its statistics could have shown, of which one is enough."""
     if not least:
-        found = f"{rounds} round{'' if rounds == 1 else 's'} a side are too few to say how much the same code differs"
+        found = f"{plural(rounds, 'round')} a side are too few to say how much the same code differs"
         return _finding(case, Fitness.UNKNOWN, found, "leave --rounds out")
     statistic = min(least, key=least.__getitem__)
     change = case.changes[statistic]
-    low, high = change.ci_low or 0.0, change.ci_high or 0.0  # there is an interval where a change can be seen
+    low, high = (change.interval.low, change.interval.high) if change.interval else (0.0, 0.0)  # there is one where a change can be seen
     seen = {k: max(WITHIN_A_RUN.time, math.expm1(math.log1p(least[statistic]) * math.sqrt(rounds / k))) for k in _ROUNDS}
     found = (
         f"twice the same code differs by {100 * change.change:+.1f} % ({100 * low:+.1f} … {100 * high:+.1f} %, "
@@ -77,14 +77,15 @@ def _same_code(case: CaseVerdict, least: Mapping[str, float], rounds: int) -> Fi
     )
     values = {"change": change.change, "ci_low": low, "ci_high": high, "p_holm": change.p_holm}
     values |= {f"detectable_{k}": share for k, share in seen.items()}
+    least_seen, fitness, advice = seen[_ROUNDS[-1]], Fitness.FIT, ""
     if case.verdict.is_change:
+        found, fitness = f"the same code was called {case.verdict}: {found}", Fitness.UNFIT
         advice = f"look again: dlbench doctor; by chance it happens in {percent(LEVEL)} of looks at most, so twice is hardly chance"
-        return _finding(case, Fitness.UNFIT, f"the same code was called {case.verdict}: {found}", advice, values)
-    if seen[_ROUNDS[-1]] > ACROSS_RUNS.time:
-        return _finding(case, Fitness.UNFIT, found, "quieten the machine: what else is found here may say why", values)
-    if seen[_ROUNDS[-1]] > WITHIN_A_RUN.time:
-        return _finding(case, Fitness.NOTE, found, "quieten the machine, or give more --rounds, to see smaller ones", values)
-    return _finding(case, Fitness.FIT, found, values=values)
+    elif least_seen > ACROSS_RUNS.time:
+        fitness, advice = Fitness.UNFIT, "quieten the machine: what else is found here may say why"
+    elif least_seen > WITHIN_A_RUN.time:
+        fitness, advice = Fitness.NOTE, "quieten the machine, or give more --rounds, to see smaller ones"
+    return _finding(case, fitness, found, advice, values)
 
 
 def _finding(case: CaseVerdict, fitness: Fitness, found: str, advice: str = "", values: dict[str, float] | None = None) -> Finding:
@@ -102,11 +103,11 @@ def _used(check: str, who: str, cpus: Sequence[float | None], threads: int, advi
     usual, most = statistics.median(known), max(known)
     found = f"{who} took {usual:.2f} CPUs' time on average, and {most:.2f} at most, beside the {threads} that dlbench computes with"
     values = {"cpus": usual, "cpus_most": most}
+    if not matters:
+        return Finding(check, "cpu", Fitness.FIT, found, values=values)
     if 2 * len(matters) > len(known):
         return Finding(check, "cpu", Fitness.UNFIT, found, advice, values)
-    if matters:
-        return Finding(check, "cpu", Fitness.NOTE, f"{found}; that mattered in {len(matters)} of {len(known)} rounds", advice, values)
-    return Finding(check, "cpu", Fitness.FIT, found, values=values)
+    return Finding(check, "cpu", Fitness.NOTE, f"{found}; that mattered in {len(matters)} of {len(known)} rounds", advice, values)
 
 
 def _throttling(device: str, kept: Sequence[Throttling], again: Sequence[Throttling]) -> Finding:
@@ -116,8 +117,8 @@ def _throttling(device: str, kept: Sequence[Throttling], again: Sequence[Throttl
         found = f"{len(held)} of {len(kept)} measurements were held back, and pauses did not help: {held[-1].causes()}"
         return Finding("throttling", device, Fitness.UNFIT, found, advice)
     if again:
-        count = f"{len(again)} measurement was" if len(again) == 1 else f"{len(again)} measurements were"
-        found = f"{count} held back and made again: {again[-1].causes()}"
+        was = "was" if len(again) == 1 else "were"
+        found = f"{plural(len(again), 'measurement')} {was} held back and made again: {again[-1].causes()}"
         return Finding("throttling", device, Fitness.NOTE, found, advice)
     counts = {
         "heat": any(each.thermal is not None for each in kept),

@@ -8,7 +8,9 @@ from itertools import combinations
 from typing import NamedTuple
 
 from dlbench.analysis.compare.judge import LEVEL, RankTest, Verdict, judge_family, rank_tests, statistic_name, together
-from dlbench.analysis.compare.power import MOST_ROUNDS, POWER, rounds_to_call
+from dlbench.analysis.compare.power import MOST_ROUNDS, POWER, rounds_to_call, seeing
+from dlbench.analysis.pairing import grouped
+from dlbench.analysis.wording import plural
 from dlbench.core.finding import Finding, Fitness
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Status
@@ -28,17 +30,16 @@ SLOWDOWN = 0.1
 """Of the programs that are slower on purpose, as in `harness.plan.known_cases`."""
 
 
-def verdicts(cases: Sequence[Mapping[str, RankTest]], threshold: float) -> list[Verdict]:
-    """Judge the tests of all cases of a suite together, as `compare` does."""
-    return [together(changes) for changes in judge_family(cases, [threshold] * len(cases))]
+def _called_slower(tests: Mapping[str, Mapping[str, RankTest]]) -> set[str]:
+    """Judge the tests of all programs of a suite together, as `compare` does, and return which are called slower."""
+    judged = judge_family([*tests.values()], [THRESHOLD] * len(tests))
+    return {program for program, changes in zip(tests, judged, strict=True) if together(changes) is Verdict.SLOWER}
 
 
 def judge_selftest(measurements: Sequence[Measurement]) -> list[Finding]:
     """Return the findings of a self-test from all its measurements; `harness.plan.known_cases` has the cases."""
-    cases: dict[str, list[Measurement]] = {}
-    for each in measurements:
-        cases.setdefault(each.case.id, []).append(each)
-    measured = [(every[0].case, per_round(every)) for every in cases.values()]
+    cases = grouped(measurements, lambda each: each.case.id).values()
+    measured = [(every[0].case, per_round(every)) for every in cases]
     bad = [f"{each.case.id} is {each.status}" for each in measurements if each.status is not Status.OK]
     well = f"{len(measurements) - len(bad):,} of {len(measurements):,} measurements went well"
     return [
@@ -71,19 +72,14 @@ class _Suite(NamedTuple):
     copies: dict[str, list[Rounds]]
     slower: dict[str, Rounds]
     tail: dict[str, Rounds]
-
-    @property
-    def rounds(self) -> int:
-        """The rounds that every program has at least."""
-        sides = [*self.slower.values(), *self.tail.values(), *(side for sides in self.copies.values() for side in sides)]
-        return min((len(side.median_s) for side in sides), default=0)
+    rounds: int
+    """That every program has at least."""
 
 
 def _suite(measured: Sequence[tuple[Case, Rounds]]) -> _Suite:
-    suite = _Suite({}, {}, {})
-    for case, rounds in measured:
-        if "program" not in case.params:
-            continue
+    programs = [(case, rounds) for case, rounds in measured if "program" in case.params]
+    suite = _Suite({}, {}, {}, min((len(rounds.median_s) for _, rounds in programs), default=0))
+    for case, rounds in programs:
         program = str(case.params["program"])
         if case.params["tail"]:
             suite.tail[program] = rounds
@@ -122,7 +118,7 @@ def _error_rates(suite: _Suite) -> Iterator[Finding]:
     family = PAIRED_SHARES * len(suite.copies)
     least = rounds_for_gate(family, LEVEL, least=1, paired=True)
     if suite.rounds < least:
-        found = f"none could be made of {suite.rounds} round{'' if suite.rounds == 1 else 's'}"
+        found = f"none could be made of {plural(suite.rounds, 'round')}"
         yield _finding("comparisons", False, found, f"they take {least} rounds of every program", {"of": 0})
         return
     wrong, failed, seen, tail = _Share(), _Share(), _Share(), _Share()
@@ -130,19 +126,19 @@ def _error_rates(suite: _Suite) -> Iterator[Finding]:
     needed: list[int] = []
     for base, new in combinations(range(min(map(len, suite.copies.values()))), 2):
         tests = {program: rank_tests(sides[base], sides[new], paired=True) for program, sides in suite.copies.items()}
-        called = verdicts(list(tests.values()), THRESHOLD)
-        failed.add(Verdict.SLOWER in called)
-        for verdict, case in zip(called, tests.values(), strict=True):
-            wrong.add(verdict is Verdict.SLOWER)
+        called = _called_slower(tests)
+        failed.add(bool(called))
+        for program, case in tests.items():
+            wrong.add(program in called)
             for name, test in case.items():
                 covered.setdefault(name, _Share()).add(test.interval is not None and test.interval.low <= 0 <= test.interval.high)
         if new == base + 1:  # so that each copy but the last is once the base of what is really slower
             for share, variants in ((seen, suite.slower), (tail, suite.tail)):
                 for program, variant in variants.items():
                     changed = rank_tests(suite.copies[program][base], variant, paired=True)
-                    share.add(_is_seen(tests, program, changed))
+                    share.add(program in _called_slower({**tests, program: changed}))  # the others being identical
                     if share is seen:
-                        needed.append(_rounds_that_would_do(changed, least, family))
+                        needed.append(math.ceil(min(rounds_to_call(seeing(changed), least, family, SLOWDOWN, THRESHOLD), MOST_ROUNDS + 1)))
     yield _finding(
         "comparisons",
         wrong.of >= COMPARISONS,
@@ -168,17 +164,6 @@ def _power(seen: _Share, rounds: int) -> Finding:
         return finding
     advice = f"{rounds} rounds a side would probably see it, so give dlbench ab --rounds {rounds}; to try: --selftest --rounds {rounds}"
     return replace(finding, advice=advice)
-
-
-def _rounds_that_would_do(tests: Mapping[str, RankTest], least: int, family: int) -> int:
-    """Return the rounds a side in which the slowdown would be called as often as it has to be."""
-    return math.ceil(min(rounds_to_call(tests, least, family, SLOWDOWN, THRESHOLD), MOST_ROUNDS + 1))
-
-
-def _is_seen(tests: Mapping[str, Mapping[str, RankTest]], program: str, slower: Mapping[str, RankTest]) -> bool:
-    """Say whether the one slower program of a suite is called so, the others being identical."""
-    changed = {**tests, program: slower}
-    return dict(zip(changed, verdicts(list(changed.values()), THRESHOLD), strict=True))[program] is Verdict.SLOWER
 
 
 def _at_most(check: str, what: str, share: _Share, limit: float) -> Finding:

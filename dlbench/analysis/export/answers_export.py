@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from dlbench.analysis.answers.base import Answer, Missing, Table
-from dlbench.analysis.export.tabular import lines, markdown
+from dlbench.analysis.export.tabular import markdown, markdown_table
 from dlbench.core.schema import Unit
 
 
@@ -38,9 +38,9 @@ def as_markdown(found: Sequence[Answer | Missing], not_usable: Sequence[str] = (
 def _section(table: Table) -> list[str]:
     """Return the title of a table, its rows, and its notes."""
     cells = table.cells()
-    by_place = ({str(place): cell for place, cell in enumerate(row)} for row in zip(*(column for _, column in cells), strict=True))
-    rows = "".join(lines([heading for heading, _ in cells], by_place, "md"))  # two columns may have the same heading
-    return [f"**{markdown(table.title)}**", rows.rstrip(), *map(markdown, table.notes)]
+    rows = zip(*(map(markdown, column) for _, column in cells), strict=True)
+    lines = markdown_table([markdown(heading) for heading, _ in cells], rows)
+    return [f"**{markdown(table.title)}**", "".join(lines).rstrip(), *map(markdown, table.notes)]
 
 
 def _unit(value: object) -> str:

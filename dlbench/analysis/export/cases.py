@@ -14,17 +14,13 @@ from dlbench.analysis.read.order import by_case
 from dlbench.analysis.read.references import part
 from dlbench.core.measurement import Measurement, Samples
 from dlbench.core.model import Status
-from dlbench.core.rows.row import Row, ending
+from dlbench.core.rows.row import Row
 from dlbench.core.rows.summary import summarise
 from dlbench.core.stats import median_interval
 from dlbench.core.store import RunFile
 from dlbench.core.units import one_line
 
 NS_PER_S, MS_PER_S = 1e9, 1e3
-IDENTITY = ("environment", "identity")
-VERSIONS = ("environment", "stack", "versions")
-STATE = ("environment", "state", "cpu")
-WHEN = ("environment", "provenance", "utc")
 _SHORTEST_S, _LONGEST_S = 1e-15, 1e9
 """From a femtosecond to thirty years, a time and its inverse are finite in every unit."""
 Metric = tuple[float, Sequence[float]]
@@ -42,7 +38,7 @@ class Timed:
     @property
     def id(self) -> str:
         """The case's id: its name in the other tool."""
-        return one_line(self.measurements[0].case.id)
+        return one_line(self.row.case.id)
 
     @property
     def samples(self) -> list[Samples]:
@@ -102,7 +98,7 @@ def left_out(untimed: Mapping[str, Sequence[str]], cases: int) -> list[str]:
 def _trouble(row: Row, ok: Sequence[Measurement]) -> str | None:
     """Say why no other tool can take a case, if so."""
     if not row.is_ok:
-        return ": ".join(ending(row))
+        return row.ending
     if not ok:
         return "it reports values, not times"
     if not all(_SHORTEST_S < seconds < _LONGEST_S for each in ok if each.samples for seconds in each.samples.block_s):
@@ -110,15 +106,15 @@ def _trouble(row: Row, ok: Sequence[Measurement]) -> str | None:
     return None
 
 
-def text_of(run: RunFile, *path: str) -> str | None:
-    """Return the text there as one line; None where there is none."""
-    value = part(run.header, *path)
+def text_of(run: RunFile, path: str) -> str | None:
+    """Return the text there in its header, such as ``environment.identity.os``, as one line; None where there is none."""
+    value = part(run.header, *path.split("."))
     return (one_line(value) or None) if isinstance(value, str) else None
 
 
-def number_of(run: RunFile, *path: str) -> float | None:
+def number_of(run: RunFile, path: str) -> float | None:
     """Return the finite number there; None where there is none."""
-    value = part(run.header, *path)
+    value = part(run.header, *path.split("."))
     return value if type(value) in (int, float) and abs(value) < math.inf else None
 
 

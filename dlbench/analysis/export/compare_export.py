@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlbench import __version__
 from dlbench.analysis.compare.judge import MEAN, PAIRED, Change, Verdict
-from dlbench.analysis.compare.values import WORDS, ShiftTest, ValueChange
+from dlbench.analysis.compare.values import WORDS, ValueChange
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.read.table import as_frame, records
 from dlbench.core.errors import ExitCode
@@ -25,57 +25,52 @@ _CHANGE = (
     ("ci_high", Unit.FRACTION, "upper end of it"),
     ("confidence", Unit.FRACTION, "the interval's coverage: exact for rounds fixed beforehand, without a budget"),
 )
-COLUMNS: dict[str, Column] = {
-    column.name: column
-    for column in (
-        Column("compare.case", Unit.TEXT, "the case; with --by, that of the new side"),
-        Column("compare.verdict", Unit.TEXT, "slower, failed, missing, inconclusive, incomparable, faster, same or new"),
-        Column("compare.regressed", Unit.TEXT, "what got worse: time, memory, values by their columns"),
-        Column("compare.note", Unit.TEXT, "why, and what to do about it"),
-        Column("compare.statistic", Unit.TEXT, "what the verdict stands on: median, or another of the statistics below alone"),
-        Column("compare.threshold", Unit.FRACTION, "from where on a change of its time matters; null where nothing was compared"),
-        Column("compare.must_see", Unit.FRACTION, "slowdown, or worsening, that has to be called or excluded; null where none has to"),
-        Column(
-            "compare.possible",
-            Unit.FRACTION,
-            "largest slowdown that is not excluded; null where none is excluded or tested, below 0 if surely faster",
-        ),
-        Column("compare.detectable", Unit.FRACTION, "smallest change that four of five comparisons would call; null where none would"),
-        Column(
-            "compare.rounds_needed", Unit.COUNT, "rounds a side that would probably decide whether it is the same; only where inconclusive"
-        ),
-        Column("compare.unseen", Unit.TEXT, "why compare.must_see is neither called nor excluded; null where it is"),
-        *(
-            Column(f"{side}.{name}", unit, f"{side}: {meaning}")
-            for side in ("base", "new")
-            for name, unit, meaning in (
-                ("run", Unit.TEXT, "the result file"),
-                ("id", Unit.TEXT, "the case's id there"),
-                ("status", Unit.TEXT, "how it ended"),
-                ("rounds", Unit.COUNT, "rounds that went well"),
-                ("median_s", Unit.SECONDS, "one call: median over rounds of the round's median block"),
-                ("p10_s", Unit.SECONDS, "one call: median over rounds of the p10 of a round's blocks, as it was tested"),
-                ("memory_bytes", Unit.BYTES, "peak: the accelerator's, else median over rounds of what the process grew"),
-            )
-        ),
-        *(
-            Column(f"{test}.{name}", unit, f"{compared}: {meaning}")
-            for test, compared, p in (
-                ("median", "median", "Mann-Whitney"),
-                ("p10", "p10", "Mann-Whitney"),
-                (MEAN, "mean of all calls", "Mann-Whitney"),
-                (PAIRED, "pair by pair of the rounds of an A/B, their p10, or without one their median", "Wilcoxon signed rank"),
-            )
-            for name, unit, meaning in (
-                *_CHANGE,
-                ("p", Unit.FRACTION, f"exact two-sided {p}, ties broken towards no difference"),
-                ("p_holm", Unit.FRACTION, "that after Holm's correction for all tests of the comparison"),
-            )
-        ),
-        Column("memory.change", Unit.FRACTION, "of base's peak memory: 0.1 is 10 % more"),
-        Column("memory.possible", Unit.FRACTION, "largest growth on the host that is not excluded, of base's; null where none is tested"),
-    )
-}
+COLUMNS = (
+    Column("compare.case", Unit.TEXT, "the case; with --by, that of the new side"),
+    Column("compare.verdict", Unit.TEXT, "slower, failed, missing, inconclusive, incomparable, faster, same or new"),
+    Column("compare.regressed", Unit.TEXT, "what got worse: time, memory, values by their columns"),
+    Column("compare.note", Unit.TEXT, "why, and what to do about it"),
+    Column("compare.statistic", Unit.TEXT, "what the verdict stands on: median, or another of the statistics below alone"),
+    Column("compare.threshold", Unit.FRACTION, "from where on a change of its time matters; null where nothing was compared"),
+    Column("compare.must_see", Unit.FRACTION, "slowdown, or worsening, that has to be called or excluded; null where none has to"),
+    Column(
+        "compare.possible",
+        Unit.FRACTION,
+        "largest slowdown that is not excluded; null where none is excluded or tested, below 0 if surely faster",
+    ),
+    Column("compare.detectable", Unit.FRACTION, "smallest change that four of five comparisons would call; null where none would"),
+    Column("compare.rounds_needed", Unit.COUNT, "rounds a side that would probably decide whether it is the same; only where inconclusive"),
+    Column("compare.unseen", Unit.TEXT, "why compare.must_see is neither called nor excluded; null where it is"),
+    *(
+        Column(f"{side}.{name}", unit, f"{side}: {meaning}")
+        for side in ("base", "new")
+        for name, unit, meaning in (
+            ("run", Unit.TEXT, "the result file"),
+            ("id", Unit.TEXT, "the case's id there"),
+            ("status", Unit.TEXT, "how it ended"),
+            ("rounds", Unit.COUNT, "rounds that went well"),
+            ("median_s", Unit.SECONDS, "one call: median over rounds of the round's median block"),
+            ("p10_s", Unit.SECONDS, "one call: median over rounds of the p10 of a round's blocks, as it was tested"),
+            ("memory_bytes", Unit.BYTES, "peak: the accelerator's, else median over rounds of what the process grew"),
+        )
+    ),
+    *(
+        Column(f"{test}.{name}", unit, f"{compared}: {meaning}")
+        for test, compared, p in (
+            ("median", "median", "Mann-Whitney"),
+            ("p10", "p10", "Mann-Whitney"),
+            (MEAN, "mean of all calls", "Mann-Whitney"),
+            (PAIRED, "pair by pair of the rounds of an A/B, their p10, or without one their median", "Wilcoxon signed rank"),
+        )
+        for name, unit, meaning in (
+            *_CHANGE,
+            ("p", Unit.FRACTION, f"exact two-sided {p}, ties broken towards no difference"),
+            ("p_holm", Unit.FRACTION, "that after Holm's correction for all tests of the comparison"),
+        )
+    ),
+    Column("memory.change", Unit.FRACTION, "of base's peak memory: 0.1 is 10 % more"),
+    Column("memory.possible", Unit.FRACTION, "largest growth on the host that is not excluded, of base's; null where none is tested"),
+)
 
 
 def as_table(comparisons: Sequence[Comparison]) -> "pd.DataFrame":
@@ -84,55 +79,62 @@ def as_table(comparisons: Sequence[Comparison]) -> "pd.DataFrame":
 
 
 def _row(case: CaseVerdict) -> Cells:
-    memory, p10 = case.memory, case.changes.get("p10")
-    return {
-        "compare.case": case.case,
-        "compare.verdict": case.verdict.value,
-        "compare.regressed": ", ".join(case.regressed) or None,
-        "compare.note": case.note or None,
-        "compare.statistic": case.statistic if case.changes else None,
-        "compare.threshold": case.thresholds.time if case.thresholds else None,
-        "compare.must_see": case.must_see,
-        "compare.possible": case.possible,
-        "compare.detectable": case.detectable,
-        "compare.rounds_needed": case.rounds_needed,
-        "compare.unseen": case.unseen,
-        **_side("base", case.base, p10.base_s if p10 else None, memory.base_bytes if memory else None),
-        **_side("new", case.new, p10.new_s if p10 else None, memory.new_bytes if memory else None),
-        **{name: value for statistic, change in case.changes.items() for name, value in _change(statistic, change).items()},
-        "memory.change": memory.change if memory else None,
-        "memory.possible": _growth(memory.test) if memory and memory.test else None,
-        **{f"{each.column.name}.{name}": value for each in case.values for name, value in _value(each).items()},
+    memory = case.memory
+    base_p10_s, new_p10_s = case.changes["p10"].medians_s if "p10" in case.changes else (None, None)
+    groups: dict[str, Cells] = {
+        "compare": {
+            "case": case.case,
+            "verdict": case.verdict.value,
+            "regressed": ", ".join(case.regressed) or None,
+            "note": case.note or None,
+            "statistic": case.statistic if case.changes else None,
+            "threshold": case.thresholds and case.thresholds.time,
+            "must_see": case.must_see,
+            "possible": case.possible,
+            "detectable": case.detectable,
+            "rounds_needed": case.rounds_needed,
+            "unseen": case.unseen,
+        },
+        "base": _side(case.base, base_p10_s, memory.base_bytes if memory else None),
+        "new": _side(case.new, new_p10_s, memory.new_bytes if memory else None),
+        **{statistic: _change(change) for statistic, change in case.changes.items()},
+        "memory": {"change": memory and memory.change, "possible": memory and memory.possible},
+        **{each.column.name: _value(each) for each in case.values},
     }
-
-
-def _growth(test: ShiftTest) -> float | None:
-    return test.possible / test.usual if test.possible is not None and test.usual else None
+    return {f"{group}.{name}": value for group, cells in groups.items() for name, value in cells.items()}
 
 
 def _value(change: ValueChange) -> Cells:
     verdict = change.verdict and WORDS.get(change.verdict, change.verdict.value)
-    possible = change.test.possible if change.test else None
+    possible = change.test and change.test.possible
     return {"base": cell(change.base), "new": cell(change.new), "change": change.change, "verdict": verdict, "possible": possible}
 
 
-def _side(side: str, row: Row | None, p10_s: float | None, memory_bytes: float | None) -> Cells:
+def _side(row: Row | None, p10_s: float | None, memory_bytes: float | None) -> Cells:
     if row is None:
         return {}
     return {
-        f"{side}.run": row.case.run,
-        f"{side}.id": row.case.id,
-        f"{side}.status": cell(row.case.status),
-        f"{side}.rounds": row.time.rounds,
-        f"{side}.median_s": row.time.median_s,
-        f"{side}.p10_s": p10_s,
-        f"{side}.memory_bytes": None if memory_bytes is None else round(memory_bytes),
+        "run": row.case.run,
+        "id": row.case.id,
+        "status": cell(row.case.status),
+        "rounds": row.time.rounds,
+        "median_s": row.time.median_s,
+        "p10_s": p10_s,
+        "memory_bytes": None if memory_bytes is None else round(memory_bytes),
     }
 
 
-def _change(statistic: str, change: Change) -> Cells:
-    names = ("change", "ci_low", "ci_high", "confidence", "p", "p_holm")
-    return {f"{statistic}.verdict": change.verdict.value, **{f"{statistic}.{name}": getattr(change, name) for name in names}}
+def _change(change: Change) -> Cells:
+    interval = change.interval
+    return {
+        "verdict": change.verdict.value,
+        "change": change.change,
+        "ci_low": interval and interval.low,
+        "ci_high": interval and interval.high,
+        "confidence": interval and interval.confidence,
+        "p": change.test.p,
+        "p_holm": change.p_holm,
+    }
 
 
 VERDICT_VERSION = 1

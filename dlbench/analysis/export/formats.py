@@ -2,10 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from dlbench.core.store import RunFile
+from typing import NamedTuple
 
 # Nothing is imported here that only writing needs: the command line needs the names for its help.
 
@@ -54,26 +51,14 @@ def _cases(file: Path, form: str) -> Exported:
     from dlbench.analysis.export import cases
     from dlbench.analysis.read import table
     from dlbench.analysis.read.header import incomplete, left_out
+    from dlbench.analysis.report.sentences import not_usable
 
     run = table.load(file)
     timed, untimed = cases.split(run)
     count = len(timed) + sum(map(len, untimed.values()))
-    notes = [*left_out(run), *incomplete(run, count), *cases.left_out(untimed, count), *_not_usable(run)]
+    notes = [*left_out(run), *incomplete(run, count), *cases.left_out(untimed, count), *not_usable(table.of_file(run, run.path.stem))]
     if not timed:
         return Exported({}, notes)
     made = import_module(f"dlbench.analysis.export.{form.replace('-', '_')}").document(run, timed)
     parts = made if form == "github-action-benchmark" else {"": made}
     return Exported({part: json.dumps(each, allow_nan=False).encode() + b"\n" if each else None for part, each in parts.items()}, notes)
-
-
-def _not_usable(run: "RunFile") -> list[str]:
-    """Return a line for each side of a run, or the whole of it, that is not usable; a pipe can't be read twice for its rows."""
-    from dlbench.analysis.read import header, table, usability
-    from dlbench.analysis.read.order import by_case
-    from dlbench.analysis.report import sentences
-    from dlbench.core.rows.summary import summarise
-
-    name, of_cases = run.path.stem, by_case(run.measurements)
-    rows = [table.named(summarise(each, states=run.states), header.run_name(name, each[0].side)) for each in of_cases]
-    environments = header.environments(run, name, header.of_sides(run, [each[0].side for each in of_cases]))
-    return sentences.not_usable(table.Results(tuple(usability.flag_not_usable(rows)), (), environments))

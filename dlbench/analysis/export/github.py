@@ -4,11 +4,12 @@ The commands, their escapes and the limits are those of GitHub's documentation (
 runner's source (github.com/actions/runner: ActionCommand, CreateStepSummaryCommand).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from itertools import islice
 
-from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
-from dlbench.analysis.report.compare_terminal import HEADINGS, cells, count
+from dlbench.analysis.export.tabular import markdown_table
+from dlbench.analysis.report.compare_terminal import HEADINGS, cells, count, span
 from dlbench.core.units import one_line, relative_change
 
 SUMMARY_LIMIT = 1 << 20
@@ -20,31 +21,21 @@ _LONGEST = 1000  # characters of a cell or a note in the summary: one endless re
 _MOST_NOTES = 20  # the log has all of them
 _TAIL = 400  # bytes kept free in each section for the sentence that counts what was left out
 
-_KINDS = {
-    Verdict.SLOWER: "error",
-    Verdict.FAILED: "error",
-    Verdict.MISSING: "error",
-    Verdict.INCONCLUSIVE: "warning",
-    Verdict.INCOMPARABLE: "warning",
-    Verdict.FASTER: "notice",
-}
 
-
-def annotations(comparisons: Iterable[Comparison]) -> list[str]:
+def annotations(comparisons: Sequence[Comparison]) -> list[str]:
     """Return workflow commands, a line each, the worst first and at most ten a kind: errors, warnings, notices.
 
     Slower, failed and missing cases are errors, and so is a comparison that could not have failed; undecided cases are warnings, and so
     is slower where different machines are only reported on; faster cases are notices.
     """
     found: dict[str, list[str]] = {"error": [], "warning": [], "notice": []}
-    comparisons = list(comparisons)
     for comparison in comparisons:
         if comparison.powerless and not comparison.report_only:
             found["error"].append(_command("error", one_line(comparison.title), comparison.powerless))
-    every = [(case, comparison.report_only) for comparison in comparisons for case in comparison.cases if case.verdict in _KINDS]
-    for case, report_only in sorted(every, key=lambda each: attention(each[0])):
-        kind = "warning" if report_only and case.verdict is Verdict.SLOWER else _KINDS[case.verdict]
-        found[kind].append(_command(kind, one_line(case.case), _sentence(case)))
+    every = [(case, comparison.severity(case)) for comparison in comparisons for case in comparison.cases]
+    for case, kind in sorted(every, key=lambda each: attention(each[0])):
+        if kind:
+            found[kind].append(_command(kind, one_line(case.case), _sentence(case)))
     return [line for kind, lines in found.items() for line in _limited(kind, lines)]
 
 
@@ -57,13 +48,10 @@ def _limited(kind: str, lines: list[str]) -> list[str]:
 
 def _sentence(case: CaseVerdict) -> str:
     """Return for example ``slower: time +20.0 %, 95 % interval +18.2 % … +21.8 %``, and the note behind it."""
-    parts = [case.note]
+    time = ""
     if shown := case.shown:
-        interval = ""
-        if shown.ci_low is not None and shown.ci_high is not None:
-            interval = f", 95 % interval {relative_change(shown.ci_low)} … {relative_change(shown.ci_high)}"
-        parts.insert(0, f"time {relative_change(shown.change)}{interval}")
-    return one_line(f"{case.verdict}: {'; '.join(filter(None, parts))}")
+        time = f"time {relative_change(shown.change)}{f', 95 % interval {span(shown.interval)}' if shown.interval else ''}"
+    return one_line(f"{case.verdict}: {'; '.join(filter(None, (time, case.note)))}")
 
 
 def _command(kind: str, title: str, text: str) -> str:
@@ -88,11 +76,10 @@ def step_summary(comparisons: Sequence[Comparison], conclusion: str, notes: Sequ
 
 
 def _section(comparison: Comparison, room: int) -> str:
-    lines = [f"{_code(comparison.title)}: {count(comparison.cases)}\n\n", _row(HEADINGS), _row(["---"] * len(HEADINGS))]
+    rows = markdown_table(HEADINGS, ((_code(name), *middle, _code(note)) for name, *middle, note in map(cells, comparison.cases)))
+    lines = [f"{_code(comparison.title)}: {count(comparison.cases)}\n\n", *islice(rows, 2)]
     room -= sum(map(_size, lines)) + _TAIL
-    for number, case in enumerate(comparison.cases):
-        name, *middle, note = cells(case)
-        line = _row([_code(name), *middle, _code(note)])
+    for number, line in enumerate(rows):
         room -= _size(line)
         if room < 0 and number:
             rest = comparison.cases[number:]
@@ -100,10 +87,6 @@ def _section(comparison: Comparison, room: int) -> str:
             break
         lines.append(line)
     return "".join(lines) + "\n"
-
-
-def _row(texts: Iterable[str]) -> str:
-    return f"| {' | '.join(texts)} |\n"
 
 
 def _code(text: str) -> str:

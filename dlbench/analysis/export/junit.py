@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
-from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.report.compare_terminal import summary
 from dlbench.core.units import one_line, relative_change
 
-_FAILURES = (Verdict.SLOWER, Verdict.FAILED, Verdict.MISSING)
-_SKIPPED = (Verdict.INCONCLUSIVE, Verdict.INCOMPARABLE)
+_ENDINGS = {"error": "failure", "warning": "skipped"}
+"""Of a test whose case has such a severity."""
 
 
 def junit(comparisons: Sequence[Comparison]) -> bytes:
@@ -21,20 +20,18 @@ def junit(comparisons: Sequence[Comparison]) -> bytes:
     suites = ElementTree.Element("testsuites")
     for comparison in comparisons:
         suite = ElementTree.SubElement(suites, "testsuite", name=one_line(comparison.title))
-        counts = dict.fromkeys(("failure", "skipped", "error"), 0)
         for case in comparison.cases:
             workload = case.case.partition("[")[0]
             test = ElementTree.SubElement(suite, "testcase", classname=one_line(workload), name=one_line(case.case))
             _add_properties(test, case)
-            if kind := _ending(case.verdict, comparison.report_only):
-                counts[kind] += 1
+            if kind := _ENDINGS.get(comparison.severity(case) or ""):
                 ElementTree.SubElement(test, kind, message=_message(case))
         if reason := comparison.undecidable:
-            counts["error"] += 1
             test = ElementTree.SubElement(suite, "testcase", classname="dlbench", name="the comparison decides")
             ElementTree.SubElement(test, "error", message=one_line(reason))
-        suite.attrib |= {"tests": str(len(suite)), "failures": str(counts["failure"])}
-        suite.attrib |= {"errors": str(counts["error"]), "skipped": str(counts["skipped"])}
+        suite.set("tests", str(len(suite)))
+        for name, kind in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+            suite.set(name, str(len(suite.findall(f"*/{kind}"))))
         ElementTree.SubElement(suite, "system-out").text = summary([comparison])
     ElementTree.indent(suites)
     document: bytes = ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True)
@@ -49,12 +46,6 @@ def _add_properties(test: ElementTree.Element, case: CaseVerdict) -> None:
         properties = ElementTree.SubElement(test, "properties")
         for name, value in known:
             ElementTree.SubElement(properties, "property", name=f"compare.{name}", value=one_line(str(value)))
-
-
-def _ending(verdict: Verdict, report_only: bool) -> str | None:
-    if verdict in _SKIPPED or (verdict is Verdict.SLOWER and report_only):
-        return "skipped"
-    return "failure" if verdict in _FAILURES else None
 
 
 def _message(case: CaseVerdict) -> str:

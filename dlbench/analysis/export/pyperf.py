@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from dlbench.analysis.export.cases import IDENTITY, VERSIONS, Timed, known, text_of
+from dlbench.analysis.export.cases import Timed, known, text_of
 from dlbench.analysis.read import pyperf
 from dlbench.core.store import RunFile
 
@@ -11,9 +11,9 @@ from dlbench.core.store import RunFile
 def document(run: RunFile, cases: Sequence[Timed]) -> Any:
     """Return its content."""
     metadata = {
-        "cpu_model_name": text_of(run, *IDENTITY, "cpu", "name"),
-        "python_version": text_of(run, *VERSIONS, "python"),
-        "torch_version": text_of(run, *VERSIONS, "torch"),
+        "cpu_model_name": text_of(run, "environment.identity.cpu.name"),
+        "python_version": text_of(run, "environment.stack.versions.python"),
+        "torch_version": text_of(run, "environment.stack.versions.torch"),
         "dlbench_version": text_of(run, "dlbench"),
     }
     return pyperf.dump([case.measurements for case in cases], known(metadata))

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from dlbench.analysis.export.cases import IDENTITY, VERSIONS, WHEN, Timed, known, text_of
+from dlbench.analysis.export.cases import Timed, known, text_of
 from dlbench.core.stats import quantile
 from dlbench.core.store import RunFile
 
@@ -13,10 +13,10 @@ from dlbench.core.store import RunFile
 def document(run: RunFile, cases: Sequence[Timed]) -> Any:
     """Return its content."""
     machine = {
-        "machine": text_of(run, *IDENTITY, "architecture"),
-        "system": text_of(run, *IDENTITY, "os"),
-        "python_version": text_of(run, *VERSIONS, "python"),
-        "cpu": known({"brand_raw": text_of(run, *IDENTITY, "cpu", "name")}),
+        "machine": text_of(run, "environment.identity.architecture"),
+        "system": text_of(run, "environment.identity.os"),
+        "python_version": text_of(run, "environment.stack.versions.python"),
+        "cpu": known({"brand_raw": text_of(run, "environment.identity.cpu.name")}),
     }
     return {
         "machine_info": known(machine),
@@ -34,7 +34,7 @@ def document(run: RunFile, cases: Sequence[Timed]) -> Any:
             }
             for case in cases
         ],
-        "datetime": text_of(run, *WHEN) or "",
+        "datetime": text_of(run, "environment.provenance.utc") or "",
         "version": "5.3.1",
     }
 

@@ -72,12 +72,13 @@ def _json(_: Sequence[str], rows: Iterable[Row]) -> Iterator[str]:
 
 
 def _markdown(columns: Sequence[str], rows: Iterable[Row]) -> Iterator[str]:
-    def line(cells: Iterable[Any]) -> str:
-        return f"| {' | '.join(markdown(_cell(cell)) for cell in cells)} |\n"
+    return markdown_table([markdown(column) for column in columns], ((markdown(_cell(cell)) for cell in row.values()) for row in rows))
 
-    yield line(columns)
-    yield f"|{' --- |' * len(columns)}\n"
-    yield from (line(row.values()) for row in rows)
+
+def markdown_table(headings: Sequence[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    """Yield the lines of a table, as its rows come; cells are Markdown."""
+    for cells in chain([headings, ["---"] * len(headings)], rows):
+        yield f"| {' | '.join(cells)} |\n"
 
 
 FORMATS: Mapping[str, Callable[[Sequence[str], Iterable[Row]], Iterator[str]]] = {"json": _json, "csv": _csv, "md": _markdown}

@@ -1,12 +1,15 @@
 """Header of a result file: where and how it was measured, what its suites ask for, and notes on what the file lacks."""
 
 import math
+import reprlib
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from dlbench import __version__
 from dlbench.core.file_lock import holder
+from dlbench.core.header import newer_version
 from dlbench.core.measurement import CONFIRMING, Measurement
 from dlbench.core.model import Status
 from dlbench.core.reference.peaks import OTHER_LINK, link_bytes_per_s
@@ -167,6 +170,16 @@ def _lines(run: RunFile, lines: Sequence[LeftOut], what: str) -> str:
     more = f" and {len(lines) - _NAMED} more" if len(lines) > _NAMED else ""
     count = "1 line is" if len(lines) == 1 else f"{len(lines)} lines are"
     return f"{run.path}: {count} {what} and left out: {', '.join(named)}{more}"
+
+
+def other_version(run: RunFile) -> list[str]:
+    """Return a sentence for what is in a file and not read, as another version of dlbench wrote it."""
+    if newer := newer_version(run.header):
+        return [f"{run.path} was written by dlbench {newer}, newer than this {__version__}: what that added is not shown; update dlbench"]
+    if unknown := run.unknown_field:
+        where = f"{run.path}, line {unknown.line}: this dlbench knows no field {reprlib.repr(unknown.name)}"
+        return [f"{where} and shows nothing of it; another version wrote it, or the file was edited"]
+    return []
 
 
 def damaged(run: RunFile) -> list[LeftOut]:

@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dlbench.core.rank_test import smallest_p
 from dlbench.core.store import RunFile
@@ -25,18 +25,13 @@ def device_readings(run: RunFile) -> Readings:
 
     Those before a round are of a device that rests, which tells nothing of its work.
     """
-    states: list[Any] = [each.after for each in run.states] or [(run.footer or {}).get("state")]
+    states = [each.after for each in run.states] or [(run.footer or {}).get("state") or {}]
     readings: dict[str, dict[str, list[float]]] = {}
     for state in states:
-        if not isinstance(state, Mapping):  # not what dlbench writes, as all that is tested below
-            continue
-        accelerators = state.get("accelerators")
-        devices = {"cpu": state.get("cpu"), **(accelerators if isinstance(accelerators, Mapping) else {})}
-        for device, reading in devices.items():
+        for device, reading in {"cpu": state.get("cpu", {}), **state.get("accelerators", {})}.items():
             for name in (*_OF_CPU, *_OF_ACCELERATOR, *_OTHERS):
-                value = reading.get(name) if isinstance(reading, Mapping) else None
-                if type(value) in (int, float) and 0 < value < float("inf"):  # type: ignore[operator]  # a number by then
-                    readings.setdefault(device, {}).setdefault(name, []).append(value)  # type: ignore[arg-type]  # likewise
+                if value := reading.get(name):
+                    readings.setdefault(device, {}).setdefault(name, []).append(value)
     return readings
 
 

@@ -25,7 +25,7 @@ from dlbench.core.declarations import Declaration
 from dlbench.core.errors import UsageError
 from dlbench.core.model import ParamValue, Policy
 from dlbench.core.quantities import MOST
-from dlbench.core.rows.columns import BY_NAME
+from dlbench.core.rows.columns import COLUMNS
 from dlbench.core.rows.rounds import Reduction
 from dlbench.core.rows.row import Cells, Row, cells
 from dlbench.core.rows.summary import Origin, compared, summarise
@@ -72,7 +72,7 @@ class Results:
     @cached_property
     def frame(self) -> "pd.DataFrame":
         """The rows; columns as in `core.schema`, then ``param.*`` and ``value.*``."""
-        return as_frame([cells(row) for row in self.rows], BY_NAME)
+        return as_frame([cells(row) for row in self.rows], COLUMNS)
 
     @cached_property
     def parameters(self) -> tuple[str, ...]:
@@ -194,10 +194,17 @@ def _consumed(items: list[T]) -> Iterator[T]:
 def _read_one(path: Path, name: str, to_compare: bool) -> Results:
     # A file is reduced to its rows before the next is read: raw block times are many, rows are few. So is each round to compare.
     reduction = Reduction()
-    run = sessions.load(path) or store.load(path, reduction.read if to_compare else None)
+    run = sessions.load(path) or store.load(path, reduction.add if to_compare else None)
     for each in run.measurements if to_compare else ():
         reduction.add(each)
-    reduced = sorted(filter(None, reduction.cases.values()), key=lambda rounds: order_of(rounds[0].stated.case, rounds[0].stated.side))
+    return of_file(run, name, reduction if to_compare else None)
+
+
+def of_file(run: RunFile, name: str, reduction: Reduction | None = None) -> Results:
+    """Return the rows of a file that was read, which is called so; with a ``reduction`` what a comparison reads of them."""
+    to_compare = reduction is not None
+    cases = filter(None, reduction.cases.values() if reduction else ())
+    reduced = sorted(cases, key=lambda rounds: order_of(rounds[0].stated.case, rounds[0].stated.side))
     whole, tries = ([], ()) if to_compare else (by_case(run.measurements), run.tries)
     measured = [*(rounds[0].stated.side for rounds in reduced), *(of_case[0].side for of_case in whole), *(each.side for each in tries)]
     sides = header.of_sides(run, measured)
@@ -206,7 +213,7 @@ def _read_one(path: Path, name: str, to_compare: bool) -> Results:
     devices = {device["id"]: device for device in run.header.get("devices", ())}
     device_names = {device: each.get("name") or None for device, each in devices.items()}
     origins = {
-        side: Origin(of_side, device_names, declarations[of_side], path if to_compare else None)
+        side: Origin(of_side, device_names, declarations[of_side], run.path if to_compare else None)
         for side, of_side in [(side, header.run_name(name, side)) for side in sides]
     }
     target = run.header.get("policy", {}).get("target", Policy().target)
@@ -217,7 +224,7 @@ def _read_one(path: Path, name: str, to_compare: bool) -> Results:
     rows = flag_super_linear(flag_not_usable(rows))
     return Results(
         rows=tuple(rows),
-        notes=(*header.left_out(run), *header.incomplete(run, len(rows)), *doubts),
+        notes=(*header.other_version(run), *header.left_out(run), *header.incomplete(run, len(rows)), *doubts),
         environments=environments,
         thresholds=dict.fromkeys(environments, header.thresholds(run)),
         readings={name: device_readings(run)},
@@ -234,18 +241,14 @@ def load(path: Path) -> RunFile:
     return sessions.load(path) or store.load(path)
 
 
-def as_frame(rows: Sequence[Cells], columns: Mapping[str, Column]) -> "pd.DataFrame":
+def as_frame(rows: Sequence[Cells], columns: Iterable[Column]) -> "pd.DataFrame":
     """Return rows as a frame: the columns given, each always there, then whatever ``param.*`` and ``value.*`` the rows have."""
     import pandas as pd
 
-    names = _columns(dict.fromkeys(name for row in rows for name in row), columns)
-    units = {name: column.unit for name, column in columns.items()}
-    return pd.DataFrame({name: _series([row.get(name) for row in rows], units.get(name)) for name in names})
-
-
-def _columns(found: Iterable[str], first: Iterable[str]) -> list[str]:
-    found = list(found)
-    return [*first, *(n for n in found if n.startswith("param.")), *(n for n in found if n.startswith("value."))]
+    units = {each.name: each.unit for each in columns}
+    found = dict.fromkeys(name for row in rows for name in row)
+    others = [name for start in ("param.", "value.") for name in found if name.startswith(start)]
+    return pd.DataFrame({name: _series([row.get(name) for row in rows], units.get(name)) for name in (*units, *others)})
 
 
 def records(frame: "pd.DataFrame") -> list[Cells]:

@@ -7,7 +7,7 @@ from dlbench.analysis.pairing import grouped
 from dlbench.analysis.read.declared import columns as value_columns
 from dlbench.analysis.report import detail_tables, sentences
 from dlbench.core import units
-from dlbench.core.rows.row import Row, ending
+from dlbench.core.rows.row import Row
 
 WORDS = frozenset({"case", "device", "file", "notes"})
 """Headings of columns without numbers."""
@@ -47,7 +47,7 @@ def columns(rows: Sequence[Row]) -> list[tuple[str, list[str]]]:
 def trouble(row: Row) -> str:
     """Return what stands below a case: why it did not go well, or can't be true; else an empty text."""
     if row.case.status and not row.is_ok:
-        return units.one_line(ending(row)[1])
+        return units.one_line(row.reason)
     return units.one_line(row.flag.implausible_reason or "") if row.flag.implausible else ""
 
 

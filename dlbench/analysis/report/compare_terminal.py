@@ -1,21 +1,21 @@
-"""A comparison as text for people: a line a case, and what it comes to in one sentence.
-
-Lines are padded here and not by rich, which takes a millisecond a row: a comparison may have twenty thousand.
-"""
+"""A comparison as text for people: a line a case, and what it comes to in one sentence."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from dlbench.analysis.compare.calibration import Calibration, CaseNoise
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.names import status
+from dlbench.analysis.report.text_table import padded
 from dlbench.core import units
 from dlbench.core.rows.row import Row
+from dlbench.core.stats import Interval
 
 HEADINGS = ("case", "base", "new", "change", "95 % interval", "p after Holm", "verdict", "note")
-_NUMBERS = HEADINGS[1:6]
+NUMBERS = range(1, 6)
+"""Their places in which there are numbers."""
 _NOISE_HEADINGS = ("case", "occasions", "median", "sd of median", "sd of p10")
 _SUMMARY = (
     Verdict.SLOWER, Verdict.FASTER, Verdict.SAME, Verdict.INCONCLUSIVE, Verdict.INCOMPARABLE, Verdict.MISSING, Verdict.FAILED, Verdict.NEW,
@@ -24,16 +24,7 @@ _SUMMARY = (
 
 def table(comparison: Comparison) -> list[str]:
     """Return the lines of the table, the heading first: the worst cases stand on top, and nothing is folded or cut."""
-    return aligned(HEADINGS, [cells(case) for case in comparison.cases], _NUMBERS)
-
-
-def aligned(headings: Sequence[str], rows: Iterable[Sequence[str]], numbers: Collection[str]) -> list[str]:
-    """Return the lines of a table, the heading first; the columns of ``numbers`` are flush right."""
-    lines = [tuple(headings), *rows]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    sides = [">" if name in numbers else "<" for name in headings]
-    layout = "  ".join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))
-    return [layout.format(*line).rstrip() for line in lines]
+    return padded([HEADINGS, *map(cells, comparison.cases)], NUMBERS)
 
 
 def summary(comparisons: Iterable[Comparison]) -> str:
@@ -53,12 +44,15 @@ def cells(case: CaseVerdict) -> tuple[str, ...]:
     if shown := case.shown:
         change = units.relative_change(shown.change)
         p = f"{shown.p_holm:.4f}" if shown.p_holm >= 1e-4 else "<0.0001"
-        interval = "too few rounds"
-        if shown.ci_low is not None and shown.ci_high is not None:
-            interval = f"{units.relative_change(shown.ci_low)} … {units.relative_change(shown.ci_high)}"
-    tested = (None, None) if shown is None or case.statistic == "median" else (shown.base_s, shown.new_s)
+        interval = span(shown.interval) if shown.interval else "too few rounds"
+    tested = (None, None) if shown is None or case.statistic == "median" else shown.medians_s
     times = [_time(side, seconds) for side, seconds in zip((case.base, case.new), tested, strict=True)]
     return (units.one_line(case.case), *times, change, interval, p, case.verdict.value, units.one_line(case.note))
+
+
+def span(interval: Interval) -> str:
+    """Return an interval of changes: ``+18.2 % … +21.8 %``."""
+    return f"{units.relative_change(interval.low)} … {units.relative_change(interval.high)}"
 
 
 def _time(row: Row | None, tested_s: float | None) -> str:
@@ -93,4 +87,4 @@ def noise(cases: Iterable[CaseNoise]) -> list[str]:
         )
         for each in cases
     ]
-    return aligned(_NOISE_HEADINGS, rows, _NOISE_HEADINGS[1:])
+    return padded([_NOISE_HEADINGS, *rows], range(1, len(_NOISE_HEADINGS)))

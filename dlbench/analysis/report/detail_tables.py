@@ -14,7 +14,7 @@ from dlbench.analysis.scaling.projection import Projected
 from dlbench.analysis.scaling.speedup import Step
 from dlbench.analysis.wording import plural, value_name
 from dlbench.core import units
-from dlbench.core.rows.row import Row, cell
+from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
 
 _ASSUMPTIONS = (
@@ -93,7 +93,7 @@ def _bandwidth(operation: str) -> tuple[str, Field[list[Row]]]:
 def value_notes(columns: Sequence[Column], row: Row) -> list[str]:
     """Return for example ``p99_s 12.3 ms``, of the values that its workload declares first, and how many there are besides."""
     more = [f"{len(columns) - _FEW} more with --details"] if len(columns) > _FEW else []
-    return [f"{value_name(each)} {wording.cell(cell(row.values[value_name(each)]), each)}" for each in columns[:_FEW]] + more
+    return [f"{value_name(each)} {wording.cell(row.values[value_name(each)], each)}" for each in columns[:_FEW]] + more
 
 
 def values(results: Results) -> list[Table]:

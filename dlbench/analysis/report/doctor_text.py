@@ -6,22 +6,20 @@ from collections.abc import Sequence
 import pandas as pd
 
 from dlbench.analysis.read.table import as_frame
+from dlbench.analysis.report.text_table import padded
 from dlbench.core.finding import Finding
 from dlbench.core.rows.row import Cells
 from dlbench.core.schema import Column, Unit
 from dlbench.core.units import one_line
 
-COLUMNS: dict[str, Column] = {
-    column.name: column
-    for column in (
-        Column("doctor.check", Unit.TEXT, "what was looked at"),
-        Column("doctor.device", Unit.TEXT, "where"),
-        Column("doctor.case", Unit.TEXT, "the case that was measured for it; null where none was"),
-        Column("doctor.fitness", Unit.TEXT, "unfit, note, unknown or fit"),
-        Column("doctor.found", Unit.TEXT, "what was found"),
-        Column("doctor.advice", Unit.TEXT, "what to do next; null where there is nothing to do"),
-    )
-}
+COLUMNS = (
+    Column("doctor.check", Unit.TEXT, "what was looked at"),
+    Column("doctor.device", Unit.TEXT, "where"),
+    Column("doctor.case", Unit.TEXT, "the case that was measured for it; null where none was"),
+    Column("doctor.fitness", Unit.TEXT, "unfit, note, unknown or fit"),
+    Column("doctor.found", Unit.TEXT, "what was found"),
+    Column("doctor.advice", Unit.TEXT, "what to do next; null where there is nothing to do"),
+)
 
 
 def as_table(findings: Sequence[Finding]) -> pd.DataFrame:
@@ -43,16 +41,13 @@ def as_table(findings: Sequence[Finding]) -> pd.DataFrame:
 
 def lines(findings: Sequence[Finding], width: int | None = None) -> list[str]:
     """Return the findings one below the other, each folded to so many columns, or on a line of its own where there is no width."""
+    sentences = [one_line(f"{each.found}; {each.advice}" if each.advice else each.found) for each in findings]
     heads = [(each.fitness.value, each.check, each.device) for each in findings]
-    widths = [max(map(len, column)) for column in zip(*heads, strict=True)]
-    layout = "".join(f"{{:{width}}}  " for width in widths)
-    folded = []
-    for head, each in zip(heads, findings, strict=True):
-        first = layout.format(*head)
-        sentence = one_line(f"{each.found}; {each.advice}" if each.advice else each.found)
-        columns = max(len(first) + _LEAST, width) if width else len(first) + len(sentence)
-        folded += textwrap.wrap(sentence, columns, initial_indent=first, subsequent_indent=" " * len(first))
-    return folded
+    whole = padded((*head, sentence) for head, sentence in zip(heads, sentences, strict=True))
+    if width is None:
+        return whole
+    indent = len(whole[0]) - len(sentences[0])
+    return [part for line in whole for part in textwrap.wrap(line, max(indent + _LEAST, width), subsequent_indent=" " * indent)]
 
 
 _LEAST = 40

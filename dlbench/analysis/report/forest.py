@@ -9,8 +9,10 @@ from dlbench.core.schema import Column, Unit
 _CASE = Column("compare.case", Unit.TEXT, "the case")
 _VERDICT = Column("compare.verdict", Unit.TEXT, "slower, faster, same, or more than the data can tell")
 _CHANGE = Column("compare.change", Unit.FRACTION, "of base: 0.1 is 10 % more time", "lower")
-_ENDS = tuple(Column(f"compare.ci_{end}", Unit.FRACTION, f"{end}er end of its 95 % interval") for end in ("low", "high"))
-_BAND = tuple(Column(f"compare.band_{end}", Unit.FRACTION, f"{end}er end of the changes that do not matter") for end in ("low", "high"))
+_LOW, _HIGH = (Column(f"compare.ci_{end}", Unit.FRACTION, f"{end}er end of its 95 % interval") for end in ("low", "high"))
+_BAND_LOW, _BAND_HIGH = (
+    Column(f"compare.band_{end}", Unit.FRACTION, f"{end}er end of the changes that do not matter") for end in ("low", "high")
+)
 _ABOUT = "Right of zero takes more time than the base. A line is a 95 % interval; in the band a change is smaller than the threshold."
 
 
@@ -28,9 +30,9 @@ def forest(comparison: Comparison) -> Figure | None:
         y=Axis("case", _CASE),
         rows=tuple(tested[:MOST_DRAWN]),
         series=Axis("verdict", _VERDICT),
-        interval=(_ENDS[0], _ENDS[1]),
+        interval=(_LOW, _HIGH),
         reference=0.0,
-        band=(_BAND[0], _BAND[1]),
+        band=(_BAND_LOW, _BAND_HIGH),
     )
 
 
@@ -42,6 +44,8 @@ def _row(case: CaseVerdict) -> Cells | None:
         _CASE.name: placed(case.case),
         _VERDICT.name: case.verdict.value,
         _CHANGE.name: change.change,
-        **dict(zip((each.name for each in _ENDS), (change.ci_low, change.ci_high), strict=True)),
-        **dict(zip((each.name for each in _BAND), (1 / (1 + limits.time) - 1, limits.time), strict=True)),
+        _LOW.name: change.interval.low if change.interval else None,
+        _HIGH.name: change.interval.high if change.interval else None,
+        _BAND_LOW.name: 1 / (1 + limits.time) - 1,
+        _BAND_HIGH.name: limits.time,
     }

@@ -35,7 +35,6 @@ _NAMED = 4
 _MOST_FORESTS = 20
 """Comparisons whose changes are drawn."""
 _FEW_FORESTS = f"Of the first {_MOST_FORESTS} comparisons the changes are drawn; of all the verdicts stand in tables."
-_COMPARED_WORDS = ("case", "verdict", "note")
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +180,8 @@ def _names(topics: Iterable[str]) -> list[str]:
 
 
 def _title(device_names: Iterable[str | None]) -> str:
-    names = list(dict.fromkeys(brief(name) for name in device_names if name))
-    more = f" and {wording.plural(len(names) - _NAMED, 'more device')}" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{more}" if names else "Results"
+    names = dict.fromkeys(brief(name) for name in device_names if name)
+    return wording.few(names, _NAMED, "device") or "Results"
 
 
 def _where(results: Results) -> list[str]:
@@ -253,7 +251,7 @@ def _cases(results: Results) -> dict[str, Any] | None:
 
 
 def _verdicts(comparison: Comparison) -> dict[str, Any]:
-    headings = [(heading, heading not in _COMPARED_WORDS) for heading in compare_terminal.HEADINGS]
+    headings = [(heading, at in compare_terminal.NUMBERS) for at, heading in enumerate(compare_terminal.HEADINGS)]
     return {"headings": headings, "rows": [compare_terminal.cells(case) for case in comparison.cases], "notes": ()}
 
 

@@ -5,7 +5,8 @@ light ones.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
@@ -119,27 +120,24 @@ def _slim(tag: re.Match[str]) -> str:
 
 def _chart(figure: Figure, points: Sequence[Cells], interactive: bool) -> "alt.LayerChart":
     value = value_axis(figure)
+    across = "y" if value == "x" else "x"
     scales = {name: scale_of(each, points, name) for name, each in (("x", figure.x), ("y", figure.y)) if not is_category(each)}
     bars = figure.mark in ("bar", "stack") and value in scales and (figure.reference is not None or not getattr(figure, value).log)
-    grouped = (
-        bars and figure.mark == "bar" and figure.series is not None and len(points) > len(_categories(points, "y" if value == "x" else "x"))
-    )
+    grouped = bars and figure.mark == "bar" and figure.series is not None and len(points) > len(_categories(points, across))
     encoding: dict[str, Any] = {
         name: _position(name, axis, points, scales.get(name), bars) for name, axis in (("x", figure.x), ("y", figure.y))
     }
     if grouped:
         offset = alt.YOffset if value == "x" else alt.XOffset
-        encoding[f"{'y' if value == 'x' else 'x'}Offset"] = offset("series:N", scale=alt.Scale(domain=_categories(points, "series")))
+        encoding[f"{across}Offset"] = offset("series:N", scale=alt.Scale(domain=_categories(points, "series")))
     if figure.series:
-        encoding["color"] = _told_apart(alt.Color, figure.series, points, _SERIES)
-    if figure.mark == "stack" and figure.series:
-        # What is last is the rest, and as grey as one.
-        parts = len(_categories(points, "series"))
-        encoding["color"] = _told_apart(
-            alt.Color, figure.series, points, [*[each for each in _SERIES if each != _GREY][: parts - 1], _GREY]
-        )
-        points = [{**each, "rank": _categories(points, "series").index(each["series"])} for each in points]
-        encoding["order"] = alt.Order("rank:Q")
+        stack, names = figure.mark == "stack", _categories(points, "series")
+        # What is last in a stack is the rest, and as grey as one.
+        colours = [*[each for each in _SERIES if each != _GREY][: len(names) - 1], _GREY] if stack else _SERIES
+        encoding["color"] = _told_apart(alt.Color, figure.series, points, colours)
+        if stack:
+            points = [{**each, "rank": names.index(each["series"])} for each in points]
+            encoding["order"] = alt.Order("rank:Q")
     bound = plotted(replace(figure, rows=figure.bound, series=None))
     drawn, corners = ([divided(each, scales, value) for each in rows] for rows in (points, bound))
     layers = _Layers(figure, drawn, encoding, value, scales.get(value), bars, interactive, corners)
@@ -201,31 +199,32 @@ class _Layers:
     def _between(self, low: str, high: str) -> "list[Cells]":
         return [point for point in self.points if low in point and high in point]
 
+    def _at(self, field: str) -> Any:
+        """Return the encoding of a field on the axis of numbers, which keeps the scale and the ticks of the marks."""
+        encoding = self.encoding[self.value].copy()
+        encoding.shorthand = f"{field}:Q"
+        return encoding
+
     def _span(self, low: str, high: str) -> dict[str, Any]:
-        """Return the encoding of a span on the axis of numbers, which keeps the scale and the ticks of the marks."""
-        first = self.encoding[self.value].copy()
-        first.shorthand = f"{low}:Q"
-        return {self.value: first, f"{self.value}2": f"{high}:Q"}
+        return {self.value: self._at(low), f"{self.value}2": f"{high}:Q"}
 
-    def _band(self) -> "list[alt.Chart]":
+    def _band(self) -> "Iterator[alt.Chart]":
         points = self._between("band_low", "band_high")
-        if not points or self.scale is None:
-            return []
-        chart = self._of(points, self.value, "color", "xOffset", "yOffset", **self._span("band_low", "band_high"))
-        across = is_category(self.figure.y if self.value == "x" else self.figure.x)
-        return [chart.mark_bar(color="var(--band)") if across else chart.mark_area(color="var(--band)")]
+        if points and self.scale:
+            chart = self._of(points, self.value, "color", "xOffset", "yOffset", **self._span("band_low", "band_high"))
+            across = is_category(self.figure.y if self.value == "x" else self.figure.x)
+            yield chart.mark_bar(color="var(--band)") if across else chart.mark_area(color="var(--band)")
 
-    def _bound(self) -> "list[alt.Chart]":
-        chart = self._of(self.bound, "color")
-        return [chart.mark_line(color="var(--edge)", strokeWidth=2)] if self.bound else []
+    def _bound(self) -> "Iterator[alt.Chart]":
+        if self.bound:
+            yield self._of(self.bound, "color").mark_line(color="var(--edge)", strokeWidth=2)
 
-    def _reference(self) -> "list[alt.Chart]":
-        if self.figure.reference is None or self.scale is None:
-            return []
-        at = {self.value: alt.datum(self.figure.reference / self.scale.divisor)}
-        return [alt.Chart(alt.InlineData(values=[{}])).mark_rule(color="var(--edge)", strokeDash=[4, 3]).encode(**at)]
+    def _reference(self) -> "Iterator[alt.Chart]":
+        if self.figure.reference is not None and self.scale:
+            at = {self.value: alt.datum(self.figure.reference / self.scale.divisor)}
+            yield alt.Chart(alt.InlineData(values=[{}])).mark_rule(color="var(--edge)", strokeDash=[4, 3]).encode(**at)
 
-    def _marks(self) -> "list[alt.Chart]":
+    def _marks(self) -> "Iterator[alt.Chart]":
         series = self.figure.series
         hints = [alt.Tooltip(f"{name}:N", title=units.one_line(title)) for name, title in self._hints()]
         more: dict[str, Any] = {"tooltip": hints} if self.interactive else {}
@@ -233,14 +232,14 @@ class _Layers:
         plain: dict[str, Any] = {} if series else {"color": _SERIES[0]}
         if self.bars:
             to = {f"{self.value}2": alt.datum(self.figure.reference or 0)} if getattr(self.figure, self.value).log else {}
-            return [self._of(self.points, **to, **more).mark_bar(**plain)]
+            yield self._of(self.points, **to, **more).mark_bar(**plain)
+            return
         dots = self._of(self.points, **shape, **more).mark_point(filled=True, opacity=1, size=self._size(), **plain)
-        if self.figure.mark != "line":
-            return [dots]
-        dash = {"strokeDash": _told_apart(alt.StrokeDash, series, self.points, _DASHES)} if series else {}
-        lines = self._of(self.points, **dash).mark_line(strokeWidth=2, **plain)
-        most = max(sum(point.get("series") == name for point in self.points) for name in {point.get("series") for point in self.points})
-        return [lines, dots] if most < _MARKED else [lines]
+        if self.figure.mark == "line":
+            dash = {"strokeDash": _told_apart(alt.StrokeDash, series, self.points, _DASHES)} if series else {}
+            yield self._of(self.points, **dash).mark_line(strokeWidth=2, **plain)
+        if self.figure.mark != "line" or max(Counter(point.get("series") for point in self.points).values()) < _MARKED:
+            yield dots
 
     def _size(self) -> int:
         few = len(self.points) < 3 * _MARKED or is_category(self.figure.x) or is_category(self.figure.y)
@@ -252,20 +251,18 @@ class _Layers:
         named = [(name, axis.title) for name, axis in axes.items() if name != self.value]
         return [*named, *([("series", self.figure.series.title)] if self.figure.series else []), ("text", axes[self.value].title)]
 
-    def _interval(self) -> "list[alt.Chart]":
+    def _interval(self) -> "Iterator[alt.Chart]":
         points = self._between("low", "high")
-        if not points or self.scale is None:
-            return []
-        plain: dict[str, Any] = {"color": "var(--ink)"} if self.bars or not self.figure.series else {}
-        rule = self._of(points, self.value, *(["color"] if plain else []), **self._span("low", "high"))
-        return [rule.mark_rule(strokeWidth=1.5, **plain)]
+        if points and self.scale:
+            plain: dict[str, Any] = {"color": "var(--ink)"} if self.bars or not self.figure.series else {}
+            yield self._of(points, self.value, *plain, **self._span("low", "high")).mark_rule(strokeWidth=1.5, **plain)
 
-    def _labels(self) -> "list[alt.Chart]":
-        """Return the layer of words at the ends of horizontal bars, so that colour never tells alone."""
-        if not self.bars or self.value != "x":
-            return []
-        if self.figure.mark == "stack":
-            return [self._inside()]
+    def _labels(self) -> "Iterator[alt.Chart]":
+        """Yield the layer of words in stacks or at the ends of horizontal bars, so that colour never tells alone."""
+        if self.bars and self.value == "x":
+            yield self._inside() if self.figure.mark == "stack" else self._at_ends()
+
+    def _at_ends(self) -> "alt.Chart":
         said = ["series", "text"] if len({point.get("series") for point in self.points}) > 1 else ["text"]
         origin = (self.figure.reference or 0) / (self.scale.divisor if self.scale else 1)
         words: list[Cells] = [
@@ -276,10 +273,9 @@ class _Layers:
             }
             for point in self.points
         ]
-        end = self.encoding["x"].copy()
-        end.shorthand = "end:Q"
-        label = self._of(words, "x", "color", x=end, text=alt.Text("words:N"))
-        return [label.mark_text(align="left", dx=5, color="var(--ink)", limit=240)]
+        label = self._of(words, "x", "color", x=self._at("end"), text=alt.Text("words:N"))
+        named: alt.Chart = label.mark_text(align="left", dx=5, color="var(--ink)", limit=240)
+        return named
 
     def _inside(self) -> "alt.Chart":
         """Return the layer of words within the parts of stacks, as far as they have room."""

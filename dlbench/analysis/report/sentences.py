@@ -14,7 +14,7 @@ from dlbench.core import units
 from dlbench.core.conditions import BUSY
 from dlbench.core.model import Status, settings_text
 from dlbench.core.rows.columns import Flags
-from dlbench.core.rows.row import Row, ending
+from dlbench.core.rows.row import Row
 
 _SLOW_CALLS = "slow calls"
 # Closed sets: what a mark in a table means, and what to do about it.
@@ -155,17 +155,17 @@ def _pinned(rows: Sequence[Row]) -> str:
     return f"; from page-locked memory inputs go there at up to {units.byte_rate(rate)}{of_link}"
 
 
-def many_alike(rows: Sequence[Row]) -> dict[tuple[str, str], str]:
-    """Return a line for each `ending` of so many cases that a row for each says no more: ``26 cases unsupported, such as …: why``.
+def many_alike(rows: Sequence[Row]) -> dict[str, str]:
+    """Return a line for each `Row.ending` of so many cases that a row for each says no more: ``26 cases unsupported, such as …: why``.
 
     Only where there was nothing to measure: not where something went wrong, or a search found something before it was cut short.
     """
-    untold = [row for row in rows if row.case.status in (Status.UNSUPPORTED, Status.SKIPPED) and not names.is_unfinished(row)]
-    groups = grouped(untold, ending)
+    untold = [row for row in rows if row.case.status in (Status.UNSUPPORTED, Status.SKIPPED) and not row.case.unfinished]
+    groups = [alike for alike in grouped(untold, lambda row: row.ending).values() if len(alike) >= _MANY]
     return {
-        (status, reason): units.one_line(f"{len(alike)} cases {status}, such as {wording.short(alike[0].key)}: {reason}")
-        for (status, reason), alike in groups.items()
-        if len(alike) >= _MANY
+        row.ending: units.one_line(f"{len(alike)} cases {row.case.status}, such as {wording.short(row.key)}: {row.reason}")
+        for alike in groups
+        for row in alike[:1]
     }
 
 

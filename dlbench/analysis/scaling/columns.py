@@ -67,9 +67,9 @@ LOW = _of_step(
     "speedup_low",
     Unit.RATIO,
     f"lower end of its 95 % interval; null with fewer than about {FEWEST_ROUNDS} rounds a side",
-    lambda step: step.ratio and step.ratio.low,
+    lambda step: step.low,
 )
-HIGH = _of_step("speedup_high", Unit.RATIO, "upper end of it", lambda step: step.ratio and step.ratio.high)
+HIGH = _of_step("speedup_high", Unit.RATIO, "upper end of it", lambda step: step.high)
 EFFICIENCY = _of_step(
     "efficiency",
     Unit.FRACTION,
@@ -188,7 +188,7 @@ def frame(steps: Sequence[Step], projections: Sequence[Projected]) -> "pd.DataFr
         for each in projections
         if not each.is_measured
     ]
-    return as_frame(rows, COLUMNS)
+    return as_frame(rows, COLUMNS.values())
 
 
 def cells(step: Step) -> dict[str, ParamValue | None]:

@@ -1,6 +1,6 @@
 """Projection of a data-parallel step to more devices than were measured, with its error where that can be checked."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from dlbench.analysis.pairing import grouped
@@ -108,8 +108,7 @@ def projected(steps: Sequence[Step], results: Results) -> list[Projected]:
         talking = (each for each in group if each.ranks >= 2 and each.exposed_s is not None and each.verdict != "implausible")
         anchor = next(talking, None)
         if anchor and (model := _model(anchor, results)):
-            most = max(each.ranks for each in group)
-            beyond = [_with_ranks(anchor, ranks) for ranks in _BEYOND if ranks > most and model.items(ranks) >= 1]
+            beyond = [_with_ranks(anchor, ranks) for ranks in _BEYOND if ranks > group[-1].ranks and model.items(ranks) >= 1]
             found += [model.projected(each) for each in (*group, *beyond) if each.ranks > model.ranks]
     return sorted(found, key=lambda each: not each.is_measured)
 
@@ -129,7 +128,7 @@ def _model(anchor: Step, results: Results) -> Model | None:
     if ring is None or size is None or batch is None or computing_s <= 0:
         return None
     strong = anchor.kind == "strong"
-    fixed = _fixed_part(row, batch, computing_s, results) if strong else 0.0
+    fixed = _fixed_part(anchor, batch, computing_s, results) if strong else 0.0
     messages = -(-size // ((row.count("bucket_mb") or _BUCKET) << 20))
     if fixed is None:
         return None
@@ -138,29 +137,29 @@ def _model(anchor: Step, results: Results) -> Model | None:
 
 def _ring(step: Step, results: Results) -> tuple[float, float] | None:
     """Return latency and seconds a byte of the all-reduces of as many ranks on the same device, by a line through them."""
-    alike = [
-        row
+    points = [
+        (size, seconds)
         for row in results.rows
         if row.params.get(row.declared.parameter("collective_op") or "") == "all_reduce"
         and row.ranks == step.ranks
         and row.case.dtype == "fp32"
         and row.is_ok
         and (row.case.run, row.case.device) == (step.row.case.run, step.row.case.device)
+        and (size := row.count("bytes"))
+        and (seconds := row.time.median_s) is not None
     ]
-    points = [(size, seconds) for row in alike if (size := row.count("bytes")) and (seconds := row.time.median_s) is not None]
     line = theil_sen([size for size, _ in points], [seconds for _, seconds in points])
     return (max(0.0, line[0]), line[1]) if line and line[1] > 0 else None
 
 
-def _fixed_part(row: Row, batch: float, computing_s: float, results: Results) -> float | None:
+def _fixed_part(anchor: Step, batch: float, computing_s: float, results: Results) -> float | None:
     """Return the part of the computing that stays however small the batch, by a line through steps that wait for nobody."""
     points = {batch: computing_s}
     for each in map(Step, results.rows):
         alone = each.ranks == 1 or each.is_unsynchronised or each.is_independent
         known = each.form in (*each.parallel.all_reduce, *each.parallel.independent)
-        seconds = each.row.time.median_s
-        if alone and known and each.items and seconds is not None and _computes_as(each.row, row):
-            points.setdefault(each.items, seconds)
+        if alone and known and each.items and each.step_s and _computed(each) == _computed(anchor):
+            points.setdefault(each.items, each.step_s)
     line = theil_sen(list(points), list(points.values()))
     if line is None or line[1] <= 0:
         return None
@@ -168,8 +167,7 @@ def _fixed_part(row: Row, batch: float, computing_s: float, results: Results) ->
     return fixed_s / (fixed_s + line[1] * batch)
 
 
-def _computes_as(row: Row, other: Row) -> bool:
-    """Whether a row went well, and computes the same network on the same hardware as another."""
-    (one, of_one), (two, of_two) = ((each.case, each.params.get("model")) for each in (row, other))
-    same = (one.run, one.device, one.dtype, one.mode, of_one) == (two.run, two.device, two.dtype, two.mode, of_two)
-    return row.is_ok and same and (one.device != "cpu" or one.threads == two.threads)
+def _computed(step: Step) -> Hashable:
+    """Return what is equal for steps that compute the same network on the same hardware."""
+    case = step.row.case
+    return case.run, case.device, case.dtype, case.mode, step.cores, step.row.params.get("model")

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from dlbench.analysis.pairing import MATH, RANKS, THREADS, label
+from dlbench.analysis.pairing import MATH, RANKS, THREADS, label, settings_named
 from dlbench.analysis.ratio import Ratio, speed_ratio
 from dlbench.analysis.read.references import part
 from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import Parallel
 from dlbench.core.model import ParamValue, kind_of
 from dlbench.core.rank_test import shift_interval
-from dlbench.core.rows.row import Row, Setting, ending
+from dlbench.core.rows.row import Row, Setting
 from dlbench.core.schema import Unit
 from dlbench.core.stats import Interval, theil_sen
 
@@ -39,7 +39,6 @@ class Step:
     """The 95 % interval of that."""
     bubble: float | None = None
     """Of a pipeline the share of its time in which it is idle, as other numbers of microbatches tell it."""
-    bubble_theory: float | None = None
     reason: str | None = None
     """Why there is no ratio, no interval, or no measured bubble."""
 
@@ -112,6 +111,14 @@ class Step:
         return batch / self.ranks if self.row.params.get("scaling") == "strong" else batch
 
     @property
+    def bubble_theory(self) -> float | None:
+        """Idle share of a pipeline by theory; None for anything else."""
+        microbatches = self.row.count("microbatches")
+        if microbatches is None or self.ranks < 2 or self.form not in self.parallel.pipelines:
+            return None
+        return (self.ranks - 1) / (microbatches + self.ranks - 1)
+
+    @property
     def step_s(self) -> float | None:
         """Median time of a step that went well; None for an experiment."""
         return (self.row.time.median_s or None) if self.row.is_ok else None
@@ -121,7 +128,7 @@ class Step:
         """Items a second in each round, of an experiment as it reports them; empty where a round lacks them or has none."""
         rounds, reported = self.row.rounds, (each.name for each in self.row.described if each.unit is Unit.ITEMS_PER_S)
         rates = rounds.items_per_s or next((rounds.values.get(name, ()) for name in reported if name in self.row.values), ())
-        return rates if rates and min(rates) > 0 else ()
+        return rates if min(rates, default=0) > 0 else ()
 
     @property
     def items_per_s(self) -> float | None:
@@ -143,6 +150,16 @@ class Step:
         return self.ratio.speedup if self.ratio else None
 
     @property
+    def low(self) -> float | None:
+        """Lower end of its interval."""
+        return self.ratio.low if self.ratio else None
+
+    @property
+    def high(self) -> float | None:
+        """Upper end of its interval."""
+        return self.ratio.high if self.ratio else None
+
+    @property
     def efficiency(self) -> float | None:
         """Speed-up over resources."""
         return self.per_resource(self.speedup)
@@ -160,26 +177,26 @@ class Step:
             return None
         if not self.ratio.is_ahead:
             return "slows" if self.ratio.is_behind else "undecided"
-        return "scales" if (self.per_resource(self.ratio.low) or 0) >= SCALES_FROM else "helps"
+        return "scales" if (self.per_resource(self.low) or 0) >= SCALES_FROM else "helps"
 
     def chosen(self, among: int) -> "Step":
         """Return it as the best among so many, whose interval allows for the choice."""
         return replace(self, ratio=speed_ratio(self.base.rates, self.rates, among=among)) if self.base else self
 
     @cached_property
-    def settings(self) -> Mapping[Setting, Hashable]:
+    def settings(self) -> frozenset[tuple[Setting, Hashable]]:
         """What tells it from other steps; threads and flags go with the number of ranks."""
-        return {setting: value for setting, value in self.row.settings().items() if setting not in (THREADS, MATH)}
+        found = self.row.settings().items()
+        return frozenset((setting, value) for setting, value in found if setting not in (THREADS, MATH) and value is not None)
 
     @property
     def spread(self) -> frozenset[Setting]:
         """The settings that only say how the step is spread over devices."""
-        return frozenset((RANKS, *(Setting("param", name) for name in self.row.declared.having("spread"))))
+        return frozenset((RANKS, *settings_named(self.row.declared.having("spread"))))
 
     def differing(self, other: "Step") -> frozenset[Setting]:
         """Return the settings in which it is not as another."""
-        mine, theirs = self.settings, other.settings
-        return frozenset(each for each in mine.keys() | theirs.keys() if mine.get(each) != theirs.get(each))
+        return frozenset(setting for setting, _ in self.settings ^ other.settings)
 
 
 def scaling(results: Results) -> list[Step]:
@@ -191,8 +208,8 @@ def scaling(results: Results) -> list[Step]:
     with_ranks = (row for row in results.rows if row.ranks and not row.declared.having("collective_op"))
     steps = [Step(row, _models(row, results.environments)) for row in with_ranks]
     found = [_compared(each, steps) for each in steps if not each.is_unsynchronised]
-    first = {each.work: at for at, each in reversed(list(enumerate(found)))}
-    return sorted(found, key=lambda each: (first[each.work], str(each.kind), each.row.case.device, each.row.case.run, each.ranks))
+    works = [*dict.fromkeys(each.work for each in found)]
+    return sorted(found, key=lambda each: (works.index(each.work), str(each.kind), each.row.case.device, each.row.case.run, each.ranks))
 
 
 def _models(row: Row, environments: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
@@ -207,24 +224,15 @@ def _compared(step: Step, steps: Sequence[Step]) -> Step:
     base, trouble = _base(step, steps)
     ratio = speed_ratio(base.rates, step.rates) if base else None
     exposed_s, exposed = _exposed(step, steps)
-    bubble, theory, no_bubble = _bubble(step, steps)
+    bubble, no_bubble = _bubble(step, steps)
     reasons = dict.fromkeys(filter(None, (trouble, ratio.reason if ratio and step.ranks > 1 else None, no_bubble)))
-    return replace(
-        step,
-        base=base,
-        ratio=ratio,
-        exposed_s=exposed_s,
-        exposed=exposed,
-        bubble=bubble,
-        bubble_theory=theory,
-        reason="; ".join(reasons) or None,
-    )
+    return replace(step, base=base, ratio=ratio, exposed_s=exposed_s, exposed=exposed, bubble=bubble, reason="; ".join(reasons) or None)
 
 
 def _base(step: Step, steps: Sequence[Step]) -> tuple[Step | None, str | None]:
     """Return the step at one rank that does the same work, the one with the most in common, or why there is none."""
     if not step.row.is_ok:
-        return None, ": ".join(ending(step.row))
+        return None, step.row.ending
     if len(step.models) > 1:
         return None, f"its devices are {' and '.join(step.models)}: one of them is no measure of the others"
     if not step.rates:
@@ -253,34 +261,31 @@ def _exposed(step: Step, steps: Sequence[Step]) -> tuple[float, Interval | None]
     if step.form is None or step.is_independent or step.ranks < 2 or not medians:
         return None, None
     others = [each for each in steps if each.is_timed and each.items == step.items]
-    free = {Setting("param", name) for name in (*step.row.declared.having("communicates"), "scaling", "batch")}
+    free = {*settings_named((*step.row.declared.having("communicates"), "scaling", "batch"))}
     same = [each for each in others if each.is_unsynchronised and each.differing(step) <= free]
     free |= step.spread - {RANKS}
     same += [each for each in others if each.is_independent and each.differing(step) <= free]
     return shift_interval(same[0].row.rounds.median_s, medians) if same else (None, None)
 
 
-def _bubble(step: Step, steps: Sequence[Step]) -> tuple[float | None, float | None, str | None]:
-    """Return a pipeline's idle share as measured and by theory, and why it was not measured.
+def _bubble(step: Step, steps: Sequence[Step]) -> tuple[float | None, str | None]:
+    """Return a pipeline's idle share as measured, or why it was not measured.
 
     Of m microbatches of one batch a step takes w (1 + (p - 1) / m) in theory, so against 1 / m steps lie on a line that meets zero at w,
     the step without a bubble (GPipe: Huang et al., https://arxiv.org/abs/1811.06965, section 2.3).
     """
-    form, microbatches, pipelines = step.form, step.row.count("microbatches"), step.parallel.pipelines
-    if form not in pipelines or step.ranks < 2 or microbatches is None:
-        return None, None, None
-    theory = (step.ranks - 1) / (microbatches + step.ranks - 1)
-    if not step.is_timed:
-        return None, theory, None
-    unfilled, *filled = pipelines
-    forms = (unfilled, *filled[:1]) if form == unfilled else (unfilled, form)
-    free = {Setting("param", name) for name in ("form", "microbatches")}
+    if step.bubble_theory is None or not step.is_timed:
+        return None, None
+    unfilled, *filled = step.parallel.pipelines
+    forms = (unfilled, *filled[:1]) if step.form == unfilled else (unfilled, step.form)
+    free = {*settings_named(("form", "microbatches"))}
     others = [each for each in steps if each.is_timed and each.form in forms and each.differing(step) <= free]
     points = {m: statistics.median(each.row.rounds.median_s) for each in (*others, step) if (m := each.row.count("microbatches"))}
     line = theil_sen([1 / m for m in points], list(points.values()))
     if line is None:
-        return None, theory, "its bubble takes rows with another number of microbatches"
-    measured = 1 - line[0] / points[microbatches] if points[microbatches] else -1.0
+        return None, "its bubble takes rows with another number of microbatches"
+    step_s = statistics.median(step.row.rounds.median_s)
+    measured = 1 - line[0] / step_s if step_s else -1.0
     if not 0 <= measured <= 1:
-        return None, theory, "more microbatches did not make it faster, so what small ones cost hides the bubble"
-    return measured, theory, None
+        return None, "more microbatches did not make it faster, so what small ones cost hides the bubble"
+    return measured, None

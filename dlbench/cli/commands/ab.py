@@ -36,7 +36,6 @@ from dlbench.harness.schedule import Task
 
 if TYPE_CHECKING:
     from dlbench.analysis.compare.verdict import Comparison
-    from dlbench.analysis.read.table import Results
 
 
 @click.command("ab")
@@ -93,7 +92,7 @@ def command(
             gate.announce(session, goes_on)
             recording.measure(session, {each.options.name: each.opened.worker for each in opened})
             if goes_on:
-                gate.measure_until_seen(recording, session, lambda: _judged(recording.path)[0], measuring.budget, interruption)
+                gate.measure_until_seen(recording, session, lambda: _judged(recording.path), measuring.budget, interruption)
             if confirm and not interruption.requested and not recording.fault:
                 _measure_again(recording, session, measuring.rounds, interruption)
         return _end(recording.path, recording.fault, interruption, output)
@@ -119,7 +118,7 @@ def gate_rounds(cases: int) -> int:
 def _measure_again(recording: sessions.Recording, session: sessions.Session, rounds: int | None, interruption: Interruption) -> None:
     """Measure the cases that were called slower or faster in fresh rounds: as many as the user said, or as these few need to be seen."""
 
-    flagged = {case.case for case in _judged(recording.path)[0].cases if case.verdict.is_change}
+    flagged = {case.case for case in _judged(recording.path).cases if case.verdict.is_change}
     if not flagged:
         return
     needed = rounds or gate_rounds(len(flagged))
@@ -128,29 +127,29 @@ def _measure_again(recording: sessions.Recording, session: sessions.Session, rou
     fresh = gate.further_rounds(session, recording, tasks, needed)
     recording.measure(fresh, {})
     if rounds is None:
-        gate.measure_until_seen(recording, fresh, lambda: _judged(recording.path)[0], None, interruption)
+        gate.measure_until_seen(recording, fresh, lambda: _judged(recording.path), None, interruption)
 
 
-def _judged(path: Path) -> tuple["Comparison", "Results"]:
-    """Return the verdicts of the file, and what it holds."""
+def _judged(path: Path) -> "Comparison":
+    """Return the verdicts of the file."""
     from dlbench.analysis.compare.ab import compare_sides
     from dlbench.analysis.read.table import collect
 
-    results = collect((path,))
-    return compare_sides(results), results
+    return compare_sides(collect((path,)))
 
 
 def _end(path: Path, fault: DeviceFault | None, interruption: Interruption, output: OutputOptions) -> ExitCode:
     """Write the verdicts; after a fault or an interruption only the results, as a test that was cut short is none."""
+    from dlbench.analysis.compare.ab import compare_sides
     from dlbench.analysis.compare.provenance import side_notes
     from dlbench.analysis.read.table import collect
 
+    results = collect((path,))
     if fault or interruption.requested:
-        write_results(collect((path,)), None, output.form)
+        write_results(results, None, output.form)
         code = ExitCode.DEVICE_FAULT
     else:
-        comparison, results = _judged(path)
-        code = conclude([comparison], [*results.notes, *side_notes(results)], output, results)
+        code = conclude([compare_sides(results)], [*results.notes, *side_notes(results)], output, results)
     click.echo(f"saved in {path}", err=True)
     if fault:
         raise fault

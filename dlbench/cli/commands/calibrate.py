@@ -11,6 +11,7 @@ import click
 
 from dlbench.cli import session as sessions
 from dlbench.cli.options import CALIBRATIONS, PlanOptions, duration, format_option, planning_options
+from dlbench.cli.output import write_notes
 from dlbench.cli.planning import load_suites, plan_suites
 from dlbench.core.errors import ExitCode, OutputError, UsageError
 from dlbench.core.store import load
@@ -97,22 +98,17 @@ def _conclude(latest: Path, form: str) -> bool:
         click.echo("\n".join(compare_terminal.noise(cases)))
     else:
         click.echo(tabular.render(calibration.as_table(cases), form), nl=False)
-    for note in (*every.notes, *_notes(len(every.environments) - len(like), len(every.environments), found)):
-        click.echo(f"note: {note}", err=True)
-    if found:
-        _save(CALIBRATIONS / f"{here['machine_key']}.json", found)
-    return any(row.is_failure for row in results.of_run(latest.stem).rows)
-
-
-def _notes(left_out: int, every: int, found: "Calibration | None") -> list[str]:
-    notes = []
-    if left_out:
-        notes.append(f"left out, as of another machine or other software: {left_out} of {every} files in {CALIBRATIONS}")
+    notes = [*every.notes]
+    if left_out := len(every.environments) - len(like):
+        notes.append(f"left out, as of another machine or other software: {left_out} of {len(every.environments)} files in {CALIBRATIONS}")
     if found is None:
         notes.append("no case was measured on two occasions yet, so their noise is not known; call dlbench calibrate again at another time")
     elif found.pooled.occasions < _ADVISED:
         notes.append(f"{found.pooled.occasions} occasions are few, and compare allows for that; {_ADVISED} or more tell much better")
-    return notes
+    write_notes(notes)
+    if found:
+        _save(CALIBRATIONS / f"{here['machine_key']}.json", found)
+    return any(row.is_failure for row in results.of_run(latest.stem).rows)
 
 
 def _save(path: Path, found: "Calibration") -> None:

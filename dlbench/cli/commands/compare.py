@@ -141,8 +141,6 @@ def _across_files(
         raise UsageError("a file that dlbench ab wrote holds both sides of its comparison; give it alone, with --by run")
     first, *others = results.environments
     different, notes = provenance.compare_machines(results, first, others, across_machines)
-    notes += provenance.other_tools_notes(results, first, others)
-    notes += [*provenance.version_notes(results, first, others), *provenance.threshold_notes(results, first, others)]
     here = [name for name in others if name not in different]
     noise, path = provenance.find_calibration(results, first, CALIBRATIONS, calibration) if here else (None, None)
     elsewhen, unproven = (set[str](), [occasions(noise, path)]) if noise else provenance.uncalibrated(results, first, here)

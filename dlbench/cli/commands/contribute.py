@@ -6,7 +6,7 @@ import click
 
 from dlbench.cli import completion
 from dlbench.cli.output_files import create, refuse_existing
-from dlbench.core.errors import DlbenchError, UsageError
+from dlbench.core.errors import UsageError
 
 
 @click.command("contribute")
@@ -28,7 +28,7 @@ def command(file: Path, output: Path | None) -> None:
     """
     # Here and not at the top, so that --help stays quick.
     from dlbench.analysis.contribute.fitness import doubts
-    from dlbench.analysis.contribute.public import as_read, file_name, machine_name, public_records, unlike
+    from dlbench.analysis.contribute.public import file_name, machine_name, public_records
     from dlbench.analysis.read.table import collect
     from dlbench.core.store import load
     from dlbench.core.writer import as_line
@@ -45,8 +45,6 @@ def command(file: Path, output: Path | None) -> None:
     content = b"".join(map(as_line, records))
     machine, suites = machine_name(records[0]["devices"]), file_name("-".join(suite["name"] for suite in records[0]["suites"]))
     path = output or Path(f"{machine}-{suites}.jsonl")
-    if different := unlike(results, as_read(content)):
-        raise DlbenchError(f"the copy of {file} would not be like it and was not written: {different}; please report it")
     create(path, content)
     click.echo(path)
     click.echo(f"all {len(results.rows)} rows of {path} are those of {file} but for reasons; look through it, it is plain text", err=True)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlbench.cli.options import device_plugin_option
+from dlbench.cli.output import draw
 from dlbench.core import units
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from dlbench.analysis.report.screen_table import ScreenTable
 
 UNKNOWN = "–"
 
@@ -36,27 +37,21 @@ def command(plugins: tuple[str, ...], form: str) -> None:
     if form == "json":
         click.echo(json.dumps({"devices": devices}, indent=2, allow_nan=False))
     elif sys.stdout.isatty():
-        from rich.console import Console
-
-        console = Console()
         for device in devices:
-            console.print(_table(device))
+            draw(_table(device))
     else:
         click.echo("\n\n".join(map(_lines, devices)))
 
 
-def _table(device: dict[str, Any]) -> "Table":
-    """Draw one device, a field a row. Text from the machine is never read as markup."""
-    from rich import box
-    from rich.table import Table
+def _table(device: dict[str, Any]) -> "ScreenTable":
+    """Return the table of one device, a field a row. Text from the machine is never read as markup."""
     from rich.text import Text
 
-    drawn = Table(title=Text(device["id"], style="bold"), title_justify="left", box=box.SIMPLE_HEAD, show_header=False)
-    drawn.add_column(no_wrap=True)
-    drawn.add_column(overflow="fold")
-    for label, value, reason in rows(device):
-        drawn.add_row(label, Text(value) if reason is None else Text.assemble(value, " ", (reason, "dim")))
-    return drawn
+    from dlbench.analysis.report.screen_table import ScreenColumn, ScreenTable
+
+    fields = list(rows(device))
+    values = [Text(value) if reason is None else Text.assemble(value, " ", (reason, "dim")) for _, value, reason in fields]
+    return ScreenTable([ScreenColumn("", [Text(label) for label, *_ in fields]), ScreenColumn("", values)], device["id"])
 
 
 def _lines(device: dict[str, Any]) -> str:

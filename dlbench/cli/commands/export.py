@@ -8,6 +8,7 @@ import click
 from dlbench.analysis.export.formats import FORMATS, export
 from dlbench.cli import completion
 from dlbench.cli.encoding import drop_stdout
+from dlbench.cli.output import write_notes
 from dlbench.cli.output_files import create, refuse_existing
 from dlbench.core.errors import OutputError, UsageError
 
@@ -42,8 +43,7 @@ def command(file: Path, form: str, output: Path | None) -> None:
             contents[path] = content
         else:  # an empty list would fail github-action-benchmark
             notes.append(f"no case states how many items or operations a call handles, so there is no {path}")
-    for note in notes:
-        click.echo(f"note: {note}", err=True)
+    write_notes(notes)
     if not contents:
         raise UsageError(f"{file} has no case with times, so there is nothing to export to {form}")
     _write(contents)

@@ -48,12 +48,11 @@ def command(files: tuple[Path, ...], by: str | None, form: str, answers: bool, d
 
     # Here and not at the top: pandas takes longer to import than help may take.
     from dlbench.analysis.read.table import collect
-    from dlbench.cli.output import notes_on, write_answers, write_results
+    from dlbench.cli.output import notes_on, write_answers, write_notes, write_results
 
     results = collect(files)
     if answers and form != "table":
         write_answers(results, form)
     else:
         write_results(results, by, form, answers=answers, details=details, pictures=not plain)
-    for note in notes_on(results, files):
-        click.echo(f"note: {note}", err=True)
+    write_notes(notes_on(results, files))

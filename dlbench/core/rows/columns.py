@@ -74,6 +74,8 @@ class Identity(Record):
     """That file, where ``run`` is a place."""
     side: str | None = None
     """Of an A/B."""
+    unfinished: bool = False
+    """Whether it is a search that was cut short with something found, by whatever ended it."""
 
 
 @dataclass(frozen=True, slots=True)

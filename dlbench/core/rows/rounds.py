@@ -2,8 +2,8 @@
 
 import math
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
@@ -33,11 +33,13 @@ class Stated(NamedTuple):
     least_bytes: float | None
     math: Mapping[str, ParamValue]
     found: Mapping[str, ParamValue]
+    unfinished: bool | None
     limit_bytes: int | None
     check: SpotCheck | None
 
 
 _stated = attrgetter(*Stated._fields)
+_NO_VALUES: Mapping[str, Any] = {}
 
 
 class Round(NamedTuple):
@@ -87,16 +89,15 @@ def _shared_stated(stated: tuple[Any, ...], before: Stated | None) -> Stated:
     if before is not None and before == stated:
         return before
     now = Stated._make(stated)
-    flags = dict(sorted(now.math.items()))
-    if before is None or stated[1:] != before[1:] or _kinds(flags, now.found) != _kinds(before.math, before.found):
-        return now._replace(math=flags)
+    if before is None or stated[1:] != before[1:] or _kinds(now) != _kinds(before):
+        return now._replace(math=dict(sorted(now.math.items())))
     case = now.case
     return Stated(Case(case.id, intern(case.suite), intern(case.workload), case.params, intern(case.device)), *before[1:])
 
 
-def _kinds(*settings: Mapping[str, ParamValue]) -> list[list[type]]:
+def _kinds(stated: Stated) -> list[dict[str, type]]:
     """Return the types of settings, as 1 and true are equal, too."""
-    return [list(map(type, each.values())) for each in settings]
+    return [{name: type(value) for name, value in settings.items()} for settings in (stated.math, stated.found)]
 
 
 def reduced(measurements: Iterable[Measurement]) -> list[Round]:
@@ -112,8 +113,7 @@ def stated(rounds: Sequence[Round]) -> list[Stated]:
     return [each.stated for at, each in enumerate(rounds) if not at or each.stated is not rounds[at - 1].stated]
 
 
-@dataclass(frozen=True, slots=True)
-class Blocks:
+class Blocks(NamedTuple):
     """The blocks of the rounds of a case, in memory or in a file to be read from again."""
 
     counts: Sequence[int] = ()
@@ -121,9 +121,6 @@ class Blocks:
     sources: "Sequence[int | array[float]]" = ()
     """Of each round the blocks, or the place of its line in ``file``."""
     file: Path | None = None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Blocks, (self.counts, self.sources, self.file)  # several times as fast as what a data class brings
 
     @classmethod
     def of(cls, blocks: Sequence[Sequence[float]]) -> Self:
@@ -149,8 +146,7 @@ def per_second(counts: Sequence[float], seconds: Sequence[float]) -> tuple[float
     return tuple([count / each for count, each in zip(counts, seconds, strict=True)]) if counts and all(seconds) else ()
 
 
-@dataclass(frozen=True, slots=True)
-class Rounds:
+class Rounds(NamedTuple):
     """One value a round, in the order measured: what ratios and their intervals are computed from."""
 
     median_s: Sequence[float] = ()
@@ -175,11 +171,8 @@ class Rounds:
     """Most that the process grew because of the case; empty where a round does not tell."""
     device_s: tuple[float, ...] = ()
     """Seconds a call by the device's own events; empty where a round does not tell."""
-    values: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    values: Mapping[str, tuple[float, ...]] = _NO_VALUES
     """Each scalar that an experiment returned; without one that a round lacks."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Rounds, _fields(self)  # several times as fast as what a data class brings
 
     @property
     def items_per_s(self) -> tuple[float, ...]:
@@ -198,34 +191,25 @@ class Rounds:
         return Rounds(**kept, blocks=self.blocks.at(indices))
 
 
-_fields = attrgetter(*(each.name for each in fields(Rounds)))
-
-
 class Reduction:
     """Reduces the measurements of a file to rounds, one by one as they are read."""
 
     def __init__(self) -> None:
-        self.cases: dict[tuple[str | None, str], list[Round]] = {}
+        self.cases: dict[tuple[str | None, str], list[Round]] = defaultdict(list)
         """The rounds of each side and case."""
         self._last: Round | None = None
 
     def add(self, measurement: Measurement, place: int | None = None) -> None:
-        """Add a measurement; ``place`` as in `Round.of`."""
-        rounds = self.cases.setdefault((measurement.side, measurement.case.id), [])
-        self._last = Round.of(measurement, rounds[-1] if rounds else self._last, place)
+        """Add a measurement, unless its case has that round already; a `store.Reader`. ``place`` as in `Round.of`."""
+        rounds = self.cases[measurement.side, measurement.case.id]
+        if rounds:
+            self._last = rounds[-1]
+            # They come in their order, but for what was lost and measured again; a case that was skipped in a round may be measured yet.
+            again = self._last.number >= measurement.round and measurement.status is not Status.SKIPPED
+            if again and any(each.number == measurement.round and each.stated.status is not Status.SKIPPED for each in rounds):
+                raise ValueError(store.twice(measurement.round))
+        self._last = Round.of(measurement, self._last, place)
         rounds.append(self._last)
-
-    def read(self, measurement: Measurement, place: int | None) -> None:
-        """Add a measurement, unless its case has that round already; a `store.Reader`."""
-        rounds = self.cases.get((measurement.side, measurement.case.id), ())
-        # They come in their order, but for what was lost and measured again; a case that was skipped in a round may be measured yet.
-        again = rounds and rounds[-1].number >= measurement.round and measurement.status is not Status.SKIPPED
-        if again and any(each.number == measurement.round and each.stated.status is not Status.SKIPPED for each in rounds):
-            raise ValueError(store.twice(measurement.round))
-        self.add(measurement, place)
-
-
-_NO_VALUES: Mapping[str, Reported] = {}
 
 
 @lru_cache(1024)  # a file has hundreds of thousands, mostly the same few

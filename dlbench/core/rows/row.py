@@ -77,6 +77,16 @@ class Row(Record):
         return self.case.status is Status.OK
 
     @property
+    def reason(self) -> str:
+        """Why it did not go well."""
+        return self.case.reason or "no reason given"
+
+    @property
+    def ending(self) -> str:
+        """How it ended and why, where that was not well: ``oom: out of memory``."""
+        return f"{self.case.status}: {self.reason}"
+
+    @property
     def is_failure(self) -> bool:
         """Whether it failed or crashed, so that the run exits with 5."""
         return self.case.status is not None and self.case.status.is_failure
@@ -168,11 +178,6 @@ class Row(Record):
     def differing_from(self, free: Collection[Setting]) -> Hashable:
         """Return a key that is equal for rows that differ at most in the settings that are free."""
         return frozenset((setting, value) for setting, value in self.settings().items() if setting not in free)
-
-
-def ending(row: Row) -> tuple[str, str]:
-    """Return how a case ended and why, where that was not well."""
-    return str(row.case.status), row.case.reason or "no reason given"
 
 
 WORK = tuple(Setting("case", name) for name in ("workload", "dtype", "mode"))

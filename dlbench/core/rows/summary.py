@@ -18,6 +18,7 @@ from dlbench.core.rows.rates import NO_RATES, rated
 from dlbench.core.rows.rounds import Blocks, Round, Rounds, Stated, reduced, stated
 from dlbench.core.rows.row import NOTHING_DECLARED, Row
 from dlbench.core.stats import variation
+from dlbench.core.unknown import explained
 
 T = TypeVar("T")
 
@@ -57,7 +58,6 @@ def summarise(
     medians = [each.median_s for each in timed]
     mean_s = times.median([each.mean_s for each in timed])
     check = _last([each.check for each in measurements])
-    why = {group: _last([each.nulls.get(group) for each in measurements]) for group in ("memory", "transfer")}
     return replace(
         row,
         time=times.distribution(replace(row.time, mean_s=mean_s), [each.samples for each in counted if each.samples]),
@@ -66,12 +66,14 @@ def summarise(
             row.memory,
             reserved_bytes=_most([each.memory.reserved_bytes for each in counted]),
             host_peak_bytes=_most([each.memory.host_peak_bytes for each in counted]),
-            reason=why["memory"],
+            reason=_reason("memory", measurements),
         ),
-        transfer=replace(_copies([each.transfer for each in counted if each.transfer], row.time.median_s), reason=why["transfer"]),
+        transfer=replace(
+            _copies([each.transfer for each in counted if each.transfer], row.time.median_s), reason=_reason("transfer", measurements)
+        ),
         check=replace(
             Checks(*astuple(check)) if check else Checks(),
-            reason=_last([None if each.check is None else each.nulls.get("check") for each in measurements]),
+            reason=_reason("check", [each for each in measurements if each.check]),
         ),
         flag=replace(
             row.flag,
@@ -81,17 +83,25 @@ def summarise(
     )
 
 
+def _reason(group: str, measurements: Sequence[Measurement]) -> str | None:
+    """Say why a group of columns is null, by the last round that does."""
+    for each in reversed(measurements):
+        if group in each.nulls:
+            return explained(each.nulls[group])
+    return None
+
+
 _flags, _peaks = lru_cache(1024)(Flags), lru_cache(1024)(Peaks)
 """Equal ones of several cases are one object, as in `_shared`."""
 
 
 def compared(rounds: Sequence[Round], states: Sequence[RoundState] = (), origin: Origin = _UNKNOWN) -> Row:
     """Return of the row of one case what a comparison reads; ``states`` as in `summarise`."""
-    file = origin.file
-    ok = _counted(rounds)
+    file, said = origin.file, stated(rounds)
+    well = {each.status for each in said} == {Status.OK}
+    ok = rounds if well else _counted(rounds)
+    said_ok = said if well else stated(ok)
     timed = [each for each in ok if each.blocks]
-    said = stated(rounds)
-    said_ok = said if len(ok) == len(rounds) else stated(ok)
     medians = [each.median_s for each in timed]
     centre = statistics.median(medians) if timed else None
     what, rates, doubt = _identity(said, origin), NO_RATES, None
@@ -101,7 +111,6 @@ def compared(rounds: Sequence[Round], states: Sequence[RoundState] = (), origin:
         rates, doubt = rated(counts, centre, what.dtype or "", fastest_s, check, doubt_alone=file is not None)
     throttlings = [(each.number, each.throttling) for each in ok]
     around = circumstances(throttlings, states, what.device, _last([each.threads for each in said_ok])) if ok else Circumstances()
-    well = bool(ok) and said_ok[0].status is Status.OK
     return Row(
         what,
         _params(said[-1].case),
@@ -125,7 +134,7 @@ def compared(rounds: Sequence[Round], states: Sequence[RoundState] = (), origin:
             reason=around.reason,
         ),
         declared=origin.declarations.get(what.workload, NOTHING_DECLARED),
-        rounds=_rounds(ok if well else [], file),
+        rounds=_rounds(ok if ok and said_ok[0].status is Status.OK else [], file),
     )
 
 
@@ -202,6 +211,8 @@ def _identity(said: Sequence[Stated], origin: Origin) -> Identity:
         found=found,
         run=origin.run,
         side=said[-1].side,
+        # Files of earlier versions say so in the reason alone.
+        unfinished=bool(ending.unfinished or (found and (ending.reason or "").startswith("unfinished: "))),
     )
 
 
@@ -270,7 +281,7 @@ def _numbers(reported: Iterable[Reported | None]) -> list[float]:
 def _values(ok: Sequence[Round]) -> Mapping[str, Reported]:
     """Return the median over rounds of each scalar, and of each point of a series, cut to the shortest round."""
     found: dict[str, Reported] = {}
-    for name in dict.fromkeys(name for each in ok for name in each.values):
+    for name in dict.fromkeys([name for each in ok for name in each.values]):
         reported = [value for each in ok if (value := each.values.get(name)) is not None]
         scalars = _numbers(reported)
         points = zip(*(each for each in reported if not isinstance(each, int | float)), strict=False)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dlbench.core.declarations import SEARCH_RESOLUTION
-from dlbench.core.measurement import UNFINISHED, Measurement
+from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, ParamValue, Policy, Signature, Status, settings_text
 from dlbench.core.stats import quantile
 
@@ -109,7 +109,8 @@ class AdaptivePlan:
             found, what = self.values(fastest) if fastest else {}, "is the fastest"
         if not found:
             return ended
-        return replace(ended, found=found, reason=f"{UNFINISHED}{settings_text(found)} {what} so far; {ended.reason}")
+        reason = f"unfinished: {settings_text(found)} {what} so far; {ended.reason}"
+        return replace(ended, found=found, unfinished=True, reason=reason)
 
     # the largest that fits
 
@@ -141,19 +142,21 @@ class AdaptivePlan:
         """
         last, predicted = tries[-1], self._predicted(fits)
         once = [each.case.id for each in tries].count(last.case.id) == 1
-        size = int(last.case.params[self._size_name])
-        return last.status is Status.OOM and once and predicted is not None and size <= predicted
+        return last.status is Status.OOM and once and predicted is not None and self._size(last) <= predicted
+
+    def _size(self, tried: Measurement) -> int:
+        """Return what a try has of the parameter whose largest value is sought."""
+        return int(tried.case.params[self._size_name])
 
     def _sizes(self, tries: Sequence[Measurement]) -> tuple[dict[int, int | None], int | None, Measurement | None]:
         """Return the peak of each size that fits, the smallest that does not, and the try that ended the search otherwise.
 
         Where a size did not fit, larger ones that did do not count: memory was there by chance.
         """
-        name = self._size_name
-        fitting = {int(each.case.params[name]): _peak(each) for each in tries if each.status is Status.OK}
-        failed = [each for each in tries if int(each.case.params[name]) not in fitting]  # in each of its tries
+        fitting = {self._size(each): _peak(each) for each in tries if each.status is Status.OK}
+        failed = [each for each in tries if self._size(each) not in fitting]  # in each of its tries
         too_large = [each for each in failed if self._does_not_fit(each, fitting)]
-        high = min((int(each.case.params[name]) for each in too_large), default=None)
+        high = min((self._size(each) for each in too_large), default=None)
         stopped = next((each for each in failed if each not in too_large), None)
         return {size: peak for size, peak in fitting.items() if high is None or size < high}, high, stopped
 
@@ -161,7 +164,7 @@ class AdaptivePlan:
         """Whether a try ran out of memory, or died where what fitted, as many times as large, would nearly fill the limit."""
         if tried.status is not Status.CRASHED:
             return tried.status is Status.OOM
-        size = int(tried.case.params[self._size_name])
+        size = self._size(tried)
         known = [size / fitted * peak for fitted, peak in fitting.items() if peak and fitted < size]
         return bool(known) and self.limit_bytes is not None and min(known) >= _NEARLY_FULL * self.limit_bytes
 
@@ -181,14 +184,14 @@ class AdaptivePlan:
         name = self._size_name
         fits, high, stopped = self._sizes(tries)
         low = max(fits, default=0)
-        known = next((each for each in tries if each.case.params[name] == low), tries[-1])
+        known = next((each for each in tries if self._size(each) == low), tries[-1])
         of_known = {each: getattr(known, each) for each in ("side", "device_name", "threads", "limit_bytes")}
         outcome = Measurement(self.case, number, Status.OK, **of_known)
         if stopped:
             reason = f"{name}={stopped.case.params[name]}: {stopped.reason}"
             return self.unfinished(replace(outcome, status=stopped.status, reason=reason), tries)
         if not low:
-            smallest = next(each for each in tries if each.case.params[name] == high)
+            smallest = next(each for each in tries if self._size(each) == high)
             return replace(outcome, status=Status.OOM, reason=f"not even {name}={high} fits: {smallest.reason}")
         values = {each.name: float(low) for each in self.signature.declared.values if each.role == "largest"}
         told = {each: getattr(known, each) for each in ("memory", "nulls", "math")}

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from dlbench.core.measurement import Measurement, SpotCheck
 from dlbench.core.model import ParamValue, Status, Work
 from dlbench.core.precision import PRECISIONS
-from dlbench.core.unknown import Unknown
+from dlbench.core.unknown import Reason, Unavailable, Unknown
 from dlbench.harness.probe.memory import available_memory
 from dlbench.harness.worker.backends.base import Backend, find, tensors_in
 from dlbench.harness.worker.operations import operations_of
@@ -26,10 +26,6 @@ MOST_TOLERANCE = 0.9
 """An output of zeros has an error of 1, one of other numbers about 1.4; a tolerance beyond that would let anything pass."""
 SPREAD = 10.0
 """How many times the rounding error to be expected is still taken for one: networks amplify it, and so does Winograd's algorithm."""
-
-
-class Unchecked(Exception):
-    """A check that can't be made; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +71,9 @@ def spot_checked(result: Measurement, work: Work, subject: Subject, left_s: floa
     error, tolerance = compared or (None, None)
     finite = error is not None and math.isfinite(error)
     given = (("inputs", no_inputs), ("fp64", no_fp64), ("operations", uncounted))
-    reasons = [f"{what}: {reason}" for what, reason in given if reason]
-    checked = replace(
-        result,
-        check=SpotCheck(follows_input, error if finite else None, tolerance, empty_call_s, operations),
-        nulls={**result.nulls, **({"check": "; ".join(reasons)} if reasons else {})},
-    )
+    reasons = [{"part": what, **reason} for what, reason in given if reason]
+    checked = replace(result, check=SpotCheck(follows_input, error if finite else None, tolerance, empty_call_s, operations))
+    checked = checked.with_reasons("check", *reasons)
     if error is None or error <= tolerance:
         return checked
     off = f"is {error:.2g} away from fp64 on the CPU, where rounding explains {tolerance:.2g}" if finite else "is not finite"
@@ -88,19 +81,19 @@ def spot_checked(result: Measurement, work: Work, subject: Subject, left_s: floa
     return replace(checked, status=Status.FAILED, reason=reason)
 
 
-def _attempt(check: Callable[[], Any]) -> tuple[Any, str | None]:
+def _attempt(check: Callable[[], Any]) -> tuple[Any, Reason | None]:
     try:
         return check(), None
-    except Unchecked as reason:
-        return None, str(reason)
+    except Unavailable as unavailable:
+        return None, unavailable.reason
     except Exception as error:  # noqa: BLE001  # what was measured stands, whatever a workload makes of being called once more
-        return None, f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
+        return None, Unknown.EXCEPTION.reason(text=f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}")
 
 
 def _follows_input(result: Measurement, work: Work, subject: Subject, left_s: float) -> bool:
     _refuse_ranks(subject)
     if not work.inputs:
-        raise Unchecked(Unknown.NO_INPUTS)
+        raise Unavailable(Unknown.NO_INPUTS)
     _refuse_longer(2 * _slowest_s(result), left_s)
     before = _output(work, subject.seed)
     subject.backend.synchronize(subject.device)  # copies of the inputs that a call has only started read what comes next
@@ -117,7 +110,7 @@ def _output(work: Work, seed: int, change: Callable[[], object] = lambda: None) 
     torch.manual_seed(seed)
     found = [tensor.detach().clone() for tensor in tensors_in(work.call()) if tensor.is_floating_point()]  # type: ignore[misc]  # has a call
     if not found:
-        raise Unchecked(Unknown.NO_FLOATS)
+        raise Unavailable(Unknown.NO_FLOATS)
     return found
 
 
@@ -137,14 +130,14 @@ def _refill(inputs: Sequence[Tensor]) -> None:
             values.random_(int(low), int(high) + 1)
         refilled = True
     if not refilled:
-        raise Unchecked(Unknown.ONE_VALUE)
+        raise Unavailable(Unknown.ONE_VALUE)
 
 
 def _operations(result: Measurement, work: Work, subject: Subject, left_s: float) -> int:
-    """Return how many operations one call hands to the device. Raises Unchecked where they can't be counted."""
+    """Return how many operations one call hands to the device. Raises Unavailable where they can't be counted."""
     _refuse_ranks(subject)
     if not work.countable_operations:
-        raise Unchecked(Unknown.COMPILED)
+        raise Unavailable(Unknown.COMPILED)
     _refuse_longer(_slowest_s(result), left_s)
     if work.before:
         work.before()
@@ -159,15 +152,15 @@ class _Distance(NamedTuple):
 
 
 def _compare(result: Measurement, subject: Subject, left_s: float) -> _Distance:
-    """Return how far the output is from fp64 on the CPU. Raises Unchecked where they would say nothing."""
+    """Return how far the output is from fp64 on the CPU. Raises Unavailable where they would say nothing."""
     _refuse_ranks(subject)
     parameter = subject.workload.signature.parameter("dtype")
     if parameter is None or "fp64" not in parameter.choices or subject.dtype not in PRECISIONS:
-        raise Unchecked(Unknown.NO_DTYPE)
+        raise Unavailable(Unknown.NO_DTYPE)
     if subject.is_reference:
-        raise Unchecked(Unknown.IS_FP64)
+        raise Unavailable(Unknown.IS_FP64)
     if not result.flops:
-        raise Unchecked(Unknown.NO_FLOPS)
+        raise Unavailable(Unknown.NO_FLOPS)
     _refuse_cost(result, subject, left_s)
     case = _first_call(subject)
     reference = _first_call(subject.in_fp64())
@@ -176,19 +169,19 @@ def _compare(result: Measurement, subject: Subject, left_s: float) -> _Distance:
     flops = result.flops or 0.0
     worst = _worst(case, reference, subject.dtype, flops)
     if worst.tolerance > MOST_TOLERANCE:
-        raise Unchecked(Unknown.TOO_ROUGH)
+        raise Unavailable(Unknown.TOO_ROUGH)
     if math.isinf(worst.error) and precision.narrow_range:
-        raise Unchecked(Unknown.OUT_OF_RANGE.format(precision=precision.arithmetic))
+        raise Unavailable(Unknown.OUT_OF_RANGE, precision=precision.arithmetic)
     # Before a case fails for its numbers, they have to be the same each time.
     if worst.error > worst.tolerance and _worst(_first_call(subject.in_fp64()), reference, subject.dtype, flops).error > worst.tolerance:
-        raise Unchecked(Unknown.CHANGING)
+        raise Unavailable(Unknown.CHANGING)
     return worst
 
 
 def _refuse_ranks(subject: Subject) -> None:
-    """Raise Unchecked for what several processes do together: a call that the others don't make too would wait for ever."""
+    """Raise Unavailable for what several processes do together: a call that the others don't make too would wait for ever."""
     if "ranks" in subject.params:
-        raise Unchecked(Unknown.TOGETHER)
+        raise Unavailable(Unknown.TOGETHER)
 
 
 def _refuse_cost(result: Measurement, subject: Subject, left_s: float) -> None:
@@ -203,13 +196,13 @@ def _refuse_cost(result: Measurement, subject: Subject, left_s: float) -> None:
     needed = peak * (1 + 8 // PRECISIONS[subject.dtype].bytes)
     left = available_memory()
     if left is not None and needed > left:
-        raise Unchecked(Unknown.NO_MEMORY_LEFT)
+        raise Unavailable(Unknown.NO_MEMORY_LEFT)
 
 
 def _refuse_longer(needed_s: float, left_s: float) -> None:
-    """Raise Unchecked where a check would take too long for what it is, or come near the deadline."""
+    """Raise Unavailable where a check would take too long for what it is, or come near the deadline."""
     if needed_s > min(BUDGET_S, left_s / 10):
-        raise Unchecked(Unknown.TOO_LONG.format(seconds=f"{needed_s:.2g}", seconds_most=f"{BUDGET_S:g}"))
+        raise Unavailable(Unknown.TOO_LONG, seconds=needed_s, seconds_most=BUDGET_S)
 
 
 def _slowest_s(result: Measurement) -> float:
@@ -271,19 +264,19 @@ def _on_host(subject: Subject, tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _refuse_unlike(case: _FirstCall, reference: _FirstCall, relative: float) -> None:
-    """Raise Unchecked where the two don't compute the same thing by design; ``relative`` is how near the inputs have to be."""
+    """Raise Unavailable where the two don't compute the same thing by design; ``relative`` is how near the inputs have to be."""
     if not torch.equal(case.state, reference.state) or not _near(case.inputs, reference.inputs, relative):
-        raise Unchecked(Unknown.OTHER_NUMBERS)
+        raise Unavailable(Unknown.OTHER_NUMBERS)
     if reference.drew:
-        raise Unchecked(Unknown.RANDOM)
+        raise Unavailable(Unknown.RANDOM)
     if reference.tally.narrower:
-        raise Unchecked(Unknown.NARROWER)
+        raise Unavailable(Unknown.NARROWER)
     if not case.output or [each.shape for each in case.output] != [each.shape for each in reference.output]:
-        raise Unchecked(Unknown.OTHER_OUTPUT)
+        raise Unavailable(Unknown.OTHER_OUTPUT)
     if not reference.tally.results:
-        raise Unchecked(Unknown.COMPUTES_NOTHING)
+        raise Unavailable(Unknown.COMPUTES_NOTHING)
     if not all(each.isfinite().all() and each.any() for each in reference.output):
-        raise Unchecked(Unknown.NO_OUTPUT)
+        raise Unavailable(Unknown.NO_OUTPUT)
 
 
 def _worst(case: _FirstCall, reference: _FirstCall, dtype: str, flops: float) -> _Distance:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from dlbench.core.measurement import Samples
 from dlbench.core.model import Clock, Work
-from dlbench.core.unknown import Unknown
+from dlbench.core.unknown import Unavailable, Unknown
 
 _QUEUED_S = 1e-3
 """Launches of one reading, in host time: two hundred of 5 µs, far below the about 1024 that a CUDA stream takes before a launch waits."""
@@ -22,10 +22,6 @@ _MISSES = 4
 _READINGS = 5
 _SPENT_S = 0.2
 """Time after which the readings so far are enough."""
-
-
-class Unread(Exception):
-    """The device's time can't be read; the text says why."""
 
 
 class EventTimer(Protocol):
@@ -56,7 +52,8 @@ def take_device_time(
     whether they were. ``clock`` waits for the device and ``host_now`` does not. Not for the first calls of a process: one that loads its
     kernels would wait for the delay.
 
-    Raises Unread where calls can't be queued ahead, or where half of what is left until the deadline, on ``clock``'s scale, is not enough.
+    Raises Unavailable where calls can't be queued ahead, or where half of what is left until the deadline, on ``clock``'s scale, is not
+    enough.
     """
     call_s = statistics.median(samples.block_s)
     until = (clock.now() + deadline) / 2  # the rest is for copies and checks
@@ -66,7 +63,7 @@ def take_device_time(
         return clock.now() + delay_s + calls * call_s <= until
 
     if not fits(2, 0.0):  # one to measure its launches, and one reading
-        raise Unread(Unknown.NO_TIME)
+        raise Unavailable(Unknown.NO_TIME)
     launched_s = read(1, 0.0).launched_s
     # No more than a timed block has: a reading of slow calls would otherwise take as many of them as of fast ones.
     calls = min(samples.calls, max(1, int(_QUEUED_S / max(launched_s, 1e-9))))
@@ -77,7 +74,7 @@ def take_device_time(
         if too_long or not fits(calls, delay_s):
             if readings:
                 break
-            raise Unread(Unknown.NOT_QUEUED if too_long else Unknown.NO_TIME)
+            raise Unavailable(Unknown.NOT_QUEUED if too_long else Unknown.NO_TIME)
         reading = read(calls, delay_s)
         if reading.launched_s < reading.delayed_s:
             readings.append(reading.call_s)

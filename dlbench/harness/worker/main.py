@@ -10,7 +10,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -24,17 +24,16 @@ from dlbench.core.measurement import Measurement, Memory, Transfer
 from dlbench.core.model import Clock, Reported, Status, Work
 from dlbench.core.quantities import MOST
 from dlbench.core.records import signature_to_json
-from dlbench.core.units import byte_count
-from dlbench.core.unknown import Unknown
+from dlbench.core.unknown import Reason, Unavailable, Unknown
 from dlbench.harness.process.wire import HelloRequest, MeasureRequest, Message, PrepareRequest, Reader, Reply, Request, send
 from dlbench.harness.worker import lifecycle, registry
 from dlbench.harness.worker.backends.base import BACKENDS, Backend, describe_devices, find, tensors_in
 from dlbench.harness.worker.backends.torch_build import math_flags, parallelism, set_math, versions
 from dlbench.harness.worker.correctness import Subject, spot_checked
-from dlbench.harness.worker.device_time import Unread, take_device_time
+from dlbench.harness.worker.device_time import take_device_time
 from dlbench.harness.worker.failures import failure_of
 from dlbench.harness.worker.limits import DeviceMemory, TooLittleLeft, memory_limit, out_of_memory_named
-from dlbench.harness.worker.measure import DeviceClock, NotPinned, Pace, TooSlow, take_pinned_transfer, take_samples, take_transfer
+from dlbench.harness.worker.measure import DeviceClock, Pace, TooSlow, take_pinned_transfer, take_samples, take_transfer
 from dlbench.harness.worker.ranks import BLOCK_S, Member, RanksClock, in_any_rank
 from dlbench.harness.worker.scratch import scratch_given
 from dlbench.harness.worker.stages import stages_told
@@ -234,12 +233,12 @@ def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | 
         if result.samples:
             result = _with_device_time(result, work, backend, device, clock, deadline)
     else:
-        waits = str(Unknown.WAITING_OF_RANKS)
-        result = replace(result, nulls={"waiting": waits, "stolen": waits, "device_s": str(Unknown.SEVERAL_DEVICES)})
+        waits = [Unknown.WAITING_OF_RANKS.reason()]
+        result = replace(result, nulls={"waiting": waits, "stolen": waits, "device_s": [Unknown.SEVERAL_DEVICES.reason()]})
     memory = replace(device_memory.peaks(), host_peak_bytes=host_memory.peak_bytes())
     counts = {name: getattr(work, name) for name in ("items", "flops", "least_flops", "bytes", "least_bytes")}
-    nulls = {**result.nulls, **_memory_nulls(memory, backend, device_memory.left_bytes)}
-    result = replace(result, status=Status.OK, memory=memory, math=math_flags(), nulls=nulls, **counts)
+    result = replace(result, status=Status.OK, memory=memory, math=math_flags(), **counts)
+    result = result.with_reasons("memory", *_memory_reasons(memory, backend, device_memory.left_bytes))
     result = _with_transfer(result, work, backend, device, clock, deadline, workload.resident(case.params) != case.params)
     answers = member is None or member.rank == 0  # a case's values are those of rank 0
     if answers and (wrong := undeclared(result.values, declared.values, case.params)):
@@ -247,7 +246,7 @@ def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | 
     if result.round or work.call is None:
         return result
     if case.params.get(declared.parameter("limit") or "") is not None:
-        return replace(result, nulls={**result.nulls, "check": str(Unknown.WITHIN_LIMIT)})
+        return result.with_reasons("check", Unknown.WITHIN_LIMIT.reason())
     subject = Subject(workload, case.params, request.seed, backend, device, setup_s)
     return spot_checked(result, work, subject, deadline - clock.now())
 
@@ -288,52 +287,44 @@ def _with_device_time(
     try:
         timer = backend.event_timer(device)
         if timer is None:
-            raise Unread(Unknown.NO_CLOCK if backend.is_host else Unknown.NO_EVENTS.format(kind=backend.kind))
+            raise Unavailable(Unknown.NO_CLOCK) if backend.is_host else Unavailable(Unknown.NO_EVENTS, kind=backend.kind)
         device_s = take_device_time(work, result.samples, timer, clock, deadline)
-    except Unread as error:
-        return replace(result, nulls={**result.nulls, "device_s": str(error)})
+    except Unavailable as unavailable:
+        return result.with_reasons("device_s", unavailable.reason)
     return replace(result, samples=replace(result.samples, device_s=device_s))
 
 
 def _with_transfer(
     result: Measurement, work: Work, backend: Backend, device: torch.device, clock: Clock, deadline: float, within_calls: bool = False
 ) -> Measurement:
-    if within_calls:
-        return replace(result, nulls={**result.nulls, "transfer": str(Unknown.OWN_COPIES)})
-    transfer, reason = _copies(result, work, backend, device, clock, deadline)
-    return replace(result, transfer=transfer, nulls=result.nulls if reason is None else {**result.nulls, "transfer": reason})
-
-
-def _copies(
-    result: Measurement, work: Work, backend: Backend, device: torch.device, clock: Clock, deadline: float
-) -> tuple[Transfer | None, str | None]:
-    """Return the copies' times, and why some or all are unknown."""
-    if backend.is_host:
-        return None, str(Unknown.ON_HOST)
-    if work.call is None or result.samples is None:
-        return None, str(Unknown.EXPERIMENT)
-    if clock.now() + max(result.samples.block_s) > deadline:
-        return None, str(Unknown.NO_TIME_TO_COPY)
-    if work.before:
-        work.before()
-    outputs = tensors_in(work.call())
-    if not in_any_rank(bool(work.inputs or outputs)):
-        return None, str(Unknown.NOTHING_TO_COPY)
-    transfer = take_transfer(work.inputs, outputs, backend, device, clock)
-    if "ranks" in result.case.params:
-        return transfer, f"pinned: {Unknown.SEVERAL_DEVICES}"
+    """Return it with the copies' times, and why some or all are unknown."""
+    transfer: Transfer | None = None
     try:
-        return take_pinned_transfer(transfer, work.inputs, outputs, backend, device, clock), None
-    except NotPinned as error:
-        return transfer, f"pinned: {error}"
+        if within_calls or backend.is_host:
+            raise Unavailable(Unknown.OWN_COPIES if within_calls else Unknown.ON_HOST)
+        if work.call is None or result.samples is None:
+            raise Unavailable(Unknown.EXPERIMENT)
+        if clock.now() + max(result.samples.block_s) > deadline:
+            raise Unavailable(Unknown.NO_TIME_TO_COPY)
+        if work.before:
+            work.before()
+        outputs = tensors_in(work.call())
+        if not in_any_rank(bool(work.inputs or outputs)):
+            raise Unavailable(Unknown.NOTHING_TO_COPY)
+        transfer = take_transfer(work.inputs, outputs, backend, device, clock)
+        if "ranks" in result.case.params:
+            raise Unavailable(Unknown.SEVERAL_DEVICES)
+        transfer = take_pinned_transfer(transfer, work.inputs, outputs, backend, device, clock)
+    except Unavailable as unavailable:
+        part = {"part": "pinned"} if transfer else {}
+        result = result.with_reasons("transfer", {**part, **unavailable.reason})
+    return replace(result, transfer=transfer)
 
 
-def _memory_nulls(memory: Memory, backend: Backend, left_bytes: int) -> dict[str, str]:
-    reasons: list[str] = []
+def _memory_reasons(memory: Memory, backend: Backend, left_bytes: int) -> Iterator[Reason]:
     if memory.peak_bytes is None:
-        reasons.append(Unknown.NO_OWN_MEMORY if backend.is_host else Unknown.NO_PEAKS.format(kind=backend.kind))
+        yield Unknown.NO_OWN_MEMORY.reason() if backend.is_host else Unknown.NO_PEAKS.reason(kind=backend.kind)
     if left_bytes:
-        reasons.append(Unknown.LEFT_BY_OTHERS.format(bytes=byte_count(left_bytes)))
+        yield Unknown.LEFT_BY_OTHERS.reason(bytes=left_bytes)
     if memory.host_peak_bytes is None:
-        reasons.append(Unknown.NO_PROC)
-    return {"memory": "; ".join(reasons)} if reasons else {}
+        yield Unknown.NO_PROC.reason()

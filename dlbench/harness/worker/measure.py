@@ -12,8 +12,7 @@ from typing import Any
 
 from dlbench.core.measurement import Samples, Transfer
 from dlbench.core.model import Clock, Policy, Work
-from dlbench.core.units import byte_count
-from dlbench.core.unknown import Unknown
+from dlbench.core.unknown import Unavailable, Unknown
 from dlbench.harness.probe.memory import available_memory
 from dlbench.harness.worker.backends.base import Backend
 from dlbench.harness.worker.stopping import SHORT_WINDOW, WINDOW, EnoughBlocks, Steadiness
@@ -36,10 +35,6 @@ _LOCKED_SHARE = 4
 
 class TooSlow(Exception):
     """The case can't end before its deadline; the text says by how much."""
-
-
-class NotPinned(Exception):
-    """There is no page-locked memory for the copies; the text says why."""
 
 
 class DeviceClock:
@@ -172,17 +167,17 @@ def take_transfer(inputs: Sequence[Any], outputs: Sequence[Any], backend: Backen
 def take_pinned_transfer(
     transfer: Transfer, inputs: Sequence[Any], outputs: Sequence[Any], backend: Backend, device: Any, clock: Clock
 ) -> Transfer:
-    """Time the same copies from and to page-locked memory. Raises NotPinned where it can't be had."""
+    """Time the same copies from and to page-locked memory. Raises Unavailable where it can't be had."""
     needed, left = transfer.h2d_bytes + transfer.d2h_bytes, available_memory()
     if left is not None and needed > left / _LOCKED_SHARE:
-        raise NotPinned(Unknown.TOO_MUCH_TO_LOCK.format(bytes=byte_count(needed), bytes_left=byte_count(left)))
+        raise Unavailable(Unknown.TOO_MUCH_TO_LOCK, bytes=needed, bytes_left=left)
     on_host = [*backend.to_host(inputs), *backend.to_host(outputs)]
     try:
         pinned = backend.pin(on_host)
     except RuntimeError as error:  # torch's own kinds of it differ between versions
-        raise NotPinned(f"no page-locked memory: {str(error).strip().partition(chr(10))[0][:200]}") from error
+        raise Unavailable(Unknown.NOT_LOCKED, text=str(error).strip().partition("\n")[0][:200]) from error
     if pinned is None:
-        raise NotPinned(Unknown.NO_LOCKS.format(kind=backend.kind))
+        raise Unavailable(Unknown.NO_LOCKS, kind=backend.kind)
     sources, targets = pinned[: len(inputs)], pinned[len(inputs) :]
     return replace(
         transfer,

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dlbench.core.declarations import Parallel, ParameterRole
 from dlbench.core.errors import nearest
 from dlbench.core.model import Parameter, Signature
-from dlbench.core.rows.columns import BY_NAME
 
 _KINDS: Mapping[ParameterRole, tuple[str, ...]] = {
     "sweep": ("integer", "number"),
@@ -19,7 +18,7 @@ _ONE_ALONE: tuple[ParameterRole, ...] = ("sweep", "copies", "limit", "scratch", 
 
 
 def misfits(signature: Signature) -> Iterator[str]:
-    """Yield a sentence on each role that its parameter can't bear, and each name that neither signature nor table has."""
+    """Yield a sentence on each role that its parameter can't bear, and each name that is none of its own."""
     declared = signature.declared
     for parameter in signature.parameters:
         found = _unbearable(parameter, declared.parameters.get(parameter.name, {}), largest=declared.value("largest") is not None)
@@ -30,8 +29,6 @@ def misfits(signature: Signature) -> Iterator[str]:
     if (largest := declared.value("largest")) and len(declared.searched) != 1:
         yield f"value '{largest.name}': it takes one parameter that is searched, such as batch: Searched[Size] = None"
     for value in declared.values:
-        if value.bounds is not None and value.bounds not in BY_NAME:
-            yield f"value '{value.name}': bounds must name a column of the table{nearest(value.bounds, list(BY_NAME))}"
         yield from _unlike(signature, f"value '{value.name}'", value.when)
     parallel = declared.parallel
     if parallel != Parallel():

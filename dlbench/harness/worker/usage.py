@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from dlbench.core.conditions import Throttling
-from dlbench.core.unknown import Unknown
+from dlbench.core.unknown import Reasons, Unknown
 from dlbench.harness.probe.memory import TICK_S, cpu_times, memory_field
 
 SHORTEST_S = 0.1
@@ -54,19 +54,19 @@ class LostTime:
         self._children_s = _children_s()
         self._begun_s = now()
 
-    def shares(self) -> tuple[Throttling, dict[str, str]]:
+    def shares(self) -> tuple[Throttling, dict[str, Reasons]]:
         """Return ``waiting`` and ``stolen`` so far as shares of the time, and for each that is None why."""
         seconds = max(self._now() - self._begun_s, 1e-9)
         waited_s, stolen_s = _most(self._waited_s, _waited_s(self._root)), _most(self._stolen_s, _stolen_s(self._root))
-        nulls = {}
+        nulls: dict[str, Reasons] = {}
         if _children_s() > self._children_s:
-            waited_s, nulls["waiting"] = None, str(Unknown.WAITING_OF_CHILDREN)
+            waited_s, nulls["waiting"] = None, [Unknown.WAITING_OF_CHILDREN.reason()]
         elif waited_s is None:
-            nulls["waiting"] = str(Unknown.WAITING)
+            nulls["waiting"] = [Unknown.WAITING.reason()]
         elif seconds < SHORTEST_S:
-            waited_s, nulls["waiting"] = None, Unknown.TOO_SHORT.format(seconds=f"{SHORTEST_S:g}")
+            waited_s, nulls["waiting"] = None, [Unknown.TOO_SHORT.reason(seconds=SHORTEST_S)]
         if stolen_s is None:
-            nulls["stolen"] = str(Unknown.STOLEN)
+            nulls["stolen"] = [Unknown.STOLEN.reason()]
         else:
             stolen_s -= TICK_S  # that many ticks at least have passed between two readings of a count of whole ones
         return Throttling(waiting=_share(waited_s, seconds), stolen=_share(stolen_s, seconds)), nulls

@@ -48,7 +48,7 @@ def test_the_fastest_and_the_slowest_way_over_the_link_are_told_with_their_inter
     )
     (table,) = told.tables
     assert [row["copies.sizes"] for row in table.rows] == [10, 10, 10]
-    assert told.weaknesses == ()
+    assert told.weaknesses == []
     assert len(told.rows) == 30
 
 
@@ -70,7 +70,7 @@ def test_copies_faster_than_the_link_that_was_read_have_no_share_of_it(found):
 
 def test_a_cpu_has_no_link_and_two_sizes_no_latency(found):
     told = found(copied("cpu", sizes=SIZES[:2], bytes_per_s=1e9), accelerator=GEN5)
-    assert told.sentences == ("On cpu transfer reaches 621 MB/s; to tell latency from bandwidth it takes more sizes.",)
+    assert told.sentences == ["On cpu transfer reaches 621 MB/s; to tell latency from bandwidth it takes more sizes."]
     assert told.tables[0].rows[0]["copies.reason"].startswith("no round has 3 sizes")
 
 
@@ -83,7 +83,7 @@ def test_no_latency_that_shows_is_said_in_words(found):
 def test_times_that_follow_no_line_are_named(found):
     cached = [copied("cpu", latency_s=0.0, bytes_per_s=1e9 if size > SIZES[4] else 1e11, sizes=[size]) for size in SIZES]
     told = found(*cached)
-    assert told.sentences == ("On cpu transfer reaches 100 GB/s at best; its times follow no line of latency and bandwidth.",)
+    assert told.sentences == ["On cpu transfer reaches 100 GB/s at best; its times follow no line of latency and bandwidth."]
     (row,) = told.tables[0].rows
     assert (row["copies.latency_s"], row["copies.bytes_per_s"]) == (None, None)
     assert row["copies.reason"].endswith(" off the best line in the median, so it tells nothing of them")

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import made_up
 import pytest
 from rich.console import Console
@@ -48,6 +50,12 @@ def test_of_a_network_the_fastest_row_counts_and_beside_another_stands_what_it_t
         ("alexnet", "batch=64 amp_bf16"),
     ]
     assert "5 to 6 days on two NVIDIA GTX 580: Krizhevsky et al., NIPS 2012, section 5" in table["notes"]
+
+
+def test_of_several_devices_the_first_and_the_cpu_are_told_and_the_table_has_the_others(asked):
+    second = [replace(each, case=made_up.case("train_step", "cuda:1", **each.case.params)) for each in steps(0.02)]
+    answer = asked([*steps(0.01), *second, *steps(1.0, "cpu")])["cost"]
+    assert answer["sentences"][0].endswith(" on AMD EPYC 7B13, 2 threads at batch=64 amp_bf16 (1 more device: in the table only).")
 
 
 def test_too_few_rounds_give_a_time_without_an_interval(asked):

@@ -44,12 +44,12 @@ def found(tmp_path):
 def test_a_sentence_a_device_says_all_that_it_can_do_at_most(found):
     reached = "reaches 200 GFLOP/s in bf16, 100 GFLOP/s in fp32, 10.0 GB/s of memory (moves triad), and takes 2.00 µs a launch"
     bound = "; fp32 is bound by memory below 10.0 FLOP a byte."
-    assert found(tops()).sentences == (f"At most cpu {reached}{bound}",)  # whose launch is done when it returns
-    assert found(tops("cuda:0")).sentences == (f"At most cuda:0 {reached} and 5.00 µs one that is waited for{bound}",)
+    assert found(tops()).sentences == [f"At most cpu {reached}{bound}"]  # whose launch is done when it returns
+    assert found(tops("cuda:0")).sentences == [f"At most cuda:0 {reached} and 5.00 µs one that is waited for{bound}"]
 
 
 def test_a_device_is_told_what_was_measured_of_it_alone(found):
-    assert found(work("moves", moved=1e10, op="triad")).sentences == ("At most cpu reaches 10.0 GB/s of memory (moves triad).",)
+    assert found(work("moves", moved=1e10, op="triad")).sentences == ["At most cpu reaches 10.0 GB/s of memory (moves triad)."]
 
 
 def test_the_table_has_the_best_of_each_kind_and_every_move_with_published_peaks_beside_them(found):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dlbench.analysis.compare.judge import Verdict, judge, rank_tests, together
 from dlbench.analysis.compare.pairs import compare, compare_by
-from dlbench.analysis.compare.power import detectable, rounds_needed
+from dlbench.analysis.compare.power import detectable, rounds_needed, seeing
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.read.order import by_case
 from dlbench.analysis.read.table import Results, named
@@ -65,10 +65,11 @@ def test_a_change_is_judged_by_its_size(factor: float, expected: Verdict) -> Non
 def test_the_numbers_of_a_change() -> None:
     change = verdict(scaled(1, (1, 2, 3, 4)), scaled(10, (1, 2, 3, 4))).shown
     assert change is not None
-    assert (change.p, change.p_holm) == (2 / 70, 4 / 70)
+    assert (change.test.p, change.p_holm) == (2 / 70, 4 / 70)
     assert change.change == pytest.approx(9)
-    assert (change.ci_low, change.ci_high) == (pytest.approx(1.5), pytest.approx(39))
-    assert change.confidence == pytest.approx(1 - 2 / 70)
+    assert change.interval is not None
+    assert (change.interval.low, change.interval.high) == (pytest.approx(1.5), pytest.approx(39))
+    assert change.interval.confidence == pytest.approx(1 - 2 / 70)
 
 
 def test_the_threshold_is_the_users() -> None:
@@ -114,6 +115,14 @@ def test_an_undecided_case_says_what_would_decide_it() -> None:
     )  # 80 % power at 2.5 %, two-sided
     possible = "a slowdown of 25.0 % or more is not excluded: up to +26.0 % is possible"
     assert case.note == f"{possible}; 37 rounds a side would probably decide whether it is the same"
+
+
+def test_rounds_that_would_exclude_a_slowdown_are_planned_where_it_is_excluded_only_if_somebody_insists() -> None:
+    wide = (0.7, 1.3, 0.8, 1.2, 0.9, 1.1, 1.0, 0.75, 1.25, 1.05)
+    sides = results(scaled(1, wide), "base"), results(scaled(0.9, wide), "new")
+    usual, insisted = (only(compare(*sides, insist=insist)) for insist in (False, True))
+    assert usual.possible == insisted.possible == pytest.approx(1.26 * 0.9 / 1.05 - 1, abs=0.001)
+    assert (usual.unseen, usual.rounds_to_see, insisted.unseen, insisted.rounds_to_see) == (None, None, None, 27)
 
 
 def test_what_is_detectable_is_called_in_four_of_five_although_the_threshold_is_near() -> None:
@@ -362,12 +371,11 @@ def test_whatever_the_times_there_is_a_verdict(base: list[float], new: list[floa
         )
     )
     assert together(changes) is changes["median"].verdict is changes["p10"].verdict
-    least, needed = detectable(tests, 2, threshold), rounds_needed(tests, 5, threshold)
+    least, needed = detectable(seeing(tests), 2, threshold), rounds_needed(seeing(tests), 5, threshold)
     assert least is None or least >= threshold
     assert needed is None or needed > min(len(base), len(new))
-    values = [
-        value for change in changes.values() for value in (change.change, change.ci_low, change.ci_high, change.p_holm) if value is not None
-    ]
+    values = [value for change in changes.values() for value in (change.change, change.p_holm)]
+    values += [end for change in changes.values() if change.interval for end in (change.interval.low, change.interval.high)]
     assert all(map(math.isfinite, values))
 
 

@@ -14,6 +14,7 @@ from dlbench.core.measurement import Memory, Transfer
 from dlbench.core.model import Policy, Status
 from dlbench.core.records import measurement_to_json
 from dlbench.core.rows.columns import COLUMNS
+from dlbench.core.unknown import Reasons
 
 
 def test_a_row_a_case_and_the_columns_of_the_schema_in_order(tmp_path: Path) -> None:
@@ -61,7 +62,7 @@ def test_types_hold_a_null_as_a_null(tmp_path: Path) -> None:
     assert noop["transfer.h2d_bytes"] == 8
 
 
-def copied(tmp_path: Path, transfer: Transfer, nulls: dict[str, str], accelerator: dict[str, object]) -> pd.Series:
+def copied(tmp_path: Path, transfer: Transfer, nulls: dict[str, Reasons], accelerator: dict[str, object]) -> pd.Series:
     """The row of a case that was copied so, on an accelerator of which the header says so much."""
     measurements = made_up.rounds_of(made_up.case(device="cuda:0"), [[0.5]], transfer=transfer, nulls=nulls)
     return read(made_up.write(tmp_path / "run.jsonl", measurements, accelerator=accelerator)).iloc[0]
@@ -114,6 +115,12 @@ def test_without_pinned_copies_there_is_no_part_of_the_link(tmp_path: Path) -> N
     assert row[["transfer.link_fraction", "transfer.pinned_h2d_s"]].isna().all()
     assert row["transfer.link_bytes_per_s"] == pytest.approx(63.015e9, rel=1e-4)
     assert row["transfer.reason"] == "pinned: a limit"
+
+
+def test_reasons_of_a_file_are_shown_as_sentences(tmp_path: Path) -> None:
+    reason = {"part": "pinned", "reason": "too_much_to_lock", "bytes": 2048, "bytes_left": 512}
+    row = copied(tmp_path, Transfer(8, 0.5, 8, 0.5), {"transfer": (reason,)}, GEN5)
+    assert row["transfer.reason"] == "pinned: 2.00 KiB of page-locked memory would be too much of the 512 B that the host has left"
 
 
 def test_a_parameter_of_several_kinds_becomes_text(tmp_path: Path) -> None:

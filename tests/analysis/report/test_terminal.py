@@ -72,6 +72,11 @@ def test_a_search_that_was_cut_short_is_unfinished_and_says_what_fits_so_far(tmp
     assert cells(text, "train_step resnet18") == ["train_step resnet18", "skipped"]
 
 
+def test_a_search_is_unfinished_by_what_its_line_says_and_not_by_the_words_of_its_reason(tmp_path: Path) -> None:
+    cut = replace(made_up.ended(made_up.case("fit_batch"), Status.SKIPPED, "stopped"), found={"batch": 21}, unfinished=True)
+    assert "1 case: 1 unfinished." in printed(overview(results_of(tmp_path, [cut])))
+
+
 def test_searches_that_were_cut_short_alike_are_each_in_the_table(tmp_path: Path) -> None:
     reason = "unfinished: batch=8 fits so far; the budget ran out after 4 tries"
     models = [f"resnet{number}" for number in range(4)]
@@ -255,7 +260,7 @@ def test_a_screen_of_80_columns_shows_fewer_columns_and_says_so(tmp_path: Path) 
     text = printed(overview(results_of(tmp_path, made_up.both_kinds())), 80)
     assert max(map(len, text.splitlines())) <= 80
     assert cells(text, "case  ") == ["case", "device", "time", "95 % interval", "items/s", "FLOP/s", "notes"]
-    assert "not shown at this width: memory, copies, peak; widen the terminal, or use --format csv" in " ".join(text.split())
+    assert "not shown at this width: peak, memory, copies; widen the terminal, or use --format csv" in " ".join(text.split())
     assert {"9.70…10.3", "400", "4.00"} <= set(text.split())
 
 

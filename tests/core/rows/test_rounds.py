@@ -19,7 +19,7 @@ BLOCKS = [[1.0, 2.0, 3.0], [4.0, 6.0, 5.0], [7.0, 8.0, 9.0]]
 def read(path: Path, *measurements: Measurement) -> Reduction:
     made_up.write(path, measurements)
     reduction = Reduction()
-    assert load(path, reduction.read).measurements == ()
+    assert load(path, reduction.add).measurements == ()
     return reduction
 
 
@@ -77,7 +77,7 @@ def test_a_later_round_is_checked_as_well(tmp_path: Path, name: str) -> None:
     lines[2][name] = "wrong" if name == "threads" else -1
     path = tmp_path / "f.jsonl"
     path.write_text("\n".join(map(json.dumps, [{"kind": "header", "schema": 1}, *lines])) + "\n")
-    (left_out,) = load(path, Reduction().read).left_out
+    (left_out,) = load(path, Reduction().add).left_out
     assert (left_out.number, left_out.why.partition(":")[0]) == (4, "not a valid measurement")
 
 
@@ -88,13 +88,13 @@ def test_of_two_measurements_of_a_round_the_first_counts(tmp_path: Path) -> None
     path = tmp_path / "f.jsonl"
     path.write_text("\n".join(map(json.dumps, [{"kind": "header", "schema": 1}, *lines])) + "\n")
     reduction = Reduction()
-    whole, compared = load(path), load(path, reduction.read)
+    whole, compared = load(path), load(path, reduction.add)
     assert (
         whole.left_out
         == compared.left_out
         == (
-            LeftOut(6, "round 0 of its case stands above already", copy=True),
-            LeftOut(7, "round 1 of its case stands above already", copy=True),
+            LeftOut(6, "round 0 of its case stands above already"),
+            LeftOut(7, "round 1 of its case stands above already"),
         )
     )
     assert [each.round for each in whole.measurements] == [each.number for each in reduction.cases[None, ONE.id]] == [0, 0, 1, 2]

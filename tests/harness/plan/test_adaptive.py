@@ -182,7 +182,7 @@ def test_a_try_that_ends_otherwise_ends_the_search_with_its_reason(status):
     tries = search(plan, lambda case: Measurement(case, 0, *((Status.OK,) if case.params["batch"] < 60 else (status, "broken"))), 20)
     outcome = plan.outcome(tries, 3)
     assert (outcome.status, outcome.round, dict(outcome.found), dict(outcome.values)) == (status, 3, {"batch": 32}, {})
-    assert outcome.reason == "unfinished: batch=32 fits so far; batch=64: broken"
+    assert (outcome.reason, outcome.unfinished) == ("unfinished: batch=32 fits so far; batch=64: broken", True)
 
 
 SCORES = st.floats(0.1, 10).map(lambda score: round(score, 3))

@@ -6,7 +6,8 @@ import pytest
 
 from dlbench.core.measurement import Samples
 from dlbench.core.model import Work
-from dlbench.harness.worker.device_time import Unread, take_device_time
+from dlbench.core.unknown import Unavailable
+from dlbench.harness.worker.device_time import take_device_time
 
 NOT_QUEUED = "waits for the device by itself, or launches more kernels than a stream queues"
 
@@ -99,7 +100,7 @@ def test_half_of_what_is_left_until_the_deadline_is_the_most_that_is_spent():
 def test_a_call_for_which_too_little_time_is_left_is_not_made():
     device = QueuedDevice()
     kernel = Kernel(device, device_s=5.0, host_s=1e-5)
-    with pytest.raises(Unread, match="too little time was left until the deadline"):
+    with pytest.raises(Unavailable, match="too little time was left until the deadline"):
         device_time(device, kernel, call_s=5.0, deadline=19.0)
     assert kernel.count == 0
 
@@ -107,7 +108,7 @@ def test_a_call_for_which_too_little_time_is_left_is_not_made():
 def test_launches_for_whose_delay_no_time_is_left_are_not_made():
     device = QueuedDevice()
     kernel = Kernel(device, device_s=1e-3, host_s=0.1)
-    with pytest.raises(Unread, match="too little time was left until the deadline"):
+    with pytest.raises(Unavailable, match="too little time was left until the deadline"):
         device_time(device, kernel, call_s=0.1, deadline=0.4)
     assert kernel.count == 1
 
@@ -119,7 +120,7 @@ def test_a_call_that_waits_for_the_device_has_no_device_time():
         device.queue(device_s=1e-3, host_s=1e-5)
         device.now()
 
-    with pytest.raises(Unread, match=NOT_QUEUED):
+    with pytest.raises(Unavailable, match=NOT_QUEUED):
         device_time(device, call)
     assert len(device.delays) == 1 + 4
 
@@ -131,7 +132,7 @@ def test_a_call_of_more_launches_than_a_stream_queues_has_no_device_time():
         device.host_s = max(device.host_s + 2e-3, device.busy_until_s)
         device.queue(device_s=1e-3)
 
-    with pytest.raises(Unread, match=NOT_QUEUED):
+    with pytest.raises(Unavailable, match=NOT_QUEUED):
         device_time(device, call)
     assert len(device.delays) == 1 + 4
 
@@ -151,7 +152,7 @@ def test_a_delay_that_was_shorter_than_asked_for_counts_as_what_it_was():
 
 def test_a_call_whose_launches_take_longer_than_any_delay_has_no_device_time():
     device = QueuedDevice()
-    with pytest.raises(Unread, match=NOT_QUEUED):
+    with pytest.raises(Unavailable, match=NOT_QUEUED):
         device_time(device, lambda: device.queue(device_s=1e-3, host_s=0.2))
     assert device.delays == [0.0]
 

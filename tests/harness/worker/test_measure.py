@@ -6,8 +6,9 @@ import pytest
 
 from dlbench.core.measurement import Transfer
 from dlbench.core.model import Policy, Work
+from dlbench.core.unknown import Unavailable
 from dlbench.harness.worker import measure
-from dlbench.harness.worker.measure import NotPinned, Pace, TooSlow, take_pinned_transfer, take_samples, take_transfer
+from dlbench.harness.worker.measure import Pace, TooSlow, take_pinned_transfer, take_samples, take_transfer
 from dlbench.testing import ManualClock
 
 PACE = Pace(block_s=0.002, warmup_s=0.2, warmup_calls=2)
@@ -281,7 +282,7 @@ def refused(tensors):
 )
 def test_where_no_memory_can_be_locked_a_sentence_says_why(monkeypatch, left, pin, sentence):
     monkeypatch.setattr(measure, "available_memory", lambda: left)
-    with pytest.raises(NotPinned) as error:
+    with pytest.raises(Unavailable) as error:
         take_pinned_transfer(PAGEABLE, INPUTS, OUTPUTS, Copying(ManualClock(), pin), None, ManualClock())
     assert str(error.value) == sentence
 

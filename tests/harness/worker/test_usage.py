@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from machine_fake import write
 
 from dlbench.core.conditions import Throttling
+from dlbench.core.unknown import explained
 from dlbench.harness.worker.usage import SHORTEST_S, LostTime
 
 NS = 10**9
@@ -33,7 +34,8 @@ def lost(root: Path, before: dict[str, str], after: dict[str, str], seconds: flo
     now_s = iter((5.0, 5.0 + seconds))
     lost_time = LostTime(write(root, before), lambda: next(now_s))
     write(root, after)
-    return lost_time.shares()
+    found, nulls = lost_time.shares()
+    return found, {group: explained(reasons) for group, reasons in nulls.items()}
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,59 @@
+"""Names that rows need, which a copy can't leave out: those that are not plain are refused."""
+
+import re
+from collections.abc import Iterable, Iterator
+
+from dlbench.analysis.contribute.sieves import is_setting, is_word, number
+from dlbench.core.measurement import Measurement
+from dlbench.core.model import Case, value_text
+
+LONGEST = 80
+MOST_SENTENCES = 3
+
+_PLAIN = f"letters, digits, spaces and ( ) - / + . @, {LONGEST} characters at most, and no path, address or host"
+_DEVICE_NAME = re.compile(rf"[A-Za-z0-9 ()\-/+.@]{{1,{LONGEST}}}")
+_PRIVATE = re.compile(
+    r"""(?:^|\s)/ | \.{2}/ | /.*/                                      # a path
+      | [\w.+-]+@(?!\d+\.\d+GHz)[\w-]                                # somebody somewhere; "CPU @ 2.60GHz" is none
+      | (?:[\w-]+\.){2,}[\w-]+                                         # a host's name or an IPv4 address
+      | \b(?:GPU|MIG)-[0-9a-f]+- | \b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-   # a UUID
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+
+
+def refused(measurements: Iterable[Measurement]) -> list[str]:
+    """Return a sentence for each kind of text or number that rows need and that may not be published."""
+    names: dict[str, dict[str, None]] = {}
+    cases: dict[int, Case] = {}
+    for each in measurements:
+        cases[id(each.case)] = each.case  # rounds of a case share it
+        if each.device_name is not None:
+            names.setdefault(each.case.device, {})[each.device_name] = None
+    found = dict.fromkeys(sentence for case in cases.values() for sentence in _unfit(case))
+    for device, called in names.items():
+        for name in called:
+            if not _DEVICE_NAME.fullmatch(name) or _PRIVATE.search(name):
+                found[f"{name[:LONGEST]!r} is not what a maker calls a device, which has {_PLAIN}"] = None
+        if len(called) > 1:
+            found[f"{device} has several names in it; measure on one machine"] = None
+    return list(found)[:MOST_SENTENCES]
+
+
+def _unfit(case: Case) -> Iterator[str]:
+    """Yield what is not a plain word or a finite number of what tells a case from others."""
+    kind, _, index = case.device.partition(":")
+    for what, text, is_plain in (
+        ("a suite is", case.suite, is_word(case.suite)),
+        ("a workload is", case.workload, is_word(case.workload)),
+        ("a device is", case.device, is_word(kind) and is_word(index or "0")),
+        *(("a parameter is", name, is_word(name)) for name in case.params),
+        *((f"{name} is", value, is_setting(value)) for name, value in case.params.items() if isinstance(value, str)),
+    ):
+        if not is_plain:
+            yield f"{what} called {text[:LONGEST]!r}, and only plain words (letters, digits and _) are published; measure without that"
+    words = {case.workload, kind, index, *case.params, *map(value_text, case.params.values())}
+    if any(not isinstance(value, str) and number(value) is None for value in case.params.values()):
+        yield f"a parameter of {case.id[:LONGEST]} is not a finite number"
+    elif not words.issuperset(filter(None, re.split(r"[][,=@:]|#\d{1,3}@", case.id))):
+        yield f"the name {case.id[:LONGEST]!r} says something else than the case's workload, parameters and device; measure it again"

@@ -1,0 +1,53 @@
+"""Reasons why something is not known: what a result file holds of them, and the sentences that are shown."""
+
+import pytest
+
+from dlbench.core.unknown import Reason, Unavailable, Unknown, explained
+
+FIGURES = {"seconds": 1.5, "seconds_most": 1.0, "bytes": 1024, "bytes_left": 512, "kind": "mps", "precision": "fp16", "text": "no"}
+
+
+@pytest.mark.parametrize("unknown", Unknown)
+def test_every_reason_has_a_sentence_in_which_its_figures_stand(unknown: Unknown) -> None:
+    sentence = explained([unknown.reason(**FIGURES)])
+    assert sentence != unknown.name.lower()
+    assert "{" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("reasons", "sentence"),
+    [
+        ([Unknown.TOO_SHORT.reason(seconds=0.1)], "it was timed for less than 0.1 s, of which a single wait would be too much"),
+        (
+            [Unknown.TOGETHER.reason(part="inputs"), Unknown.TOO_LONG.reason(part="fp64", seconds=213.4, seconds_most=1.0)],
+            "inputs: its ranks can only call together; fp64: it would take about 2.1e+02 s, and 1 s at most are spent on it",
+        ),
+        (
+            [Unknown.TOO_MUCH_TO_LOCK.reason(bytes=3 << 29, bytes_left=512)],
+            "1.50 GiB of page-locked memory would be too much of the 512 B that the host has left",
+        ),
+        ([Unknown.EXCEPTION.reason(text="TypeError: {no}")], "TypeError: {no}"),
+        ("a sentence {of} an earlier version", "a sentence {of} an earlier version"),
+    ],
+)
+def test_sentences_have_the_words_and_digits_of_earlier_versions(reasons: str | list[Reason], sentence: str) -> None:
+    assert explained(reasons) == sentence
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        {"reason": "of_a_later_version", "watts": 3},
+        {"reason": "too_long", "seconds": 1.5},
+        {"reason": "too_long", "seconds": "long", "seconds_most": 1.0},
+        {"reason": "left_by_others", "bytes": "many"},
+        {"reason": "no_events"},
+    ],
+)
+def test_a_reason_of_a_later_version_or_without_its_figures_is_shown_by_its_name(reason: Reason) -> None:
+    assert explained([{"part": "fp64", **reason}]) == f"fp64: {reason['reason']}"
+
+
+def test_what_is_raised_holds_the_reason_and_says_the_sentence() -> None:
+    error = Unavailable(Unknown.NO_LOCKS, kind="mps")
+    assert (error.reason, str(error)) == ({"reason": "no_locks", "kind": "mps"}, "dlbench locks no host memory for mps devices")
