@@ -24,7 +24,6 @@ __all__ = [
     "Least",
     "Limit",
     "Memory",
-    "OwnProcess",
     "Parallel",
     "Reported",
     "Role",
@@ -82,7 +81,7 @@ if TYPE_CHECKING:
     from dlbench.harness.probe.memory import available_memory
     from dlbench.harness.worker.backends.base import Backend, register_backend
     from dlbench.harness.worker.ranks import control_group
-    from dlbench.harness.worker.registry import Cache, Duration, Layout, Least, OwnProcess, Size, workload
+    from dlbench.harness.worker.registry import Cache, Duration, Layout, Least, Size, workload
     from dlbench.harness.worker.scratch import scratch_folder
     from dlbench.harness.worker.stages import note_stage
     from dlbench.workloads.cache import before_call
@@ -103,7 +102,7 @@ _HOMES = {
     "dlbench.harness.probe.memory": "available_memory",
     "dlbench.harness.worker.backends.base": "Backend register_backend",
     "dlbench.harness.worker.ranks": "control_group",
-    "dlbench.harness.worker.registry": "Cache Duration Layout Least OwnProcess Size workload",
+    "dlbench.harness.worker.registry": "Cache Duration Layout Least Size workload",
     "dlbench.harness.worker.scratch": "scratch_folder",
     "dlbench.harness.worker.stages": "note_stage",
     "dlbench.workloads.cache": "before_call",

@@ -19,7 +19,7 @@ Bounded = Literal["rate.bytes_per_s"]
 """Columns of a row that a value may be the most of."""
 ParameterRole = Literal[
     "sweep", "copies", "way", "switch", "feeding", "searched", "searched_last", "limit", "scratch", "supply",
-    "collective_op", "communicates", "spread",
+    "own_process", "collective_op", "communicates", "spread",
 ]  # fmt: skip
 """What a parameter is for; `Role` says it in a signature."""
 
@@ -31,7 +31,8 @@ class Role:
     name: ParameterRole
     text: str = ""
     """The value that stands out: of a way the one that its others are held against, of a supply the one where samples come from storage
-    and not from memory. Of a switch and of copies the default, where none is given."""
+    and not from memory, of ``own_process`` the one whose cases share a process on an accelerator with no others, as they leave something
+    behind there. Of a switch and of copies the default, where none is given."""
 
 
 T = TypeVar("T")
@@ -148,6 +149,10 @@ class Declaration:
     def parameter(self, role: ParameterRole) -> str | None:
         """Return the name of the parameter with a role that one alone has; None where none has it."""
         return next(iter(self.having(role)), None)
+
+    def stands_out(self, role: ParameterRole, params: Mapping[str, Any]) -> bool:
+        """Whether a case with these parameters has the value that stands out of one with this role."""
+        return any(params.get(name) == self.parameters[name][role] for name in self.having(role))
 
     def value(self, role: ValueRole) -> Value | None:
         """Return the value with a role; None where none has it."""

@@ -53,8 +53,6 @@ class Parameter:
     choices: tuple[str, ...] = ()
     minimum: float | None = None
     """Least valid number; exclusive for ``number``, so that 0 seconds is invalid and 0.1 is not."""
-    own_process: str | None = None
-    """The value whose cases on an accelerator share a process with no others."""
 
     def check(self, value: object) -> ParamValue | None:
         """Return the value, an integer as a float where a number is wanted. Raises ValueError that completes "``name`` must be …"."""
@@ -115,10 +113,6 @@ class Signature:
     def parameter(self, name: str) -> Parameter | None:
         """Return the parameter of that name, if there is one."""
         return next((p for p in self.parameters if p.name == name), None)
-
-    def needs_own_process(self, params: Mapping[str, ParamValue]) -> bool:
-        """Whether a case with these parameters shares its process on an accelerator only with such cases."""
-        return any(each.own_process is not None and params.get(each.name) == each.own_process for each in self.parameters)
 
 
 @dataclass(frozen=True, slots=True)

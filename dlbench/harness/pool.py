@@ -34,7 +34,7 @@ def process_for(case: Case, isolation: Isolation, signatures: Mapping[str, Signa
     if case.device == "cpu" and isolation != "none":
         return "cpu"
     signature = signatures.get(case.workload)
-    return "accelerator, apart" if signature and signature.needs_own_process(case.params) else "accelerator"
+    return "accelerator, apart" if signature and signature.declared.stands_out("own_process", case.params) else "accelerator"
 
 
 class WorkerPool:

@@ -10,12 +10,12 @@ from typing import Annotated, Any, Literal, ParamSpec
 import torch
 from torch import Tensor
 
-from dlbench import Clock, OwnProcess, Reported, Unit, Value, note_stage
+from dlbench import Clock, Reported, Role, Unit, Value, note_stage
 from dlbench.workloads.compiler import CompilerCache, compiler_error, dynamo_counters
 from dlbench.workloads.eager_check import StepParts, current, expected_of, refuse_disagreement, restored
 
 Arguments = ParamSpec("Arguments")
-Mode = Annotated[Literal["eager", "compile", "graph", "autotune"], OwnProcess("autotune")]
+Mode = Annotated[Literal["eager", "compile", "graph", "autotune"], Role("own_process", "autotune")]
 """How torch executes a step: operation by operation, by `torch.compile`, as one CUDA graph, or with `cudnn.benchmark` on.
 
 torch keeps the algorithm of each convolution until its process ends, whether tried out or not, so those that are have a process.

@@ -80,8 +80,7 @@ def findings(results: Results) -> Findings:
 
 def _is_of_storage(row: Row) -> bool:
     """Whether what a row reads comes from storage and not from memory."""
-    parameters = row.declared.parameters
-    return all(row.params.get(name) == parameters[name]["supply"] for name in row.declared.having("supply"))
+    return not row.declared.having("supply") or row.declared.stands_out("supply", row.params)
 
 
 def _beside(step: Row, supplies: Iterable[Row], several: bool) -> list[Supplied]:

@@ -143,8 +143,7 @@ class Row(Record):
     @property
     def copies_within_calls(self) -> bool:
         """Whether its calls copy their operands to the device."""
-        resident = {name: self.declared.parameters[name]["copies"] for name in self.declared.having("copies")}
-        return any(self.params.get(name, there) != there for name, there in resident.items())
+        return self.declared.parameter("copies") in self.params and not self.declared.stands_out("copies", self.params)
 
     @property
     def described(self) -> tuple[Value, ...]:

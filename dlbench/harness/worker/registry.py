@@ -32,13 +32,6 @@ class Least:
     value: float
 
 
-@dataclass(frozen=True)
-class OwnProcess:
-    """Annotation: the value whose cases on an accelerator share a process with no others, as they leave something behind there."""
-
-    value: str
-
-
 Size = Annotated[int, Least(1)]
 """A positive integer."""
 Duration = Annotated[float, Least(0)]
@@ -229,8 +222,7 @@ def _parameters(function: WorkloadFunction) -> Iterator[tuple[Parameter, tuple[R
         required = each.default is each.empty
         default = None if required else each.default.value if isinstance(each.default, enum.Enum) else each.default
         minimum = next((mark.value for mark in marks if isinstance(mark, Least)), None)
-        own_process = next((mark.value for mark in marks if isinstance(mark, OwnProcess)), None)
-        parameter = Parameter(each.name, kind, required, default, choices, None if choices else minimum, own_process)
+        parameter = Parameter(each.name, kind, required, default, choices, None if choices else minimum)
         yield parameter, tuple(mark for mark in marks if isinstance(mark, Role))
 
 

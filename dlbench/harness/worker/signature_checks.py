@@ -6,12 +6,13 @@ from dlbench.core.declarations import Parallel, ParameterRole
 from dlbench.core.errors import nearest
 from dlbench.core.model import Parameter, Signature
 
+_STAND_OUT: tuple[ParameterRole, ...] = ("way", "supply", "own_process")
 _KINDS: Mapping[ParameterRole, tuple[str, ...]] = {
     "sweep": ("integer", "number"),
     "limit": ("number",),
     "communicates": ("flag",),
     **dict.fromkeys(("searched", "searched_last"), ("integer", "text")),
-    **dict.fromkeys(("copies", "way", "switch", "scratch", "supply", "collective_op"), ("text",)),
+    **dict.fromkeys(("copies", "switch", "scratch", "collective_op", *_STAND_OUT), ("text",)),
 }
 """What a parameter with a role can be; with any other role anything."""
 _ONE_ALONE: tuple[ParameterRole, ...] = ("sweep", "copies", "limit", "scratch", "collective_op", "communicates")
@@ -41,9 +42,9 @@ def _unbearable(parameter: Parameter, roles: Mapping[ParameterRole, str], *, lar
     for role, text in roles.items():
         if parameter.kind not in (kinds := _KINDS.get(role, (parameter.kind,))):
             yield f"with the role '{role}' it must be {' or '.join(kinds)}, not {parameter.kind}"
-        elif text and parameter.choices and text not in parameter.choices:
+        elif parameter.choices and text not in ("", *parameter.choices):
             yield f"role '{role}': '{text}' is none of its values{nearest(text, list(parameter.choices))}"
-        elif not text and role in ("way", "supply"):
+        elif not text and role in _STAND_OUT:
             yield f"role '{role}' names the value that stands out, such as Role('{role}', '{next(iter(parameter.choices), '…')}')"
     searched = bool({"searched", "searched_last"} & roles.keys())
     if searched and (parameter.required or parameter.default is not None):

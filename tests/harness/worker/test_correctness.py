@@ -64,7 +64,7 @@ def test_a_call_that_does_not_hand_over_each_operation_is_not_counted():
     work = replace(SUBJECT.workload.set_up(CPU, PARAMS), countable_operations=False)
     found = spot_checked(replace(TIMED, flops=work.flops), work, SUBJECT, 60.0)
     assert found.check.operations is None
-    assert re.fullmatch("operations: what is compiled .*", found.nulls["check"])
+    assert re.fullmatch("operations: what is compiled .*", explained(found.nulls["check"]))
 
 
 def test_what_is_executed_in_another_mode_is_held_against_the_plain_one():
