@@ -75,9 +75,9 @@ def planned(piece: Piece, hello: Mapping[str, Any], devices: Sequence[str]) -> P
     tries, compiling = {}, {each.id for each in cases if each.params.get("mode") == "compile"}
     for case in cases:
         declared = plan.signatures[case.workload].declared
-        if declared.search and declared.searches(case.params):
-            tries[case.id] = TRIES[declared.search.aim]
-            compiling |= {case.id} if "mode" in declared.search.over and "mode" not in case.params else set()
+        if declared.searches(case.params):
+            tries[case.id] = TRIES["largest" if declared.value("largest") else "fastest"]
+            compiling |= {case.id} if "mode" in declared.searched and "mode" not in case.params else set()
     return Planned(cases, plan.policy, tries, frozenset(compiling))
 
 

@@ -13,20 +13,27 @@ __all__ = [
     "Backend",
     "Cache",
     "Clock",
+    "CollectiveOp",
+    "Communicates",
     "Copies",
     "Dtype",
     "Duration",
+    "Feeding",
     "InferenceDtype",
     "Layout",
-    "Learning",
     "Least",
+    "Limit",
     "Memory",
     "Parallel",
     "Reported",
-    "Search",
+    "Role",
+    "Scratch",
+    "Searched",
+    "SearchedLast",
     "Size",
-    "Supply",
+    "Spread",
     "Sweep",
+    "Switch",
     "TrainingDtype",
     "Unit",
     "UsageError",
@@ -50,7 +57,21 @@ __all__ = [
 
 if TYPE_CHECKING:
     from dlbench.analysis.read.table import read
-    from dlbench.core.declarations import Learning, Parallel, Search, Supply, Sweep, Value
+    from dlbench.core.declarations import (
+        CollectiveOp,
+        Communicates,
+        Feeding,
+        Limit,
+        Parallel,
+        Role,
+        Scratch,
+        Searched,
+        SearchedLast,
+        Spread,
+        Sweep,
+        Switch,
+        Value,
+    )
     from dlbench.core.errors import UsageError
     from dlbench.core.measurement import Memory
     from dlbench.core.model import Clock, Reported, Work
@@ -69,7 +90,9 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "dlbench.analysis.read.table": "read",
-    "dlbench.core.declarations": "Learning Parallel Search Supply Sweep Value",
+    "dlbench.core.declarations": (
+        "CollectiveOp Communicates Feeding Limit Parallel Role Scratch Searched SearchedLast Spread Sweep Switch Value"
+    ),
     "dlbench.core.errors": "UsageError",
     "dlbench.core.measurement": "Memory",
     "dlbench.core.model": "Clock Reported Work",

@@ -23,7 +23,7 @@ ROOMS = {
     "harness.plan": "suite selection cases adaptive known_cases",
     "harness.probe": "cgroup memory processor nvml devices fingerprint monitor programs preflight",
     "harness.process": "interrupt scratch wire checkout worker_process",
-    "harness.worker": "lifecycle usage stopping scratch stages registry failures device_time "
+    "harness.worker": "lifecycle usage stopping scratch stages signature_checks registry failures device_time "
     "backends.base backends.torch_build backends.cpu backends.cuda "
     "backends.mps backends.xpu backends.__init__ limits ranks measure operations correctness main rank_main",
     "harness.ranks": "torchrun placement cluster rank_group",

@@ -16,7 +16,7 @@ from dlbench.core.rows.summary import summarise
 
 SD = 0.03
 MOST = 0.05
-_DECLARED = {"step": Declaration(switches={"setting": "plain"})}
+_DECLARED = {"step": Declaration(parameters={"setting": {"switch": "plain"}})}
 
 
 def findings(deals: int, chance: random.Random) -> Iterator[Finding]:

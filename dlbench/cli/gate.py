@@ -33,9 +33,10 @@ def announce(session: Session, goes_on: bool) -> None:
 
     policy, isolation = session.settings.policy, session.settings.isolation
     tasks = [task for task in session.tasks if task.case.device in task.side.devices]
-    processes = {(task.side.name, process_for(task.case, isolation)): task.case.ranks or 1 for task in tasks}
+    named = [(task, process_for(task.case, isolation, session.signatures)) for task in tasks]
+    processes = {(task.side.name, process): task.case.ranks or 1 for task, process in named}
     # A CPU case has a process of its own, which is forked from another one or, with spawn, is all there is.
-    own = sum(process_for(task.case, isolation) == "cpu" for task in tasks)
+    own = sum(process == "cpu" for _, process in named)
     starts = sum(processes.values()) + own - (sum(name == "cpu" for _, name in processes) if isolation == "spawn" else 0)
     known = [task.case for task in tasks if task.case.workload in session.signatures]  # what only side b has is not
     searches = (AdaptivePlan.of(case, session.signatures[case.workload]) for case in known)

@@ -17,7 +17,6 @@ import click
 from dlbench import __version__
 from dlbench.cli import BEGAN, defaults
 from dlbench.cli.planning import Plan, signatures_of
-from dlbench.core.declared_json import from_json
 from dlbench.core.errors import DeviceAbsent, DeviceFault, ResultFileError, UsageError
 from dlbench.core.measurement import BALANCED, Measurement
 from dlbench.core.model import Policy, Signature, Status
@@ -215,7 +214,7 @@ def start(
 
 def _check_places(tasks: Sequence[Task], signatures: Mapping[str, Signature]) -> None:
     """Raise UsageError for a parameter of a case that names a folder that can't be written."""
-    parameters = {name: each.declared.scratch for name, each in signatures.items() if each.declared.scratch}
+    parameters = {name: place for name, each in signatures.items() if (place := each.declared.parameter("scratch"))}
     cases = [each.case for each in tasks if each.case.workload in parameters]
     places = {(parameters[each.workload], each.params.get(parameters[each.workload])) for each in cases}
     for name, place in sorted((name, str(place)) for name, place in places if place):
@@ -319,12 +318,15 @@ def is_complete(run: RunFile, session: Session) -> bool:
 
 def _declared_anew(workloads: Mapping[str, Any], signatures: Mapping[str, Signature]) -> list[str]:
     """Name each value, and each parallelism, that the signatures do not declare as the header says."""
+    from dlbench.analysis.read.declared import declaration_of
+
     found = []
     for name in filter(signatures.__contains__, workloads):
-        (was, _), declared = from_json(workloads[name]), signatures[name].declared
+        (was, _), declared = declaration_of(name, workloads[name]), signatures[name].declared
         before, now = ({each.name: each for each in values} for values in (was.values, declared.values))
         found += [f"value '{each}' of {name}" for each in {**before, **now} if before.get(each) != now.get(each)]
         found += [f"parallel of {name}"] if was.parallel != declared.parallel else []
+        found += [f"parameter '{each}' of {name}" for each in declared.parameters if was.parameters.get(each) != declared.parameters[each]]
     return found
 
 

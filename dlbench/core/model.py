@@ -209,6 +209,10 @@ class Work:
     """Least bytes to move through the device's memory: each operand once."""
     least_bytes: float | None = None
     """Those of them that no cache can hold from one part of a call to the next."""
+    countable_operations: bool = True
+    """Whether a call hands its operations to the device one by one, as no compiled step and no graph does."""
+    set_up_memory_counts: bool = True
+    """Whether the peak of memory includes set-up, as it must not where that ran the step in a way that takes more than a call."""
 
     def __new__(cls, *_: object, **given: object) -> Self:
         """Make one. Raises TypeError with the nearest field for a name that is none of them."""

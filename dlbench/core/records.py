@@ -14,12 +14,17 @@ from dlbench.core.typed_json import convert
 def signature_to_json(signature: Signature) -> dict[str, Any]:
     """Return plain data for the pipe between the measuring process and its parent."""
     parameters = [asdict(each) for each in signature.parameters]
-    return {"name": signature.name, "about": signature.about, "parameters": parameters, **declared_json.to_json(signature.declared)}
+    return {
+        "name": signature.name,
+        "about": signature.about,
+        "parameters": parameters,
+        "declared": declared_json.to_json(signature.declared),
+    }
 
 
 def signature_from_json(data: Mapping[str, Any]) -> Signature:
     """Inverse of `signature_to_json`."""
-    declared, _ = declared_json.from_json(data)
+    declared, _ = declared_json.from_json(data["declared"])
     return Signature(data["name"], data["about"], convert(tuple[Parameter, ...], data["parameters"]), declared)
 
 

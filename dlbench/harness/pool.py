@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Literal, Self
 
-from dlbench.core.model import Case, kind_of
+from dlbench.core.model import Case, Signature, kind_of
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.wire import MeasureRequest, PrepareRequest
 from dlbench.harness.process.worker_process import Ending, Mode, WorkerProcess
@@ -27,16 +27,14 @@ def layout_seed(seed: int, number: int, side: str | None = None) -> int:
     return seed * 1_000_003 + number + (zlib.crc32(side.encode()) << 64 if side else 0)
 
 
-def process_for(case: Case, isolation: Isolation) -> str:
-    """Name the process of a side that measures a case: the one that forks, those of the accelerators, or a group of so many ranks.
-
-    torch keeps the algorithm of each convolution until its process ends, whether tried out or not, so those that are have a process.
-    """
+def process_for(case: Case, isolation: Isolation, signatures: Mapping[str, Signature]) -> str:
+    """Name the process of a side that measures a case: the one that forks, those of the accelerators, or a group of so many ranks."""
     if case.ranks is not None:
         return f"{case.ranks} ranks on {kind_of(case.device)}"
     if case.device == "cpu" and isolation != "none":
         return "cpu"
-    return "accelerator, autotuned" if case.params.get("mode") == "autotune" else "accelerator"
+    signature = signatures.get(case.workload)
+    return "accelerator, apart" if signature and signature.declared.stands_out("own_process", case.params) else "accelerator"
 
 
 class WorkerPool:
@@ -53,6 +51,7 @@ class WorkerPool:
         threads: int,
         interruption: Interruption,
         first_workers: Mapping[str | None, WorkerProcess],
+        signatures: Mapping[str, Signature],
         run_ends: float = math.inf,
     ) -> None:
         self._isolation = isolation
@@ -60,6 +59,7 @@ class WorkerPool:
         self._threads = threads
         self._interruption = interruption
         self._first_workers = first_workers
+        self._signatures = signatures
         self._run_ends = run_ends
         self._number = 0
         self._training = False
@@ -101,12 +101,15 @@ class WorkerPool:
     def _missing(self, tasks: Sequence[Task], certain: int) -> list[tuple[_Key, Side]]:
         """Return the processes to start now, with their sides."""
         number = self._number
-        needed = {(task.side.name, process_for(task.case, self._isolation)): task.side for task in filter(self._sure_to_use, tasks)}
+        needed = {(task.side.name, self._process_for(task.case)): task.side for task in filter(self._sure_to_use, tasks)}
         missing = [((number, *key), side) for key, side in needed.items() if (number, *key) not in self._workers]
         if not missing:
             return []
         ahead = [((later, *key), side) for later in range(number + 1, number + certain) for key, side in needed.items() if key[1] == "cpu"]
         return missing + ahead[: max(0, min(self._threads, MOST_AT_ONCE) - len(missing))]
+
+    def _process_for(self, case: Case) -> str:
+        return process_for(case, self._isolation, self._signatures)
 
     def _sure_to_use(self, task: Task) -> bool:
         """Whether a task will use a process that was started for the round."""
@@ -130,7 +133,7 @@ class WorkerPool:
 
     def ask(self, request: MeasureRequest, side: Side, placement: Placement) -> Ending:
         """Have a case measured in the process that fits its side, its device and the isolation, or by all of its ranks."""
-        key = self._number, side.name, process_for(request.case, self._isolation)
+        key = self._number, side.name, self._process_for(request.case)
         self._end_conflicting(key, side.one_process, request.case.ranks)
         worker = self._workers.get(key)
         if worker is None or not worker.usable:

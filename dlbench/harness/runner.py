@@ -13,7 +13,7 @@ from dlbench.core.measurement import Measurement, Series
 from dlbench.core.model import Case, Policy, Signature, Status, kind_of
 from dlbench.core.records import measurement_to_json
 from dlbench.harness.observer import Observer
-from dlbench.harness.pool import Isolation, WorkerPool, process_for
+from dlbench.harness.pool import Isolation, WorkerPool
 from dlbench.harness.probe.memory import available_memory, oom_kills
 from dlbench.harness.probe.monitor import Watch
 from dlbench.harness.process.interrupt import Interruption
@@ -100,7 +100,9 @@ class Runner:
         """Measure round after round until each task has enough. Raises DeviceFault where a whole machine of several is gone."""
         policy, settings = self.settings.policy, self.settings
         run_ends = settings.budget_ends + GRACE_S
-        pool = WorkerPool(settings.isolation, settings.seed, settings.threads, self.interruption, self.first_workers, run_ends)
+        pool = WorkerPool(
+            settings.isolation, settings.seed, settings.threads, self.interruption, self.first_workers, self.signatures, run_ends
+        )
         with self._scratch, self.interruption.before_exit(self._scratch.remove), pool:
             for number in range(first_round, first_round + (policy.max_rounds if policy.budget_s else policy.rounds)):
                 pending = self._progress.pending(number, self._left_s())
@@ -220,10 +222,12 @@ class Runner:
         Raises OSError where none can be made in the place that the case names; of a usual one only what needs it has to say so.
         """
         signature = self.signatures.get(case.workload)
-        if signature is None or signature.declared.scratch is None:
+        if signature is None:
             return None
-        place = case.params.get(signature.declared.scratch)
-        if place:
+        named = signature.declared.parameter("scratch")
+        if named is None and not signature.declared.writes_files:
+            return None
+        if place := case.params.get(named or ""):
             return self._scratch.of(case.workload, Path(str(place)))
         with suppress(OSError):
             return self._scratch.of(case.workload)
@@ -257,7 +261,7 @@ def _in_order(tasks: Sequence[Task], settings: RunSettings, number: int) -> list
     shuffled = in_balanced_order(tasks, settings.seed, number)
     # Ranks that wait for their next case would only disturb those of one process, and take memory from them.
     single = [task for task in shuffled if not task.case.ranks]
-    return single + _grouped([task for task in shuffled if task.case.ranks], lambda task: process_for(task.case, settings.isolation))
+    return single + _grouped([task for task in shuffled if task.case.ranks], lambda task: f"{task.case.ranks} {kind_of(task.case.device)}")
 
 
 def _grouped(tasks: Sequence[Task], key: Callable[[Task], str]) -> list[Task]:

@@ -52,7 +52,7 @@ class Searches:
             self.tries.append(tried)
             tries.append(tried)
         outcome = plan.outcome(tries, number)
-        if outcome.status is not Status.OK or plan.search.aim == "largest":
+        if outcome.status is not Status.OK or plan.for_largest:
             return outcome, Fault.NONE
         try:
             ended = measure(plan.with_values(outcome.found), self.policy)

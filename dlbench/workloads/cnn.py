@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
-from dlbench import Dtype, Layout, Size, Work, workload
+from dlbench import Dtype, Layout, Size, Switch, Work, workload
 from dlbench.models import ModelName, build
 from dlbench.models.flops import FASTER_CONVOLUTION, forward_flops, train_flops
 from dlbench.models.traffic import forward_bytes, layer_traffic, train_bytes, weight_bytes
@@ -43,20 +43,16 @@ UPDATE_PASSES = {"sgd": 5, "adamw": 7}
 writes all but the gradients."""
 
 
-INFERENCE_SWITCHES = {"dtype": "fp32", "layout": "nchw", "mode": "eager"}
-TRAINING_SWITCHES = {**INFERENCE_SWITCHES, "optimizer": "sgd"}
-
-
-@workload(tags=("cnn", "training", "imagenet"), values=VALUES, scratch="", switches=TRAINING_SWITCHES)
+@workload(tags=("cnn", "training", "imagenet"), values=VALUES, writes_files=True)
 def train_step(
     device: torch.device,
     *,
     model: ModelName,
     batch: Size,
-    dtype: Dtype = "fp32",
-    layout: Layout = "nchw",
-    optimizer: Optimizer = "sgd",
-    mode: Mode = "eager",
+    dtype: Switch[Dtype] = "fp32",
+    layout: Switch[Layout] = "nchw",
+    optimizer: Switch[Optimizer] = "sgd",
+    mode: Switch[Mode] = "eager",
 ) -> Work:
     """Train an image classifier by one step: forward, cross-entropy, backward and the optimizer's update."""
     if mode == "graph" and scales_gradients(dtype):
@@ -73,6 +69,8 @@ def train_step(
     return Work(
         call=execution.begin(step, eager, StepParts(network, images, dtype, labels, update, scaler)),
         report=execution.report if mode == "compile" else None,
+        countable_operations=execution.countable_operations,
+        set_up_memory_counts=mode != "compile",  # which was held against eager execution there
         inputs=(images, labels),
         items=batch,
         flops=flops,
@@ -82,15 +80,15 @@ def train_step(
     )
 
 
-@workload(tags=("cnn", "inference", "imagenet"), values=VALUES, scratch="", switches=INFERENCE_SWITCHES)
+@workload(tags=("cnn", "inference", "imagenet"), values=VALUES, writes_files=True)
 def infer_step(
     device: torch.device,
     *,
     model: ModelName,
     batch: Size,
-    dtype: Dtype = "fp32",
-    layout: Layout = "nchw",
-    mode: Mode = "eager",
+    dtype: Switch[Dtype] = "fp32",
+    layout: Switch[Layout] = "nchw",
+    mode: Switch[Mode] = "eager",
 ) -> Work:
     """Classify a batch of images: forward only, without a gradient."""
     execution = Execution(mode, device, f"{device} {model} {batch} {dtype} {layout}")
@@ -107,6 +105,8 @@ def infer_step(
     return Work(
         call=execution.begin(step, eager, StepParts(network, images, dtype)),
         report=execution.report if mode == "compile" else None,
+        countable_operations=execution.countable_operations,
+        set_up_memory_counts=mode != "compile",  # which was held against eager execution there
         inputs=(images,),
         items=batch,
         flops=flops,

@@ -14,13 +14,13 @@ from dlbench.workloads.precision import autocast, operands, output
 Padding = Annotated[int, Least(0)]
 
 
-@workload(tags=("compute",), sweep=Sweep("size", copies="copies"))
+@workload(tags=("compute",))
 def conv2d(
     device: torch.device,
     *,
     batch: Size,
     channels: Size,
-    size: Size,
+    size: Sweep[Size],
     filters: Size,
     kernel: Size,
     stride: Size = 1,

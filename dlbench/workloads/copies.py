@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
 
-from dlbench import Work
+from dlbench import Role, Work
 from dlbench.workloads.host_memory import page_locked
 
-Copies = Literal["none", "pageable", "pinned"]
+Copies = Annotated[Literal["none", "pageable", "pinned"], Role("copies")]
 """How operands get to an accelerator: they are there, or each call copies them from pageable or from page-locked host memory."""
 
 

@@ -6,8 +6,8 @@ from dlbench import Copies, Dtype, Size, Sweep, Work, operands, with_copies, wor
 from dlbench.workloads.precision import refuse_autocast
 
 
-@workload(tags=("memory",), sweep=Sweep("n", copies="copies"))
-def elementwise(device: torch.device, *, n: Size, dtype: Dtype = "fp32", copies: Copies = "none") -> Work:
+@workload(tags=("memory",))
+def elementwise(device: torch.device, *, n: Sweep[Size], dtype: Dtype = "fp32", copies: Copies = "none") -> Work:
     """Compute a + 2 b of two vectors of n numbers."""
     refuse_autocast(dtype)
     a, b = operands(device, (n,), (n,), dtype=dtype)

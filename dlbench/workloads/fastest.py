@@ -7,41 +7,37 @@ from typing import Any, Literal
 
 import torch
 
-from dlbench import PRECISIONS, Dtype, InferenceDtype, Layout, Search, Size, TrainingDtype, Work, workload
+from dlbench import PRECISIONS, Dtype, InferenceDtype, Layout, Searched, SearchedLast, Size, Switch, TrainingDtype, Work, workload
 from dlbench.models import ModelName
-from dlbench.workloads.cnn import INFERENCE_SWITCHES, TRAINING_SWITCHES, infer_step, train_step
+from dlbench.workloads.cnn import infer_step, train_step
 from dlbench.workloads.modes import VALUES, Mode
 
-# A compilation takes as long as ten other tries.
-_TRAINING = Search("fastest", ("dtype", "layout", "optimizer", "batch", "mode"), last=("mode",))
-_INFERENCE = Search("fastest", ("dtype", "layout", "batch", "mode"), last=("mode",))
 
-
-@workload(tags=("cnn", "training", "imagenet"), values=VALUES, scratch="", switches=TRAINING_SWITCHES, search=_TRAINING)
+@workload(tags=("cnn", "training", "imagenet"), values=VALUES, writes_files=True)
 def fastest_train_step(
     device: torch.device,
     *,
     model: ModelName,
-    batch: Size | None = None,
-    dtype: TrainingDtype | None = None,
-    layout: Layout | None = None,
-    optimizer: Literal["sgd", "sgd_foreach", "sgd_fused"] | None = None,
-    mode: Mode | None = None,
+    batch: Searched[Size] = None,
+    dtype: Searched[Switch[TrainingDtype]] = None,
+    layout: Searched[Switch[Layout]] = None,
+    optimizer: Searched[Switch[Literal["sgd", "sgd_foreach", "sgd_fused"]]] = None,
+    mode: SearchedLast[Switch[Mode]] = None,  # a compilation takes as long as ten other tries
 ) -> Work:
     """Train an image classifier by one step, in the fastest way there is for all that the case leaves open."""
     chosen = _chosen(device, batch=batch, dtype=dtype, layout=layout, optimizer=optimizer, mode=mode)
     return train_step(device, model=model, **chosen)
 
 
-@workload(tags=("cnn", "inference", "imagenet"), values=VALUES, scratch="", switches=INFERENCE_SWITCHES, search=_INFERENCE)
+@workload(tags=("cnn", "inference", "imagenet"), values=VALUES, writes_files=True)
 def fastest_infer_step(
     device: torch.device,
     *,
     model: ModelName,
-    batch: Size | None = None,
-    dtype: InferenceDtype | None = None,
-    layout: Layout | None = None,
-    mode: Mode | None = None,
+    batch: Searched[Size] = None,
+    dtype: Searched[Switch[InferenceDtype]] = None,
+    layout: Searched[Switch[Layout]] = None,
+    mode: SearchedLast[Switch[Mode]] = None,  # a compilation takes as long as ten other tries
 ) -> Work:
     """Classify a batch of images, in the fastest way there is for all that the case leaves open."""
     return infer_step(device, model=model, **_chosen(device, batch=batch, dtype=dtype, layout=layout, mode=mode))

@@ -12,7 +12,7 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
-from dlbench import Clock, Dtype, Least, Size, Unit, Value, Work, operands, workload
+from dlbench import Clock, Dtype, Feeding, Least, Size, Unit, Value, Work, operands, workload
 from dlbench.models import initialise
 from dlbench.models.flops import train_flops
 from dlbench.models.traffic import layer_traffic, train_bytes, weight_bytes
@@ -46,7 +46,7 @@ VALUES = (
         Unit.SECONDS,
         None,
         "time of a call in which the host gets its batch together or waits for it, copies apart",
-        part="input",
+        role="input",
     ),
     Value(
         "transfer_s",
@@ -55,7 +55,7 @@ VALUES = (
         "copy of a batch to the device, timed alone",
         when={"source": ("pageable", "pinned", "loader")},
         optional=True,
-        part="transfer",
+        role="transfer",
     ),
     # No part of a call: it runs beside the step.
     Value("hidden_copy_s", Unit.SECONDS, None, "the same, of a copy that runs beside the step", when={"source": ("prefetch",)}),
@@ -63,13 +63,13 @@ VALUES = (
 )
 
 
-@workload(tags=("training",), values=VALUES, feeding=("source", "workers"))
+@workload(tags=("training",), values=VALUES)
 def feed(
     device: torch.device,
     *,
     batch: Size,
-    source: Source,
-    workers: Count = 0,
+    source: Feeding[Source],
+    workers: Feeding[Count] = 0,
     samples: Size = 25_700,
     width: Size = 256,
     dtype: Dtype = "fp32",

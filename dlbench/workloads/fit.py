@@ -4,22 +4,23 @@ from typing import Annotated, Literal
 
 import torch
 
-from dlbench import Dtype, Layout, Least, Search, Size, Unit, Value, Work, workload
+from dlbench import Dtype, Layout, Least, Limit, Searched, Size, Unit, Value, Work, workload
 from dlbench.models import ModelName
 from dlbench.workloads.cnn import infer_step, train_step
 
 
 @workload(
     tags=("cnn", "training"),
-    values=(Value("largest_batch", Unit.COUNT, "higher", "the largest batch found that fits into the memory", optional=True),),
-    search=Search("largest", ("batch",), limit="memory_gib", value="largest_batch"),
+    values=(
+        Value("largest_batch", Unit.COUNT, "higher", "the largest batch found that fits into the memory", optional=True, role="largest"),
+    ),
 )
 def fit_batch(
     device: torch.device,
     *,
     model: ModelName,
-    batch: Size | None = None,
-    memory_gib: Annotated[float, Least(0)] | None = None,
+    batch: Searched[Size] = None,
+    memory_gib: Limit[Annotated[float, Least(0)]] = None,
     step: Literal["train", "infer"] = "train",
     dtype: Dtype = "fp32",
     layout: Layout = "nchw",

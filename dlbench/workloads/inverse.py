@@ -6,8 +6,8 @@ from dlbench import Copies, Dtype, Size, Sweep, Work, operands, with_copies, wor
 from dlbench.workloads.precision import refuse_autocast
 
 
-@workload(tags=("compute",), sweep=Sweep("n", copies="copies"))
-def inverse(device: torch.device, *, n: Size, dtype: Dtype = "fp32", copies: Copies = "none") -> Work:
+@workload(tags=("compute",))
+def inverse(device: torch.device, *, n: Sweep[Size], dtype: Dtype = "fp32", copies: Copies = "none") -> Work:
     """Invert an n x n matrix."""
     refuse_autocast(dtype)  # the narrow types themselves torch refuses
     (a,) = operands(device, (n, n), dtype=dtype)

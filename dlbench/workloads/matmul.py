@@ -7,11 +7,11 @@ from dlbench.workloads.cache import before_call
 from dlbench.workloads.precision import autocast, operands, output
 
 
-@workload(tags=("compute",), ceiling="arithmetic", sweep=Sweep("n", copies="copies"))
+@workload(tags=("compute",), ceiling="arithmetic")
 def matmul(
     device: torch.device,
     *,
-    n: Size,
+    n: Sweep[Size],
     m: Size | None = None,
     k: Size | None = None,
     batch: Size = 1,

@@ -11,8 +11,8 @@ from dlbench.workloads.cnn import OPTIMIZERS, UPDATE_PASSES, training_step
 from dlbench.workloads.precision import output, storage
 
 
-@workload(tags=("training",), sweep=Sweep("batch", copies="copies"))
-def mlp_step(device: torch.device, *, batch: Size, width: Size = 256, dtype: Dtype = "fp32", copies: Copies = "none") -> Work:
+@workload(tags=("training",))
+def mlp_step(device: torch.device, *, batch: Sweep[Size], width: Size = 256, dtype: Dtype = "fp32", copies: Copies = "none") -> Work:
     """Train two linear layers, width to 4 width to width, by one step of SGD: forward, cross-entropy, backward and update."""
     network = block(width)
     initialise(network)

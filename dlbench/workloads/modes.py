@@ -5,18 +5,21 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal, ParamSpec
+from typing import Annotated, Any, Literal, ParamSpec
 
 import torch
 from torch import Tensor
 
-from dlbench import Clock, Reported, Unit, Value, note_stage
+from dlbench import Clock, Reported, Role, Unit, Value, note_stage
 from dlbench.workloads.compiler import CompilerCache, compiler_error, dynamo_counters
 from dlbench.workloads.eager_check import StepParts, current, expected_of, refuse_disagreement, restored
 
 Arguments = ParamSpec("Arguments")
-Mode = Literal["eager", "compile", "graph", "autotune"]
-"""How torch executes a step: operation by operation, by `torch.compile`, as one CUDA graph, or with `cudnn.benchmark` on."""
+Mode = Annotated[Literal["eager", "compile", "graph", "autotune"], Role("own_process", "autotune")]
+"""How torch executes a step: operation by operation, by `torch.compile`, as one CUDA graph, or with `cudnn.benchmark` on.
+
+torch keeps the algorithm of each convolution until its process ends, whether tried out or not, so those that are have a process.
+"""
 WARM_UP_STEPS = 3
 """Before a capture and on a stream of their own (https://docs.pytorch.org/docs/stable/notes/cuda.html#whole-network-capture)."""
 
@@ -29,7 +32,7 @@ VALUES = (
         "how much longer the first step takes than the second, where the compiler's cache is empty: measured once",
         when=_COMPILED,
         optional=True,
-        once=True,
+        role="once",
     ),
     Value(
         "compile_warm_s",
@@ -38,7 +41,7 @@ VALUES = (
         "how much longer the first step of a process takes than the second, where the cache holds what was compiled",
         when=_COMPILED,
         optional=True,
-        once=True,
+        role="once",
     ),
     Value(
         "graph_breaks",
@@ -69,6 +72,11 @@ class Execution:
         self.mode, self._device = mode, device
         self._cache = CompilerCache(case) if mode == "compile" else None
         self._values: dict[str, Reported] = {}
+
+    @property
+    def countable_operations(self) -> bool:
+        """Whether a call hands its operations to the device one by one."""
+        return self.mode in ("eager", "autotune")
 
     def forward(self, function: Callable[Arguments, Tensor]) -> Callable[Arguments, Tensor]:
         """Return what a step calls in place of a function, which is compiled where the mode says so.

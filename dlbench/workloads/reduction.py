@@ -6,8 +6,8 @@ from dlbench import Copies, Dtype, Size, Sweep, Work, operands, with_copies, wor
 from dlbench.workloads.precision import refuse_autocast
 
 
-@workload(tags=("memory",), sweep=Sweep("n", copies="copies"))
-def reduction(device: torch.device, *, n: Size, dtype: Dtype = "fp32", copies: Copies = "none") -> Work:
+@workload(tags=("memory",))
+def reduction(device: torch.device, *, n: Sweep[Size], dtype: Dtype = "fp32", copies: Copies = "none") -> Work:
     """Sum a vector of n numbers."""
     refuse_autocast(dtype)
     (a,) = operands(device, (n,), dtype=dtype)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
-from dlbench import Clock, Learning, Least, Reported, Size, Unit, Value, Work, workload
+from dlbench import Clock, Least, Reported, Size, Unit, Value, Work, workload
 from dlbench.models import initialise
 
 Norm = Literal["batch_norm", "group_norm", "no_norm"]
@@ -39,18 +39,18 @@ _NORMS: Mapping[Norm, Callable[[int], nn.Module]] = {
 @workload(
     tags=("training",),
     values=(
-        Value("sample_s", Unit.SECONDS, "lower", "time of a step over its batch"),
+        Value("sample_s", Unit.SECONDS, "lower", "time of a step over its batch", role="sample"),
         Value(
             "accuracy",
             Unit.FRACTION,
             "higher",
             "part of other images that it classifies correctly when it has ended; guessing gives 0.1",
+            role="accuracy",
             margin=0.01,
         ),
         Value("loss", Unit.NUMBER, "lower", "their mean loss, where it is finite", optional=True),
-        Value("diverged_at", Unit.COUNT, "higher", "samples after which it had diverged, where it did", optional=True),
+        Value("diverged_at", Unit.COUNT, "higher", "samples after which it had diverged, where it did", optional=True, role="diverged"),
     ),
-    learning=Learning(seconds="sample_s", accuracy="accuracy", diverged="diverged_at"),
 )
 def small_batch(device: torch.device, *, batch: Size, norm: Norm, learning_rate: Annotated[float, Least(0)], samples: Size = 1024) -> Work:
     """Train two convolutions on so many samples by plain SGD: the same ones in the same order, whatever the batch."""

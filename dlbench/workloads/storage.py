@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 
-from dlbench import Size, Supply, Unit, Value, Work, scratch_folder, workload
+from dlbench import Role, Scratch, Size, Unit, Value, Work, scratch_folder, workload
 from dlbench.workloads.host_memory import gibibytes, refuse_more_than_left
 
 SAMPLE_BYTES = 112 << 10
@@ -43,15 +43,15 @@ VALUES = (
 )
 
 
-@workload(tags=("storage",), values=VALUES, supply=Supply("imagenet", {"cache": ("cold",)}), scratch="path")
+@workload(tags=("storage", "supply", "imagenet"), values=VALUES)
 def storage(
     device: torch.device,
     *,
     files: Literal["one", "many"],
     order: Literal["sequential", "random"],
-    cache: Literal["cold", "warm"],
+    cache: Annotated[Literal["cold", "warm"], Role("supply", "cold")],
     access: Literal["read", "mmap", "direct"] = "read",
-    path: str = ".",
+    path: Scratch[str] = ".",
     samples: Size = 512,
     sample_bytes: Size = SAMPLE_BYTES,
 ) -> Work:

@@ -30,7 +30,6 @@ _ENDS = 4096
 @workload(
     tags=("copy",),
     ceiling="copy",
-    sweep=Sweep("bytes"),
     values=(
         Value(
             "link_bytes_per_s",
@@ -46,7 +45,7 @@ _ENDS = 4096
 def transfer(
     device: torch.device,
     *,
-    bytes: Size,  # noqa: A002  # the field's standard name of this parameter
+    bytes: Sweep[Size],  # noqa: A002  # the field's standard name of this parameter
     direction: Direction,
     memory: HostPages = "pageable",
     blocking: bool = True,

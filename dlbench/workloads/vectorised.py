@@ -2,25 +2,25 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
 
-from dlbench import Dtype, Size, Sweep, Work, operands, workload
+from dlbench import Dtype, Role, Size, Sweep, Work, operands, workload
 from dlbench.workloads.precision import refuse_autocast, storage
 
 Matrix = Sequence[Sequence[float]]
 
 
-@workload(tags=("compute",), sweep=Sweep("n", ways={"form": "loops", "library": "numpy", "dtype": "fp64"}))
+@workload(tags=("compute",))
 def vectorised(
     device: torch.device,
     *,
-    n: Size,
-    form: Literal["loops", "rows", "whole"] = "whole",
-    library: Literal["torch", "numpy"] = "torch",
-    dtype: Dtype = "fp64",
+    n: Sweep[Size],
+    form: Annotated[Literal["loops", "rows", "whole"], Role("way", "loops")] = "whole",
+    library: Annotated[Literal["torch", "numpy"], Role("way", "numpy")] = "torch",
+    dtype: Annotated[Dtype, Role("way", "fp64")] = "fp64",
 ) -> Work:
     """Multiply n x n matrices: by loops over lists, row by row, or in one call of a library; on a CPU."""
     if device.type != "cpu":

@@ -260,11 +260,11 @@ def test_each_side_may_choose_its_memory_layout(tmp_path: Path) -> None:
     ("by", "values", "declared", "base"),
     [
         ("layout", ("channels_last", "nchw"), {}, "nchw"),
-        ("library", ("autograd", "numpy", "torch"), {"sweep": {"size": "n", "ways": {"library": "numpy"}}}, "numpy"),
-        ("optimizer", ("adam", "sgd"), {"switches": {"optimizer": "sgd"}}, "sgd"),
-        ("optimizer", ("adam", "lion"), {"switches": {"optimizer": "sgd"}}, "adam"),  # it was not measured
+        ("library", ("autograd", "numpy", "torch"), {"parameters": {"library": {"way": "numpy"}}}, "numpy"),
+        ("optimizer", ("adam", "sgd"), {"parameters": {"optimizer": {"switch": "sgd"}}}, "sgd"),
+        ("optimizer", ("adam", "lion"), {"parameters": {"optimizer": {"switch": "sgd"}}}, "adam"),  # it was not measured
         ("library", ("autograd", "numpy"), {}, "autograd"),
-        ("limit", (2, ""), {"switches": {"limit": ""}}, ""),  # an empty text is a default, too
+        ("limit", (2, ""), {"parameters": {"limit": {"switch": ""}}}, ""),  # an empty text is a default, too
     ],
 )
 def test_the_base_is_the_plain_default_where_one_is_declared(

@@ -188,8 +188,8 @@ def test_a_call_reports_values_beside_its_time_and_leaves_out_what_a_machine_doe
         "from dlbench import Sweep, Unit, Value, Work, workload\n"
         'CALLS = Value("calls", Unit.COUNT, None, "m")\n'
         'LINK = Value("link", Unit.BYTES_PER_S, None, "m", optional=True, bounds="rate.bytes_per_s")\n'
-        "@workload(values=(CALLS, LINK), ceiling='copy', sweep=Sweep('n'))\n"
-        "def counts(device, *, n: int = 1) -> Work:\n    'Count.'\n    called = []\n"
+        "@workload(values=(CALLS, LINK), ceiling='copy')\n"
+        "def counts(device, *, n: Sweep[int] = 1) -> Work:\n    'Count.'\n    called = []\n"
         "    return Work(call=lambda: called.append(0), report=lambda clock: {'calls': len(called)}, bytes=8)\n"
     )
     (tmp_path / "w.toml").write_text(f'about = "?"\n{HASTY}\n[[bench]]\nworkload = "counts"\n')
@@ -200,34 +200,36 @@ def test_a_call_reports_values_beside_its_time_and_leaves_out_what_a_machine_doe
     assert (done.code, row["case.status"], "value.link" in row) == (0, "ok", False)
     assert row["value.calls"] > timed  # the warm-up is in it; copies and checks come later
     declared = header["workloads"]["counts"]
-    assert (declared["ceiling"], declared["sweep"]) == ("copy", {"size": "n", "resident": "none"})
+    assert (declared["ceiling"], declared["parameters"]) == ("copy", {"n": {"sweep": ""}})
     assert declared["values"][1] == {"name": "link", "unit": "bytes/s", "meaning": "m", "optional": True, "bounds": "rate.bytes_per_s"}
 
 
 MISTAKES = {
-    'Value("a", "ms", None, "")': "value 'a': no unit of values is called 'ms'; did you mean 's'?",
-    'Value("a", "s", None, "")': "value 'a': give Unit.SECONDS, not 's'",
-    'Value("a", Unit.SECONDS, None, "", when={"form": "tower"})': (
-        "value 'a': when must give each parameter texts in a tuple, not {'form': 'tower'}"
+    'Value("a", "ms", None, "")': (
+        "value 'a': unit must be one of text, count, number, s, bytes, 1/s, items/s, FLOP/s, bytes/s, fraction, ratio, J, W, Hz, °C, flag, "
+        "not 'ms'"
     ),
-    'Value("a", Unit.SECONDS, None, "", when=3)': "value 'a': when must give each parameter texts in a tuple, not 3",
-    'Value("a", Unit.SECONDS, "down", "")': "value 'a': its direction must be 'lower', 'higher' or None, not 'down'",
+    'Value("a", Unit.TEXT, None, "")': "value 'a': values are numbers, and have no unit 'text'",
+    'Value("a", Unit.SECONDS, None, "", when={"form": "tower"})': "value 'a': when.form must be a list, not 'tower'",
+    'Value("a", Unit.SECONDS, None, "", when=3)': "value 'a': when must be an object, not 3",
+    'Value("a", Unit.SECONDS, "down", "")': "value 'a': direction must be one of lower, higher, not 'down'",
     'Value("a b", Unit.SECONDS, None, "")': "value 'a b': its name must be one of Python, such as p99_s",
     'Value("a", Unit.SECONDS, None, ""), Value("a", Unit.SECONDS, None, "")': "value 'a': it is declared twice",
     'Value("a", Unit.SECONDS, None, "", when={"fom": ("x",)})': "value 'a': no parameter is called 'fom'; did you mean 'form'?",
-    'Value("a", Unit.SECONDS, None, "", part="inputs")': (
-        "value 'a': part must be input, transfer, host or None, of a number of seconds, not 'inputs'"
+    'Value("a", Unit.SECONDS, None, "", role="inputs")': (
+        "value 'a': role must be one of input, transfer, host, once, sample, accuracy, diverged, largest, not 'inputs'"
     ),
-    'Value("a", Unit.RATIO, None, "", part="input")': (
-        "value 'a': part must be input, transfer, host or None, of a number of seconds, not 'input'"
+    'Value("a", Unit.RATIO, None, "", role="input")': "value 'a': the role 'input' is that of a number of seconds",
+    'Value("a", Unit.COUNT, None, "", role="largest")': (
+        "value 'a': it takes one parameter that is searched, such as batch: Searched[Size] = None"
     ),
     'Value("a", Unit.SECONDS, None, "", bounds="rate.byte_per_s")': (
-        "value 'a': bounds must be rate.bytes_per_s or None, not 'rate.byte_per_s'"
+        "value 'a': bounds must be one of rate.bytes_per_s, not 'rate.byte_per_s'"
     ),
-    'Value("a", Unit.RATIO, None, "", once=True)': "value 'a': once must be True or False, and is of a number of seconds, not True",
-    'Value("a", Unit.SECONDS, None, "", optional="yes")': "value 'a': optional must be True or False, not 'yes'",
-    'Value("a", Unit.SECONDS, "lower", "", margin=-1)': "value 'a': margin must be a number above 0, in its unit, not -1",
-    'Value("a", Unit.SECONDS, "lower", "", margin="1%")': "value 'a': margin must be a number above 0, in its unit, not '1%'",
+    'Value("a", Unit.RATIO, None, "", role="once")': "value 'a': the role 'once' is that of a number of seconds",
+    'Value("a", Unit.SECONDS, None, "", optional="yes")': "value 'a': optional must be true or false, not 'yes'",
+    'Value("a", Unit.SECONDS, "lower", "", margin=-1)': "value 'a': margin must be a number above 0, in its unit, not -1.0",
+    'Value("a", Unit.SECONDS, "lower", "", margin="1%")': "value 'a': margin must be a number, not '1%'",
     'Value("a", Unit.SECONDS, None, "", margin=1)': "value 'a': a margin is of a number with a direction, as nothing else is judged",
     'Value("a", Unit.SECONDS, "lower", "", series=True, margin=1)': (
         "value 'a': a margin is of a number with a direction, as nothing else is judged"
@@ -239,7 +241,7 @@ MISTAKES = {
 def planned(folder: Path, declared: str, parameters: str) -> tuple[int, str]:
     """The exit code, and what is said, where a workload declared so is to be planned."""
     (folder / "w.py").write_text(
-        "from typing import Literal\nfrom dlbench import Parallel, Sweep, Unit, Value, Work, workload\n"
+        "from typing import Annotated, Literal\nimport dlbench\nfrom dlbench import *\n"
         f"@workload({declared})\ndef wrong(device, *, {parameters}) -> Work:\n    'Err.'\n    return Work(call=lambda: None)\n"
     )
     (folder / "w.toml").write_text('about = "?"\n[[bench]]\nworkload = "wrong"\n')
@@ -254,16 +256,12 @@ def test_a_declaration_that_makes_no_sense_is_a_sentence(tmp_path: Path, values:
 
 
 MISFITS = {
-    'values=(Value("a", Unit.RATIO, None, "", when={"flag": ("1",)}),)': "value 'a': parameter 'flag' is a flag and no text; valid: form",
-    'values=(Value("a", Unit.SECONDS, None, "", when={"form": ("tover",)}),)': "value 'a': form can't be 'tover'; did you mean 'tower'?",
-    'parallel=Parallel(all_reduce=("ddp", "tawer"))': "parallel: form can't be 'tawer'; did you mean 'tower'?",
-    'parallel=Parallel(scaling="weka")': "parallel: scaling can't be 'weka'; did you mean 'weak'?",
-    'sweep=Sweep("fom")': "sweep: no parameter is called 'fom'; did you mean 'form'?",
-    'sweep=Sweep("form", copies="copies")': "sweep: no parameter is called 'copies'; valid: form, flag, ranks",
-    'ceiling="memry"': "ceiling can't be 'memry'; did you mean 'memory'?",
-    'switches={"fom": "ddp"}': "switches: no parameter is called 'fom'; did you mean 'form'?",
-    'switches={"form": "tawer"}': "switches: form can't be 'tawer'; did you mean 'tower'?",
-    'sweep=Sweep("ranks", ways={"form": "tawer"})': "sweep: form can't be 'tawer'; did you mean 'tower'?",
+    'values=(Value("a", Unit.RATIO, None, "", when={"flag": ("1",)}),)': "value 'a': flag must be true or false, not '1'",
+    'values=(Value("a", Unit.SECONDS, None, "", when={"form": ("tover",)}),)': "value 'a': form must be one of ddp, tower, not 'tover'",
+    'parallel=Parallel(all_reduce=("ddp", "tawer"))': "parallel: form must be one of ddp, tower, not 'tawer'",
+    'parallel=Parallel(scaling="weka")': "parallel: scaling must be one of weak, strong, not 'weka'",
+    'ceiling="memry"': "ceiling: must be one of arithmetic, memory, launch, synchronisation, copy, not 'memry'",
+    'writes_files="path"': "writes_files: must be true or false, not 'path'",
     'parallel=Parallel(step="s")': "parallel: no parameter is called 'ranks'; did you mean 'rank'?",
 }
 
@@ -273,6 +271,71 @@ def test_a_declaration_that_does_not_fit_the_signature_is_a_sentence(tmp_path: P
     ranks = "rank" if "step" in declared else "ranks"
     said = planned(tmp_path, declared, f"form: Literal['ddp', 'tower'] = 'ddp', flag: bool = True, {ranks}: int = 1")
     assert said == (2, f"dlbench: workload 'wrong', {MISFITS[declared]}\n")
+
+
+UNBEARABLE = {
+    "form: Sweep[Literal['a', 'b']] = 'a'": "parameter 'form': with the role 'sweep' it must be integer or number, not text",
+    "form: Communicates[str] = 'a'": "parameter 'form': with the role 'communicates' it must be flag, not text",
+    "n: Switch[int] = 1": "parameter 'n': with the role 'switch' it must be text, not integer",
+    "form: Switch[Literal['a', 'b']]": "parameter 'form': a switch has a plain default; write form: Switch[…] = …",
+    "form: Switch[Literal['a', 'b']] | None = None": "parameter 'form': a switch has a plain default; write form: Switch[…] = …",
+    "form: Annotated[Literal['loops', 'rows'], Role('way', 'lops')] = 'rows'": (
+        "parameter 'form': role 'way': 'lops' is none of its values; did you mean 'loops'?"
+    ),
+    "form: Annotated[Literal['loops', 'rows'], Role('way')] = 'rows'": (
+        "parameter 'form': role 'way' names the value that stands out, such as Role('way', 'loops')"
+    ),
+    "n: Annotated[int, Role('swep')] = 1": ("parameter 'n': no role is called 'swep'; did you mean 'sweep'?"),
+    "n: Sweep[Size] = 1, m: Sweep[Size] = 1": "parameter 'm': n has the role 'sweep' already, which one alone can have",
+    "batch: Searched[Size] = 8": "parameter 'batch': it can't be left open; write batch: Searched[…] = None",
+    "batch: Searched[Size]": "parameter 'batch': it can't be left open; write batch: Searched[…] = None",
+    "form: Searched[str] = None": (
+        "parameter 'form': it has no values to try; annotate it with Size, or where the fastest is wanted a Literal"
+    ),
+}
+
+
+@pytest.mark.parametrize("parameters", UNBEARABLE)
+def test_a_role_that_its_parameter_cannot_bear_is_a_sentence(tmp_path: Path, parameters: str) -> None:
+    assert planned(tmp_path, "", parameters) == (2, f"dlbench: workload 'wrong', {UNBEARABLE[parameters]}\n")
+
+
+FORMER = {
+    "switches={'mode': 'eager'}": ('mode: Switch[Mode] = "eager"', "@workload declares no 'switches'"),
+    "feeding=('source',)": ("source: Feeding[Source]", "@workload declares no 'feeding'"),
+    "scratch='path'": (
+        "path: Scratch[str], or where there is no such parameter @workload(writes_files=True)",
+        "@workload declares no 'scratch'",
+    ),
+    "sweep=Sweep('n')": ("n: Sweep[Size]", "plugin 'w.py' does not import: TypeError: 'TypeVar' object is not callable"),
+    "search=dlbench.Search('fastest', ('n',))": (
+        "batch: Searched[Size] = None",
+        "plugin 'w.py' does not import: AttributeError: module 'dlbench' has no attribute 'Search'",
+    ),
+    "learning=dlbench.Learning('a', 'b', 'c')": (
+        'Value("accuracy", …, role="accuracy")',
+        "plugin 'w.py' does not import: AttributeError: module 'dlbench' has no attribute 'Learning'",
+    ),
+    "supply=dlbench.Supply('imagenet')": (
+        'cache: Annotated[Cache, Role("supply", "cold")], with @workload(tags=("supply", "imagenet"))',
+        "plugin 'w.py' does not import: AttributeError: module 'dlbench' has no attribute 'Supply'",
+    ),
+    "values=(Value('a', Unit.SECONDS, None, 'a', part='input'),)": (
+        'Value("input_s", …, role="input")',
+        "plugin 'w.py' does not import: TypeError: Value.__init__() got an unexpected keyword argument 'part'",
+    ),
+    "parallel=Parallel(spread=('n',))": (
+        "form: Spread[Form]",
+        "plugin 'w.py' does not import: TypeError: Parallel.__init__() got an unexpected keyword argument 'spread'",
+    ),
+}
+
+
+@pytest.mark.parametrize("declared", FORMER)
+def test_the_spelling_of_before_is_told_the_new_one(tmp_path: Path, declared: str) -> None:
+    new, said = FORMER[declared]
+    told = f"dlbench: {said}; roles stand at parameters and values now: {new}\n".replace("w.py", str(tmp_path / "w.py"))
+    assert planned(tmp_path, declared, "n: int = 1") == (2, told)
 
 
 def written(path: Path, value: float | Sequence[float], suites: Sequence[object] = ("quick",), **declared: object) -> Path:
@@ -378,9 +441,8 @@ def searched(path: Path, batch: int, limit_bytes: int | None) -> Path:
     case = made_up.case("fit", model="resnet18")
     memory = made_up.Memory(batch << 20)
     (found,) = made_up.rounds_of(case, [[1.0]], memory=memory, found={"batch": batch}, limit_bytes=limit_bytes)
-    values = [{"name": "largest", "unit": "count", "direction": "higher", "meaning": "m"}]
-    search = {"aim": "largest", "over": ["batch"], "limit": "memory_gib", "value": "largest"}
-    told = {"fit": {"values": values, "parallel": {}, "search": search}}
+    values = [{"name": "largest", "unit": "count", "direction": "higher", "meaning": "m", "role": "largest"}]
+    told = {"fit": {"values": values, "parameters": {"batch": {"searched": ""}, "memory_gib": {"limit": ""}}}}
     measured = made_up.with_values(made_up.without_rounds(found), largest=float(batch))
     if not batch:
         measured = replace(made_up.ended(case, Status.OOM, "not even batch=1 fits: full"), limit_bytes=limit_bytes)
@@ -471,35 +533,32 @@ def test_the_declaration_of_another_version_is_a_sentence_and_nothing_is_lost(tm
     done = in_process(tmp_path, "show", str(path), "--format", "json")
     (row,) = json.loads(done.out)
     assert row["value.p99_s"] == 1.0
-    assert "of serve, value 'p99_s': no unit of values is called 'furlong'" in done.err
+    assert "of serve, value 'p99_s': unit must be one of text, count, number" in done.err
 
 
 HITS = {"name": "hits", "unit": "count", "meaning": "m"}
 DOUBTS = {
-    '{"values": null}': "its values can't be None",
-    '{"values": [3]}': "the declaration of a value can't be 3",
-    '{"values": [], "parallel": null}': "its parallelism can't be None",
-    '{"parallel": "weak"}': "its parallelism can't be 'weak'",
-    '{"parallel": {"spread": "form"}}': "spread of its parallelism can't be 'form'",
-    "[]": "its declarations can't be []",
-    '{"ceiling": "roof"}': "its ceiling can't be 'roof'",
-    '{"ceiling": ["memory"]}': "its ceiling can't be ['memory']",
-    '{"learning": {"seconds": "sample_s"}}': "its learning can't be {'seconds': 'sample_s'}",
-    '{"search": {"aim": "best"}}': "its search can't be {'aim': 'best'}",
-    '{"sweep": {"size": "n", "resident": 3}}': "its sweep can't be {'size': 'n', 'resident': 3}",
-    '{"switches": ["mode"]}': "its switches can't be ['mode']",
-    '{"switches": {"mode": 3}}': "its switches can't be {'mode': 3}",
-    '{"search": {"aim": "fastest", "over": ["n"], "last": "n"}}': "its search can't be {'aim': 'fastest', 'over': ['n'], 'last': 'n'}",
-    '{"sweep": "n"}': "its sweep can't be 'n'",
-    '{"sweep": {"copies": "copies"}}': "its sweep can't be {'copies': 'copies'}",
-    json.dumps({"values": [{**HITS, "part": ["input"]}]}): "value 'hits': part must be input, transfer, host or None",
-    json.dumps({"values": [{**HITS, "bounds": 3}]}): "value 'hits': bounds must be rate.bytes_per_s or None, not 3",
-    json.dumps({"values": [{**HITS, "name": ["hits"]}]}): "value '['hits']': its name must be one of Python",
-    json.dumps({"values": [{**HITS, "meaning": None}]}): "value 'hits': its meaning must be a text, not None",
-    json.dumps({"values": [{**HITS, "series": "no"}]}): "value 'hits': series must be True or False, not 'no'",
-    json.dumps({"values": [{**HITS, "points": "ab", "series": True}]}): "value 'hits': points must be texts in a tuple, not 'ab'",
-    json.dumps({"values": [{**HITS, "when": {"form": "tower"}}]}): "value 'hits': when must give each parameter texts in a tuple",
-    json.dumps({"values": [{"name": "hits"}]}): "value 'hits': no unit of values is called 'None'",
+    '{"values": null}': "values: must be a list, not None",
+    '{"values": [3]}': "a value: must be an object, not 3",
+    '{"values": [], "parallel": null}': "parallel: must be an object, not None",
+    '{"parallel": "weak"}': "parallel: must be an object, not 'weak'",
+    "[]": "its declarations: must be an object, not []",
+    '{"ceiling": "roof"}': "ceiling: must be one of arithmetic, memory, launch, synchronisation, copy, not 'roof'",
+    '{"ceiling": ["memory"]}': "ceiling: must be one of arithmetic, memory, launch, synchronisation, copy, not ['memory']",
+    '{"parameters": ["mode"]}': "parameters: must be an object, not ['mode']",
+    '{"parameters": {"mode": "switch"}}': "parameter 'mode': must be an object, not 'switch'",
+    '{"parameters": {"mode": {"switch": 3}}}': "parameter 'mode': switch must be text, not 3",
+    '{"parameters": {"mode": {"swich": "eager"}}}': "parameter 'mode': no role is called 'swich'; did you mean 'switch'?",
+    json.dumps({"values": [{**HITS, "role": ["input"]}]}): "value 'hits': role must be one of input, transfer, host, once, sample",
+    json.dumps({"values": [{**HITS, "role": "of later"}]}): "value 'hits': role must be one of input, transfer, host, once, sample",
+    json.dumps({"values": [{**HITS, "bounds": 3}]}): "value 'hits': bounds must be one of rate.bytes_per_s, not 3",
+    json.dumps({"values": [{**HITS, "name": ["hits"]}]}): "value '['hits']': name must be text, not ['hits']",
+    json.dumps({"values": [{**HITS, "meaning": None}]}): "value 'hits': meaning must be text, not None",
+    json.dumps({"values": [{**HITS, "series": "no"}]}): "value 'hits': series must be true or false, not 'no'",
+    json.dumps({"values": [{**HITS, "points": "ab", "series": True}]}): "value 'hits': points must be a list, not 'ab'",
+    json.dumps({"values": [{**HITS, "when": {"form": "tower"}}]}): "value 'hits': when.form must be a list, not 'tower'",
+    json.dumps({"values": [{"name": "hits"}]}): "value 'hits': unit is missing",
+    '{"sweep": {"size": "n"}, "switches": {"mode": "eager"}}': "sweep, switches: roles stand at parameters and values now",
 }
 
 

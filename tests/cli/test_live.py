@@ -19,9 +19,10 @@ from rich.console import Console
 from dlbench.cli import live
 from dlbench.cli.live import PlainLines, _LiveTable
 from dlbench.core.conditions import Throttling
-from dlbench.core.declarations import Declaration, Search, Sweep
+from dlbench.core.declarations import Declaration, Value
 from dlbench.core.measurement import Measurement, Series
 from dlbench.core.model import Parameter, Policy, Signature, Status
+from dlbench.core.schema import Unit
 from dlbench.harness.probe.devices import Accelerator, Processor
 from dlbench.harness.probe.memory import CpuTime
 from dlbench.harness.probe.programs import OtherPrograms, Process
@@ -123,9 +124,10 @@ def test_the_screen_says_at_once_what_starts_and_shows_ratios_from_the_first_rou
 def test_the_time_left_of_a_search_counts_its_usual_tries():
     case, batch = made_up.case("grows"), Parameter("batch", "integer", False, minimum=1)
     said = []
-    for search in (None, Search("largest", ("batch",), value="largest_batch")):
+    most = Value("largest_batch", Unit.COUNT, role="largest")
+    for declared in (Declaration(), Declaration(values=(most,), parameters={"batch": {"searched": ""}})):
         session = session_of(case, policy=Policy(rounds=1, max_rounds=1, tries=1))
-        session.signatures = {"grows": Signature("grows", "Grows.", (batch,), Declaration(search=search))}
+        session.signatures = {"grows": Signature("grows", "Grows.", (batch,), declared)}
         lines = PlainLines(session)
         lines.round_started(0, [Series(None, case.id)])
         lines.case_started(Series(None, case.id), 0)
@@ -136,7 +138,7 @@ def test_the_time_left_of_a_search_counts_its_usual_tries():
 
 def test_the_screen_knows_the_accelerators_that_have_no_row_yet(tmp_path):
     ways = [made_up.case("mine", n=8, form=form) for form in ("loops", "whole")]
-    sweep = Declaration(sweep=Sweep("n", ways={"form": "loops"}))
+    sweep = Declaration(parameters={"n": {"sweep": ""}, "form": {"way": "loops"}})
     session = session_of(*ways, made_up.case("mine", "cuda:0", n=8, form="whole"))
     session.answered, session.signatures = True, {"mine": SimpleNamespace(declared=sweep)}
     console = Console(file=io.StringIO(), width=200, height=60)

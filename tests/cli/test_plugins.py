@@ -42,10 +42,9 @@ def test_a_declaration_that_does_not_exist_is_named_with_the_nearest(tmp_path):
 @pytest.mark.parametrize(
     ("declared", "sentence"),
     [
-        ("values=None", "@workload: values is a tuple, not None; leave it out where there is nothing to declare"),
-        ("tags='training'", "@workload: tags is a tuple, not 'training'; leave it out where there is nothing to declare"),
-        ("switches=None", "@workload: switches is a dict, not None; leave it out where there is nothing to declare"),
-        ("parallel=None", "@workload: parallel is a Parallel, not None; leave it out where there is nothing to declare"),
+        ("values=None", "workload 'mine', values: must be a list, not None"),
+        ("tags='training'", "workload 'mine', tags: must be a list, not 'training'"),
+        ("parallel=None", "workload 'mine', parallel: must be an object, not None"),
         ("'training'", "@workload('training'): what it declares is given by name, such as tags=('training',)"),
     ],
 )

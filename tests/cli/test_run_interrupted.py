@@ -238,6 +238,24 @@ def test_a_run_of_an_installed_package_s_workload_is_gone_on_with(tmp_path):
     ]
 
 
+def test_a_run_whose_parameter_has_another_role_is_not_gone_on_with(tmp_path):
+    plugin = """from dlbench import Feeding, Spread, Work, workload
+
+@workload
+def mine(device, *, n: Feeding[int] = 1) -> Work:
+    'Mine.'
+    return Work(call=lambda: None)
+"""
+    (tmp_path / "mine.py").write_text(plugin)
+    suite = front_door.suite(tmp_path, 'workload = "mine"')
+    begun = ("run", suite, "--plugin", "mine.py", "--device", "cpu", "--rounds", "1", "-o", "o.jsonl")
+    assert shared_hosts.dlbench(*begun, cwd=tmp_path).code == 0
+    (tmp_path / "mine.py").write_text(plugin.replace("Feeding[int]", "Spread[int]"))
+    done = shared_hosts.dlbench("run", "--resume", "o.jsonl", "--rounds", "2", cwd=tmp_path)
+    assert done.code == 2
+    assert "o.jsonl can't be resumed, as parameter 'n' of mine is not declared as when it was begun" in done.err
+
+
 def test_a_run_whose_workload_declares_a_value_anew_is_not_gone_on_with(tmp_path):
     text = Path(PRETEND).read_text()
     (tmp_path / "mine.py").write_text(text)

@@ -12,8 +12,9 @@ import pytest
 import shared_hosts
 
 from dlbench.core.conditions import Throttling
-from dlbench.core.declarations import Declaration, Search
+from dlbench.core.declarations import Declaration, Value
 from dlbench.core.model import Case, Parameter, Policy, Signature
+from dlbench.core.schema import Unit
 from dlbench.harness import runner
 from dlbench.harness.observer import Observer
 from dlbench.harness.probe.devices import describe_cpu
@@ -26,13 +27,11 @@ from dlbench.harness.ranks.rank_group import RankGroup
 from dlbench.harness.runner import Runner, RunSettings
 from dlbench.harness.schedule import GRACE_S, Side, Task
 
-GROWS = Signature(
-    "grows", "Grows.", (Parameter("batch", "integer", False, minimum=1),), Declaration(search=Search("largest", ("batch",), value="most"))
-)
-FASTEST = Signature(
-    "fastest", "Is fast.", (Parameter("batch", "integer", False, minimum=1),), Declaration(search=Search("fastest", ("batch",)))
-)
-COMPILES = Signature("compiles", "Compiles.", (), Declaration(scratch="cache"))
+BATCH, SEARCHED = Parameter("batch", "integer", False, minimum=1), {"batch": {"searched": ""}}
+MOST = Value("most", Unit.COUNT, role="largest")
+GROWS = Signature("grows", "Grows.", (BATCH,), Declaration(values=(MOST,), parameters=SEARCHED))
+FASTEST = Signature("fastest", "Is fast.", (BATCH,), Declaration(parameters=SEARCHED))
+COMPILES = Signature("compiles", "Compiles.", (), Declaration(writes_files=True))
 
 
 class Machine:

@@ -49,7 +49,7 @@ def test_as_many_processes_of_later_rounds_start_beside_that_of_a_round_as_there
     side = Side({"cpu": None})
     task = Task(made_up.case("told"), side)
     counted = []
-    with pool.WorkerPool("fork", 0, cpus, Interruption(), {side.name: start()}) as workers:
+    with pool.WorkerPool("fork", 0, cpus, Interruption(), {side.name: start()}, {}) as workers:
         for number in range(ROUNDS):
             with workers.round(number, [task], ROUNDS - number, training=False):
                 counted.append(sum(not process.ended for process in made))

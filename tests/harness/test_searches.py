@@ -5,15 +5,18 @@ from dataclasses import replace
 import made_up
 import pytest
 
-from dlbench.core.declarations import Declaration, Search
+from dlbench.core.declarations import Declaration, Value
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Parameter, Policy, Signature, Status
+from dlbench.core.schema import Unit
 from dlbench.harness.schedule import BudgetSpent, Side, Task
 from dlbench.harness.searches import Searches
 
 BATCH = Parameter("batch", "integer", False, minimum=1)
-LARGEST = Signature("grows", "Grows.", (BATCH,), Declaration(search=Search("largest", ("batch",), value="largest_batch")))
-FASTEST = Signature("fast", "Is fast.", (BATCH,), Declaration(search=Search("fastest", ("batch",))))
+SEARCHED = {"batch": {"searched": ""}}
+MOST = Value("largest_batch", Unit.COUNT, role="largest")
+LARGEST = Signature("grows", "Grows.", (BATCH,), Declaration(values=(MOST,), parameters=SEARCHED))
+FASTEST = Signature("fast", "Is fast.", (BATCH,), Declaration(parameters=SEARCHED))
 POLICY = Policy(round_s=5.0)
 
 

@@ -11,7 +11,7 @@ from dlbench.workloads.compiler import CompilerCache
 from dlbench.workloads.modes import VALUES
 
 
-@workload(values=VALUES, scratch="")
+@workload(values=VALUES, writes_files=True)
 def compiles(device: torch.device, *, mode: Literal["compile"] = "compile") -> Work:
     """Take 60 s to compile, as it says."""
     cache = CompilerCache("case")

@@ -4,24 +4,23 @@ from typing import Annotated, Literal
 
 import torch
 
-from dlbench import Backend, Least, Search, Size, Unit, Value, Work, register_backend, scratch_folder, workload
+from dlbench import Backend, Least, Limit, Scratch, Searched, Size, Unit, Value, Work, register_backend, scratch_folder, workload
 
 MIB = 1 << 20
+LARGEST = Value("largest_batch", Unit.COUNT, "higher", "the largest batch that fits", optional=True, role="largest")
+Memory = Limit[Annotated[float, Least(0)]]
 
 
-@workload(
-    values=(Value("largest_batch", Unit.COUNT, "higher", "the largest batch that fits", optional=True),),
-    search=Search("largest", ("batch",), limit="memory_gib", value="largest_batch"),
-)
-def fill(device: torch.device, *, batch: Size | None = None, memory_gib: Annotated[float, Least(0)] | None = None, mib: Size = 2) -> Work:
+@workload(values=(LARGEST,))
+def fill(device: torch.device, *, batch: Searched[Size] = None, memory_gib: Memory = None, mib: Size = 2) -> Work:
     """Write to so many MiB for each sample of a batch."""
     assert batch is not None
     # Not of torch, whose threads would take memory as well: as much as there are CPUs.
     return Work(call=lambda: b"x" * (batch * mib * MIB), items=batch)
 
 
-@workload(search=Search("fastest", ("dtype", "batch")))
-def choose(device: torch.device, *, n: Size, dtype: Literal["fp32", "bf16"] | None = None, batch: Size | None = None) -> Work:
+@workload
+def choose(device: torch.device, *, n: Size, dtype: Searched[Literal["fp32", "bf16"]] = None, batch: Searched[Size] = None) -> Work:
     """Take a time that is least for bf16, for a sample at batch=32."""
     assert batch is not None
     spins = n * (batch if batch <= 32 else batch * batch // 32) * (1 if dtype == "bf16" else 2) + 20 * n
@@ -33,8 +32,8 @@ def choose(device: torch.device, *, n: Size, dtype: Literal["fp32", "bf16"] | No
     return Work(call=call, items=batch)
 
 
-@workload(scratch="path")
-def write(device: torch.device, *, path: str = ".", mib: Size = 1) -> Work:
+@workload
+def write(device: torch.device, *, path: Scratch[str] = ".", mib: Size = 1) -> Work:
     """Write a file of so many MiB."""
     file = scratch_folder() / "file"
     return Work(call=lambda: file.write_bytes(bytes(mib * MIB)))
@@ -67,11 +66,8 @@ CARD = Card()
 register_backend(CARD)
 
 
-@workload(
-    values=(Value("largest_batch", Unit.COUNT, "higher", "the largest batch that fits", optional=True),),
-    search=Search("largest", ("batch",), limit="memory_gib", value="largest_batch"),
-)
-def convolve(device: torch.device, *, batch: Size | None = None, memory_gib: Annotated[float, Least(0)] | None = None) -> Work:
+@workload(values=(LARGEST,))
+def convolve(device: torch.device, *, batch: Searched[Size] = None, memory_gib: Memory = None) -> Work:
     """Take 2 MiB a sample of a card's memory, and fail beyond its limit as torch does with cuDNN."""
     assert batch is not None
 

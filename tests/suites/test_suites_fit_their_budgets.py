@@ -38,13 +38,13 @@ MACHINES = ("intel-xeon-processor", "intel-xeon-processor-amx")
 class Machine:
     """A clock, and in place of a `WorkerPool` processes that take scripted times and measure nothing."""
 
-    def __init__(self, cpu_s):
-        self.now_s, self.cpu_s, self.start_s = 0.0, cpu_s, 0.0
+    def __init__(self, cpu_s, signatures):
+        self.now_s, self.cpu_s, self.start_s, self.signatures = 0.0, cpu_s, 0.0, signatures
         self.compiled, self.groups = set(), set()
 
     @contextmanager
     def round(self, number, tasks, certain, *, training):
-        started = {process_for(task.case, "fork") for task in tasks if task.case.device != "cpu" and not task.case.ranks}
+        started = {process_for(task.case, "fork", self.signatures) for task in tasks if task.case.device != "cpu" and not task.case.ranks}
         self.start_s = 1.0 + START_S * len(started)
         self.now_s += self.start_s
         self.groups.clear()
@@ -61,7 +61,7 @@ class Machine:
     def seconds(self, case, policy):
         usual_s = SET_UP_S + (policy.warmup_s or WARM_UP_S) + policy.round_s
         if case.ranks:
-            group = process_for(case, "fork")
+            group = process_for(case, "fork", self.signatures)
             launch_s = 0.0 if group in self.groups else LAUNCH_S
             self.groups.add(group)
             usual_s += launch_s + (NCCL_S if case.device != "cpu" else 0.0) + float(case.params.get("seconds") or 0.0)
@@ -88,7 +88,7 @@ def measured(monkeypatch, name, devices, cpu_s=None):
     policy = planning.policy_of([suite], signatures, list(devices))
     side = Side({device: CARDS.get(device, "CPU") for device in devices})
     tasks = [Task(case, side) for case in planning.plan([suite], signatures, list(devices)) if case.device in devices]
-    machine = Machine(cpu_s or {})
+    machine = Machine(cpu_s or {}, signatures)
     monkeypatch.setattr(runner, "WorkerPool", lambda *_: machine)
     saved, began = [], time.monotonic()  # a runner reads its start from the real clock
     monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=lambda: began + machine.now_s))

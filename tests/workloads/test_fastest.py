@@ -22,7 +22,8 @@ def test_what_is_chosen_runs_as_the_step_of_that_name_and_a_search_begins_at_its
     plain = {**PLAIN, **({"optimizer": "sgd"} if name == "fastest_train_step" else {})}
     plan = AdaptivePlan.of(Case.of("modes", signature, {"model": "resnet18"}, "cpu"), signature)
     assert plan.next([]).params == {"model": "resnet18", **plain}
-    assert all(plain[switch] == default for switch, default in signature.declared.switches.items())
+    switches = signature.declared.having("switch")
+    assert {name: signature.declared.plain_default(name) for name in switches} == {name: plain[name] for name in switches}
     works = []
     for function in (getattr(fastest, name), step):
         torch.manual_seed(1)

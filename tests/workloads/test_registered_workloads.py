@@ -4,10 +4,14 @@ import tomllib
 from collections.abc import Collection
 from dataclasses import fields, replace
 from importlib import resources
+from pathlib import Path
 
+from dlbench.analysis.read.declared import declaration_of
 from dlbench.core.declarations import Declaration
 from dlbench.core.declared_json import from_json
 from dlbench.harness.worker import registry
+
+UNDECLARED = resources.files("dlbench.analysis.read").joinpath("undeclared.toml")
 
 
 def test_the_workloads_of_dlbench_register_under_their_names_and_tags() -> None:
@@ -41,15 +45,14 @@ def test_the_workloads_of_dlbench_register_under_their_names_and_tags() -> None:
         "transfer": ("copy",),
         "pin": ("copy",),
         "overlap": ("copy",),
-        "storage": ("storage",),
+        "storage": ("storage", "supply", "imagenet"),
     }
 
 
 def test_files_without_declarations_are_read_with_every_declared_field() -> None:
     """Those of before, and references, whose headers hold no texts of others. Values that older files reported may stand there, too."""
     registry.load_builtins()
-    text = resources.files("dlbench.analysis.read").joinpath("undeclared.toml").read_text()
-    known = {name: from_json(payload) for name, payload in tomllib.loads(text).items()}
+    known = {name: from_json(payload) for name, payload in tomllib.loads(UNDECLARED.read_text()).items()}
     assert [doubt for _, doubts in known.values() for doubt in doubts] == []
 
     def told(declared: Declaration, names: Collection[str]) -> dict[str, object]:
@@ -61,6 +64,13 @@ def test_files_without_declarations_are_read_with_every_declared_field() -> None
     names = {name: {value.name for value in each.values} for name, each in declared.items()}
     found = {name: told(known.get(name, (Declaration(), []))[0], names[name]) for name in declared}
     assert found == {name: told(each, names[name]) for name, each in declared.items()}
+
+
+def test_headers_of_before_roles_are_read_with_the_roles_that_workloads_have_today() -> None:
+    """Whatever they declared then, ``undeclared.toml`` says of the same workloads today."""
+    former = tomllib.loads((Path(__file__).parents[1] / "data" / "former_declarations.toml").read_text())
+    today = {name: from_json(payload) for name, payload in tomllib.loads(UNDECLARED.read_text()).items()}
+    assert {name: declaration_of(name, payload) for name, payload in former.items()} == {name: today[name] for name in former}
 
 
 def test_signatures_say_what_is_required_and_what_is_valid() -> None:

@@ -13,7 +13,6 @@ import front_door
 import pytest
 import shared_hosts
 
-from dlbench.core.declarations import Supply
 from dlbench.core.declared_json import from_json, to_json
 from dlbench.harness.worker import registry
 from dlbench.harness.worker.scratch import scratch_given
@@ -184,10 +183,10 @@ def test_a_file_system_without_direct_reads_is_said(folder, monkeypatch, name):
 def test_what_it_supplies_is_declared_and_stands_in_the_header():
     declared = registry.get("storage").signature.declared
     assert from_json(to_json(declared)) == (declared, [])
-    assert declared.supply == Supply("imagenet", {"cache": ("cold",)})
-    for odd in (3, {"consumers": 3}, {"consumers": "a", "when": {"b": 3}}):
-        found, doubts = from_json({"values": [], "supply": odd})
-        assert found.supply is None
+    assert (declared.tags, declared.parameters["cache"]) == (("storage", "supply", "imagenet"), {"supply": "cold"})
+    for odd in (3, {"supply": 3}, ["supply"]):
+        found, doubts = from_json({"parameters": {"cache": odd}})
+        assert not found.having("supply")
         assert len(doubts) == 1
 
 

@@ -15,8 +15,8 @@ WAYS = [("loops", "torch"), ("rows", "torch"), ("whole", "torch"), ("rows", "num
 
 def test_its_ways_travel_in_the_header_of_a_file() -> None:
     declared = registry.get("vectorised").signature.declared
-    assert declared.sweep is not None
-    assert declared.sweep.ways == {"form": "loops", "library": "numpy", "dtype": "fp64"}
+    assert declared.parameter("sweep") == "n"
+    assert {name: declared.plain_default(name) for name in declared.having("way")} == {"form": "loops", "library": "numpy", "dtype": "fp64"}
     assert from_json(to_json(declared)) == (declared, [])
 
 

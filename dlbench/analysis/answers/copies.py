@@ -13,12 +13,12 @@ from dlbench.analysis.fields import Field, Fields, of_row, own, place
 from dlbench.analysis.figures import Figure, figure
 from dlbench.analysis.lines import MOST_OFF
 from dlbench.analysis.names import by_device, by_workload, flat, row_of
-from dlbench.analysis.pairing import grouped, label
+from dlbench.analysis.pairing import grouped, label, settings_named
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import INTERVAL, interval, short
 from dlbench.core import units
 from dlbench.core.reference.peaks import OTHER_LINK
-from dlbench.core.rows.row import Row, Setting
+from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
 
 _RATE = of_row(lambda row: row.rate.bytes_per_s)
@@ -78,14 +78,16 @@ def findings(results: Results) -> Findings:
 
 def _groups(results: Results) -> list[list[Row]]:
     """Return the copies that went well, in groups that differ in their size alone, the smallest first."""
-    copies = [row for row in results.rows if row.declared.ceiling == "copy" and row.declared.sweep and row.is_sound and _bytes(row)]
-    groups = grouped(copies, lambda row: row.differing_from({Setting("param", _size(row))}))
+    copies = [
+        row for row in results.rows if row.declared.ceiling == "copy" and row.declared.having("sweep") and row.is_sound and _bytes(row)
+    ]
+    groups = grouped(copies, lambda row: row.differing_from(settings_named([_size(row)])))
     return [sorted(group, key=_bytes) for group in groups.values()]
 
 
 def _size(row: Row) -> str:
     """Return the parameter that is the size of a copy."""
-    return row.declared.sweep.size if row.declared.sweep else ""
+    return row.declared.parameter("sweep") or ""
 
 
 def _name(row: Row) -> str:

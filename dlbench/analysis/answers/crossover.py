@@ -170,8 +170,7 @@ def _raced(cpu: Sequence[Row], other: Sequence[Row]) -> list[Pair]:
 
 def _names(row: Row) -> tuple[str, ...]:
     """Return the parameter that is the size of a row's work, and the one that says how operands get there, if there is one."""
-    sweep = row.declared.sweep
-    return (sweep.size, *([sweep.copies] if sweep.copies else ())) if sweep else ()
+    return row.declared.having("sweep") + row.declared.having("copies")
 
 
 def _parameter(point: Pair) -> str:
@@ -181,7 +180,7 @@ def _parameter(point: Pair) -> str:
 
 def _size(row: Row) -> float:
     """Return how large the work of a row is, zero where it does not say; an edited file may hold any value."""
-    value = row.params.get(_names(row)[0]) if row.declared.sweep else None
+    value = row.params.get(row.declared.parameter("sweep") or "")
     return value if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 2**53 else 0
 
 

@@ -60,7 +60,9 @@ def _setting(effect: Pair) -> str | None:
 
 def _spent_s(effect: Pair) -> float | None:
     """Return what is spent once, beyond what the default spends, in seconds; None where that is nothing."""
-    base, other = (max((side.value(each.name) or 0.0 for each in side.declared.values if each.once), default=0.0) for side in effect.sides)
+    base, other = (
+        max((side.value(each.name) or 0.0 for each in side.declared.values if each.role == "once"), default=0.0) for side in effect.sides
+    )
     return other - base if other > base else None
 
 
@@ -91,8 +93,8 @@ _BEST_FIELDS: Fields[Pair] = (
 
 def answer(results: Results) -> Answer | Missing:
     """Return how many times as fast each device runs the same step at its best, and what each switch brings."""
-    switched = results.where(lambda row: bool(row.declared.switches))
-    names = {name for row in switched.rows for name in row.declared.switches}
+    switched = results.where(lambda row: bool(row.declared.having("switch")))
+    names = {name for row in switched.rows for name in row.declared.having("switch")}
     roots = {name: roots_of(switched.rows, name) for name in names}
 
     def is_alone(effect: Pair) -> bool:
@@ -151,7 +153,7 @@ def _effect_table(effects: Sequence[Pair], rows: Sequence[Row], is_alone: Callab
 
 def _unfinished(results: Results) -> list[str]:
     """Say of each search for the fastest that was cut short what is the fastest so far, and why it went no further."""
-    searches = [row for row in results.rows if row.declared.search and row.declared.search.aim == "fastest"]
+    searches = [row for row in results.rows if row.declared.searched and not row.declared.value("largest")]
     return [f"the search for the fastest {short(row.key)}: {row.case.reason}" for row in searches if row.case.unfinished]
 
 
@@ -159,7 +161,7 @@ def _bests(results: Results, roots: Roots) -> list[Pair]:
     """Return of each work and device its fastest row beside the one with the plain defaults, where both were measured."""
 
     def work(row: Row) -> Hashable:
-        of_others = tuple(root_of(row, name, roots[name]) for name in row.declared.switches)
+        of_others = tuple(root_of(row, name, roots[name]) for name in row.declared.having("switch"))
         return of_others, row.differing_from((MATH, *settings_named(_free(row))))
 
     found = []
@@ -178,23 +180,25 @@ def _bests(results: Results, roots: Roots) -> list[Pair]:
 
 def _free(row: Row) -> tuple[str, ...]:
     """Return the parameters that rows of one work may differ in."""
-    return (*row.declared.switches, *(row.declared.search.over if row.declared.search else ()))
+    return tuple(dict.fromkeys((*row.declared.having("switch"), *row.declared.searched)))
 
 
 def _plain(row: Row, name: str, roots: Roots) -> str:
     """Return the plain default that a row's value of a switch is held against."""
-    return root_of(row, name, roots[name]) or row.declared.switches[name]
+    return root_of(row, name, roots[name]) or row.declared.plain_default(name) or ""
 
 
 def _is_plain(row: Row, roots: Roots) -> bool:
     """Whether all switches of a row are at their defaults."""
-    return all(row.setting(name) in (None, _plain(row, name, roots)) for name in row.declared.switches)
+    return all(row.setting(name) in (None, _plain(row, name, roots)) for name in row.declared.having("switch"))
 
 
 def _effects(results: Results, roots: Roots) -> list[Pair]:
     """Return the pairs of rows that differ in one switch only, each beside its default."""
     planned = [row for row in results.rows if row.is_ok and not row.case.found]
-    having = grouped((((name, _plain(row, name, roots)), row) for row in planned for name in row.declared.switches), lambda each: each[0])
+    having = grouped(
+        (((name, _plain(row, name, roots)), row) for row in planned for name in row.declared.having("switch")), lambda each: each[0]
+    )
     found: list[Pair] = []
     for name, plain in sorted(having):
         with suppress(UsageError):  # no row that went well has the default

@@ -33,11 +33,11 @@ class Fed:
     @property
     def case(self) -> str:
         """The step, however it gets its batch."""
-        return label(self.row, self.row.declared.feeding)
+        return label(self.row, self.row.declared.having("feeding"))
 
     def share(self, part: Part) -> float | None:
         """Return the share of a call that a part of it takes; None where that was not reported."""
-        seconds, call = self.row.part(part), self.row.time.median_s
+        seconds, call = self.row.in_role(part), self.row.time.median_s
         return None if seconds is None or not call else seconds / call
 
 
@@ -88,7 +88,7 @@ def findings(results: Results) -> Findings:
     devices = {where: _beside_largest(found) for where, found in by_device(steps, lambda step: step[0].row).items()}
     every = list(chain.from_iterable(steps))
     # What the workloads report beside the parts of a call.
-    values = (each for fed in every for each in fed.row.declared.values if each.part is None and not each.series)
+    values = (each for fed in every for each in fed.row.declared.values if each.role is None and not each.series)
     others = {each.name: (each.name, value_field(each.column).on(row_of)) for each in values}
     shown = [fed for step in flat(devices) for fed in step]
     of_ways = table(
@@ -103,8 +103,8 @@ def findings(results: Results) -> Findings:
 
 def _steps(results: Results) -> list[Ways]:
     """Return the steps of which it is declared what only says how they get their batch, the largest batch first."""
-    fit = [row for row in results.rows if row.declared.feeding and row.has_throughput]
-    alike = grouped(fit, lambda row: row.differing_from(settings_named(row.declared.feeding)))
+    fit = [row for row in results.rows if row.declared.having("feeding") and row.has_throughput]
+    alike = grouped(fit, lambda row: row.differing_from(settings_named(row.declared.having("feeding"))))
     return [_step(rows) for rows in sorted(alike.values(), key=lambda rows: -(rows[0].batch or 0))]
 
 
@@ -123,13 +123,13 @@ def _way(row: Row, rows: Sequence[Row]) -> str:
     """Return how a row gets its batch: ``loader workers=2``. A word needs no name, and a number is left out that tells nothing apart."""
     words = _words(row)
     alike = [each.params for each in rows if _words(each) == words]
-    values = {name: row.params.get(name) for name in row.declared.feeding}
+    values = {name: row.params.get(name) for name in row.declared.having("feeding")}
     varied = {name: value for name, value in values.items() if any(each.get(name) != value for each in alike)}
     return " ".join([*words, *(f"{name}={value}" for name, value in varied.items() if not isinstance(value, str))]) or "the only way"
 
 
 def _words(row: Row) -> list[str]:
-    return [value for name in row.declared.feeding if isinstance(value := row.params.get(name), str)]
+    return [value for name in row.declared.having("feeding") if isinstance(value := row.params.get(name), str)]
 
 
 def _beside_largest(steps: list[Ways]) -> list[Ways]:
@@ -146,7 +146,7 @@ def _beside_largest(steps: list[Ways]) -> list[Ways]:
 
 def _but_batch(step: Ways) -> str:
     row = step[0].row
-    return label(row, (*row.declared.feeding, "batch"))
+    return label(row, (*row.declared.having("feeding"), "batch"))
 
 
 def _sentence(where: str, steps: Sequence[Ways]) -> str:

@@ -164,12 +164,12 @@ def searches(results: Results) -> list[Demand]:
     tries = grouped((row for row in results.tries if row.batch), _search)
     found: list[Demand] = []
     for row in results.rows:
-        search = row.declared.search
-        if search is None or search.aim != "largest" or search.over != (BATCH.name,) or not row.declared.searches(row.params):
+        declared = row.declared
+        if not declared.value("largest") or declared.searched != (BATCH.name,) or not declared.searches(row.params):
             continue
         tried = sorted(tries.get(_search(row), ()), key=lambda each: each.batch or 0)
         if (tried or row.case.found) and row.case.status is not Status.UNSUPPORTED:
-            found.append(Demand(row, [each for each in tried if each.is_ok], tried, search.limit))
+            found.append(Demand(row, [each for each in tried if each.is_ok], tried, declared.parameter("limit")))
     return found
 
 

@@ -14,7 +14,6 @@ from dlbench.analysis.pairing import BATCH, grouped, label
 from dlbench.analysis.ratio import Ratio, among, middle, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import plural, short
-from dlbench.core.declarations import Learning
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Unit
 
@@ -25,7 +24,6 @@ class Training:
 
     row: Row
     batch: int
-    learning: Learning
     largest: int
     """The largest batch of the same training."""
     ratio: Ratio
@@ -39,19 +37,19 @@ class Training:
     @property
     def diverged(self) -> float | None:
         """Samples after which it had diverged; None where it did not."""
-        return self.row.value(self.learning.diverged)
+        return self.row.in_role("diverged")
 
 
 _LINE: Field[Training] = Field(CASE.column, lambda each: short(each.case).partition(" ")[2])
 _FIELDS: Fields[Training] = (
     own("batch", "small.batch", Unit.COUNT, "samples of a step", lambda each: each.batch),
-    own("a sample", "small.sample_s", Unit.SECONDS, "time of a sample", lambda each: each.row.value(each.learning.seconds), "lower"),
+    own("a sample", "small.sample_s", Unit.SECONDS, "time of a sample", lambda each: each.row.in_role("sample"), "lower"),
     own(
         "accuracy",
         "small.accuracy",
         Unit.FRACTION,
         "accuracy when the training has ended",
-        lambda each: each.row.value(each.learning.accuracy),
+        lambda each: each.row.in_role("accuracy"),
         "higher",
     ),
     own("diverged after", "small.diverged_at", Unit.COUNT, "samples after which it had diverged", lambda each: each.diverged),
@@ -62,8 +60,8 @@ _NOTES = ("ratio: how many times as long as at the largest batch a sample takes"
 
 def findings(results: Results) -> Findings:
     """Return what a sample costs at each batch of the same training beside the largest batch, and what became of the training."""
-    trained = grouped((row for row in results.rows if row.declared.learning and row.is_sound), lambda row: row.differing_from({BATCH}))
-    found = [each for rows in trained.values() for each in _trainings(rows)]
+    trained = [row for row in results.rows if row.declared.value("sample") and row.is_sound]
+    found = [each for rows in grouped(trained, lambda row: row.differing_from({BATCH})).values() for each in _trainings(rows)]
     if not found:
         return Findings()
     devices = by_device(found, row_of)
@@ -80,19 +78,19 @@ def findings(results: Results) -> Findings:
 def _trainings(rows: Sequence[Row]) -> list[Training]:
     """Return a training at each of its batches, the smallest first; nothing where there is only one."""
     by_batch = {
-        batch: (row, learning, took)
+        batch: (row, took)
         for row in rows
         if (batch := row.batch)
-        and (learning := row.declared.learning)
-        and min(took := row.rounds.values.get(learning.seconds, ()), default=0.0) > 0
+        and (seconds := row.declared.value("sample"))
+        and min(took := row.rounds.values.get(seconds.name, ()), default=0.0) > 0
     }
     if len(by_batch) < 2:
         return []
     # A training that diverged ended early, and its numbers were no longer those of others.
-    whole = [batch for batch, (row, learning, _) in by_batch.items() if row.value(learning.diverged) is None]
+    whole = [batch for batch, (row, _) in by_batch.items() if row.in_role("diverged") is None]
     largest = max(whole or by_batch)
-    *_, base = by_batch[largest]
-    return [Training(row, batch, learning, largest, speed_ratio(base, took)) for batch, (row, learning, took) in sorted(by_batch.items())]
+    _, base = by_batch[largest]
+    return [Training(row, batch, largest, speed_ratio(base, took)) for batch, (row, took) in sorted(by_batch.items())]
 
 
 def _sentence(where: str, found: Sequence[Training]) -> str:

@@ -108,7 +108,7 @@ def _families(same: Pairs, own_best: Pairs) -> list[list[Family]]:
 def _family(row: Row) -> str:
     """Return the kind of work of a row: of a step its tag; of all else, and of a step that is fed in several ways, its workload."""
     step = next((tag for tag in _STEPS if tag in row.declared.tags), None)
-    return step if step and not row.declared.feeding else row.case.workload
+    return step if step and not row.declared.having("feeding") else row.case.workload
 
 
 def _sentence(found: Sequence[Family], several: bool) -> str:

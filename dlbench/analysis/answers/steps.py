@@ -106,7 +106,7 @@ def findings(results: Results) -> Findings:
         return Findings(weaknesses=doubts)
     devices = by_device(judged, row_of)
     # Those that are fed in several ways on purpose are told of by themselves.
-    told = {where: [step for step in found if not step.row.declared.feeding] or found for where, found in devices.items()}
+    told = {where: [step for step in found if not step.row.declared.having("feeding")] or found for where, found in devices.items()}
     known_first = sorted(told.items(), key=lambda each: not any(step.bound for step in each[1]))
     sentences = [_sentence(where, found) for where, found in known_first]
     without = [where for where, found in devices.items() if not any(step.ceilings for step in found)]
@@ -124,7 +124,7 @@ def _is_step(row: Row) -> bool:
 def _step(row: Row, whole_s: float, ceilings: Ceilings) -> JudgedStep:
     arithmetic, memory, launch = (ceilings.get(kind) for kind in (("arithmetic", computed_in(row) or ""), ("memory", ""), ("launch", "")))
     flops, moved = ((per_s or 0.0) * whole_s for per_s in (row.rate.flops_per_s, row.rate.bytes_per_s))
-    known: dict[Resource, float] = {part: part_s for part in REPORTED if (part_s := row.part(part)) is not None}
+    known: dict[Resource, float] = {part: part_s for part in REPORTED if (part_s := row.in_role(part)) is not None}
     if flops and arithmetic:
         known["arithmetic"] = flops / arithmetic.per_s
     # Fewer bytes than the ceiling was measured with may come from a cache, and what is faster than it does.

@@ -48,7 +48,7 @@ _NOTES = (
 def findings(results: Results) -> Findings:
     """Return how fast storage supplies samples, and how much of what each training step on its machine consumes that is."""
     sound = [row for row in results.rows if row.has_throughput]
-    read = [row for row in sound if row.declared.supply]
+    read = [row for row in sound if "supply" in row.declared.tags]
     if not read:
         return Findings()
 
@@ -80,13 +80,12 @@ def findings(results: Results) -> Findings:
 
 def _is_of_storage(row: Row) -> bool:
     """Whether what a row reads comes from storage and not from memory."""
-    supply = row.declared.supply
-    return supply is not None and all(str(row.params.get(name)) in texts for name, texts in supply.when.items())
+    return not row.declared.having("supply") or row.declared.stands_out("supply", row.params)
 
 
 def _beside(step: Row, supplies: Iterable[Row], several: bool) -> list[Supplied]:
     """Return the slowest and the fastest way to read what a step consumes, each with how much of that it supplies."""
-    fit = [row for row in supplies if row.declared.supply and row.declared.supply.consumers in step.declared.tags]
+    fit = [row for row in supplies if not set(step.declared.tags).isdisjoint(row.declared.tags)]
     ordered = sorted(fit, key=lambda row: row.throughput)
     named, base = f"{short(step.key)} on {device_label(step, several)}", step.rounds.items_per_s
     return [

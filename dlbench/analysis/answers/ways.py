@@ -15,8 +15,8 @@ from dlbench.core.errors import UsageError
 
 def in_other_ways(results: Results) -> Findings:
     """Return what is computed in several ways on one device, each beside the one that its workload declares as the base."""
-    found: dict[tuple[str, str], Pairs] = {}
-    declared = ((way, row) for row in results.rows if row.declared.sweep for way in row.declared.sweep.ways.items())
+    found: dict[tuple[str, str | None], Pairs] = {}
+    declared = (((name, row.declared.plain_default(name)), row) for row in results.rows for name in row.declared.having("way"))
     for (name, base), of_way in grouped(declared, lambda each: each[0]).items():
         with suppress(UsageError):  # no row has the base, or such a parameter
             if (pairs := pair(replace(results, rows=tuple(row for _, row in of_way)), name, base)).rows:
@@ -26,7 +26,7 @@ def in_other_ways(results: Results) -> Findings:
     return Findings([f"The same work in other ways: {told}."] if told else (), rows, list(map(same_case, found.values())))
 
 
-def _faster(name: str, base: str, pairs: Sequence[Pair]) -> str:
+def _faster(name: str, base: str | None, pairs: Sequence[Pair]) -> str:
     """Return the ratio in the middle of the way that is furthest ahead of the base."""
     best, found = furthest(pairs)
     return f"{short(best.case)} runs {best.ratio} as fast with {name}={best.value(best.other)} as with {name}={base}{among(found)}"

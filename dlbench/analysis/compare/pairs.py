@@ -125,13 +125,13 @@ def _with_loss(case: CaseVerdict, lost_of_sides: Sequence[Collection[str] | None
 
 def _values(base: Row, new: Row, limits: Thresholds) -> tuple[ValueChange, ...]:
     changes = value_changes(base, new, limits.value, limits.must_see or MUST_SEE_BY_DEFAULT)
-    search = base.declared.search
-    if search is None or search.value is None or not base.case.found or search.limit in base.params:
+    largest = base.declared.value("largest")
+    if largest is None or not base.case.found or base.declared.parameter("limit") in base.params:
         return changes
     silent = [side for side, each in zip(SIDES, (base, new), strict=True) if each.memory.limit_bytes is None]
     unknown = f"{' and '.join(silent)} {'does' if len(silent) == 1 else 'do'} not say how much memory the search could take"
     return tuple(
-        replace(each, remark=", ".join(filter(None, (each.remark, unknown)))) if silent and each.name == search.value else each
+        replace(each, remark=", ".join(filter(None, (each.remark, unknown)))) if silent and each.name == largest.name else each
         for each in changes
     )
 

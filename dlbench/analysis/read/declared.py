@@ -1,4 +1,4 @@
-"""Declarations of the workloads of a result file: from its header, or for files from before there were any from ``undeclared.toml``."""
+"""Declarations of the workloads of a result file: from its header, or for files from before declarations from ``undeclared.toml``."""
 
 import tomllib
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.store import RunFile
 
-_LATER = ("tags", "ceiling", "sweep", "feeding", "switches", "search", "learning", "scratch", "supply")
-"""What a header may lack although it holds declarations: it came later."""
+_FORMER = ("sweep", "feeding", "switches", "search", "learning", "scratch", "supply")
+"""What headers named parameters and values in, before those had roles."""
 
 
 @cache
@@ -36,7 +36,7 @@ def declarations(
     notes: list[str] = []
     for side, of_side in sides.items():
         raw = of_side.get("workloads", run.header.get("workloads"))
-        read = {} if raw is None else {workload: _read(workload, each) for workload, each in raw.items()}
+        read = {} if raw is None else {workload: declaration_of(workload, each) for workload, each in raw.items()}
         found[run_name(name, side)] = _of_old() if raw is None else {workload: declaration for workload, (declaration, _) in read.items()}
         notes += [
             f"{run.path}: of {workload}, {doubt}; what it is about is shown as plain numbers, and another version of dlbench may read it"
@@ -46,13 +46,19 @@ def declarations(
     return found, list(dict.fromkeys(notes))
 
 
-def _read(workload: str, payload: object) -> tuple[Declaration, list[str]]:
-    """Read one; of what headers did not hold when its file was written, that which the workload would have declared."""
+def declaration_of(workload: str, payload: object) -> tuple[Declaration, list[str]]:
+    """Read what a header says of a workload, and a sentence on each part that makes no sense.
+
+    Where it was written before parameters and values had roles, one of dlbench's own has those that it has today.
+    """
     found, doubts = from_json(payload)
-    if not isinstance(payload, Mapping) or workload not in _of_old():
+    if not isinstance(payload, Mapping) or "parameters" in payload:
         return found, doubts
-    since: dict[str, Any] = {name: getattr(_of_old()[workload], name) for name in _LATER if name not in payload}
-    return replace(found, **since), doubts
+    if known := _of_old().get(workload):
+        roles = {each.name: each.role for each in known.values}
+        return replace(known, values=tuple(replace(each, role=roles.get(each.name)) for each in found.values)), doubts
+    former = ", ".join(name for name in _FORMER if payload.get(name))
+    return found, [*doubts, *([f"{former}: roles stand at parameters and values now"] if former else [])]
 
 
 def columns(row: Row) -> tuple[Column, ...]:
@@ -70,8 +76,8 @@ def columns(row: Row) -> tuple[Column, ...]:
 
 def with_bus_rate(row: Row) -> Row:
     """Return the row of a collective with what goes over the slowest link in a second, where there is somebody to talk to."""
-    parallel, ranks, bytes_per_s = row.declared.parallel, row.ranks or 1, row.rate.bytes_per_s
-    operation = row.params.get(parallel.collective) if parallel.collective else None
+    ranks, bytes_per_s = row.ranks or 1, row.rate.bytes_per_s
+    operation = row.params.get(row.declared.parameter("collective_op") or "")
     if operation not in OPERATIONS or ranks < 2 or bytes_per_s is None:
         return row
     return replace(row, rate=replace(row.rate, bus_bytes_per_s=bytes_per_s * bus_factor(str(operation), ranks)))

@@ -78,7 +78,7 @@ def _first(rows: list[Row]) -> Row:
 
 
 def _operation(row: Row) -> str:
-    return str(row.params[row.declared.parallel.collective or ""])
+    return str(row.params[row.declared.parameter("collective_op") or ""])
 
 
 def _bandwidth(operation: str) -> tuple[str, Field[list[Row]]]:

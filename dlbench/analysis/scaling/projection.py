@@ -140,7 +140,7 @@ def _ring(step: Step, results: Results) -> tuple[float, float] | None:
     points = [
         (size, seconds)
         for row in results.rows
-        if row.params.get(row.declared.parallel.collective or "") == "all_reduce"
+        if row.params.get(row.declared.parameter("collective_op") or "") == "all_reduce"
         and row.ranks == step.ranks
         and row.case.dtype == "fp32"
         and row.is_ok

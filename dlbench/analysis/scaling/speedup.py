@@ -100,7 +100,7 @@ class Step:
     @property
     def is_unsynchronised(self) -> bool:
         """Whether its communication is switched off."""
-        return self.row.params.get(self.parallel.synchronise or "") is False
+        return self.row.params.get(self.row.declared.parameter("communicates") or "") is False
 
     @property
     def items(self) -> float | None:
@@ -192,7 +192,7 @@ class Step:
     @property
     def spread(self) -> frozenset[Setting]:
         """The settings that only say how the step is spread over devices."""
-        return frozenset((RANKS, *settings_named(self.parallel.spread)))
+        return frozenset((RANKS, *settings_named(self.row.declared.having("spread"))))
 
     def differing(self, other: "Step") -> frozenset[Setting]:
         """Return the settings in which it is not as another."""
@@ -205,7 +205,7 @@ def scaling(results: Results) -> list[Step]:
     The base of a case is the ``ok`` row of the same place, device, precision and work at one rank; of several the one most alike. Cases
     without synchronisation serve to tell what synchronising costs, and have no step of their own.
     """
-    with_ranks = (row for row in results.rows if row.ranks and not row.declared.parallel.collective)
+    with_ranks = (row for row in results.rows if row.ranks and not row.declared.having("collective_op"))
     steps = [Step(row, _models(row, results.environments)) for row in with_ranks]
     found = [_compared(each, steps) for each in steps if not each.is_unsynchronised]
     works = [*dict.fromkeys(each.work for each in found)]
@@ -261,7 +261,7 @@ def _exposed(step: Step, steps: Sequence[Step]) -> tuple[float, Interval | None]
     if step.form is None or step.is_independent or step.ranks < 2 or not medians:
         return None, None
     others = [each for each in steps if each.is_timed and each.items == step.items]
-    free = {*settings_named((step.parallel.synchronise or "", "scaling", "batch"))}
+    free = {*settings_named((*step.row.declared.having("communicates"), "scaling", "batch"))}
     same = [each for each in others if each.is_unsynchronised and each.differing(step) <= free]
     free |= step.spread - {RANKS}
     same += [each for each in others if each.is_independent and each.differing(step) <= free]

@@ -6,7 +6,7 @@ from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from dlbench.core.declarations import Declaration, Part, Value
+from dlbench.core.declarations import Declaration, Value, ValueRole
 from dlbench.core.model import ParamValue, Reported, Status, as_count, settings_text
 from dlbench.core.reference.peaks import Share
 from dlbench.core.rows.columns import COLUMNS, Checks, Copies, Energy, Flags, Identity, MeasuredCeiling, Peaks, Rates, Record, Times
@@ -143,8 +143,7 @@ class Row(Record):
     @property
     def copies_within_calls(self) -> bool:
         """Whether its calls copy their operands to the device."""
-        sweep = self.declared.sweep
-        return sweep is not None and sweep.copies is not None and self.params.get(sweep.copies, sweep.resident) != sweep.resident
+        return self.declared.parameter("copies") in self.params and not self.declared.stands_out("copies", self.params)
 
     @property
     def described(self) -> tuple[Value, ...]:
@@ -157,9 +156,9 @@ class Row(Record):
         found = self.values.get(name)
         return float(found) if isinstance(found, int | float) and found >= 0 else None
 
-    def part(self, part: Part) -> float | None:
-        """Return the seconds of a call that were reported as that part of it."""
-        return next((found for each in self.declared.values if each.part == part and (found := self.value(each.name)) is not None), None)
+    def in_role(self, role: ValueRole) -> float | None:
+        """Return the number that was reported in a role; None where there is none."""
+        return next((found for each in self.declared.values if each.role == role and (found := self.value(each.name)) is not None), None)
 
     def bound(self, column: Column) -> float | None:
         """Return what was reported as the most that a column can be."""

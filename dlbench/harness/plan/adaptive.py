@@ -6,7 +6,7 @@ All of it follows from the tries alone, so a resumed run goes on where the file 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dlbench.core.declarations import SEARCH_RESOLUTION, Search
+from dlbench.core.declarations import SEARCH_RESOLUTION
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, ParamValue, Policy, Signature, Status, settings_text
 from dlbench.core.stats import quantile
@@ -41,15 +41,19 @@ class AdaptivePlan:
         return cls(case, signature) if signature and signature.declared.searches(case.params) else None
 
     @property
-    def search(self) -> Search:
-        """What its workload declares."""
-        assert self.signature.declared.search is not None  # noqa: S101  # `of` has looked
-        return self.signature.declared.search
+    def for_largest(self) -> bool:
+        """Whether the largest is looked for that fits into the memory, and not the fastest."""
+        return self.signature.declared.value("largest") is not None
+
+    @property
+    def _size_name(self) -> str:
+        """Of a search for the largest the parameter that it is over."""
+        return self.signature.declared.searched[0]
 
     @property
     def limit_bytes(self) -> float | None:
         """The limit of memory that the case sets itself."""
-        gibibytes = self.case.params.get(self.search.limit or "")
+        gibibytes = self.case.params.get(self.signature.declared.parameter("limit") or "")
         return float(gibibytes) * 2**30 if gibibytes is not None else None
 
     def with_values(self, values: Mapping[str, ParamValue]) -> Case:
@@ -78,7 +82,7 @@ class AdaptivePlan:
 
         One for the largest needs so many on a line. One for the fastest changes its start once in each way, then what it went on from.
         """
-        if self.search.aim == "largest":
+        if self.for_largest:
             return _BY_LINE
         around_start: list[Measurement] = []
         while (case := self.next(around_start)) is not None:
@@ -87,19 +91,19 @@ class AdaptivePlan:
 
     def next(self, tries: Sequence[Measurement]) -> Case | None:
         """Return the next case to try; None where the search has ended."""
-        values = self._next_size(tries) if self.search.aim == "largest" else self._next_change(tries)
+        values = self._next_size(tries) if self.for_largest else self._next_change(tries)
         return None if values is None else self.with_values(values)
 
     def outcome(self, tries: Sequence[Measurement], number: int) -> Measurement:
         """Return what the tries come to, as the measurement of the case in that round; at least one was made."""
-        return self._largest(tries, number) if self.search.aim == "largest" else self._fastest(tries, number)
+        return self._largest(tries, number) if self.for_largest else self._fastest(tries, number)
 
     def unfinished(self, ended: Measurement, tries: Sequence[Measurement]) -> Measurement:
         """Return how a search ended that was cut short: ``ended`` says by what, and gets what was found so far, if anything."""
         found: dict[str, ParamValue]
-        if self.search.aim == "largest":
+        if self.for_largest:
             fits, *_ = self._sizes(tries)
-            found, what = {self.search.over[0]: max(fits)} if fits else {}, "fits"
+            found, what = {self._size_name: max(fits)} if fits else {}, "fits"
         else:
             fastest = self.fastest(tries)
             found, what = self.values(fastest) if fastest else {}, "is the fastest"
@@ -111,7 +115,7 @@ class AdaptivePlan:
     # the largest that fits
 
     def _next_size(self, tries: Sequence[Measurement]) -> dict[str, ParamValue] | None:
-        name = self.search.over[0]
+        name = self._size_name
         fits, high, stopped = self._sizes(tries)
         if not stopped and tries and self._is_doubtful(tries, fits):
             return {name: tries[-1].case.params[name]}
@@ -142,7 +146,7 @@ class AdaptivePlan:
 
     def _size(self, tried: Measurement) -> int:
         """Return what a try has of the parameter whose largest value is sought."""
-        return int(tried.case.params[self.search.over[0]])
+        return int(tried.case.params[self._size_name])
 
     def _sizes(self, tries: Sequence[Measurement]) -> tuple[dict[int, int | None], int | None, Measurement | None]:
         """Return the peak of each size that fits, the smallest that does not, and the try that ended the search otherwise.
@@ -177,7 +181,7 @@ class AdaptivePlan:
         return int(large + (self.limit_bytes - most) / slopes[0]) if slopes else None
 
     def _largest(self, tries: Sequence[Measurement], number: int) -> Measurement:
-        name = self.search.over[0]
+        name = self._size_name
         fits, high, stopped = self._sizes(tries)
         low = max(fits, default=0)
         known = next((each for each in tries if self._size(each) == low), tries[-1])
@@ -189,7 +193,7 @@ class AdaptivePlan:
         if not low:
             smallest = next(each for each in tries if self._size(each) == high)
             return replace(outcome, status=Status.OOM, reason=f"not even {name}={high} fits: {smallest.reason}")
-        values = {self.search.value: float(low)} if self.search.value else {}
+        values = {each.name: float(low) for each in self.signature.declared.values if each.role == "largest"}
         told = {each: getattr(known, each) for each in ("memory", "nulls", "math")}
         return replace(outcome, found={name: low}, values=values, **told)
 
@@ -204,12 +208,11 @@ class AdaptivePlan:
         start = {name: self._candidates(name, None)[0] for name in self._open}
         if start not in tried:
             return start
-        last = [name for name in self._open if name in self.search.last]
+        last = [name for name in self._open if name in self.signature.declared.having("searched_last")]
         fastest = self.fastest([each for each in tries if all(self.values(each)[name] == start[name] for name in last)])
         around = self.values(fastest) if fastest else start
-        first = [name for name in self._open if name not in last]
         lacking = self._lacking(tries)
-        beside = ((name, value) for name in (*first, *last) for value in self._candidates(name, around[name]))
+        beside = ((name, value) for name in self._open for value in self._candidates(name, around[name]))
         changes = ({**around, name: value} for name, value in beside if (name, value) not in lacking)
         return next((each for each in changes if each not in tried), None)
 
@@ -246,7 +249,10 @@ class AdaptivePlan:
 
     @property
     def _open(self) -> list[str]:
-        return [name for name in self.search.over if name not in self.case.params]
+        """What the case leaves open, in the order in which it is varied: the few values of texts before sizes, which have no end."""
+        declared = self.signature.declared
+        left = [each for each in self.signature.parameters if each.name in declared.searched and each.name not in self.case.params]
+        return [each.name for each in sorted(left, key=lambda each: (each.name in declared.having("searched_last"), not each.choices))]
 
 
 def _peak(measured: Measurement) -> int | None:

@@ -49,10 +49,15 @@ class Subject:
         """Whether it is in fp64 on the CPU."""
         return self.dtype == "fp64" and self.backend.is_host
 
+    @property
+    def plain_mode(self) -> ParamValue | None:
+        """The mode that its others are held against, its own where none is."""
+        return self.workload.signature.declared.plain_default("mode") or self.params.get("mode")
+
     def in_fp64(self) -> "Subject":
-        """Return the same on the CPU, in fp64 and not compiled."""
+        """Return the same on the CPU, in fp64 and in the plain mode."""
         backend, device = find("cpu")
-        mode = {"mode": "eager"} if "mode" in self.params else {}
+        mode = {"mode": plain} if (plain := self.plain_mode) else {}
         return replace(self, params={**self.workload.resident(self.params), "dtype": "fp64", **mode}, backend=backend, device=device)
 
 
@@ -131,7 +136,7 @@ def _refill(inputs: Sequence[Tensor]) -> None:
 def _operations(result: Measurement, work: Work, subject: Subject, left_s: float) -> int:
     """Return how many operations one call hands to the device. Raises Unavailable where they can't be counted."""
     _refuse_ranks(subject)
-    if subject.params.get("mode", "eager") not in ("eager", "autotune"):
+    if not work.countable_operations:
         raise Unavailable(Unknown.COMPILED)
     _refuse_longer(_slowest_s(result), left_s)
     if work.before:
@@ -181,7 +186,7 @@ def _refuse_ranks(subject: Subject) -> None:
 
 def _refuse_cost(result: Measurement, subject: Subject, left_s: float) -> None:
     call_s = _slowest_s(result)
-    if subject.params.get("mode", "eager") != "eager" and result.samples:
+    if subject.params.get("mode") != subject.plain_mode and result.samples:
         call_s = result.samples.first_call_s or 0.0  # it compiles again
     matrix = torch.rand(256, 256, dtype=torch.float64)
     product_s = max(min(timeit.repeat(lambda: torch.mm(matrix, matrix), number=1, repeat=3)), 1e-9)

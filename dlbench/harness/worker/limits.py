@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 
 import torch
 
-from dlbench.core.declarations import Search
+from dlbench.core.declarations import Declaration
 from dlbench.core.measurement import Memory
 from dlbench.core.model import ParamValue
 from dlbench.core.units import byte_count
@@ -74,7 +74,7 @@ def out_of_memory_named(backend: Backend, device: torch.device) -> Iterator[None
 
 @contextmanager
 def memory_limit(
-    search: Search | None, params: Mapping[str, ParamValue], backend: Backend, device: torch.device, left_bytes: int | None
+    declared: Declaration, params: Mapping[str, ParamValue], backend: Backend, device: torch.device, left_bytes: int | None
 ) -> Iterator[int | None]:
     """Have torch raise an error beyond what the case may take: of its own limit, and of ``left_bytes`` on the host.
 
@@ -82,20 +82,20 @@ def memory_limit(
     and where nothing tells. Raises TooLittleLeft where its own limit is more than the host can spare, NotImplementedError where the device
     has no such limits.
     """
-    gibibytes = params.get(search.limit or "") if search else None
+    name = declared.parameter("limit")
+    gibibytes = params.get(name or "")
     limit = None if gibibytes is None else max(1, int(float(gibibytes) * 2**30))
-    fits = search is not None and search.limit is not None
     limited: AbstractContextManager[object] = nullcontext()
     if backend.is_host:
         used = read_status("VmData") or 0
-        limit = _of_host(search, limit, left_bytes, used)
+        limit = _of_host(name, limit, left_bytes, used)
         limited = limited if limit is None else limited_memory(limit, used)
     elif limit is not None:
         limited = _on_accelerator(backend, device, limit)
-    elif fits:
+    elif name:
         limit = backend.free_memory(device)
     with limited:
-        yield limit if fits else None
+        yield limit if name else None
 
 
 @contextmanager
@@ -113,15 +113,15 @@ def _on_accelerator(backend: Backend, device: torch.device, own: int) -> Iterato
             backend.limit_memory(device, None)
 
 
-def _of_host(search: Search | None, own: int | None, left_bytes: int | None, used_bytes: int) -> int | None:
+def _of_host(name: str | None, own: int | None, left_bytes: int | None, used_bytes: int) -> int | None:
     """Return how much more memory a case on the host may take; None where nothing limits it."""
-    if search and search.limit:
+    if name:
         if left_bytes is None:  # a machine that is given memory as it uses it: a search would take all that there is
             left_bytes = added_memory()
         left_bytes = _least(memory_in_force(used_bytes), None if left_bytes is None else int(SAFE_SHARE * left_bytes))
         if own is not None and left_bytes is not None and own > left_bytes:
             raise TooLittleLeft(
-                f"{search.limit}={own / 2**30:g} is more than the {byte_count(left_bytes)} that this process can be given; "
+                f"{name}={own / 2**30:g} is more than the {byte_count(left_bytes)} that this process can be given; "
                 "give less, or free some memory and go on with --resume"
             )
     return left_bytes if own is None else own

@@ -208,8 +208,8 @@ def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | 
         clock = RanksClock(lambda: backend.synchronize(device))
         pace = replace(pace, block_s=max(BLOCK_S, pace.block_s))
     host_memory, workload = HostMemory(), registry.get(case.workload)
-    search = workload.signature.declared.search
-    begun.limit_bytes = stack.enter_context(memory_limit(search, case.params, backend, device, request.memory_bytes))  # however it ends
+    declared = workload.signature.declared
+    begun.limit_bytes = stack.enter_context(memory_limit(declared, case.params, backend, device, request.memory_bytes))  # however it ends
     stack.enter_context(out_of_memory_named(backend, device))
     stack.enter_context(scratch_given(request.scratch))
     device_memory = DeviceMemory(backend, device)
@@ -218,8 +218,8 @@ def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | 
     begun_s = clock.now()
     work = workload.set_up(device, case.params)
     setup_s = clock.now() - begun_s
-    # Set-up tries cuDNN's algorithms, and holds a compiled step against eager execution; a graph takes its memory there for good.
-    if math_flags()["cudnn_benchmark"] or case.params.get("mode") == "compile":
+    # Set-up tries cuDNN's algorithms; a graph takes its memory there for good.
+    if math_flags()["cudnn_benchmark"] or not work.set_up_memory_counts:
         device_memory.forget_set_up()
     lost_time = LostTime()
     if work.observe:
@@ -241,11 +241,11 @@ def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | 
     result = result.with_reasons("memory", *_memory_reasons(memory, backend, device_memory.left_bytes))
     result = _with_transfer(result, work, backend, device, clock, deadline, workload.resident(case.params) != case.params)
     answers = member is None or member.rank == 0  # a case's values are those of rank 0
-    if answers and (wrong := undeclared(result.values, workload.signature.declared.values, case.params)):
+    if answers and (wrong := undeclared(result.values, declared.values, case.params)):
         return replace(result, status=Status.FAILED, reason=wrong)
     if result.round or work.call is None:
         return result
-    if search and case.params.get(search.limit or "") is not None:
+    if case.params.get(declared.parameter("limit") or "") is not None:
         return result.with_reasons("check", Unknown.WITHIN_LIMIT.reason())
     subject = Subject(workload, case.params, request.seed, backend, device, setup_s)
     return spot_checked(result, work, subject, deadline - clock.now())

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from dlbench import Dtype, Parallel, Size, Work, workload
+from dlbench import CollectiveOp, Dtype, Size, Work, workload
 from dlbench.workloads.precision import storage
 
 Op = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv"]
@@ -31,11 +31,11 @@ class _Collective(NamedTuple):
     run: Callable[[], object]
 
 
-@workload(tags=("collective",), parallel=Parallel(collective="op"))
+@workload(tags=("collective",))
 def collective(
     device: torch.device,
     *,
-    op: Op,
+    op: CollectiveOp[Op],
     bytes: Size,  # noqa: A002  # the field's standard name of this parameter
     ranks: Size,
     dtype: Dtype = "fp32",

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from dlbench import Dtype, Duration, Layout, Least, Parallel, Size, Work, workload
+from dlbench import Communicates, Dtype, Duration, Layout, Least, Parallel, Size, Spread, Work, workload
 from dlbench.models import ModelName
 from dlbench.models.flops import FASTER_CONVOLUTION, train_flops
 from dlbench.workloads.cnn import IMAGE, OPTIMIZERS, TRAINING, build_on, draw_images, draw_labels, training_step
@@ -42,30 +42,24 @@ START = 1
 @workload(
     tags=("cnn", "training", "ranks"),
     values=(*OUTCOME, *STEPS, STALENESS),
-    parallel=Parallel(
-        step=TRAINING,
-        spread=("form", "scaling", "synchronise", "bucket_mb", "gradients", "seconds", "learning_rate", "straggler"),
-        synchronise="synchronise",
-        independent=("replicas",),
-        all_reduce=("ddp",),
-    ),
+    parallel=Parallel(step=TRAINING, independent=("replicas",), all_reduce=("ddp",)),
 )
 def data_parallel(
     device: torch.device,
     *,
-    form: Form,
+    form: Spread[Form],
     model: ModelName,
     batch: Size,
     ranks: Size,
-    scaling: Literal["weak", "strong"] = "weak",
+    scaling: Spread[Literal["weak", "strong"]] = "weak",
     dtype: Dtype = "fp32",
     layout: Layout = "nchw",
-    bucket_mb: Size | None = None,
-    gradients: Sent = "full",
-    synchronise: bool = True,
-    seconds: Duration | None = None,
-    learning_rate: Rate | None = None,
-    straggler: Percent = 0,
+    bucket_mb: Spread[Size | None] = None,
+    gradients: Spread[Sent] = "full",
+    synchronise: Spread[Communicates[bool]] = True,
+    seconds: Spread[Duration | None] = None,
+    learning_rate: Spread[Rate | None] = None,
+    straggler: Spread[Percent] = 0,
 ) -> Work:
     """Train an image classifier on `ranks` devices; `batch` is each one's with weak scaling, and all of them's with strong scaling."""
     if form != "ddp" and (bucket_mb is not None or gradients != "full" or not synchronise):

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
-from dlbench import Dtype, Parallel, Size, Work, workload
+from dlbench import Dtype, Parallel, Size, Spread, Work, workload
 from dlbench.models import MODELS, ModelName, initialise
 from dlbench.models.flops import FASTER_CONVOLUTION, train_flops
 from dlbench.models.mlp import EXPANSION, WIDTH, mlp, width_for
@@ -29,17 +29,17 @@ COPIES = 3
 
 @workload(
     tags=("training", "ranks"),
-    parallel=Parallel(step=TRAINING, spread=("form", "microbatches"), scaling="strong", pipelines=("layers", "gpipe", "1f1b")),
+    parallel=Parallel(step=TRAINING, scaling="strong", pipelines=("layers", "gpipe", "1f1b")),
 )
 def model_parallel(
     device: torch.device,
     *,
-    form: Form,
+    form: Spread[Form],
     model: Literal[ModelName, "mlp"],
     batch: Size,
     ranks: Size,
     dtype: Dtype = "fp32",
-    microbatches: Size = 1,
+    microbatches: Spread[Size] = 1,
     memory_percent: Size | None = None,
 ) -> Work:
     """Train one network on a batch by one step, with a part of the network on each of `ranks` devices."""

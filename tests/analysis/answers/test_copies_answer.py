@@ -10,7 +10,7 @@ from dlbench.analysis.read.table import collect
 WORKLOAD = {
     "transfer": {
         "ceiling": "copy",
-        "sweep": {"size": "bytes"},
+        "parameters": {"bytes": {"sweep": ""}},
         "values": [{"name": "link", "unit": "bytes/s", "meaning": "the link", "bounds": "rate.bytes_per_s", "optional": True}],
     }
 }

@@ -100,7 +100,7 @@ def test_a_workload_of_a_plugin_that_declares_itself_gets_an_estimate(asked):
 
 
 def test_tags_that_are_no_texts_give_no_estimate(asked):
-    assert asked(steps(0.01), workloads={"train_step": {"tags": ["training", 3]}})["cost"]["kind"] == "missing"
+    assert asked(steps(0.01), workloads={"train_step": {"tags": ["training", 3], "parameters": {}}})["cost"]["kind"] == "missing"
 
 
 def test_at_80_columns_the_time_and_the_authors_are_still_there(tmp_path):

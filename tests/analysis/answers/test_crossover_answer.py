@@ -6,7 +6,7 @@ import pytest
 
 from dlbench.core.model import Status
 
-SWEEP = {"sweep": {"size": "n", "copies": "copies"}}
+SWEEP = {"parameters": {"n": {"sweep": ""}, "copies": {"copies": "none"}}}
 WORKLOADS = {"product": SWEEP, "sum": SWEEP}
 COMMAND = "dlbench run crossover"
 
@@ -181,7 +181,7 @@ def test_times_that_no_machine_has_end_no_reading(crossover):
     assert line(crossover(found)) == (None, None, None, "no crossover in this range")
 
 
-WAYS = {"mine": {"sweep": {"size": "n", "ways": {"form": "loops", "dtype": "fp64"}}}}
+WAYS = {"mine": {"parameters": {"n": {"sweep": ""}, "form": {"way": "loops"}, "dtype": {"way": "fp64"}}}}
 
 
 def in_ways(**seconds):
@@ -209,10 +209,12 @@ def test_without_the_declared_way_nothing_is_held_against_it(asked):
 @pytest.mark.parametrize(
     "declared",
     [
-        {"sweep": {"size": "gone", "copies": "none"}},
-        {"sweep": {"size": "n", "ways": {"gone": "loops"}}},
-        {"sweep": {"size": "n", "ways": {"n": "8"}}},
-        {"sweep": {"size": "n", "ways": ["loops"]}},
+        {"parameters": {"gone": {"sweep": ""}, "none": {"copies": ""}}},
+        {"parameters": {"n": {"sweep": ""}, "gone": {"way": "loops"}}},
+        {"parameters": {"n": {"sweep": "", "way": "8"}}},
+        {"parameters": {"n": {"sweep": "", "way": ["loops"]}}},
+        {"parameters": {"n": {"sweep": ""}, "m": {"sweep": ""}}},
+        {"parameters": 3},
         {"sweep": 3},
     ],
 )

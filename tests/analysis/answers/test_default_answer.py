@@ -9,15 +9,24 @@ from dlbench.core.model import Status
 
 DECLARED = {
     "step": {
-        "switches": {"mode": "plain", "order": "rows"},
+        "parameters": {"mode": {"switch": "plain"}, "order": {"switch": "rows"}},
         "values": [
-            {"name": "built_cold_s", "unit": "s", "direction": None, "meaning": "a", "once": True, "optional": True},
-            {"name": "built_warm_s", "unit": "s", "direction": None, "meaning": "b", "once": True, "optional": True},
+            {"name": "built_cold_s", "unit": "s", "direction": None, "meaning": "a", "role": "once", "optional": True},
+            {"name": "built_warm_s", "unit": "s", "direction": None, "meaning": "b", "role": "once", "optional": True},
             {"name": "breaks", "unit": "count", "direction": None, "meaning": "c", "optional": True},
         ],
     },
-    "search": {"switches": {"mode": "plain", "order": "rows"}, "search": {"aim": "fastest", "over": ["batch", "mode", "order"]}},
-    "largest": {"switches": {"mode": "plain"}, "search": {"aim": "largest", "over": ["batch"]}},
+    "search": {
+        "parameters": {
+            "batch": {"searched": ""},
+            "mode": {"switch": "plain", "searched": ""},
+            "order": {"switch": "rows", "searched": ""},
+        }
+    },
+    "largest": {
+        "parameters": {"mode": {"switch": "plain"}, "batch": {"searched": ""}},
+        "values": [{"name": "most", "unit": "count", "role": "largest"}],
+    },
 }
 
 
@@ -177,7 +186,7 @@ def test_files_from_before_switches_were_declared_are_answered_too(asked):
 )
 def test_edited_files_end_no_reading(found, value):
     assert found(plain(), built(1e-200, **value), plain(0.0, batch=9), step(0.5, found={"batch": "x, y=", "mode": 3}))["kind"] == "answer"
-    declared = {"step": {"switches": {"mode": "gone", "other": "x"}}}
+    declared = {"step": {"parameters": {"mode": {"switch": "gone"}, "other": {"switch": "x"}}}}
     assert found(plain(), built(0.5), workloads=declared)["kind"] == "missing"
 
 

@@ -7,10 +7,10 @@ from dlbench.core.model import Status
 
 DECLARED = {
     "fed": {
-        "feeding": ["way", "helpers"],
+        "parameters": {"way": {"feeding": ""}, "helpers": {"feeding": ""}},
         "values": [
-            {"name": "waited_s", "unit": "s", "direction": None, "meaning": "a", "part": "input", "optional": True},
-            {"name": "sent_s", "unit": "s", "direction": None, "meaning": "b", "part": "transfer", "optional": True},
+            {"name": "waited_s", "unit": "s", "direction": None, "meaning": "a", "role": "input", "optional": True},
+            {"name": "sent_s", "unit": "s", "direction": None, "meaning": "b", "role": "transfer", "optional": True},
             {"name": "between_s", "unit": "s", "direction": None, "meaning": "c", "optional": True},
         ],
     }
@@ -86,5 +86,5 @@ def test_what_is_odd_or_did_not_go_well_takes_no_part_and_breaks_nothing(asked):
 
 
 def test_without_a_declaration_nothing_is_said(asked):
-    answer = asked(step(1.0, "there"), workloads={"fed": {"feeding": 3, "values": []}})["bottleneck"]
+    answer = asked(step(1.0, "there"), workloads={"fed": {"parameters": {"way": {"feeding": 3}}, "values": []}})["bottleneck"]
     assert "reason" in answer

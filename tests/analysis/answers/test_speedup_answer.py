@@ -45,7 +45,7 @@ def test_each_kind_of_work_has_its_own_middle_and_there_is_none_of_all(asked):
     """A copy, a launch and dlbench's own work are no work; steps that are fed in several ways stand by themselves."""
     tags = {"step": "training", "serve": "inference", "pin": "copy", "empty": "self", "fed": "training"}
     declared = {name: {"tags": [tag]} for name, tag in tags.items()} | {"start": {"ceiling": "launch"}}
-    declared["fed"]["feeding"] = ["source"]
+    declared["fed"]["parameters"] = {"source": {"feeding": ""}}
     products = [each for n, speedup in enumerate((500, 587, 600), 1) for each in times("product", speedup, n=n)]
     others = [each for number, name in enumerate(("convolve", "invert", "fed")) for each in times(name, 2 + number, n=1)]
     steps = [*times("step", 103, n=1), *times("step", 107, n=2), *times("serve", 80, n=1)]

@@ -17,8 +17,8 @@ DECLARED = {
     "step": {
         "tags": ["training"],
         "values": [
-            {"name": "input_s", "unit": "s", "meaning": "m", "part": "input", "optional": True},
-            {"name": "copy_s", "unit": "s", "meaning": "m", "part": "transfer", "optional": True},
+            {"name": "input_s", "unit": "s", "meaning": "m", "role": "input", "optional": True},
+            {"name": "copy_s", "unit": "s", "meaning": "m", "role": "transfer", "optional": True},
         ],
     },
     "serve": {"tags": ["inference", "self"]},
@@ -180,7 +180,7 @@ def test_no_step_of_dlbench_itself_and_none_that_failed_is_judged(asked):
 
 
 def test_steps_that_are_fed_in_several_ways_are_counted_only_where_there_are_no_others(asked):
-    declared = {**DECLARED, "fed": {"tags": ["training"], "feeding": ["source"]}}
+    declared = {**DECLARED, "fed": {"tags": ["training"], "parameters": {"source": {"feeding": ""}}}}
     fed = [each for source in ("one", "other") for each in rounds_with("fed", 1.0, source=source)]
     alone = asked([*fed, *ceilings("cpu")], workloads=declared)["bottleneck"]
     assert alone["sentences"][0].startswith("Of 2 steps on cpu ")

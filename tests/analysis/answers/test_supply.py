@@ -6,7 +6,7 @@ import pytest
 from dlbench.core.model import Status
 
 DECLARED = {
-    "shelf": {"tags": [], "values": [], "supply": {"consumers": "pictures", "when": {"from": ["disk"]}}},
+    "shelf": {"tags": ["supply", "pictures"], "values": [], "parameters": {"from": {"supply": "disk"}}},
     "eat": {"tags": ["training", "pictures"], "values": []},
     "drink": {"tags": ["training"], "values": []},
     "look": {"tags": ["inference", "pictures"], "values": []},
@@ -75,4 +75,4 @@ def test_without_a_step_the_rates_alone_are_told_and_odd_rows_break_nothing(aske
 
 
 def test_without_a_declaration_nothing_is_said(asked):
-    assert "reason" in asked(rows("shelf", 1.0), workloads={"shelf": {"supply": 3, "values": []}})["bottleneck"]
+    assert "reason" in asked(rows("shelf", 1.0), workloads={"shelf": {"parameters": {"from": {"supply": 3}}, "values": []}})["bottleneck"]

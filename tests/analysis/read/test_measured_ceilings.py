@@ -8,7 +8,7 @@ from dlbench.analysis.read.table import collect
 from dlbench.core.model import Status
 
 DECLARED = {
-    "swept": {"ceiling": "arithmetic", "sweep": {"size": "n", "copies": "copies"}},
+    "swept": {"ceiling": "arithmetic", "parameters": {"n": {"sweep": ""}, "copies": {"copies": "none"}}},
     "product": {"ceiling": "arithmetic"},
     "moves": {"ceiling": "memory"},
     "addition": {"tags": ["memory"]},

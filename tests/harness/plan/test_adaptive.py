@@ -9,9 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dlbench.core.declarations import Declaration, Search
+from dlbench.core.declarations import Declaration, Value
 from dlbench.core.measurement import Measurement, Memory, Samples
 from dlbench.core.model import Case, Parameter, Signature, Status
+from dlbench.core.schema import Unit
 from dlbench.harness.plan.adaptive import FASTER, AdaptivePlan
 
 GIB = 2**30
@@ -19,18 +20,20 @@ BATCH, LIMIT = Parameter("batch", "integer", False, minimum=1), Parameter("memor
 CHOICES = {"dtype": ("fp32", "tf32", "bf16"), "layout": ("nchw", "channels_last"), "mode": ("eager", "compile", "graph", "autotune")}
 
 
-def plan_of(search, parameters, **given):
-    signature = Signature("grows", "Grows.", parameters, Declaration(search=search))
+def plan_of(declared, parameters, **given):
+    signature = Signature("grows", "Grows.", parameters, declared)
     return AdaptivePlan.of(Case.of("mine", signature, given, "cpu"), signature)
 
 
 def largest(**given):
-    return plan_of(Search("largest", ("batch",), limit="memory_gib", value="largest_batch"), (BATCH, LIMIT), **given)
+    value = Value("largest_batch", Unit.COUNT, role="largest")
+    declared = Declaration(values=(value,), parameters={"batch": {"searched": ""}, "memory_gib": {"limit": ""}})
+    return plan_of(declared, (BATCH, LIMIT), **given)
 
 
 def fastest(*over, **given):
     parameters = tuple(Parameter(name, "text", False, choices=choices) for name, choices in CHOICES.items())
-    return plan_of(Search("fastest", over), (*parameters, BATCH), **given)
+    return plan_of(Declaration(parameters={name: {"searched": ""} for name in over}), (*parameters, BATCH), **given)
 
 
 def search(plan, measure, most):
@@ -245,7 +248,8 @@ def rated(rates):
 
 
 def test_what_is_tried_last_is_tried_beside_the_fastest_of_all_others_only():
-    plan = plan_of(Search("fastest", ("mode", "dtype", "layout"), last=("mode",)), fastest("mode").signature.parameters)
+    over = {"mode": {"searched_last": ""}, "dtype": {"searched": ""}, "layout": {"searched": ""}}
+    plan = plan_of(Declaration(parameters=over), fastest("mode").signature.parameters)
     tries = search(plan, rated({"bf16": 2, "channels_last": 2, "compile": 4}), 10)
     modes = [each.case.params["mode"] for each in tries]
     assert modes == ["eager"] * 6 + ["compile", "graph", "autotune"]

@@ -43,7 +43,6 @@ def test_a_real_product_passes():
         (replace(TIMED, samples=Samples(1, (0.6,), 0.6, 1.0, True)), SUBJECT, 60.0, "inputs: {long}"),
         (TIMED, replace(SUBJECT, setup_s=0.4), 60.0, "fp64: {long}"),
         (TIMED, SUBJECT, 1e-6, "inputs: {long}; fp64: {long}; operations: {long}"),
-        (TIMED, replace(SUBJECT, params={**PARAMS, "mode": "compile"}), 60.0, "fp64: TypeError: .*; operations: what is compiled .*"),
         (
             TIMED,
             replace(SUBJECT, params={**PARAMS, "ranks": 2}),
@@ -59,6 +58,19 @@ def test_a_check_that_costs_too_much_or_would_wait_for_others_is_not_made(measur
     long = rf"it would take about \S+ s, and {BUDGET_S:g} s at most are spent on it"
     expected = reasons.replace("{long}", long)
     assert re.fullmatch(expected, explained(found.nulls["check"]))
+
+
+def test_a_call_that_does_not_hand_over_each_operation_is_not_counted():
+    work = replace(SUBJECT.workload.set_up(CPU, PARAMS), countable_operations=False)
+    found = spot_checked(replace(TIMED, flops=work.flops), work, SUBJECT, 60.0)
+    assert found.check.operations is None
+    assert re.fullmatch("operations: what is compiled .*", explained(found.nulls["check"]))
+
+
+def test_what_is_executed_in_another_mode_is_held_against_the_plain_one():
+    step = replace(SUBJECT, workload=registry.get("train_step"), params={"model": "resnet18", "batch": 1, "mode": "graph", "dtype": "fp32"})
+    assert step.plain_mode == "eager"
+    assert step.in_fp64().params == {"model": "resnet18", "batch": 1, "mode": "eager", "dtype": "fp64"}
 
 
 def test_a_call_that_copies_follows_what_is_in_host_memory_and_is_held_against_one_that_does_not(monkeypatch):

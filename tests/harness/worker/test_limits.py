@@ -5,19 +5,21 @@ from types import SimpleNamespace
 
 import pytest
 
-from dlbench.core.declarations import Search
+from dlbench.core.declarations import Declaration
 from dlbench.harness.worker import limits
 from dlbench.harness.worker.backends.base import find
 from dlbench.harness.worker.limits import TooLittleLeft, memory_limit
+
+LIMITED = Declaration(parameters={"memory_gib": {"limit": ""}})
 
 
 def test_a_search_has_a_limit_where_memory_is_added_on_demand(monkeypatch):
     """Nothing tells how much it could be given in the end."""
     monkeypatch.setattr(limits, "added_memory", lambda: 10 * 2**30)
     monkeypatch.setattr(limits, "memory_in_force", lambda used: None)
-    search, (backend, device) = Search("largest", ("batch",), limit="memory_gib"), find("cpu")
+    backend, device = find("cpu")
     said = "memory_gib=9 is more than the 8.00 GiB that this process can be given"
-    with pytest.raises(TooLittleLeft, match=said), memory_limit(search, {"memory_gib": 9}, backend, device, None):
+    with pytest.raises(TooLittleLeft, match=said), memory_limit(LIMITED, {"memory_gib": 9}, backend, device, None):
         pass
 
 
@@ -32,7 +34,7 @@ def test_the_limit_that_a_search_has_is_known(monkeypatch, kind, own, left, limi
     backend, device = find("cpu")
     if kind == "card":
         backend = SimpleNamespace(is_host=False, free_memory=lambda device: 3 * 2**30, limit_memory=lambda device, limit_bytes: None)
-    with memory_limit(Search("largest", ("batch",), limit="memory_gib"), {"memory_gib": own}, backend, device, left) as found:
+    with memory_limit(LIMITED, {"memory_gib": own}, backend, device, left) as found:
         assert found == limit
-    with memory_limit(None, {}, backend, device, left) as found:
+    with memory_limit(Declaration(), {}, backend, device, left) as found:
         assert found is None

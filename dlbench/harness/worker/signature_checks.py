@@ -1,0 +1,69 @@
+"""What a workload declares, held against its signature."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from dlbench.core.declarations import Parallel, ParameterRole
+from dlbench.core.errors import nearest
+from dlbench.core.model import Parameter, Signature
+
+_STAND_OUT: tuple[ParameterRole, ...] = ("way", "supply", "own_process")
+_KINDS: Mapping[ParameterRole, tuple[str, ...]] = {
+    "sweep": ("integer", "number"),
+    "limit": ("number",),
+    "communicates": ("flag",),
+    **dict.fromkeys(("searched", "searched_last"), ("integer", "text")),
+    **dict.fromkeys(("copies", "switch", "scratch", "collective_op", *_STAND_OUT), ("text",)),
+}
+"""What a parameter with a role can be; with any other role anything."""
+_ONE_ALONE: tuple[ParameterRole, ...] = ("sweep", "copies", "limit", "scratch", "collective_op", "communicates")
+
+
+def misfits(signature: Signature) -> Iterator[str]:
+    """Yield a sentence on each role that its parameter can't bear, and each name that is none of its own."""
+    declared = signature.declared
+    for parameter in signature.parameters:
+        found = _unbearable(parameter, declared.parameters.get(parameter.name, {}), largest=declared.value("largest") is not None)
+        yield from (f"parameter '{parameter.name}': {wrong}" for wrong in found)
+    for role in _ONE_ALONE:
+        if several := declared.having(role)[1:]:
+            yield f"parameter '{several[0]}': {declared.parameter(role)} has the role '{role}' already, which one alone can have"
+    if (largest := declared.value("largest")) and len(declared.searched) != 1:
+        yield f"value '{largest.name}': it takes one parameter that is searched, such as batch: Searched[Size] = None"
+    for value in declared.values:
+        yield from _unlike(signature, f"value '{value.name}'", value.when)
+    parallel = declared.parallel
+    if parallel != Parallel():
+        forms = (*parallel.independent, *parallel.all_reduce, *parallel.pipelines)
+        yield from _unlike(signature, "parallel", {"ranks": (), **({"form": forms} if forms else {})})
+
+
+def _unbearable(parameter: Parameter, roles: Mapping[ParameterRole, str], *, largest: bool) -> Iterator[str]:
+    """Yield what is wrong with the roles of a parameter; ``largest``: what is searched for is the largest."""
+    for role, text in roles.items():
+        if parameter.kind not in (kinds := _KINDS.get(role, (parameter.kind,))):
+            yield f"with the role '{role}' it must be {' or '.join(kinds)}, not {parameter.kind}"
+        elif parameter.choices and text not in ("", *parameter.choices):
+            yield f"role '{role}': '{text}' is none of its values{nearest(text, list(parameter.choices))}"
+        elif not text and role in _STAND_OUT:
+            yield f"role '{role}' names the value that stands out, such as Role('{role}', '{next(iter(parameter.choices), '…')}')"
+    searched = bool({"searched", "searched_last"} & roles.keys())
+    if searched and (parameter.required or parameter.default is not None):
+        yield f"it can't be left open; write {parameter.name}: Searched[…] = None"
+    elif searched and parameter.kind == "text" and (largest or not parameter.choices):
+        yield "it has no values to try; annotate it with Size, or where the fastest is wanted a Literal"
+    if "switch" in roles and parameter.default is None and not searched:
+        yield f"a switch has a plain default; write {parameter.name}: Switch[…] = …"
+
+
+def _unlike(signature: Signature, where: str, texts_of: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield a sentence on each parameter that there is not, and each text that is none of its values."""
+    for name, texts in texts_of.items():
+        parameter = signature.parameter(name)
+        if parameter is None:
+            yield f"{where}: no parameter is called '{name}'{nearest(name, [each.name for each in signature.parameters])}"
+            continue
+        for text in texts:
+            try:
+                parameter.check(text)
+            except ValueError as error:
+                yield f"{where}: {name} must be {error}"
