@@ -26,6 +26,9 @@ WIDTH = 120
 ACCELERATOR = "cuda:0"
 """Stands for the one accelerator of a machine: any other is planned alike."""
 
+INDEX = re.compile(r"(<!-- Made by `make docs` from the pages that begin with an index line; .*? -->\n).*?(<!-- end -->)", re.DOTALL)
+INDEX_LINE = re.compile(r"\A# .*\n\n<!-- index: (.*) -->\n")
+
 TABLES = {
     "The table of results": (
         "What `dlbench.read` returns and `dlbench show --format json|csv|md` and `dlbench export --to csv|parquet` write: a row a "
@@ -63,6 +66,13 @@ def pages() -> dict[str, str]:
     """Return the text of every page by its file name."""
     made = {"columns.md": columns(), "workloads.md": workloads(), "commands.md": commands(), "suites.md": suites()}
     return {name: "\n\n".join(each).rstrip() + "\n" for name, each in made.items()}
+
+
+def with_index(text: str) -> str:
+    """Return the text of docs/README.md with the table of the pages whose title an index line follows, by name."""
+    found = ((path.name, INDEX_LINE.search(path.read_text())) for path in sorted(FOLDER.parent.glob("*.md")))
+    table = _table(("page", "what"), [(f"[{name}]({name})", line[1]) for name, line in found if line])
+    return INDEX.sub(lambda block: f"{block[1]}\n{table}\n\n{block[2]}", text)
 
 
 def columns() -> Iterator[str]:
@@ -188,3 +198,5 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 if __name__ == "__main__":
     for name, text in pages().items():
         (FOLDER / name).write_text(text)
+    readme = FOLDER.parent / "README.md"
+    readme.write_text(with_index(readme.read_text()))

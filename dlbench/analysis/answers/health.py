@@ -63,7 +63,7 @@ _PEAKS: Fields[Peak] = (
 
 
 def answer(results: Results) -> Answer | Missing:
-    """Return how many cases show a sign of trouble, what share of its published peak each device reaches, and if it is as fast as others."""
+    """Return how many cases show a sign of trouble, the share of its published peak that each device reaches, and how others do."""
     tried = [row for row in results.rows if row.is_ok or row.is_failure]
     if not tried:
         return Missing(QUESTION, "no case was measured", "dlbench run")
