@@ -286,6 +286,7 @@ def test_the_reference_is_what_make_docs_writes():
     assert {name: PAGES[f"docs/reference/{name}"] for name in made} == made, "make docs writes them anew"
     assert {f"docs/reference/{name}" for name in made} == {page for page in PAGES if page.startswith("docs/reference/")}
     assert generate["with_index"](PAGES["docs/README.md"]) == PAGES["docs/README.md"]
+    assert generate["with_questions"](PAGES["docs/answers.md"]) == PAGES["docs/answers.md"]
 
 
 def test_the_exit_codes_are_those_of_the_program():
