@@ -1,4 +1,4 @@
-"""Runs the benchmarks of docs/benchmarks.md one after the other, and writes there what they found."""
+"""Runs the benchmarks of this folder one after the other, and writes what they found into the pages that show it."""
 
 import argparse
 import math
@@ -7,28 +7,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from pathlib import Path
 
 from benchmarks.alternate import ROOT, environment, python
 from dlbench.core.units import clock_time
 
-PAGE = ROOT / "docs" / "benchmarks.md"
-MINUTES: Mapping[str, float] = {
-    "help_time": 0.1,
-    "planning": 0.2,
-    "copy_rate": 0.5,
-    "overhead": 1,
-    "isolation_cost": 1.5,
-    "disk_rate": 1.5,
-    "first_answer": 2,
-    "memory_limit": 3,
-    "quick_time": 3.5,
-    "compare_scale": 4,
-    "agreement": 4,
-    "ceilings": 5,
-    "ranks": 25,
-    "precision_time": 45,
-}
-"""What each takes on two idle cores, about, the shortest first."""
+PAGES = ROOT / "docs"
+_MINUTES = re.compile(r"^MINUTES = (\S+)$", re.MULTILINE)
+
+
+def _minutes() -> dict[str, float]:
+    """Return the minutes of each script that states any, the shortest first; none is imported, as each needs other packages."""
+    stated = {path.stem: _MINUTES.search(path.read_text()) for path in sorted(Path(__file__).parent.glob("*.py"))}
+    return dict(sorted(((name, float(found[1])) for name, found in stated.items() if found), key=itemgetter(1)))
+
+
+MINUTES: Mapping[str, float] = _minutes()
+"""What each takes on two idle cores, about."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("name", nargs="*", choices=[[], *MINUTES], metavar="NAME", help=listed)
     parser.add_argument("--within", type=float, default=math.inf, metavar="MINUTES", help="leave out those that take longer")
-    parser.add_argument("--write", action="store_true", help="put what each prints into docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="put what each prints into its page below docs/")
     options = parser.parse_args(arguments)
     failed = 0
     for name in options.name or MINUTES:
@@ -49,17 +45,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if done.returncode:
             failed += 1
         elif options.write:
-            PAGE.write_text(with_figures(PAGE.read_text(), name, done.stdout))
+            write_figures(name, done.stdout)
     return 1 if failed else 0
 
 
-def with_figures(page: str, name: str, printed: str) -> str:
-    """Return the page with what a benchmark printed, between the comment that names it and the next end. Raises ValueError without them."""
+def write_figures(name: str, printed: str) -> None:
+    """Put what a benchmark printed between the comment that names it and the next end. ValueError unless one page has that place."""
     begin, end = f"<!-- python -m benchmarks.{name} -->\n", "<!-- end -->"
-    changed, count = re.subn(f"({re.escape(begin)}).*?({end})", lambda part: f"{part[1]}\n{printed}\n{part[2]}", page, flags=re.DOTALL)
-    if count != 1:
-        raise ValueError(f"docs/benchmarks.md has no single place {begin.strip()} … {end}")
-    return changed
+    place = re.compile(f"({re.escape(begin)}).*?({end})", re.DOTALL)
+    places = [path for path in PAGES.glob("*.md") for _ in place.finditer(path.read_text())]
+    if len(places) != 1:
+        raise ValueError(f"docs has no single place {begin.strip()} … {end}")
+    places[0].write_text(place.sub(lambda part: f"{part[1]}\n{printed}\n{part[2]}", places[0].read_text()))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from benchmarks.alternate import alternate, environment, python, report, usable_
 from dlbench.core.units import percent
 from dlbench.core.units import seconds as text
 
+MINUTES = 4
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "matmul 256": ("matmul", {"n": 256}),
     "matmul 512": ("matmul", {"n": 512}),

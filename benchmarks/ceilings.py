@@ -13,6 +13,7 @@ from dlbench.analysis.read.table import collect
 from dlbench.core.model import Policy
 from dlbench.core.units import byte_rate, flop_rate
 
+MINUTES = 5
 N = 2048
 DTYPES = ("fp32", "bf16")
 MOVES = ("copy", "triad", "sum", "fill")

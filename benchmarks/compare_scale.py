@@ -15,6 +15,7 @@ from dlbench.core.records import measurement_to_json
 from dlbench.core.store import SCHEMA
 from dlbench.core.units import byte_count
 
+MINUTES = 4
 TARGET_S = 10.0
 """For the first of `TARGET_BYTES`."""
 TARGET_BYTES = {20_000: 500 << 20, 100_000: 1 << 30}

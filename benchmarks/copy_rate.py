@@ -10,6 +10,7 @@ from pathlib import Path
 from benchmarks.alternate import alternate, report
 from dlbench.core.units import byte_rate
 
+MINUTES = 0.5
 SIZE = 256 << 20
 KINDS = {"h2d": 1, "d2h": 2}
 """What cudaMemcpyKind calls them."""

@@ -17,6 +17,7 @@ from dlbench.harness.process.scratch import ScratchFolders
 from dlbench.harness.worker.scratch import scratch_given
 from dlbench.workloads.storage import IN_ORDER, SAMPLE_BYTES
 
+MINUTES = 1.5
 PATTERNS = {
     "warm, in order": ({"order": "sequential", "cache": "warm"}, ("--rw=read", f"--bs={IN_ORDER}", "--direct=0")),
     "warm, at random": ({"order": "random", "cache": "warm"}, ("--rw=randread", f"--bs={SAMPLE_BYTES}", "--direct=0")),

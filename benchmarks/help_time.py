@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from benchmarks.alternate import alternate, environment, python, report
 
+MINUTES = 0.1
 HEAVY = ("torch", "numpy", "pandas")
 TARGET = 1.5
 

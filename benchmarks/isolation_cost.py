@@ -10,6 +10,7 @@ from dlbench.core.measurement import Measurement
 from dlbench.core.model import Policy
 from dlbench.core.unknown import Unknown
 
+MINUTES = 1.5
 PLUGIN = Path(__file__).parent / "timed_set_up.py"
 WORKLOADS = {"noop": "noop", "train_step": "train_step resnet18, batch 1"}
 TARGET_S = 0.15

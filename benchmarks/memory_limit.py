@@ -12,6 +12,7 @@ from dlbench.core.store import RunFile, load
 from dlbench.core.units import percent
 from dlbench.harness.probe.memory import oom_kills
 
+MINUTES = 3
 TARGET = 0.05
 TRIED = (0.6, 1.2)
 """Between which multiples of what was found every batch is tried: one may fit where a smaller one does not, as memory varies."""

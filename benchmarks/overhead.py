@@ -8,6 +8,7 @@ from benchmarks.alternate import report, run_cases
 from dlbench.core.model import Policy
 from dlbench.core.units import seconds as text
 
+MINUTES = 1
 NOOP_S, LEAST_CALLS = 150e-9, 1000
 SPINS_S = (50e-6, 500e-6, 5e-3, 50e-3)
 

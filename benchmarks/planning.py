@@ -8,6 +8,7 @@ from pathlib import Path
 from benchmarks.alternate import python, report, watch
 from dlbench.core.units import byte_count
 
+MINUTES = 0.2
 FAST, TARGET_S = 100_000, 5.0
 STEP = 1000
 

@@ -29,6 +29,7 @@ from dlbench.harness.plan import cases as planning
 from dlbench.harness.plan import suite
 from dlbench.harness.runner import ask_hello
 
+MINUTES = 45
 AT_MOST = {"pytest-benchmark": 1.5, "pyperf": 0.4}
 """What dlbench may take, as a share of a tool's time to equal width."""
 SHARED = {

@@ -9,6 +9,7 @@ from pathlib import Path
 from benchmarks.alternate import python, report, watch
 from dlbench.core.units import byte_count
 
+MINUTES = 3.5
 FIRST_S, ALL_S, MEMORY_BYTES = 30.0, 180.0, 3 * 2**30
 ROUNDS = 7
 """What is left of the budget buys more, which are not counted here."""

@@ -11,6 +11,7 @@ from dlbench.core.model import Policy
 from dlbench.core.units import percent
 from dlbench.core.units import seconds as text
 
+MINUTES = 25
 RANKS = 2
 BATCH = 2
 CASES: dict[str, tuple[str, dict[str, Any], tuple[str, str]]] = {

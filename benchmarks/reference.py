@@ -32,6 +32,7 @@ from benchmarks.limited import (
     worst,
 )
 from benchmarks.pieces import Piece, Planned, Standing, load_all, planned, standing
+from benchmarks.reference_suites import CPU_SUITES, LATER, ON_BOTH, SHORT
 from dlbench.analysis.contribute.public import machine_name
 from dlbench.core.errors import DlbenchError, ExitCode
 from dlbench.core.model import Policy
@@ -41,12 +42,6 @@ from dlbench.harness.runner import ask_hello
 
 DOZEN = "train_step and resnet50 and not optimizer and (batch=8, or (batch=128, and amp_bf16))"
 """Of modes: ResNet-50 at batch 8 in each mode, in fp32 and as fast training does it, and the latter at batch 128."""
-SHORT = ("quick", "cnn", "ceilings", "transfer", "modes-dozen")
-LATER = ("modes", "memory", "crossover", "feed", "storage", "precision", "matmul", "conv", "fastest", "small_batches")
-ON_BOTH = ("quick", "crossover", "feed", "storage")
-"""Measured on the CPU, too, where an accelerator takes part; what the others ask takes a CPU most of the time there is."""
-CPU_SUITES = ("quick", "ceilings", "crossover", "transfer", "feed", "storage", "cnn", "memory", "small_batches", "modes", "batch")
-"""All that a machine without an accelerator is asked for; what takes longest comes last."""
 ON_A_CPU = "not (batch=64 or batch=128 or batch=256)"
 """Of batch: two thirds of its cases there. One step of ResNet-50 at batch 256 takes two cores most of a minute."""
 CASE_TIMEOUT = "30s"

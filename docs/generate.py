@@ -8,12 +8,13 @@ from pathlib import Path
 
 import click
 
-from dlbench.analysis import pair_columns
+from dlbench.analysis import answers, pair_columns
 from dlbench.analysis.compare import calibration
 from dlbench.analysis.export import compare_export
 from dlbench.analysis.report import doctor_text
 from dlbench.analysis.scaling import columns as scaling_columns
 from dlbench.cli.main import dlbench
+from dlbench.core import modules
 from dlbench.core.declarations import Value
 from dlbench.core.model import Parameter, value_text
 from dlbench.core.rows.columns import COLUMNS
@@ -25,6 +26,10 @@ WIDTH = 120
 """Columns of a line of prose."""
 ACCELERATOR = "cuda:0"
 """Stands for the one accelerator of a machine: any other is planned alike."""
+
+INDEX = re.compile(r"(<!-- Made by `make docs` from the pages that begin with an index line; .*? -->\n).*?(<!-- end -->)", re.DOTALL)
+QUESTIONS = re.compile(r"(<!-- Made by `make docs` from the questions; .*? -->\n).*?(<!-- end -->)", re.DOTALL)
+INDEX_LINE = re.compile(r"\A# .*\n\n<!-- index: (.*) -->\n")
 
 TABLES = {
     "The table of results": (
@@ -63,6 +68,20 @@ def pages() -> dict[str, str]:
     """Return the text of every page by its file name."""
     made = {"columns.md": columns(), "workloads.md": workloads(), "commands.md": commands(), "suites.md": suites()}
     return {name: "\n\n".join(each).rstrip() + "\n" for name, each in made.items()}
+
+
+def with_questions(text: str) -> str:
+    """Return the text of docs/answers.md with the table of the questions, in the order in which they are asked."""
+    found = [each.QUESTION for each in modules.ordered(answers.__name__)]
+    table = _table(("topic", "question"), [(each.topic, each.text) for each in found])
+    return QUESTIONS.sub(lambda block: f"{block[1]}\n{table}\n\n{block[2]}", text)
+
+
+def with_index(text: str) -> str:
+    """Return the text of docs/README.md with the table of the pages whose title an index line follows, by name."""
+    found = ((path.name, INDEX_LINE.search(path.read_text())) for path in sorted(FOLDER.parent.glob("*.md")))
+    table = _table(("page", "what"), [(f"[{name}]({name})", line[1]) for name, line in found if line])
+    return INDEX.sub(lambda block: f"{block[1]}\n{table}\n\n{block[2]}", text)
 
 
 def columns() -> Iterator[str]:
@@ -188,3 +207,6 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 if __name__ == "__main__":
     for name, text in pages().items():
         (FOLDER / name).write_text(text)
+    for name, remade in (("README.md", with_index), ("answers.md", with_questions)):
+        page = FOLDER.parent / name
+        page.write_text(remade(page.read_text()))

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import scripted_card
 
-from benchmarks.reference import LATER, SHORT, main
+from benchmarks.reference import main
+from benchmarks.reference_suites import LATER, SHORT
 from dlbench.core.measurement import Measurement, Samples
 from dlbench.core.model import Case, Status
 from dlbench.core.records import measurement_to_json

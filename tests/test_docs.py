@@ -281,9 +281,12 @@ def replay(page, folder):
 
 
 def test_the_reference_is_what_make_docs_writes():
-    made = runpy.run_path(str(ROOT / "docs" / "generate.py"))["pages"]()
+    generate = runpy.run_path(str(ROOT / "docs" / "generate.py"))
+    made = generate["pages"]()
     assert {name: PAGES[f"docs/reference/{name}"] for name in made} == made, "make docs writes them anew"
     assert {f"docs/reference/{name}" for name in made} == {page for page in PAGES if page.startswith("docs/reference/")}
+    assert generate["with_index"](PAGES["docs/README.md"]) == PAGES["docs/README.md"]
+    assert generate["with_questions"](PAGES["docs/answers.md"]) == PAGES["docs/answers.md"]
 
 
 def test_the_exit_codes_are_those_of_the_program():
@@ -316,16 +319,6 @@ def test_the_table_of_suites_has_what_each_plans(signatures):
     for name, counts in rows.items():
         planned = [case.device for case in planning.plan([suite.load(name)], signatures, ["cpu", "cuda:0"])]
         assert counts == (planned.count("cpu"), planned.count("cuda:0"))
-
-
-def test_the_suites_with_cases_of_their_own_on_an_accelerator_are_all_told(signatures):
-    def has_its_own(name):
-        planned = list(planning.plan([suite.load(name)], signatures, ["cpu", "cuda:0"]))
-        on_cpu = {case.key for case in planned if case.device == "cpu"}
-        return any(case.device == "cuda:0" and case.key not in on_cpu for case in planned)
-
-    told = {name for name, _ in table("docs/suites.md", "suite", "cases of its own on an accelerator")}
-    assert told == {name for name in suite.builtin_names() if has_its_own(name)} - {"full"}
 
 
 def test_no_page_counts_the_cases_of_a_suite_by_hand():

@@ -272,7 +272,7 @@ class _LiveTable(_Tracker):
         declared = {name: each.declared for name, each in self.session.signatures.items()}
         cards = [{"kind": each.kind, "name": each.name} for each in self.session.devices if each.kind != "cpu"]
         results = of_rows(measured, self._path.stem, declared, {"identity": {"accelerators": cards}})
-        known = [each for each in answers(results, references=False) if isinstance(each, Answer)]
+        known = [each for each in answers(results) if isinstance(each, Answer)]
         self._answers = Answers(known, self._live.console.height // _ANSWERS_SHARE) if known else None
         ended_s = time.monotonic()
         self._answers_due_s = ended_s + _REST * (ended_s - started_s)

@@ -1,7 +1,6 @@
 """The benchmark scripts run and say what they found; what they found is not a test's business."""
 
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +19,6 @@ from benchmarks import (
     ceilings,
     compare_scale,
     copy_rate,
-    disk_rate,
     first_answer,
     help_time,
     isolation_cost,
@@ -32,8 +30,6 @@ from benchmarks import (
 )
 from dlbench.core.model import Status
 from dlbench.core.store import RunFile
-
-PAGE = (front_door.ROOT / "docs" / "benchmarks.md").read_text()
 
 
 def test_help_time_says_what_was_imported(printed):
@@ -162,24 +158,6 @@ def test_copy_rate_says_where_there_is_no_device(monkeypatch):
         copy_rate.main([])
 
 
-def test_disk_rate_reads_one_file_with_both(printed, monkeypatch, tmp_path):
-    fio = tmp_path / "fio"
-    fio.write_text("""#!/bin/sh\necho '{"jobs": [{"read": {"bw_bytes": 1e9}}]}'\n""")
-    fio.chmod(0o755)
-    monkeypatch.setattr(shutil, "which", lambda name: str(fio))
-    warm = "warm, in order"  # past the page cache not every file system can be read
-    monkeypatch.setattr(disk_rate, "PATTERNS", {warm: disk_rate.PATTERNS[warm]})
-    table, verdict = printed(disk_rate, "--pairs", "1", "--seconds", "0.001", "--path", str(tmp_path))
-    assert [(row[0], row[2]) for row in table] == [("one file", "fio"), (warm, "1.00 GB/s")]
-    assert " of 1 pairs are at most " in verdict
-
-
-def test_disk_rate_says_where_there_is_no_fio(monkeypatch):
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(SystemExit, match="there is no fio here"):
-        disk_rate.main([])
-
-
 def test_ceilings_hold_products_and_moves_against_bare_loops(printed, monkeypatch):
     rates = {"_product": 98e9, "_bare_product": 100e9, "_moves": (31e9, 2 << 30), "_triad": 30e9, "_has_gpu": False}
     for name, rate in rates.items():
@@ -212,9 +190,11 @@ def test_memory_limit_holds_what_was_found_against_every_batch(printed, monkeypa
 
 
 def test_every_benchmark_of_the_page_is_there_and_started_by_a_test():
-    rows = [line.split(" | ") for line in PAGE.splitlines() if line.startswith("| `")]
-    assert {row[0].strip("| `"): float(row[2]) for row in rows} == everything.MINUTES
-    assert sorted(re.findall(r"^<!-- python -m benchmarks\.(\w+) -->$", PAGE, re.MULTILINE)) == sorted(everything.MINUTES)
+    pages = {path.name: path.read_text() for path in everything.PAGES.glob("*.md")}
+    places = {name: re.findall(r"^<!-- python -m benchmarks\.(\w+) -->$", page, re.MULTILINE) for name, page in pages.items()}
+    assert sorted(benchmark for found in places.values() for benchmark in found) == sorted(everything.MINUTES)
+    rows = [line.split(" | ") for line in pages["benchmarks.md"].splitlines() if line.startswith("| `")]
+    assert {row[0].strip("| `"): float(row[2]) for row in rows} == {name: everything.MINUTES[name] for name in places["benchmarks.md"]}
     tests = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
     started = {name for names in re.findall(r"\bprinted\((\w+)|\b(\w+)\.main\(\[", tests) for name in names}
     assert everything.MINUTES.keys() - started == set()
@@ -226,12 +206,13 @@ def test_benchmarks_run_one_after_the_other_and_write_what_they_found(capsys, mo
         return subprocess.CompletedProcess(command, name.endswith("planning"), f"{name} \\1 found\n")
 
     monkeypatch.setattr(everything.subprocess, "run", run)
-    monkeypatch.setattr(everything, "PAGE", tmp_path / "page.md")
+    monkeypatch.setattr(everything, "PAGES", tmp_path)
     comments = "<!-- python -m benchmarks.{} -->\n\nof before\n\n<!-- end -->\n"
-    everything.PAGE.write_text("".join(map(comments.format, ("overhead", "planning", "agreement"))))
+    page = tmp_path / "page.md"
+    page.write_text("".join(map(comments.format, ("overhead", "planning", "agreement"))))
     assert everything.main(["overhead", "planning", "agreement", "--within", "1", "--write"]) == 1
     assert re.findall("^## (\\w+), in ", capsys.readouterr().out, re.MULTILINE) == ["overhead", "planning"]
     kept = "".join(map(comments.format, ("planning", "agreement")))  # one failed, the other takes longer
-    assert everything.PAGE.read_text() == comments.format("overhead").replace("of before", "benchmarks.overhead \\1 found") + kept
+    assert page.read_text() == comments.format("overhead").replace("of before", "benchmarks.overhead \\1 found") + kept
     with pytest.raises(ValueError, match=r"no single place <!-- python -m benchmarks\.ranks --> … <!-- end -->"):
-        everything.with_figures("", "ranks", "")
+        everything.write_figures("ranks", "")

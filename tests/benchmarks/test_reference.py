@@ -11,7 +11,8 @@ from scripted_pieces import CPU, GPU, SUITES, Machine, piece_of, words_after
 from benchmarks import limited, reference
 from benchmarks.limited import STOPPED
 from benchmarks.pieces import Piece
-from benchmarks.reference import CPU_SUITES, LATER, SHORT, main
+from benchmarks.reference import main
+from benchmarks.reference_suites import CPU_SUITES, LATER, OTHERS, SHORT
 from dlbench.core.units import clock_time
 
 
@@ -52,7 +53,7 @@ def test_quick_is_measured_on_the_cpu_too_and_what_is_named_on_that(tmp_path):
     machine.reference(tmp_path, "--rounds", "3", "--no-tests")
     assert {piece_of(words): words_after(words, "--device") for words, _ in machine.calls} == {
         **{key: ["cuda:0"] for key in SUITES},
-        **{key: ["cpu", "cuda:0"] for key in ("quick", "crossover", "feed", "storage")},
+        **{key: ["cpu", "cuda:0"] for key in ("quick", "crossover", "feed", *OTHERS)},
     }
     assert {piece_of(words): words_after(words, "--timeout") for words, _ in machine.calls} == {
         key: ["180s" if key in ("modes", "modes-dozen", "fastest") else "30s"] for key in SUITES

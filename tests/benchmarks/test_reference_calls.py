@@ -10,7 +10,8 @@ import pytest
 import scripted_card
 from scripted_pieces import words_after
 
-from benchmarks.reference import SHORT, main
+from benchmarks.reference import main
+from benchmarks.reference_suites import SHORT
 from dlbench.core.store import load
 
 CALL_S = 540

@@ -12,7 +12,8 @@ from scripted_pieces import CASES, CPU, GPU, Machine
 from benchmarks import gpu_tests
 from benchmarks.limited import STOPPED
 from benchmarks.pieces import measurements_left
-from benchmarks.reference import LATER, SHORT, main
+from benchmarks.reference import main
+from benchmarks.reference_suites import LATER, SHORT
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Status
 from dlbench.core.records import measurement_to_json

@@ -19,6 +19,7 @@ from dlbench.core.rows.row import MACHINE, Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.units import item_rate
 
+ORDER = 40
 QUESTION = Question("batch", "Which batch size; what is the largest that fits; what does a small batch cost?")
 ENOUGH = 0.9
 """Share of the best throughput from which on a larger batch is not worth its memory and its latency."""

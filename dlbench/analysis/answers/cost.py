@@ -14,6 +14,7 @@ from dlbench.core.reference.schedules import Schedule, schedules
 from dlbench.core.rows.row import Row, Setting
 from dlbench.core.schema import Unit
 
+ORDER = 90
 QUESTION = Question("cost", "What does it cost: joules and money per 1000 samples, time to train?")
 _TRAINING = frozenset(("training", "imagenet"))
 _LEAVES_OUT = (

@@ -18,6 +18,7 @@ from dlbench.analysis.wording import INTERVAL, short
 from dlbench.core.rows.row import MACHINE, Row, Setting
 from dlbench.core.schema import Column, Unit, text
 
+ORDER = 20
 QUESTION = Question("crossover", "From what size on does the accelerator win, without and with the copies there and back?")
 _COMMAND = "dlbench run crossover"
 

@@ -23,6 +23,7 @@ from dlbench.core.schema import Column, Unit
 Roots = Mapping[str, Collection[str]]
 """Of each switch the values that others extend: each is the plain default of those, and none of another's."""
 
+ORDER = 60
 QUESTION = Question("default", "What does the default leave on the table?")
 _NEVER = 1e12
 """Steps that nobody takes; an edited file may say anything."""

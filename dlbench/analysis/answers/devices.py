@@ -17,6 +17,7 @@ from dlbench.core import units
 from dlbench.core.model import Status, kind_of
 from dlbench.core.schema import Column, Unit
 
+ORDER = 70
 QUESTION = Question("devices", "Does another device help, and under which parallelism?")
 _SECOND = 2  # above it, "a second GPU" is "4 GPUs"
 _ON_CPU = (

@@ -15,6 +15,7 @@ from dlbench.core.rows.row import Row
 from dlbench.core.schema import Unit
 from dlbench.core.units import percent
 
+ORDER = 100
 QUESTION = Question("health", "Is this machine healthy: against its peak, against the same hardware elsewhere, against itself?")
 _SIGNS: Mapping[str, Callable[[Row], bool | None]] = {
     "failed or crashed": lambda row: not row.is_ok,
@@ -61,11 +62,8 @@ _PEAKS: Fields[Peak] = (
 )
 
 
-def answer(results: Results, *, references: bool) -> Answer | Missing:
-    """Return how many cases show a sign of trouble, what share of its published peak each device reaches, and if it is as fast as others.
-
-    ``references``: whether to hold it against reference runs, which are read for it.
-    """
+def answer(results: Results) -> Answer | Missing:
+    """Return how many cases show a sign of trouble, the share of its published peak that each device reaches, and how others do."""
     tried = [row for row in results.rows if row.is_ok or row.is_failure]
     if not tried:
         return Missing(QUESTION, "no case was measured", "dlbench run")
@@ -76,7 +74,7 @@ def answer(results: Results, *, references: bool) -> Answer | Missing:
     summary = f"Signs of trouble among {measured}: {signs}" if signs else f"No sign of trouble in {measured}"
     peaks = [peak for where, found in devices.items() if (peak := _nearest_peak(where, found))]
     several = len(results.files.environments) > 1
-    beside, alone = elsewhere.beside_references(results) if references else ([], [])
+    beside, alone = elsewhere.beside_references(results) if results.references else ([], [])
     others = sentences(kinds(results.files)) if several else []
     weaknesses = [*not_usable(tried), *results.circumstances, *others[1:]]
     weaknesses += [] if peaks else ["no published peak of these devices is known for what was measured"]

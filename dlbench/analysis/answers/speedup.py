@@ -27,6 +27,7 @@ from dlbench.core.model import Status
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Unit
 
+ORDER = 10
 QUESTION = Question("speed-up", "How much faster is the accelerator than the CPU, on the same case and each at its best?")
 _STEPS = ("training", "inference")
 """Tags that are families of their own, the first to be told."""

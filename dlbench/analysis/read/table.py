@@ -68,6 +68,8 @@ class Results:
     """Of each ``case.run`` with damaged lines the cases that may have lost a round with them; a sound one is not in it."""
     unmerged: "Results | None" = None
     """The same with each file apart, where `merge.merged` made this of several."""
+    references: bool = True
+    """Whether answers hold it against the reference runs of machines that are like it, which are read for it, each once."""
 
     @cached_property
     def frame(self) -> "pd.DataFrame":
@@ -131,7 +133,7 @@ def of_rows(rows: Sequence[Row], name: str, declarations: Mapping[str, Declarati
     """
     of_run = [named(row, name, declarations.get(row.case.workload)) for row in rows]
     flagged = with_ceilings(flag_super_linear(flag_not_usable(of_run)), {})
-    return Results(tuple(flagged), (), {name: environment})
+    return Results(tuple(flagged), (), {name: environment}, references=False)
 
 
 def named(row: Row, run: str, declaration: Declaration | None = None) -> Row:

@@ -18,7 +18,7 @@ from dlbench.cli.planning import Plan, load_suites, plan_suites
 from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.finding import Finding, Fitness
 from dlbench.core.store import load
-from dlbench.harness.probe.preflight import examine
+from dlbench.harness.probe.checks import examine
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.ranks.cluster import refuse_several
 from dlbench.harness.runner import RunSettings
@@ -106,16 +106,11 @@ def _selftest(plan: Plan, opened: sessions.OpenSide, settings: RunSettings, roun
 
 def _judge(path: Path, selftest: bool, threads: int) -> list[Finding]:
     """Return the findings of a self-test about dlbench's own rule, or of an A/A about the machine."""
-    from dlbench.analysis.doctor.aa_check import judge_rounds, judge_same_code, judge_throttling
+    from dlbench.analysis.doctor import checks
     from dlbench.analysis.doctor.selftest import judge_selftest
-    from dlbench.analysis.read.table import collect
 
     run = load(path)
-    if selftest:
-        return judge_selftest(run.measurements)
-    results = collect((path,))
-    same_code = judge_same_code(*(results.of_run(side) for side in results.environments))
-    return [*judge_rounds(run.states, threads), *judge_throttling(run.measurements, run.discarded), *same_code]
+    return judge_selftest(run.measurements) if selftest else checks.judge(run, threads)
 
 
 def report(findings: Sequence[Finding], form: str, fit: str = "fit to measure on now", unfit: str = "unfit to measure on now") -> ExitCode:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from dlbench.analysis.export.formats import FORMATS, export
+from dlbench.analysis.export import formats
 from dlbench.cli import completion
 from dlbench.cli.encoding import drop_stdout
 from dlbench.cli.output import write_notes
@@ -15,7 +15,7 @@ from dlbench.core.errors import OutputError, UsageError
 
 @click.command("export")
 @click.argument("file", type=click.Path(path_type=Path), shell_complete=completion.result_files)
-@click.option("--to", "form", type=click.Choice(list(FORMATS)), required=True, help="The format.")
+@click.option("--to", "form", type=click.Choice(formats.names()), required=True, help="The format.")
 @click.option("-o", "--output", metavar="OUT", type=click.Path(path_type=Path), help="File to write, never overwritten (default: stdout).")
 def command(file: Path, form: str, output: Path | None) -> None:
     """Write a result file, or one of pyperf, in the format of another tool.
@@ -33,9 +33,10 @@ def command(file: Path, form: str, output: Path | None) -> None:
       dlbench export run.jsonl --to pyperf -o run.json
       dlbench export run.jsonl --to github-action-benchmark -o run
     """
-    if output is None and (reason := FORMATS[form]):
+    made_by = formats.load(form)
+    if output is None and (reason := getattr(made_by, "NEEDS_NAME", None)):
         raise UsageError(f"{form} {reason}, so it needs a name: add -o OUT")
-    parts, notes = export(file, form)
+    parts, notes = made_by.export(file)
     contents: dict[Path | None, bytes] = {}
     for part, content in parts.items():
         path = _path(output, part)

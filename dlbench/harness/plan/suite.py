@@ -65,6 +65,13 @@ def builtin_names() -> list[str]:
     return sorted(path.stem for path in _builtin_folder().glob("*.toml"))
 
 
+def names_in_full() -> list[str]:
+    """Return the names of the built-in suites that state their place among all, in that order."""
+    heads = {name: parse_toml((_builtin_folder() / f"{name}.toml").read_text(encoding="utf-8"), name) for name in builtin_names()}
+    places = {name: head["place_in_full"] for name, head in heads.items() if "place_in_full" in head}
+    return sorted(places, key=places.__getitem__)
+
+
 def load(argument: str) -> Suite:
     """Return the built-in suite of that name, or read the file if the argument ends in ``.toml``.
 
@@ -123,7 +130,7 @@ def _builtin_folder() -> Path:
 
 def _contents(data: Mapping[str, Any], origin: str) -> dict[str, Any]:
     """Check the tables of a suite and return the arguments of `Suite`, all but its name."""
-    _check_keys(data, ("about", "devices", "policy", "thresholds", "include", "bench"), origin)
+    _check_keys(data, ("about", "place_in_full", "devices", "policy", "thresholds", "include", "bench"), origin)
     about, benches = data.get("about", ""), data.get("bench", [])
     included = _included(data.get("include", []), origin)
     if not isinstance(about, str):
@@ -145,8 +152,9 @@ def _contents(data: Mapping[str, Any], origin: str) -> dict[str, Any]:
 
 def _included(names: object, origin: str) -> tuple[Bench, ...]:
     """Return the benches of the built-in suites named, with their own devices; policy, thresholds and question stay behind."""
+    names = names_in_full() if names == "*" else names
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise SuiteError(f'{origin}, include: must be a list of built-in suites, such as ["matmul", "conv"]')
+        raise SuiteError(f'{origin}, include: must be a list of built-in suites, such as ["matmul", "conv"], or "*" for those of full')
     if unknown := [name for name in names if name not in builtin_names()]:
         raise SuiteError(f"{origin}, include: no suite is called '{unknown[0]}'{nearest(unknown[0], builtin_names())}")
     return tuple(replace(bench, devices=bench.devices or suite.devices) for suite in load_all(names) for bench in suite.benches)

@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import inspect
 import itertools
+import pkgutil
 import re
 import sys
 import types
@@ -159,8 +160,9 @@ def all_workloads() -> dict[str, Workload]:
 
 
 def load_builtins() -> None:
-    """Import dlbench's own workloads."""
-    importlib.import_module("dlbench.workloads")
+    """Import dlbench's own workloads: every module in their folder and below it."""
+    for each in pkgutil.walk_packages(importlib.import_module("dlbench.workloads").__path__, "dlbench.workloads."):
+        importlib.import_module(each.name)
 
 
 def load_plugin(plugin: str) -> None:

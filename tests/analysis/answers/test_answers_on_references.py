@@ -1,5 +1,7 @@
 """Answers on every committed reference run, each alone and all of a folder together: what no answer may say, whatever was measured."""
 
+from dataclasses import replace
+
 import front_door
 import pytest
 
@@ -14,13 +16,13 @@ RUNS = sorted(REFERENCES.glob("**/*.jsonl"))
 @pytest.fixture(params=[*RUNS, *sorted({path.parent for path in RUNS})], ids=lambda path: str(path.relative_to(REFERENCES)), scope="module")
 def results(request):
     """Rows of a run, or of all runs of a machine."""
-    return collect([request.param])
+    return replace(collect([request.param]), references=False)
 
 
 @pytest.fixture(scope="module")
 def answered_rows(results):
     """Rows of all tables of its answers."""
-    found = [each for each in answers(results, references=False) if isinstance(each, Answer)]
+    found = [each for each in answers(results) if isinstance(each, Answer)]
     return [row for each in found for table in each.tables for row in table.rows]
 
 

@@ -4,7 +4,7 @@ import made_up
 import pytest
 
 from dlbench.analysis.answers.base import Findings
-from dlbench.analysis.answers.copies import findings
+from dlbench.analysis.answers.bottleneck.copies import findings
 from dlbench.analysis.read.table import collect
 
 WORKLOAD = {

@@ -229,7 +229,7 @@ def test_figures_have_a_line_for_the_same_case_on_each_machine(tmp_path):
     for name in ("2.13.0", "2.11.0"):
         measured = [each for dtype in ("fp32", "bf16") for each in products(*made_up.SEVEN, dtype=dtype, check=SpotCheck(error=1e-3))]
         made_up.write(tmp_path / f"{name}.jsonl", measured, environment=place(torch=name))
-    found = {each.question.topic: each for each in answers(collect(sorted(tmp_path.glob("*.jsonl"))), references=False)}
+    found = {each.question.topic: each for each in answers(replace(collect(sorted(tmp_path.glob("*.jsonl"))), references=False))}
     lines = [{row["pair.case"] for row in figure.rows} for figure in found["precision"].figures]
     assert lines == [{f"matmul[n=64] on cpu (torch {name})" for name in ("2.13.0", "2.11.0")}] * 2
 
@@ -267,9 +267,9 @@ def stands(sentence: str, tables: Sequence[Table]) -> list[str]:
 
 def assert_one_device_a_place(paths: Sequence[Path], devices: int, places: int) -> None:
     """Assert that answers on these files name so many devices at most, and that each headline stands in a table of its answer."""
-    results = collect(paths)
+    results = replace(collect(paths), references=False)
     assert len(merged(results).environments) == places
-    found = [each for each in answers(results, references=False) if isinstance(each, Answer)]
+    found = [each for each in answers(results) if isinstance(each, Answer)]
     assert found
     for each in found:
         named = {str(row["place"]) for table in each.tables if ("device", PLACE) in table.columns for row in table.rows}

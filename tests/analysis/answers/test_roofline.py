@@ -3,7 +3,7 @@
 import made_up
 import pytest
 
-from dlbench.analysis.answers import roofline
+from dlbench.analysis.answers.bottleneck import roofline
 from dlbench.analysis.read.table import collect
 
 DECLARED = {

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlbench.analysis.export import bencher, github_action_benchmark, google_benchmark, pyperf, pytest_benchmark
 from dlbench.analysis.export.cases import Timed, left_out, split
+from dlbench.analysis.export.formats import bencher, github_action_benchmark, google_benchmark, pyperf, pytest_benchmark
 from dlbench.core.measurement import Measurement, Memory
 from dlbench.core.model import Status
 from dlbench.core.store import RunFile

@@ -18,6 +18,8 @@ from dlbench.core.rows.row import Row
 from dlbench.core.schema import Unit
 from dlbench.core.units import item_rate, percent
 
+ORDER = 50
+
 
 @dataclass(frozen=True, slots=True)
 class Fed:

@@ -21,6 +21,7 @@ from dlbench.core.reference.peaks import OTHER_LINK
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
 
+ORDER = 30
 _RATE = of_row(lambda row: row.rate.bytes_per_s)
 _WAY = Column("copies.way", Unit.TEXT, "the copy, without its size")
 _LATENCY = "what a copy takes however small it is: median of the rounds' lines; null where it does not show"

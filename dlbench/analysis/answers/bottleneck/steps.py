@@ -17,6 +17,7 @@ from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.units import percent, seconds, three_digits
 
+ORDER = 10
 _TAGS = frozenset(("training", "inference"))
 _OF_DLBENCH_ITSELF = "self"
 _NAMES: dict[Resource, str] = {

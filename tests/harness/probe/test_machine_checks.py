@@ -10,8 +10,8 @@ from machine_fake import two_sockets, write
 from nvml_fake import H200, Card, FakeNvml
 
 from dlbench.core.finding import Fitness
+from dlbench.harness.probe.checks import examine
 from dlbench.harness.probe.devices import Accelerator, Processor, describe_cpu
-from dlbench.harness.probe.preflight import examine
 
 UUID = "8d2a59f1-6c1f-4c4b-9a55-0123456789ab"
 GIB = 2**30

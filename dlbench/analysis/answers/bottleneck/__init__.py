@@ -1,19 +1,16 @@
-"""Bottleneck: what bounds each step, and what the machine can do at most."""
+"""Bottleneck: what bounds each step, and what the machine can do at most. Every module of this folder is a part of the answer."""
 
-from collections.abc import Callable
-
-from dlbench.analysis.answers import copies, feeding, roofline, steps, supply
 from dlbench.analysis.answers.base import Answer, Findings, Missing, Question, answered
 from dlbench.analysis.read.table import Results
+from dlbench.core import modules
 
+ORDER = 30
 QUESTION = Question("bottleneck", "What is the bottleneck: arithmetic, memory bandwidth, launch latency, PCIe, disk or host code?")
-_PARTS: tuple[Callable[[Results], Findings], ...] = (steps.findings, roofline.findings, copies.findings, supply.findings, feeding.findings)
-"""What the answer is put together from, the most important first."""
 
 
 def answer(results: Results) -> Answer | Missing:
     """Return what bounds the steps that were measured, and what bandwidths and latencies that rests on."""
-    every = [part(results) for part in _PARTS]
+    every: list[Findings] = [part.findings(results) for part in modules.ordered(__name__)]  # the most important first
     if not any(found.tables for found in every):
         doubts = "; ".join(doubt for found in every for doubt in found.weaknesses)
         return Missing(QUESTION, doubts or "neither a step nor what the machine can do at most was measured", "dlbench run ceilings")

@@ -18,6 +18,7 @@ from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.units import byte_rate, flop_rate, seconds, three_digits
 
+ORDER = 20
 _TIME = of_row(lambda row: row.time.median_s)
 _FLOPS, _BYTES = of_row(lambda row: row.rate.flops_per_s), of_row(lambda row: row.rate.bytes_per_s)
 _WORKLOAD, _SHARE = of_row(lambda row: row.case.workload), of_row(lambda row: row.rate.ceiling_fraction)

@@ -18,6 +18,8 @@ from dlbench.core.rows.row import Row, cells
 from dlbench.core.schema import Unit
 from dlbench.core.units import item_rate
 
+ORDER = 40
+
 
 @dataclass(frozen=True, slots=True)
 class Supplied:

@@ -1,0 +1,33 @@
+"""Checks of a machine before anything is measured: a module of this folder each. They read, and never change a setting."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dlbench.core import modules
+from dlbench.core.finding import Finding
+from dlbench.harness.probe import nvml
+from dlbench.harness.probe.devices import Accelerator, Device, read_accelerators, usable
+from dlbench.harness.probe.fingerprint import read_state
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was read of a machine."""
+
+    devices: Sequence[Device]
+    state: Mapping[str, Any]
+    """As `fingerprint.read_state` returns it."""
+    readings: Mapping[str, nvml.Readings]
+    """Of each accelerator that can be used."""
+    root: Path
+    """Of the file system."""
+
+
+def examine(devices: Sequence[Device], *, root: Path = Path("/"), pynvml: nvml.Pynvml = None) -> list[Finding]:
+    """Return what all checks find in these devices, as they are now."""
+    accelerators = [device for device in usable(devices) if isinstance(device, Accelerator)]
+    readings = read_accelerators(accelerators, nvml.HEALTH, pynvml=pynvml)
+    seen = Seen(devices, read_state(devices, root=root, pynvml=pynvml), readings, root)
+    return [finding for check in modules.ordered(__name__) for finding in check.findings(seen)]

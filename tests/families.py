@@ -1,0 +1,115 @@
+"""Checkouts with one family of workloads less, or one more, which nothing but its own files knows.
+
+``python -m tests.families FOLDER`` leaves a checkout without storage there, so that all of its tests can be run.
+"""
+
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import front_door
+from project_files import project_files
+
+STORAGE = (
+    "dlbench/workloads/storage.py",
+    "dlbench/analysis/answers/bottleneck/supply.py",
+    "suites/storage.toml",
+    "docs/storage.md",
+    "tests/workloads/test_storage.py",
+    "tests/analysis/answers/test_supply.py",
+    "benchmarks/disk_rate.py",
+    "tests/benchmarks/test_disk_rate.py",
+)
+"""Workload, part of an answer, suite, page, their tests, and the benchmark that holds the workload against another tool."""
+
+LOOKUP = {
+    "dlbench/workloads/lookup.py": '''
+        """Rows of a table, by their numbers."""
+
+        from typing import Literal
+
+        import torch
+
+        from dlbench import Size, Sweep, Unit, Value, Work, workload
+
+        VALUES = (Value("distinct", Unit.FRACTION, "higher", "share of the rows that are asked for once"),)
+
+
+        @workload(tags=("lookup",), values=VALUES, sweep=Sweep("n"), switches={"order": "random"})
+        def lookup(device: torch.device, *, n: Size, order: Literal["random", "sorted"] = "random") -> Work:
+            """Look up n rows of 64 numbers."""
+            table = torch.randn(n, 64, device=device)
+            asked = torch.randint(n, (n,), device=device)
+            rows = asked.sort().values if order == "sorted" else asked
+            share = len(asked.unique()) / n
+            return Work(call=lambda: table[rows], inputs=(table,), items=n, bytes=2 * table.nbytes, report=lambda _: {"distinct": share})
+    ''',
+    "dlbench/analysis/answers/bottleneck/lookup.py": '''
+        """Lookups: how many rows a device finds in a second."""
+
+        from dlbench.analysis.answers.base import Findings, table
+        from dlbench.analysis.fields import THROUGHPUT, Field
+        from dlbench.analysis.pair_columns import CASE
+        from dlbench.analysis.read.table import Results
+
+        ORDER = 60
+
+
+        def findings(results: Results) -> Findings:
+            """Return the fastest lookup, and all of them."""
+            rows = [row for row in results.rows if "lookup" in row.declared.tags and row.has_throughput]
+            if not rows:
+                return Findings()
+            best = max(rows, key=lambda row: row.throughput)
+            fields = (("lookup", Field(CASE, lambda row: row.key)), ("rows/s", THROUGHPUT[0]))
+            return Findings([f"Rows are found fastest by {best.case.id}."], rows, [table("Lookups", fields, rows)])
+    ''',
+    "suites/lookup.toml": """
+        about = "How fast are rows of a table found by their numbers?"
+        place_in_full = 55
+
+        [policy]
+        rounds = 1
+        max_rounds = 1
+        round_s = 0.01
+        warmup_s = 0.01
+        max_warmup_s = 0.05
+
+        [[bench]]
+        workload = "lookup"
+        axes.n = [64, 128]
+        axes.order = ["random", "sorted"]
+    """,
+    "docs/lookup.md": """
+        # Rows by their numbers
+
+        <!-- index: how fast rows of a table are found -->
+
+        `dlbench run lookup` looks rows of a table up, at random and in order.
+    """,
+}
+"""A family with a sweep, a switch, a value and a part of an answer: its files, and what stands in them."""
+
+
+def checkout(folder: Path, *, without: Sequence[str] = (), added: Mapping[str, str] | None = None) -> Path:
+    """Copy the project there without some of its files and with others, and make the generated pages anew."""
+    for name in {*project_files()} - {*without}:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(front_door.ROOT / name, folder / name)
+    for name, text in (added or {}).items():
+        (folder / name).write_text(textwrap.dedent(text).lstrip())
+    run(folder, "docs/generate.py")
+    return folder
+
+
+def run(folder: Path, *arguments: str) -> str:
+    """Run Python in a checkout, importing from there, and return what it prints. Raises CalledProcessError where it fails."""
+    variables = front_door.environment(PYTHONPATH=str(folder))
+    return subprocess.run([sys.executable, *arguments], cwd=folder, env=variables, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+if __name__ == "__main__":
+    checkout(Path(sys.argv[1]).resolve(), without=STORAGE)
