@@ -369,10 +369,10 @@ def test_a_command_names_the_suite_file_the_plugin_and_the_axes_of_the_user(tmp_
 
 def test_a_command_has_what_defaults_set(tmp_path: Path) -> None:
     suite = front_door.suite(tmp_path, 'workload = "spin"\naxes.seconds = [0.001, 0.01]')
-    variables = {"DLBENCH_RUN_SET": "seconds=0.002,0.02", "DLBENCH_RUN_ROUNDS": "1", "DLBENCH_RUN_DEVICE": "cpu"}
+    (tmp_path / "dlbench.toml").write_text("[run]\nset = 'seconds=0.002,0.02'\nrounds = 1\ndevice = 'cpu'\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.argv", ["dlbench", "run", suite, "-o", "o.jsonl"])
-        assert shared_hosts.dlbench("run", suite, "-o", "o.jsonl", cwd=tmp_path, variables=variables).code == 0
+        assert shared_hosts.dlbench("run", suite, "-o", "o.jsonl", cwd=tmp_path).code == 0
     results = collect([tmp_path / "o.jsonl"])
     commands = again(results.rows, results.environments)
     assert [command.partition(" -k")[0] for command in commands] == [f"dlbench run {suite} --set seconds=0.002,0.02 --rounds 1"] * 2
