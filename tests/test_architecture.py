@@ -35,7 +35,7 @@ ROOMS = {
     "analysis.compare": "calibration judge clocks power doubts values worsening verdict comparison pairs ab provenance",
     "analysis.answers": "base pair_tables unanswered speedup ways crossover steps feeding supply roofline copies bottleneck small memory "
     "batch precision default devices cost elsewhere published health __init__",
-    "analysis.report": "samples commands sentences detail_tables case_table strips text_table screen_table compare_terminal terminal "
+    "analysis.report": "samples sentences detail_tables case_table strips text_table screen_table compare_terminal terminal "
     "doctor_text plot_points plots machines forest page",
     "analysis.export": "tabular cases pyperf pytest_benchmark google_benchmark bencher github_action_benchmark formats "
     "compare_export answers_export junit github",
