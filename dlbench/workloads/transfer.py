@@ -156,7 +156,7 @@ def _on_peer(size: int, peer: torch.device) -> Tensor:
     except RuntimeError as error:
         if "out of memory" in str(error).lower():
             raise
-        raise NotImplementedError(f"the peer {peer} can't be used: {str(error).strip().partition(chr(10))[0][:200]}") from error
+        raise NotImplementedError(f"the peer {peer} can't be used: {error}") from error
     return target
 
 
