@@ -36,7 +36,9 @@ __all__ = [
     "autocast",
     "available_memory",
     "before_call",
+    "caches_of",
     "control_group",
+    "cpus_of_nodes",
     "link_bytes_per_s_of",
     "median_time",
     "note_stage",
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     from dlbench.core.reference.peaks import link_bytes_per_s_of, peak_of
     from dlbench.core.schema import Unit
     from dlbench.harness.probe.memory import available_memory, too_much_to_lock
+    from dlbench.harness.probe.topology import caches_of, cpus_of_nodes
     from dlbench.harness.worker.backends.base import Backend, register_backend
     from dlbench.harness.worker.measure import median_time
     from dlbench.harness.worker.ranks import control_group
@@ -80,6 +83,7 @@ _HOMES = {
     "dlbench.core.reference.peaks": "link_bytes_per_s_of peak_of",
     "dlbench.core.schema": "Unit",
     "dlbench.harness.probe.memory": "available_memory too_much_to_lock",
+    "dlbench.harness.probe.topology": "caches_of cpus_of_nodes",
     "dlbench.harness.worker.backends.base": "Backend register_backend",
     "dlbench.harness.worker.measure": "median_time",
     "dlbench.harness.worker.ranks": "control_group",

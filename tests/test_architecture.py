@@ -21,7 +21,7 @@ ROOMS = {
     "core.reference": "collectives networks peaks schedules published",
     "core.rows": "rounds columns row rates times summary",
     "harness.plan": "suite selection cases adaptive known_cases",
-    "harness.probe": "cgroup memory processor nvml devices fingerprint monitor programs preflight",
+    "harness.probe": "cgroup memory topology processor nvml devices fingerprint monitor programs preflight",
     "harness.process": "interrupt scratch wire checkout worker_process",
     "harness.worker": "lifecycle usage stopping scratch stages registry failures device_time "
     "backends.base backends.torch_build backends.cpu backends.cuda "
