@@ -47,6 +47,7 @@ __all__ = [
     "read",
     "register_backend",
     "scratch_folder",
+    "too_little_memory",
     "too_much_to_lock",
     "with_copies",
     "workload",
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     from dlbench.core.precision import PRECISIONS, Dtype, InferenceDtype, TrainingDtype
     from dlbench.core.reference.peaks import link_bytes_per_s_of, peak_of
     from dlbench.core.schema import Unit
-    from dlbench.harness.probe.memory import available_memory, too_much_to_lock
+    from dlbench.harness.probe.memory import available_memory, too_little_memory, too_much_to_lock
     from dlbench.harness.probe.topology import caches_of, cpus_of_nodes
     from dlbench.harness.worker.backends.base import Backend, register_backend
     from dlbench.harness.worker.measure import median_time
@@ -82,7 +83,7 @@ _HOMES = {
     "dlbench.core.precision": "Dtype InferenceDtype PRECISIONS TrainingDtype",
     "dlbench.core.reference.peaks": "link_bytes_per_s_of peak_of",
     "dlbench.core.schema": "Unit",
-    "dlbench.harness.probe.memory": "available_memory too_much_to_lock",
+    "dlbench.harness.probe.memory": "available_memory too_little_memory too_much_to_lock",
     "dlbench.harness.probe.topology": "caches_of cpus_of_nodes",
     "dlbench.harness.worker.backends.base": "Backend register_backend",
     "dlbench.harness.worker.measure": "median_time",

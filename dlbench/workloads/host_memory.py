@@ -7,13 +7,12 @@ from contextlib import contextmanager, suppress
 import torch
 from torch import Tensor
 
-from dlbench import available_memory, too_much_to_lock
+from dlbench import too_little_memory, too_much_to_lock
 
 
 def refuse_more_than_left(needed: int, who: str) -> None:
     """Raise MemoryError with both numbers where the host has less than so many bytes left; ``who`` is such as "the data set takes"."""
-    left = available_memory()
-    if left is not None and needed > left:
+    if (left := too_little_memory(needed)) is not None:
         raise MemoryError(f"{who} {gibibytes(needed)}, and the host has {gibibytes(left)} left")
 
 

@@ -49,11 +49,11 @@ def test_more_than_a_part_of_what_is_left_is_not_locked(monkeypatch: pytest.Monk
 
 
 def test_more_than_is_left_is_refused_with_both_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_memory, "available_memory", lambda: 2**30)
+    monkeypatch.setattr(memory, "available_memory", lambda: 2**30)
     host_memory.refuse_more_than_left(2**30, "they take")
     with pytest.raises(MemoryError, match=r"^they take 1\.50 GiB, and the host has 1\.00 GiB left$"):
         host_memory.refuse_more_than_left(3 * 2**29, "they take")
-    monkeypatch.setattr(host_memory, "available_memory", lambda: None)
+    monkeypatch.setattr(memory, "available_memory", lambda: None)
     host_memory.refuse_more_than_left(2**60, "they take")
 
 

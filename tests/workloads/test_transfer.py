@@ -13,7 +13,7 @@ from dlbench.harness.probe import memory
 from dlbench.harness.worker.failures import failure_of
 from dlbench.harness.worker.measure import DeviceClock
 from dlbench.testing import ManualClock
-from dlbench.workloads import host_memory, overlap, transfer
+from dlbench.workloads import overlap, transfer
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda:0")
@@ -225,8 +225,7 @@ def test_a_wait_or_a_record_that_is_left_out_is_an_error(streams, monkeypatch, l
 
 
 def test_host_memory_that_there_is_not_is_refused_before_anything_is_allocated(monkeypatch):
-    for module in (host_memory, memory):
-        monkeypatch.setattr(module, "available_memory", lambda: 2**30)
+    monkeypatch.setattr(memory, "available_memory", lambda: 2**30)
     with pytest.raises(MemoryError, match=r"^its buffers on the host take 2\.00 GiB, and the host has 1\.00 GiB left$"):
         transfer.transfer(CPU, bytes=2**30, direction="d2d")
     with pytest.raises(MemoryError, match=r"^its buffers on the host take 1\.50 GiB"):
