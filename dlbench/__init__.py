@@ -43,14 +43,19 @@ __all__ = [
     "autocast",
     "available_memory",
     "before_call",
+    "caches_of",
     "control_group",
+    "cpus_of_nodes",
     "link_bytes_per_s_of",
+    "median_time",
     "note_stage",
     "operands",
     "peak_of",
     "read",
     "register_backend",
     "scratch_folder",
+    "too_little_memory",
+    "too_much_to_lock",
     "with_copies",
     "workload",
 ]
@@ -78,8 +83,10 @@ if TYPE_CHECKING:
     from dlbench.core.precision import PRECISIONS, Dtype, InferenceDtype, TrainingDtype
     from dlbench.core.reference.peaks import link_bytes_per_s_of, peak_of
     from dlbench.core.schema import Unit
-    from dlbench.harness.probe.memory import available_memory
+    from dlbench.harness.probe.memory import available_memory, too_little_memory, too_much_to_lock
+    from dlbench.harness.probe.topology import caches_of, cpus_of_nodes
     from dlbench.harness.worker.backends.base import Backend, register_backend
+    from dlbench.harness.worker.measure import median_time
     from dlbench.harness.worker.ranks import control_group
     from dlbench.harness.worker.registry import Cache, Duration, Layout, Least, Size, workload
     from dlbench.harness.worker.scratch import scratch_folder
@@ -99,8 +106,10 @@ _HOMES = {
     "dlbench.core.precision": "Dtype InferenceDtype PRECISIONS TrainingDtype",
     "dlbench.core.reference.peaks": "link_bytes_per_s_of peak_of",
     "dlbench.core.schema": "Unit",
-    "dlbench.harness.probe.memory": "available_memory",
+    "dlbench.harness.probe.memory": "available_memory too_little_memory too_much_to_lock",
+    "dlbench.harness.probe.topology": "caches_of cpus_of_nodes",
     "dlbench.harness.worker.backends.base": "Backend register_backend",
+    "dlbench.harness.worker.measure": "median_time",
     "dlbench.harness.worker.ranks": "control_group",
     "dlbench.harness.worker.registry": "Cache Duration Layout Least Size workload",
     "dlbench.harness.worker.scratch": "scratch_folder",

@@ -23,7 +23,7 @@ ROOMS = {
     "core.reference": "collectives networks peaks schedules published",
     "core.rows": "rounds columns row rates times summary",
     "harness.plan": "suite selection cases adaptive known_cases",
-    "harness.probe": "cgroup memory processor nvml devices fingerprint monitor programs",
+    "harness.probe": "cgroup memory topology processor nvml devices fingerprint monitor programs",
     "harness.probe.checks": "__init__ *",
     "harness.process": "interrupt scratch wire checkout worker_process",
     "harness.worker": "lifecycle usage stopping scratch stages signature_checks registry failures device_time "
@@ -38,7 +38,7 @@ ROOMS = {
     "analysis.compare": "calibration judge clocks power doubts values worsening verdict comparison pairs ab provenance",
     "analysis.answers": "base pair_tables ways small memory elsewhere published * __init__",
     "analysis.answers.bottleneck": "* __init__",
-    "analysis.report": "samples commands sentences detail_tables case_table strips text_table screen_table compare_terminal terminal "
+    "analysis.report": "samples sentences detail_tables case_table strips text_table screen_table compare_terminal terminal "
     "doctor_text plot_points plots machines forest page",
     "analysis.export": "tabular cases exported compare_export answers_export junit github",
     "analysis.export.formats": "__init__ *",

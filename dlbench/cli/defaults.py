@@ -1,4 +1,4 @@
-"""Defaults of options from environment variables, dlbench.toml and pyproject.toml, and which of them a command went by."""
+"""Defaults of options from dlbench.toml and pyproject.toml, and which of them a command went by."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -53,7 +53,7 @@ class UserDefault:
     """What click calls it."""
     value: Given
     origin: str
-    """The name of a file, without its folder, or of an environment variable."""
+    """The name of a file, without its folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +109,6 @@ def shown(value: Given | None) -> str:
     return "" if value is None else str(value).lower() if isinstance(value, bool) else value
 
 
-def variable(command: str, name: str) -> str:
-    """Return the environment variable of an option."""
-    return f"{_VARIABLE}{command}_{name}".upper().replace("-", "_")
-
-
 def settable(command: click.Command) -> dict[str, click.Option]:
     """Return the options of a command that may have a default, by their long names."""
     refused = _NOT_OF.get(str(command.name), ())
@@ -121,7 +116,7 @@ def settable(command: click.Command) -> dict[str, click.Option]:
 
 
 def read(commands: Mapping[str, Callable[[], click.Command]]) -> Defaults:
-    """Read the environment and the nearest files, and check all of it. Raises UsageError with the place and the nearest valid name.
+    """Read the nearest files, and check all of them. Raises UsageError with the place and the nearest valid name.
 
     ``commands``: what imports each; only those that something is set for are imported.
     """
@@ -133,21 +128,24 @@ def read(commands: Mapping[str, Callable[[], click.Command]]) -> Defaults:
             if not isinstance(table, dict):
                 raise _mistake(f"{origin}, {command}: must be a table of its options, such as [{command}]")
             for name, value in table.items():
-                place = f"{origin}, [{command}] {name}"
-                found[command, name] = _setting(commands[command](), command, name, value, origin, place)
-    for origin, command, name in _variables(commands):
-        found[command, name] = _setting(commands[command](), command, name, _Text(os.environ[origin]), origin, origin)
+                found[command, name] = _setting(commands[command](), command, name, value, origin)
     return Defaults(tuple(found.values()))
 
 
-class _Text(str):
-    """Value of an environment variable, which is text whatever it means."""
+def unread_variables(commands: Mapping[str, Callable[[], click.Command]]) -> list[str]:
+    """Return a sentence, in 0.2 only, for each variable ``DLBENCH_COMMAND_OPTION``: they set options before. ``commands`` as in `read`."""
+    notes = []
+    for variable, value in sorted(os.environ.items()):
+        command, _, option = variable.removeprefix(_VARIABLE).lower().partition("_")
+        name = option.replace("_", "-")
+        if value and variable.startswith(_VARIABLE) and command in commands and name in settable(commands[command]()):
+            notes.append(f"{variable} is no longer read; write {name} under [{command}] of {FILE}")
+    return notes
 
-    __slots__ = ()
 
-
-def _setting(command: click.Command, called: str, name: str, value: object, origin: str, place: str) -> UserDefault:
+def _setting(command: click.Command, called: str, name: str, value: object, origin: str) -> UserDefault:
     """Return the setting of an option if it may have one and the value is of its kind. Raises UsageError that begins with the place."""
+    place = f"{origin}, [{called}] {name}"
     options = _options(command)
     if name not in options:
         raise _mistake(f"{place}: dlbench {called} has no option '{name}'{nearest(name, list(settable(command)))}")
@@ -174,44 +172,21 @@ def _mistake(text: str) -> UsageError:
 
 def _given(option: click.Option, value: object, place: str) -> Given:
     """Return a value as the command line would have it. Raises UsageError for one that is of another kind than the option."""
-    if isinstance(value, _Text):
-        return tuple(value.split()) if option.multiple else str(value)
     if option.multiple:
         texts = [value] if isinstance(value, str) else value
         if isinstance(texts, list) and texts and all(isinstance(each, str) for each in texts):
             return tuple(texts)
         raise _mistake(f'{place}: must be a text or a list of texts, such as ["cpu"], not {value!r}')
     if option.is_flag:
-        fits, wanted = isinstance(value, bool), "true or false"
-    elif isinstance(option.type, click.IntRange):
-        fits, wanted = type(value) is int, "a whole number"
-    else:
-        fits, wanted = isinstance(value, str | int | float) and not isinstance(value, bool), "a text or a number"
-    if not fits:
-        raise _mistake(f"{place}: must be {wanted}, not {value!r}")
-    return value if isinstance(value, bool) else str(value)
+        if not isinstance(value, bool):
+            raise _mistake(f"{place}: must be true or false, not {value!r}")
+        return value
+    return str(value)
 
 
 def _options(command: click.Command) -> dict[str, click.Option]:
     options = [each for each in command.params if isinstance(each, click.Option)]
     return {long.removeprefix("--"): each for each in options for long in each.opts if long.startswith("--")}
-
-
-def _variables(commands: Mapping[str, Callable[[], click.Command]]) -> Iterator[tuple[str, str, str]]:
-    """Yield each variable ``DLBENCH_COMMAND_OPTION`` that is not empty, with the command and the option's long name.
-
-    Raises UsageError for one of an option that may have a default and of no command; other variables are not ours to judge.
-    """
-    for name in sorted(os.environ):
-        if not name.startswith(_VARIABLE) or not os.environ[name]:
-            continue
-        command, _, option = name.removeprefix(_VARIABLE).lower().partition("_")
-        last = name.rpartition("_")[2].lower()
-        if command in commands:
-            yield name, command, option.replace("_", "-")
-        elif last in SETTABLE:
-            valid = [variable(each, last) for each, load in commands.items() if last in settable(load())]
-            raise _mistake(f"{name}: it names no command{nearest(name if option else '', valid)}")
 
 
 def _files() -> Iterator[tuple[str, dict[str, Any]]]:

@@ -57,7 +57,10 @@ class LazyGroup(click.Group):
         if command is not None and not ctx.resilient_parsing and not {*rest} & {*ctx.help_option_names}:
             from dlbench.cli import defaults  # not at the top, so that --help stays quick
 
-            ctx.obj = defaults.read({each: partial(load, each) for each in COMMANDS})
+            commands = {each: partial(load, each) for each in COMMANDS}
+            for note in defaults.unread_variables(commands):
+                click.echo(f"note: {note}", err=True)
+            ctx.obj = defaults.read(commands)
             ctx.default_map = ctx.obj.as_map()
         return name, command, rest
 

@@ -59,6 +59,8 @@ class PlanOptions:
 
     names: tuple[str, ...] = ()
     expression: str | None = None
+    case_ids: tuple[str, ...] = ()
+    """Of exactly the cases to plan; empty: all that ``expression`` selects."""
     overrides: tuple[str, ...] = ()
     """``axis=v1,v2`` each."""
     device_words: tuple[str, ...] = ()
@@ -81,13 +83,14 @@ planning_options = gathered(
     PlanOptions,
     click.argument("names", nargs=-1, metavar="[SUITE]...", shell_complete=completion.suites),
     click.option("-k", "expression", metavar="EXPR", help="Only cases whose id matches: words, and, or, not, parentheses."),
+    click.option("--case", "case_ids", multiple=True, metavar="ID", help="Exactly this case, by the id that list shows. Repeatable."),
     click.option(
         "--set", "overrides", multiple=True, metavar="AXIS=V1,V2", help="Replace an axis wherever the workload has it. Repeatable."
     ),
     device_option,
     click.option("--plugin", "plugins", multiple=True, metavar="MODULE", help="Module or .py file with workloads of your own. Repeatable."),
 )
-"""Adds SUITE…, -k, --set, --device and --plugin; the command gets ``planning``."""
+"""Adds SUITE…, -k, --case, --set, --device and --plugin; the command gets ``planning``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,8 +51,10 @@ class Plan:
 
 
 def load_suites(options: PlanOptions) -> tuple[Suite, ...]:
-    """Load the suites (default: quick). Raises SuiteError, and UsageError for a bad ``-k``."""
+    """Load the suites (default: quick). Raises SuiteError, and UsageError for a bad ``-k`` or one with ``--case``."""
     if options.expression is not None:
+        if options.case_ids:
+            raise UsageError("-k and --case both choose cases; give one of them")
         compile_expression(options.expression)
     return load_all(options.names or (DEFAULT_SUITE,))
 
@@ -74,7 +76,8 @@ def plan_suites(suites: tuple[Suite, ...], hello: Mapping[str, Any], options: Pl
     suites = overridden(suites, options.overrides, signatures)
     check(suites, signatures, hello["kinds"])
     chosen = devices.select(devices.describe(hello), options.device_words)
-    cases = plan(suites, signatures, [device.id for device in chosen], only=only, include_absent=not options.device_words)
+    ids = [device.id for device in chosen]
+    cases = plan(suites, signatures, ids, only=only, case_ids=options.case_ids, include_absent=not options.device_words)
     first = next(cases)
     return Plan(options, suites, itertools.chain((first,), cases), chosen, signatures, hello)
 

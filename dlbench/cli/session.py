@@ -196,6 +196,7 @@ def start(
         "dlbench": __version__,
         "suites": [suite.to_json() for suite in plan.suites],
         "expression": plan.options.expression,
+        "cases": list(plan.options.case_ids),
         "include_absent": not plan.options.device_words,
         "plugins": list(plan.options.plugins),
         "policy": asdict(settings.policy),
@@ -287,7 +288,8 @@ def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: 
             raise UsageError(
                 f"{run.path} can't be resumed, as {'; '.join(different)} is not declared as when it was begun; start a new run instead"
             )
-        cases = plan(suites, signatures, ids, only=only, include_absent=header["include_absent"])
+        named = header.get("cases", ())  # no file of 0.1 has them
+        cases = plan(suites, signatures, ids, only=only, case_ids=named, include_absent=header["include_absent"])
         side = opened.side.on(devices)
         tasks = tuple(Task(case, side) for case in cases)
         _check_places(tasks, signatures)

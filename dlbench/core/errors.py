@@ -78,10 +78,13 @@ class WorkerError(DlbenchError):
     exit_code = ExitCode.USAGE
 
 
-def nearest(name: str, valid: list[str]) -> str:
-    """Return ``"; did you mean 'x'?"`` for a near miss, else the list of what is valid."""
+def nearest(name: str, valid: list[str], least: float = 0.6) -> str:
+    """Return ``"; did you mean 'x'?"`` for a near miss, else the list of what is valid.
+
+    ``least``: how like `name` a near one is, from 0 to 1 as difflib counts; 0 where the list would be too long.
+    """
     import difflib  # only the error path pays for it
 
-    if match := difflib.get_close_matches(name, valid, n=1, cutoff=0.6):
+    if match := difflib.get_close_matches(name, valid, n=1, cutoff=least):
         return f"; did you mean '{match[0]}'?"
     return f"; valid: {', '.join(valid)}" if valid else ""

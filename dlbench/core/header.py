@@ -48,6 +48,7 @@ class HeaderKeys(TypedDict, total=False):
     schema: Any
     dlbench: Any
     expression: Any
+    cases: Any
     include_absent: Any
     plugins: Any
     seed: Any

@@ -2,14 +2,11 @@
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 
-from dlbench import Cache, peak_of
+from dlbench import Cache, caches_of, peak_of
 
-_CPUS = Path("/sys/devices/system/cpu")
-"""Where Linux tells of each CPU what caches it has and which CPUs share them."""
 _UNKNOWN = 256 << 20
 """Bytes of a last cache that nothing tells: as large as any of today's processors has for one socket's cores to share."""
 
@@ -39,16 +36,5 @@ def last_cache_bytes(device: torch.device) -> int:
     if device.type != "cpu":
         return _UNKNOWN
     allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
-    return sum(dict(filter(None, map(_last_cache, allowed))).values()) or _UNKNOWN
-
-
-def _last_cache(cpu: int) -> tuple[str, int] | None:
-    """Return which CPUs share the last cache of this one, such as ``0-7``, and its bytes; None where nothing tells it."""
-    found = []
-    for folder in (_CPUS / f"cpu{cpu}" / "cache").glob("index*"):
-        try:
-            level, size, sharing = ((folder / name).read_text().strip() for name in ("level", "size", "shared_cpu_list"))
-            found.append((int(level), sharing, int(size.removesuffix("K")) << 10))  # Linux writes 32768K
-        except (OSError, ValueError):
-            continue
-    return max(found)[1:] if found else None
+    last = [max(caches) for cpu in allowed if (caches := caches_of(cpu))]
+    return sum({each.shared_by: each.size for each in last}.values()) or _UNKNOWN

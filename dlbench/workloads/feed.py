@@ -12,7 +12,7 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
-from dlbench import Clock, Dtype, Feeding, Least, Size, Unit, Value, Work, operands, workload
+from dlbench import Clock, Dtype, Feeding, Least, Size, Unit, Value, Work, median_time, operands, workload
 from dlbench.models import initialise
 from dlbench.models.flops import train_flops
 from dlbench.models.traffic import layer_traffic, train_bytes, weight_bytes
@@ -32,8 +32,6 @@ EPOCHS, EPOCH_CALLS, EPOCHS_S = 5, 16, 2.0
 """Short epochs after the timed blocks, calls in each, and seconds for them all: the time between epochs is taken from them."""
 IN_A_ROW = 16
 """Calls whose times to get a batch are taken together: a multiple of every usual number of workers."""
-COPIES = 5
-"""Timed copies of a batch; their median counts."""
 LOADED_AHEAD = 2
 """Batches that each worker of a DataLoader has ready: its default."""
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # where Linux keeps the memory through which workers hand over their batches
@@ -101,7 +99,7 @@ def feed(
         found = {"input_s": waits.usual_s()}
         if way.copies:
             way.make_room()
-            found["hidden_copy_s" if source == "prefetch" else "transfer_s"] = copy_s(partial(way.copy, way.fetch()), clock)
+            found["hidden_copy_s" if source == "prefetch" else "transfer_s"] = median_time(partial(way.copy, way.fetch()), clock)
         if gaps := epoch_gaps(call, order, clock):
             found["epoch_gap_s"] = statistics.median(gaps)
         way.pause()
@@ -203,13 +201,3 @@ def epoch_gaps(call: Callable[[], object], order: Order, clock: Clock) -> list[f
         first, calls = seconds, []
     order.most = most
     return gaps
-
-
-def copy_s(copy: Callable[[], object], clock: Clock) -> float:
-    """Return the seconds of one copy, the median of a few."""
-    times = []
-    for _ in range(COPIES + 1):
-        begun = clock.now()
-        copy()
-        times.append(clock.now() - begun)
-    return statistics.median(times[1:])  # the first allocates

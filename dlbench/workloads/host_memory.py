@@ -7,16 +7,12 @@ from contextlib import contextmanager, suppress
 import torch
 from torch import Tensor
 
-from dlbench import available_memory
-
-_LOCKED_SHARE = 4
-"""Of the memory that the host has left, the part that may be page-locked: torch rounds up to a power of two, and others need the rest."""
+from dlbench import too_little_memory, too_much_to_lock
 
 
 def refuse_more_than_left(needed: int, who: str) -> None:
     """Raise MemoryError with both numbers where the host has less than so many bytes left; ``who`` is such as "the data set takes"."""
-    left = available_memory()
-    if left is not None and needed > left:
+    if (left := too_little_memory(needed)) is not None:
         raise MemoryError(f"{who} {gibibytes(needed)}, and the host has {gibibytes(left)} left")
 
 
@@ -30,8 +26,7 @@ def page_locked(like: Tensor) -> Tensor:
 
     Raises MemoryError where that would be too much of what the host has left, and else what `page_locking` does.
     """
-    left = available_memory()
-    if left is not None and like.nbytes > left / _LOCKED_SHARE:
+    if (left := too_much_to_lock(like.nbytes)) is not None:
         raise MemoryError(f"{like.nbytes:,} bytes of page-locked memory would be too much of the {left:,} that the host has left")
     with page_locking():
         return torch.empty_like(like, device="cpu", pin_memory=True)
@@ -45,7 +40,7 @@ def page_locking() -> Iterator[None]:
     except RuntimeError as error:
         if "out of memory" in str(error).lower():
             raise
-        raise NotImplementedError(f"no page-locked memory: {str(error).strip().partition(chr(10))[0][:200]}") from error
+        raise NotImplementedError(f"no page-locked memory: {error}") from error
 
 
 def fresh_pages(size: int) -> Tensor:

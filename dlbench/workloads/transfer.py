@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from dlbench import Clock, Reported, Size, Sweep, Unit, Value, Work, link_bytes_per_s_of, workload
+from dlbench import Clock, Reported, Size, Sweep, Unit, Value, Work, cpus_of_nodes, link_bytes_per_s_of, workload
 from dlbench.workloads.host_memory import fresh_pages, page_locked, page_locking, refuse_more_than_left
 from dlbench.workloads.precision import filled
 
@@ -21,7 +21,6 @@ HostPages = Literal["pageable", "pinned"]
 
 _OVER_LINK = ("h2d", "d2h", "both")
 _PCI = Path("/sys/bus/pci/devices")
-_NODES = Path("/sys/devices/system/node")
 _REPEATS = 5
 _ENDS = 4096
 """Bytes at either end of a buffer that are looked at after a copy."""
@@ -155,7 +154,7 @@ def _on_peer(size: int, peer: torch.device) -> Tensor:
     except RuntimeError as error:
         if "out of memory" in str(error).lower():
             raise
-        raise NotImplementedError(f"the peer {peer} can't be used: {str(error).strip().partition(chr(10))[0][:200]}") from error
+        raise NotImplementedError(f"the peer {peer} can't be used: {error}") from error
     return target
 
 
@@ -181,23 +180,19 @@ def _between_nodes(size: int) -> tuple[Tensor, Tensor]:
     return filled(source, partial(torch.randint, 256)), target
 
 
-def _on_node(size: int, cpus: set[int]) -> Tensor:
+def _on_node(size: int, cpus: frozenset[int]) -> Tensor:
     os.sched_setaffinity(0, cpus)
     pages = fresh_pages(size)
     ctypes.memset(pages.data_ptr(), 1, size)  # on this thread, where torch would use all
     return pages
 
 
-def numa_nodes() -> list[set[int]]:
+def numa_nodes() -> list[frozenset[int]]:
     """Return the CPUs of each NUMA node that has some for this process; none where the system does not tell."""
     if not hasattr(os, "sched_getaffinity"):
         return []
     allowed = os.sched_getaffinity(0)
-    found = []
-    for file in sorted(_NODES.glob("node*/cpulist")):
-        ranges = [each.partition("-") for each in file.read_text().strip().split(",") if each]
-        found.append(allowed & {cpu for first, _, last in ranges for cpu in range(int(first), int(last or first) + 1)})
-    return [cpus for cpus in found if cpus]
+    return [usable for cpus in cpus_of_nodes() if (usable := cpus & allowed)]
 
 
 def _copy(source: Tensor, target: Tensor, non_blocking: bool = True) -> None:

@@ -435,6 +435,11 @@ def test_a_mistake_that_is_no_sides_is_not_told_as_one(tmp_path, arguments, sent
     assert done.err.startswith(sentence)
 
 
+def test_one_case_is_measured_on_both_sides(tmp_path):
+    done = shared_hosts.dlbench("ab", "self", "--case", "noop[]@cpu", "--dry-run", cwd=tmp_path)
+    assert (done.code, done.out) == (0, "noop[]@cpu\n")
+
+
 def test_an_output_that_exists_is_never_overwritten(tmp_path):
     (tmp_path / "o.jsonl").write_text("precious")
     done = ab(tmp_path, "--rounds", "1", benches=['workload = "noop"'], run=shared_hosts.dlbench)

@@ -23,26 +23,26 @@ def settings(done):
     return {(row["command"], row["option"]): (row["value"], row["from"]) for row in json.loads(done.out) if row["from"] != "built-in"}
 
 
-def test_the_variable_goes_before_dlbench_toml_and_that_before_pyproject(tmp_path, dlbench):
+def test_dlbench_toml_goes_before_pyproject(tmp_path, dlbench):
     (tmp_path / "pyproject.toml").write_text(
         "[tool.dlbench.run]\nrounds = 1\nseed = 2\nbudget = '3m'\n[tool.dlbench.show]\nformat = 'md'\n"
     )
-    (tmp_path / "dlbench.toml").write_text("[run]\nrounds = 4\nseed = 5\ndevice = ['cpu', 'cuda']\n")
-    assert settings(dlbench("config", "--format", "json", DLBENCH_RUN_ROUNDS="6", DLBENCH_RUN_SET="n=8 dtype=fp32")) == {
+    (tmp_path / "dlbench.toml").write_text("[run]\nrounds = 4\nseed = 5\ndevice = ['cpu', 'cuda']\nset = ['n=8', 'dtype=fp32']\n")
+    assert settings(dlbench("config", "--format", "json")) == {
         ("run", "budget"): ("3m", "pyproject.toml"),
         ("run", "seed"): ("5", "dlbench.toml"),
         ("run", "device"): ("cpu cuda", "dlbench.toml"),
-        ("run", "rounds"): ("6", "DLBENCH_RUN_ROUNDS"),
+        ("run", "rounds"): ("4", "dlbench.toml"),
         ("show", "format"): ("md", "pyproject.toml"),
-        ("run", "set"): ("n=8 dtype=fp32", "DLBENCH_RUN_SET"),
+        ("run", "set"): ("n=8 dtype=fp32", "dlbench.toml"),
     }
 
 
-def test_config_says_what_is_built_in_and_how_each_is_set(dlbench):
+def test_config_says_what_is_built_in(dlbench):
     rows = {(row["command"], row["option"]): row for row in csv.DictReader(io.StringIO(dlbench("config", "--format", "csv").out))}
     assert {row["from"] for row in rows.values()} == {"built-in"}
     assert rows["show", "format"]["value"] == "table"
-    assert (rows["compare", "strict"]["value"], rows["compare", "strict"]["variable"]) == ("false", "DLBENCH_COMPARE_STRICT")
+    assert rows["compare", "strict"]["value"] == "false"
     assert not {("ab", "device"), ("ab", "set")} & set(rows)
     assert not {"plugin", "threshold", "must-see", "calibration", "across-machines", "output", "junit", "resume"} & {
         name for _, name in rows
@@ -58,15 +58,16 @@ def test_the_default_is_what_the_command_goes_by_unless_its_line_says_otherwise(
 
 def test_a_run_keeps_what_set_it_and_goes_on_as_planned_whatever_the_defaults_are(tmp_path, dlbench):
     name = suite(tmp_path, 'workload = "noop"')
-    (tmp_path / "dlbench.toml").write_text("[run]\nrounds = 1\ndevice = 'cpu'\n")
-    done = dlbench("run", name, "-o", "o.jsonl", "--seed", "3", DLBENCH_RUN_SEED="4", DLBENCH_RUN_TIMEOUT="30s")
+    (tmp_path / "dlbench.toml").write_text("[run]\nrounds = 1\ndevice = 'cpu'\nseed = 4\n")
+    (tmp_path / "pyproject.toml").write_text("[tool.dlbench.run]\ntimeout = '30s'\n")
+    done = dlbench("run", name, "-o", "o.jsonl", "--seed", "3")
     assert done.code == 0, done.err
     header, *_, footer = lines(tmp_path / "o.jsonl")
     assert (header["policy"]["rounds"], header["policy"]["timeout_s"], header["seed"], footer["rounds"]) == (1, 30.0, 3, 1)
     assert header["environment"]["provenance"]["defaults"] == {
         "device": {"value": ["cpu"], "from": "dlbench.toml"},
         "rounds": {"value": "1", "from": "dlbench.toml"},
-        "timeout": {"value": "30s", "from": "DLBENCH_RUN_TIMEOUT"},
+        "timeout": {"value": "30s", "from": "pyproject.toml"},
     }
     (tmp_path / "dlbench.toml").write_text("[run]\nrounds = 5\ndevice = 'cuda'\nseed = 1\n")
     done = dlbench("run", "--resume", "o.jsonl")
@@ -76,12 +77,15 @@ def test_a_run_keeps_what_set_it_and_goes_on_as_planned_whatever_the_defaults_ar
 
 def test_a_gate_on_the_command_line_goes_before_rounds_by_default(tmp_path, dlbench):
     name = suite(tmp_path, 'workload = "noop"', head=HASTY)
-    done = dlbench("run", name, "--device", "cpu", "--gate", "--dry-run", DLBENCH_RUN_ROUNDS="2", DLBENCH_RUN_BUDGET="1s")
+    (tmp_path / "dlbench.toml").write_text("[run]\nrounds = 2\nbudget = '1s'\n")
+    done = dlbench("run", name, "--device", "cpu", "--gate", "--dry-run")
     assert (done.code, done.out) == (0, "noop[]@cpu\n")
 
 
-def test_a_default_of_which_cases_to_plan_is_no_mistake_where_none_are(dlbench):
-    assert dlbench("list", DLBENCH_LIST_DEVICE="cpu") == dlbench("list")
+def test_a_default_of_which_cases_to_plan_is_no_mistake_where_none_are(tmp_path, dlbench):
+    without = dlbench("list")
+    (tmp_path / "dlbench.toml").write_text("[list]\ndevice = 'cpu'\n")
+    assert dlbench("list") == without
     assert dlbench("list", "--device", "cpu").code == 2
 
 
@@ -118,8 +122,8 @@ CALL = "--dry-run can't have a default, as it says what a single call is to do; 
         ("[rnu]\n", "dlbench.toml: there is no command 'rnu'; did you mean 'run'?"),
         ("run = 7\n", "dlbench.toml, run: must be a table of its options, such as [run]"),
         ("[run]\nronds = 7\n", "dlbench.toml, [run] ronds: dlbench run has no option 'ronds'; did you mean 'rounds'?"),
-        ("[run]\nrounds = true\n", "dlbench.toml, [run] rounds: must be a whole number, not True"),
-        ("[run]\nrounds = 2.5\n", "dlbench.toml, [run] rounds: must be a whole number, not 2.5"),
+        ("[run]\nrounds = true\n", "dlbench.toml, [run] rounds: 'True' is no whole number from 1 to 1000"),
+        ("[run]\nrounds = 2.5\n", "dlbench.toml, [run] rounds: '2.5' is no whole number from 1 to 1000"),
         ("[run]\nrounds = 0\n", "dlbench.toml, [run] rounds: '0' is no whole number from 1 to 1000"),
         ("[run]\nbudget = 'soon'\n", "dlbench.toml, [run] budget: 'soon' is not a duration; write for example 90s, 1.5m, 500ms or 2h"),
         ("[run]\ndevice = [1]\n", 'dlbench.toml, [run] device: must be a text or a list of texts, such as ["cpu"], not [1]'),
@@ -151,28 +155,20 @@ def test_a_mistake_ends_every_command_before_it_does_anything(tmp_path, dlbench,
     assert dlbench("run", "--help").code == 0
 
 
-@pytest.mark.parametrize(
-    ("variable", "value", "said"),
-    [
-        ("DLBENCH_RUN_RONDS", "7", "dlbench run has no option 'ronds'; did you mean 'rounds'?"),
-        ("DLBENCH_RUN_ROUNDS", "many", "'many' is no whole number from 1 to 1000"),
-        ("DLBENCH_SHOW_FORMAT", "xml", "'xml' is not one of 'table', 'json', 'csv', 'md'"),
-        ("DLBENCH_RUN_PLUGIN", "m.py", CODE),
-        ("DLBENCH_AB_SET", "n=8", f"--set can't have a default, as {NARROWS}"),
-        ("DLBENCH_RNU_ROUNDS", "7", "it names no command; did you mean 'DLBENCH_RUN_ROUNDS'?"),
-        ("DLBENCH_SEED", "7", "it names no command; valid: DLBENCH_RUN_SEED, DLBENCH_AB_SEED"),
-    ],
-)
-def test_a_variable_is_held_to_the_same(dlbench, variable, value, said):
-    done = dlbench("list", **{variable: value})
-    assert (done.code, done.out, done.err) == (2, "", f"dlbench: {variable}: {said}\n")
-
-
-def test_variables_of_others_and_empty_ones_are_left_alone(dlbench):
-    assert (
-        settings(dlbench("config", "--format", "json", DLBENCH_RUN_ROUNDS="", DLBENCH_HOME="/x", DLBENCH_ROUNDS="", DLBENCH_MY_CASES="x"))
-        == {}
+def test_a_variable_that_once_set_an_option_sets_none_and_is_told_of(dlbench):
+    without = dlbench("config", "--format", "json")
+    done = dlbench("config", "--format", "json", DLBENCH_RUN_ROUNDS="6", DLBENCH_COMPARE_STRICT="true", DLBENCH_LIST_FORMAT="xml")
+    assert (done.code, done.out) == (0, without.out)
+    assert done.err == (
+        "note: DLBENCH_COMPARE_STRICT is no longer read; write strict under [compare] of dlbench.toml\n"
+        "note: DLBENCH_LIST_FORMAT is no longer read; write format under [list] of dlbench.toml\n"
+        "note: DLBENCH_RUN_ROUNDS is no longer read; write rounds under [run] of dlbench.toml\n"
     )
+
+
+def test_a_variable_that_never_set_an_option_is_left_alone(dlbench):
+    others = {"DLBENCH_RUN_PLUGIN": "m.py", "DLBENCH_AB_SET": "n=8", "DLBENCH_HOME": "/x", "DLBENCH_SEED": "7", "RUN_ROUNDS": "2"}
+    assert dlbench("config", DLBENCH_RUN_ROUNDS="", **others).err == ""
 
 
 def test_a_file_is_looked_for_up_to_the_top_of_the_checkout_and_no_further(tmp_path):

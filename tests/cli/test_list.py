@@ -110,6 +110,7 @@ def test_the_options_narrow_and_change_the_plan(dlbench):
         "1 case, about 7.00 s in 7 rounds (estimated from the policy; slow steps take longer)\n",
     )
     assert dlbench("list", "dense.toml", "--device", "cpu")[1].splitlines() == IDS
+    assert dlbench("list", "dense.toml", "--case", IDS[3], "--case", IDS[0], "--device", "cpu")[1].splitlines() == [IDS[0], IDS[3]]
 
 
 def test_cases_in_every_format(dlbench):
@@ -131,10 +132,16 @@ def test_cases_in_every_format(dlbench):
         (["quikc"], 2, "no suite is called 'quikc'; did you mean 'quick'? (a suite of your own is a path that ends in .toml)"),
         (["dense.toml", "-k", "and"], 2, "-k 'and', column 1: expected a word, 'not' or '(', got 'and'"),
         (["dense.toml", "-k", "vgg"], 2, "dense plans no case that -k selects; loosen it (dlbench list SUITE shows the ids)"),
+        (
+            ["dense.toml", "--case", IDS[0], "--case", "matmul[n=64,dtype=fp32]@cuda:0"],
+            2,
+            f"dense plans no case 'matmul[n=64,dtype=fp32]@cuda:0' here; did you mean '{IDS[0]}'? (dlbench list SUITE shows the ids)",
+        ),
+        (["dense.toml", "--case", IDS[0], "-k", "bf16"], 2, "-k and --case both choose cases; give one of them"),
         (["dense.toml", "--set", "m=1"], 2, "--set m: no workload of dense has such a parameter; valid: dtype, n"),
         (["dense.toml", "--set", "n=x"], 2, "--set n=x (matmul): n must be a positive integer, not 'x'"),
         (["dense.toml", "--device", "cuda"], 69, "there is no device 'cuda' here; this machine has: cpu"),
-        (["-k", "vgg"], 2, "-k, --set, --device and --plugin need a SUITE, such as dlbench list quick -k resnet18"),
+        (["-k", "vgg"], 2, "-k, --case, --set, --device and --plugin need a SUITE, such as dlbench list quick -k resnet18"),
         (["conv"], 2, "conv.toml, bench 1: no workload is called 'conv2d'; valid: matmul, noop (one of your own comes with --plugin)"),
         (
             ["dense.toml", "--device", "gpu"],

@@ -17,8 +17,8 @@ import pytest
 import shared_hosts
 from front_door import in_process
 
-from dlbench.analysis.read.table import collect
-from dlbench.analysis.report.commands import again
+from dlbench.analysis.read.table import Results, collect
+from dlbench.analysis.report.sentences import measuring_command
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Status
 from dlbench.core.rows.columns import Identity
@@ -129,7 +129,7 @@ def test_the_page_has_every_case_and_the_environment(page: Page) -> None:
     cells = page.all("td")
     rows = [cells[at : at + 4] for at, cell in enumerate(cells) if cell == "train_step resnet18 batch=8 fp32"]
     assert ["train_step resnet18 batch=8 fp32", "cpu", "400 ms", "388…412 ms"] in rows
-    command = "dlbench run quick --rounds 7 -k 'train_step[model=resnet18,batch=8,dtype=fp32]@cuda:0' --device cuda:0"
+    command = "dlbench run quick --rounds 7 --case 'train_step[model=resnet18,batch=8,dtype=fp32]@cuda:0'"
     assert [each for each in page.all("code") if each.startswith("dlbench run quick --rounds")].count(command) == 1
     assert page.all("summary").count("measure it again") == 8
     name = cells.index("cpu.memory_bytes")
@@ -269,7 +269,7 @@ def test_two_options_of_one_file_are_refused_before_anything_is_measured(
 def test_a_header_of_odd_provenance_is_one_that_does_not_say(run_file: Path, provenance: object) -> None:
     folder = run_file.parent
     made_up.write(folder / "odd.jsonl", made_up.both_kinds(), environment={**ENVIRONMENT, "provenance": provenance})
-    command = "dlbench run quick -k 'train_step[model=resnet18,batch=8,dtype=fp32]@cpu' --device cpu"
+    command = "dlbench run quick --case 'train_step[model=resnet18,batch=8,dtype=fp32]@cpu'"
     assert command in saved(folder, "odd.jsonl").all("code")
     done = in_process(folder, "compare", "run.jsonl", "odd.jsonl", "--report", "page.html")
     assert done.out.endswith("; exit 0\n")
@@ -347,11 +347,14 @@ def planned(command: str, folder: Path) -> list[str]:
     return [each["id"] for each in json.loads(done.out)]
 
 
+def again(results: Results) -> list[str]:
+    return [measuring_command([row], results.environments[row.file], row.case.id) for row in results.rows]
+
+
 def test_each_command_plans_its_case_alone(tmp_path: Path) -> None:
     results = collect([EARLIER / f"{name}.jsonl" for name in ("quick", "scaling")])
-    commands = dict(zip(((row.case.run, row.case.id) for row in results.rows), again(results.rows, results.environments), strict=True))
-    for run, case in list(commands)[::25]:
-        assert planned(commands[run, case], tmp_path) == [case]
+    for row, command in list(zip(results.rows, again(results), strict=True))[::25]:
+        assert planned(command, tmp_path) == [row.case.id]
 
 
 def test_a_command_names_the_suite_file_the_plugin_and_the_axes_of_the_user(tmp_path: Path) -> None:
@@ -362,34 +365,33 @@ def test_a_command_names_the_suite_file_the_plugin_and_the_axes_of_the_user(tmp_
         patch.setattr("sys.argv", ["dlbench", *run])
         assert shared_hosts.dlbench(*run, cwd=tmp_path).code == 0
     results = collect([tmp_path / "o.jsonl"])
-    for row, command in zip(results.rows, again(results.rows, results.environments), strict=True):
+    for row, command in zip(results.rows, again(results), strict=True):
         assert planned(command, tmp_path) == [row.case.id]
         assert "'my own.toml'" in command
 
 
 def test_a_command_has_what_defaults_set(tmp_path: Path) -> None:
     suite = front_door.suite(tmp_path, 'workload = "spin"\naxes.seconds = [0.001, 0.01]')
-    variables = {"DLBENCH_RUN_SET": "seconds=0.002,0.02", "DLBENCH_RUN_ROUNDS": "1", "DLBENCH_RUN_DEVICE": "cpu"}
+    (tmp_path / "dlbench.toml").write_text("[run]\nset = 'seconds=0.002,0.02'\nrounds = 1\ndevice = 'cpu'\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.argv", ["dlbench", "run", suite, "-o", "o.jsonl"])
-        assert shared_hosts.dlbench("run", suite, "-o", "o.jsonl", cwd=tmp_path, variables=variables).code == 0
+        assert shared_hosts.dlbench("run", suite, "-o", "o.jsonl", cwd=tmp_path).code == 0
     results = collect([tmp_path / "o.jsonl"])
-    commands = again(results.rows, results.environments)
-    assert [command.partition(" -k")[0] for command in commands] == [f"dlbench run {suite} --set seconds=0.002,0.02 --rounds 1"] * 2
+    commands = again(results)
+    assert [command.partition(" --case")[0] for command in commands] == [
+        f"dlbench run {suite} --set seconds=0.002,0.02 --device cpu --rounds 1"
+    ] * 2
     for row, command in zip(results.rows, commands, strict=True):
         assert planned(command, tmp_path) == [row.case.id]
 
 
-def test_a_command_tells_ids_apart_that_hold_each_other() -> None:
-    def row(workload: str, parameters: str = "n=5", device: str = "cpu", **params: int) -> Row:
-        return Row(Identity(f"{workload}[{parameters}]@{device}", "mine", workload, device, run="run"), params)
+def test_a_command_chooses_one_case_and_writes_where_it_is_told_anew() -> None:
+    row = Row(Identity("matmul[text=rock and roll]@cuda:0", "mine", "matmul", "cuda:0", run="run"), {})
 
-    rows = [row("matmul"), row("batched_matmul"), row("matmul", "text=rock and roll"), row("copy", device="cuda:0", ranks=2)]
-    assert again(rows, {}) == [
-        "dlbench run mine -k 'matmul[n=5]@cpu and not batched_matmul[n=5]@cpu' --device cpu",
-        "dlbench run mine -k 'batched_matmul[n=5]@cpu' --device cpu",
-        "dlbench run mine -k 'matmul[text=rock and roll]@cpu' --device cpu",
-        "dlbench run mine -k 'copy[n=5]@cuda:0' --device cuda",
-    ]
-    ab = {"run": {"provenance": {"argv": ["x", "ab", "matmul", "--b-env", "A=1 2", "--output=o", "-kfp32", "--report", "p"]}}}
-    assert again(rows[1:2], ab) == ["dlbench ab matmul --b-env 'A=1 2' -k 'batched_matmul[n=5]@cpu' --device cpu"]
+    def command(*argv: str, case_id: str | None = row.case.id) -> str:
+        return measuring_command([row], {"provenance": {"argv": [*argv]}} if argv else {}, case_id)
+
+    assert command() == "dlbench run mine --case 'matmul[text=rock and roll]@cuda:0'"
+    ab = ("x", "ab", "matmul", "--b-env", "A=1 2", "--device", "cuda", "--output=o", "-kfp32", "--report", "p", "--case", "other[]@cpu")
+    assert command(*ab) == "dlbench ab matmul --b-env 'A=1 2' --device cuda --case 'matmul[text=rock and roll]@cuda:0'"
+    assert command(*ab, case_id=None) == "dlbench ab matmul --b-env 'A=1 2' --device cuda -kfp32 --case 'other[]@cpu'"

@@ -71,6 +71,16 @@ def measurements_so_far(path):
     return [line for line in path.read_text().splitlines()[1:] if line.endswith("}")]
 
 
+def test_a_run_of_one_case_goes_on_with_that_one(tmp_path):
+    name = front_door.suite(tmp_path, 'workload = "spin"\naxes.seconds = [0.001, 0.002]', head=front_door.HASTY)
+    run = ("run", name, "--device", "cpu", "--case", "spin[seconds=0.002]@cpu", "-o", "o.jsonl")
+    for arguments in (run, ("run", "--resume", "o.jsonl", "--rounds", "3")):
+        done = shared_hosts.dlbench(*arguments, cwd=tmp_path)
+        assert done.code == 0, done.err
+    found = [(each["case"]["id"], each["round"]) for each in lines(tmp_path / "o.jsonl") if each["kind"] == "measurement"]
+    assert found == [("spin[seconds=0.002]@cpu", number) for number in range(3)]
+
+
 def test_a_killed_run_leaves_no_process_and_resumes_to_the_same_cases(tmp_path):
     process = stopped_in_the_waiting_case(tmp_path, "--seed", "4")
     children = children_of(process.pid)

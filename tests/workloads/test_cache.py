@@ -1,12 +1,14 @@
 """Size of the last cache, read from a made-up /sys."""
 
 import os
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from dlbench import caches_of
 from dlbench.workloads import cache
 
 CPU = torch.device("cpu")
@@ -19,11 +21,11 @@ def cpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     for cpu in range(4):
         pair = f"{cpu // 2 * 2}-{cpu // 2 * 2 + 1}"
         for index, (level, size, sharing) in enumerate([(1, "32K", f"{cpu}"), (2, "4096K", f"{cpu}"), (3, "2048K", pair)]):
-            folder = tmp_path / f"cpu{cpu}/cache/index{index}"
+            folder = tmp_path / f"sys/devices/system/cpu/cpu{cpu}/cache/index{index}"
             folder.mkdir(parents=True)
             for name, text in (("level", level), ("size", size), ("shared_cpu_list", sharing)):
                 (folder / name).write_text(f"{text}\n")
-    monkeypatch.setattr(cache, "_CPUS", tmp_path)
+    monkeypatch.setattr(cache, "caches_of", partial(caches_of, root=tmp_path))
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2}, raising=False)
     return tmp_path
 
@@ -42,9 +44,9 @@ def test_a_system_without_affinities_has_the_caches_of_all_its_cpus(cpus: Path, 
 
 def test_what_is_not_told_is_a_safe_guess(cpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for cpu in range(3):
-        (cpus / f"cpu{cpu}/cache/index2/size").write_text("\n")
+        (cpus / f"sys/devices/system/cpu/cpu{cpu}/cache/index2/size").write_text("\n")
     assert cache.last_cache_bytes(CPU) == 3 * (4 << 20)
-    monkeypatch.setattr(cache, "_CPUS", cpus / "elsewhere")
+    monkeypatch.setattr(cache, "caches_of", partial(caches_of, root=cpus / "elsewhere"))
     assert cache.last_cache_bytes(CPU) == UNKNOWN
     assert cache.last_cache_bytes(torch.device("meta")) == UNKNOWN
 

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from dlbench.workloads import ceilings, host_memory
+from dlbench.harness.probe import memory
+from dlbench.workloads import ceilings
 from dlbench.workloads.ceilings import launch_kernel, stream, synchronise
 
 CPU = torch.device("cpu")
@@ -51,7 +52,7 @@ def test_buffers_have_the_size_that_is_asked_for_unless_caches_would_hold_much_o
 
 
 def test_buffers_that_no_memory_holds_are_refused_with_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_memory, "available_memory", lambda: 2**30)
+    monkeypatch.setattr(memory, "available_memory", lambda: 2**30)
     with pytest.raises(MemoryError, match=r"^its buffers take 3\.00 GiB, and the host has 1\.00 GiB left$"):
         stream(CPU, op="triad", bytes=2**30)
 

@@ -154,11 +154,6 @@ def test_a_copy_beside_the_step_is_no_part_of_it(source, name, streams, monkeypa
     assert [each.name for each in feed.VALUES if each.applies({"source": source})] == [*values]
 
 
-def test_a_copy_takes_the_median_of_a_few_behind_the_first():
-    clock, seconds = ManualClock(), iter([9.0, 1.0, 5.0, 2.0, 4.0, 3.0])
-    assert feed.copy_s(lambda: clock.advance(next(seconds)), clock) == 3.0
-
-
 def test_an_epoch_of_one_batch_has_no_usual_call_and_so_no_gap():
     work = set_up("feed", batch=8, source="resident", samples=8, width=16)
     work.call()

@@ -8,10 +8,12 @@ import pytest
 import torch
 from queueing_streams import QueueingStreams
 
+from dlbench import cpus_of_nodes
+from dlbench.harness.probe import memory
 from dlbench.harness.worker.failures import failure_of
 from dlbench.harness.worker.measure import DeviceClock
 from dlbench.testing import ManualClock
-from dlbench.workloads import host_memory, overlap, transfer
+from dlbench.workloads import overlap, transfer
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda:0")
@@ -84,16 +86,17 @@ def test_buffers_of_two_nodes_are_filled_from_cpus_of_each_and_the_affinity_come
     allowed = os.sched_getaffinity(0)
     first, last = min(allowed), max(allowed)
     for node, cpus in (("node0", f"{first}"), ("node1", f"{last}-{last}"), ("node2", "")):  # the last has memory alone
-        (tmp_path / node).mkdir()
-        (tmp_path / node / "cpulist").write_text(f"{cpus}\n")
-    monkeypatch.setattr(transfer, "_NODES", tmp_path)
+        folder = tmp_path / "sys/devices/system/node" / node
+        folder.mkdir(parents=True)
+        (folder / "cpulist").write_text(f"{cpus}\n")
+    monkeypatch.setattr(transfer, "cpus_of_nodes", partial(cpus_of_nodes, tmp_path))
     assert transfer.numa_nodes() == [{first}, {last}]
     work = transfer.transfer(CPU, bytes=10_000, direction="numa")
     assert (work.bytes, os.sched_getaffinity(0)) == (10_000, allowed)
 
 
 def test_one_node_has_no_other_to_copy_to(monkeypatch, tmp_path):
-    monkeypatch.setattr(transfer, "_NODES", tmp_path)
+    monkeypatch.setattr(transfer, "cpus_of_nodes", partial(cpus_of_nodes, tmp_path))
     with pytest.raises(NotImplementedError, match="needs CPUs of two"):
         transfer.transfer(CPU, bytes=8, direction="numa")
 
@@ -222,7 +225,7 @@ def test_a_wait_or_a_record_that_is_left_out_is_an_error(streams, monkeypatch, l
 
 
 def test_host_memory_that_there_is_not_is_refused_before_anything_is_allocated(monkeypatch):
-    monkeypatch.setattr(host_memory, "available_memory", lambda: 2**30)
+    monkeypatch.setattr(memory, "available_memory", lambda: 2**30)
     with pytest.raises(MemoryError, match=r"^its buffers on the host take 2\.00 GiB, and the host has 1\.00 GiB left$"):
         transfer.transfer(CPU, bytes=2**30, direction="d2d")
     with pytest.raises(MemoryError, match=r"^its buffers on the host take 1\.50 GiB"):

@@ -22,7 +22,7 @@ from dlbench.analysis.compare.verdict import Comparison
 from dlbench.analysis.figures import Figure
 from dlbench.analysis.read.merge import merged
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.report import case_table, commands, compare_terminal, machines, plots, sentences
+from dlbench.analysis.report import case_table, compare_terminal, machines, plots, sentences
 from dlbench.analysis.report.forest import forest
 from dlbench.analysis.report.plot_points import brief
 from dlbench.analysis.report.samples import samples
@@ -241,11 +241,11 @@ def _cases(results: Results) -> dict[str, Any] | None:
         return None
     columns = case_table.columns(rows)
     texts = zip(*(cells for _, cells in columns), strict=True)
-    every = results.files.rows
-    again = dict(zip(((row.file, row.case.id) for row in every), commands.again(every, results.files.environments), strict=True))
+    environments = results.files.environments
+    commands = [sentences.measuring_command([row], environments.get(row.file, {}), row.case.id) for row in rows]
     return {
         "headings": [(heading, heading not in case_table.WORDS) for heading, _ in columns],
-        "rows": list(zip(texts, map(case_table.trouble, rows), (again[row.file, row.case.id] for row in rows), strict=True)),
+        "rows": list(zip(texts, map(case_table.trouble, rows), commands, strict=True)),
         "marks": list(sentences.marks(rows, results.budgets).items()),
     }
 

@@ -1,15 +1,17 @@
 """Sentences on rows and ratios, and the texts of cells. Every number goes through `core.units`."""
 
 import math
+import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from dlbench.analysis import names, wording
 from dlbench.analysis.pairing import Unpaired, grouped, launch_bound
 from dlbench.analysis.read.header import ENOUGH_ROUNDS, SpentBudget
+from dlbench.analysis.read.references import part
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.read.usability import mostly_disturbed
-from dlbench.analysis.report import commands
 from dlbench.core import units
 from dlbench.core.conditions import BUSY
 from dlbench.core.model import Status, settings_text
@@ -72,6 +74,11 @@ _COPIES = (
     "copying inputs there and the output back, from and to pageable memory as plain code does around each call: its share of the whole"
 )
 
+_WRITING = ("-o", "--output", "--resume", "--format", "--junit", "--verdict", "--report")
+"""Options of `run` and `ab` with a value that say where to write, or how."""
+_CHOOSING = ("-k", "--case")
+"""Those that choose cases."""
+
 
 def count(rows: Sequence[Row]) -> str:
     """Return for example ``14 cases: 12 ok, 1 oom, 1 timeout; 7 rounds.``; searches that were cut short are counted by themselves."""
@@ -109,12 +116,48 @@ def _spoiled(rows: Sequence[Row], results: Results) -> str:
     extent = f", with up to {units.percent(lost)} of the time lost to others" if lost > BUSY else ""
     found = {"throttled": "cool the device or raise its CPU quota"} if any(row.flag.throttled for row in spoiled) else {}
     found |= {"disturbed": "stop what else runs"} if any(row.flag.disturbed for row in spoiled) else {}
-    again = commands.whole(rows, results.environments.get(rows[0].case.run, {}))
+    command = measuring_command(rows, results.environments.get(rows[0].case.run, {}))
     return (
         f"{len(spoiled)} of {wording.plural(len(ok), 'case')} {'was' if len(spoiled) == 1 else 'were'} {' or '.join(found)} "
         f"in most rounds{extent}; "
-        f"{' and '.join(found.values())}, and measure again: {again}"
+        f"{' and '.join(found.values())}, and measure again: {command}"
     )
+
+
+def measuring_command(rows: Sequence[Row], environment: Mapping[str, Any], case_id: str | None = None) -> str:
+    """Return the command that measures the cases of one run again, or one of them, into a file of its own, quoted for a shell.
+
+    It has the options of the command that measured them, those set by default included; of another tool's file only the suites.
+    """
+    argv = part(environment, "provenance", "argv")
+    words = [str(word) for word in argv[1:]] if isinstance(argv, list) else []
+    if words[:1] not in (["run"], ["ab"]):
+        words = ["run", *dict.fromkeys(row.case.suite for row in rows)]
+    by_default = _by_default(part(environment, "provenance", "defaults"))
+    if case_id is None:
+        command = [*_without(words, _WRITING), *by_default]
+    else:
+        command = [*_without(words, _WRITING + _CHOOSING), *by_default, "--case", case_id]
+    return shlex.join(map(units.one_line, ["dlbench", *command]))
+
+
+def _by_default(defaults: object) -> Iterator[str]:
+    for name, default in defaults.items() if isinstance(defaults, dict) else ():
+        if name not in ("format", "strict") and isinstance(default, dict):
+            value = default.get("value")
+            for each in value if isinstance(value, list) else [value]:
+                yield from (f"--{name}", str(each))
+
+
+def _without(words: Sequence[str], options: Sequence[str]) -> Iterator[str]:
+    """Yield the words of a command without these options and their values, and without flags of where to write."""
+    attached = tuple(f"{name}=" if name.startswith("--") else name for name in options)
+    rest = iter(words)
+    for word in rest:
+        if word in options:
+            next(rest, None)
+        elif word not in ("--github", "--dry-run") and not word.startswith(attached):
+            yield word
 
 
 def marks(rows: Sequence[Row], budgets: Mapping[str, SpentBudget]) -> dict[str, str]:

@@ -17,14 +17,13 @@ BUILT_IN = "built-in"
 def command(context: click.Context, form: str) -> None:
     """Show every option that may have a default of yours, its value, and where that came from.
 
-    The command line goes first, then a variable of the environment, dlbench.toml, [tool.dlbench] of pyproject.toml, and what is built
-    in. Both files are looked for in the working directory and, in a git checkout, above it up to its top. Plugins, output files and
-    what a gate stands on can't be set there: docs/config.md says why.
+    The command line goes first, then dlbench.toml, [tool.dlbench] of pyproject.toml, and what is built in. Both files are looked for in
+    the working directory and, in a git checkout, above it up to its top. Plugins, output files and what a gate stands on can't be set
+    there: docs/config.md says why.
 
     \b
       dlbench config
       dlbench config --format json
-      DLBENCH_RUN_ROUNDS=10 dlbench config
     """
     group = cast(click.Group, context.find_root().command)
     set_here = {(each.command, each.name): each for each in defaults.in_force().settings}
@@ -40,7 +39,6 @@ def command(context: click.Context, form: str) -> None:
                     "option": long,
                     "value": defaults.shown(setting.value if setting else built_in) or None,
                     "from": setting.origin if setting else BUILT_IN,
-                    "variable": defaults.variable(name, long),
                 }
             )
     write_rows(rows, form)

@@ -28,7 +28,7 @@ def command(context: click.Context, planning: PlanOptions, form: str) -> None:
     if not planning.names:
         typed = {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
         if typed - {"form"}:
-            raise UsageError("-k, --set, --device and --plugin need a SUITE, such as dlbench list quick -k resnet18")
+            raise UsageError("-k, --case, --set, --device and --plugin need a SUITE, such as dlbench list quick -k resnet18")
         write_suites(form)
         return
     from dlbench.harness.runner import ask_hello  # not at the top: without a SUITE no process starts, and --help needs none

@@ -93,6 +93,7 @@ def plan(
     devices: Sequence[str],
     *,
     only: Callable[[str], bool] | None = None,
+    case_ids: Sequence[str] = (),
     include_absent: bool = True,
 ) -> Iterator[Case]:
     """Yield the cases of suites that `check` accepted, in order, none of them twice and none of them kept.
@@ -100,16 +101,18 @@ def plan(
     ``devices`` are the ids that take part; a suite's own ``devices`` choose among them. One that it names and that is not there
     still has its cases, for the runner to skip with a reason, unless ``include_absent`` is false because the user chose the devices;
     so has ``accelerator`` where there is no other device than the CPU.
-    ``only`` says of a case's id whether to plan it.
+    ``only`` says of a case's id whether to plan it; ``case_ids``, where there are any, are those of exactly the cases to plan.
 
-    Raises SuiteError at once for more than ``MAX_CASES``; UsageError, at the end, where there was no case.
+    Raises SuiteError at once for more than ``MAX_CASES``; UsageError at once for one of ``case_ids`` that is in none of the suites, and at
+    the end where there was no case.
     """
     total = count(suites, devices, include_absent=include_absent)
     if total > MAX_CASES:
         raise SuiteError(
             f"{_names(suites)} would plan {total:,} cases, and {MAX_CASES:,} is the limit; shorten an axis, for example with --set"
         )
-    return _cases(suites, signatures, devices, only, include_absent)
+    cases = _cases(suites, signatures, devices, only, include_absent)
+    return _named(case_ids, cases, _names(suites)) if case_ids else cases
 
 
 def policy_of(suites: Sequence[Suite], signatures: Signatures, devices: Sequence[str]) -> Policy:
@@ -185,6 +188,19 @@ def _cases(
     if not planned:
         nothing = f"{_names(suites)} plans no case on {', '.join(devices)}, as it names other devices"
         raise UsageError(f"{nothing}; leave --device out, or measure where they are")
+
+
+def _named(case_ids: Sequence[str], cases: Iterator[Case], suites: str) -> Iterator[Case]:
+    """Return the cases of these ids. Raises UsageError with the nearest id for one that is not there."""
+    planned, found = [], []
+    for case in cases:
+        planned.append(case.id)
+        if case.id in case_ids:
+            found.append(case)
+    if unknown := [each for each in case_ids if each not in planned]:
+        near = nearest(unknown[0], planned, least=0)
+        raise UsageError(f"{suites} plans no case '{unknown[0]}' here{near} (dlbench list SUITE shows the ids)")
+    return iter(found)
 
 
 def _settings(settings: Sequence[str]) -> dict[str, list[str]]:

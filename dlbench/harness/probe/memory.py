@@ -48,6 +48,21 @@ def available_memory(root: Path = Path("/")) -> int | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
+def too_little_memory(needed: int) -> int | None:
+    """Return the bytes that are left where they are fewer than ``needed``; None where they are enough, or nothing tells."""
+    left = available_memory()
+    return left if left is not None and needed > left else None
+
+
+_LOCKED_SHARE = 4
+"""Of the memory that is left, the part that may be page-locked: torch rounds up to a power of two, and others need the rest."""
+
+
+def too_much_to_lock(needed: int) -> int | None:
+    """Return the bytes that are left where page-locking ``needed`` of them would take too many; None where it may be tried."""
+    return too_little_memory(_LOCKED_SHARE * needed)
+
+
 def oom_kills(root: Path = Path("/")) -> int:
     """Return how many processes the kernel has ended for want of memory since it started; 0 where it does not count."""
     match = re.search(r"^oom_kill (\d+)$", read_text(root / "proc/vmstat") or "", re.MULTILINE)

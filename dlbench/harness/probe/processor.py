@@ -17,6 +17,7 @@ import psutil
 
 from dlbench.harness.probe.cgroup import read_text
 from dlbench.harness.probe.memory import CpuTime, available_memory, cpu_times, memory_field
+from dlbench.harness.probe.topology import caches_of, cpus_of_nodes, parse_cpu_list
 
 _ARM_CORES = {  # (implementer, part) of the main ID register, from Arm's technical reference manuals: Linux gives no name there
     ("0x41", "0xd0c"): "Arm Neoverse N1",
@@ -26,19 +27,6 @@ _ARM_CORES = {  # (implementer, part) of the main ID register, from Arm's techni
 }
 _PLACING = ("OMP_PLACES", "OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 """Variables by which a user tells OpenMP where to run its threads."""
-_SIZE = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
-
-
-def parse_cpu_list(text: str) -> frozenset[int]:
-    """Read the kernel's ``0-3,8`` as {0, 1, 2, 3, 8}."""
-    spans = re.findall(r"(\d+)(?:-(\d+))?", text)
-    return frozenset(cpu for first, last in spans for cpu in range(int(first), int(last or first) + 1))
-
-
-def parse_size(text: str) -> int | None:
-    """Read the kernel's ``48K`` or ``32M`` as bytes."""
-    match = re.fullmatch(r"(\d+)([KMG]?)", text)
-    return int(match[1]) * _SIZE[match[2]] if match else None
 
 
 def model_name(root: Path = Path("/")) -> str | None:
@@ -113,23 +101,17 @@ def cpus_to_measure_on(root: Path = Path("/"), environ: Mapping[str, str] = os.e
 
 def cache_bytes(root: Path = Path("/")) -> dict[str, int]:
     """Return the bytes of all caches of a level together, each shared cache counted once: ``{"l1d": …, "l2": …, "l3": …}``."""
-    sizes: dict[tuple[str, str], int] = {}
-    for cpu in _cpu_folders(root):
-        for cache in sorted(cpu.glob("cache/index[0-9]*")):
-            level, kind, size = (read_text(cache / name) for name in ("level", "type", "size"))
-            if level and size and kind != "Instruction" and (count := parse_size(size)) is not None:
-                shared_by = read_text(cache / "shared_cpu_list") or cpu.name
-                sizes["l1d" if level == "1" else f"l{level}", shared_by] = count
+    cpus = [int(folder.name.removeprefix("cpu")) for folder in _cpu_folders(root)]
+    sizes = {(each.level, each.shared_by): each.size for cpu in cpus for each in caches_of(cpu, root)}
     totals: dict[str, int] = defaultdict(int)
-    for (name, _), count in sizes.items():
-        totals[name] += count
+    for (level, _), size in sizes.items():
+        totals["l1d" if level == 1 else f"l{level}"] += size
     return dict(totals)
 
 
 def numa_node_count(root: Path = Path("/")) -> int | None:
-    """Return the number of memory nodes that have processors; memory-only nodes (CXL, a GPU's own) do not count."""
-    nodes = (root / "sys/devices/system/node").glob("node[0-9]*")
-    return sum(read_text(node / "cpulist") is not None for node in nodes) or None
+    """Return the number of memory nodes that have processors."""
+    return len(cpus_of_nodes(root)) or None
 
 
 def numa_node_of(pci_bus_id: str | None, root: Path = Path("/")) -> int | None:

@@ -15,7 +15,7 @@ from dlbench.core.measurement import Measurement, SpotCheck
 from dlbench.core.model import ParamValue, Status, Work
 from dlbench.core.precision import PRECISIONS
 from dlbench.core.unknown import Reason, Unavailable, Unknown
-from dlbench.harness.probe.memory import available_memory
+from dlbench.harness.probe.memory import too_little_memory
 from dlbench.harness.worker.backends.base import Backend, find, tensors_in
 from dlbench.harness.worker.operations import operations_of
 from dlbench.harness.worker.registry import Workload
@@ -194,8 +194,7 @@ def _refuse_cost(result: Measurement, subject: Subject, left_s: float) -> None:
     _refuse_longer(3 * subject.setup_s + call_s + 3 * (result.flops or 0.0) / (2 * 256**3 / product_s), left_s)
     peak = max(result.memory.peak_bytes or 0, result.memory.host_peak_bytes or 0)
     needed = peak * (1 + 8 // PRECISIONS[subject.dtype].bytes)
-    left = available_memory()
-    if left is not None and needed > left:
+    if too_little_memory(needed) is not None:
         raise Unavailable(Unknown.NO_MEMORY_LEFT)
 
 

@@ -64,7 +64,7 @@ class Failure(NamedTuple):
 
 def failure_of(error: Exception, torch_version: str) -> Failure:
     """Tell out of memory, unsupported and a fault of the device from a failure."""
-    text, whole = _first_line(error), str(error).lower()
+    text, whole = first_line(error), str(error).lower()
     status = next((status for status, words in _MEANINGS.items() if any(word in whole for word in words)), Status.FAILED)
     if isinstance(error, MemoryError) or status is Status.OOM:
         return Failure(Status.OOM, f"out of memory: {text}")
@@ -99,8 +99,9 @@ def why_not_started(error: Exception) -> str:
         major, minor = divmod(int(found[1]), 1000)  # CUDA's way to write 12.4: 12040
         return f"its driver is too old for this torch, as it goes up to CUDA {major}.{minor // 10}; update it, or install a torch for that"
     known = (sentence for *words, sentence in _STARTS if any(word in str(error).lower() for word in words))
-    return next(known, f"it does not start ({type(error).__name__}: {_first_line(error)}); see what its driver says")
+    return next(known, f"it does not start ({type(error).__name__}: {first_line(error)}); see what its driver says")
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Return the first line of what an error says, or else its type."""
     return str(error).strip().partition("\n")[0][:300] or type(error).__name__

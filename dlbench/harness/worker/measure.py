@@ -13,8 +13,9 @@ from typing import Any
 from dlbench.core.measurement import Samples, Transfer
 from dlbench.core.model import Clock, Policy, Work
 from dlbench.core.unknown import Unavailable, Unknown
-from dlbench.harness.probe.memory import available_memory
+from dlbench.harness.probe.memory import too_much_to_lock
 from dlbench.harness.worker.backends.base import Backend
+from dlbench.harness.worker.failures import first_line
 from dlbench.harness.worker.stopping import SHORT_WINDOW, WINDOW, EnoughBlocks, Steadiness
 
 SLOW_CALL_S = 0.1
@@ -27,10 +28,8 @@ _SHORT = 0.75
 """Of the least length of a block: one that is shorter gets more calls."""
 MOST_CALLS = 10**6
 """In a block: enough for an empty call on an accelerator, and a bound where a clock stands still."""
-COPIES = 5
-"""Timed copies each way; their median counts."""
-_LOCKED_SHARE = 4
-"""Of the memory that the host has left, the part that may be page-locked; torch rounds up to a power of two, and others need the rest."""
+_TIMES = 5
+"""An action is timed for `median_time`."""
 
 
 class TooSlow(Exception):
@@ -158,9 +157,9 @@ def take_transfer(inputs: Sequence[Any], outputs: Sequence[Any], backend: Backen
     on_host = backend.to_host(inputs)
     return Transfer(
         h2d_bytes=sum(tensor.nbytes for tensor in inputs),
-        h2d_s=_median_time(lambda: backend.to_device(on_host, device), clock),
+        h2d_s=median_time(lambda: backend.to_device(on_host, device), clock),
         d2h_bytes=sum(tensor.nbytes for tensor in outputs),
-        d2h_s=_median_time(lambda: backend.to_host(outputs), clock),
+        d2h_s=median_time(lambda: backend.to_host(outputs), clock),
     )
 
 
@@ -168,28 +167,29 @@ def take_pinned_transfer(
     transfer: Transfer, inputs: Sequence[Any], outputs: Sequence[Any], backend: Backend, device: Any, clock: Clock
 ) -> Transfer:
     """Time the same copies from and to page-locked memory. Raises Unavailable where it can't be had."""
-    needed, left = transfer.h2d_bytes + transfer.d2h_bytes, available_memory()
-    if left is not None and needed > left / _LOCKED_SHARE:
+    needed = transfer.h2d_bytes + transfer.d2h_bytes
+    if (left := too_much_to_lock(needed)) is not None:
         raise Unavailable(Unknown.TOO_MUCH_TO_LOCK, bytes=needed, bytes_left=left)
     on_host = [*backend.to_host(inputs), *backend.to_host(outputs)]
     try:
         pinned = backend.pin(on_host)
     except RuntimeError as error:  # torch's own kinds of it differ between versions
-        raise Unavailable(Unknown.NOT_LOCKED, text=str(error).strip().partition("\n")[0][:200]) from error
+        raise Unavailable(Unknown.NOT_LOCKED, text=first_line(error)) from error
     if pinned is None:
         raise Unavailable(Unknown.NO_LOCKS, kind=backend.kind)
     sources, targets = pinned[: len(inputs)], pinned[len(inputs) :]
     return replace(
         transfer,
-        pinned_h2d_s=_median_time(lambda: backend.pinned_to_device(sources, device), clock),
-        pinned_d2h_s=_median_time(lambda: backend.to_pinned(outputs, targets), clock),
+        pinned_h2d_s=median_time(lambda: backend.pinned_to_device(sources, device), clock),
+        pinned_d2h_s=median_time(lambda: backend.to_pinned(outputs, targets), clock),
     )
 
 
-def _median_time(action: Callable[[], object], clock: Clock) -> float:
-    action()  # the first allocates
+def median_time(action: Callable[[], object], clock: Clock) -> float:
+    """Return the seconds that an action takes: the median of a few times after the first, which allocates."""
+    action()
     times = []
-    for _ in range(COPIES):
+    for _ in range(_TIMES):
         start = clock.now()
         action()
         times.append(clock.now() - start)

@@ -3,8 +3,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from machine_fake import two_sockets, write
 
 from dlbench.harness.probe import processor
@@ -95,26 +93,3 @@ def test_names_on_other_architectures(tmp_path: Path, cpuinfo: str, name: str) -
 )
 def test_boost(tmp_path: Path, file: str, text: str, allowed: bool | None) -> None:
     assert processor.boost(write(tmp_path, {f"sys/devices/system/cpu/{file}": text})) is allowed
-
-
-@given(st.sets(st.integers(0, 300)))
-def test_cpu_lists_read_back_what_the_kernel_would_write(cpus: set[int]) -> None:
-    spans: list[list[int]] = []
-    for cpu in sorted(cpus):
-        if spans and spans[-1][-1] == cpu - 1:
-            spans[-1].append(cpu)
-        else:
-            spans.append([cpu])
-    text = ",".join(str(span[0]) if len(span) == 1 else f"{span[0]}-{span[-1]}" for span in spans)
-    assert processor.parse_cpu_list(text) == cpus
-
-
-@given(st.integers(0, 10**9), st.sampled_from([("", 1), ("K", 2**10), ("M", 2**20), ("G", 2**30)]))
-def test_sizes(count: int, unit: tuple[str, int]) -> None:
-    assert processor.parse_size(f"{count}{unit[0]}") == count * unit[1]
-
-
-@given(st.text())
-def test_no_text_in_sys_breaks_the_parsers(text: str) -> None:
-    processor.parse_cpu_list(text.replace("-", ""))  # spans are the kernel's own, and are not made up to fill the memory
-    processor.parse_size(text)

@@ -7,8 +7,8 @@ import pytest
 from dlbench.core.measurement import Transfer
 from dlbench.core.model import Policy, Work
 from dlbench.core.unknown import Unavailable
-from dlbench.harness.worker import measure
-from dlbench.harness.worker.measure import Pace, TooSlow, take_pinned_transfer, take_samples, take_transfer
+from dlbench.harness.probe import memory
+from dlbench.harness.worker.measure import Pace, TooSlow, median_time, take_pinned_transfer, take_samples, take_transfer
 from dlbench.testing import ManualClock
 
 PACE = Pace(block_s=0.002, warmup_s=0.2, warmup_calls=2)
@@ -281,7 +281,7 @@ def refused(tensors):
     ],
 )
 def test_where_no_memory_can_be_locked_a_sentence_says_why(monkeypatch, left, pin, sentence):
-    monkeypatch.setattr(measure, "available_memory", lambda: left)
+    monkeypatch.setattr(memory, "available_memory", lambda: left)
     with pytest.raises(Unavailable) as error:
         take_pinned_transfer(PAGEABLE, INPUTS, OUTPUTS, Copying(ManualClock(), pin), None, ManualClock())
     assert str(error.value) == sentence
@@ -289,6 +289,11 @@ def test_where_no_memory_can_be_locked_a_sentence_says_why(monkeypatch, left, pi
 
 def test_a_quarter_of_what_the_host_has_left_may_be_locked_and_unknown_is_enough(monkeypatch):
     for left in (512, None):
-        monkeypatch.setattr(measure, "available_memory", lambda left=left: left)
+        monkeypatch.setattr(memory, "available_memory", lambda left=left: left)
         clock = ManualClock()
         assert take_pinned_transfer(PAGEABLE, INPUTS, OUTPUTS, Copying(clock), None, clock).pinned_h2d_s == pytest.approx(0.03)
+
+
+def test_an_action_takes_the_median_of_a_few_behind_the_first():
+    clock, seconds = ManualClock(), iter([9.0, 1.0, 5.0, 2.0, 4.0, 3.0])
+    assert median_time(lambda: clock.advance(next(seconds)), clock) == 3.0
