@@ -5,6 +5,7 @@ from dlbench.harness.plan.suite import names_in_full
 SHORT = ("quick", "cnn", "ceilings", "transfer", "modes-dozen")
 FIRST, LAST = ("modes", "memory", "crossover", "feed"), ("precision", "matmul", "conv", "fastest", "small_batches")
 LEFT_OUT = ("batch", "scaling", "collectives")
+"""Not measured on an accelerator."""
 OTHERS = tuple(name for name in names_in_full() if name not in (*SHORT, *FIRST, *LAST, *LEFT_OUT))
 """Every suite that is not named here."""
 LATER = (*FIRST, *OTHERS, *LAST)

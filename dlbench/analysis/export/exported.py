@@ -30,11 +30,17 @@ def of_table(file: Path, content: Callable[[Results], bytes]) -> Exported:
     return Exported({"": content(results)}, [*results.notes, *not_usable(results)])
 
 
-def of_cases(file: Path, documents: Callable[[RunFile, Sequence[Timed]], Mapping[str, Any]]) -> Exported:
-    """Return the cases of a result file that have times, as a JSON document a part. Raises UsageError if it can't be read."""
+def of_cases(file: Path, document: Callable[[RunFile, Sequence[Timed]], Any], *, in_parts: bool = False) -> Exported:
+    """Return the cases of a result file that have times, as JSON; with ``in_parts`` the document has one for each file.
+
+    Raises UsageError if it can't be read.
+    """
     run = table.load(file)
     timed, untimed = cases.split(run)
     count = len(timed) + sum(map(len, untimed.values()))
     notes = [*left_out(run), *incomplete(run, count), *cases.left_out(untimed, count), *not_usable(table.of_file(run, run.path.stem))]
-    made = documents(run, timed) if timed else {}
-    return Exported({part: json.dumps(each, allow_nan=False).encode() + b"\n" if each else None for part, each in made.items()}, notes)
+    if not timed:
+        return Exported({}, notes)
+    made = document(run, timed)
+    parts = made if in_parts else {"": made}
+    return Exported({part: json.dumps(each, allow_nan=False).encode() + b"\n" if each else None for part, each in parts.items()}, notes)

@@ -40,7 +40,7 @@ def overview(
 ) -> RenderableType:
     """Return what result files say to a person: the result in sentences, every case, and the tables that the result stands on.
 
-    With ``answers`` all nine questions are answered, as far as the rows go; else those on accelerators and on several devices.
+    With ``answers`` all questions are answered, as far as the rows go; else those on accelerators and on several devices.
     With ``details`` projections, tables of values, and bandwidths come last. With ``pictures`` there are bars and strips of rounds.
     ``brief`` leaves out what sets these rows beside those of others: it may be longer than the cases.
     """

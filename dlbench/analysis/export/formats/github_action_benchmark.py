@@ -14,7 +14,7 @@ NEEDS_NAME = "makes two files"
 
 def export(file: Path) -> Exported:
     """Return a result file in this format. Raises UsageError if it can't be read."""
-    return of_cases(file, document)
+    return of_cases(file, document, in_parts=True)
 
 
 def document(_: RunFile, cases: Sequence[Timed]) -> dict[str, list[dict[str, Any]]]:

@@ -12,7 +12,7 @@ from dlbench.core.store import RunFile
 
 def export(file: Path) -> Exported:
     """Return a result file in this format. Raises UsageError if it can't be read."""
-    return of_cases(file, lambda run, cases: {"": document(run, cases)})
+    return of_cases(file, document)
 
 
 def document(run: RunFile, cases: Sequence[Timed]) -> Any:
