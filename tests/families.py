@@ -33,13 +33,13 @@ LOOKUP = {
 
         import torch
 
-        from dlbench import Size, Sweep, Unit, Value, Work, workload
+        from dlbench import Size, Sweep, Switch, Unit, Value, Work, workload
 
         VALUES = (Value("distinct", Unit.FRACTION, "higher", "share of the rows that are asked for once"),)
 
 
-        @workload(tags=("lookup",), values=VALUES, sweep=Sweep("n"), switches={"order": "random"})
-        def lookup(device: torch.device, *, n: Size, order: Literal["random", "sorted"] = "random") -> Work:
+        @workload(tags=("lookup",), values=VALUES)
+        def lookup(device: torch.device, *, n: Sweep[Size], order: Switch[Literal["random", "sorted"]] = "random") -> Work:
             """Look up n rows of 64 numbers."""
             table = torch.randn(n, 64, device=device)
             asked = torch.randint(n, (n,), device=device)
