@@ -13,7 +13,7 @@ OPS = get_args(Op)
 START = f"""
 import json
 from dlbench.testing import set_up
-from dlbench.workloads import collective as module
+from dlbench.workloads.parallel import collective as module
 
 prepared, made = module._prepared, []
 module._prepared = lambda *given: made.append(prepared(*given)) or made[-1]

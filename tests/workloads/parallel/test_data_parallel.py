@@ -19,7 +19,8 @@ TRAIN = """
 import json
 from torch.nn.parallel import DistributedDataParallel
 from small_classifier import Frozen, learn_visibly, replace_models, train_alone, weights_of
-from dlbench.workloads import cnn, data_parallel
+from dlbench.workloads import cnn
+from dlbench.workloads.parallel import data_parallel
 
 CPU, BATCH, STEPS = torch.device("cpu"), 3, 5
 built = replace_models(Frozen)

@@ -23,7 +23,8 @@ from dlbench.harness.worker.ranks import control_group
 from dlbench.models import MODELS
 from dlbench.models.mlp import mlp
 from dlbench.models.resnet import BasicBlock
-from dlbench.workloads import cnn, model_parallel
+from dlbench.workloads import cnn
+from dlbench.workloads.parallel import model_parallel
 
 STEPS = 5
 model_parallel.WIDTH = {WIDTH}
