@@ -275,6 +275,8 @@ def test_a_declaration_that_does_not_fit_the_signature_is_a_sentence(tmp_path: P
 
 UNBEARABLE = {
     "form: Sweep[Literal['a', 'b']] = 'a'": "parameter 'form': with the role 'sweep' it must be integer or number, not text",
+    "n: Sweep = 1": "parameter 'n': its role takes a type in brackets, as Sweep[Size] does",
+    "batch: Searched = None": "parameter 'batch': its role takes a type in brackets, as Sweep[Size] does",
     "form: Communicates[str] = 'a'": "parameter 'form': with the role 'communicates' it must be flag, not text",
     "n: Switch[int] = 1": "parameter 'n': with the role 'switch' it must be text, not integer",
     "form: Switch[Literal['a', 'b']]": "parameter 'form': a switch has a plain default; write form: Switch[…] = …",

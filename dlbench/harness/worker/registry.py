@@ -250,4 +250,6 @@ def _meaning(hint: Any, where: str) -> tuple[Literal["integer", "number", "text"
     for kind, name in ((bool, "flag"), (int, "integer"), (float, "number"), (str, "text")):
         if hint is kind:
             return name, ()  # type: ignore[return-value]  # the four names above are the Literal's
+    if isinstance(hint, typing.TypeVar):
+        raise UsageError(f"{where}: its role takes a type in brackets, as Sweep[Size] does")
     raise UsageError(f"{where}: annotate it with int, float, str, bool, a Literal or an Enum, not {hint!r}")
