@@ -327,8 +327,9 @@ def _declared_anew(workloads: Mapping[str, Any], signatures: Mapping[str, Signat
         (was, _), declared = declaration_of(name, workloads[name]), signatures[name].declared
         before, now = ({each.name: each for each in values} for values in (was.values, declared.values))
         found += [f"value '{each}' of {name}" for each in {**before, **now} if before.get(each) != now.get(each)]
+        roles, roles_now = was.parameters, declared.parameters
+        found += [f"parameter '{each}' of {name}" for each in {**roles, **roles_now} if roles.get(each) != roles_now.get(each)]
         found += [f"parallel of {name}"] if was.parallel != declared.parallel else []
-        found += [f"parameter '{each}' of {name}" for each in declared.parameters if was.parameters.get(each) != declared.parameters[each]]
     return found
 
 

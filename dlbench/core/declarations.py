@@ -18,9 +18,21 @@ Ceiling = Literal["arithmetic", "memory", "launch", "synchronisation", "copy"]
 Bounded = Literal["rate.bytes_per_s"]
 """Columns of a row that a value may be the most of."""
 ParameterRole = Literal[
-    "sweep", "copies", "way", "switch", "feeding", "searched", "searched_last", "limit", "scratch", "supply",
-    "own_process", "collective_op", "communicates", "spread",
-]  # fmt: skip
+    "sweep",
+    "copies",
+    "way",
+    "switch",
+    "feeding",
+    "searched",
+    "searched_last",
+    "limit",
+    "scratch",
+    "supply",
+    "own_process",
+    "collective_op",
+    "communicates",
+    "spread",
+]
 """What a parameter is for; `Role` says it in a signature."""
 
 

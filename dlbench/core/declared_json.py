@@ -18,7 +18,8 @@ def to_json(declared: Declaration) -> dict[str, Any]:
 def plain(value: Any) -> Any:
     """Return a part of a declaration as plain data."""
     if is_dataclass(type(value)):
-        return {each.name: plain(found) for each in fields(value) if (found := getattr(value, each.name))}
+        given = {each.name: getattr(value, each.name) for each in fields(value)}
+        return {name: plain(each) for name, each in given.items() if each or type(each) in (int, float)}  # a margin of 0 is a mistake
     if isinstance(value, tuple):
         return list(map(plain, value))
     if isinstance(value, Mapping):

@@ -113,6 +113,33 @@ def test_a_quiet_run_is_copied_without_what_is_private_and_the_copy_can_be_read_
     assert json.loads(tables[1]) == [{**row, "case.run": "nvidia-h200-quick"} for row in json.loads(tables[0])]
 
 
+DECLARED = {
+    "matmul": {"values": [], "parallel": {}, "tags": ["compute"], "parameters": {}},
+    "lookup": {
+        "tags": ["supply", "imagenet"],
+        "values": [{"name": "distinct", "unit": "fraction", "direction": "higher", "meaning": "rows asked for once", "margin": 0.1}],
+        "parameters": {"cache": {"supply": "cold"}, "path": {"scratch": ""}},
+        "ceiling": None,
+        "parallel": {},
+        "writes_files": False,
+    },
+}
+
+
+def test_what_a_workload_declares_that_no_reader_knows_is_copied_without_sentences(tmp_path):
+    looked_up = made_up.rounds_of(made_up.case("lookup", n=8), made_up.flat(made_up.SEVEN), values={"distinct": 0.5})
+    write(tmp_path, [*quiet(), *looked_up], workloads=DECLARED | {"unmeasured": DECLARED["lookup"]})
+    assert contribute(tmp_path, "-o", "out.jsonl").code == 0
+    assert front_door.lines(tmp_path / "out.jsonl")[0]["workloads"] == {
+        "lookup": {
+            "tags": ["supply", "imagenet"],
+            "values": [{"name": "distinct", "unit": "fraction", "direction": "higher", "margin": 0.1}],
+            "parameters": {"cache": {"supply": "cold"}, "path": {"scratch": ""}},
+        }
+    }
+    assert "distinct 50.0 %" in front_door.in_process(tmp_path, "show", "out.jsonl").out
+
+
 def test_what_was_contributed_can_be_contributed_again_and_stays_as_it_is(tmp_path):
     write(tmp_path, quiet())
     assert contribute(tmp_path, "-o", "once.jsonl").code == 0
@@ -177,9 +204,8 @@ NEEDED = ("suite", "workload", "params", "device", "id", "device_name", "side")
 def test_a_private_text_anywhere_never_leaves(tmp_path, data, planted, how):
     for old in tmp_path.iterdir():
         old.unlink()
-    declared = {"matmul": {"values": [], "parallel": {}, "tags": ["compute"]}}
-    oom = made_up.ended(made_up.case("matmul", n=9), Status.OOM, "full")
-    path = write(tmp_path, [*quiet(), oom], policy=Policy(), isolation="fork", workloads=declared, discarded=repeated())
+    oom = made_up.ended(made_up.case("lookup", n=9), Status.OOM, "full")
+    path = write(tmp_path, [*quiet(), oom], policy=Policy(), isolation="fork", workloads=DECLARED, discarded=repeated())
     lines = front_door.lines(path)
     kind = data.draw(st.sampled_from(sorted({each["kind"] for each in lines})))
     line = data.draw(st.sampled_from([each for each in lines if each["kind"] == kind]))

@@ -204,6 +204,19 @@ def test_a_call_reports_values_beside_its_time_and_leaves_out_what_a_machine_doe
     assert declared["values"][1] == {"name": "link", "unit": "bytes/s", "meaning": "m", "optional": True, "bounds": "rate.bytes_per_s"}
 
 
+def test_a_parameter_that_may_be_left_out_gets_the_member_of_its_enum(tmp_path: Path) -> None:
+    (tmp_path / "w.py").write_text(
+        "import enum\nfrom dlbench import Work, workload\n"
+        "class Way(enum.Enum):\n    SHORT = 's'\n    LONG = 'l'\n"
+        "@workload\ndef taken(device, *, way: Way | None = None) -> Work:\n    'Take it.'\n"
+        "    assert way is Way.LONG, repr(way)\n    return Work(call=lambda: None)\n"
+    )
+    (tmp_path / "w.toml").write_text(f'about = "?"\n{HASTY}\n[[bench]]\nworkload = "taken"\naxes.way = ["l"]\n')
+    done = dlbench("run", "w.toml", "--plugin", "w.py", "--device", "cpu", "--format", "json", "-o", "o.jsonl", cwd=tmp_path)
+    (row,) = json.loads(done.out)
+    assert (row["case.status"], row["case.reason"]) == ("ok", None)
+
+
 MISTAKES = {
     'Value("a", "ms", None, "")': (
         "value 'a': unit must be one of text, count, number, s, bytes, 1/s, items/s, FLOP/s, bytes/s, fraction, ratio, J, W, Hz, °C, flag, "
@@ -229,6 +242,7 @@ MISTAKES = {
     'Value("a", Unit.RATIO, None, "", role="once")': "value 'a': the role 'once' is that of a number of seconds",
     'Value("a", Unit.SECONDS, None, "", optional="yes")': "value 'a': optional must be true or false, not 'yes'",
     'Value("a", Unit.SECONDS, "lower", "", margin=-1)': "value 'a': margin must be a number above 0, in its unit, not -1.0",
+    'Value("a", Unit.SECONDS, "lower", "", margin=0)': "value 'a': margin must be a number above 0, in its unit, not 0.0",
     'Value("a", Unit.SECONDS, "lower", "", margin="1%")': "value 'a': margin must be a number, not '1%'",
     'Value("a", Unit.SECONDS, None, "", margin=1)': "value 'a': a margin is of a number with a direction, as nothing else is judged",
     'Value("a", Unit.SECONDS, "lower", "", series=True, margin=1)': (
@@ -338,6 +352,18 @@ def test_the_spelling_of_before_is_told_the_new_one(tmp_path: Path, declared: st
     new, said = FORMER[declared]
     told = f"dlbench: {said}; roles stand at parameters and values now: {new}\n".replace("w.py", str(tmp_path / "w.py"))
     assert planned(tmp_path, declared, "n: int = 1") == (2, told)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "said"),
+    [
+        ("{}['search']", "KeyError: 'search'"),
+        ("__import__('feeding')", "ModuleNotFoundError: No module named 'feeding'"),
+        ("[].switches", "AttributeError: 'list' object has no attribute 'switches'"),
+    ],
+)
+def test_a_mistake_of_another_kind_is_told_no_spelling(tmp_path: Path, mistake: str, said: str) -> None:
+    assert planned(tmp_path, mistake, "n: int = 1") == (2, f"dlbench: plugin '{tmp_path / 'w.py'}' does not import: {said}\n")
 
 
 def written(path: Path, value: float | Sequence[float], suites: Sequence[object] = ("quick",), **declared: object) -> Path:

@@ -248,7 +248,8 @@ def test_a_run_of_an_installed_package_s_workload_is_gone_on_with(tmp_path):
     ]
 
 
-def test_a_run_whose_parameter_has_another_role_is_not_gone_on_with(tmp_path):
+@pytest.mark.parametrize("now", ["Spread[int]", "int"])
+def test_a_run_whose_parameter_has_another_role_is_not_gone_on_with(tmp_path, now):
     plugin = """from dlbench import Feeding, Spread, Work, workload
 
 @workload
@@ -260,7 +261,7 @@ def mine(device, *, n: Feeding[int] = 1) -> Work:
     suite = front_door.suite(tmp_path, 'workload = "mine"')
     begun = ("run", suite, "--plugin", "mine.py", "--device", "cpu", "--rounds", "1", "-o", "o.jsonl")
     assert shared_hosts.dlbench(*begun, cwd=tmp_path).code == 0
-    (tmp_path / "mine.py").write_text(plugin.replace("Feeding[int]", "Spread[int]"))
+    (tmp_path / "mine.py").write_text(plugin.replace("Feeding[int]", now))
     done = shared_hosts.dlbench("run", "--resume", "o.jsonl", "--rounds", "2", cwd=tmp_path)
     assert done.code == 2
     assert "o.jsonl can't be resumed, as parameter 'n' of mine is not declared as when it was begun" in done.err

@@ -7,7 +7,7 @@ makers' names of devices pass as far as a measurement has them.
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, get_args
 
 from dlbench.analysis.contribute.sieves import (
     Sieve,
@@ -15,16 +15,19 @@ from dlbench.analysis.contribute.sieves import (
     each_of,
     fields_of,
     form,
-    is_setting,
     number,
     numbers,
     one_of,
     plainly_named,
+    setting,
 )
+from dlbench.analysis.read.declared import undeclared
 from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS, Throttling
+from dlbench.core.declarations import Bounded, Ceiling, ParameterRole, ValueRole
 from dlbench.core.lines import Record
 from dlbench.core.model import DEVICE_KINDS, Policy, Status, kind_of
 from dlbench.core.records import measurement_to_json
+from dlbench.core.schema import Direction, Unit
 from dlbench.core.store import RunFile
 from dlbench.core.unknown import PARTS, Unknown
 
@@ -61,7 +64,7 @@ _MEASUREMENT = fields_of(
     **dict.fromkeys(("device_name", "threads", "samples", "memory", "transfer", "check"), checked),
     **numbers("items flops least_flops bytes least_bytes"),
     values=plainly_named(checked),
-    found=plainly_named(lambda value: number(value) if not isinstance(value, str) else value if is_setting(value) else None),
+    found=plainly_named(lambda value: setting(value) if isinstance(value, str) else number(value)),
     **numbers("unfinished limit_bytes"),
     math=_MATH,
     nulls=fields_of(**dict.fromkeys(("transfer", "memory", "check", "device_s", "waiting", "stolen"), _REASONS)),
@@ -89,6 +92,22 @@ _CARD_STATE = fields_of(
     **numbers("pcie_generation pcie_width power_limit_w power_w clock_sm_hz clock_memory_hz ecc persistence temperature_c"),
     **numbers("other_processes graphics_processes"),
 )
+_DECLARED = fields_of(
+    tags=each_of(setting),
+    values=each_of(
+        fields_of(
+            name=setting,
+            unit=one_of(*(each.value for each in Unit)),
+            direction=one_of(*get_args(Direction)),
+            when=plainly_named(each_of(setting)),
+            role=one_of(*get_args(ValueRole)),
+            bounds=one_of(*get_args(Bounded)),
+            **numbers("series optional margin"),
+        )
+    ),
+    parameters=plainly_named(fields_of(**dict.fromkeys(get_args(ParameterRole), setting))),
+    ceiling=one_of(*get_args(Ceiling)),
+)
 _STACK = fields_of(
     versions=fields_of(torch_git=_HASH, **dict.fromkeys(("python", "torch", "cuda", "hip", "cudnn", "nccl", "triton"), _VERSION)),
     driver=_VERSION,
@@ -112,6 +131,7 @@ def _lines(names: Mapping[str, str | None]) -> dict[str, Sieve]:
         planned=fields_of(count=number),
         **numbers("seed include_absent"),
         suites=checked,
+        workloads=plainly_named(_DECLARED),
         devices=each_of(fields_of(**_DEVICE, id=checked, name=checked, kind=checked)),
         environment=fields_of(
             machine_key=_HASH,
@@ -140,7 +160,8 @@ def _lines(names: Mapping[str, str | None]) -> dict[str, Sieve]:
 def public_records(run: RunFile) -> Iterator[Record]:
     """Yield the lines of the file as they may be published, the header first; every measurement is there, with all of its numbers.
 
-    Tries of searches are not: what they came to is a measurement, and nothing reads a reference run's.
+    Of what workloads declare it has what readers can't take from `undeclared`, without sentences. Tries of searches are left out: what they
+    came to is a measurement, and nothing reads a reference run's.
     """
     names: dict[str, str | None] = {}
     workloads: dict[str, dict[str, None]] = {}
@@ -150,10 +171,12 @@ def public_records(run: RunFile) -> Iterator[Record]:
     known = {each["id"]: each for each in run.header.get("devices", ())}
     devices = [{**known.get(device, {}), "id": device, "name": name, "kind": kind_of(device)} for device, name in names.items()]
     suites = [{"name": suite, "bench": [{"workload": each} for each in found]} for suite, found in sorted(workloads.items())]
+    unknown = {name for found in workloads.values() for name in found if name not in undeclared()}
+    declared = {name: each for name, each in run.header.get("workloads", {}).items() if name in unknown}
     measured = (("measurement", run.measurements), ("discarded", run.discarded))
     lines = _lines(names)
     for record in (
-        {**run.header, "kind": "header", "suites": suites, "devices": devices},
+        {**run.header, "kind": "header", "suites": suites, "devices": devices, "workloads": declared},
         *(measurement_to_json(replace(each, reason=ENDINGS.get(each.status)), kind) for kind, found in measured for each in found),
         *(state.to_json() for state in run.states),
         {**(run.footer or {}), "kind": "footer"},

@@ -60,6 +60,11 @@ def plainly_named(sieve: Sieve) -> Sieve:
     return lambda value: fields_of(**{name: sieve for name in value if is_word(name)})(value)
 
 
+def setting(value: object) -> str | None:
+    """Let a plain word pass, as a parameter has one."""
+    return value if isinstance(value, str) and is_setting(value) else None
+
+
 def each_of(sieve: Sieve) -> Sieve:
     """Let the items of a list pass, each as far as the sieve lets it."""
     return lambda value: [found for each in value if (found := sieve(each)) is not None] if isinstance(value, list | tuple) else None

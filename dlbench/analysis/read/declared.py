@@ -20,7 +20,8 @@ _FORMER = ("sweep", "feeding", "switches", "search", "learning", "scratch", "sup
 
 
 @cache
-def _of_old() -> Mapping[str, Declaration]:
+def undeclared() -> Mapping[str, Declaration]:
+    """Return what dlbench's own workloads declare where a header does not."""
     text = Path(__file__).with_name("undeclared.toml").read_text(encoding="utf-8")
     return {workload: from_json(payload)[0] for workload, payload in tomllib.loads(text).items()}
 
@@ -35,9 +36,9 @@ def declarations(
     found: dict[str, Mapping[str, Declaration]] = {}
     notes: list[str] = []
     for side, of_side in sides.items():
-        raw = of_side.get("workloads", run.header.get("workloads"))
-        read = {} if raw is None else {workload: declaration_of(workload, each) for workload, each in raw.items()}
-        found[run_name(name, side)] = _of_old() if raw is None else {workload: declaration for workload, (declaration, _) in read.items()}
+        raw = of_side.get("workloads", run.header.get("workloads", {}))
+        read = {workload: declaration_of(workload, each) for workload, each in raw.items()}
+        found[run_name(name, side)] = {**undeclared(), **{workload: declaration for workload, (declaration, _) in read.items()}}
         notes += [
             f"{run.path}: of {workload}, {doubt}; what it is about is shown as plain numbers, and another version of dlbench may read it"
             for workload, (_, doubts) in read.items()
@@ -54,7 +55,7 @@ def declaration_of(workload: str, payload: object) -> tuple[Declaration, list[st
     found, doubts = from_json(payload)
     if not isinstance(payload, Mapping) or "parameters" in payload:
         return found, doubts
-    if known := _of_old().get(workload):
+    if known := undeclared().get(workload):
         roles = {each.name: each.role for each in known.values}
         return replace(known, values=tuple(replace(each, role=roles.get(each.name)) for each in found.values)), doubts
     former = ", ".join(name for name in _FORMER if payload.get(name))

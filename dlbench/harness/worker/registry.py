@@ -59,7 +59,7 @@ class Workload:
 
     def set_up(self, device: Any, params: Mapping[str, ParamValue]) -> Work:
         """Call the function: allocate, initialise, and return what is to be timed. Raises TypeError if that is no Work."""
-        hints = typing.get_type_hints(self.function)
+        hints = {name: _unwrapped(hint)[0] for name, hint in typing.get_type_hints(self.function).items()}
         enums = {name: hint for name, hint in hints.items() if isinstance(hint, type) and issubclass(hint, enum.Enum)}
         # A suite has an enum's member by its value; the function gets the member.
         work = self.function(device, **{name: enums[name](value) if name in enums else value for name, value in params.items()})
@@ -122,6 +122,10 @@ _FORMER = {
     "once": 'Value("compile_s", …, role="once")',
 }
 """What declarations of before roles stood at parameters and values are called, each with how that is written now."""
+_MISSED = re.compile(
+    r"keyword argument '(\w+)'|import name '(\w+)' from 'dlbench'|'dlbench' has no attribute '(\w+)'|'(TypeVar)' object is not callable"
+)
+"""What Python says where one of them is used."""
 
 
 def _former_spelling(name: str) -> str:
@@ -183,8 +187,9 @@ def load_plugin(plugin: str) -> None:
     except UsageError:
         raise
     except Exception as error:  # whatever a stranger's module raises is a sentence about that module
-        hints = [hint for name in re.findall(r"'(\w+)'", str(error)) if (hint := _former_spelling(name.lower()))]
-        raise UsageError(f"plugin '{plugin}' does not import: {type(error).__name__}: {error}{''.join(hints[:1])}") from error
+        missed = _MISSED.search(str(error))
+        hint = _former_spelling(missed[missed.lastindex or 0].lower()) if missed else ""
+        raise UsageError(f"plugin '{plugin}' does not import: {type(error).__name__}: {error}{hint}") from error
 
 
 def refuse_imports_from(folder: str | None) -> None:
