@@ -307,6 +307,14 @@ DEVICE_NAMES = {
 }
 
 
+@pytest.mark.parametrize("device", ["cuda:alices_box", "cuda:00000"])
+def test_a_device_that_has_no_number_behind_its_kind_is_refused(tmp_path, device):
+    path = write(tmp_path, quiet())
+    path.write_text(path.read_text().replace("cuda:0", device))
+    done = contribute(tmp_path)
+    assert (done.code, f"a device is called '{device}'" in done.err) == (2, True)
+
+
 @pytest.mark.parametrize(("name", "code"), DEVICE_NAMES.items())
 def test_a_device_may_be_called_what_a_maker_would_call_it(tmp_path, name, code):
     write(tmp_path, [replace(each, device_name=name) for each in quiet() if each.case.device == "cpu"])

@@ -11,6 +11,7 @@ LONGEST = 80
 MOST_SENTENCES = 3
 
 _PLAIN = f"letters, digits, spaces and ( ) - / + . @, {LONGEST} characters at most, and no path, address or host"
+_DEVICE = re.compile(r"\w{1,20}(:\d{1,4})?", re.ASCII)
 _DEVICE_NAME = re.compile(rf"[A-Za-z0-9 ()\-/+.@]{{1,{LONGEST}}}")
 _PRIVATE = re.compile(
     r"""(?:^|\s)/ | \.{2}/ | /.*/                                      # a path
@@ -42,17 +43,16 @@ def refused(measurements: Iterable[Measurement]) -> list[str]:
 
 def _unfit(case: Case) -> Iterator[str]:
     """Yield what is not a plain word or a finite number of what tells a case from others."""
-    kind, _, index = case.device.partition(":")
     for what, text, is_plain in (
         ("a suite is", case.suite, is_word(case.suite)),
         ("a workload is", case.workload, is_word(case.workload)),
-        ("a device is", case.device, is_word(kind) and is_word(index or "0")),
+        ("a device is", case.device, _DEVICE.fullmatch(case.device)),
         *(("a parameter is", name, is_word(name)) for name in case.params),
         *((f"{name} is", value, is_setting(value)) for name, value in case.params.items() if isinstance(value, str)),
     ):
         if not is_plain:
             yield f"{what} called {text[:LONGEST]!r}, and only plain words (letters, digits and _) are published; measure without that"
-    words = {case.workload, kind, index, *case.params, *map(value_text, case.params.values())}
+    words = {case.workload, *case.device.split(":"), *case.params, *map(value_text, case.params.values())}
     if any(not isinstance(value, str) and number(value) is None for value in case.params.values()):
         yield f"a parameter of {case.id[:LONGEST]} is not a finite number"
     elif not words.issuperset(filter(None, re.split(r"[][,=@:]|#\d{1,3}@", case.id))):

@@ -30,10 +30,15 @@ SLOWDOWN = 0.1
 """Of the programs that are slower on purpose, as in `harness.plan.known_cases`."""
 
 
+def verdicts(cases: Sequence[Mapping[str, RankTest]], threshold: float) -> list[Verdict]:
+    """Judge the tests of all cases of a suite together, as `compare` does."""
+    return [together(changes) for changes in judge_family(cases, [threshold] * len(cases))]
+
+
 def _called_slower(tests: Mapping[str, Mapping[str, RankTest]]) -> set[str]:
-    """Judge the tests of all programs of a suite together, as `compare` does, and return which are called slower."""
-    judged = judge_family([*tests.values()], [THRESHOLD] * len(tests))
-    return {program for program, changes in zip(tests, judged, strict=True) if together(changes) is Verdict.SLOWER}
+    """Return the programs of a suite that are called slower."""
+    called = zip(tests, verdicts([*tests.values()], THRESHOLD), strict=True)
+    return {program for program, verdict in called if verdict is Verdict.SLOWER}
 
 
 def judge_selftest(measurements: Sequence[Measurement]) -> list[Finding]:

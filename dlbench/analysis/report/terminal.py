@@ -18,8 +18,8 @@ from dlbench.analysis.pairing import DEVICE, Pairs
 from dlbench.analysis.read.merge import merged
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.report import case_table, compare_terminal, detail_tables, sentences, strips
-from dlbench.analysis.report.screen_table import ScreenColumn, ScreenTable, screen_table
-from dlbench.analysis.scaling.columns import SPEEDUP
+from dlbench.analysis.report.screen_table import Kind, ScreenColumn, ScreenTable, screen_table
+from dlbench.analysis.scaling.columns import EFFICIENCY, SPEEDUP
 from dlbench.analysis.scaling.projection import projected
 from dlbench.analysis.scaling.speedup import scaling
 from dlbench.core import units
@@ -145,14 +145,13 @@ def _wrapped(text: str, width: int, most: int | None = None) -> list[str]:
 
 def _table(table: Table, pictures: bool = False) -> list[RenderableType]:
     """Return a table of data behind an empty line, and what a reader has to know of it; with ``pictures`` a bar beside each ratio."""
-    texts = {heading for heading, column in table.columns if column.unit is Unit.TEXT or column.series}
-    ratio = next(((heading, column.name) for heading, column in table.columns if column in _RATIOS), None)
-    drawn: list[ScreenColumn] = []
+    columns, drawn = dict(table.columns), list[ScreenColumn]()
     for heading, cells in table.cells():
-        is_ratio = ratio is not None and heading == ratio[0]
-        drawn.append(ScreenColumn(heading, list(map(_text, cells)), "number" if drawn and heading not in texts else "text", kept=is_ratio))
-        if ratio and is_ratio and pictures:
-            bars = strips.bars([None if (value := row.get(ratio[1])) is None else wording.number(value) for row in table.rows])
+        column = columns[heading]
+        kind: Kind = "number" if drawn and column.unit is not Unit.TEXT and not column.series else "text"
+        drawn.append(ScreenColumn(heading, list(map(_text, cells)), kind, kept=column in _KEPT))
+        if column in _RATIOS and pictures:
+            bars = strips.bars([None if (value := row.get(column.name)) is None else wording.number(value) for row in table.rows])
             drawn.append(ScreenColumn(_BAR, list(map(Text, bars)), "picture", note=_BAR_NOTE))
     return [Text(), ScreenTable(drawn, table.title), *_texts(table.notes)] if drawn else []
 
@@ -191,7 +190,9 @@ def results_table(rows: Sequence[Row], *, pictures: bool = False, dim: Sequence[
 
 
 _RATIOS = (pair_columns.SPEEDUP, SPEEDUP.column)
-"""Columns that a table is about, beside which a bar may stand."""
+"""Columns beside which a bar may stand."""
+_KEPT = (*_RATIOS, EFFICIENCY.column)
+"""Columns that a table is about."""
 
 
 def _styled(title: str, text: str, row: Row) -> Text:

@@ -108,7 +108,7 @@ class Step:
         batch = self.row.batch
         if not batch or not self.ranks:
             return None
-        return batch / self.ranks if self.row.params.get("scaling") == "strong" else batch
+        return batch / self.ranks if self.kind == "strong" else batch
 
     @property
     def bubble_theory(self) -> float | None:

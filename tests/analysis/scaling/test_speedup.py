@@ -141,6 +141,13 @@ def test_strong_scaling_waits_as_weak_scaling_of_its_share_does(tmp_path):
     assert row["scaling.exposed_s"] == pytest.approx(0.25)
 
 
+def test_a_batch_that_is_declared_to_be_shared_is_split_as_one_that_a_parameter_shares(tmp_path):
+    shared = {"data_parallel": {**OLD, "parallel": {**OLD["parallel"], "scaling": "strong"}}}
+    split = steps(1.25, 2, batch=64, items=64, synchronise=True)
+    (row,) = rows(tmp_path, split, steps(1.0, 2, scaling="weak", synchronise=False), workloads=shared)
+    assert (row["scaling.kind"], row["scaling.exposed_s"]) == ("strong", pytest.approx(0.25))
+
+
 def test_the_bubble_is_what_more_microbatches_take_away(tmp_path):
     def pipeline(microbatches, ranks=2):
         seconds = 1 + (ranks - 1) / microbatches  # the theory itself
