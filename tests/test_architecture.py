@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).parent.parent / "dlbench"
 # The rooms and their modules, lowest first: a module may import those before it and nothing else of ours.
 ROOMS = {
     "core": "errors file_lock toml units precision provenance stats quantities fast_json typed_json conditions schema thresholds rank_test "
-    "declarations declared_json model unknown measurement records header lines store writer finding",
+    "declarations declared_json model unknown measurement former records header lines store writer finding",
     "core.reference": "collectives networks peaks schedules published",
     "core.rows": "rounds columns row rates times summary",
     "harness.plan": "suite selection cases adaptive known_cases",
