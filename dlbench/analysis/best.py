@@ -1,9 +1,9 @@
 """Ratios of each accelerator at its own best over the CPU at its own best."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 
-from dlbench.analysis.pairing import CHOSEN, Pair, Pairs, Unpaired, grouped, left_out, one_device, root_of, roots_of, settings_named
+from dlbench.analysis.pairing import CHOSEN, Pair, Pairs, Unpaired, grouped, left_out, one_device, settings_named
 from dlbench.analysis.read.table import Results
 from dlbench.core.rows.row import MACHINE, Row
 
@@ -16,21 +16,16 @@ _THROUGHPUTS: tuple[tuple[Callable[[Row], Sequence[float]], Callable[[Row], floa
 
 
 def best(results: Results) -> Pairs:
-    """Set each accelerator at its best beside the CPU at its best: batch, precision, layout, mode and optimizer chosen on each side.
+    """Set each accelerator at its best beside the CPU at its best: batch, precision, layout, mode and the optimizer's implementation.
 
-    One comparison for each workload and set of parameters other than those (a model, a shape); a case that searched for the fastest
-    takes part with what it found. Chosen is the ``ok`` row of highest throughput,
+    Each side chooses its own. One comparison for each workload and set of parameters other than those (a model, a shape); a case that
+    searched for the fastest takes part with what it found. Chosen is the ``ok`` row of highest throughput,
     in items a second, or in FLOP/s where the workload has no items. Rows flagged implausible take no part.
     The interval allows for both having been chosen for being fast, among all pairs of a row here and a row there.
     """
-    roots = {name: roots_of(results.rows, name) for name in CHOSEN}
-
-    def work(row: Row) -> Hashable:
-        return row.differing_from(_FREE), *(root_of(row, name, roots[name]) for name in CHOSEN)
-
     pairs: list[Pair] = []
     unpaired: list[Unpaired] = []
-    for group in grouped(results.rows, work).values():
+    for group in grouped(results.rows, lambda row: row.differing_from(_FREE)).values():
         fit = [row for row in group if row.is_sound and row.is_single_rank]
         known = [each for each in _THROUGHPUTS if all(min(each[0](row), default=0) > 0 for row in fit)]
         if not known:

@@ -9,7 +9,7 @@ from dlbench.analysis.wording import plural
 from dlbench.core.rows.row import Row
 
 T = TypeVar("T")
-_USUAL = {"layout": "nchw", "mode": "eager", "optimizer": "sgd"}
+_USUAL = {"layout": "nchw", "mode": "eager", "optimizer": "sgd", "implementation": "default"}
 
 
 class HasRow(Protocol):
@@ -65,7 +65,7 @@ def status(row: Row) -> str:
 
 
 def choice(row: Row) -> str:
-    """Return batch, precision, and layout, mode and optimizer if not the usual: ``batch=64 bf16 channels_last``."""
+    """Return batch, precision, and layout, mode, optimizer and its implementation if not the usual: ``batch=64 bf16 channels_last``."""
     batch = row.setting("batch")
     others = (value for name, usual in _USUAL.items() if (value := row.setting(name)) != usual)
     return " ".join(str(part) for part in (None if batch is None else f"batch={batch}", row.case.dtype, *others) if part)

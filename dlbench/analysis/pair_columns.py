@@ -25,6 +25,7 @@ _SIDE = (
     Column("batch", Unit.COUNT, "batch size; null where the workload has none"),
     Column("layout", Unit.TEXT, "memory layout; null where the workload has none"),
     Column("optimizer", Unit.TEXT, "optimizer; null where the workload has none"),
+    Column("implementation", Unit.TEXT, "implementation of the optimizer's update; null where the workload has none"),
     Column("value", Unit.TEXT, "its value in the column in which the pair differs"),
     Column("rounds", Unit.COUNT, "rounds that the interval stands on"),
     Column("median_s", Unit.SECONDS, "one call"),
@@ -34,7 +35,7 @@ _SIDE = (
     Column("flops_per_s", Unit.FLOPS_PER_S, "stated operations of one call over the median time of a call"),
 )
 CASE = Column("pair.case", Unit.TEXT, "what both sides have in common")
-WORK = Column("pair.work", Unit.TEXT, "that without batch, precision, layout, mode and optimizer")
+WORK = Column("pair.work", Unit.TEXT, "that without batch, precision, layout, mode and the optimizer's implementation")
 BY = Column("pair.by", Unit.TEXT, "the column in which they differ; 'best' where each side is at its own best")
 TIME = Column("pair.time", Unit.TEXT, "the time that the ratio is of: wall, or device by cache, where both sides have it")
 SPEEDUP = Column("ratio.speedup", Unit.RATIO, "how many times as fast the other is: Hodges-Lehmann estimate over the rounds", "higher")
@@ -92,7 +93,7 @@ def _side(pair: Pair, side: Row) -> dict[str, ParamValue | None]:
         "device": side.case.device,
         "device_name": side.case.device_name,
         "threads": side.case.threads,
-        **{name: side.setting(name) for name in ("dtype", "mode", "batch", "layout", "optimizer")},
+        **{name: side.setting(name) for name in ("dtype", "mode", "batch", "layout", "optimizer", "implementation")},
         "value": pair.value(side),
         "rounds": len(side.rounds.median_s),
         "median_s": side.time.median_s,

@@ -1,6 +1,6 @@
 """Pairs of rows that differ in one setting, and the ratio of their times."""
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -39,7 +39,7 @@ _GOES_WITH: dict[Setting, tuple[Setting, ...]] = {
 
 _USUAL_BASE = {DEVICE: "cpu", DTYPE: "fp32", MODE: "eager", Setting("param", "layout"): "nchw"}
 
-CHOSEN = ("batch", "dtype", "layout", "mode", "optimizer")
+CHOSEN = ("batch", "dtype", "layout", "mode", "implementation")
 """What each side chooses for itself where it is at its best."""
 
 
@@ -87,7 +87,7 @@ class Pair:
 
     @property
     def work(self) -> str:
-        """That without batch, precision, layout, mode and optimizer."""
+        """That without batch, precision, layout, mode and the optimizer's implementation."""
         return label(self.base, CHOSEN)
 
     def value(self, side: Row) -> str | None:
@@ -222,18 +222,6 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     for each in items:
         groups.setdefault(key(each), []).append(each)
     return groups
-
-
-def roots_of(rows: Iterable[Row], name: str) -> frozenset[str]:
-    """Return the values of a parameter that others extend, as ``adamw_fused`` extends ``adamw``: those are ways to do the same."""
-    values = {value for row in rows if isinstance(value := row.setting(name), str)}
-    return frozenset(value for value in values if any(other.startswith(f"{value}_") for other in values))
-
-
-def root_of(row: Row, name: str, roots: Collection[str]) -> str | None:
-    """Return the root that a row's value of a parameter is, or extends; None where it is none of them."""
-    value = str(row.setting(name))
-    return next((root for root in roots if value == root or value.startswith(f"{root}_")), None)
 
 
 def one_device(row: Row) -> tuple[Hashable, ...]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from dlbench.core.conditions import RoundState
 from dlbench.core.errors import ResultFileError
 from dlbench.core.fast_json import fast_reader
+from dlbench.core.former import modernised
 from dlbench.core.header import FooterKeys, HeaderKeys
 from dlbench.core.measurement import Measurement
 from dlbench.core.typed_json import convert, unknown_field
@@ -27,8 +28,8 @@ class FileLine(NamedTuple):
     measurement: Measurement | None = None
 
     def measured(self) -> Measurement:
-        """Return it as a measurement. Raises ValueError with a sentence where it is none."""
-        return self.measurement or convert(Measurement, self.record)
+        """Return it as a measurement, in the spelling of today. Raises ValueError with a sentence where it is none."""
+        return modernised(self.measurement or convert(Measurement, self.record))
 
     def unknown_field(self) -> str | None:
         """Return the first field that this dlbench does not know in such a line; None where there is none."""

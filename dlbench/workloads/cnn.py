@@ -33,10 +33,8 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adamw": partial(torch.optim.AdamW, lr=LEARNING_RATE, weight_decay=1e-4, eps=1e-4),
 }
 """As torch implements them by default: on a GPU mostly foreach, else tensor by tensor."""
-for _name in tuple(OPTIMIZERS):
-    for _form in ("foreach", "fused"):
-        OPTIMIZERS[f"{_name}_{_form}"] = partial(OPTIMIZERS[_name], **{_form: True})
-Optimizer = Literal["sgd", "adamw", "sgd_foreach", "sgd_fused", "adamw_foreach", "adamw_fused"]
+Optimizer = Literal["sgd", "adamw"]
+Implementation = Literal["default", "foreach", "fused"]
 
 UPDATE_PASSES = {"sgd": 5, "adamw": 7}
 """How often an update goes over numbers as many as the weights at least: it reads weights, gradients and its one or two averages, and
@@ -51,21 +49,22 @@ def train_step(
     batch: Size,
     dtype: Switch[Dtype] = "fp32",
     layout: Switch[Layout] = "nchw",
-    optimizer: Switch[Optimizer] = "sgd",
+    optimizer: Optimizer = "sgd",
+    implementation: Switch[Implementation] = "default",
     mode: Switch[Mode] = "eager",
 ) -> Work:
     """Train an image classifier by one step: forward, cross-entropy, backward and the optimizer's update."""
     if mode == "graph" and scales_gradients(dtype):
         raise NotImplementedError("scaled gradients are looked at on the host in each step, which no CUDA graph can do; take amp_bf16")
-    execution = Execution(mode, device, f"{device} {model} {batch} {dtype} {layout} {optimizer}")
+    execution = Execution(mode, device, f"{device} {model} {batch} {dtype} {layout} {optimizer} {implementation}")
     network, images = classifier(device, model, batch, dtype, layout)
     labels = draw_labels(device, batch)
     network.train()
-    update = optimizer_of(network, optimizer, in_graph=mode == "graph")
+    update = optimizer_of(network, optimizer, implementation, in_graph=mode == "graph")
     scaler = scaler_of(device, dtype)
     step = training_step(network, update, images, labels, dtype, execution.forward, scaler)
     eager = training_step(network, update, images, labels, dtype, scaler=scaler)
-    flops, updated = batch * train_flops(network, IMAGE), UPDATE_PASSES[optimizer.partition("_")[0]] * weight_bytes(network)
+    flops, updated = batch * train_flops(network, IMAGE), UPDATE_PASSES[optimizer] * weight_bytes(network)
     return Work(
         call=execution.begin(step, eager, StepParts(network, images, dtype, labels, update, scaler)),
         report=execution.report if mode == "compile" else None,
@@ -166,13 +165,16 @@ def scaler_of(device: torch.device, dtype: Dtype) -> torch.amp.GradScaler:
     return torch.amp.GradScaler(device.type, enabled=scales_gradients(dtype))
 
 
-def optimizer_of(network: nn.Module, name: Optimizer, *, in_graph: bool = False) -> torch.optim.Optimizer:
+def optimizer_of(
+    network: nn.Module, name: Optimizer, implementation: Implementation = "default", *, in_graph: bool = False
+) -> torch.optim.Optimizer:
     """Return the optimizer of the network's weights; ``in_graph``: one whose updates a CUDA graph can hold."""
-    plain, _, form = name.partition("_")
-    if form:
-        refuse_other_update(network, OPTIMIZERS[name], partial(OPTIMIZERS[plain], foreach=False))
+    optimizer = OPTIMIZERS[name]
+    if implementation != "default":
+        optimizer = partial(optimizer, **{implementation: True})
+        refuse_other_update(network, optimizer, partial(OPTIMIZERS[name], foreach=False))
     # AdamW counts its steps, in a tensor on the device where a graph is to hold the count; SGD keeps none.
-    return OPTIMIZERS[name](network.parameters(), **({"capturable": True} if in_graph and plain == "adamw" else {}))
+    return optimizer(network.parameters(), **({"capturable": True} if in_graph and name == "adamw" else {}))
 
 
 def classifier(device: torch.device, model: ModelName, batch: int, dtype: Dtype, layout: Layout) -> tuple[nn.Module, Tensor]:

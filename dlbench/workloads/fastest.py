@@ -1,15 +1,15 @@
-"""Steps of image classifiers as fast as they get: cases that look for the precision, layout, optimizer, batch and mode of most throughput.
+"""Steps of image classifiers as fast as they get: cases that look for the settings of most throughput.
 
 What a case sets is not looked for, so one that sets all to the plain defaults is what the others are held against.
 """
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from dlbench import PRECISIONS, Dtype, InferenceDtype, Layout, Searched, SearchedLast, Size, Switch, TrainingDtype, Work, workload
 from dlbench.models import ModelName
-from dlbench.workloads.cnn import infer_step, train_step
+from dlbench.workloads.cnn import Implementation, infer_step, train_step
 from dlbench.workloads.modes import VALUES, Mode
 
 
@@ -21,11 +21,11 @@ def fastest_train_step(
     batch: Searched[Size] = None,
     dtype: Searched[Switch[TrainingDtype]] = None,
     layout: Searched[Switch[Layout]] = None,
-    optimizer: Searched[Switch[Literal["sgd", "sgd_foreach", "sgd_fused"]]] = None,
+    implementation: Searched[Switch[Implementation]] = None,
     mode: SearchedLast[Switch[Mode]] = None,  # a compilation takes as long as ten other tries
 ) -> Work:
     """Train an image classifier by one step, in the fastest way there is for all that the case leaves open."""
-    chosen = _chosen(device, batch=batch, dtype=dtype, layout=layout, optimizer=optimizer, mode=mode)
+    chosen = _chosen(device, batch=batch, dtype=dtype, layout=layout, implementation=implementation, mode=mode)
     return train_step(device, model=model, **chosen)
 
 

@@ -309,7 +309,7 @@ def test_the_best_of_different_models_and_shapes_are_not_mixed_and_modes_are_cho
 
 
 def test_what_a_search_found_is_a_best_and_no_same_case(tmp_path: Path) -> None:
-    found = {"dtype": "bf16", "batch": 64, "mode": "compile", "layout": "channels_last", "optimizer": "sgd_fused"}
+    found = {"dtype": "bf16", "batch": 64, "mode": "compile", "layout": "channels_last", "implementation": "fused"}
     measurements = [
         replace(each, found=found)
         for device, seconds in (("cpu", 1.0), ("cuda:0", 0.5))

@@ -197,12 +197,14 @@ def test_logits_of_another_network_are_refused(pretended, wrong, mode, dtype):
     assert error >= 3 * tolerance
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "sgd_foreach", "adamw", "adamw_fused"])
+@pytest.mark.parametrize(
+    ("optimizer", "implementation"), [("sgd", "default"), ("sgd", "foreach"), ("adamw", "default"), ("adamw", "fused")]
+)
 @pytest.mark.parametrize("dtype", ["fp32", "bf16", "amp_fp16"])
 @pytest.mark.parametrize("wrong", [without_update, applying_another_gradient])
-def test_each_optimizer_s_update_is_seen(pretended, wrong, optimizer, dtype):
+def test_each_optimizer_s_update_is_seen(pretended, wrong, optimizer, implementation, dtype):
     pretended(wrong)
-    error, tolerance = refused(cnn.train_step, mode="autotune", dtype=dtype, optimizer=optimizer)
+    error, tolerance = refused(cnn.train_step, mode="autotune", dtype=dtype, optimizer=optimizer, implementation=implementation)
     assert error >= 3 * tolerance
 
 
@@ -293,18 +295,20 @@ OTHERWISE = {
 
 @pytest.mark.parametrize("otherwise", OTHERWISE)
 @pytest.mark.parametrize(
-    ("mode", "dtype", "optimizer"),
-    [*(("compile", each, "sgd") for each in DTYPES[:3]), *(("autotune", each, "adamw_foreach") for each in DTYPES[2:])],
+    ("mode", "dtype", "optimizer", "implementation"),
+    [*(("compile", each, "sgd", "default") for each in DTYPES[:3]), *(("autotune", each, "adamw", "foreach") for each in DTYPES[2:])],
 )
 @pytest.mark.parametrize("model", ["resnet18", "alexnet"])
-def test_other_kernels_are_right(pretended, model, mode, dtype, optimizer, otherwise):
+def test_other_kernels_are_right(pretended, model, mode, dtype, optimizer, implementation, otherwise):
     pretended(OTHERWISE[otherwise])
     cnn.infer_step(CPU, model=model, batch=2, mode=mode, dtype=dtype)
-    cnn.train_step(CPU, model=model, batch=2, mode=mode, dtype=dtype, optimizer=optimizer)
+    cnn.train_step(CPU, model=model, batch=2, mode=mode, dtype=dtype, optimizer=optimizer, implementation=implementation)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd_fused", "adamw", "adamw_foreach", "adamw_fused"])
-def test_large_gradients_of_other_kernels_are_right(pretended, monkeypatch, optimizer):
+@pytest.mark.parametrize(
+    ("optimizer", "implementation"), [("sgd", "fused"), ("adamw", "default"), ("adamw", "foreach"), ("adamw", "fused")]
+)
+def test_large_gradients_of_other_kernels_are_right(pretended, monkeypatch, optimizer, implementation):
     def with_large_gradients(name):
         network = small_network(name)
         network[-1].weight.data.mul_(30)
@@ -312,4 +316,4 @@ def test_large_gradients_of_other_kernels_are_right(pretended, monkeypatch, opti
 
     pretended(OTHERWISE["torch's own convolutions"])
     monkeypatch.setattr(cnn, "build", with_large_gradients)
-    cnn.train_step(CPU, model="resnet18", batch=2, mode="autotune", dtype="amp_bf16", optimizer=optimizer)
+    cnn.train_step(CPU, model="resnet18", batch=2, mode="autotune", dtype="amp_bf16", optimizer=optimizer, implementation=implementation)

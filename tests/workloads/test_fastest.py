@@ -19,7 +19,7 @@ def test_what_is_chosen_runs_as_the_step_of_that_name_and_a_search_begins_at_its
     monkeypatch.setattr(cnn, "build", tiny_network)
     registry.load_builtins()
     signature = registry.get(name).signature
-    plain = {**PLAIN, **({"optimizer": "sgd"} if name == "fastest_train_step" else {})}
+    plain = {**PLAIN, **({"implementation": "default"} if name == "fastest_train_step" else {})}
     plan = AdaptivePlan.of(Case.of("modes", signature, {"model": "resnet18"}, "cpu"), signature)
     assert plan.next([]).params == {"model": "resnet18", **plain}
     switches = signature.declared.having("switch")
@@ -40,6 +40,6 @@ def test_what_takes_a_cpu_minutes_is_left_out(name):
     narrow = [each for each in dtype.choices if PRECISIONS[each].narrow_range]
     assert narrow
     for each in narrow:
-        settings = {**PLAIN, "dtype": each, **({"optimizer": "sgd"} if name == "fastest_train_step" else {})}
+        settings = {**PLAIN, "dtype": each, **({"implementation": "default"} if name == "fastest_train_step" else {})}
         with pytest.raises(NotImplementedError, match="some CPUs take 250 times longer in fp16"):
             getattr(fastest, name)(CPU, model="resnet18", **settings)

@@ -75,13 +75,21 @@ def test_a_cpu_has_no_cuda_graphs_and_no_cudnn(tiny):
 
 # Fused SGD in bf16 is left out: in torch 2.13 it leaves most weights as they are on a CPU, and the case fails.
 @pytest.mark.parametrize(
-    ("optimizer", "dtype"),
-    [("sgd_foreach", "bf16"), ("sgd_fused", "fp32"), ("adamw_foreach", "fp32"), ("adamw_fused", "bf16"), ("adamw_fused", "fp32")],
+    ("optimizer", "implementation", "dtype"),
+    [
+        ("sgd", "foreach", "bf16"),
+        ("sgd", "fused", "fp32"),
+        ("adamw", "foreach", "fp32"),
+        ("adamw", "fused", "bf16"),
+        ("adamw", "fused", "fp32"),
+    ],
 )
-def test_foreach_and_fused_update_as_the_plain_optimizer_does(tiny, optimizer, dtype):
+def test_foreach_and_fused_update_as_the_plain_optimizer_does(tiny, optimizer, implementation, dtype):
     torch.manual_seed(0)
-    plain = optimizer.partition("_")[0]
-    work, usual = (cnn.train_step(CPU, model="resnet18", batch=2, dtype=dtype, optimizer=each) for each in (optimizer, plain))
+    work, usual = (
+        cnn.train_step(CPU, model="resnet18", batch=2, dtype=dtype, optimizer=optimizer, implementation=each)
+        for each in (implementation, "default")
+    )
     assert torch.isfinite(work.call())
     assert (work.flops, work.bytes, work.report) == (usual.flops, usual.bytes, None)
 
@@ -126,9 +134,9 @@ def test_compilers_that_are_missing_or_fail_are_named(monkeypatch):
 
 def test_adamw_counts_its_steps_on_the_device_in_a_graph():
     network = tiny_network("")
-    for name in ("adamw", "adamw_foreach"):
-        assert cnn.optimizer_of(network, name, in_graph=True).defaults["capturable"] is True
-        assert cnn.optimizer_of(network, name).defaults["capturable"] is False
+    for each in ("default", "foreach"):
+        assert cnn.optimizer_of(network, "adamw", each, in_graph=True).defaults["capturable"] is True
+        assert cnn.optimizer_of(network, "adamw", each).defaults["capturable"] is False
     assert cnn.optimizer_of(network, "sgd", in_graph=True)
 
 

@@ -23,7 +23,7 @@ _LEAVES_OUT = (
 )
 _NO_ENERGY = "nothing meters energy yet, so joules and money are open"
 _COMMAND_GIVES = "and nothing meters energy yet, so the command gives the time to train, and neither joules nor money"
-_CHOICE = "the batch, precision, layout, mode and optimizer at which it was fastest"
+_CHOICE = "the batch, precision, layout, mode and implementation of the update at which it was fastest"
 _EPOCHS = "passes over ImageNet's training set, of the published schedule"
 
 

@@ -1,7 +1,7 @@
 """Default: how much faster the same step runs with other switches than the plain defaults, by each alone and by all together."""
 
 import math
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from dlbench.analysis.answers.pair_tables import mark_of, of_ratios
 from dlbench.analysis.fields import CASE, RATIO, SIDES, Field, Fields, of_side, own, place, value_fields
 from dlbench.analysis.figures import Figure
 from dlbench.analysis.names import by_device, flat
-from dlbench.analysis.pairing import MATH, Pair, both_sides, grouped, pair, root_of, roots_of, settings_named
+from dlbench.analysis.pairing import MATH, Pair, both_sides, grouped, pair, settings_named
 from dlbench.analysis.ratio import among, middle, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.wording import plural, short, value_name
@@ -19,9 +19,6 @@ from dlbench.core.errors import UsageError
 from dlbench.core.model import value_text
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
-
-Roots = Mapping[str, Collection[str]]
-"""Of each switch the values that others extend: each is the plain default of those, and none of another's."""
 
 ORDER = 60
 QUESTION = Question("default", "What does the default leave on the table?")
@@ -95,43 +92,34 @@ _BEST_FIELDS: Fields[Pair] = (
 def answer(results: Results) -> Answer | Missing:
     """Return how many times as fast each device runs the same step at its best, and what each switch brings."""
     switched = results.where(lambda row: bool(row.declared.having("switch")))
-    names = {name for row in switched.rows for name in row.declared.having("switch")}
-    roots = {name: roots_of(switched.rows, name) for name in names}
-
-    def is_alone(effect: Pair) -> bool:
-        return _is_plain(effect.base, roots)
-
-    effects, bests, unfinished = (
-        sorted(_effects(switched, roots), key=is_alone, reverse=True),
-        _bests(switched, roots),
-        _unfinished(switched),
-    )
+    effects = sorted(_effects(switched), key=_is_alone, reverse=True)
+    bests, unfinished = _bests(switched), _unfinished(switched)
     if not effects and not bests:
         lacking = "no step was measured both with its plain defaults and with another switch"
         return Missing(QUESTION, "; ".join((lacking, *unfinished)), "dlbench run modes")
     best_of, effects_of = by_device(bests, _other), by_device(effects, _other)
     sentences = [
-        _sentence(where, best_of.get(where, ()), grouped(effects_of.get(where, ()), is_alone)) for where in {**best_of, **effects_of}
+        _sentence(where, best_of.get(where, ()), grouped(effects_of.get(where, ()), _is_alone)) for where in {**best_of, **effects_of}
     ]
     rows = both_sides(results, (*bests, *effects))
     bests, effects = flat(best_of), flat(effects_of)
     title = "Each step at its best beside its plain default: how many times the throughput"
     by_work: Fields[Pair] = (("work", CASE), place(bests, _other), *_BEST_FIELDS)
-    tables = table(title, by_work, bests, whole=pair_columns.cells), _effect_table(effects, rows, is_alone)
+    tables = table(title, by_work, bests, whole=pair_columns.cells), _effect_table(effects, rows)
     searched = unfinished or any(map(_is_searched, bests))
     weaknesses = (*unfinished, *((_CHOSEN_FAST,) if bests else ()), *(() if searched else (_NOT_SEARCHED,)), _CONVERGES)
-    figures = [*_bars(title, bests, ("work", CASE), place(bests, _other)), *_effect_figures(effects_of, is_alone)]
+    figures = [*_bars(title, bests, ("work", CASE), place(bests, _other)), *_effect_figures(effects_of)]
     return answered(QUESTION, sentences, rows, weaknesses, *(each for each in tables if each.rows), figures=figures)
 
 
-def _effect_table(effects: Sequence[Pair], rows: Sequence[Row], is_alone: Callable[[Pair], bool]) -> Table:
+def _effect_table(effects: Sequence[Pair], rows: Sequence[Row]) -> Table:
     """Return the table of what switches bring, with the values that the workloads of these rows report."""
     fields: Fields[Pair] = (
         ("case", CASE),
         place(effects, _other),
         own("switch", "default.switch", Unit.TEXT, "the parameter that differs from its default", _switch),
         _SET_TO,
-        own("alone", "default.alone", Unit.FLAG, "whether all other switches are at their defaults", is_alone),
+        own("alone", "default.alone", Unit.FLAG, "whether all other switches are at their defaults", _is_alone),
         ("default", of_side("base", lambda row: row.time.median_s)),
         ("time", of_side("other", lambda row: row.time.median_s)),
         *RATIO,
@@ -158,24 +146,21 @@ def _unfinished(results: Results) -> list[str]:
     return [f"the search for the fastest {short(row.key)}: {row.case.reason}" for row in searches if row.case.unfinished]
 
 
-def _bests(results: Results, roots: Roots) -> list[Pair]:
+def _bests(results: Results) -> list[Pair]:
     """Return of each work and device its fastest row beside the one with the plain defaults, where both were measured."""
 
     def work(row: Row) -> Hashable:
-        of_others = tuple(root_of(row, name, roots[name]) for name in row.declared.having("switch"))
-        return of_others, row.differing_from((MATH, *settings_named(_free(row))))
+        return row.differing_from((MATH, *settings_named(_free(row))))
 
     found = []
     for group in grouped((row for row in results.rows if row.has_throughput), work).values():
-        defaults = [row for row in group if not row.case.found and _is_plain(row, roots)]
+        defaults = [row for row in group if not row.case.found and _is_plain(row)]
         if not defaults or len(group) == 1:
             continue
         # Of several batches the best default.
         default, best = (max(rows, key=lambda row: row.throughput) for rows in (defaults, group))
-        # A default that others extend, such as adamw beside sgd, tells one work from another.
-        hidden = tuple(name for name in _free(default) if not root_of(default, name, roots.get(name, ())))
         rates = (default.rounds.items_per_s, best.rounds.items_per_s)
-        found.append(Pair(default, best, None, hidden, rates, among=max(1, len(group) - len(defaults))))
+        found.append(Pair(default, best, None, _free(default), rates, among=max(1, len(group) - len(defaults))))
     return found
 
 
@@ -184,21 +169,22 @@ def _free(row: Row) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*row.declared.having("switch"), *row.declared.searched)))
 
 
-def _plain(row: Row, name: str, roots: Roots) -> str:
-    """Return the plain default that a row's value of a switch is held against."""
-    return root_of(row, name, roots[name]) or row.declared.plain_default(name) or ""
-
-
-def _is_plain(row: Row, roots: Roots) -> bool:
+def _is_plain(row: Row) -> bool:
     """Whether all switches of a row are at their defaults."""
-    return all(row.setting(name) in (None, _plain(row, name, roots)) for name in row.declared.having("switch"))
+    return all(row.setting(name) in (None, row.declared.plain_default(name)) for name in row.declared.having("switch"))
 
 
-def _effects(results: Results, roots: Roots) -> list[Pair]:
+def _is_alone(effect: Pair) -> bool:
+    """Whether the switch that is set is the only one."""
+    return _is_plain(effect.base)
+
+
+def _effects(results: Results) -> list[Pair]:
     """Return the pairs of rows that differ in one switch only, each beside its default."""
     planned = [row for row in results.rows if row.is_ok and not row.case.found]
     having = grouped(
-        (((name, _plain(row, name, roots)), row) for row in planned for name in row.declared.having("switch")), lambda each: each[0]
+        (((name, row.declared.plain_default(name) or ""), row) for row in planned for name in row.declared.having("switch")),
+        lambda each: each[0],
     )
     found: list[Pair] = []
     for name, plain in sorted(having):
@@ -243,12 +229,12 @@ def _pays_off(effect: Pair) -> str:
     return f"{_setting(effect)} {when}"
 
 
-def _effect_figures(devices: Mapping[str, Sequence[Pair]], is_alone: Callable[[Pair], bool]) -> list[Figure]:
+def _effect_figures(devices: Mapping[str, Sequence[Pair]]) -> list[Figure]:
     """Return what each switch alone brings, of each workload and device a figure."""
     default: Field[Pair] = Field(Column("default.case", Unit.TEXT, "the case with its plain defaults"), lambda effect: effect.base.case.id)
     figures = []
     for where, effects in devices.items():
-        for workload, found in grouped(filter(is_alone, effects), lambda effect: effect.base.case.workload).items():
+        for workload, found in grouped(filter(_is_alone, effects), lambda effect: effect.base.case.workload).items():
             figures += _bars(f"What each switch brings alone: {workload} on {where}", found, _SET_TO, ("default", default))
     return figures
 

@@ -50,10 +50,10 @@ def declarations(
 def declaration_of(workload: str, payload: object) -> tuple[Declaration, list[str]]:
     """Read what a header says of a workload, and a sentence on each part that makes no sense.
 
-    Where it was written before parameters and values had roles, one of dlbench's own has those that it has today.
+    Where it was written before parameters and values had roles, or a role stood at ``optimizer``, one of dlbench's own has those of today.
     """
     found, doubts = from_json(payload)
-    if not isinstance(payload, Mapping) or "parameters" in payload:
+    if not isinstance(payload, Mapping) or ("parameters" in payload and "optimizer" not in found.parameters):
         return found, doubts
     if known := undeclared().get(workload):
         roles = {each.name: each.role for each in known.values}

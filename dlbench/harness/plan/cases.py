@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from dlbench.core import former
 from dlbench.core.errors import SuiteError, UsageError, nearest
 from dlbench.core.model import ACCELERATOR, DEVICE_KINDS, Case, Parameter, ParamValue, Policy, Signature, kind_of, value_text
 from dlbench.harness.plan.suite import Bench, Suite, axis_values
@@ -35,7 +36,8 @@ def overridden(suites: Sequence[Suite], settings: Sequence[str], signatures: Sig
     valid = {parameter.name for _, _, signature in _benches(suites, signatures) for parameter in signature.parameters}
     for axis in wanted:
         if axis not in valid:
-            raise UsageError(f"--set {axis}: no workload of {_names(suites)} has such a parameter{nearest(axis, sorted(valid))}")
+            near = former.instead(axis, wanted[axis][0], valid) or nearest(axis, sorted(valid))
+            raise UsageError(f"--set {axis}: no workload of {_names(suites)} has such a parameter{near}")
 
     def with_settings(bench: Bench) -> Bench:
         axes = dict(bench.axes)
@@ -62,7 +64,9 @@ def check(suites: Sequence[Suite], signatures: Signatures, kinds: Sequence[str] 
             parameter = signature.parameter(axis)
             if parameter is None:
                 valid = [each.name for each in signature.parameters]
-                raise SuiteError(f"{where}: no parameter is called '{axis}'{nearest(axis, valid)}")
+                raise SuiteError(
+                    f"{where}: no parameter is called '{axis}'{former.instead(axis, values[0], valid) or nearest(axis, valid)}"
+                )
             for value in values:
                 _checked(parameter, value, where)
         for parameter in signature.parameters:
@@ -231,7 +235,7 @@ def _checked(parameter: Parameter, value: ParamValue, where: str) -> ParamValue:
         checked = parameter.check(value)
     except ValueError as error:
         if parameter.choices and isinstance(value, str):
-            near = nearest(value, list(parameter.choices))
+            near = former.instead(parameter.name, value) or nearest(value, list(parameter.choices))
             raise SuiteError(f"{where}: no {parameter.name} is called '{value}'{near}") from error
         raise SuiteError(f"{where}: {parameter.name} must be {error}") from error
     return value if checked is None else checked

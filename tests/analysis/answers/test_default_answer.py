@@ -57,15 +57,6 @@ def table_of(answer, title):
     return table["rows"]
 
 
-def test_a_default_that_others_extend_tells_its_work_from_another(found):
-    others = [step(seconds, mode=mode, order="rows", batch=8) for mode, seconds in (("other", 2.0), ("other_fast", 1.0))]
-    rows = table_of(found(plain(), built(0.5), *others), "Each step at its best")
-    assert [(row["pair.case"], row["default.choice"]) for row in rows] == [
-        ("step[batch=8]", "built"),
-        ("step[mode=other,batch=8]", "other_fast"),
-    ]
-
-
 def test_each_switch_alone_and_the_best_stand_beside_the_plain_default(found):
     answer = found(
         plain(),
@@ -106,13 +97,16 @@ def test_a_switch_beside_others_is_not_said_to_be_alone(found):
     assert "alone columns 2.00 ×; built 5.00 × beside step" in sentence
 
 
-def test_a_value_that_others_extend_is_a_default_of_its_own(found):
-    """As another optimizer with several implementations is no way to run the usual one."""
-    other, fused = (step(seconds, mode=mode, order="rows", batch=8) for seconds, mode in ((4.0, "other"), (0.5, "other_fused")))
+def test_another_optimizer_has_a_default_of_its_own(found):
+    """As it is no way to run the usual one."""
+    other, fused = (
+        step(seconds, mode=mode, order="rows", batch=8, optimizer="other") for seconds, mode in ((4.0, "plain"), (0.5, "fused"))
+    )
     answer = found(plain(), built(0.5), other, fused)
     rows = table_of(answer, "The same case")
-    assert {(row["default.setting"], round(row["ratio.speedup"], 9)) for row in rows} == {("built", 2.0), ("other_fused", 8.0)}
+    assert {(row["default.setting"], round(row["ratio.speedup"], 9)) for row in rows} == {("built", 2.0), ("fused", 8.0)}
     assert [round(row["ratio.speedup"], 9) for row in table_of(answer, "Each step")] == [2.0, 8.0]
+    assert [row["pair.case"] for row in table_of(answer, "Each step")] == ["step[batch=8]", "step[batch=8,optimizer=other]"]
 
 
 def test_what_both_sides_spend_once_is_no_cost_of_the_switch(found):

@@ -221,7 +221,7 @@ def test_a_page_names_one_device_and_measures_each_case_again_as_its_file_did(tm
     html = page.report(collect(sorted(tmp_path.glob("*.jsonl")))).html
     assert html.count("cpu: AMD EPYC 7B13, 2 threads") == 1
     assert "<code>matmul[n=256,dtype=fp32]@cpu (cnn)</code>" in html
-    assert "dlbench run quick -k &#39;matmul[n=128" in html
+    assert "dlbench run quick --case &#39;matmul[n=128" in html
     assert "dlbench run cnn" in html
 
 

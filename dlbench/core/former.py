@@ -1,0 +1,70 @@
+"""Spellings of earlier versions, and what they are today: an optimizer's implementation was part of its name, as in ``adamw_fused``."""
+
+import re
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from dlbench.core.measurement import Measurement
+
+IMPLEMENTATIONS = ("default", "foreach", "fused")
+_USUAL = {"optimizer": "sgd", "implementation": "default"}
+"""Defaults, which no id of a case shows."""
+
+
+@cache
+def _steps() -> Mapping[str, Collection[str]]:
+    return tomllib.loads(Path(__file__).with_name("former.toml").read_text(encoding="utf-8"))
+
+
+def modernised(measurement: Measurement) -> Measurement:
+    """Return a measurement that was read, its case and what its search found spelled as today."""
+    case = measurement.case
+    if case.workload not in _steps() or "implementation" in case.params:
+        return measurement
+    if "optimizer" in case.params:
+        name = re.sub(r"optimizer=(\w+)", lambda shown: _shown(case.workload, shown[1]), case.id)
+        measurement.case = replace(case, id=name, params=split_up(case.workload, case.params))
+    if "optimizer" in measurement.found:
+        measurement.found = split_up(case.workload, measurement.found)
+    return measurement
+
+
+def split_up(workload: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of a workload in their order, with an optimizer's name split into the parameters of today."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        is_former = name == "optimizer" and workload in _steps() and "implementation" not in settings
+        found |= _parts(value, _steps()[workload]) if is_former else {name: value}
+    return found
+
+
+def is_former(workload: str, optimizer: object) -> bool:
+    """Whether a workload took such an optimizer in an earlier version only."""
+    parameters = _steps().get(workload, ("optimizer",))
+    return "optimizer" not in parameters or (
+        "implementation" in parameters and _parts(optimizer, ("optimizer",)) != {"optimizer": optimizer}
+    )
+
+
+def instead(name: str, value: object, parameters: Collection[str] = ("optimizer", "implementation")) -> str:
+    """Say what to write for a setting that a workload with these parameters refuses; empty where it is no former spelling."""
+    if name != "optimizer" or "implementation" not in parameters or (name in parameters and "_" not in str(value)):
+        return ""
+    return "; write " + " ".join(f"{part}={text}" for part, text in _parts(value, parameters).items())
+
+
+def _parts(value: object, parameters: Collection[str]) -> dict[str, object]:
+    optimizer, _, implementation = str(value).rpartition("_")
+    parts = (optimizer, implementation) if implementation in IMPLEMENTATIONS[1:] else (value, IMPLEMENTATIONS[0])
+    return {name: part for name, part in zip(("optimizer", "implementation"), parts, strict=True) if name in parameters}
+
+
+def _shown(workload: str, value: str) -> str:
+    parameters = _steps()[workload]
+    # What a search may choose has no default, so that an id shows whatever is set.
+    usual = _USUAL if "optimizer" in parameters else {}
+    return ",".join(f"{name}={text}" for name, text in _parts(value, parameters).items() if usual.get(name) != text)
