@@ -1,4 +1,4 @@
-"""What a workload declares, held against its signature."""
+"""Checks of what a workload declares against its signature."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
