@@ -91,9 +91,9 @@ if TYPE_CHECKING:
     from dlbench.harness.worker.registry import Cache, Duration, Layout, Least, Size, workload
     from dlbench.harness.worker.scratch import scratch_folder
     from dlbench.harness.worker.stages import note_stage
-    from dlbench.workloads.cache import before_call
-    from dlbench.workloads.copies import Copies, with_copies
-    from dlbench.workloads.precision import autocast, operands
+    from dlbench.kit.cache import before_call
+    from dlbench.kit.copies import Copies, with_copies
+    from dlbench.kit.precision import autocast, operands
 
 _HOMES = {
     "dlbench.analysis.read.table": "read",
@@ -114,9 +114,9 @@ _HOMES = {
     "dlbench.harness.worker.registry": "Cache Duration Layout Least Size workload",
     "dlbench.harness.worker.scratch": "scratch_folder",
     "dlbench.harness.worker.stages": "note_stage",
-    "dlbench.workloads.cache": "before_call",
-    "dlbench.workloads.copies": "Copies with_copies",
-    "dlbench.workloads.precision": "autocast operands",
+    "dlbench.kit.cache": "before_call",
+    "dlbench.kit.copies": "Copies with_copies",
+    "dlbench.kit.precision": "autocast operands",
 }
 """Of each module the names that stand here."""
 

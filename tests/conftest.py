@@ -29,7 +29,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 for name in [name for name in os.environ if name.startswith("DLBENCH_")]:
     del os.environ[name]
 
-SLOW = ("cli", "benchmarks", "workloads")
+SLOW = ("cli", "benchmarks", "workloads", "kit")
 """Folders whose tests start processes."""
 
 

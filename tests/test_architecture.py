@@ -56,6 +56,9 @@ def in_order(room, names):
         yield [f"dlbench.{room}.{each}".removesuffix(".__init__") for each in group]
 
 
+# The rooms of what is measured, lowest first: a module may import those of its own room and of the rooms before it.
+AUTHORS = ("dlbench.models", "dlbench.kit", "dlbench.workloads")
+
 GROUPS = [group for room, names in ROOMS.items() for group in in_order(room, names)]
 ORDER = [module for group in GROUPS for module in group]
 
@@ -68,8 +71,7 @@ DOORS = {
         "dlbench.harness.worker.operations",
         "dlbench.harness.worker.limits",
         "dlbench.harness.worker.main",
-        "dlbench.workloads",
-        "dlbench.models",
+        *AUTHORS,
         "dlbench.testing",
     ),
     "msgspec": ("dlbench.core.fast_json",),
@@ -137,10 +139,10 @@ def test_a_module_imports_only_what_stands_below_it(module, tree):
     if module in ORDER:
         below = {each for group in itertools.takewhile(lambda group: module not in group, GROUPS) for each in group}
         allowed = {each for each in below if not (module.startswith("dlbench.analysis") and each.startswith("dlbench.harness"))}
-    elif within(module, ("dlbench.models", "dlbench.workloads")):
+    elif within(module, AUTHORS):
         # Of the rest they know the façade alone, whose names are no modules.
-        allowed = {each for each, _ in MODULES if within(each, ("dlbench.models",))}
-        allowed |= {each for each, _ in MODULES if within(module, ("dlbench.workloads",)) and within(each, ("dlbench.workloads",))}
+        floor = next(floor for floor, place in enumerate(AUTHORS) if within(module, (place,)))
+        allowed = {each for each, _ in MODULES if within(each, AUTHORS[: floor + 1])}
     else:
         return  # the package, its main module, cli and testing stand on top of everything
     assert found <= allowed, f"{module} must not import {sorted(found - allowed)}"
@@ -165,7 +167,7 @@ def test_each_outside_library_has_one_door(module, tree):
 def test_the_measuring_process_needs_torch_and_the_standard_library_only():
     trees, seen = dict(MODULES), set()
     # The package is loaded by its path and the workloads by name; what is imported for types alone is not there when it runs.
-    pending = ["dlbench", "dlbench.harness.worker.main", *(name for name in trees if within(name, ("dlbench.workloads", "dlbench.models")))]
+    pending = ["dlbench", "dlbench.harness.worker.main", *(name for name in trees if within(name, AUTHORS))]
     homes = {f"dlbench.{name}": home for home, names in dlbench._HOMES.items() for name in names.split()}
     outside = set()
     while pending:
@@ -185,7 +187,7 @@ def test_every_module_has_its_place():
     packages = {".".join(f"dlbench.{room}".split(".")[:depth]) for room in ROOMS for depth in range(1, 4)}
     placed = {*ORDER, *packages, "dlbench.__main__", "dlbench.testing"}
     there = {module for module, _ in MODULES}
-    homeless = {module for module in there - placed if not within(module, ("dlbench.cli", "dlbench.models", "dlbench.workloads"))}
+    homeless = {module for module in there - placed if not within(module, ("dlbench.cli", *AUTHORS))}
     assert homeless == set()
     assert set(ORDER) <= there
 

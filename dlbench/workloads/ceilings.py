@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from dlbench import Size, Work, workload
-from dlbench.workloads.cache import last_cache_bytes
-from dlbench.workloads.host_memory import fresh_pages, refuse_more_than_left
-from dlbench.workloads.precision import filled
+from dlbench.kit.cache import last_cache_bytes
+from dlbench.kit.host_memory import fresh_pages, refuse_more_than_left
+from dlbench.kit.precision import filled
 
 TIMES_THE_CACHE = 4
 """What STREAM asks of each array, so that caches hold little of it (https://www.cs.virginia.edu/stream/ref.html, "Sizing")."""

@@ -9,13 +9,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
 from dlbench import Dtype, Layout, Size, Switch, Work, workload
+from dlbench.kit.eager_check import StepParts
+from dlbench.kit.modes import VALUES, Execution, Mode
+from dlbench.kit.precision import autocast, operands, output, scales_gradients, storage
+from dlbench.kit.updates import refuse_other_update
 from dlbench.models import ModelName, build
 from dlbench.models.flops import FASTER_CONVOLUTION, forward_flops, train_flops
 from dlbench.models.traffic import forward_bytes, layer_traffic, train_bytes, weight_bytes
-from dlbench.workloads.eager_check import StepParts
-from dlbench.workloads.modes import VALUES, Execution, Mode
-from dlbench.workloads.precision import autocast, operands, output, scales_gradients, storage
-from dlbench.workloads.updates import refuse_other_update
 
 TRAINING = "training of a classifier"
 """What the forms of parallelism do on one device, all of them alike."""

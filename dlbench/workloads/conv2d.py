@@ -7,9 +7,9 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
 from dlbench import Cache, Copies, Dtype, Layout, Least, Size, Sweep, Work, with_copies, workload
+from dlbench.kit.cache import before_call
+from dlbench.kit.precision import autocast, operands, output
 from dlbench.models.flops import FASTER_CONVOLUTION
-from dlbench.workloads.cache import before_call
-from dlbench.workloads.precision import autocast, operands, output
 
 Padding = Annotated[int, Least(0)]
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from dlbench import PRECISIONS, Dtype, InferenceDtype, Layout, Searched, SearchedLast, Size, Switch, TrainingDtype, Work, workload
+from dlbench.kit.modes import VALUES, Mode
 from dlbench.models import ModelName
 from dlbench.workloads.cnn import Implementation, infer_step, train_step
-from dlbench.workloads.modes import VALUES, Mode
 
 
 @workload(tags=("cnn", "training", "imagenet"), values=VALUES, writes_files=True)

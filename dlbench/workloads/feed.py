@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from dlbench import Clock, Dtype, Feeding, Least, Size, Unit, Value, Work, median_time, operands, workload
+from dlbench.kit.batches import Order, Source, way_of
+from dlbench.kit.host_memory import gibibytes, refuse_more_than_left
+from dlbench.kit.precision import output, storage
 from dlbench.models import initialise
 from dlbench.models.flops import train_flops
 from dlbench.models.traffic import layer_traffic, train_bytes, weight_bytes
-from dlbench.workloads.batches import Order, Source, way_of
 from dlbench.workloads.cnn import OPTIMIZERS, UPDATE_PASSES, step_on
-from dlbench.workloads.host_memory import gibibytes, refuse_more_than_left
-from dlbench.workloads.precision import output, storage
 
 IMAGE = (3, 32, 32)
 """As those of CIFAR-10 (Krizhevsky 2009, https://www.cs.toronto.edu/~kriz/cifar.html), which has as many classes."""

@@ -3,8 +3,8 @@
 import torch
 
 from dlbench import Cache, Copies, Dtype, Size, Sweep, Work, with_copies, workload
-from dlbench.workloads.cache import before_call
-from dlbench.workloads.precision import autocast, operands, output
+from dlbench.kit.cache import before_call
+from dlbench.kit.precision import autocast, operands, output
 
 
 @workload(tags=("compute",), ceiling="arithmetic")

@@ -3,12 +3,12 @@
 import torch
 
 from dlbench import Copies, Dtype, Size, Sweep, Work, operands, with_copies, workload
+from dlbench.kit.precision import output, storage
 from dlbench.models import initialise
 from dlbench.models.flops import train_flops
 from dlbench.models.mlp import block
 from dlbench.models.traffic import layer_traffic, train_bytes, weight_bytes
 from dlbench.workloads.cnn import OPTIMIZERS, UPDATE_PASSES, training_step
-from dlbench.workloads.precision import output, storage
 
 
 @workload(tags=("training",))

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from dlbench import Clock, Reported, Size, Unit, Value, Work, workload
-from dlbench.workloads.host_memory import page_locked
+from dlbench.kit.host_memory import page_locked
 from dlbench.workloads.transfer import streams_of
 
 _REPEATS = 5

@@ -3,7 +3,7 @@
 import torch
 
 from dlbench import Copies, Dtype, Size, Sweep, Work, operands, with_copies, workload
-from dlbench.workloads.precision import refuse_autocast
+from dlbench.kit.precision import refuse_autocast
 
 
 @workload(tags=("memory",))

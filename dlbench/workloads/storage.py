@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import torch
 
 from dlbench import Role, Scratch, Size, Unit, Value, Work, scratch_folder, workload
-from dlbench.workloads.host_memory import gibibytes, refuse_more_than_left
+from dlbench.kit.host_memory import gibibytes, refuse_more_than_left
 
 SAMPLE_BYTES = 112 << 10
 """About a JPEG of ImageNet (ILSVRC 2012: 147,897,477,120 bytes of training images / 1,281,167 = 115,440), in whole blocks of a disk."""

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from dlbench import Clock, Reported, Size, Sweep, Unit, Value, Work, cpus_of_nodes, link_bytes_per_s_of, workload
-from dlbench.workloads.host_memory import fresh_pages, page_locked, page_locking, refuse_more_than_left
-from dlbench.workloads.precision import filled
+from dlbench.kit.host_memory import fresh_pages, page_locked, page_locking, refuse_more_than_left
+from dlbench.kit.precision import filled
 
 Direction = Literal["h2d", "d2h", "d2d", "both", "peer", "numa"]
 HostPages = Literal["pageable", "pinned"]

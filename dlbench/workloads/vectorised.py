@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dlbench import Dtype, Role, Size, Sweep, Work, operands, workload
-from dlbench.workloads.precision import refuse_autocast, storage
+from dlbench.kit.precision import refuse_autocast, storage
 
 Matrix = Sequence[Sequence[float]]
 

@@ -7,8 +7,8 @@ from typing import Literal
 import torch
 
 from dlbench import Work, scratch_folder, workload
-from dlbench.workloads.compiler import CompilerCache
-from dlbench.workloads.modes import VALUES
+from dlbench.kit.compiler import CompilerCache
+from dlbench.kit.modes import VALUES
 
 
 @workload(values=VALUES, writes_files=True)

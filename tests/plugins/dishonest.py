@@ -6,7 +6,7 @@ import torch
 
 from dlbench import Dtype, Work, operands, workload
 from dlbench.harness.worker import correctness
-from dlbench.workloads.precision import storage
+from dlbench.kit.precision import storage
 
 N = 64
 

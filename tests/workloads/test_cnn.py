@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from dlbench import Dtype
+from dlbench.kit.precision import operands, output, storage
 from dlbench.workloads import cnn
-from dlbench.workloads.precision import operands, output, storage
 
 CPU = torch.device("cpu")
 # On a CPU without native fp16 a real network takes minutes a step.

@@ -8,8 +8,8 @@ from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 from torch.utils.flop_counter import FlopCounterMode
 
 from dlbench import Dtype
+from dlbench.kit.precision import output, storage
 from dlbench.workloads.conv2d import conv2d
-from dlbench.workloads.precision import output, storage
 
 CPU = torch.device("cpu")
 SHAPE = {"batch": 2, "channels": 3, "size": 9, "filters": 4, "kernel": 3}

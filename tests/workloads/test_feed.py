@@ -15,8 +15,9 @@ from torch.utils.data._utils import worker as torch_worker
 
 from dlbench.core.declared_json import from_json, to_json
 from dlbench.harness.worker import registry
+from dlbench.kit import batches
 from dlbench.testing import ManualClock, set_up
-from dlbench.workloads import batches, feed
+from dlbench.workloads import feed
 
 CPU = torch.device("cpu")
 N, BATCH = 22, 4

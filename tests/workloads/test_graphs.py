@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from dlbench.workloads import eager_check, modes
+from dlbench.kit import eager_check, modes
 
 DEVICE = torch.device("cuda", 1)
 

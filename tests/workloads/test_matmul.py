@@ -7,9 +7,9 @@ import torch
 
 from dlbench import Dtype
 from dlbench.core.model import Work
-from dlbench.workloads import cache
+from dlbench.kit import cache
+from dlbench.kit.precision import output, storage
 from dlbench.workloads.matmul import matmul
-from dlbench.workloads.precision import output, storage
 
 CPU = torch.device("cpu")
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 2e-3}

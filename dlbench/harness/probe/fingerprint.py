@@ -198,7 +198,7 @@ def software_key(environment: Mapping[str, Any]) -> str:
     """
     stack, identity = environment["stack"], environment["identity"]
     package = Path(dlbench.__file__).parent
-    sources = sorted(path for folder in ("models", "workloads") for path in (package / folder).rglob("*.py"))
+    sources = sorted(path for folder in ("models", "kit", "workloads") for path in (package / folder).rglob("*.py"))
     code = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
     devices = [each and {**each, "memory_gib": None} for each in (identity["cpu"], *identity["accelerators"])]
     return key_of(

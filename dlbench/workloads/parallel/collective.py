@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dlbench import CollectiveOp, Dtype, Size, Work, workload
-from dlbench.workloads.precision import storage
+from dlbench.kit.precision import storage
 
 Op = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv"]
 _IN_SHARES = ("all_gather", "reduce_scatter", "all_to_all")

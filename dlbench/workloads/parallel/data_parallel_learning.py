@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
 from dlbench import Clock, Dtype, Reported, Unit, Value, control_group
+from dlbench.kit.precision import autocast, scales_gradients
 from dlbench.workloads.cnn import OPTIMIZERS
-from dlbench.workloads.precision import autocast, scales_gradients
 
 Observe = Callable[[Clock], Mapping[str, Reported]]
 

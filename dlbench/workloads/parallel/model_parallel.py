@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
 from dlbench import Dtype, Parallel, Size, Spread, Work, workload
+from dlbench.kit.precision import autocast, operands, scales_gradients, storage
 from dlbench.models import MODELS, ModelName, initialise
 from dlbench.models.flops import FASTER_CONVOLUTION, train_flops
 from dlbench.models.mlp import EXPANSION, WIDTH, mlp, width_for
 from dlbench.models.stages import stages
 from dlbench.workloads.cnn import CLASSES, IMAGE, OPTIMIZERS, TRAINING, training_step
-from dlbench.workloads.precision import autocast, operands, scales_gradients, storage
 
 Form = Literal["layers", "tensor", "gpipe", "1f1b"]
 

@@ -14,7 +14,7 @@ from dlbench.core.unknown import explained
 from dlbench.harness.worker import registry
 from dlbench.harness.worker.backends.base import find
 from dlbench.harness.worker.correctness import BUDGET_S, Subject, spot_checked, tolerance_of
-from dlbench.workloads.precision import storage
+from dlbench.kit.precision import storage
 
 registry.load_builtins()
 BACKEND, CPU = find("cpu")

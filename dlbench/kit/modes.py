@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from dlbench import Clock, Reported, Role, Unit, Value, note_stage
-from dlbench.workloads.compiler import CompilerCache, compiler_error, dynamo_counters
-from dlbench.workloads.eager_check import StepParts, current, expected_of, refuse_disagreement, restored
+from dlbench.kit.compiler import CompilerCache, compiler_error, dynamo_counters
+from dlbench.kit.eager_check import StepParts, current, expected_of, refuse_disagreement, restored
 
 Arguments = ParamSpec("Arguments")
 Mode = Annotated[Literal["eager", "compile", "graph", "autotune"], Role("own_process", "autotune")]

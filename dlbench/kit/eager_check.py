@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from dlbench import PRECISIONS, Dtype
-from dlbench.workloads.updates import forget_steps, make_visible, momenta_apart, norm_of, some_of, update_apart
+from dlbench.kit.updates import forget_steps, make_visible, momenta_apart, norm_of, some_of, update_apart
 
 SPREAD = 3.0
 """Tolerance, as a multiple of the change that one perturbed run shows."""

@@ -17,8 +17,9 @@ from dlbench.harness.runner import _without_reply
 from dlbench.harness.worker import registry
 from dlbench.harness.worker.scratch import scratch_given
 from dlbench.harness.worker.stages import stages_told
+from dlbench.kit import compiler, updates
 from dlbench.testing import ManualClock
-from dlbench.workloads import cnn, compiler, updates
+from dlbench.workloads import cnn
 
 CPU = torch.device("cpu")
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dlbench import Role, Work
-from dlbench.workloads.host_memory import page_locked
+from dlbench.kit.host_memory import page_locked
 
 Copies = Annotated[Literal["none", "pageable", "pinned"], Role("copies")]
 """How operands get to an accelerator: they are there, or each call copies them from pageable or from page-locked host memory."""

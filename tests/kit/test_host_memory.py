@@ -9,7 +9,7 @@ import torch
 from dlbench.core.model import Status
 from dlbench.harness.probe import memory
 from dlbench.harness.worker.failures import failure_of
-from dlbench.workloads import host_memory
+from dlbench.kit import host_memory
 
 VALUES = torch.zeros(2, 3)
 

@@ -10,8 +10,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
-from dlbench.workloads import cnn, eager_check, modes
-from dlbench.workloads.precision import autocast
+from dlbench.kit import eager_check, modes
+from dlbench.kit.precision import autocast
+from dlbench.workloads import cnn
 
 CPU = torch.device("cpu")
 DTYPES = ("fp32", "bf16", "amp_bf16", "fp16", "amp_fp16")

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from dlbench import Dtype
+from dlbench.kit.precision import autocast, operands, output, storage
 from dlbench.models import BLOCK
-from dlbench.workloads.precision import autocast, operands, output, storage
 
 CPU = torch.device("cpu")
 

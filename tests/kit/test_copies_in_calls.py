@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dlbench import Copies, Work, with_copies
-from dlbench.workloads import copies as module
+from dlbench.kit import copies as module
 from dlbench.workloads.conv2d import conv2d
 from dlbench.workloads.matmul import matmul
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dlbench import caches_of
-from dlbench.workloads import cache
+from dlbench.kit import cache
 
 CPU = torch.device("cpu")
 UNKNOWN = 256 << 20

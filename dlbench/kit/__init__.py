@@ -1,0 +1,1 @@
+"""Building blocks of workloads: batches, copies, caches, host memory, modes and precision."""
