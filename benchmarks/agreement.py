@@ -67,7 +67,7 @@ def _timed_here(case: str, pairs: int, seconds: float) -> list[tuple[float, floa
     from dlbench import testing
     from dlbench.core.model import Policy
     from dlbench.harness.worker.backends.base import BACKENDS
-    from dlbench.harness.worker.measure import DeviceClock, Pace, take_samples
+    from dlbench.harness.worker.measuring.measure import DeviceClock, Pace, take_samples
 
     threads, cpu = usable_threads(), BACKENDS["cpu"]
     torch.set_num_threads(threads)

@@ -43,7 +43,7 @@ def _timed(direction: str, pairs: int, seconds: float) -> list[tuple[float, floa
     from dlbench import testing
     from dlbench.core.model import Policy
     from dlbench.harness.worker.backends.base import find
-    from dlbench.harness.worker.measure import DeviceClock, Pace, take_samples
+    from dlbench.harness.worker.measuring.measure import DeviceClock, Pace, take_samples
 
     backend, device = find("cuda:0")
     backend.activate(device)

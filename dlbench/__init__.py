@@ -86,10 +86,10 @@ if TYPE_CHECKING:
     from dlbench.harness.probe.memory import available_memory, too_little_memory, too_much_to_lock
     from dlbench.harness.probe.topology import caches_of, cpus_of_nodes
     from dlbench.harness.worker.backends.base import Backend, register_backend
-    from dlbench.harness.worker.measure import median_time
-    from dlbench.harness.worker.ranks import control_group
+    from dlbench.harness.worker.measuring.measure import median_time
     from dlbench.harness.worker.registry import Cache, Duration, Layout, Least, Size, workload
     from dlbench.harness.worker.scratch import scratch_folder
+    from dlbench.harness.worker.serving.ranks import control_group
     from dlbench.harness.worker.stages import note_stage
     from dlbench.kit.cache import before_call
     from dlbench.kit.copies import Copies, with_copies
@@ -109,8 +109,8 @@ _HOMES = {
     "dlbench.harness.probe.memory": "available_memory too_little_memory too_much_to_lock",
     "dlbench.harness.probe.topology": "caches_of cpus_of_nodes",
     "dlbench.harness.worker.backends.base": "Backend register_backend",
-    "dlbench.harness.worker.measure": "median_time",
-    "dlbench.harness.worker.ranks": "control_group",
+    "dlbench.harness.worker.measuring.measure": "median_time",
+    "dlbench.harness.worker.serving.ranks": "control_group",
     "dlbench.harness.worker.registry": "Cache Duration Layout Least Size workload",
     "dlbench.harness.worker.scratch": "scratch_folder",
     "dlbench.harness.worker.stages": "note_stage",

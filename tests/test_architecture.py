@@ -26,9 +26,11 @@ ROOMS = {
     "harness.probe": "cgroup memory topology processor nvml devices fingerprint monitor programs",
     "harness.probe.checks": "__init__ *",
     "harness.process": "interrupt scratch wire checkout worker_process",
-    "harness.worker": "lifecycle usage stopping scratch stages signature_checks registry failures device_time "
-    "backends.base backends.torch_build backends.cpu backends.cuda "
-    "backends.mps backends.xpu backends.__init__ limits ranks measure operations correctness main rank_main",
+    "harness.worker": "lifecycle usage scratch stages signature_checks registry failures",
+    "harness.worker.backends": "device_time base torch_build cpu cuda mps xpu __init__",
+    "harness.worker.measuring": "limits stopping measure",
+    "harness.worker.checking": "operations correctness",
+    "harness.worker.serving": "ranks main rank_main",
     "harness.ranks": "torchrun placement cluster rank_group",
     "harness": "observer schedule pool searches runner",
     "analysis.read": "foreign pyperf pytest_benchmark order sessions readings superlinear ceilings places trend usability header declared "
@@ -66,11 +68,11 @@ ORDER = [module for group in GROUPS for module in group]
 DOORS = {
     "torch": (
         "dlbench.harness.worker.backends",
-        "dlbench.harness.worker.ranks",
-        "dlbench.harness.worker.correctness",
-        "dlbench.harness.worker.operations",
-        "dlbench.harness.worker.limits",
-        "dlbench.harness.worker.main",
+        "dlbench.harness.worker.serving.ranks",
+        "dlbench.harness.worker.checking.correctness",
+        "dlbench.harness.worker.checking.operations",
+        "dlbench.harness.worker.measuring.limits",
+        "dlbench.harness.worker.serving.main",
         *AUTHORS,
         "dlbench.testing",
     ),
@@ -167,7 +169,7 @@ def test_each_outside_library_has_one_door(module, tree):
 def test_the_measuring_process_needs_torch_and_the_standard_library_only():
     trees, seen = dict(MODULES), set()
     # The package is loaded by its path and the workloads by name; what is imported for types alone is not there when it runs.
-    pending = ["dlbench", "dlbench.harness.worker.main", *(name for name in trees if within(name, AUTHORS))]
+    pending = ["dlbench", "dlbench.harness.worker.serving.main", *(name for name in trees if within(name, AUTHORS))]
     homes = {f"dlbench.{name}": home for home, names in dlbench._HOMES.items() for name in names.split()}
     outside = set()
     while pending:
@@ -184,7 +186,7 @@ def test_the_measuring_process_needs_torch_and_the_standard_library_only():
 
 
 def test_every_module_has_its_place():
-    packages = {".".join(f"dlbench.{room}".split(".")[:depth]) for room in ROOMS for depth in range(1, 4)}
+    packages = {".".join(f"dlbench.{room}".split(".")[:depth]) for room in ROOMS for depth in range(1, 5)}
     placed = {*ORDER, *packages, "dlbench.__main__", "dlbench.testing"}
     there = {module for module, _ in MODULES}
     homeless = {module for module in there - placed if not within(module, ("dlbench.cli", *AUTHORS))}

@@ -31,9 +31,10 @@ from dlbench.harness.plan import cases as planning
 from dlbench.harness.plan import suite
 from dlbench.harness.plan.selection import compile_expression
 from dlbench.harness.runner import ask_hello
-from dlbench.harness.worker import measure, registry, stopping
+from dlbench.harness.worker import registry
 from dlbench.harness.worker.backends.cpu import CpuBackend
 from dlbench.harness.worker.backends.cuda import CudaBackend
+from dlbench.harness.worker.measuring import measure, stopping
 
 ROOT = front_door.ROOT
 PAGES = {

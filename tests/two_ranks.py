@@ -12,7 +12,7 @@ import front_door
 _START = """
 import os, sys, torch
 import torch.distributed as dist
-from dlbench.harness.worker.ranks import Member, control_group
+from dlbench.harness.worker.serving.ranks import Member, control_group
 
 size, file = int(sys.argv[1]), sys.argv[2]
 ranks = []

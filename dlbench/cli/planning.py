@@ -35,7 +35,7 @@ class Plan:
     """Those that take part."""
     signatures: Mapping[str, Signature]
     hello: Mapping[str, Any]
-    """The worker's answer to `dlbench.harness.worker.main.hello`."""
+    """The worker's answer to `dlbench.harness.worker.serving.main.hello`."""
 
     @property
     def policy(self) -> Policy:

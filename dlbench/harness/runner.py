@@ -335,6 +335,6 @@ def _without_reply(ending: Ending, timeout_s: float, *, memory_ran_out: bool) ->
 
 
 def ask_hello(plugins: Sequence[str] = (), workloads: Sequence[str] = ()) -> dict[str, Any]:
-    """Ask a measuring process of its own for devices, versions and workloads: see `worker.main.hello`. Raises what `handshake` raises."""
+    """Ask a worker of its own for devices, versions and workloads: see `serving.main.hello`. Raises what `handshake` raises."""
     with Interruption() as interruption, WorkerProcess("stay", 1, 0, interruption) as worker:
         return handshake(worker, plugins, workloads, 1)

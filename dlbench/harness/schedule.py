@@ -4,6 +4,7 @@ import heapq
 import math
 import random
 import statistics
+import sys
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,11 +16,11 @@ from typing import NamedTuple, Self
 from dlbench.core.conditions import Throttling
 from dlbench.core.measurement import Measurement, Series
 from dlbench.core.model import Case, Policy, Status, kind_of
+from dlbench.core.stats import relative_half_width
 from dlbench.harness.probe.devices import Device, take_one_process, unusable, usable
 from dlbench.harness.process.worker_process import Interpreter
 from dlbench.harness.ranks.cluster import RemoteNode
 from dlbench.harness.ranks.placement import NodeCapacity
-from dlbench.harness.worker.stopping import EnoughRounds
 
 PAUSES_S = (1.0, 4.0)
 """Before the second attempt and before each later one at a throttled case: a control group's quota is filled up every 0.1 s, but a heat
@@ -127,6 +128,36 @@ def allot(spreads: Sequence[Spread], most: int, left_s: float) -> list[int]:
         if (rounds := each.rounds + more[index]) < most:
             heapq.heappush(queue, (-gain(each, rounds), index))
     return more
+
+
+class EnoughRounds:
+    """Whether one case has been measured in enough fresh processes: stop on precision, never on significance."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._times: list[float] = []
+        self.count = 0
+        """Rounds by now."""
+
+    def add(self, median_s: float | None) -> None:
+        """Take one round's median; None for an experiment, which has no time to be precise about."""
+        self.count += 1
+        if median_s is not None:
+            self._times.append(median_s)
+
+    @property
+    def variance(self) -> float:
+        """Of the logarithms of the rounds' medians; 0 below two of them."""
+        logs = [math.log(max(time, sys.float_info.min)) for time in self._times]
+        return statistics.variance(logs) if len(logs) > 1 else 0.0
+
+    def done(self) -> bool:
+        """Return whether to stop: at the policy's rounds, or, where a budget pays for more, at the target or the most rounds."""
+        if self.count < self._policy.rounds:
+            return False
+        if self._policy.budget_s is None or self.count >= self._policy.max_rounds or not self._times:
+            return True
+        return relative_half_width(self._times) <= self._policy.target
 
 
 class Progress:

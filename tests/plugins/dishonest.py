@@ -5,7 +5,7 @@ import random
 import torch
 
 from dlbench import Dtype, Work, operands, workload
-from dlbench.harness.worker import correctness
+from dlbench.harness.worker.checking import correctness
 from dlbench.kit.precision import storage
 
 N = 64

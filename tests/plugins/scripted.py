@@ -5,7 +5,7 @@ import os
 import torch
 
 from dlbench import Work, workload
-from dlbench.harness.worker import main
+from dlbench.harness.worker.serving import main
 
 
 class ScriptedClock:

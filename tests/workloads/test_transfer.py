@@ -11,7 +11,7 @@ from queueing_streams import QueueingStreams
 from dlbench import cpus_of_nodes
 from dlbench.harness.probe import memory
 from dlbench.harness.worker.failures import failure_of
-from dlbench.harness.worker.measure import DeviceClock
+from dlbench.harness.worker.measuring.measure import DeviceClock
 from dlbench.testing import ManualClock
 from dlbench.workloads import overlap, transfer
 

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import select
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -92,6 +93,16 @@ def wait(readers: Sequence[AnyReader], deadline: float = math.inf, wake: int | N
     return ready
 
 
+def call_parent(address: str) -> socket.socket:
+    """Connect to a path, or to ``host:port``. Raises OSError where nobody listens."""
+    if "/" in address:
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(address)
+        return connection
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host, int(port)))
+
+
 def send(descriptor: int, message: Mapping[str, Any]) -> None:
     """Write a message. Raises BrokenPipeError, or another OSError of a connection, where nobody reads there any more."""
     write_all(descriptor, json.dumps(message, allow_nan=False).encode() + b"\n")
@@ -138,7 +149,7 @@ class PrepareRequest(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HelloRequest(Request):
-    """Asks for devices, versions and workloads, installed ones by name: see `dlbench.harness.worker.main.hello`."""
+    """Asks for devices, versions and workloads, installed ones by name: see `dlbench.harness.worker.serving.main.hello`."""
 
     workloads: tuple[str, ...] = ()
 

@@ -35,7 +35,7 @@ spec.loader.exec_module(package)
 _WORKER = """
 import gc
 gc.disable()
-from dlbench.harness.worker.main import main
+from dlbench.harness.worker.serving.main import main
 main()
 """
 _LEAST_TORCH = (2, 6)

@@ -13,11 +13,10 @@ from typing import Any
 
 from dlbench.core.errors import DeviceFault, Interrupted, UsageError, WorkerError
 from dlbench.harness.process.interrupt import Interruption
-from dlbench.harness.process.wire import ForeignLine, Message, Reader, send
+from dlbench.harness.process.wire import ForeignLine, Message, Reader, call_parent, send
 from dlbench.harness.process.worker_process import IMPORT_S, Interpreter
 from dlbench.harness.ranks.placement import NodeCapacity
 from dlbench.harness.ranks.torchrun import RankSpec, Torchrun, running_functions
-from dlbench.harness.worker.rank_main import call_parent
 
 _PATIENCE_S = 60.0
 """For the other machines: torchrun starts dlbench everywhere at once, but one may be slower to import torch."""

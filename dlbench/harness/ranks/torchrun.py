@@ -26,7 +26,7 @@ from torch.distributed.run import main
 main(sys.argv[1:])
 """
 _RANK = """
-from dlbench.harness.worker.rank_main import main
+from dlbench.harness.worker.serving.rank_main import main
 main()
 """
 

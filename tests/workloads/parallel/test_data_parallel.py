@@ -171,7 +171,7 @@ def test_a_mistake_is_a_sentence_before_any_rank_talks(params: dict[str, Any], s
 def test_one_rank_is_the_base_of_every_form(tmp_path: Path) -> None:
     script = """
 from small_classifier import replace_models
-from dlbench.harness.worker.ranks import RanksClock
+from dlbench.harness.worker.serving.ranks import RanksClock
 from dlbench.workloads.parallel.data_parallel import data_parallel
 replace_models()
 for form in ("ddp", "fsdp", "replicas"):

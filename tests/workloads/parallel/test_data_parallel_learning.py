@@ -23,7 +23,7 @@ LEARN = """
 import json, os, tempfile
 from pathlib import Path
 from small_classifier import replace_models
-from dlbench.harness.worker.ranks import RanksClock
+from dlbench.harness.worker.serving.ranks import RanksClock
 from dlbench.workloads.parallel import data_parallel_hogwild
 from dlbench.workloads.parallel.data_parallel import data_parallel
 

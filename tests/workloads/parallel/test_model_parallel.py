@@ -19,7 +19,7 @@ TRAIN = f"""
 import json
 from torch import nn
 from small_classifier import Frozen, learn_visibly, train_alone
-from dlbench.harness.worker.ranks import control_group
+from dlbench.harness.worker.serving.ranks import control_group
 from dlbench.models import MODELS
 from dlbench.models.mlp import mlp
 from dlbench.models.resnet import BasicBlock

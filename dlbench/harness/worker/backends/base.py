@@ -10,7 +10,7 @@ from dlbench.core.errors import UsageError
 from dlbench.core.measurement import Memory
 from dlbench.core.precision import PRECISIONS
 from dlbench.core.units import byte_count
-from dlbench.harness.worker.device_time import EventTimer
+from dlbench.harness.worker.backends.device_time import EventTimer
 from dlbench.harness.worker.failures import why_not_started
 
 

@@ -10,7 +10,7 @@ from dlbench.core.errors import DeviceAbsent
 from dlbench.core.measurement import Memory
 from dlbench.core.precision import PRECISIONS
 from dlbench.harness.worker.backends.base import Backend, memory_fraction, page_locked_copies
-from dlbench.harness.worker.device_time import EventTimer
+from dlbench.harness.worker.backends.device_time import EventTimer
 
 
 class CudaBackend(Backend):

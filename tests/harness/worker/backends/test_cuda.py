@@ -5,7 +5,7 @@ import torch
 
 from dlbench.core.measurement import Memory
 from dlbench.harness.worker.backends.cuda import CudaBackend
-from dlbench.harness.worker.limits import DeviceMemory
+from dlbench.harness.worker.measuring.limits import DeviceMemory
 
 DEVICE = torch.device("cuda", 0)
 MIB = 1 << 20

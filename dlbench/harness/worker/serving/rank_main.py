@@ -4,11 +4,10 @@ import faulthandler
 import gc
 import os
 import signal
-import socket
 import sys
 from pathlib import Path
 
-from dlbench.harness.process.wire import send
+from dlbench.harness.process.wire import call_parent, send
 from dlbench.harness.worker import lifecycle
 
 
@@ -30,17 +29,7 @@ def main() -> None:
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=False)  # the parent's question to a rank that is out of time
     gc.disable()  # until all is imported
-    from dlbench.harness.worker import main as worker
-    from dlbench.harness.worker.ranks import Member
+    from dlbench.harness.worker.serving import main as worker
+    from dlbench.harness.worker.serving.ranks import Member
 
     worker.serve(requests, connection.fileno(), member=Member.of_torchrun(rank, int(size), store))
-
-
-def call_parent(address: str) -> socket.socket:
-    """Connect to a path, or to ``host:port``. Raises OSError where nobody listens."""
-    if "/" in address:
-        connection = socket.socket(socket.AF_UNIX)
-        connection.connect(address)
-        return connection
-    host, _, port = address.rpartition(":")
-    return socket.create_connection((host, int(port)))

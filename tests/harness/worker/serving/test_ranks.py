@@ -6,14 +6,14 @@ import pytest
 import torch
 import two_ranks
 
-from dlbench.harness.worker import ranks
-from dlbench.harness.worker.ranks import Member, control_group
+from dlbench.harness.worker.serving import ranks
+from dlbench.harness.worker.serving.ranks import Member, control_group
 
 
 def test_the_clock_advances_by_the_slowest_ranks_time_and_all_ranks_read_the_same(tmp_path):
     script = """
 import json
-from dlbench.harness.worker.ranks import RanksClock
+from dlbench.harness.worker.serving.ranks import RanksClock
 
 # What each rank's own clock says when it is read: at the start, then on arrival at and on leaving each reading.
 times = iter([[0.0, 1.0, 5.0, 6.0, 7.0, 9.0, 9.0], [100.0, 103.0, 104.0, 104.5, 104.75, 105.0, 105.0]][rank])
@@ -27,7 +27,7 @@ print(json.dumps([clock.now(), clock.now(), clock.now(), len(waited)]))
 
 def test_each_case_has_groups_of_its_own(tmp_path):
     script = """
-from dlbench.harness.worker.ranks import control_group
+from dlbench.harness.worker.serving.ranks import control_group
 store = dist.FileStore(file + "2", size)
 member = Member(rank, size, store)
 seen = []

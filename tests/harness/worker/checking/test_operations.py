@@ -7,7 +7,7 @@ import front_door
 import torch
 from torch import nn
 
-from dlbench.harness.worker.operations import operations_of
+from dlbench.harness.worker.checking.operations import operations_of
 
 
 def test_what_computes_counts_and_views_and_allocations_do_not():
@@ -46,7 +46,7 @@ def test_a_call_under_inference_mode_counts_as_well():
 COUNTED = """
 import sys
 import torch
-from dlbench.harness.worker.operations import operations_of
+from dlbench.harness.worker.checking.operations import operations_of
 images = torch.ones(2, 2)
 print(operations_of(lambda: images @ images), "torch._dynamo" in sys.modules)
 """

@@ -16,7 +16,7 @@ from dlbench.core.unknown import Unavailable, Unknown
 from dlbench.harness.probe.memory import too_much_to_lock
 from dlbench.harness.worker.backends.base import Backend
 from dlbench.harness.worker.failures import first_line
-from dlbench.harness.worker.stopping import SHORT_WINDOW, WINDOW, EnoughBlocks, Steadiness
+from dlbench.harness.worker.measuring.stopping import SHORT_WINDOW, WINDOW, EnoughBlocks, Steadiness
 
 SLOW_CALL_S = 0.1
 """A call whose second and third time take longer is warm after two; blocks of one call, and their least number, carry the round."""

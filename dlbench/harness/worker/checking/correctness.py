@@ -17,7 +17,7 @@ from dlbench.core.precision import PRECISIONS
 from dlbench.core.unknown import Reason, Unavailable, Unknown
 from dlbench.harness.probe.memory import too_little_memory
 from dlbench.harness.worker.backends.base import Backend, find, tensors_in
-from dlbench.harness.worker.operations import operations_of
+from dlbench.harness.worker.checking.operations import operations_of
 from dlbench.harness.worker.registry import Workload
 
 BUDGET_S = 1.0

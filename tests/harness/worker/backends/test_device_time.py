@@ -7,7 +7,7 @@ import pytest
 from dlbench.core.measurement import Samples
 from dlbench.core.model import Work
 from dlbench.core.unknown import Unavailable
-from dlbench.harness.worker.device_time import take_device_time
+from dlbench.harness.worker.backends.device_time import take_device_time
 
 NOT_QUEUED = "waits for the device by itself, or launches more kernels than a stream queues"
 

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from dlbench.core.model import Policy
 from dlbench.core.stats import median_interval
-from dlbench.harness.worker import stopping
-from dlbench.harness.worker.stopping import EnoughBlocks, EnoughRounds, Steadiness
+from dlbench.harness.schedule import EnoughRounds
+from dlbench.harness.worker.measuring import stopping
+from dlbench.harness.worker.measuring.stopping import EnoughBlocks, Steadiness
 
 
 def feed(rule, values):

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from dlbench.core.declarations import Declaration
-from dlbench.harness.worker import limits
 from dlbench.harness.worker.backends.base import find
-from dlbench.harness.worker.limits import TooLittleLeft, memory_limit
+from dlbench.harness.worker.measuring import limits
+from dlbench.harness.worker.measuring.limits import TooLittleLeft, memory_limit
 
 LIMITED = Declaration(parameters={"memory_gib": {"limit": ""}})
 

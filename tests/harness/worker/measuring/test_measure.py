@@ -8,7 +8,7 @@ from dlbench.core.measurement import Transfer
 from dlbench.core.model import Policy, Work
 from dlbench.core.unknown import Unavailable
 from dlbench.harness.probe import memory
-from dlbench.harness.worker.measure import Pace, TooSlow, median_time, take_pinned_transfer, take_samples, take_transfer
+from dlbench.harness.worker.measuring.measure import Pace, TooSlow, median_time, take_pinned_transfer, take_samples, take_transfer
 from dlbench.testing import ManualClock
 
 PACE = Pace(block_s=0.002, warmup_s=0.2, warmup_calls=2)

@@ -28,14 +28,14 @@ from dlbench.core.unknown import Reason, Unavailable, Unknown
 from dlbench.harness.process.wire import HelloRequest, MeasureRequest, Message, PrepareRequest, Reader, Reply, Request, send
 from dlbench.harness.worker import lifecycle, registry
 from dlbench.harness.worker.backends.base import BACKENDS, Backend, describe_devices, find, tensors_in
+from dlbench.harness.worker.backends.device_time import take_device_time
 from dlbench.harness.worker.backends.torch_build import math_flags, parallelism, set_math, versions
-from dlbench.harness.worker.correctness import Subject, spot_checked
-from dlbench.harness.worker.device_time import take_device_time
+from dlbench.harness.worker.checking.correctness import Subject, spot_checked
 from dlbench.harness.worker.failures import failure_of
-from dlbench.harness.worker.limits import DeviceMemory, TooLittleLeft, memory_limit, out_of_memory_named
-from dlbench.harness.worker.measure import DeviceClock, Pace, TooSlow, take_pinned_transfer, take_samples, take_transfer
-from dlbench.harness.worker.ranks import BLOCK_S, Member, RanksClock, in_any_rank
+from dlbench.harness.worker.measuring.limits import DeviceMemory, TooLittleLeft, memory_limit, out_of_memory_named
+from dlbench.harness.worker.measuring.measure import DeviceClock, Pace, TooSlow, take_pinned_transfer, take_samples, take_transfer
 from dlbench.harness.worker.scratch import scratch_given
+from dlbench.harness.worker.serving.ranks import BLOCK_S, Member, RanksClock, in_any_rank
 from dlbench.harness.worker.stages import stages_told
 from dlbench.harness.worker.usage import HostMemory, LostTime, return_freed_memory
 

@@ -13,7 +13,7 @@ from dlbench.core.model import Case, Status
 from dlbench.core.unknown import explained
 from dlbench.harness.worker import registry
 from dlbench.harness.worker.backends.base import find
-from dlbench.harness.worker.correctness import BUDGET_S, Subject, spot_checked, tolerance_of
+from dlbench.harness.worker.checking.correctness import BUDGET_S, Subject, spot_checked, tolerance_of
 from dlbench.kit.precision import storage
 
 registry.load_builtins()

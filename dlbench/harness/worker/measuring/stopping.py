@@ -1,8 +1,6 @@
-"""Stopping rules: each takes numbers by ``add``, says by ``done`` whether they suffice, and knows no clock."""
+"""Stopping rules within a round: each takes numbers by ``add``, says by ``done`` whether they suffice, and knows no clock."""
 
-import math
 import statistics
-import sys
 from itertools import combinations
 
 from dlbench.core.measurement import STEADY_SHIFT
@@ -63,33 +61,3 @@ class EnoughBlocks:
         if count >= self._policy.max_blocks or self._spent_s >= self._policy.round_s:
             return True
         return count >= PRECISE_FROM and relative_half_width(self.blocks) <= PRECISE
-
-
-class EnoughRounds:
-    """Whether one case has been measured in enough fresh processes: stop on precision, never on significance."""
-
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
-        self._times: list[float] = []
-        self.count = 0
-        """Rounds by now."""
-
-    def add(self, median_s: float | None) -> None:
-        """Take one round's median; None for an experiment, which has no time to be precise about."""
-        self.count += 1
-        if median_s is not None:
-            self._times.append(median_s)
-
-    @property
-    def variance(self) -> float:
-        """Of the logarithms of the rounds' medians; 0 below two of them."""
-        logs = [math.log(max(time, sys.float_info.min)) for time in self._times]
-        return statistics.variance(logs) if len(logs) > 1 else 0.0
-
-    def done(self) -> bool:
-        """Return whether to stop: at the policy's rounds, or, where a budget pays for more, at the target or the most rounds."""
-        if self.count < self._policy.rounds:
-            return False
-        if self._policy.budget_s is None or self.count >= self._policy.max_rounds or not self._times:
-            return True
-        return relative_half_width(self._times) <= self._policy.target

@@ -1,0 +1,1 @@
+"""Checks that what was timed is right, and counts of what it did."""

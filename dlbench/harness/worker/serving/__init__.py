@@ -1,0 +1,1 @@
+"""The process itself: it answers requests, alone or as one of several ranks."""
