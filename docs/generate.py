@@ -8,9 +8,10 @@ from pathlib import Path
 
 import click
 
-from dlbench.analysis import answers, pair_columns
+from dlbench.analysis import answers
 from dlbench.analysis.compare import calibration
 from dlbench.analysis.export import compare_export
+from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.report import doctor_text
 from dlbench.analysis.scaling import columns as scaling_columns
 from dlbench.cli.main import dlbench

@@ -50,9 +50,9 @@ LOOKUP = {
     "dlbench/analysis/answers/bottleneck/lookup.py": '''
         """Lookups: how many rows a device finds in a second."""
 
-        from dlbench.analysis.answers.base import Findings, table
-        from dlbench.analysis.fields import THROUGHPUT, Field
-        from dlbench.analysis.pair_columns import CASE
+        from dlbench.analysis.answers.parts.base import Findings, table
+        from dlbench.analysis.presentation.fields import THROUGHPUT, Field
+        from dlbench.analysis.presentation.pair_columns import CASE
         from dlbench.analysis.read.table import Results
 
         ORDER = 60

@@ -194,7 +194,7 @@ def _surroundings(folder: Path, references: Path | None) -> Iterator[None]:
     import front_door
     import vl_convert
 
-    from dlbench.analysis.answers import elsewhere
+    from dlbench.analysis.answers.parts import elsewhere
     from dlbench.analysis.read.references import ReferenceRun
     from dlbench.core.store import read_header
 

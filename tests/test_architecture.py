@@ -35,11 +35,13 @@ ROOMS = {
     "harness": "observer schedule pool searches runner",
     "analysis.read": "foreign pyperf pytest_benchmark order sessions readings superlinear ceilings places trend usability header declared "
     "table merge references",
-    "analysis": "wording ratio pairing names pair_columns fields figures best outliers bottleneck lines copies",
+    "analysis.ratios": "ratio pairing",
+    "analysis.presentation": "wording names pair_columns fields figures",
     "analysis.scaling": "speedup projection columns",
-    "analysis.compare": "calibration judge clocks power doubts values worsening verdict comparison pairs ab provenance",
-    "analysis.answers": "base pair_tables ways small memory elsewhere published * __init__",
+    "analysis.compare": "outliers calibration judge clocks power doubts values worsening verdict comparison pairs ab provenance",
+    "analysis.answers.parts": "base best lines transfer_fit step_bottleneck pair_tables ways small memory elsewhere published",
     "analysis.answers.bottleneck": "* __init__",
+    "analysis.answers": "* __init__",
     "analysis.report": "samples sentences detail_tables case_table strips text_table screen_table compare_terminal terminal "
     "doctor_text plot_points plots machines forest page",
     "analysis.export": "tabular cases exported compare_export answers_export junit github",

@@ -6,7 +6,7 @@ import re
 import front_door
 import pytest
 
-from dlbench.analysis.pair_columns import PAIR_COLUMNS
+from dlbench.analysis.presentation.pair_columns import PAIR_COLUMNS
 from dlbench.core.rows.columns import BY_NAME
 
 ANALYSIS = front_door.ROOT / "dlbench" / "analysis"

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Iterator
 
 from benchmarks.simulated import Finding
-from dlbench.analysis.ratio import speed_ratio
+from dlbench.analysis.ratios.ratio import speed_ratio
 from dlbench.core.rank_test import rank_test
 
 Noise = Callable[[random.Random], float]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from benchmarks.simulated import Finding
 from dlbench.analysis.answers import default, precision
-from dlbench.analysis.answers.base import Answer, Missing
+from dlbench.analysis.answers.parts.base import Answer, Missing
 from dlbench.analysis.read import table
 from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import Declaration

@@ -265,7 +265,7 @@ class _LiveTable(_Tracker):
         if not measured or not self.session.answered or started_s < self._answers_due_s:
             return False
         from dlbench.analysis.answers import answers
-        from dlbench.analysis.answers.base import Answer
+        from dlbench.analysis.answers.parts.base import Answer
         from dlbench.analysis.read.table import of_rows
         from dlbench.analysis.report.terminal import Answers
 

@@ -44,8 +44,9 @@ def write_results(
 
     The others are for tables, and ``pictures`` for those on a terminal: see `analysis.report.terminal.overview`.
     """
-    from dlbench.analysis import pair_columns, pairing
-    from dlbench.analysis.answers.pair_tables import reported
+    from dlbench.analysis.answers.parts.pair_tables import reported
+    from dlbench.analysis.presentation import pair_columns
+    from dlbench.analysis.ratios import pairing
     from dlbench.analysis.read.merge import merged
     from dlbench.analysis.report import sentences, terminal
 
@@ -117,8 +118,8 @@ def write_notes(notes: Iterable[str]) -> None:
 def notes_on(results: "Results", files: Sequence[Path]) -> list[str]:
     """Return a sentence for each thing that a reader of these files has to know beside their rows."""
     from dlbench.analysis.compare.ab import are_sides
+    from dlbench.analysis.compare.outliers import fleet_notes
     from dlbench.analysis.compare.provenance import side_notes
-    from dlbench.analysis.outliers import fleet_notes
 
     notes = [*results.notes, *(side_notes(results) if are_sides(results) else ())]
     return [*notes, *(fleet_notes(results) if any(path.is_dir() for path in files) else ())]

@@ -1,6 +1,6 @@
 """Answers to questions about a machine, from the rows of result files: a module of this folder with an ``ORDER`` is one question."""
 
-from dlbench.analysis.answers.base import Answer, Missing
+from dlbench.analysis.answers.parts.base import Answer, Missing
 from dlbench.analysis.read.merge import merged
 from dlbench.analysis.read.table import Results
 from dlbench.core import modules

@@ -4,16 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import starmap
 
-from dlbench.analysis.answers import memory, small
-from dlbench.analysis.answers.base import Answer, Missing, Question, answered, table
-from dlbench.analysis.fields import CASE, RATIO, THROUGHPUT, Field, Fields, of_row, own, place
-from dlbench.analysis.figures import Figure, figure
-from dlbench.analysis.names import by_device, by_workload, flat
-from dlbench.analysis.pair_columns import of_ratio
-from dlbench.analysis.pairing import BATCH, DEVICE, RUN, grouped, label
-from dlbench.analysis.ratio import Ratio, among, itself, middle, speed_ratio
+from dlbench.analysis.answers.parts import memory, small
+from dlbench.analysis.answers.parts.base import Answer, Missing, Question, answered, table
+from dlbench.analysis.presentation.fields import CASE, RATIO, THROUGHPUT, Field, Fields, of_row, own, place
+from dlbench.analysis.presentation.figures import Figure, figure
+from dlbench.analysis.presentation.names import by_device, by_workload, flat
+from dlbench.analysis.presentation.pair_columns import of_ratio
+from dlbench.analysis.presentation.wording import short
+from dlbench.analysis.ratios.pairing import BATCH, DEVICE, RUN, grouped, label
+from dlbench.analysis.ratios.ratio import Ratio, among, itself, middle, speed_ratio
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import short
 from dlbench.core.model import Status
 from dlbench.core.rows.row import MACHINE, Row
 from dlbench.core.schema import Column, Unit

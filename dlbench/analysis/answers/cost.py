@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dlbench.analysis.answers.base import Answer, Missing, Question, Table, answered, table
-from dlbench.analysis.fields import of_row, own, place, whole_row
-from dlbench.analysis.names import by_device, choice, hardware, row_of, several_runs
-from dlbench.analysis.pairing import grouped
+from dlbench.analysis.answers.parts.base import Answer, Missing, Question, Table, answered, table
+from dlbench.analysis.presentation.fields import of_row, own, place, whole_row
+from dlbench.analysis.presentation.names import by_device, choice, hardware, row_of, several_runs
+from dlbench.analysis.presentation.wording import INTERVAL, few, interval, more_devices
+from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import INTERVAL, few, interval, more_devices
 from dlbench.core import units
 from dlbench.core.reference.schedules import Schedule, schedules
 from dlbench.core.rows.row import Row, Setting

@@ -4,17 +4,17 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import product, takewhile
 
-from dlbench.analysis import pair_columns
-from dlbench.analysis.answers.base import Answer, Missing, Question, answered, table
-from dlbench.analysis.answers.pair_tables import ELSEWHERE, machines_of, sides_of, without_accelerator
-from dlbench.analysis.answers.ways import in_other_ways
-from dlbench.analysis.fields import CASE, PLACE, RATIO, SPEEDUP, Field, Fields, own
-from dlbench.analysis.figures import Figure, figure
-from dlbench.analysis.names import device_label, machine_name, several_runs
-from dlbench.analysis.pairing import DEVICE, Pair, both_sides, grouped, one_device, pair_of, unfit
-from dlbench.analysis.ratio import Ratio, middle
+from dlbench.analysis.answers.parts.base import Answer, Missing, Question, answered, table
+from dlbench.analysis.answers.parts.pair_tables import ELSEWHERE, machines_of, sides_of, without_accelerator
+from dlbench.analysis.answers.parts.ways import in_other_ways
+from dlbench.analysis.presentation import pair_columns
+from dlbench.analysis.presentation.fields import CASE, PLACE, RATIO, SPEEDUP, Field, Fields, own
+from dlbench.analysis.presentation.figures import Figure, figure
+from dlbench.analysis.presentation.names import device_label, machine_name, several_runs
+from dlbench.analysis.presentation.wording import INTERVAL, short
+from dlbench.analysis.ratios.pairing import DEVICE, Pair, both_sides, grouped, one_device, pair_of, unfit
+from dlbench.analysis.ratios.ratio import Ratio, middle
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import INTERVAL, short
 from dlbench.core.rows.row import MACHINE, Row, Setting
 from dlbench.core.schema import Column, Unit, text
 

@@ -5,16 +5,16 @@ from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from dlbench.analysis import pair_columns
-from dlbench.analysis.answers.base import Answer, Missing, Question, Table, answered, table
-from dlbench.analysis.answers.pair_tables import mark_of, of_ratios
-from dlbench.analysis.fields import CASE, RATIO, SIDES, Field, Fields, of_side, own, place, value_fields
-from dlbench.analysis.figures import Figure
-from dlbench.analysis.names import by_device, flat
-from dlbench.analysis.pairing import MATH, Pair, both_sides, grouped, pair, settings_named
-from dlbench.analysis.ratio import among, middle, speedup_of
+from dlbench.analysis.answers.parts.base import Answer, Missing, Question, Table, answered, table
+from dlbench.analysis.answers.parts.pair_tables import mark_of, of_ratios
+from dlbench.analysis.presentation import pair_columns
+from dlbench.analysis.presentation.fields import CASE, RATIO, SIDES, Field, Fields, of_side, own, place, value_fields
+from dlbench.analysis.presentation.figures import Figure
+from dlbench.analysis.presentation.names import by_device, flat
+from dlbench.analysis.presentation.wording import plural, short, value_name
+from dlbench.analysis.ratios.pairing import MATH, Pair, both_sides, grouped, pair, settings_named
+from dlbench.analysis.ratios.ratio import among, middle, speedup_of
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import plural, short, value_name
 from dlbench.core.errors import UsageError
 from dlbench.core.model import value_text
 from dlbench.core.rows.row import Row

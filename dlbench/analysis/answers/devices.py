@@ -3,16 +3,16 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from dlbench.analysis.answers.base import Answer, Missing, Question, Table, answered
-from dlbench.analysis.answers.base import table as table_of
-from dlbench.analysis.fields import Field, Fields, own, place
-from dlbench.analysis.figures import Figure, figure
-from dlbench.analysis.names import row_of, several_runs
-from dlbench.analysis.pairing import grouped
+from dlbench.analysis.answers.parts.base import Answer, Missing, Question, Table, answered
+from dlbench.analysis.answers.parts.base import table as table_of
+from dlbench.analysis.presentation.fields import Field, Fields, own, place
+from dlbench.analysis.presentation.figures import Figure, figure
+from dlbench.analysis.presentation.names import row_of, several_runs
+from dlbench.analysis.presentation.wording import INTERVAL, plural, short
+from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.scaling import columns
 from dlbench.analysis.scaling.speedup import Step, scaling
-from dlbench.analysis.wording import INTERVAL, plural, short
 from dlbench.core import units
 from dlbench.core.model import Status, kind_of
 from dlbench.core.schema import Column, Unit

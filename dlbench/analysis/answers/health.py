@@ -3,14 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from dlbench.analysis.answers import elsewhere
-from dlbench.analysis.answers.base import Answer, Missing, Question, answered, not_usable, resting_on, table
-from dlbench.analysis.answers.published import beside_published
-from dlbench.analysis.fields import KEY, PLACE, Field, Fields, of_row, own, whole_row
-from dlbench.analysis.names import by_device, row_of
-from dlbench.analysis.outliers import kinds, sentences
+from dlbench.analysis.answers.parts import elsewhere
+from dlbench.analysis.answers.parts.base import Answer, Missing, Question, answered, not_usable, resting_on, table
+from dlbench.analysis.answers.parts.published import beside_published
+from dlbench.analysis.compare.outliers import kinds, sentences
+from dlbench.analysis.presentation.fields import KEY, PLACE, Field, Fields, of_row, own, whole_row
+from dlbench.analysis.presentation.names import by_device, row_of
+from dlbench.analysis.presentation.wording import plural, short
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import plural, short
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Unit
 from dlbench.core.units import percent

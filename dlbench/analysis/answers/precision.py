@@ -2,15 +2,15 @@
 
 from operator import itemgetter
 
-from dlbench.analysis.answers.base import Answer, Missing, Question, answered
-from dlbench.analysis.answers.pair_tables import declared_values, furthest, on_its_device, ratio_figures, reported, same_case
-from dlbench.analysis.fields import CASE, of_row
-from dlbench.analysis.figures import Figure, figure
-from dlbench.analysis.names import by_device
-from dlbench.analysis.pairing import Pair, both_sides, pair
-from dlbench.analysis.ratio import among
+from dlbench.analysis.answers.parts.base import Answer, Missing, Question, answered
+from dlbench.analysis.answers.parts.pair_tables import declared_values, furthest, on_its_device, ratio_figures, reported, same_case
+from dlbench.analysis.presentation.fields import CASE, of_row
+from dlbench.analysis.presentation.figures import Figure, figure
+from dlbench.analysis.presentation.names import by_device
+from dlbench.analysis.presentation.wording import short
+from dlbench.analysis.ratios.pairing import Pair, both_sides, pair
+from dlbench.analysis.ratios.ratio import among
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import short
 from dlbench.core.units import fraction
 
 _ERROR, _PRECISION = of_row(lambda row: row.check.error), of_row(lambda row: row.case.dtype)

@@ -1,6 +1,6 @@
 """Serving: no built-in suite answers this question yet, and why."""
 
-from dlbench.analysis.answers.base import Missing, Question
+from dlbench.analysis.answers.parts.base import Missing, Question
 from dlbench.analysis.read.table import Results
 
 ORDER = 80

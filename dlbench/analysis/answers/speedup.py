@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from dlbench.analysis import pair_columns
-from dlbench.analysis.answers.base import Answer, Missing, Question, Table, answered, table
-from dlbench.analysis.answers.pair_tables import (
+from dlbench.analysis.answers.parts.base import Answer, Missing, Question, Table, answered, table
+from dlbench.analysis.answers.parts.best import best
+from dlbench.analysis.answers.parts.pair_tables import (
     ELSEWHERE,
     machines_of,
     own_best,
@@ -16,13 +16,13 @@ from dlbench.analysis.answers.pair_tables import (
     sides_of,
     without_accelerator,
 )
-from dlbench.analysis.best import best
-from dlbench.analysis.fields import CASE, PLACE, RATIO, WORK, Field, Fields, own
-from dlbench.analysis.names import device_label, machine_name, several_runs
-from dlbench.analysis.pairing import Pair, Pairs, both_sides, grouped, launch_bound, pair
-from dlbench.analysis.ratio import Ratio, among, middle, speedup_of
+from dlbench.analysis.presentation import pair_columns
+from dlbench.analysis.presentation.fields import CASE, PLACE, RATIO, WORK, Field, Fields, own
+from dlbench.analysis.presentation.names import device_label, machine_name, several_runs
+from dlbench.analysis.presentation.wording import plural, short
+from dlbench.analysis.ratios.pairing import Pair, Pairs, both_sides, grouped, launch_bound, pair
+from dlbench.analysis.ratios.ratio import Ratio, among, middle, speedup_of
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import plural, short
 from dlbench.core.model import Status
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Unit

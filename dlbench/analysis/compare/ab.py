@@ -8,7 +8,7 @@ from dlbench.analysis.compare.doubts import NotExcluded
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.pairs import compare
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
-from dlbench.analysis.pairing import DEVICE_NAME, MATH, THREADS
+from dlbench.analysis.ratios.pairing import DEVICE_NAME, MATH, THREADS
 from dlbench.analysis.read.table import Results
 from dlbench.core.measurement import CONFIRMING
 from dlbench.core.thresholds import WITHIN_A_RUN, ThresholdSettings

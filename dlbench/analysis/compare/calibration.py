@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from dlbench.analysis.fields import Field, cells
-from dlbench.analysis.pairing import grouped
+from dlbench.analysis.presentation.fields import Field, cells
+from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.places import began
 from dlbench.analysis.read.table import Results, as_frame
 from dlbench.core.errors import ResultFileError

@@ -20,7 +20,7 @@ from dlbench.analysis.compare.values import (
 )
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
 from dlbench.analysis.compare.worsening import Worsening, worsening
-from dlbench.analysis.pairing import Unpaired
+from dlbench.analysis.ratios.pairing import Unpaired
 from dlbench.analysis.read.header import SpentBudget
 from dlbench.analysis.read.readings import ClockDifference
 from dlbench.core.conditions import OVERRUN

@@ -12,7 +12,7 @@ from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.power import MUST_SEE_BY_DEFAULT, SlowdownGoal
 from dlbench.analysis.compare.values import ValueChange, value_changes
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
-from dlbench.analysis.pairing import DEVICE_NAME, MATH, THREADS, pair
+from dlbench.analysis.ratios.pairing import DEVICE_NAME, MATH, THREADS, pair
 from dlbench.analysis.read.foreign import SESSIONS_FOR_A_VERDICT, tool_of_suite
 from dlbench.analysis.read.readings import clock_difference
 from dlbench.analysis.read.table import Results

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from dlbench.analysis.compare import calibration
+from dlbench.analysis.presentation.wording import few
 from dlbench.analysis.read import foreign
 from dlbench.analysis.read.places import began
 from dlbench.analysis.read.references import part
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import few
 from dlbench.core.errors import UsageError
 from dlbench.core.provenance import differences
 from dlbench.core.units import one_line, seconds

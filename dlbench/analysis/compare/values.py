@@ -12,8 +12,8 @@ from typing import ClassVar, NamedTuple
 from dlbench.analysis.compare.doubts import SIDES
 from dlbench.analysis.compare.judge import EQUIVALENCE, LEVEL, Verdict
 from dlbench.analysis.compare.power import MARGINS_TO_SEE
+from dlbench.analysis.presentation.wording import cell, plural, value_name
 from dlbench.analysis.read import declared
-from dlbench.analysis.wording import cell, plural, value_name
 from dlbench.core.declarations import SEARCH_RESOLUTION
 from dlbench.core.model import Reported
 from dlbench.core.rank_test import rank_test, rounds_for_gate, smallest_p

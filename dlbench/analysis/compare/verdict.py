@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 from dlbench.analysis.compare.doubts import CaseNotExcluded, NotExcluded
 from dlbench.analysis.compare.judge import Change, Verdict
 from dlbench.analysis.compare.values import MemoryChange, ValueChange
-from dlbench.analysis.pairing import Unpaired
+from dlbench.analysis.ratios.pairing import Unpaired
 from dlbench.core.rows.row import Row
 from dlbench.core.thresholds import Thresholds
 

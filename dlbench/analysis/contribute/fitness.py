@@ -4,10 +4,10 @@ import shlex
 from collections.abc import Sequence
 
 from dlbench.analysis.contribute.names import refused
+from dlbench.analysis.presentation.wording import few, plural
 from dlbench.analysis.read import header
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.report.sentences import not_usable
-from dlbench.analysis.wording import few, plural
 from dlbench.core.rows.row import Row
 from dlbench.core.store import RunFile
 from dlbench.core.units import one_line, percent

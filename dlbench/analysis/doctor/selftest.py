@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from dlbench.analysis.compare.judge import LEVEL, RankTest, Verdict, judge_family, rank_tests, statistic_name, together
 from dlbench.analysis.compare.power import MOST_ROUNDS, POWER, rounds_to_call, seeing
-from dlbench.analysis.pairing import grouped
-from dlbench.analysis.wording import plural
+from dlbench.analysis.presentation.wording import plural
+from dlbench.analysis.ratios.pairing import grouped
 from dlbench.core.finding import Finding, Fitness
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Status

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from dlbench.analysis.answers.base import Answer, Missing, Table
+from dlbench.analysis.answers.parts.base import Answer, Missing, Table
 from dlbench.analysis.export.tabular import markdown, markdown_table
 from dlbench.core.schema import Unit
 

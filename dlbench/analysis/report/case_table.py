@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from dlbench.analysis import names, wording
-from dlbench.analysis.pairing import grouped
+from dlbench.analysis.presentation import names, wording
+from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.declared import columns as value_columns
 from dlbench.analysis.report import detail_tables, sentences
 from dlbench.core import units

@@ -7,7 +7,7 @@ from pathlib import Path
 from dlbench.analysis.compare.calibration import Calibration, CaseNoise
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
-from dlbench.analysis.names import status
+from dlbench.analysis.presentation.names import status
 from dlbench.analysis.report.text_table import padded
 from dlbench.core import units
 from dlbench.core.rows.row import Row

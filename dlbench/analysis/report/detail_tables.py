@@ -2,17 +2,17 @@
 
 from collections.abc import Sequence
 
-from dlbench.analysis import wording
-from dlbench.analysis.answers.base import Table, table
 from dlbench.analysis.answers.devices import what
-from dlbench.analysis.fields import KEY, Field, Fields, of_row, own, place, value_field
-from dlbench.analysis.pairing import grouped
+from dlbench.analysis.answers.parts.base import Table, table
+from dlbench.analysis.presentation import wording
+from dlbench.analysis.presentation.fields import KEY, Field, Fields, of_row, own, place, value_field
+from dlbench.analysis.presentation.wording import plural, value_name
+from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read import declared
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.scaling import columns
 from dlbench.analysis.scaling.projection import Projected
 from dlbench.analysis.scaling.speedup import Step
-from dlbench.analysis.wording import plural, value_name
 from dlbench.core import units
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit

@@ -1,8 +1,8 @@
 """Forest plot of a comparison: the change of each case with its interval, beside the band in which a change does not matter."""
 
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
-from dlbench.analysis.figures import MOST_DRAWN, Axis, Figure
-from dlbench.analysis.wording import placed
+from dlbench.analysis.presentation.figures import MOST_DRAWN, Axis, Figure
+from dlbench.analysis.presentation.wording import placed
 from dlbench.core.rows.row import Cells
 from dlbench.core.schema import Column, Unit
 

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from dlbench.analysis.answers.base import Table
-from dlbench.analysis.pairing import grouped
+from dlbench.analysis.answers.parts.base import Table
+from dlbench.analysis.presentation.wording import few
+from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.references import part
-from dlbench.analysis.wording import few
 from dlbench.core import units
 from dlbench.core.provenance import leaves
 from dlbench.core.rows.row import Cells

@@ -15,11 +15,11 @@ from typing import Any
 import jinja2
 
 from dlbench import __version__
-from dlbench.analysis import wording
 from dlbench.analysis.answers import answers as every_answer
-from dlbench.analysis.answers.base import Answer, Missing, Table
+from dlbench.analysis.answers.parts.base import Answer, Missing, Table
 from dlbench.analysis.compare.verdict import Comparison
-from dlbench.analysis.figures import Figure
+from dlbench.analysis.presentation import wording
+from dlbench.analysis.presentation.figures import Figure
 from dlbench.analysis.read.merge import merged
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.report import case_table, compare_terminal, machines, plots, sentences

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from dlbench.analysis.figures import MOST_DRAWN, Axis, Figure
-from dlbench.analysis.wording import cell, number
+from dlbench.analysis.presentation.figures import MOST_DRAWN, Axis, Figure
+from dlbench.analysis.presentation.wording import cell, number
 from dlbench.core import units
 from dlbench.core.model import ParamValue
 from dlbench.core.rows.row import Cells

@@ -14,9 +14,9 @@ from typing import Any
 import altair as alt
 import vl_convert
 
-from dlbench.analysis.figures import Axis, Figure
+from dlbench.analysis.presentation.figures import Axis, Figure
+from dlbench.analysis.presentation.wording import number, plural
 from dlbench.analysis.report.plot_points import Scale, brief, divided, is_category, limited, plotted, scale_of, value_axis
-from dlbench.analysis.wording import number, plural
 from dlbench.core import units
 from dlbench.core.rows.row import Cells
 from dlbench.core.schema import Unit

@@ -5,11 +5,11 @@ from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
-from dlbench.analysis.answers.base import Answer, Missing
-from dlbench.analysis.figures import Axis, Figure
-from dlbench.analysis.names import device_label, several_runs
+from dlbench.analysis.answers.parts.base import Answer, Missing
+from dlbench.analysis.presentation.figures import Axis, Figure
+from dlbench.analysis.presentation.names import device_label, several_runs
+from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import short
 from dlbench.core.rows.columns import Flags
 from dlbench.core.rows.row import Cells, Row
 from dlbench.core.schema import Column, Unit

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from dlbench.analysis import names, wording
-from dlbench.analysis.pairing import Unpaired, grouped, launch_bound
+from dlbench.analysis.presentation import names, wording
+from dlbench.analysis.ratios.pairing import Unpaired, grouped, launch_bound
 from dlbench.analysis.read.header import ENOUGH_ROUNDS, SpentBudget
 from dlbench.analysis.read.references import part
 from dlbench.analysis.read.table import Results

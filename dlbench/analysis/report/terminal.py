@@ -8,13 +8,13 @@ from itertools import chain
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from dlbench.analysis import pair_columns, wording
 from dlbench.analysis.answers import answers as every_answer
 from dlbench.analysis.answers import cost, devices, health, speedup
-from dlbench.analysis.answers.base import Answer, Missing, Table
-from dlbench.analysis.answers.pair_tables import same_case
+from dlbench.analysis.answers.parts.base import Answer, Missing, Table
+from dlbench.analysis.answers.parts.pair_tables import same_case
 from dlbench.analysis.compare.verdict import Comparison
-from dlbench.analysis.pairing import DEVICE, Pairs
+from dlbench.analysis.presentation import pair_columns, wording
+from dlbench.analysis.ratios.pairing import DEVICE, Pairs
 from dlbench.analysis.read.merge import merged
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.report import case_table, compare_terminal, detail_tables, sentences, strips

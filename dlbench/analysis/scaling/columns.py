@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from dlbench.analysis import fields
-from dlbench.analysis.fields import Field
+from dlbench.analysis.presentation import fields
+from dlbench.analysis.presentation.fields import Field
 from dlbench.analysis.read.table import as_frame
 from dlbench.analysis.scaling.projection import Projected
 from dlbench.analysis.scaling.speedup import Step

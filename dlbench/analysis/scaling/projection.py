@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from dlbench.analysis.pairing import grouped
+from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.scaling.speedup import Step
 from dlbench.core.reference.collectives import bus_factor, ring_steps

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from dlbench.analysis.pairing import MATH, RANKS, THREADS, label, settings_named
-from dlbench.analysis.ratio import Ratio, speed_ratio
+from dlbench.analysis.ratios.pairing import MATH, RANKS, THREADS, label, settings_named
+from dlbench.analysis.ratios.ratio import Ratio, speed_ratio
 from dlbench.analysis.read.references import part
 from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import Parallel

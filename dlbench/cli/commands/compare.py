@@ -75,7 +75,7 @@ def command(
     sides = _sides((base, *new))
     _refuse_contradictions(base, new, by, calibration, across_machines, sides)
     # Here and not at the top: reading imports more than help may take.
-    from dlbench.analysis.outliers import fleet_notes
+    from dlbench.analysis.compare.outliers import fleet_notes
     from dlbench.analysis.read.table import collect, files_in
 
     files = files_in((base, *new))

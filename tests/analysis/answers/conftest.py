@@ -14,7 +14,7 @@ from dlbench.core.store import read_header
 def earlier_files(monkeypatch):
     """Stand for the reference runs that come with dlbench, which are measured anew from time to time."""
     runs = tuple(ReferenceRun(path, read_header(path)) for path in sorted(front_door.FILES.glob("*/*.jsonl")))
-    monkeypatch.setattr("dlbench.analysis.answers.elsewhere.reference_runs", lambda: runs)
+    monkeypatch.setattr("dlbench.analysis.answers.parts.elsewhere.reference_runs", lambda: runs)
     return runs
 
 

@@ -3,8 +3,8 @@
 import made_up
 import pytest
 
-from dlbench.analysis.answers.base import Findings
 from dlbench.analysis.answers.bottleneck.copies import findings
+from dlbench.analysis.answers.parts.base import Findings
 from dlbench.analysis.read.table import collect
 
 WORKLOAD = {

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlbench.analysis.answers import answers
-from dlbench.analysis.best import best
+from dlbench.analysis.answers.parts.best import best
 from dlbench.analysis.export.answers_export import as_json
-from dlbench.analysis.pairing import pair
+from dlbench.analysis.ratios.pairing import pair
 from dlbench.analysis.read.table import collect
 from dlbench.analysis.report import sentences
 from dlbench.analysis.report.terminal import overview

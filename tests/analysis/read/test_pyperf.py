@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlbench.analysis import wording
-from dlbench.analysis.best import best
+from dlbench.analysis.answers.parts.best import best
 from dlbench.analysis.export.cases import split
 from dlbench.analysis.export.formats import bencher, github_action_benchmark, google_benchmark, pyperf, pytest_benchmark
-from dlbench.analysis.pairing import pair
+from dlbench.analysis.presentation import wording
+from dlbench.analysis.ratios.pairing import pair
 from dlbench.analysis.read import pyperf as pyperf_file
 from dlbench.analysis.read import table
 from dlbench.analysis.report import sentences

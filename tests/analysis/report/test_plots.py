@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from dlbench.analysis.figures import Axis, Figure
+from dlbench.analysis.presentation.figures import Axis, Figure
 from dlbench.analysis.report import plots
 from dlbench.analysis.report.plot_points import scale_of
 from dlbench.core.model import ParamValue

@@ -5,11 +5,11 @@ import made_up
 import pytest
 from rich.console import Console, RenderableType
 
-from dlbench.analysis import names
 from dlbench.analysis.answers import answers, speedup
-from dlbench.analysis.answers.pair_tables import reported
-from dlbench.analysis.best import best
-from dlbench.analysis.pairing import pair
+from dlbench.analysis.answers.parts.best import best
+from dlbench.analysis.answers.parts.pair_tables import reported
+from dlbench.analysis.presentation import names
+from dlbench.analysis.ratios.pairing import pair
 from dlbench.analysis.read.declared import columns
 from dlbench.analysis.read.table import Results, collect
 from dlbench.analysis.report import detail_tables, sentences

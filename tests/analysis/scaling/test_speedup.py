@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from dlbench.analysis.answers import devices
-from dlbench.analysis.answers.base import Missing
+from dlbench.analysis.answers.parts.base import Missing
 from dlbench.analysis.read.declared import columns
 from dlbench.analysis.read.table import collect
 from dlbench.analysis.report import detail_tables

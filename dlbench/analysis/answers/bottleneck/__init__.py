@@ -1,6 +1,6 @@
 """Bottleneck: what bounds each step, and what the machine can do at most. Every module of this folder is a part of the answer."""
 
-from dlbench.analysis.answers.base import Answer, Findings, Missing, Question, answered
+from dlbench.analysis.answers.parts.base import Answer, Findings, Missing, Question, answered
 from dlbench.analysis.read.table import Results
 from dlbench.core import modules
 

@@ -7,15 +7,15 @@ from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple
 
-from dlbench.analysis.answers.base import Findings, Table, table
-from dlbench.analysis.copies import Fit, OverRounds, latency_and_bandwidth
-from dlbench.analysis.fields import Field, Fields, of_row, own, place
-from dlbench.analysis.figures import Figure, figure
-from dlbench.analysis.lines import MOST_OFF
-from dlbench.analysis.names import by_device, by_workload, flat, row_of
-from dlbench.analysis.pairing import grouped, label, settings_named
+from dlbench.analysis.answers.parts.base import Findings, Table, table
+from dlbench.analysis.answers.parts.lines import MOST_OFF
+from dlbench.analysis.answers.parts.transfer_fit import Fit, OverRounds, latency_and_bandwidth
+from dlbench.analysis.presentation.fields import Field, Fields, of_row, own, place
+from dlbench.analysis.presentation.figures import Figure, figure
+from dlbench.analysis.presentation.names import by_device, by_workload, flat, row_of
+from dlbench.analysis.presentation.wording import INTERVAL, interval, short
+from dlbench.analysis.ratios.pairing import grouped, label, settings_named
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import INTERVAL, interval, short
 from dlbench.core import units
 from dlbench.core.reference.peaks import OTHER_LINK
 from dlbench.core.rows.row import Row

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, starmap
 
-from dlbench.analysis.answers.base import Findings, table
-from dlbench.analysis.fields import CASE, RATIO, THROUGHPUT, Fields, own, place, value_field, whole_row
-from dlbench.analysis.figures import Figure, figure
-from dlbench.analysis.names import by_device, by_workload, flat, row_of
-from dlbench.analysis.pairing import grouped, label, settings_named
-from dlbench.analysis.ratio import Ratio, speed_ratio
+from dlbench.analysis.answers.parts.base import Findings, table
+from dlbench.analysis.presentation.fields import CASE, RATIO, THROUGHPUT, Fields, own, place, value_field, whole_row
+from dlbench.analysis.presentation.figures import Figure, figure
+from dlbench.analysis.presentation.names import by_device, by_workload, flat, row_of
+from dlbench.analysis.presentation.wording import INTERVAL, short
+from dlbench.analysis.ratios.pairing import grouped, label, settings_named
+from dlbench.analysis.ratios.ratio import Ratio, speed_ratio
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import INTERVAL, short
 from dlbench.core.declarations import Part
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Unit

@@ -3,15 +3,15 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from dlbench.analysis.answers.base import Findings, table
-from dlbench.analysis.fields import PLACE, Field, Fields, of_row, own
-from dlbench.analysis.figures import Figure, figure
-from dlbench.analysis.names import hardware, row_of
-from dlbench.analysis.pair_columns import CASE
-from dlbench.analysis.pairing import grouped
+from dlbench.analysis.answers.parts.base import Findings, table
+from dlbench.analysis.presentation.fields import PLACE, Field, Fields, of_row, own
+from dlbench.analysis.presentation.figures import Figure, figure
+from dlbench.analysis.presentation.names import hardware, row_of
+from dlbench.analysis.presentation.pair_columns import CASE
+from dlbench.analysis.presentation.wording import plural, short
+from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.ceilings import Ceilings, Machine, computed_in, from_caches, machine, reached_by
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import plural, short
 from dlbench.core.declarations import Ceiling
 from dlbench.core.rows.columns import MeasuredCeiling
 from dlbench.core.rows.row import Row

@@ -1,17 +1,17 @@
-"""Steps: what bounds each of them, by the rules of `analysis.bottleneck` on its measured parts."""
+"""Steps: what bounds each of them, by the rules of `analysis.answers.parts.step_bottleneck` on its measured parts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dlbench.analysis.answers.base import Findings, Table, table
-from dlbench.analysis.bottleneck import ADDS_UP, REMEDIES, REPORTED, Diagnosis, Parts, Resource, diagnose
-from dlbench.analysis.fields import Field, Fields, of_row, own, place, whole_row
-from dlbench.analysis.figures import Axis, Figure, drawn
-from dlbench.analysis.names import by_device, device_label, flat, row_of, several_runs
-from dlbench.analysis.pairing import grouped
+from dlbench.analysis.answers.parts.base import Findings, Table, table
+from dlbench.analysis.answers.parts.step_bottleneck import ADDS_UP, REMEDIES, REPORTED, Diagnosis, Parts, Resource, diagnose
+from dlbench.analysis.presentation.fields import Field, Fields, of_row, own, place, whole_row
+from dlbench.analysis.presentation.figures import Axis, Figure, drawn
+from dlbench.analysis.presentation.names import by_device, device_label, flat, row_of, several_runs
+from dlbench.analysis.presentation.wording import plural, short
+from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.ceilings import Ceilings, computed_in, from_caches, machine
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import plural, short
 from dlbench.core.precision import PRECISIONS
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit

@@ -3,17 +3,17 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dlbench.analysis.answers.base import Findings, table
-from dlbench.analysis.answers.pair_tables import of_ratios
-from dlbench.analysis.fields import RATIO, THROUGHPUT, Field, Fields, of_row, own, place
-from dlbench.analysis.figures import Figure
-from dlbench.analysis.names import device_label
-from dlbench.analysis.pair_columns import CASE, of_ratio
-from dlbench.analysis.pairing import grouped
-from dlbench.analysis.ratio import Ratio, speed_ratio
+from dlbench.analysis.answers.parts.base import Findings, table
+from dlbench.analysis.answers.parts.pair_tables import of_ratios
+from dlbench.analysis.presentation.fields import RATIO, THROUGHPUT, Field, Fields, of_row, own, place
+from dlbench.analysis.presentation.figures import Figure
+from dlbench.analysis.presentation.names import device_label
+from dlbench.analysis.presentation.pair_columns import CASE, of_ratio
+from dlbench.analysis.presentation.wording import INTERVAL, short
+from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.ratios.ratio import Ratio, speed_ratio
 from dlbench.analysis.read.ceilings import machine
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import INTERVAL, short
 from dlbench.core.rows.row import Row, cells
 from dlbench.core.schema import Unit
 from dlbench.core.units import item_rate

@@ -7,8 +7,8 @@ from dlbench.analysis.compare.judge import LEVEL, rank_tests, statistic_name
 from dlbench.analysis.compare.pairs import compare
 from dlbench.analysis.compare.power import detectable, seeing
 from dlbench.analysis.compare.verdict import CaseVerdict
+from dlbench.analysis.presentation.wording import plural, short
 from dlbench.analysis.read.table import Results, collect
-from dlbench.analysis.wording import plural, short
 from dlbench.core.finding import Finding, Fitness
 from dlbench.core.rank_test import PAIRED_SHARES
 from dlbench.core.store import RunFile

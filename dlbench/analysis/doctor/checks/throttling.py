@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from dlbench.analysis.wording import plural
+from dlbench.analysis.presentation.wording import plural
 from dlbench.core.conditions import Throttling
 from dlbench.core.finding import Finding, Fitness
 from dlbench.core.store import RunFile

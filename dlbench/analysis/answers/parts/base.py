@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from dlbench.analysis.fields import PLACE, Fields, cells
-from dlbench.analysis.figures import Figure
-from dlbench.analysis.pairing import grouped
-from dlbench.analysis.wording import cell, more_devices
+from dlbench.analysis.presentation.fields import PLACE, Fields, cells
+from dlbench.analysis.presentation.figures import Figure
+from dlbench.analysis.presentation.wording import cell, more_devices
+from dlbench.analysis.ratios.pairing import grouped
 from dlbench.core import units
 from dlbench.core.rows.row import Cells, Row
 from dlbench.core.schema import Column

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlbench.analysis.names import hardware
+from dlbench.analysis.presentation.names import hardware
 from dlbench.core.rows.columns import Identity
 from dlbench.core.rows.row import Row
 

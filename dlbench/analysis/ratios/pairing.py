@@ -6,7 +6,7 @@ from functools import cached_property
 from itertools import product
 from typing import NamedTuple, TypeVar
 
-from dlbench.analysis.ratio import Ratio, speed_ratio
+from dlbench.analysis.ratios.ratio import Ratio, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import value_text

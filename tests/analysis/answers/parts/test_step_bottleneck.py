@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlbench.analysis.bottleneck import REMEDIES, Parts, diagnose
+from dlbench.analysis.answers.parts.step_bottleneck import REMEDIES, Parts, diagnose
 
 
 def step(whole_s, device_s=None, on_host=False, **parts_s):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlbench.analysis.ratio import Ratio
+from dlbench.analysis.ratios.ratio import Ratio
 from dlbench.core.stats import Interval
 
 

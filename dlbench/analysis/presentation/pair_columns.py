@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from dlbench.analysis.pairing import Pair, launch_bound
-from dlbench.analysis.ratio import HasRatio
+from dlbench.analysis.ratios.pairing import Pair, launch_bound
+from dlbench.analysis.ratios.ratio import HasRatio
 from dlbench.analysis.read.table import as_frame
 from dlbench.core.model import ParamValue
 from dlbench.core.rank_test import FEWEST_ROUNDS

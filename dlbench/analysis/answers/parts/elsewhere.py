@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
 
-from dlbench.analysis.answers.base import Table, table
-from dlbench.analysis.fields import PLACE, RATIO, Field, Fields, of_row, own, whole_row
-from dlbench.analysis.names import by_device, hardware, row_of, several_runs
-from dlbench.analysis.pair_columns import CASE, of_ratio
-from dlbench.analysis.pairing import RUN, grouped, pair_of
-from dlbench.analysis.ratio import Ratio, among, middle
+from dlbench.analysis.answers.parts.base import Table, table
+from dlbench.analysis.presentation.fields import PLACE, RATIO, Field, Fields, of_row, own, whole_row
+from dlbench.analysis.presentation.names import by_device, hardware, row_of, several_runs
+from dlbench.analysis.presentation.pair_columns import CASE, of_ratio
+from dlbench.analysis.presentation.wording import plural, short
+from dlbench.analysis.ratios.pairing import RUN, grouped, pair_of
+from dlbench.analysis.ratios.ratio import Ratio, among, middle
 from dlbench.analysis.read.references import ReferenceRun, origin, part, reference_runs, rows_of
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import plural, short
 from dlbench.core.model import kind_of
 from dlbench.core.reference.peaks import name_words
 from dlbench.core.rows.row import Row

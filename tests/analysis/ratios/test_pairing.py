@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 import made_up
 import pytest
 
-from dlbench.analysis import pair_columns
-from dlbench.analysis.best import best
-from dlbench.analysis.pair_columns import PAIR_COLUMNS
-from dlbench.analysis.pairing import Pairs, Unpaired, pair
+from dlbench.analysis.answers.parts.best import best
+from dlbench.analysis.presentation import pair_columns
+from dlbench.analysis.presentation.pair_columns import PAIR_COLUMNS
+from dlbench.analysis.ratios.pairing import Pairs, Unpaired, pair
 from dlbench.analysis.read.table import Results, collect
 from dlbench.core.errors import UsageError
 from dlbench.core.measurement import Measurement, Transfer

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from itertools import starmap
 from operator import itemgetter
 
-from dlbench.analysis.answers.base import Findings, table
-from dlbench.analysis.fields import CASE, RATIO, Field, Fields, own, place, whole_row
-from dlbench.analysis.figures import Figure, figure
-from dlbench.analysis.names import by_device, by_workload, flat, row_of
-from dlbench.analysis.pair_columns import of_ratio
-from dlbench.analysis.pairing import BATCH, grouped, label
-from dlbench.analysis.ratio import Ratio, among, middle, speed_ratio
+from dlbench.analysis.answers.parts.base import Findings, table
+from dlbench.analysis.presentation.fields import CASE, RATIO, Field, Fields, own, place, whole_row
+from dlbench.analysis.presentation.figures import Figure, figure
+from dlbench.analysis.presentation.names import by_device, by_workload, flat, row_of
+from dlbench.analysis.presentation.pair_columns import of_ratio
+from dlbench.analysis.presentation.wording import plural, short
+from dlbench.analysis.ratios.pairing import BATCH, grouped, label
+from dlbench.analysis.ratios.ratio import Ratio, among, middle, speed_ratio
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import plural, short
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Unit
 

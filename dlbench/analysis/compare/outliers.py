@@ -6,9 +6,9 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from dlbench.analysis.pairing import grouped
+from dlbench.analysis.presentation.wording import plural
+from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import plural
 from dlbench.core.model import Status, settings_text
 from dlbench.core.provenance import differences
 from dlbench.core.rows.row import Row

@@ -7,13 +7,13 @@ from functools import cached_property
 from itertools import starmap
 from typing import NamedTuple
 
-from dlbench.analysis.answers.base import Findings, table
-from dlbench.analysis.fields import CASE, Fields, own, place
-from dlbench.analysis.lines import MOST_OFF, fit
-from dlbench.analysis.names import by_device, flat, row_of
-from dlbench.analysis.pairing import BATCH, DEVICE, DTYPE, MODE, RUN, grouped, label
+from dlbench.analysis.answers.parts.base import Findings, table
+from dlbench.analysis.answers.parts.lines import MOST_OFF, fit
+from dlbench.analysis.presentation.fields import CASE, Fields, own, place
+from dlbench.analysis.presentation.names import by_device, flat, row_of
+from dlbench.analysis.presentation.wording import short
+from dlbench.analysis.ratios.pairing import BATCH, DEVICE, DTYPE, MODE, RUN, grouped, label
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import short
 from dlbench.core.model import Status, as_count
 from dlbench.core.rows.row import MACHINE, Row
 from dlbench.core.schema import Unit

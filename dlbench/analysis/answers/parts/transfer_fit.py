@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dlbench.analysis.lines import LEAST_SIZES, MOST_OFF, Line, fit
-from dlbench.analysis.pairing import grouped
+from dlbench.analysis.answers.parts.lines import LEAST_SIZES, MOST_OFF, Line, fit
+from dlbench.analysis.ratios.pairing import grouped
 from dlbench.core.rows.rounds import Rounds
 from dlbench.core.stats import median_interval
 from dlbench.core.units import percent

@@ -5,15 +5,15 @@ from dataclasses import replace
 from itertools import chain
 from typing import TypeVar
 
-from dlbench.analysis import pair_columns
-from dlbench.analysis.answers.base import Table, table
-from dlbench.analysis.fields import CASE, PLACE, RATIO, SIDES, SPEEDUP, WORK, Field, Fields, Side, of_side, own, value_fields
-from dlbench.analysis.figures import Figure, Mark, figure
-from dlbench.analysis.names import by_device, choice, device_label, several_runs
-from dlbench.analysis.pairing import DEVICE, DTYPE, MODE, RUN, Pair, Pairs, grouped, one_device, pair
-from dlbench.analysis.ratio import HasRatio, middle, speedup_of
+from dlbench.analysis.answers.parts.base import Table, table
+from dlbench.analysis.presentation import pair_columns
+from dlbench.analysis.presentation.fields import CASE, PLACE, RATIO, SIDES, SPEEDUP, WORK, Field, Fields, Side, of_side, own, value_fields
+from dlbench.analysis.presentation.figures import Figure, Mark, figure
+from dlbench.analysis.presentation.names import by_device, choice, device_label, several_runs
+from dlbench.analysis.presentation.wording import cell, short, value_name
+from dlbench.analysis.ratios.pairing import DEVICE, DTYPE, MODE, RUN, Pair, Pairs, grouped, one_device, pair
+from dlbench.analysis.ratios.ratio import HasRatio, middle, speedup_of
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import cell, short, value_name
 from dlbench.core.model import Status
 from dlbench.core.rows.row import Row, Setting
 from dlbench.core.schema import Column, Unit

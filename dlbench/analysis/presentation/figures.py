@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from dlbench.analysis.fields import Field, cells
+from dlbench.analysis.presentation.fields import Field, cells
 from dlbench.core.rows.row import Cells
 from dlbench.core.schema import Column
 

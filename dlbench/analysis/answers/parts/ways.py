@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from dlbench.analysis.answers.base import Findings
-from dlbench.analysis.answers.pair_tables import furthest, same_case
-from dlbench.analysis.pairing import Pair, Pairs, both_sides, grouped, pair
-from dlbench.analysis.ratio import among
+from dlbench.analysis.answers.parts.base import Findings
+from dlbench.analysis.answers.parts.pair_tables import furthest, same_case
+from dlbench.analysis.presentation.wording import short
+from dlbench.analysis.ratios.pairing import Pair, Pairs, both_sides, grouped, pair
+from dlbench.analysis.ratios.ratio import among
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.wording import short
 from dlbench.core.errors import UsageError
 
 

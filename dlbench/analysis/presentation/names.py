@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Protocol, TypeVar
 
-from dlbench.analysis.pairing import grouped
-from dlbench.analysis.wording import plural
+from dlbench.analysis.presentation.wording import plural
+from dlbench.analysis.ratios.pairing import grouped
 from dlbench.core.rows.row import Row
 
 T = TypeVar("T")

@@ -4,10 +4,10 @@ import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from dlbench.analysis.answers.base import Table, table
-from dlbench.analysis.fields import Field, of_row, own, whole_row
-from dlbench.analysis.names import by_device, hardware
-from dlbench.analysis.pairing import grouped
+from dlbench.analysis.answers.parts.base import Table, table
+from dlbench.analysis.presentation.fields import Field, of_row, own, whole_row
+from dlbench.analysis.presentation.names import by_device, hardware
+from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import as_count
 from dlbench.core.reference.peaks import name_words

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from itertools import product
 
-from dlbench.analysis.pairing import CHOSEN, Pair, Pairs, Unpaired, grouped, left_out, one_device, settings_named
+from dlbench.analysis.ratios.pairing import CHOSEN, Pair, Pairs, Unpaired, grouped, left_out, one_device, settings_named
 from dlbench.analysis.read.table import Results
 from dlbench.core.rows.row import MACHINE, Row
 

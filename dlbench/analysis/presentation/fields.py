@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, Protocol, TypeVar, cast
 
-from dlbench.analysis import pair_columns
-from dlbench.analysis.names import HasRow, device_label, several_runs
-from dlbench.analysis.pairing import Pair
-from dlbench.analysis.ratio import HasRatio, speedup_of
+from dlbench.analysis.presentation import pair_columns
+from dlbench.analysis.presentation.names import HasRow, device_label, several_runs
+from dlbench.analysis.presentation.wording import INTERVAL, value_name
+from dlbench.analysis.ratios.pairing import Pair
+from dlbench.analysis.ratios.ratio import HasRatio, speedup_of
 from dlbench.analysis.read.declared import columns
-from dlbench.analysis.wording import INTERVAL, value_name
 from dlbench.core.model import ParamValue
 from dlbench.core.rows.columns import BY_NAME
 from dlbench.core.rows.row import Row, cell

@@ -1,0 +1,1 @@
+"""Words, columns and figures, as data: what tables, sentences, pages and files show."""

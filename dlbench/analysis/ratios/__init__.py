@@ -1,0 +1,1 @@
+"""Pairs of rows and the ratios of their speeds."""
