@@ -5,6 +5,7 @@ import itertools
 import re
 import sys
 from dataclasses import fields
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -108,9 +109,9 @@ def type_checking_only(tree):
     return {id(inner) for node in guarded for each in node.body for inner in ast.walk(each)}
 
 
-def imports(tree):
-    """Yield what a module imports when the program runs, at the top or inside a function, by full name."""
-    skipped = type_checking_only(tree)
+def imports(tree, types=False):
+    """Yield what a module imports when the program runs, at the top or inside a function, by full name; with ``types`` for those, too."""
+    skipped = set() if types else type_checking_only(tree)
     for node in ast.walk(tree):
         if id(node) in skipped:
             continue
@@ -150,6 +151,18 @@ def test_a_module_imports_only_what_stands_below_it(module, tree):
     else:
         return  # the package, its main module, cli and testing stand on top of everything
     assert found <= allowed, f"{module} must not import {sorted(found - allowed)}"
+
+
+@pytest.mark.parametrize("home", [lambda module: module, lambda module: module.rpartition(".")[0]], ids=["modules", "folders"])
+def test_no_imports_go_round_in_a_circle(home):
+    """Those for types count, too. The façade apart: it offers what stands below those that import it."""
+    packages = {module.rpartition(".")[0] for module, _ in MODULES}
+    place = {module: module if module in packages and home(module) != module else home(module) for module, _ in MODULES}
+    graph = {each: set() for each in place.values()}
+    for module, tree in MODULES:
+        found = {place[ours(name)] for name in imports(tree, types=True) if name.split(".")[0] == "dlbench"}
+        graph[place[module]] |= found - {place[module], "dlbench"}
+    TopologicalSorter(graph).prepare()
 
 
 @pytest.mark.parametrize(("module", "tree"), MODULES, ids=[module for module, _ in MODULES])

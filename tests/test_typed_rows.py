@@ -10,7 +10,7 @@ from dlbench.analysis.presentation.pair_columns import PAIR_COLUMNS
 from dlbench.core.rows.columns import BY_NAME
 
 ANALYSIS = front_door.ROOT / "dlbench" / "analysis"
-ROOMS = ("answers", "compare", "scaling", "pairing.py", "ratio.py")
+ROOMS = ("answers", "compare", "scaling", "ratios")
 """What concludes from rows."""
 NAMES = BY_NAME.keys() | PAIR_COLUMNS.keys()
 GROUPS = "|".join(sorted({name.partition(".")[0] for name in NAMES} | {"param", "value"}))
@@ -24,8 +24,7 @@ IN_A_ROW = re.compile(rf"\b(row|base|new|other|side|each|{GROUPS})$")
 
 def paths():
     for room in ROOMS:
-        place = ANALYSIS / room
-        yield from sorted(place.rglob("*.py")) if place.is_dir() else [place]
+        yield from sorted((ANALYSIS / room).rglob("*.py"))
 
 
 def docstrings(tree):

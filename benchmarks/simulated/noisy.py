@@ -21,7 +21,8 @@ from dlbench.analysis.read.table import Results, named
 from dlbench.cli.commands.ab import gate_rounds
 from dlbench.cli.gate import measure_until_seen
 from dlbench.cli.output import exit_code
-from dlbench.cli.session import Recording, Session
+from dlbench.cli.recording import Recording
+from dlbench.cli.session import Session
 from dlbench.core.declarations import Declaration, Value
 from dlbench.core.errors import ExitCode
 from dlbench.core.measurement import Measurement, Memory, Samples

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from dlbench.cli.listing import estimated_s, write_cases
-from dlbench.cli.session import Recording, Session
+from dlbench.cli.recording import Recording
+from dlbench.cli.session import Session
 from dlbench.core.errors import ExitCode
 from dlbench.core.units import seconds
 from dlbench.harness.plan.adaptive import AdaptivePlan

@@ -1,7 +1,5 @@
 """Progress of a run on stderr: a table that fills in on a terminal, one line a case elsewhere."""
 
-import os
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from dlbench.cli.listing import estimated_s
+from dlbench.cli.session import Session
+from dlbench.cli.terminal import on_screen
 from dlbench.cli.time_left import TimeLeft
 from dlbench.core import units
 from dlbench.core.conditions import BUSY
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from rich.live import Live
 
     from dlbench.analysis.report.terminal import Answers
-    from dlbench.cli.session import Session
 
 _ANSWERS_SHARE = 4
 """What part of the screen's lines answers take at most: a quarter."""
@@ -36,19 +35,8 @@ _REST = 50
 """Times what answering took before it is done again: 2 % of the time between cases at most."""
 
 
-def on_screen() -> bool:
-    """Whether somebody watches stderr on a terminal that can be redrawn."""
-    return sys.stderr.isatty() and not os.environ.get("CI") and os.environ.get("TERM") != "dumb"
-
-
-def announce(doing: str) -> None:
-    """Tell who watches what the command does first, before there is anything else to show."""
-    if on_screen():
-        click.echo(doing, err=True)
-
-
 @contextmanager
-def screen(session: "Session", path: Path) -> Iterator[Observer]:
+def screen(session: Session, path: Path) -> Iterator[Observer]:
     """Show the run on stderr for as long as it lasts."""
     if not on_screen():
         yield PlainLines(session)
@@ -66,7 +54,7 @@ def screen(session: "Session", path: Path) -> Iterator[Observer]:
 class _Tracker(Observer):
     """How far the run is, and how long it still takes at most."""
 
-    def __init__(self, session: "Session") -> None:
+    def __init__(self, session: Session) -> None:
         self.session = session
         self.policy = session.settings.policy
         self.measurements: dict[Series, list[Measurement]] = {}
@@ -118,7 +106,7 @@ class _Tracker(Observer):
         return f"round {self.round + 1}{of}, {self.left_in_round} case{'' if self.left_in_round == 1 else 's'} left"
 
 
-def _case_s(session: "Session") -> float:
+def _case_s(session: Session) -> float:
     """Return how long a case whose device is there takes in a round, by the policy and the usual tries of searches."""
     there = [task.case for task in session.tasks if task.case.device in task.side.devices]
     found = [AdaptivePlan.of(case, session.signatures.get(case.workload)) for case in there]
@@ -180,7 +168,7 @@ class PlainLines(_Tracker):
 class _LiveTable(_Tracker):
     """The table of results so far, redrawn as each case starts and ends."""
 
-    def __init__(self, session: "Session", path: Path, live: "Live", programs: OtherPrograms) -> None:
+    def __init__(self, session: Session, path: Path, live: "Live", programs: OtherPrograms) -> None:
         super().__init__(session)
         self._path = path
         self._live = live

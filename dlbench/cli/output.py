@@ -9,9 +9,9 @@ import click
 
 from dlbench.analysis.export import tabular
 from dlbench.cli import defaults
-from dlbench.cli.encoding import unread
 from dlbench.cli.options import OutputOptions
 from dlbench.cli.output_files import create, overwrite, writing
+from dlbench.cli.terminal import unread
 from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.units import one_line
 

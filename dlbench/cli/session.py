@@ -1,4 +1,4 @@
-"""Sessions: the first worker process, the tasks and settings of a run, and the recording of it into a result file."""
+"""Sessions: the first worker process, the tasks and settings of a run, and the header of its file."""
 
 import secrets
 import shlex
@@ -9,15 +9,15 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import click
 
 from dlbench import __version__
 from dlbench.cli import BEGAN, defaults
 from dlbench.cli.planning import Plan, signatures_of
-from dlbench.core.errors import DeviceAbsent, DeviceFault, ResultFileError, UsageError
+from dlbench.cli.terminal import announce
+from dlbench.core.errors import DeviceAbsent, ResultFileError, UsageError
 from dlbench.core.measurement import BALANCED, Measurement
 from dlbench.core.model import Policy, Signature, Status
 from dlbench.core.provenance import differences
@@ -30,12 +30,11 @@ from dlbench.harness.plan.suite import Suite
 from dlbench.harness.pool import Isolation, layout_seed
 from dlbench.harness.probe import devices as machine
 from dlbench.harness.probe import fingerprint
-from dlbench.harness.probe.monitor import Watch
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.scratch import Kept, refuse_unwritable
 from dlbench.harness.process.worker_process import Mode, WorkerProcess, handshake
 from dlbench.harness.ranks.cluster import RemoteNode
-from dlbench.harness.runner import Runner, RunSettings
+from dlbench.harness.runner import RunSettings
 from dlbench.harness.schedule import Progress, Side, Task
 
 
@@ -66,8 +65,6 @@ class OpenSide:
 @contextmanager
 def open_side(side: Side, suites: Sequence[Suite], settings: RunSettings, interruption: Interruption) -> Iterator[OpenSide]:
     """Start a worker and ask it for its devices and workloads; end it afterwards. Raises WorkerError where it can't say."""
-    from dlbench.cli.live import announce  # not at the top, so that --help stays quick
-
     announce(f"starting {'a worker' if side.name is None else f'the worker of side {side.name}'}, to ask torch for devices and workloads")
     mode: Mode = "fork" if settings.isolation == "fork" else "stay"
     layout = layout_seed(settings.seed, 0, side.name)
@@ -94,71 +91,6 @@ class Session:
     """Whether its rows are meant as answers, which then stand on the screen from the first case on."""
     kept: Kept | None = None
     """What its cases keep for when it goes on."""
-
-
-class Recording:
-    """Measures into the file of a session, which it closes when it is left as a context manager.
-
-    A DeviceFault is kept in ``fault``, for the caller to raise after it has written the results.
-    """
-
-    def __init__(self, session: Session, interruption: Interruption) -> None:
-        self._interruption = interruption
-        self._devices = session.devices
-        self._writer = session.open_writer()
-        if why := self._writer.unlocked:
-            path = self._writer.path
-            click.echo(f"note: {path} can't be locked where it is ({why}); see to it that no other dlbench writes it meanwhile", err=True)
-        self._tried = list(session.tried)
-        self._started = time.monotonic()
-        self.path = self._writer.path
-        self.rounds = 0
-        """Rounds that the file has by now."""
-        self.fault: DeviceFault | None = None
-
-    @property
-    def seconds(self) -> float:
-        """Since it began."""
-        return time.monotonic() - self._started
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
-        try:
-            if error is None and not self._interruption.requested:
-                self._writer.append(self._footer())
-        finally:
-            self._writer.close()
-        if isinstance(error, DeviceFault):
-            self.fault = error
-        return isinstance(error, DeviceFault)
-
-    def measure(self, session: Session, first_workers: Mapping[str | None, WorkerProcess]) -> None:
-        """Run the rounds of the session, or of another one that goes on in the same file; ``first_workers`` as in `Runner`."""
-        from dlbench.cli.live import screen  # not at the top, so that --help stays quick
-
-        with screen(session, self.path) as observer, Watch(session.devices, session.settings.threads) as watch:
-            save = self._writer.append
-            outcome = Runner(
-                session.tasks,
-                session.settings,
-                self._interruption,
-                save,
-                observer,
-                watch,
-                session.done,
-                self._tried,
-                first_workers,
-                session.signatures,
-                kept=session.kept,
-            ).run(session.first_round)
-        self.rounds = max(self.rounds, outcome.rounds)
-        if outcome.faults:
-            self.fault = DeviceFault(f"{'; '.join(outcome.faults)}; the remaining cases there were skipped; check it, then measure again")
-
-    def _footer(self) -> dict[str, Any]:
-        return {"kind": "footer", "rounds": self.rounds, "seconds": self.seconds, "state": fingerprint.read_state(self._devices)}
 
 
 def policy_for(plan: Plan, changes: Mapping[str, Any], gate_rounds: int | None = None) -> Policy:

@@ -82,7 +82,7 @@ def test_a_pipe_without_unicode_is_readable_as_well(folder):
 
 
 def test_other_signs_are_question_marks():
-    from dlbench.cli import encoding
+    from dlbench.cli import terminal as encoding
 
     encoding.make_printable()
     assert "3 µs – 1 × 汉 ±…".encode("ascii", encoding._HANDLER) == b"3 us - 1 x ? ?.."

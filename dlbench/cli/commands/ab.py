@@ -24,6 +24,7 @@ from dlbench.cli.options import (
 from dlbench.cli.output import conclude, write_results
 from dlbench.cli.output_files import refuse_misplaced, refuse_same_file
 from dlbench.cli.planning import Plan, load_suites, require_sight
+from dlbench.cli.recording import Recording
 from dlbench.core.errors import DeviceFault, ExitCode
 from dlbench.core.measurement import CONFIRMING
 from dlbench.core.provenance import differences
@@ -86,7 +87,7 @@ def command(
         goes_on = measuring.rounds is None or measuring.budget is not None
         if dry_run:
             return gate.write_gate(session, goes_on, output.form)
-        with sessions.Recording(session, interruption) as recording:
+        with Recording(session, interruption) as recording:
             if alike:
                 click.echo("note: nothing that is recorded differs between the sides, so this is an A/A", err=True)
             gate.announce(session, goes_on)
@@ -115,7 +116,7 @@ def gate_rounds(cases: int) -> int:
     return rounds_for_gate(PAIRED_SHARES * cases, least=gate.LEAST_ROUNDS, paired=True)
 
 
-def _measure_again(recording: sessions.Recording, session: sessions.Session, rounds: int | None, interruption: Interruption) -> None:
+def _measure_again(recording: Recording, session: sessions.Session, rounds: int | None, interruption: Interruption) -> None:
     """Measure the cases that were called slower or faster in fresh rounds: as many as the user said, or as these few need to be seen."""
 
     flagged = {case.case for case in _judged(recording.path).cases if case.verdict.is_change}

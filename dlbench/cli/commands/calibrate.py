@@ -13,6 +13,7 @@ from dlbench.cli import session as sessions
 from dlbench.cli.options import CALIBRATIONS, PlanOptions, duration, format_option, planning_options
 from dlbench.cli.output import write_notes
 from dlbench.cli.planning import load_suites, plan_suites
+from dlbench.cli.recording import Recording
 from dlbench.core.errors import ExitCode, OutputError, UsageError
 from dlbench.core.store import load
 from dlbench.core.units import clock_time
@@ -68,14 +69,14 @@ def command(planning: PlanOptions, occasions: int, pause: float | None, form: st
     return ExitCode.CASES_FAILED if failed else ExitCode.OK
 
 
-def _measure(planning: PlanOptions, interruption: Interruption) -> sessions.Recording:
+def _measure(planning: PlanOptions, interruption: Interruption) -> Recording:
     """Measure one occasion as a run of its own."""
     suites, settings = load_suites(planning), sessions.settings_for()
     with sessions.open_side(Side(plugins=planning.plugins), suites, settings, interruption) as opened:
         plan = plan_suites(suites, opened.hello, planning)
         path = CALIBRATIONS / sessions.default_name(plan.suites)
         session = sessions.start(plan, opened.tasks(plan), replace(settings, policy=plan.policy), path)
-        with sessions.Recording(session, interruption) as recording:
+        with Recording(session, interruption) as recording:
             recording.measure(session, {None: opened.worker})
         return recording
 

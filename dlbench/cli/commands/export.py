@@ -7,9 +7,9 @@ import click
 
 from dlbench.analysis.export import formats
 from dlbench.cli import completion
-from dlbench.cli.encoding import drop_stdout
 from dlbench.cli.output import write_notes
 from dlbench.cli.output_files import create, refuse_existing
+from dlbench.cli.terminal import drop_stdout
 from dlbench.core.errors import OutputError, UsageError
 
 

@@ -27,6 +27,7 @@ from dlbench.cli.options import (
 from dlbench.cli.output import write_results
 from dlbench.cli.output_files import refuse_misplaced
 from dlbench.cli.planning import Plan, load_suites, plan_suites, require_sight
+from dlbench.cli.recording import Recording
 from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.model import Policy, Status
 from dlbench.core.rank_test import TESTS_A_CASE, rounds_for_gate
@@ -201,7 +202,7 @@ def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Int
 
     if session.kept and session.kept.remove_outdated():
         click.echo("note: the compiler's cache of this run was made by other code of dlbench; compiling again", err=True)
-    with sessions.Recording(session, interruption) as recording:
+    with Recording(session, interruption) as recording:
         goes_on = goes_on and session.gate is not None
         if goes_on:
             gates.announce(session, goes_on)

@@ -1,4 +1,4 @@
-"""Signs that a terminal or a pipe has no character for, written in those that it has, and a pipe that is not read to its end."""
+"""The terminal, or the pipe in its place: who watches, which signs it has, and a pipe that is not read to its end."""
 
 import codecs
 import io
@@ -8,9 +8,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
+import click
+
 _ALIKE = {"×": "x", "…": "..", "–": "-", "µ": "u"}
 _HANDLER = "dlbench.alike"
 _ASCII = "dlbench-ascii"
+
+
+def on_screen() -> bool:
+    """Whether somebody watches stderr on a terminal that can be redrawn."""
+    return sys.stderr.isatty() and not os.environ.get("CI") and os.environ.get("TERM") != "dumb"
+
+
+def announce(doing: str) -> None:
+    """Tell who watches what the command does first, before there is anything else to show."""
+    if on_screen():
+        click.echo(doing, err=True)
 
 
 def make_printable(*streams: TextIO) -> None:
