@@ -39,7 +39,7 @@ ROOMS = {
     "analysis.ratios": "ratio pairing",
     "analysis.presentation": "wording names pair_columns fields figures",
     "analysis.scaling": "speedup projection columns",
-    "analysis.compare": "outliers calibration judge clocks power doubts values worsening verdict comparison pairs ab provenance",
+    "analysis.compare": "outliers calibration judge power doubts values worsening verdict comparison pairs ab provenance",
     "analysis.answers.parts": "base best lines transfer_fit step_bottleneck pair_tables ways small memory elsewhere published",
     "analysis.answers.bottleneck": "* __init__",
     "analysis.answers": "* __init__",

@@ -324,3 +324,14 @@ def test_what_a_clock_explains_but_for_fewer_slow_calls_is_not_faster(tmp_path):
         made_up.write(tmp_path / f"{name}.jsonl", rounds, state={"accelerators": {"cuda:0": {"clock_sm_hz": clock_hz}}})
     (row,) = json.loads(compare(tmp_path, "--format", "json").out)
     assert (row["median.verdict"], row["compare.verdict"]) == ("faster", "inconclusive")
+
+
+def test_a_case_that_reports_values_alone_is_judged_whatever_its_clocks(tmp_path):
+    declared = {"serve": {"values": [{"name": "p99_s", "unit": "s", "direction": "lower", "meaning": "m"}], "parallel": {}}}
+    for name, clock_hz in (("base", 1.98e9), ("new", 1.1e9)):
+        rounds = made_up.rounds_of(made_up.case("serve", "cuda:0"), made_up.flat(TEN), memory=Memory())
+        reported = [made_up.with_values(made_up.without_rounds(each), p99_s=0.5) for each in rounds]
+        state = {"accelerators": {"cuda:0": {"clock_sm_hz": clock_hz}}}
+        made_up.write(tmp_path / f"{name}.jsonl", reported, state=state, workloads=declared)
+    done = compare(tmp_path, "--format", "json")
+    assert (done.code, json.loads(done.out)[0]["compare.verdict"]) == (0, "same")

@@ -5,6 +5,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -33,7 +34,6 @@ STATISTICS: Mapping[str, Callable[[Rounds], Sequence[float]]] = {
 FEWEST = 2
 """Occasions that an estimate takes, and cases that it takes to tell what they have in common."""
 _LEVEL = 0.05  # of a comparison: `judge.LEVEL`, which stands above this
-_NORMAL = statistics.NormalDist()
 _NODES = 128
 """Of the integral over the common part, at equal angles: its p is within 0.003 then, also where nothing else varies."""
 
@@ -85,7 +85,7 @@ class Drift:
         Confidence Limits about Effect Measures, Statistics in Medicine 27, 2008).
         """
         many = max(1.0, _LEVEL / (1 - confidence))
-        usual = self._own(1 - 1 / many, of_rounds * _two_sided(1 - 1 / many) / _two_sided(confidence)) if many > 1 else 0.0
+        usual = self._own(1 - 1 / many, of_rounds * normal_quantile(1 - 1 / many) / normal_quantile(confidence)) if many > 1 else 0.0
         beyond = self._own(confidence, of_rounds) - usual
         return usual + math.hypot(beyond, student_quantile(min(confidence, 1 - _LEVEL), self.common_freedom) * self.common)
 
@@ -127,8 +127,10 @@ def _tail(end: float, sd: float, freedom: int) -> float:
     return half if end >= 0 else 1 - half
 
 
-def _two_sided(confidence: float) -> float:
-    return _NORMAL.inv_cdf((1 + confidence) / 2)
+@cache
+def normal_quantile(confidence: float) -> float:
+    """Return the standard deviations of a normal distribution that enclose its mean with that confidence."""
+    return statistics.NormalDist().inv_cdf((1 + confidence) / 2)
 
 
 Several = Annotated[int, Bounds(ge=FEWEST, le=2**63 - 1, description=f"a whole number of at least {FEWEST}")]

@@ -1,21 +1,31 @@
 """Comparison of pairs of rows, which are tested together as one family, and reasons why a case is undecided."""
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from types import MappingProxyType
 from typing import NamedTuple
 
 from dlbench.analysis.compare import doubts, power
 from dlbench.analysis.compare.calibration import Drift
-from dlbench.analysis.compare.clocks import beyond_clocks
 from dlbench.analysis.compare.doubts import SIDES, CaseNotExcluded
-from dlbench.analysis.compare.judge import Change, RankTest, Verdict, barred_by_mean, disagreement, judge_family, rank_tests, together
+from dlbench.analysis.compare.judge import (
+    Change,
+    RankTest,
+    Verdict,
+    barred_by_mean,
+    disagreement,
+    judge_family,
+    rank_tests,
+    shifted,
+    together,
+)
 from dlbench.analysis.compare.power import SlowdownGoal, TestFamily
 from dlbench.analysis.compare.values import (
     MemoryChange,
     ValueChange,
     judge_values,
     least_p_values,
-    memory_change,
     verdict_by_values,
 )
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
@@ -34,19 +44,27 @@ _FEW = 0.2
 
 
 class Matched(NamedTuple):
-    """Two rows to compare."""
+    """Two rows to compare, and what is found of them."""
 
     case: str
     base: Row
     new: Row
     thresholds: Thresholds
+    quantities: tuple[ValueChange, ...]
+    """Of memory, where it can be compared, and of each value that both sides report."""
     clocks: ClockDifference | None = None
     """How the clocks of its device differ between the sides, if they do."""
     drifts: Mapping[str, Drift] = MappingProxyType({})
-    values: tuple[ValueChange, ...] = ()
-    """Of each value that both sides report."""
     balanced: bool = False
     """Whether both were measured in turn, in balanced order: what disturbs them then is the same lottery for both."""
+    tests: Mapping[str, RankTest] = MappingProxyType({})
+    """Of the times; empty where they can't be tested."""
+    changes: Mapping[str, Change] = MappingProxyType({})
+    """What the tests say among those of all other cases."""
+    clean: bool = False
+    """Whether its few unsteady or throttled rounds change nothing: without them the verdict would be the same."""
+    explained: bool = False
+    """Whether its clocks may explain its change, so that nothing is called."""
 
     @property
     def sides(self) -> tuple[Row, Row]:
@@ -71,27 +89,22 @@ def comparison(
     ``unlike`` were measured on both sides, in another way; ``budgets`` ended a side before its rounds; ``elsewhere``: cases of which other
     rounds have to show what must be seen.
     """
-    untimed, thresholds = [_untimed(pair) for pair in pairs], [pair.thresholds.time for pair in pairs]
-    tests = [
-        {} if why else rank_tests(pair.base.rounds, pair.new.rounds, pair.drifts, paired) for pair, why in zip(pairs, untimed, strict=True)
-    ]
-    changes = judge_family(tests, thresholds)
-    clean = _without_spoiled(pairs, tests, changes, paired)
-    beyond = beyond_clocks([pair.clocks for pair in pairs], tests, changes, thresholds)
+    tests = [{} if _untimed(pair) else rank_tests(pair.base.rounds, pair.new.rounds, pair.drifts, paired) for pair in pairs]
+    changes = judge_family(tests, [pair.thresholds.time for pair in pairs])
+    quantities = judge_values([pair.quantities for pair in pairs])
     pairs = [
-        pair._replace(clocks=pair.clocks._replace(bars=not called)) if pair.clocks else pair
-        for pair, called in zip(pairs, beyond, strict=True)
+        pair._replace(tests=test, changes=change, quantities=each)
+        for pair, test, change, each in zip(pairs, tests, changes, quantities, strict=True)
     ]
-    memories, values = judge_values(
-        [memory_change(pair.base, pair.new, pair.thresholds.memory) for pair in pairs], [pair.values for pair in pairs]
-    )
+    clean, beyond = _sound_without_spoiled(pairs, paired), _beyond_clocks(pairs)
+    pairs = [
+        pair._replace(clean=sound, explained=bool(pair.clocks) and not called)
+        for pair, sound, called in zip(pairs, clean, beyond, strict=True)
+    ]
     spent = max(budgets, key=lambda each: each.enough_s, default=None)
-    powerless = doubts.powerless(tests, least_p_values(memories, values), spent)
+    powerless = doubts.powerless(tests, least_p_values([*chain.from_iterable(quantities)]), spent)
     family = TestFamily(sum(test.weight for each in tests for test in each.values()), sum(map(bool, tests)), powerless is None)
-    timed = zip(pairs, untimed, tests, changes, clean, strict=True)
-    judged = [
-        _case_verdict(*each, memory, of_values, family, goal) for each, memory, of_values in zip(timed, memories, values, strict=True)
-    ]
+    judged = [_case_verdict(pair, family, goal) for pair in pairs]
     able = len(unlike) + sum(
         bool(each.changes or each.not_excluded or each.memory or any(value.verdict for value in each.values)) for each in judged
     )
@@ -101,19 +114,40 @@ def comparison(
     return Comparison(title, cases, powerless, doubts.not_excluded(open_cases, able, spent), report_only, unpaired)
 
 
-def _without_spoiled(
-    pairs: Sequence[Matched], tests: Sequence[Mapping[str, RankTest]], changes: Sequence[Mapping[str, Change]], paired: bool
-) -> list[bool]:
-    """Return of each case whether its few unsteady or throttled rounds change nothing: without them the verdict would be the same."""
-    few = [bool(each) and 0 < max(map(_spoiled_share, pair.sides)) <= _FEW for pair, each in zip(pairs, tests, strict=True)]
-    if not any(few):
-        return few
+def _standing(pairs: Sequence[Matched], others: Sequence[Mapping[str, RankTest]]) -> list[bool]:
+    """Return of each case that has other tests whether its verdict by these is the same, beside all others as they are."""
+    if not any(others):
+        return [False] * len(others)
+    tests = [other or pair.tests for pair, other in zip(pairs, others, strict=True)]
+    judged = zip(pairs, others, judge_family(tests, [pair.thresholds.time for pair in pairs]), strict=True)
+    return [bool(other) and together(pair.changes) is together(changes) for pair, other, changes in judged]
+
+
+def _beyond_clocks(pairs: Sequence[Matched]) -> list[bool]:
+    """Return of each case whether it would be slower, or faster, however much of its change its clocks explain.
+
+    The times of new are taken once as if the clocks had made them longer by all they can, and once shorter; whatever the true effect, it
+    lies between, so a verdict that is the same both times stands.
+    """
+    called = [bool(pair.clocks and pair.changes) and together(pair.changes).is_change for pair in pairs]
+    for factors in zip(*[(pair.clocks.slower, pair.clocks.faster) if pair.clocks else (1.0, 1.0) for pair in pairs], strict=True):
+        each_shifted = [
+            {name: shifted(test, -math.log(factor)) for name, test in pair.tests.items()} if each else {}
+            for pair, each, factor in zip(pairs, called, factors, strict=True)
+        ]
+        called = _standing(pairs, each_shifted)
+    return called
+
+
+def _sound_without_spoiled(pairs: Sequence[Matched], paired: bool) -> list[bool]:
+    """Return of each case whether its few unsteady or throttled rounds change nothing."""
     left = [
-        rank_tests(_unspoiled(pair.base), _unspoiled(pair.new), pair.drifts, paired) if spoiled else each
-        for pair, each, spoiled in zip(pairs, tests, few, strict=True)
+        rank_tests(_unspoiled(pair.base), _unspoiled(pair.new), pair.drifts, paired)
+        if pair.tests and 0 < max(map(_spoiled_share, pair.sides)) <= _FEW
+        else {}
+        for pair in pairs
     ]
-    judged = zip(few, changes, judge_family(left, [pair.thresholds.time for pair in pairs]), strict=True)
-    return [spoiled and together(before) is together(after) for spoiled, before, after in judged]
+    return _standing(pairs, left)
 
 
 def _spoiled_share(row: Row) -> float:
@@ -136,34 +170,26 @@ def _spoiled_rounds(sides: Sequence[Row]) -> str:
     return f"{' and '.join(counts)}, and without the verdict is the same"
 
 
-def _case_verdict(
-    pair: Matched,
-    untimed: str | None,
-    tests: Mapping[str, RankTest],
-    changes: Mapping[str, Change],
-    clean: bool,
-    memory: MemoryChange | None,
-    values: Sequence[ValueChange],
-    family: TestFamily,
-    goal: SlowdownGoal,
-) -> CaseVerdict:
+def _case_verdict(pair: Matched, family: TestFamily, goal: SlowdownGoal) -> CaseVerdict:
     """Return the verdict of a pair by its times, or why they say nothing, then by its memory and its values."""
     must_see, asked = goal.of_case(pair.thresholds)
-    worse = [worsening(each, must_see) for each in (memory, *values) if each] if must_see else []
+    worse = [worsening(each, must_see) for each in pair.quantities] if must_see else []
+    memory = next((each for each in pair.quantities if isinstance(each, MemoryChange)), None)
+    values = tuple([each for each in pair.quantities if each is not memory])
     found = CaseVerdict(
         pair.case,
         Verdict.INCONCLUSIVE,
         base=pair.base,
         new=pair.new,
-        changes=changes,
+        changes=pair.changes,
         memory=memory,
-        values=tuple(values),
+        values=values,
         thresholds=pair.thresholds,
         must_see=must_see,
     )
+    untimed = _untimed(pair)
     if untimed is None:
-        insist = goal.insist or not all(each.excluded for each in worse)
-        found = _by_time(found, pair, tests, clean, family, insist)
+        found = _by_time(found, pair, family, insist=goal.insist or not all(each.excluded for each in worse))
     elif must_see and all(each.rounds.median_s for each in pair.sides):
         found = found._replace(note=untimed, not_excluded=CaseNotExcluded(pair.case, must_see, untimed))
     elif of_values := verdict_by_values(values):
@@ -172,11 +198,11 @@ def _case_verdict(
         found = found._replace(note=untimed)
     if must_see:
         found = _with_values(found, must_see, worse)
-    notes = [str(memory), f"by time {found.verdict}" if memory.called else "", memory.odd] if memory else []
-    notes += [str(each) for each in values if each.matters or not changes]
-    regressed = ["time"] if found.verdict is Verdict.SLOWER and changes else []
-    regressed += ["memory"] if memory and memory.called else []
-    regressed += [each.column.name for each in values if each.verdict is Verdict.SLOWER]
+    regressed = [each.column.name for each in pair.quantities if each.verdict is Verdict.SLOWER]
+    notes = [str(memory), f"by time {found.verdict}" if "memory" in regressed else "", memory.remark] if memory else []
+    notes += [str(each) for each in values if each.matters or not pair.changes]
+    if found.verdict is Verdict.SLOWER and pair.changes:
+        regressed.insert(0, "time")
     return found.noting(*notes)._replace(
         verdict=Verdict.SLOWER if regressed else found.verdict,
         regressed=tuple(regressed),
@@ -184,23 +210,21 @@ def _case_verdict(
     )
 
 
-def _by_time(
-    found: CaseVerdict, pair: Matched, tests: Mapping[str, RankTest], clean: bool, family: TestFamily, insist: bool
-) -> CaseVerdict:
+def _by_time(found: CaseVerdict, pair: Matched, family: TestFamily, insist: bool) -> CaseVerdict:
     """Judge a pair by its times, and say why a change that must be seen could not have been called, if so.
 
     ``insist``: the rounds in which it could are wanted, even where it is excluded.
     """
-    threshold, sides, changes, must_see, tests = pair.thresholds.time, pair.sides, found.changes, found.must_see, power.seeing(tests)
+    threshold, sides, changes, must_see, tests = pair.thresholds.time, pair.sides, pair.changes, found.must_see, pair.tests
     least, left = power.detectable(tests, family.weight, threshold), power.possible(tests)
     excluded = must_see is None or (left is not None and left < must_see)
     planned = power.planned_rounds(tests, family, must_see, threshold) if must_see and (insist or not excluded) else 0.0
-    to_see = power.rounds_to_see(tests, planned) if planned else None
+    to_see = power.more_rounds(tests, planned)
     verdict = together(changes)
-    notes = ["" if verdict is Verdict.SAME else disagreement(changes), _spoiled_rounds(sides) if clean else ""]
+    notes = ["" if verdict is Verdict.SAME else disagreement(changes), _spoiled_rounds(sides) if pair.clean else ""]
     rounds = not_excluded = None
     disturbed = "" if verdict is Verdict.SAME else doubts.disturbances(sides)
-    if barred := _barred(pair, clean, verdict):
+    if barred := _barred(pair, verdict):
         notes = [f"{barred}; the times alone would say {verdict}: {_remedy(pair)}"]
         disturbed = doubts.disturbances(sides)
         slower = verdict is Verdict.SLOWER
@@ -214,7 +238,7 @@ def _by_time(
         if must_see and verdict is not Verdict.SLOWER and not excluded:
             not_excluded = doubts.case_not_excluded(pair.case, must_see, left, planned, to_see, sides)
         if verdict is Verdict.INCONCLUSIVE:
-            rounds = power.rounds_needed(tests, power.least_rounds(tests, family.weight), threshold)
+            rounds = power.rounds_needed(tests, family.weight, threshold)
             if not barred_by_mean(changes):
                 notes += [doubts.exclusion_sentence(left, must_see), doubts.prospects(tests, rounds, threshold) if family.able else ""]
     return found.noting(*notes, disturbed)._replace(
@@ -242,25 +266,25 @@ def _untimed(pair: Matched) -> str | None:
     return None
 
 
-def _barred(pair: Matched, clean: bool, verdict: Verdict) -> str | None:
-    """Return what rules out a verdict, if anything: ``unsteady in the new file``. ``clean``: its few spoiled rounds change nothing.
+def _barred(pair: Matched, verdict: Verdict) -> str | None:
+    """Return what rules out a verdict, if anything: ``unsteady in the new file``.
 
     CPUs that were taken rule out no change of sides in balanced order: chance alone would have struck both alike, but may hide a change.
     """
     # Times that were still moving, that the device cut itself, or that can't be true, show nothing about the program.
-    left = [(side, row) for side, row in zip(SIDES, pair.sides, strict=True) if not (clean and any(row.rounds.spoiled))]
+    left = [(side, row) for side, row in zip(SIDES, pair.sides, strict=True) if not (pair.clean and any(row.rounds.spoiled))]
     marks = [f"unsteady in {side}" for side, row in left if row.flag.not_steady]
     marks += [f"throttled in {side}" for side, row in left if row.flag.throttled]
     marks += [f"implausible in {side}" for side, row in zip(SIDES, pair.sides, strict=True) if row.flag.implausible]
     if not (pair.balanced and verdict.is_change):
         marks += [f"CPUs taken in {side}" for side, row in left if (row.time.lost_share or 0.0) > OVERRUN]
-    marks += [pair.clocks.sentence] if pair.clocks and pair.clocks.bars else []
+    marks += [pair.clocks.sentence] if pair.clocks and pair.explained else []
     return ", ".join(marks) or None
 
 
 def _remedy(pair: Matched) -> str:
     if any(row.flag.implausible for row in pair.sides):
         return "dlbench show says why"
-    if pair.clocks and pair.clocks.bars:
+    if pair.explained:
         return "measure both in turn, with dlbench ab"
     return "measure again on a quieter machine"

@@ -59,7 +59,7 @@ def exclusion_sentence(left: float | None, must_see: float | None) -> str:
 
 def prospects(tests: Mapping[str, RankTest], rounds: int | None, threshold: float) -> str:
     """Say of an inconclusive case what would probably decide it; ``rounds`` are what `rounds_needed` gives."""
-    if any(test.drift and test.drift.half_width(EQUIVALENCE) >= math.log1p(threshold) for test in tests.values()):
+    if any(test.drift and not test.only_slower and test.drift.half_width(EQUIVALENCE) >= math.log1p(threshold) for test in tests.values()):
         return "occasions alone may differ by more than the threshold: measure both sides in turn, with dlbench ab"
     if rounds is None:
         return "its interval reaches beyond the threshold, and more rounds may not change that"

@@ -13,7 +13,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
-from dlbench.analysis.compare.calibration import Drift
+from dlbench.analysis.compare.calibration import Drift, normal_quantile
 from dlbench.core.rank_test import (
     MEAN_WEIGHT,
     MEDIAN_WEIGHT,
@@ -44,7 +44,6 @@ _P10_BLOCKS = 10
 """Fewest blocks that have a 10th percentile; of fewer it is little else than the fastest."""
 _P10_ROUNDS = 0.8
 """Fewest rounds that have to have so many blocks, as a share of a side's."""
-_NORMAL = statistics.NormalDist()
 
 
 class Verdict(StrEnum):
@@ -115,24 +114,21 @@ class RankTest(NamedTuple):
         """Return half the width of the interval of that confidence, drift included; None where the rounds are too few for it."""
         if self.least_p > (1 - confidence) * (1 + 1e-9):  # but for rounding; of twenty thousand cases all end here
             return None
-        _, shift, (interval,) = _asked_again(self.base, self.new, (confidence,), self.paired)
+        _, shift, (interval,) = _tested(self.base, self.new, (confidence,), self.paired)
         if interval and self.drift:
             interval = _widened(interval, shift, self.drift)
         return interval.half_width if interval else None
 
 
+@lru_cache(16)  # the change that can be seen and the rounds that see it ask the same of the tests of a case
 def _tested(
-    base: Sequence[float], new: Sequence[float], confidences: Sequence[float], paired: bool
+    base: tuple[float, ...], new: tuple[float, ...], confidences: tuple[float, ...], paired: bool
 ) -> tuple[float, float, list[Interval | None]]:
     """Return p, the shift and an interval of it for each confidence."""
     if not paired:
         return rank_test(base, new, confidences)
     differences = [other - one for one, other in zip(base, new, strict=True)]
     return signed_rank_p(differences), *signed_shift_intervals(differences, confidences)
-
-
-_asked_again = lru_cache(16)(_tested)
-"""For `RankTest.reach`: the change that can be seen and the rounds that see it ask the same of the tests of a case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +242,7 @@ def _rank_test(
     p, shift, (interval, equivalence) = _tested(base, new, (_INTERVAL, equivalent), paired)
     if not drift:
         return RankTest(base, new, shift, interval, equivalence, p, None, paired, weight, only_slower)
-    rounds_sd = interval.half_width / _NORMAL.inv_cdf((1 + interval.confidence) / 2) if interval else 0.0
+    rounds_sd = interval.half_width / normal_quantile(interval.confidence) if interval else 0.0
     widened = _widened(interval, shift, drift), _widened(equivalence, shift, drift)
     found = RankTest(base, new, shift, *widened, p, drift, paired, weight, only_slower, p, rounds_sd)
     return found._replace(p=found.p_among(1.0))

@@ -10,7 +10,7 @@ from dlbench.analysis.compare.comparison import Matched, comparison
 from dlbench.analysis.compare.doubts import SIDES, CaseNotExcluded
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.power import MUST_SEE_BY_DEFAULT, SlowdownGoal
-from dlbench.analysis.compare.values import ValueChange, value_changes
+from dlbench.analysis.compare.values import ValueChange, memory_change, value_changes
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.ratios.pairing import DEVICE_NAME, MATH, THREADS, pair
 from dlbench.analysis.read.foreign import SESSIONS_FOR_A_VERDICT, tool_of_suite
@@ -77,7 +77,7 @@ def compare(
         elif one and other:
             apart = None if across_machines else clock_difference(readings, new_readings, one.case.device)
             drifts = calibration.drifts(case) if calibration else {}
-            pairs.append(Matched(case, one, other, limits, apart, drifts, _values(one, other, limits), balanced))
+            pairs.append(Matched(case, one, other, limits, _quantities(one, other, limits), apart, drifts, balanced))
     if len(incomparable) > len(pairs) and not across_machines:  # what says nothing of most cases is no comparison
         incomparable = [each._replace(asked=True) for each in incomparable]
     budgets = [*base.budgets.values(), *new.budgets.values()]
@@ -95,7 +95,7 @@ def compare_by(results: Results, by: str, given: ThresholdSettings = MappingProx
     pairs = []
     for base, new in (each.sides for each in found.rows):
         limits = _thresholds(results, base, WITHIN_A_RUN, given, True)
-        pairs.append(Matched(new.case.id, base, new, limits, values=_values(base, new, limits)))
+        pairs.append(Matched(new.case.id, base, new, limits, _quantities(base, new, limits)))
     failed = {row.case.id: row for row in results.rows if row.is_failure}
     settled = [CaseVerdict(case, Verdict.FAILED, row.ending, new=row) for case, row in failed.items()]
     unpaired = tuple(each for each in found.unpaired if each.case not in failed)
@@ -123,8 +123,10 @@ def _with_loss(case: CaseVerdict, lost_of_sides: Sequence[Collection[str] | None
     return case.noting(*sides)._replace(lost=True) if sides else case
 
 
-def _values(base: Row, new: Row, limits: Thresholds) -> tuple[ValueChange, ...]:
-    changes = value_changes(base, new, limits.value, limits.must_see or MUST_SEE_BY_DEFAULT)
+def _quantities(base: Row, new: Row, limits: Thresholds) -> tuple[ValueChange, ...]:
+    """Compare memory and values; of the largest that two searches found say where nobody knows how much memory they could take."""
+    memory = memory_change(base, new, limits.memory)
+    changes = (*([memory] if memory else []), *value_changes(base, new, limits.value, limits.must_see or MUST_SEE_BY_DEFAULT))
     largest = base.declared.value("largest")
     if largest is None or not base.case.found or base.declared.parameter("limit") in base.params:
         return changes

@@ -1,16 +1,16 @@
 """Statistical power of the tests of a case: changes that they find and slowdowns that they exclude, and the rounds that either takes.
 
-``tests`` are everywhere those that `seeing` returns.
+The test of the mean, which one slow call may blind, has no part in it.
 """
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import NamedTuple, Self
 
-from dlbench.analysis.compare.calibration import Drift
-from dlbench.analysis.compare.judge import LEVEL, MEAN, RankTest, fraction, statistic_of
+from dlbench.analysis.compare.calibration import Drift, normal_quantile
+from dlbench.analysis.compare.judge import LEVEL, RankTest, fraction, statistic_of
 from dlbench.core import thresholds
 from dlbench.core.rank_test import rounds_for_gate
 from dlbench.core.stats import Interval
@@ -32,7 +32,6 @@ LEAST_STEP = 2
 """Rounds added at a time: the need is an estimate, and reading the file costs little beside a round."""
 HOPELESS = 4
 """Times the rounds that can be added; a case that needs more would hardly get there."""
-_NORMAL = statistics.NormalDist()
 
 
 class TestFamily(NamedTuple):
@@ -72,12 +71,7 @@ class SlowdownGoal(NamedTuple):
         return (MARGINS_TO_SEE * limits.time if change and change <= limits.time else change), asked
 
 
-def seeing(tests: Mapping[str, RankTest]) -> dict[str, RankTest]:
-    """Return the tests that have to see a change: all but the mean's, which one slow call may blind."""
-    return {name: test for name, test in tests.items() if name != MEAN}
-
-
-def least_rounds(tests: Mapping[str, RankTest], family: float) -> int:
+def _least_rounds(tests: Mapping[str, RankTest], family: float) -> int:
     """Return the rounds a side below which none of a case's tests can fail at all, beside all others of that weight."""
     return min(rounds_for_gate(family / test.weight, LEVEL, least=1, paired=test.paired) for test in tests.values())
 
@@ -88,12 +82,17 @@ def detectable(tests: Mapping[str, RankTest], family: float, threshold: float) -
     It lies beyond the interval at the level that the first step of Holm's correction leaves each test of a family with that weight in
     all, and beyond the threshold; beyond either by as much as the estimate varies by, see `_scatter`.
     """
-    margin, changes = math.log1p(threshold), []
+    margin = math.log1p(threshold)
+    changes = [max(reach, margin) + _scatter(confidence, POWER) * reach for _, confidence, reach in _reaches(tests, family)]
+    return fraction(min(changes)) if changes else None
+
+
+def _reaches(tests: Mapping[str, RankTest], family: float) -> Iterator[tuple[RankTest, float, float]]:
+    """Yield each test whose rounds are enough for it, with the confidence of that first step and half the width of the interval there."""
     for test in tests.values():
         confidence = 1 - LEVEL * test.weight / family
-        if (reach := test.reach(confidence)) is not None:
-            changes.append(max(reach, margin) + _scatter(confidence, POWER) * reach)
-    return fraction(min(changes)) if changes else None
+        if not test.only_slower and (reach := test.reach(confidence)) is not None:
+            yield test, confidence, reach
 
 
 def possible(tests: Mapping[str, RankTest]) -> float | None:
@@ -103,24 +102,22 @@ def possible(tests: Mapping[str, RankTest]) -> float | None:
     may show it. Below zero the case is surely faster.
     """
     intervals = _equivalences(tests)
-    ends = [min(each.high for each, _ in of_one) for of_one in intervals.values() if of_one]
-    return fraction(max(ends)) if ends and len(ends) == len(intervals) else None
+    return fraction(max(min(each.high for each, _ in of_one) for of_one in intervals)) if all(intervals) else None
 
 
-def _equivalences(tests: Mapping[str, RankTest]) -> dict[str, list[tuple[Interval, Drift | None]]]:
+def _equivalences(tests: Mapping[str, RankTest]) -> list[list[tuple[Interval, Drift | None]]]:
     """Return the 90 % intervals of each statistic, one a test, with the drift that is in them; of tests with too few rounds none."""
     found: dict[str, list[tuple[Interval, Drift | None]]] = {}
     for name, test in tests.items():
-        of_one = found.setdefault(statistic_of(name, tests), [])
-        if test.equivalence:
-            of_one.append((test.equivalence, test.drift))
-    return found
+        if not test.only_slower:
+            found.setdefault(statistic_of(name, tests), []).extend([(test.equivalence, test.drift)] if test.equivalence else [])
+    return [*found.values()]
 
 
 @cache
 def _scatter(confidence: float, chance: float) -> float:
     """Return how many half-widths of an interval its estimate lies beyond the truth at most, with that chance; in normal quantiles."""
-    return _NORMAL.inv_cdf(chance) / _NORMAL.inv_cdf((1 + confidence) / 2)
+    return statistics.NormalDist().inv_cdf(chance) / normal_quantile(confidence)
 
 
 @cache
@@ -132,27 +129,19 @@ def reach_to_exclude(confidence: float, many: int) -> float:
     return 1 + _scatter(confidence, 1 - UNDECIDED / many)
 
 
-def rounds_needed(tests: Mapping[str, RankTest], enough: int, threshold: float) -> int | None:
+def rounds_needed(tests: Mapping[str, RankTest], family: float, threshold: float) -> int | None:
     """Return the rounds a side that would probably decide it; None where more rounds would not.
 
     An interval narrows with the square root of the rounds: k' = k (w / v)², w being half the width of the 90 % interval that the rounds
-    give and v what it has to be: log(1 + threshold), less the drift between occasions, as squares. ``enough`` are the rounds that let so
-    many tests fail at all. More rounds would not where there are as many already, as the change lies at the threshold then, and where the
-    drift alone is beyond the threshold.
+    give and v what it has to be: log(1 + threshold), less the drift between occasions, as squares. ``family`` is the weight of all tests,
+    which have to be able to fail. More rounds would not where there are as many already, as the change lies at the threshold then, and
+    where the drift alone is beyond the threshold.
     """
-    rounds = _rounds(tests)
-    factors: dict[str, float] = {}
-    for name, test in tests.items():
-        if test.equivalence:
-            factor = _rounds_factor(test.equivalence.half_width, math.log1p(threshold), test.drift, test.equivalence.confidence)
-            statistic = statistic_of(name, tests)
-            factors[statistic] = min(factor, factors.get(statistic, math.inf))
-    needed = max(enough, rounds * max(factors.values(), default=0.0))
-    return math.ceil(needed) if rounds < needed < math.inf else None
+    return more_rounds(tests, max(_least_rounds(tests, family), _rounds(tests) * _factor_to_narrow(tests, lambda _: math.log1p(threshold))))
 
 
-def rounds_to_see(tests: Mapping[str, RankTest], planned: float) -> int | None:
-    """Return what `planned_rounds` gives as a number of rounds; None where the rounds at hand are enough, or none are."""
+def more_rounds(tests: Mapping[str, RankTest], planned: float) -> int | None:
+    """Return planned rounds as a whole number; None where the rounds at hand are enough, or none are."""
     return math.ceil(planned) if _rounds(tests) < planned < math.inf else None
 
 
@@ -162,40 +151,37 @@ def planned_rounds(tests: Mapping[str, RankTest], family: TestFamily, change: fl
     Infinite where no rounds would. Only the widths of intervals count, never the size or sign of the change that was found, so that rounds
     which are added for this favour no verdict.
     """
-    to_call = _factor_to_call(tests, family.weight, change, threshold)
-    return max(least_rounds(tests, family.weight), _rounds(tests) * max(to_call, _factor_to_exclude(tests, family.cases, change)))
+
+    def margin(confidence: float) -> float:
+        return math.log1p(change) / reach_to_exclude(confidence, family.cases)
+
+    return max(rounds_to_call(tests, family.weight, change, threshold), _rounds(tests) * _factor_to_narrow(tests, margin))
 
 
-def rounds_to_call(tests: Mapping[str, RankTest], enough: int, family: float, change: float, threshold: float) -> float:
+def rounds_to_call(tests: Mapping[str, RankTest], family: float, change: float, threshold: float) -> float:
     """Return the rounds a side in which a change of that size is called with a chance of 80 %; infinite where occasions differ by as much.
 
-    As in `rounds_needed`, with the intervals that `detectable` takes. The change must be above the threshold.
+    As in `rounds_needed`, with the intervals that `detectable` takes. The change must be above the threshold. Where the rounds are too few
+    for an interval, it is the fewest that can fail at all.
     """
-    return max(enough, _rounds(tests) * _factor_to_call(tests, family, change, threshold))
-
-
-def _factor_to_call(tests: Mapping[str, RankTest], family: float, change: float, threshold: float) -> float:
-    """Return how many times the rounds that takes; zero where they are too few for an interval."""
     factors = []
-    for test in tests.values():
-        confidence = 1 - LEVEL * test.weight / family
-        if (reach := test.reach(confidence)) is not None:
-            scatter = _scatter(confidence, POWER)
-            margin = min(math.log1p(change) / (1 + scatter), (math.log1p(change) - math.log1p(threshold)) / scatter)
-            factors.append(_rounds_factor(reach, margin, test.drift, confidence))
-    return min(factors, default=0.0)
+    for test, confidence, reach in _reaches(tests, family):
+        scatter = _scatter(confidence, POWER)
+        margin = min(math.log1p(change) / (1 + scatter), (math.log1p(change) - math.log1p(threshold)) / scatter)
+        factors.append(_rounds_factor(reach, margin, test.drift, confidence))
+    return max(_least_rounds(tests, family), _rounds(tests) * min(factors, default=0.0))
 
 
-def _factor_to_exclude(tests: Mapping[str, RankTest], cases: int, change: float) -> float:
-    """Return how many times the rounds it takes until 95 % of comparisons of so many identical cases exclude that slowdown in each."""
-    factors = []
-    for intervals in _equivalences(tests).values():
-        of_tests = []
-        for interval, drift in intervals:
-            margin = math.log1p(change) / reach_to_exclude(interval.confidence, cases)
-            of_tests.append(_rounds_factor(interval.half_width, margin, drift, interval.confidence))
-        factors.append(min(of_tests, default=0.0))
-    return max(factors, default=0.0)
+def _factor_to_narrow(tests: Mapping[str, RankTest], margin: Callable[[float], float]) -> float:
+    """Return how many times the rounds it takes until the 90 % interval of each statistic, by one of its tests, lies within a margin.
+
+    ``margin`` gives it for the interval's confidence.
+    """
+    factors = [
+        min((_rounds_factor(each.half_width, margin(each.confidence), drift, each.confidence) for each, drift in of_one), default=0.0)
+        for of_one in _equivalences(tests)
+    ]
+    return max(factors)
 
 
 class Further(NamedTuple):
@@ -205,10 +191,10 @@ class Further(NamedTuple):
     cases: tuple[str, ...]
 
 
-def further(needed: Mapping[str, int], rounds: int, fitting: int = MOST_FURTHER) -> Further | None:
+def further(needed: Mapping[str, int], rounds: int, fitting: int) -> Further | None:
     """Return in how many rounds to go on now, and with which cases; None where nothing is gained by it.
 
-    ``needed``: the rounds a side of each case that can't show yet what it must, by `rounds_to_see`; ``rounds``: those that were measured;
+    ``needed``: the rounds a side of each case that can't show yet what it must, by `planned_rounds`; ``rounds``: those that were measured;
     ``fitting``: how many more the time left has room for, with all of these cases.
     """
     most = min(fitting, MOST_FURTHER - rounds)
@@ -220,7 +206,7 @@ def further(needed: Mapping[str, int], rounds: int, fitting: int = MOST_FURTHER)
 
 
 def _rounds(tests: Mapping[str, RankTest]) -> int:
-    return min([len(side) for test in tests.values() for side in (test.base, test.new)])
+    return min([test.rounds for test in tests.values()])
 
 
 def _rounds_factor(reach: float, margin: float, drift: Drift | None, confidence: float) -> float:

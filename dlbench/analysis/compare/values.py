@@ -4,10 +4,10 @@ docs/compare.md gives the reasons.
 """
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from dlbench.analysis.compare.doubts import SIDES
 from dlbench.analysis.compare.judge import EQUIVALENCE, LEVEL, Verdict
@@ -26,6 +26,7 @@ _HOST_FLOOR = 1 << 20
 """Bytes; what a process takes for itself varies by some pages."""
 _HOST_SLACK = 64 << 20
 """Bytes of growth on the host that nobody has to exclude: libraries' own buffers vary by tens of MiB from round to round."""
+_MEMORY = Column("memory", Unit.BYTES, "peak memory", "lower")
 _CONSTANT = Interval(0.0, 0.0, 1.0)
 """Of what is the same number in all rounds of both sides, in however few rounds."""
 WORDS = {Verdict.SLOWER: "worse", Verdict.FASTER: "better"}
@@ -58,11 +59,6 @@ class ShiftTest(NamedTuple):
     """Whether the quantity is better where it is higher."""
     family: int = 1
     """Tests that share the level with it, itself included."""
-
-    @property
-    def too_few(self) -> bool:
-        """Whether so few rounds can't be significant beside all others of the family."""
-        return self.least_p * self.family >= LEVEL
 
     @property
     def possible(self) -> float | None:
@@ -102,80 +98,16 @@ def _value_test(column: Column, base: Sequence[float], new: Sequence[float], thr
     return _shift_test(one, other, 0.0, margin, MARGINS_TO_SEE * margin)._replace(usual=0.0, higher=higher)
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryChange:
-    """Peak memory on two sides, in bytes: the accelerator's where it has one, else what the process grew by on the host."""
-
-    base_bytes: float
-    """Median over the rounds."""
-    new_bytes: float
-    called: bool
-    """Whether it grew beyond the threshold, and on the host by more than chance."""
-    test: ShiftTest | None = None
-    """Of the growth on the host; None of an accelerator, whose allocator leaves little to chance."""
-    odd: str = ""
-    """Which rounds of an accelerator took more than the others, beyond the threshold."""
-
-    name: ClassVar = "memory"
-    unit: ClassVar = Unit.BYTES
-
-    @property
-    def change(self) -> float | None:
-        """As a fraction of base; None where base has no memory."""
-        return self.new_bytes / self.base_bytes - 1 if self.base_bytes else None
-
-    @property
-    def possible(self) -> float | None:
-        """Largest growth on the host that is not excluded, as a fraction of base; None where none is tested."""
-        if self.test is None or self.test.possible is None or not self.test.usual:
-            return None
-        return self.test.possible / self.test.usual
-
-    def __str__(self) -> str:
-        if not self.called and (self.test is None or self.test.shift <= self.test.margin):
-            return ""
-        sizes = f"from {byte_count(self.base_bytes)} to {byte_count(self.new_bytes)}"
-        if self.called or self.test is None:
-            return f"memory grew {sizes}"
-        return ", ".join(filter(None, (f"memory {sizes} may be chance", _few(self.test))))
-
-
 def _few(test: ShiftTest) -> str:
     """Say how many rounds would do, where those at hand can't show anything."""
-    if not test.too_few:
+    if test.least_p * test.family < LEVEL:
         return ""
     return f"{plural(test.rounds, 'round')} a side {'is' if test.rounds == 1 else 'are'} too few, {test.enough} would do"
 
 
-def memory_change(base: Row, new: Row, threshold: float) -> MemoryChange | None:
-    """Compare peak memory; None where the sides do not report the same kind, or searched for what fits into it.
-
-    An accelerator's allocator gives the same peak nearly each time, so there the threshold alone decides on the medians. On the host the
-    growth of one program varies by half and more between rounds, so there it is tested by ranks; see `judge_values`.
-    """
-    sides = base.rounds, new.rounds
-    if _searched(base, new):
-        return None
-    if all(each.peak_bytes for each in sides):
-        before, after = (statistics.median(each.peak_bytes) for each in sides)
-        odd = [_odd_rounds(side, each.peak_bytes, threshold) for side, each in zip(SIDES, sides, strict=True)]
-        return MemoryChange(before, after, after > before * (1 + threshold), odd="; ".join(filter(None, odd)))
-    one, other = (each.host_peak_bytes for each in sides)
-    if any(each.peak_bytes for each in sides) or not one or not other:
-        return None
-    test = _shift_test(one, other, threshold, _HOST_FLOOR, _HOST_SLACK)
-    return MemoryChange(test.usual, statistics.median(other), False, test)
-
-
-def _odd_rounds(side: str, peaks: Sequence[int], threshold: float) -> str:
-    usual = statistics.median(peaks)
-    larger = sum(each > usual * (1 + threshold) for each in peaks)
-    return f"in {larger} of {plural(len(peaks), 'round')} of {side} its memory reached {byte_count(max(peaks))}" if larger else ""
-
-
 @dataclass(frozen=True, slots=True)
 class ValueChange:
-    """A declared value on two sides."""
+    """A quantity on two sides that is judged apart from times: a declared value, or memory."""
 
     column: Column
     base: Reported | None
@@ -191,12 +123,7 @@ class ValueChange:
     @property
     def name(self) -> str:
         """What its workload calls it."""
-        return value_name(self.column)
-
-    @property
-    def unit(self) -> Unit:
-        """Its unit."""
-        return self.column.unit
+        return self.column.name.removeprefix("value.")
 
     @property
     def called(self) -> bool:
@@ -222,6 +149,64 @@ class ValueChange:
         word = f" {WORDS[self.verdict]}" if self.verdict in WORDS else ""
         few = _few(self.test) if self.test and self.verdict is Verdict.INCONCLUSIVE else ""
         return ", ".join(filter(None, (f"{self.name}{word}: {sides}{change}", few, self.remark)))
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryChange(ValueChange):
+    """Peak memory on two sides, in bytes: the accelerator's where it has one, else what the process grew by on the host.
+
+    Only the growth on the host is tested: an accelerator's allocator leaves little to chance. The remark says which rounds of an
+    accelerator took more than the others, beyond the threshold.
+    """
+
+    base: float
+    """Median over the rounds."""
+    new: float
+
+    @property
+    def change(self) -> float | None:
+        """As a fraction of base; None where base has no memory."""
+        return self.new / self.base - 1 if self.base else None
+
+    @property
+    def possible(self) -> float | None:
+        """Largest growth on the host that is not excluded, as a fraction of base; None where none is tested."""
+        test = self.test
+        return test.possible / test.usual if test and test.possible is not None and test.usual else None
+
+    def __str__(self) -> str:
+        grew = self.verdict is Verdict.SLOWER
+        if not grew and (self.test is None or self.test.shift <= self.test.margin):
+            return ""
+        sizes = f"from {cell(self.base, self.column)} to {cell(self.new, self.column)}"
+        return f"memory grew {sizes}" if grew else ", ".join(filter(None, (f"memory {sizes} may be chance", self.test and _few(self.test))))
+
+
+def memory_change(base: Row, new: Row, threshold: float) -> MemoryChange | None:
+    """Compare peak memory; None where the sides do not report the same kind, or searched for what fits into it.
+
+    An accelerator's allocator gives the same peak nearly each time, so there the threshold alone decides on the medians. On the host the
+    growth of one program varies by half and more between rounds, so there it is tested by ranks; see `judge_values`.
+    """
+    sides = base.rounds, new.rounds
+    if _searched(base, new):
+        return None
+    if all(each.peak_bytes for each in sides):
+        before, after = (statistics.median(each.peak_bytes) for each in sides)
+        odd = [_odd_rounds(side, each.peak_bytes, threshold) for side, each in zip(SIDES, sides, strict=True)]
+        grown = Verdict.SLOWER if after > before * (1 + threshold) else None
+        return MemoryChange(_MEMORY, before, after, grown, remark="; ".join(filter(None, odd)))
+    one, other = (each.host_peak_bytes for each in sides)
+    if any(each.peak_bytes for each in sides) or not one or not other:
+        return None
+    test = _shift_test(one, other, threshold, _HOST_FLOOR, _HOST_SLACK)
+    return MemoryChange(_MEMORY, test.usual, statistics.median(other), test=test)
+
+
+def _odd_rounds(side: str, peaks: Sequence[int], threshold: float) -> str:
+    usual = statistics.median(peaks)
+    larger = sum(each > usual * (1 + threshold) for each in peaks)
+    return f"in {larger} of {plural(len(peaks), 'round')} of {side} its memory reached {byte_count(max(peaks))}" if larger else ""
 
 
 def value_changes(base: Row, new: Row, threshold: float, must_see: float) -> tuple[ValueChange, ...]:
@@ -290,26 +275,26 @@ def _unlike(base: Column, new: Column) -> str:
     return f"not judged, as it is declared with {' and '.join(differ)}" if differ else ""
 
 
-def judge_values(
-    memories: Sequence[MemoryChange | None], values: Sequence[Sequence[ValueChange]]
-) -> tuple[list[MemoryChange | None], list[list[ValueChange]]]:
+def judge_values(cases: Sequence[Sequence[ValueChange]]) -> list[tuple[ValueChange, ...]]:
     """Judge growth on the host and values of all cases as one family, with Holm's correction and a level apart from that of times."""
-    tests = [each.test for each in (*memories, *chain.from_iterable(values)) if each and each.test]
-    verdicts = iter([test.verdict(p) for test, p in zip(tests, holm([each.p for each in tests]), strict=True)])
-    left = iter([each._replace(family=len(tests)) for each in tests])
-    grown = [replace(each, called=next(verdicts) is Verdict.SLOWER, test=next(left)) if each and each.test else each for each in memories]
-    decided = [[replace(each, verdict=next(verdicts), test=next(left)) if each.test else each for each in of_case] for of_case in values]
-    return grown, decided
+    p_values = holm([each.test.p for each in chain.from_iterable(cases) if each.test])
+    left = iter(p_values)
+
+    def judged(change: ValueChange) -> ValueChange:
+        test = change.test
+        return replace(change, verdict=test.verdict(next(left)), test=test._replace(family=len(p_values))) if test else change
+
+    return [tuple(map(judged, case)) for case in cases]
 
 
-def least_p_values(memories: Iterable[MemoryChange | None], values: Iterable[Iterable[ValueChange]]) -> list[float]:
+def least_p_values(changes: Sequence[ValueChange]) -> list[float]:
     """Return of each value that is judged the smallest p that its rounds can give, 0 where chance has no part in it; and of memory.
 
     Empty where no value is judged: memory alone is no comparison.
     """
-    decided = [each for each in chain.from_iterable(values) if each.test or each.verdict in (Verdict.SAME, *WORDS)]
-    beside = [each.test.least_p for each in memories if each and each.test] if decided else []
-    return [*(each.test.least_p if each.test else 0.0 for each in decided), *beside]
+    values = [each for each in changes if not isinstance(each, MemoryChange) and (each.test or each.verdict in (Verdict.SAME, *WORDS))]
+    tested = [*values, *(each for each in changes if isinstance(each, MemoryChange) and each.test)] if values else []
+    return [each.test.least_p if each.test else 0.0 for each in tested]
 
 
 def verdict_by_values(changes: Sequence[ValueChange]) -> Verdict | None:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.power import reach_to_exclude
-from dlbench.analysis.compare.values import MemoryChange, ShiftTest, ValueChange, share_to_see
+from dlbench.analysis.compare.values import ShiftTest, ValueChange, share_to_see
 from dlbench.core.schema import text
 from dlbench.core.units import relative_change
 
@@ -21,7 +21,7 @@ class Worsening(NamedTuple):
     """A side, that would probably exclude it; None where there are as many already."""
 
 
-def worsening(change: MemoryChange | ValueChange, must_see: float) -> Worsening:
+def worsening(change: ValueChange, must_see: float) -> Worsening:
     """Say whether a worsening of what must be seen is excluded: the upper end of the 90 % interval lies below it.
 
     It is the share ``must_see`` of base, or of what is better higher a fall by as many times; on the host 64 MiB at least; and twice the
@@ -29,14 +29,12 @@ def worsening(change: MemoryChange | ValueChange, must_see: float) -> Worsening:
     """
     test = change.test
     if test is None:
-        if isinstance(change, MemoryChange) or change.verdict is not Verdict.INCONCLUSIVE:
-            return Worsening(True)
-        return Worsening(False, f"{change.name} is {change.remark}")
+        return Worsening(change.verdict is not Verdict.INCONCLUSIVE, f"{change.name} is {change.remark}")
     limit = max(test.to_see, test.usual * share_to_see(must_see, test.higher))
     rounds = _rounds_to_exclude(test, limit)
     if (worst := test.possible) is None:
         return Worsening(change.called, f"{change.name} has too few rounds", rounds)
-    by = relative_change(worst / test.usual, sign="-") if test.usual else text(worst, change.unit)
+    by = relative_change(worst / test.usual, sign="-") if test.usual else text(worst, change.column.unit)
     return Worsening(change.called or worst <= 0 or worst < limit, f"{change.name} may be up to {by} worse", rounds)
 
 

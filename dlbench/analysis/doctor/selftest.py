@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from dlbench.analysis.compare.judge import LEVEL, RankTest, Verdict, judge_family, rank_tests, statistic_name, together
-from dlbench.analysis.compare.power import MOST_ROUNDS, POWER, rounds_to_call, seeing
+from dlbench.analysis.compare.power import MOST_ROUNDS, POWER, rounds_to_call
 from dlbench.analysis.presentation.wording import plural
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.core.finding import Finding, Fitness
@@ -143,7 +143,7 @@ def _error_rates(suite: _Suite) -> Iterator[Finding]:
                     changed = rank_tests(suite.copies[program][base], variant, paired=True)
                     share.add(program in _called_slower({**tests, program: changed}))  # the others being identical
                     if share is seen:
-                        needed.append(math.ceil(min(rounds_to_call(seeing(changed), least, family, SLOWDOWN, THRESHOLD), MOST_ROUNDS + 1)))
+                        needed.append(math.ceil(min(max(least, rounds_to_call(changed, family, SLOWDOWN, THRESHOLD)), MOST_ROUNDS + 1)))
     yield _finding(
         "comparisons",
         wrong.of >= COMPARISONS,

@@ -44,8 +44,6 @@ class ClockDifference(NamedTuple):
     """Times as long as in the base a call may take in the new file because of the clocks alone, at most; 1 where they make none longer."""
     faster: float
     """The same at least, 1 where they make none shorter."""
-    bars: bool = True
-    """Whether they may explain a change, so that nothing is called."""
 
     @property
     def share(self) -> float:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dlbench.analysis.compare.judge import Verdict, judge, rank_tests, together
 from dlbench.analysis.compare.pairs import compare, compare_by
-from dlbench.analysis.compare.power import detectable, rounds_needed, seeing
+from dlbench.analysis.compare.power import detectable, rounds_needed
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.read.order import by_case
 from dlbench.analysis.read.table import Results, named
@@ -371,7 +371,7 @@ def test_whatever_the_times_there_is_a_verdict(base: list[float], new: list[floa
         )
     )
     assert together(changes) is changes["median"].verdict is changes["p10"].verdict
-    least, needed = detectable(seeing(tests), 2, threshold), rounds_needed(seeing(tests), 5, threshold)
+    least, needed = detectable(tests, 2, threshold), rounds_needed(tests, 5, threshold)
     assert least is None or least >= threshold
     assert needed is None or needed > min(len(base), len(new))
     values = [value for change in changes.values() for value in (change.change, change.p_holm)]

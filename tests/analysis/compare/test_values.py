@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlbench.analysis.compare.judge import Verdict
-from dlbench.analysis.compare.values import MemoryChange, ValueChange, judge_values, memory_change, value_changes
+from dlbench.analysis.compare.values import ValueChange, judge_values, memory_change, value_changes
 from dlbench.analysis.compare.worsening import worsening
 from dlbench.analysis.read.table import named
 from dlbench.core.declarations import Declaration, Value
@@ -33,15 +33,16 @@ def change(base: list[float], new: list[float], better: str = "lower", margin: f
     """One value of one case, judged."""
     declared = Declaration(values=(Value("it", Unit.NUMBER, better, "it", margin=margin),))  # type: ignore[arg-type]  # a direction
     one, other = (named(row([{"values": {"it": each}} for each in side]), "run", declared) for side in (base, new))
-    ((found,),) = judge_values([None], [value_changes(one, other, 0.1, 0.25)])[1]
+    ((found,),) = judge_values([value_changes(one, other, 0.1, 0.25)])
     return found
 
 
-def memory(base: list[int], new: list[int]) -> MemoryChange:
+def memory(base: list[int], new: list[int]) -> ValueChange:
     """Growth on the host in MiB, judged."""
     one, other = (row([{"memory": Memory(host_peak_bytes=each << 20)} for each in side]) for side in (base, new))
-    (found,), _ = judge_values([memory_change(one, other, 0.05)], [[]])
-    assert found is not None
+    tested = memory_change(one, other, 0.05)
+    assert tested is not None
+    ((found,),) = judge_values([[tested]])
     return found
 
 

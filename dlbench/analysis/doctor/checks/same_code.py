@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from dlbench.analysis.compare.judge import LEVEL, rank_tests, statistic_name
 from dlbench.analysis.compare.pairs import compare
-from dlbench.analysis.compare.power import detectable, seeing
+from dlbench.analysis.compare.power import detectable
 from dlbench.analysis.compare.verdict import CaseVerdict
 from dlbench.analysis.presentation.wording import plural, short
 from dlbench.analysis.read.table import Results, collect
@@ -40,7 +40,7 @@ def compared(one: Results, other: Results) -> list[Finding]:
             found.append(_finding(case, Fitness.UNFIT, case.note, "see what goes wrong: dlbench run noise"))
             continue
         tests = rank_tests(case.base.rounds, case.new.rounds, paired=True)
-        least = {name: seen for name, test in seeing(tests).items() if (seen := detectable({name: test}, family, 0.0)) is not None}
+        least = {name: seen for name, test in tests.items() if (seen := detectable({name: test}, family, 0.0)) is not None}
         rounds = min(test.rounds for test in tests.values())
         found.append(_same_code(case, least, rounds))
     return found
