@@ -93,7 +93,9 @@ def test_a_quiet_run_is_copied_without_what_is_private_and_the_copy_can_be_read_
     done = contribute(tmp_path)
     assert (done.code, done.out) == (0, "nvidia-h200-quick.jsonl\n")
     said = done.err.splitlines()
-    assert said[0] == "all 4 rows of nvidia-h200-quick.jsonl are those of run.jsonl but for reasons; look through it, it is plain text"
+    assert said[0] == (
+        "nvidia-h200-quick.jsonl has the 28 measurements of run.jsonl, with dlbench's words for reasons; look through it, it is plain text"
+    )
     assert said[1].startswith("to publish it, put it into a checkout as results/reference/nvidia-h200/quick.jsonl, and open a pull request")
     head, *rest = front_door.lines(tmp_path / "nvidia-h200-quick.jsonl")
     assert head["devices"] == [

@@ -34,11 +34,11 @@ _VERDICTS = {"scales": "scale", "helps": "help", "slows": "slow down", "undecide
 _EFFICIENCY_ENDS: tuple[Field[Step], ...] = (
     Field(
         Column("scaling.efficiency_low", Unit.FRACTION, "lower end of the 95 % interval of the efficiency"),
-        lambda step: step.per_resource(step.low),
+        lambda step: step.per_resource(step.ratio.low if step.ratio else None),
     ),
     Field(
         Column("scaling.efficiency_high", Unit.FRACTION, "higher end of the 95 % interval of the efficiency"),
-        lambda step: step.per_resource(step.high),
+        lambda step: step.per_resource(step.ratio.high if step.ratio else None),
     ),
 )
 _SHOWN: Fields[Step] = (

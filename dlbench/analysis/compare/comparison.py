@@ -1,17 +1,18 @@
 """Comparison of pairs of rows, which are tested together as one family, and reasons why a case is undecided."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import statistics
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from types import MappingProxyType
 from typing import NamedTuple
 
 from dlbench.analysis.compare import doubts, power
 from dlbench.analysis.compare.calibration import Drift
-from dlbench.analysis.compare.doubts import SIDES, CaseNotExcluded
+from dlbench.analysis.compare.doubts import CaseNotExcluded, by_side
 from dlbench.analysis.compare.judge import (
-    Change,
-    RankTest,
+    Changes,
+    Tests,
     Verdict,
     barred_by_mean,
     disagreement,
@@ -31,8 +32,8 @@ from dlbench.analysis.compare.values import (
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
 from dlbench.analysis.compare.worsening import Worsening, worsening
 from dlbench.analysis.ratios.pairing import Unpaired
-from dlbench.analysis.read.header import SpentBudget
 from dlbench.analysis.read.readings import ClockDifference
+from dlbench.analysis.read.table import Results
 from dlbench.core.conditions import OVERRUN
 from dlbench.core.rows.rounds import Rounds
 from dlbench.core.rows.row import Row
@@ -57,9 +58,9 @@ class Matched(NamedTuple):
     drifts: Mapping[str, Drift] = MappingProxyType({})
     balanced: bool = False
     """Whether both were measured in turn, in balanced order: what disturbs them then is the same lottery for both."""
-    tests: Mapping[str, RankTest] = MappingProxyType({})
+    tests: Tests = MappingProxyType({})
     """Of the times; empty where they can't be tested."""
-    changes: Mapping[str, Change] = MappingProxyType({})
+    changes: Changes = MappingProxyType({})
     """What the tests say among those of all other cases."""
     clean: bool = False
     """Whether its few unsteady or throttled rounds change nothing: without them the verdict would be the same."""
@@ -74,6 +75,7 @@ class Matched(NamedTuple):
 
 def comparison(
     title: str,
+    sides: tuple[Results, Results],
     pairs: Sequence[Matched],
     settled: Sequence[CaseVerdict],
     goal: SlowdownGoal,
@@ -81,13 +83,11 @@ def comparison(
     report_only: bool = False,
     unpaired: tuple[Unpaired, ...] = (),
     unlike: Sequence[CaseNotExcluded] = (),
-    budgets: Iterable[SpentBudget] = (),
     elsewhere: Collection[str] = (),
 ) -> Comparison:
     """Test the pairs together, as one family, and put all cases in order.
 
-    ``unlike`` were measured on both sides, in another way; ``budgets`` ended a side before its rounds; ``elsewhere``: cases of which other
-    rounds have to show what must be seen.
+    ``unlike`` were measured on both sides, in another way; ``elsewhere``: cases of which other rounds have to show what must be seen.
     """
     tests = [{} if _untimed(pair) else rank_tests(pair.base.rounds, pair.new.rounds, pair.drifts, paired) for pair in pairs]
     changes = judge_family(tests, [pair.thresholds.time for pair in pairs])
@@ -101,7 +101,7 @@ def comparison(
         pair._replace(clean=sound, explained=bool(pair.clocks) and not called)
         for pair, sound, called in zip(pairs, clean, beyond, strict=True)
     ]
-    spent = max(budgets, key=lambda each: each.enough_s, default=None)
+    spent = max([budget for side in sides for budget in side.budgets.values()], key=lambda each: each.enough_s, default=None)
     powerless = doubts.powerless(tests, least_p_values([*chain.from_iterable(quantities)]), spent)
     family = TestFamily(sum(test.weight for each in tests for test in each.values()), sum(map(bool, tests)), powerless is None)
     judged = [_case_verdict(pair, family, goal) for pair in pairs]
@@ -110,11 +110,23 @@ def comparison(
     )
     seen_to = [each.not_excluded for each in judged if each.not_excluded] if goal.insist or not report_only else []
     open_cases = [each for each in (*unlike, *seen_to) if each.case not in elsewhere]
-    cases = tuple(sorted([*settled, *judged], key=attention))
+    lost = [next(iter(side.lost.values()), None) for side in sides]
+    cases = tuple(sorted([_with_loss(case, lost) for case in (*settled, *judged)], key=attention))
     return Comparison(title, cases, powerless, doubts.not_excluded(open_cases, able, spent), report_only, unpaired)
 
 
-def _standing(pairs: Sequence[Matched], others: Sequence[Mapping[str, RankTest]]) -> list[bool]:
+def _with_loss(case: CaseVerdict, lost_of_sides: Sequence[Collection[str] | None]) -> CaseVerdict:
+    """Note of which sides damaged lines may have had rounds of a case, or all of them."""
+    sides = []
+    for (side, row), lost in zip(by_side(case.base, case.new), lost_of_sides, strict=True):
+        if row is None and lost is not None and case.verdict in (Verdict.MISSING, Verdict.NEW):
+            sides.append(f"its lines may be among the damaged ones of {side}")
+        elif row is not None and lost and row.case.id in lost:
+            sides.append(f"it may have lost a round with a damaged line of {side}")
+    return case.noting(*sides)._replace(lost=True) if sides else case
+
+
+def _standing(pairs: Sequence[Matched], others: Sequence[Tests]) -> list[bool]:
     """Return of each case that has other tests whether its verdict by these is the same, beside all others as they are."""
     if not any(others):
         return [False] * len(others)
@@ -143,16 +155,11 @@ def _sound_without_spoiled(pairs: Sequence[Matched], paired: bool) -> list[bool]
     """Return of each case whether its few unsteady or throttled rounds change nothing."""
     left = [
         rank_tests(_unspoiled(pair.base), _unspoiled(pair.new), pair.drifts, paired)
-        if pair.tests and 0 < max(map(_spoiled_share, pair.sides)) <= _FEW
+        if pair.tests and 0 < max(statistics.fmean(each.rounds.spoiled) for each in pair.sides) <= _FEW
         else {}
         for pair in pairs
     ]
     return _standing(pairs, left)
-
-
-def _spoiled_share(row: Row) -> float:
-    spoiled = row.rounds.spoiled
-    return sum(spoiled) / len(spoiled) if True in spoiled else 0.0
 
 
 def _unspoiled(row: Row) -> Rounds:
@@ -164,7 +171,7 @@ def _spoiled_rounds(sides: Sequence[Row]) -> str:
     counts = [
         f"{sum(spoiled)} of {len(spoiled)} rounds in {side} "
         f"{'was' if sum(spoiled) == 1 else 'were'} unsteady, throttled or short of CPU time"
-        for side, each in zip(SIDES, sides, strict=True)
+        for side, each in by_side(*sides)
         if any(spoiled := each.rounds.spoiled)
     ]
     return f"{' and '.join(counts)}, and without the verdict is the same"
@@ -258,7 +265,7 @@ def _with_values(found: CaseVerdict, must_see: float, worsenings: Sequence[Worse
 
 def _untimed(pair: Matched) -> str | None:
     """Say why the times of a pair can't be tested, if so."""
-    for side, row in zip(SIDES, pair.sides, strict=True):
+    for side, row in by_side(*pair.sides):
         if not row.rounds.median_s:
             return f"{side} has values, not times"
         if min(row.rounds.p10_s) <= 0:
@@ -272,10 +279,10 @@ def _barred(pair: Matched, verdict: Verdict) -> str | None:
     CPUs that were taken rule out no change of sides in balanced order: chance alone would have struck both alike, but may hide a change.
     """
     # Times that were still moving, that the device cut itself, or that can't be true, show nothing about the program.
-    left = [(side, row) for side, row in zip(SIDES, pair.sides, strict=True) if not (pair.clean and any(row.rounds.spoiled))]
+    left = [(side, row) for side, row in by_side(*pair.sides) if not (pair.clean and any(row.rounds.spoiled))]
     marks = [f"unsteady in {side}" for side, row in left if row.flag.not_steady]
     marks += [f"throttled in {side}" for side, row in left if row.flag.throttled]
-    marks += [f"implausible in {side}" for side, row in zip(SIDES, pair.sides, strict=True) if row.flag.implausible]
+    marks += [f"implausible in {side}" for side, row in by_side(*pair.sides) if row.flag.implausible]
     if not (pair.balanced and verdict.is_change):
         marks += [f"CPUs taken in {side}" for side, row in left if (row.time.lost_share or 0.0) > OVERRUN]
     marks += [pair.clocks.sentence] if pair.clocks and pair.explained else []

@@ -1,11 +1,11 @@
 """Sentences on what a comparison can't say: slowdowns that it does not exclude, tests without power, and what would help."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from dlbench.analysis.compare.judge import EQUIVALENCE, LEVEL, RankTest
+from dlbench.analysis.compare.judge import EQUIVALENCE, LEVEL, Tests
 from dlbench.analysis.compare.power import MOST_ROUNDS
 from dlbench.analysis.read.header import SpentBudget
 from dlbench.core.rank_test import rounds_for_gate
@@ -15,7 +15,12 @@ from dlbench.core.units import percent, relative_change
 
 _NAMED = 5
 """Cases that a sentence names; it counts the others."""
-SIDES = ("the base", "the new file")
+T = TypeVar("T")
+
+
+def by_side(base: T, new: T) -> Iterator[tuple[str, T]]:
+    """Yield what each side has, with what a sentence calls the side."""
+    return zip(("the base", "the new file"), (base, new), strict=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,7 @@ def exclusion_sentence(left: float | None, must_see: float | None) -> str:
     return f"a slowdown of {percent(must_see)} or more is not excluded: up to {relative_change(left)} is possible"
 
 
-def prospects(tests: Mapping[str, RankTest], rounds: int | None, threshold: float) -> str:
+def prospects(tests: Tests, rounds: int | None, threshold: float) -> str:
     """Say of an inconclusive case what would probably decide it; ``rounds`` are what `rounds_needed` gives."""
     if any(test.drift and not test.only_slower and test.drift.half_width(EQUIVALENCE) >= math.log1p(threshold) for test in tests.values()):
         return "occasions alone may differ by more than the threshold: measure both sides in turn, with dlbench ab"
@@ -90,7 +95,7 @@ def disturbances(sides: Sequence[Row]) -> str:
     base, new = ((each.flag.reason or "") if each.flag.disturbed else "" for each in sides)
     if base == new:
         return base
-    return "; ".join(f"in {side} {reason}" for side, reason in zip(SIDES, (base, new), strict=True) if reason)
+    return "; ".join(f"in {side} {reason}" for side, reason in by_side(base, new) if reason)
 
 
 def not_excluded(cases: Sequence[CaseNotExcluded], tested: int, spent: SpentBudget | None = None) -> NotExcluded | None:
@@ -119,7 +124,7 @@ def not_excluded(cases: Sequence[CaseNotExcluded], tested: int, spent: SpentBudg
     return NotExcluded(tuple(each.case for each in cases), sentence, decisive)
 
 
-def powerless(able: Sequence[Mapping[str, RankTest]], of_values: Sequence[float] = (), spent: SpentBudget | None = None) -> str | None:
+def powerless(able: Sequence[Tests], of_values: Sequence[float] = (), spent: SpentBudget | None = None) -> str | None:
     """Say why no case could have been called slower, if so: with the least p that their rounds allow, Holm's correction spares none.
 
     Of each case its tests; none of a case without times on both sides. ``of_values``: the least p of each value that is judged, and

@@ -120,6 +120,10 @@ class RankTest(NamedTuple):
         return interval.half_width if interval else None
 
 
+Tests = Mapping[str, RankTest]
+"""Those of a case: of ``median`` and `MEAN`, and where there are rounds for them of ``p10`` and `PAIRED`."""
+
+
 @lru_cache(16)  # the change that can be seen and the rounds that see it ask the same of the tests of a case
 def _tested(
     base: tuple[float, ...], new: tuple[float, ...], confidences: tuple[float, ...], paired: bool
@@ -157,6 +161,10 @@ class Change:
     def medians_s(self) -> tuple[float, float]:
         """What was compared, seconds a call: the medians over the rounds of base and new."""
         return math.exp(statistics.median(self.test.base)), math.exp(statistics.median(self.test.new))
+
+
+Changes = Mapping[str, Change]
+"""What each of the tests of a case comes to; empty where the times could not be tested."""
 
 
 def rank_tests(base: Rounds, new: Rounds, drifts: Mapping[str, Drift] = MappingProxyType({}), paired: bool = False) -> dict[str, RankTest]:
@@ -275,7 +283,7 @@ def judge(test: RankTest, p_holm: float, threshold: float) -> Change:
     return Change(verdict, test, p_holm, beyond)
 
 
-def judge_family(cases: Sequence[Mapping[str, RankTest]], thresholds: Iterable[float]) -> list[dict[str, Change]]:
+def judge_family(cases: Sequence[Tests], thresholds: Iterable[float]) -> list[Changes]:
     """Judge all tests of a comparison, with Holm's correction for their number; ``thresholds`` has one for each case."""
     tests = [test for case in cases for test in case.values()]
     p_values = iter(holm([test.p for test in tests], [test.weight for test in tests], lambda at, many: tests[at].p_among(many)))
@@ -285,7 +293,7 @@ def judge_family(cases: Sequence[Mapping[str, RankTest]], thresholds: Iterable[f
     ]
 
 
-def together(changes: Mapping[str, Change]) -> Verdict:
+def together(changes: Changes) -> Verdict:
     """Return the verdict of several tests: one is enough for slower or faster, and opposite ones decide nothing.
 
     The same takes the median and the p10, each by either of its tests, and a mean that is not beyond the threshold: it varies too much
@@ -299,17 +307,17 @@ def together(changes: Mapping[str, Change]) -> Verdict:
     return Verdict.SAME if _same_but_for_mean(changes) and not changes[MEAN].beyond else Verdict.INCONCLUSIVE
 
 
-def _same_but_for_mean(changes: Mapping[str, Change]) -> bool:
+def _same_but_for_mean(changes: Changes) -> bool:
     same = {statistic_of(name, changes) for name, each in changes.items() if each.verdict is Verdict.SAME}
     return same >= {statistic_of(name, changes) for name in changes if name != MEAN}
 
 
-def barred_by_mean(changes: Mapping[str, Change]) -> bool:
+def barred_by_mean(changes: Changes) -> bool:
     """Whether only its mean keeps a case from being the same: it may have changed by more than the threshold, as slow calls do."""
     return _same_but_for_mean(changes) and changes[MEAN].beyond and changes[MEAN].verdict is Verdict.INCONCLUSIVE
 
 
-def disagreement(changes: Mapping[str, Change]) -> str:
+def disagreement(changes: Changes) -> str:
     """Say which tests call a case slower or faster, where others do not; or of one that is the same but for its mean that it is so."""
     if barred_by_mean(changes):
         change = changes[MEAN].change

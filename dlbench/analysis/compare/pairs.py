@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from dlbench.analysis.compare.calibration import Calibration
 from dlbench.analysis.compare.comparison import Matched, comparison
-from dlbench.analysis.compare.doubts import SIDES, CaseNotExcluded
+from dlbench.analysis.compare.doubts import CaseNotExcluded, by_side
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.power import MUST_SEE_BY_DEFAULT, SlowdownGoal
 from dlbench.analysis.compare.values import ValueChange, memory_change, value_changes
@@ -80,10 +80,8 @@ def compare(
             pairs.append(Matched(case, one, other, limits, _quantities(one, other, limits), apart, drifts, balanced))
     if len(incomparable) > len(pairs) and not across_machines:  # what says nothing of most cases is no comparison
         incomparable = [each._replace(asked=True) for each in incomparable]
-    budgets = [*base.budgets.values(), *new.budgets.values()]
     title = f"{', '.join(new.environments)} against {', '.join(base.environments)}"
-    found = comparison(title, pairs, settled, goal, paired, across_machines, unlike=incomparable, budgets=budgets, elsewhere=elsewhere)
-    return _with_losses(found, base, new)
+    return comparison(title, (base, new), pairs, settled, goal, paired, across_machines, unlike=incomparable, elsewhere=elsewhere)
 
 
 def compare_by(results: Results, by: str, given: ThresholdSettings = MappingProxyType({})) -> Comparison:
@@ -100,27 +98,7 @@ def compare_by(results: Results, by: str, given: ThresholdSettings = MappingProx
     settled = [CaseVerdict(case, Verdict.FAILED, row.ending, new=row) for case, row in failed.items()]
     unpaired = tuple(each for each in found.unpaired if each.case not in failed)
     title = f"{', '.join(results.environments)}: each {found.by} against {found.base_value}"
-    budgets = results.budgets.values()
-    judged = comparison(title, pairs, settled, SlowdownGoal.of(given, None), unpaired=unpaired, budgets=budgets)
-    return _with_losses(judged, results, results)
-
-
-def _with_losses(found: Comparison, *sides: Results) -> Comparison:
-    """Note which cases may have lost rounds, or all, with damaged lines of a side."""
-    if not any(each.lost for each in sides):
-        return found
-    lost = [next(iter(each.lost.values()), None) for each in sides]
-    return replace(found, cases=tuple([_with_loss(case, lost) for case in found.cases]))
-
-
-def _with_loss(case: CaseVerdict, lost_of_sides: Sequence[Collection[str] | None]) -> CaseVerdict:
-    sides = []
-    for side, row, lost in zip(SIDES, (case.base, case.new), lost_of_sides, strict=True):
-        if row is None and lost is not None and case.verdict in (Verdict.MISSING, Verdict.NEW):
-            sides.append(f"its lines may be among the damaged ones of {side}")
-        elif row is not None and lost and row.case.id in lost:
-            sides.append(f"it may have lost a round with a damaged line of {side}")
-    return case.noting(*sides)._replace(lost=True) if sides else case
+    return comparison(title, (results, results), pairs, settled, SlowdownGoal.of(given, None), unpaired=unpaired)
 
 
 def _quantities(base: Row, new: Row, limits: Thresholds) -> tuple[ValueChange, ...]:
@@ -130,7 +108,7 @@ def _quantities(base: Row, new: Row, limits: Thresholds) -> tuple[ValueChange, .
     largest = base.declared.value("largest")
     if largest is None or not base.case.found or base.declared.parameter("limit") in base.params:
         return changes
-    silent = [side for side, each in zip(SIDES, (base, new), strict=True) if each.memory.limit_bytes is None]
+    silent = [side for side, each in by_side(base, new) if each.memory.limit_bytes is None]
     unknown = f"{' and '.join(silent)} {'does' if len(silent) == 1 else 'do'} not say how much memory the search could take"
     return tuple(
         replace(each, remark=", ".join(filter(None, (each.remark, unknown)))) if silent and each.name == largest.name else each
@@ -191,7 +169,7 @@ def _few_sessions(base: Row, new: Row) -> str:
     """Say of a case that another tool measured how few its rounds are, where they are too few for a verdict."""
     few = [
         f"{len(each.rounds.median_s)} of {tool} in {side}"
-        for side, each in zip(SIDES, (base, new), strict=True)
+        for side, each in by_side(base, new)
         if (tool := tool_of_suite(each.case.suite)) and len(each.rounds.median_s) < SESSIONS_FOR_A_VERDICT
     ]
     return f"too few rounds, {' and '.join(few)}: a verdict takes {SESSIONS_FOR_A_VERDICT} a side" if few else ""

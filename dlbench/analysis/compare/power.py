@@ -10,7 +10,7 @@ from functools import cache
 from typing import NamedTuple, Self
 
 from dlbench.analysis.compare.calibration import Drift, normal_quantile
-from dlbench.analysis.compare.judge import LEVEL, RankTest, fraction, statistic_of
+from dlbench.analysis.compare.judge import LEVEL, RankTest, Tests, fraction, statistic_of
 from dlbench.core import thresholds
 from dlbench.core.rank_test import rounds_for_gate
 from dlbench.core.stats import Interval
@@ -71,12 +71,12 @@ class SlowdownGoal(NamedTuple):
         return (MARGINS_TO_SEE * limits.time if change and change <= limits.time else change), asked
 
 
-def _least_rounds(tests: Mapping[str, RankTest], family: float) -> int:
+def _least_rounds(tests: Tests, family: float) -> int:
     """Return the rounds a side below which none of a case's tests can fail at all, beside all others of that weight."""
     return min(rounds_for_gate(family / test.weight, LEVEL, least=1, paired=test.paired) for test in tests.values())
 
 
-def detectable(tests: Mapping[str, RankTest], family: float, threshold: float) -> float | None:
+def detectable(tests: Tests, family: float, threshold: float) -> float | None:
     """Return the smallest change that would be called in four of five comparisons, as a fraction; None where none would, however large.
 
     It lies beyond the interval at the level that the first step of Holm's correction leaves each test of a family with that weight in
@@ -87,7 +87,7 @@ def detectable(tests: Mapping[str, RankTest], family: float, threshold: float) -
     return fraction(min(changes)) if changes else None
 
 
-def _reaches(tests: Mapping[str, RankTest], family: float) -> Iterator[tuple[RankTest, float, float]]:
+def _reaches(tests: Tests, family: float) -> Iterator[tuple[RankTest, float, float]]:
     """Yield each test whose rounds are enough for it, with the confidence of that first step and half the width of the interval there."""
     for test in tests.values():
         confidence = 1 - LEVEL * test.weight / family
@@ -95,7 +95,7 @@ def _reaches(tests: Mapping[str, RankTest], family: float) -> Iterator[tuple[Ran
             yield test, confidence, reach
 
 
-def possible(tests: Mapping[str, RankTest]) -> float | None:
+def possible(tests: Tests) -> float | None:
     """Return the largest slowdown that a case may have all the same, as a fraction; None where the rounds are too few to exclude any.
 
     It is the upper end of the 90 % interval of the median or of the p10, whichever lies higher; where a statistic has two tests, either
@@ -105,7 +105,7 @@ def possible(tests: Mapping[str, RankTest]) -> float | None:
     return fraction(max(min(each.high for each, _ in of_one) for of_one in intervals)) if all(intervals) else None
 
 
-def _equivalences(tests: Mapping[str, RankTest]) -> list[list[tuple[Interval, Drift | None]]]:
+def _equivalences(tests: Tests) -> list[list[tuple[Interval, Drift | None]]]:
     """Return the 90 % intervals of each statistic, one a test, with the drift that is in them; of tests with too few rounds none."""
     found: dict[str, list[tuple[Interval, Drift | None]]] = {}
     for name, test in tests.items():
@@ -129,7 +129,7 @@ def reach_to_exclude(confidence: float, many: int) -> float:
     return 1 + _scatter(confidence, 1 - UNDECIDED / many)
 
 
-def rounds_needed(tests: Mapping[str, RankTest], family: float, threshold: float) -> int | None:
+def rounds_needed(tests: Tests, family: float, threshold: float) -> int | None:
     """Return the rounds a side that would probably decide it; None where more rounds would not.
 
     An interval narrows with the square root of the rounds: k' = k (w / v)², w being half the width of the 90 % interval that the rounds
@@ -140,12 +140,12 @@ def rounds_needed(tests: Mapping[str, RankTest], family: float, threshold: float
     return more_rounds(tests, max(_least_rounds(tests, family), _rounds(tests) * _factor_to_narrow(tests, lambda _: math.log1p(threshold))))
 
 
-def more_rounds(tests: Mapping[str, RankTest], planned: float) -> int | None:
+def more_rounds(tests: Tests, planned: float) -> int | None:
     """Return planned rounds as a whole number; None where the rounds at hand are enough, or none are."""
     return math.ceil(planned) if _rounds(tests) < planned < math.inf else None
 
 
-def planned_rounds(tests: Mapping[str, RankTest], family: TestFamily, change: float, threshold: float) -> float:
+def planned_rounds(tests: Tests, family: TestFamily, change: float, threshold: float) -> float:
     """Return the rounds a side that would probably call a slowdown of that size, and exclude it where there is none.
 
     Infinite where no rounds would. Only the widths of intervals count, never the size or sign of the change that was found, so that rounds
@@ -158,7 +158,7 @@ def planned_rounds(tests: Mapping[str, RankTest], family: TestFamily, change: fl
     return max(rounds_to_call(tests, family.weight, change, threshold), _rounds(tests) * _factor_to_narrow(tests, margin))
 
 
-def rounds_to_call(tests: Mapping[str, RankTest], family: float, change: float, threshold: float) -> float:
+def rounds_to_call(tests: Tests, family: float, change: float, threshold: float) -> float:
     """Return the rounds a side in which a change of that size is called with a chance of 80 %; infinite where occasions differ by as much.
 
     As in `rounds_needed`, with the intervals that `detectable` takes. The change must be above the threshold. Where the rounds are too few
@@ -172,7 +172,7 @@ def rounds_to_call(tests: Mapping[str, RankTest], family: float, change: float, 
     return max(_least_rounds(tests, family), _rounds(tests) * min(factors, default=0.0))
 
 
-def _factor_to_narrow(tests: Mapping[str, RankTest], margin: Callable[[float], float]) -> float:
+def _factor_to_narrow(tests: Tests, margin: Callable[[float], float]) -> float:
     """Return how many times the rounds it takes until the 90 % interval of each statistic, by one of its tests, lies within a margin.
 
     ``margin`` gives it for the interval's confidence.
@@ -205,7 +205,7 @@ def further(needed: Mapping[str, int], rounds: int, fitting: int) -> Further | N
     return Further(min(max(min(cases.values()), LEAST_STEP), most), tuple(cases))
 
 
-def _rounds(tests: Mapping[str, RankTest]) -> int:
+def _rounds(tests: Tests) -> int:
     return min([test.rounds for test in tests.values()])
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import NamedTuple
 
-from dlbench.analysis.compare.doubts import SIDES
+from dlbench.analysis.compare.doubts import by_side
 from dlbench.analysis.compare.judge import EQUIVALENCE, LEVEL, Verdict
 from dlbench.analysis.compare.power import MARGINS_TO_SEE
 from dlbench.analysis.presentation.wording import cell, plural, value_name
@@ -193,7 +193,7 @@ def memory_change(base: Row, new: Row, threshold: float) -> MemoryChange | None:
         return None
     if all(each.peak_bytes for each in sides):
         before, after = (statistics.median(each.peak_bytes) for each in sides)
-        odd = [_odd_rounds(side, each.peak_bytes, threshold) for side, each in zip(SIDES, sides, strict=True)]
+        odd = [_odd_rounds(side, each.peak_bytes, threshold) for side, each in by_side(*sides)]
         grown = Verdict.SLOWER if after > before * (1 + threshold) else None
         return MemoryChange(_MEMORY, before, after, grown, remark="; ".join(filter(None, odd)))
     one, other = (each.host_peak_bytes for each in sides)

@@ -1,12 +1,11 @@
 """Verdicts of a comparison: of each case, and of all of them together."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
 from dlbench.analysis.compare.doubts import CaseNotExcluded, NotExcluded
-from dlbench.analysis.compare.judge import Change, Verdict
+from dlbench.analysis.compare.judge import Change, Changes, Verdict
 from dlbench.analysis.compare.values import MemoryChange, ValueChange
 from dlbench.analysis.ratios.pairing import Unpaired
 from dlbench.core.rows.row import Row
@@ -23,7 +22,7 @@ class CaseVerdict(NamedTuple):
     """What got worse: ``time``, ``memory``, ``value.p99_s``."""
     base: Row | None = None
     new: Row | None = None
-    changes: Mapping[str, Change] = MappingProxyType({})
+    changes: Changes = MappingProxyType({})
     """Of ``median``, ``p10`` and the others; empty where the times could not be tested."""
     memory: MemoryChange | None = None
     values: tuple[ValueChange, ...] = ()
@@ -111,10 +110,7 @@ _SEVERITIES = {
 }
 
 
-_ATTENTION = {verdict: place for place, verdict in enumerate(Verdict)}
-
-
 def attention(case: CaseVerdict) -> tuple[int, float]:
     """Return what sorts cases: the worst verdict first, and of one verdict that says there is a change the largest."""
     changed = case.shown if case.verdict.is_change else None
-    return _ATTENTION[case.verdict], -abs(changed.change) if changed else 0.0
+    return [*Verdict].index(case.verdict), -abs(changed.change) if changed else 0.0

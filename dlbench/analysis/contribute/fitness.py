@@ -58,24 +58,17 @@ def doubts(run: RunFile, results: Results) -> list[str]:
 
 def _restless(rows: Sequence[Row], *, known: bool) -> list[str]:
     """Say what more than a few of the cases show of a machine that was not at rest; ``known``: that it throttled or disturbed most."""
-    held_back = {
-        "throttled": ([row for row in rows if row.flag.throttled], "cool the machine or raise its quota"),
-        "disturbed": ([row for row in rows if row.flag.disturbed], "stop what else runs, look with dlbench doctor"),
-    }
+    wide = [row for row in rows if (row.time.ci_high_s or 0.0) > WIDE * (row.time.ci_low_s or 0.0)]
     signs = {
-        **({} if known else held_back),
-        f"noisy, with an interval wider than a factor of {WIDE:g}": ([row for row in rows if _is_wide(row)], "quieten the machine"),
+        "throttled": ([row for row in rows if row.flag.throttled and not known], "cool the machine or raise its quota"),
+        "disturbed": ([row for row in rows if row.flag.disturbed and not known], "stop what else runs, look with dlbench doctor"),
+        f"noisy, with an interval wider than a factor of {WIDE:g}": (wide, "quieten the machine"),
     }
     return [
         f"{len(found)} of {plural(len(rows), 'case')} are {sign}, which is more than {percent(TOLERATED)}; {advice}, and measure again"
         for sign, (found, advice) in signs.items()
         if len(found) > TOLERATED * len(rows)
     ]
-
-
-def _is_wide(row: Row) -> bool:
-    low, high = row.time.ci_low_s, row.time.ci_high_s
-    return low is not None and high is not None and high > WIDE * low
 
 
 def _cases(rows: Sequence[Row]) -> str:

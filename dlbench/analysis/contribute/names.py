@@ -1,9 +1,11 @@
 """Names that rows need, which a copy can't leave out: those that are not plain are refused."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
 
 from dlbench.analysis.contribute.sieves import is_setting, is_word, number
+from dlbench.analysis.ratios.pairing import grouped
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, value_text
 
@@ -23,22 +25,18 @@ _PRIVATE = re.compile(
 )
 
 
-def refused(measurements: Iterable[Measurement]) -> list[str]:
+def refused(measurements: Sequence[Measurement]) -> list[str]:
     """Return a sentence for each kind of text or number that rows need and that may not be published."""
-    names: dict[str, dict[str, None]] = {}
-    cases: dict[int, Case] = {}
-    for each in measurements:
-        cases[id(each.case)] = each.case  # rounds of a case share it
-        if each.device_name is not None:
-            names.setdefault(each.case.device, {})[each.device_name] = None
-    found = dict.fromkeys(sentence for case in cases.values() for sentence in _unfit(case))
-    for device, called in names.items():
-        for name in called:
+    cases = {id(each.case): each.case for each in measurements}  # rounds of a case share it
+    found = [sentence for case in cases.values() for sentence in _unfit(case)]
+    named = dict.fromkeys((each.case.device, each.device_name) for each in measurements if each.device_name is not None)
+    for device, names in grouped(named, itemgetter(0)).items():
+        for _, name in names:
             if not _DEVICE_NAME.fullmatch(name) or _PRIVATE.search(name):
-                found[f"{name[:LONGEST]!r} is not what a maker calls a device, which has {_PLAIN}"] = None
-        if len(called) > 1:
-            found[f"{device} has several names in it; measure on one machine"] = None
-    return list(found)[:MOST_SENTENCES]
+                found.append(f"{name[:LONGEST]!r} is not what a maker calls a device, which has {_PLAIN}")
+        if len(names) > 1:
+            found.append(f"{device} has several names in it; measure on one machine")
+    return [*dict.fromkeys(found)][:MOST_SENTENCES]
 
 
 def _unfit(case: Case) -> Iterator[str]:

@@ -67,9 +67,9 @@ LOW = _of_step(
     "speedup_low",
     Unit.RATIO,
     f"lower end of its 95 % interval; null with fewer than about {FEWEST_ROUNDS} rounds a side",
-    lambda step: step.low,
+    lambda step: step.ratio and step.ratio.low,
 )
-HIGH = _of_step("speedup_high", Unit.RATIO, "upper end of it", lambda step: step.high)
+HIGH = _of_step("speedup_high", Unit.RATIO, "upper end of it", lambda step: step.ratio and step.ratio.high)
 EFFICIENCY = _of_step(
     "efficiency",
     Unit.FRACTION,

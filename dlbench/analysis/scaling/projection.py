@@ -55,44 +55,40 @@ class Model:
     change as on a ring (Patarasuk and Yuan, see `core.reference.collectives`).
     """
 
-    ranks: int
+    step: Step
+    """The one that was measured there."""
+    batch: float
+    """Items of each of its devices."""
     latency_s: float
     byte_s: float
-    computing_s: float
-    """The step there without the communication that it waits for."""
     exposed_s: float
-    """That communication."""
-    batch: float
-    """Items of each device there."""
+    """The communication that it waits for."""
+    computing_s: float
+    """The step without that."""
     size: int
     """Bytes of gradients."""
-    messages: int
-    """In which they travel."""
-    strong: bool
-    """Whether all devices share one batch."""
     fixed: float
     """Part of the computing that does not depend on the items."""
-    copying_s: float | None
-    """What copying each device its items takes there, to all of them at once; None where there is nothing to copy."""
 
     def items(self, ranks: int) -> float:
         """Return the items of each of so many devices."""
-        return self.batch * self.ranks / ranks if self.strong else self.batch
+        return self.batch * self.step.ranks / ranks if self.step.kind == "strong" else self.batch
 
     def all_reduce_s(self, ranks: int) -> float:
         """Return the seconds in which so many ranks exchange all gradients."""
-        steps, crossings = (cost("all_reduce", ranks) / cost("all_reduce", self.ranks) for cost in (ring_steps, bus_factor))
-        return self.messages * self.latency_s * steps + self.size * self.byte_s * crossings
+        steps, crossings = (cost("all_reduce", ranks) / cost("all_reduce", self.step.ranks) for cost in (ring_steps, bus_factor))
+        messages = -(-self.size // ((self.step.row.count("bucket_mb") or _BUCKET) << 20))
+        return messages * self.latency_s * steps + self.size * self.byte_s * crossings
 
     def projected(self, step: Step) -> Projected:
         """Return the projection of a step with more ranks."""
-        items = self.items(step.ranks)
+        items, copying_s = self.items(step.ranks), self.step.row.transfer.h2d_s
         share = items / self.batch
         part = self.fixed + (1 - self.fixed) * share
-        hidden = self.all_reduce_s(self.ranks) - self.exposed_s
+        hidden = self.all_reduce_s(self.step.ranks) - self.exposed_s
         waiting_s = max(0.0, self.all_reduce_s(step.ranks) - part * hidden)
-        copies_s = None if self.copying_s is None else self.copying_s * share
-        return Projected(step, self.ranks, part * self.computing_s + waiting_s, copies_s, items * step.ranks)
+        copies_s = None if copying_s is None else copying_s * share
+        return Projected(step, self.step.ranks, part * self.computing_s + waiting_s, copies_s, items * step.ranks)
 
 
 def projected(steps: Sequence[Step], results: Results) -> list[Projected]:
@@ -108,31 +104,23 @@ def projected(steps: Sequence[Step], results: Results) -> list[Projected]:
         talking = (each for each in group if each.ranks >= 2 and each.exposed_s is not None and each.verdict != "implausible")
         anchor = next(talking, None)
         if anchor and (model := _model(anchor, results)):
-            beyond = [_with_ranks(anchor, ranks) for ranks in _BEYOND if ranks > group[-1].ranks and model.items(ranks) >= 1]
-            found += [model.projected(each) for each in (*group, *beyond) if each.ranks > model.ranks]
+            more = [ranks for ranks in _BEYOND if ranks > group[-1].ranks and model.items(ranks) >= 1]
+            row = anchor.row
+            beyond = [Step(Row(row.case, {**row.params, "ranks": ranks}, declared=row.declared), anchor.models) for ranks in more]
+            found += [model.projected(each) for each in (*group, *beyond) if each.ranks > anchor.ranks]
     return sorted(found, key=lambda each: not each.is_measured)
 
 
-def _with_ranks(step: Step, ranks: int) -> Step:
-    """Return the same step with other ranks and nothing measured."""
-    return Step(Row(step.row.case, {**step.row.params, "ranks": ranks}, declared=step.row.declared), step.models)
-
-
-def _model(anchor: Step, results: Results) -> Model | None:
+def _model(step: Step, results: Results) -> Model | None:
     """Return the model that stands on a step, or None where something that it takes was not measured."""
-    row, batch = anchor.row, anchor.items
-    ring = _ring(anchor, results)
+    row, ring = step.row, _ring(step, results)
     size = gradient_bytes(str(row.params.get("model")), str(row.case.dtype), str(row.params.get("gradients") or "full"))
-    exposed_s = max(0.0, anchor.exposed_s or 0.0)
-    computing_s = (anchor.step_s or 0.0) - exposed_s
-    if ring is None or size is None or batch is None or computing_s <= 0:
+    exposed_s = max(0.0, step.exposed_s or 0.0)
+    computing_s = (step.step_s or 0.0) - exposed_s
+    if ring is None or size is None or step.items is None or computing_s <= 0:
         return None
-    strong = anchor.kind == "strong"
-    fixed = _fixed_part(anchor, batch, computing_s, results) if strong else 0.0
-    messages = -(-size // ((row.count("bucket_mb") or _BUCKET) << 20))
-    if fixed is None:
-        return None
-    return Model(anchor.ranks, *ring, computing_s, exposed_s, batch, size, messages, strong, fixed, row.transfer.h2d_s)
+    fixed = _fixed_part(step, step.items, computing_s, results) if step.kind == "strong" else 0.0
+    return None if fixed is None else Model(step, step.items, *ring, exposed_s, computing_s, size, fixed)
 
 
 def _ring(step: Step, results: Results) -> tuple[float, float] | None:

@@ -150,16 +150,6 @@ class Step:
         return self.ratio.speedup if self.ratio else None
 
     @property
-    def low(self) -> float | None:
-        """Lower end of its interval."""
-        return self.ratio.low if self.ratio else None
-
-    @property
-    def high(self) -> float | None:
-        """Upper end of its interval."""
-        return self.ratio.high if self.ratio else None
-
-    @property
     def efficiency(self) -> float | None:
         """Speed-up over resources."""
         return self.per_resource(self.speedup)
@@ -177,7 +167,7 @@ class Step:
             return None
         if not self.ratio.is_ahead:
             return "slows" if self.ratio.is_behind else "undecided"
-        return "scales" if (self.per_resource(self.low) or 0) >= SCALES_FROM else "helps"
+        return "scales" if (self.per_resource(self.ratio.low) or 0) >= SCALES_FROM else "helps"
 
     def chosen(self, among: int) -> "Step":
         """Return it as the best among so many, whose interval allows for the choice."""
@@ -190,13 +180,13 @@ class Step:
         return frozenset((setting, value) for setting, value in found if setting not in (THREADS, MATH) and value is not None)
 
     @property
-    def spread(self) -> frozenset[Setting]:
+    def spread(self) -> set[Setting]:
         """The settings that only say how the step is spread over devices."""
-        return frozenset((RANKS, *settings_named(self.row.declared.having("spread"))))
+        return {RANKS, *settings_named(self.row.declared.having("spread"))}
 
-    def differing(self, other: "Step") -> frozenset[Setting]:
+    def differing(self, other: "Step") -> set[Setting]:
         """Return the settings in which it is not as another."""
-        return frozenset(setting for setting, _ in self.settings ^ other.settings)
+        return {setting for setting, _ in self.settings ^ other.settings}
 
 
 def scaling(results: Results) -> list[Step]:
@@ -208,7 +198,7 @@ def scaling(results: Results) -> list[Step]:
     with_ranks = (row for row in results.rows if row.ranks and not row.declared.having("collective_op"))
     steps = [Step(row, _models(row, results.environments)) for row in with_ranks]
     found = [_compared(each, steps) for each in steps if not each.is_unsynchronised]
-    works = [*dict.fromkeys(each.work for each in found)]
+    works = [each.work for each in found]
     return sorted(found, key=lambda each: (works.index(each.work), str(each.kind), each.row.case.device, each.row.case.run, each.ranks))
 
 

@@ -29,6 +29,7 @@ def command(file: Path, output: Path | None) -> None:
     # Here and not at the top, so that --help stays quick.
     from dlbench.analysis.contribute.fitness import doubts
     from dlbench.analysis.contribute.public import file_name, machine_name, public_records
+    from dlbench.analysis.presentation.wording import plural
     from dlbench.analysis.read.table import collect
     from dlbench.core.store import load
     from dlbench.core.writer import as_line
@@ -47,7 +48,8 @@ def command(file: Path, output: Path | None) -> None:
     path = output or Path(f"{machine}-{suites}.jsonl")
     create(path, content)
     click.echo(path)
-    click.echo(f"all {len(results.rows)} rows of {path} are those of {file} but for reasons; look through it, it is plain text", err=True)
+    measured = plural(len(run.measurements), "measurement")
+    click.echo(f"{path} has the {measured} of {file}, with dlbench's words for reasons; look through it, it is plain text", err=True)
     click.echo(
         f"to publish it, put it into a checkout as results/reference/{machine}/{suites}.jsonl, and open a pull request against the project "
         "that you have dlbench from; by itself it is sent nowhere",
