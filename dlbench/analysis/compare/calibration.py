@@ -105,17 +105,17 @@ class Drift:
         inverse = share**2 / self.freedom + ((1 - share) ** 2 / rounds_freedom if rounds_freedom else 0.0)
         freedom = max(1, int(1 / inverse)) if inverse else 1
 
-        def beside(common: float) -> float:
+        def given(common: float) -> float:
             ends = abs(shift) - common, abs(shift) + common
             return min(1.0, many * sum(_tail(end, math.sqrt(variance), freedom) for end in ends))
 
         if not self.common:
-            return beside(0.0)
+            return given(0.0)
         # With t = sqrt(n) tan(angle) the density of Student's t is the (n - 1)-th power of the cosine: equal steps reach far out.
         angles = [(number + 0.5) / _NODES * math.pi / 2 for number in range(_NODES)]
         weights = [math.cos(angle) ** (self.common_freedom - 1) for angle in angles]
         scale = math.sqrt(self.common_freedom) * self.common
-        parts = [weight * beside(scale * math.tan(angle)) for weight, angle in zip(weights, angles, strict=True)]
+        parts = [weight * given(scale * math.tan(angle)) for weight, angle in zip(weights, angles, strict=True)]
         return math.fsum(parts) / math.fsum(weights)
 
 
@@ -179,16 +179,14 @@ class Calibration:
         """
         own, common = self.cases.get(case, self.pooled), self.common
         freedom = max(own.occasions, self.pooled.occasions) - 1
+        if common:
+            freedom = max(freedom, (common.occasions - 1) * (common.cases - 1))
         found = {}
         for name in STATISTICS:
-            if getattr(self.pooled, name) is None:
-                continue
-            sd = math.sqrt(2) * max(getattr(own, name), getattr(self.pooled, name))
-            if common is None:
-                found[name] = Drift(sd, freedom)
-            else:
-                of_all = (common.occasions - 1) * (common.cases - 1)
-                found[name] = Drift(sd, max(freedom, of_all), math.sqrt(2) * getattr(common, name), common.occasions - 1)
+            if getattr(self.pooled, name) is not None:
+                sd = math.sqrt(2) * max(getattr(own, name), getattr(self.pooled, name))
+                of_all = (math.sqrt(2) * getattr(common, name), common.occasions - 1) if common else ()
+                found[name] = Drift(sd, freedom, *of_all)
         return found
 
     def to_json(self) -> dict[str, Any]:
@@ -212,19 +210,14 @@ def load(path: Path) -> Calibration:
         raise ResultFileError(f"{path} has schema {data['schema']} and this dlbench reads up to {SCHEMA}; update dlbench")
     try:
         found = convert(Calibration, data)
-        if data["schema"] == SCHEMA:
-            _check_complete(found, data)
+        # Only a file of schema 1 may lack these.
+        if data["schema"] == SCHEMA and "common" not in data:
+            raise ValueError("common is missing")
+        if data["schema"] == SCHEMA and None in [each.mean for each in (found.pooled, found.common or found.pooled, *found.cases.values())]:
+            raise ValueError("a mean is missing")
     except ValueError as error:
         raise ResultFileError(f"{path} is not a valid calibration ({error}); make it again: dlbench calibrate") from error
     return found
-
-
-def _check_complete(found: Calibration, data: Mapping[str, Any]) -> None:
-    """Raise ValueError for what only a file of schema 1 may lack."""
-    if "common" not in data:
-        raise ValueError("common is missing")
-    if None in [each.mean for each in (found.pooled, found.common or found.pooled, *found.cases.values())]:
-        raise ValueError("a mean is missing")
 
 
 def estimate(machine_key: str, results: Results) -> Calibration | None:
@@ -238,9 +231,9 @@ def estimate(machine_key: str, results: Results) -> Calibration | None:
     often = {case: occasions for case, occasions in _occasions(results).items() if len(occasions) >= FEWEST}
     if not often:
         return None
-    together = _measured_together(often)
-    if len(together) < FEWEST:
-        together = []
+    tables = grouped(often, lambda case: tuple(sorted(each.case.run for each in often[case])))  # each case on each of the same occasions
+    largest = max(tables.items(), key=lambda table: (len(table[0]) - 1) * (len(table[1]) - 1))
+    together = largest[1] if len(largest[1]) >= FEWEST else []
     found = [_variances(often, together, statistic) for statistic in STATISTICS.values()]
     times = sorted(filter(None, map(began, results.environments.values())))
     occasions = len(often[together[0]]) if together else statistics.median_low(map(len, often.values()))
@@ -270,22 +263,11 @@ def _variances(often: Mapping[str, Sequence[Row]], together: Sequence[str], stat
     own = {case: variance_between(each) for case, each in logs.items() if case not in together}
     if not together:
         return _Variances(0.0, statistics.fmean(own.values()), own)
-    common, variances = _split([logs[case] for case in together])
-    return _Variances(common, statistics.fmean(variances), own | dict(zip(together, variances, strict=True)))
-
-
-def _measured_together(often: Mapping[str, Sequence[Row]]) -> list[str]:
-    """Return the cases of the largest table that has each of them on each of the same occasions."""
-    tables = grouped(often, lambda case: tuple(sorted(each.case.run for each in often[case])))
-    return tables[max(tables, key=lambda runs: (len(runs) - 1) * (len(tables[runs]) - 1))]
-
-
-def _split(cases: Sequence[Sequence[Sequence[float]]]) -> tuple[float, list[float]]:
-    """Return the variance between occasions that all cases have in common, and of each what is its own; logarithms by case and occasion."""
-    medians = [[statistics.median(rounds) for rounds in of_case] for of_case in cases]
-    common, own = two_way_variances([*zip(*medians, strict=True)])
-    of_rounds = [statistics.fmean(map(median_variance, of_case)) for of_case in cases]
-    return common, [variance - within for variance, within in zip(own, of_rounds, strict=True)]
+    medians = [[statistics.median(rounds) for rounds in logs[case]] for case in together]
+    common, between = two_way_variances([*zip(*medians, strict=True)])
+    for case, variance in zip(together, between, strict=True):
+        own[case] = variance - statistics.fmean(map(median_variance, logs[case]))
+    return _Variances(common, statistics.fmean([own[case] for case in together]), own)
 
 
 def case_noise(results: Results, calibration: Calibration | None) -> list[CaseNoise]:

@@ -76,10 +76,10 @@ class RankTest(NamedTuple):
     """Of 95 %; None where the rounds are too few for it."""
     equivalence: Interval | None
     """Of 90 %, or 95 % beside a test by pairs: the change is immaterial where this lies inside the threshold."""
-    p: float
-    """Exact and two-sided, of this test alone: Mann-Whitney's, or of pairs Wilcoxon's; with a drift at least that of `Drift.p`."""
+    rank_p: float
+    """Exact and two-sided, of the rounds of this test alone, whatever occasions do: Mann-Whitney's, or of pairs Wilcoxon's."""
     drift: Drift | None = None
-    """Variation of identical code between occasions; p and both intervals allow for it. None where the sides were measured in turn, or
+    """Variation of identical code between occasions; `p` and both intervals allow for it. None where the sides were measured in turn, or
     it is unknown."""
     paired: bool = False
     """Whether the n-th values of both sides were measured next to each other, and are compared with each other."""
@@ -87,8 +87,6 @@ class RankTest(NamedTuple):
     """Its shares of the level, beside those of the other tests."""
     only_slower: bool = False
     """Whether it can't call faster."""
-    rank_p: float = 1.0
-    """p of the rounds alone, whatever occasions do."""
     rounds_sd: float = 0.0
     """Standard error that the rounds leave to the shift, on natural logarithms; zero where they are too few for an interval."""
 
@@ -102,22 +100,25 @@ class RankTest(NamedTuple):
         """The smallest p that so many rounds can give."""
         return smallest_signed_p(len(self.base)) if self.paired else smallest_p(len(self.base), len(self.new))
 
+    @property
+    def p(self) -> float:
+        """Of this test alone, with a drift at least that of `Drift.p`."""
+        return self.p_among(1.0)
+
     def p_among(self, many: float) -> float:
         """Return p, corrected for so many tests of this weight: what occasions do to all cases alike counts once, all else for each."""
-        if self.drift is None:
-            return self.p * many
-        if self.rank_p * many >= 1:
-            return 1.0
-        return max(self.rank_p * many, self.drift.p(self.shift, self.rounds_sd, len(self.base) + len(self.new) - 2, many))
+        rank_p = self.rank_p * many
+        if self.drift is None or rank_p >= 1:
+            return rank_p
+        return max(rank_p, self.drift.p(self.shift, self.rounds_sd, len(self.base) + len(self.new) - 2, many))
 
     def reach(self, confidence: float) -> float | None:
         """Return half the width of the interval of that confidence, drift included; None where the rounds are too few for it."""
         if self.least_p > (1 - confidence) * (1 + 1e-9):  # but for rounding; of twenty thousand cases all end here
             return None
         _, shift, (interval,) = _tested(self.base, self.new, (confidence,), self.paired)
-        if interval and self.drift:
-            interval = _widened(interval, shift, self.drift)
-        return interval.half_width if interval else None
+        widened = _widened(interval, shift, self.drift)
+        return widened.half_width if widened else None
 
 
 Tests = Mapping[str, RankTest]
@@ -180,9 +181,9 @@ def rank_tests(base: Rounds, new: Rounds, drifts: Mapping[str, Drift] = MappingP
         blocks = min(*one.blocks.counts, *other.blocks.counts)
         tested["p10"] = (one, other, _p10s(one, blocks), _p10s(other, blocks))
         weights = {"median": MEDIAN_WEIGHT, "p10": P10_WEIGHT}
-    steadiest = "p10" if "p10" in tested else "median"
-    one, other, one_s, other_s = tested[steadiest]
-    pairs = _pairs(one.numbers, other.numbers) if paired else []
+    steadiest, (one, other, one_s, other_s) = [*tested.items()][-1]
+    places = {number: at for at, number in enumerate(one.numbers)} if paired else {}
+    pairs = [(places[number], at) for at, number in enumerate(other.numbers) if number in places]
     if pairs:
         weights["median"] -= PAIRS_WEIGHT
     tests = {}
@@ -228,13 +229,7 @@ def _test_of_means(base: Rounds, new: Rounds, drifts: Mapping[str, Drift]) -> Ra
         for each, of_side in zip((base, new), usual, strict=True)
     )
     found = _rank_test(base_s, new_s, EQUIVALENCE, drifts.get(MEAN), weight=MEAN_WEIGHT, only_slower=True)
-    return found._replace(p=1.0) if drifts and MEAN not in drifts else found
-
-
-def _pairs(base: Sequence[int], new: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the indices of the rounds that both sides have."""
-    places = {number: at for at, number in enumerate(base)}
-    return [(places[number], at) for at, number in enumerate(new) if number in places]
+    return found._replace(rank_p=1.0) if drifts and MEAN not in drifts else found
 
 
 def _rank_test(
@@ -248,12 +243,9 @@ def _rank_test(
 ) -> RankTest:
     base, new = tuple(map(math.log, base_s)), tuple(map(math.log, new_s))
     p, shift, (interval, equivalence) = _tested(base, new, (_INTERVAL, equivalent), paired)
-    if not drift:
-        return RankTest(base, new, shift, interval, equivalence, p, None, paired, weight, only_slower)
     rounds_sd = interval.half_width / normal_quantile(interval.confidence) if interval else 0.0
     widened = _widened(interval, shift, drift), _widened(equivalence, shift, drift)
-    found = RankTest(base, new, shift, *widened, p, drift, paired, weight, only_slower, p, rounds_sd)
-    return found._replace(p=found.p_among(1.0))
+    return RankTest(base, new, shift, *widened, p, drift, paired, weight, only_slower, rounds_sd)
 
 
 def shifted(test: RankTest, by: float) -> RankTest:
@@ -262,10 +254,10 @@ def shifted(test: RankTest, by: float) -> RankTest:
     return _rank_test(tuple(map(math.exp, test.base)), new_s, EQUIVALENCE, test.drift, test.paired, test.weight, test.only_slower)
 
 
-def _widened(interval: Interval | None, shift: float, drift: Drift) -> Interval | None:
+def _widened(interval: Interval | None, shift: float, drift: Drift | None) -> Interval | None:
     """Return the interval of a shift to which a drift of unknown size was added, at the same confidence: see `Drift.half_width`."""
-    if interval is None:
-        return None
+    if interval is None or drift is None:
+        return interval
     low, high = (drift.half_width(interval.confidence, of_rounds) for of_rounds in (shift - interval.low, interval.high - shift))
     return Interval(shift - low, shift + high, interval.confidence)
 

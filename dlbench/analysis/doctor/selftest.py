@@ -2,12 +2,13 @@
 
 import math
 import statistics
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from typing import NamedTuple
 
-from dlbench.analysis.compare.judge import LEVEL, RankTest, Verdict, judge_family, rank_tests, statistic_name, together
+from dlbench.analysis.compare.judge import LEVEL, Tests, Verdict, judge_family, rank_tests, statistic_name, together
 from dlbench.analysis.compare.power import MOST_ROUNDS, POWER, rounds_to_call
 from dlbench.analysis.presentation.wording import plural
 from dlbench.analysis.ratios.pairing import grouped
@@ -30,12 +31,12 @@ SLOWDOWN = 0.1
 """Of the programs that are slower on purpose, as in `harness.plan.known_cases`."""
 
 
-def verdicts(cases: Sequence[Mapping[str, RankTest]], threshold: float) -> list[Verdict]:
+def verdicts(cases: Sequence[Tests], threshold: float) -> list[Verdict]:
     """Judge the tests of all cases of a suite together, as `compare` does."""
     return [together(changes) for changes in judge_family(cases, [threshold] * len(cases))]
 
 
-def _called_slower(tests: Mapping[str, Mapping[str, RankTest]]) -> set[str]:
+def _called_slower(tests: Mapping[str, Tests]) -> set[str]:
     """Return the programs of a suite that are called slower."""
     called = zip(tests, verdicts([*tests.values()], THRESHOLD), strict=True)
     return {program for program, verdict in called if verdict is Verdict.SLOWER}
@@ -95,27 +96,19 @@ def _suite(measured: Sequence[tuple[Case, Rounds]]) -> _Suite:
     return suite
 
 
-@dataclass(slots=True)
-class _Share:
-    """How often something happened."""
-
-    seen: int = 0
-    of: int = 0
-
-    def add(self, happened: bool) -> None:
-        self.seen += happened
-        self.of += 1
+class _Share(list[bool]):
+    """Of each of several comparisons whether something happened in it."""
 
     @property
     def value(self) -> float:
-        return self.seen / self.of
+        return sum(self) / len(self)
 
     @property
     def values(self) -> dict[str, float]:
-        return {"share": self.value, "of": self.of}
+        return {"share": self.value, "of": len(self)}
 
     def __str__(self) -> str:
-        return f"{percent(self.value)} ({self.seen} of {self.of})"
+        return f"{percent(self.value)} ({sum(self)} of {len(self)})"
 
 
 def _error_rates(suite: _Suite) -> Iterator[Finding]:
@@ -127,29 +120,29 @@ def _error_rates(suite: _Suite) -> Iterator[Finding]:
         yield _finding("comparisons", False, found, f"they take {least} rounds of every program", {"of": 0})
         return
     wrong, failed, seen, tail = _Share(), _Share(), _Share(), _Share()
-    covered: dict[str, _Share] = {}
+    covered = defaultdict[str, _Share](_Share)
     needed: list[int] = []
     for base, new in combinations(range(min(map(len, suite.copies.values()))), 2):
         tests = {program: rank_tests(sides[base], sides[new], paired=True) for program, sides in suite.copies.items()}
         called = _called_slower(tests)
-        failed.add(bool(called))
+        failed.append(bool(called))
         for program, case in tests.items():
-            wrong.add(program in called)
+            wrong.append(program in called)
             for name, test in case.items():
-                covered.setdefault(name, _Share()).add(test.interval is not None and test.interval.low <= 0 <= test.interval.high)
+                covered[name].append(test.interval is not None and test.interval.low <= 0 <= test.interval.high)
         if new == base + 1:  # so that each copy but the last is once the base of what is really slower
             for share, variants in ((seen, suite.slower), (tail, suite.tail)):
                 for program, variant in variants.items():
                     changed = rank_tests(suite.copies[program][base], variant, paired=True)
-                    share.add(program in _called_slower({**tests, program: changed}))  # the others being identical
+                    share.append(program in _called_slower({**tests, program: changed}))  # the others being identical
                     if share is seen:
                         needed.append(math.ceil(min(max(least, rounds_to_call(changed, family, SLOWDOWN, THRESHOLD)), MOST_ROUNDS + 1)))
     yield _finding(
         "comparisons",
-        wrong.of >= COMPARISONS,
-        f"{wrong.of} of identical code, with {suite.rounds} rounds a side",
+        len(wrong) >= COMPARISONS,
+        f"{len(wrong)} of identical code, with {suite.rounds} rounds a side",
         f"at least {COMPARISONS}",
-        {"of": wrong.of},
+        {"of": len(wrong)},
     )
     yield _at_most("identical code", "of comparisons call it slower", wrong, CASE_LIMIT)
     yield _at_most("identical suites", "of them fail", failed, SUITE_LIMIT)
@@ -172,7 +165,7 @@ def _power(seen: _Share, rounds: int) -> Finding:
 
 
 def _at_most(check: str, what: str, share: _Share, limit: float) -> Finding:
-    bound = proportion_interval(share.seen, share.of)
+    bound = proportion_interval(sum(share), len(share))
     values = {**share.values, "high": bound.high}
     allowed = f"at most {percent(limit)}; were all independent, it is {percent(bound.high)} at most, with 97.5 % confidence"
     return _finding(check, share.value <= limit, f"{share} {what}", allowed, values)

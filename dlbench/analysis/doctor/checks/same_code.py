@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 
-from dlbench.analysis.compare.judge import LEVEL, rank_tests, statistic_name
+from dlbench.analysis.compare.judge import LEVEL, statistic_name
 from dlbench.analysis.compare.pairs import compare
 from dlbench.analysis.compare.power import detectable
 from dlbench.analysis.compare.verdict import CaseVerdict
@@ -36,13 +36,12 @@ def compared(one: Results, other: Results) -> list[Finding]:
     family = PAIRED_SHARES * sum(bool(case.changes) for case in comparison.cases)
     found = []
     for case in comparison.cases:
-        if case.shown is None or not (case.base and case.new):
+        if case.shown is None:
             found.append(_finding(case, Fitness.UNFIT, case.note, "see what goes wrong: dlbench run noise"))
             continue
-        tests = rank_tests(case.base.rounds, case.new.rounds, paired=True)
+        tests = {name: change.test for name, change in case.changes.items()}
         least = {name: seen for name, test in tests.items() if (seen := detectable({name: test}, family, 0.0)) is not None}
-        rounds = min(test.rounds for test in tests.values())
-        found.append(_same_code(case, least, rounds))
+        found.append(_same_code(case, least, min(test.rounds for test in tests.values())))
     return found
 
 
