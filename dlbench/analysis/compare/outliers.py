@@ -4,7 +4,6 @@ import math
 import statistics
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 from dlbench.analysis.presentation.wording import plural
 from dlbench.analysis.ratios.pairing import grouped
@@ -56,7 +55,12 @@ def kinds(results: Results) -> list[Kind]:
     def name(run: str) -> str:
         return " and ".join(sorted({row.case.device_name or row.case.device for row in of_run[run]}))
 
-    return [_kind(kind, runs, [row for run in runs for row in of_run[run]]) for kind, runs in grouped(of_run, name).items()]
+    found = []
+    for kind, runs in grouped(of_run, name).items():
+        groups = grouped((row for run in runs for row in of_run[run] if row.has_times), _work).values()
+        judged = [group for group in groups if len(group) >= FEWEST]
+        found.append(Kind(kind, runs, len(judged), [outlier for group in judged for outlier in _outliers(group)]))
+    return found
 
 
 def sentences(found: Sequence[Kind]) -> list[str]:
@@ -87,12 +91,6 @@ def fleet_notes(results: Results) -> list[str]:
             if apart := differences(results.environments[usual], results.environments[run]):
                 notes.append(one_line(f"{run} is not as {usual} and {'most' if len(kind.runs) > 2 else 'its kind'}: {'; '.join(apart)}"))
     return notes
-
-
-def _kind(name: str, runs: Sequence[str], rows: Sequence[Row]) -> Kind:
-    groups = grouped((row for row in rows if row.has_times), _work).values()
-    judged = [group for group in groups if len(group) >= FEWEST]
-    return Kind(name, runs, len(judged), list(chain.from_iterable(map(_outliers, judged))))
 
 
 def _work(row: Row) -> Hashable:

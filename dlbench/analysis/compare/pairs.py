@@ -50,10 +50,9 @@ def compare(
     Raises UsageError where a change that must be seen is below the threshold of a case.
     """
     bases, news = ({row.case.id: row for row in side.rows} for side in (base, new))
-    settings = [*WORK, MATH, *(Setting("param", name) for name in base.parameters if name in new.parameters)]
-    if not across_machines:
-        settings += [DEVICE_NAME, THREADS]
-    settings = [each for each in settings if each not in free]
+    machine = [] if across_machines else [DEVICE_NAME, THREADS]
+    known = [*WORK, MATH, *(Setting("param", name) for name in base.parameters if name in new.parameters), *machine]
+    settings = [each for each in known if each not in free]
     readings, new_readings = (next(iter(side.readings.values()), {}) for side in (base, new))
     protocol, new_protocol = (next(iter(side.protocols.values()), {}) for side in (base, new))
     unlike = _differences(protocol, new_protocol)
@@ -66,8 +65,7 @@ def compare(
     for case in dict.fromkeys([*bases, *news]):
         one, other = bases.get(case), news.get(case)
         limits = _thresholds(base, one, thresholds, given, across_machines) if one else thresholds
-        verdict = _settled(case, one, other, settings, unlike)
-        if verdict:
+        if verdict := _settled(case, one, other, settings, unlike):
             settled.append(verdict)
             change, asked = goal.of_case(limits)
             both_ok = one and other and one.is_ok and other.is_ok
@@ -75,9 +73,9 @@ def compare(
                 why = f"incomparable, {verdict.note}" if both_ok else verdict.note
                 incomparable.append(CaseNotExcluded(case, change, why, asked=asked))
         elif one and other:
-            apart = None if across_machines else clock_difference(readings, new_readings, one.case.device)
+            clocks = None if across_machines else clock_difference(readings, new_readings, one.case.device)
             drifts = calibration.drifts(case) if calibration else {}
-            pairs.append(Matched(case, one, other, limits, _quantities(one, other, limits), apart, drifts, balanced))
+            pairs.append(Matched(case, one, other, limits, _quantities(one, other, limits), clocks, drifts, balanced))
     if len(incomparable) > len(pairs) and not across_machines:  # what says nothing of most cases is no comparison
         incomparable = [each._replace(asked=True) for each in incomparable]
     title = f"{', '.join(new.environments)} against {', '.join(base.environments)}"

@@ -133,13 +133,13 @@ def pair(results: Results, by: str, base: str | None = None, *, timed: bool = Tr
     setting = _setting(results, by)
     free = {setting, *_GOES_WITH.get(setting, ())}
     of_interest = [row for row in results.rows if setting.of_row(row) is not None]
-    trouble_of = {id(row): unfit(row, setting, timed) for row in of_interest}
-    base_value = _base_value([row for row in of_interest if trouble_of[id(row)] is None] or of_interest, setting, base)
+    with_trouble = [(row, unfit(row, setting, timed)) for row in of_interest]
+    base_value = _base_value([row for row, trouble in with_trouble if trouble is None] or of_interest, setting, base)
     pairs: list[Pair] = []
     unpaired: list[Unpaired] = []
-    for group in grouped(of_interest, lambda row: row.differing_from(free)).values():
-        unpaired += [left_out(row, trouble) for row in group if (trouble := trouble_of[id(row)])]
-        fit = [row for row in group if trouble_of[id(row)] is None]
+    for group in grouped(with_trouble, lambda each: each[0].differing_from(free)).values():
+        unpaired += [left_out(row, trouble) for row, trouble in group if trouble]
+        fit = [row for row, trouble in group if trouble is None]
         bases = [row for row in fit if setting.of_row(row) == base_value]
         others = [row for row in fit if setting.of_row(row) != base_value]
         if not bases:

@@ -70,10 +70,6 @@ class Model:
     fixed: float
     """Part of the computing that does not depend on the items."""
 
-    def items(self, ranks: int) -> float:
-        """Return the items of each of so many devices."""
-        return self.batch * self.step.ranks / ranks if self.step.kind == "strong" else self.batch
-
     def all_reduce_s(self, ranks: int) -> float:
         """Return the seconds in which so many ranks exchange all gradients."""
         steps, crossings = (cost("all_reduce", ranks) / cost("all_reduce", self.step.ranks) for cost in (ring_steps, bus_factor))
@@ -82,7 +78,7 @@ class Model:
 
     def projected(self, step: Step) -> Projected:
         """Return the projection of a step with more ranks."""
-        items, copying_s = self.items(step.ranks), self.step.row.transfer.h2d_s
+        items, copying_s = step.items or 0.0, self.step.row.transfer.h2d_s
         share = items / self.batch
         part = self.fixed + (1 - self.fixed) * share
         hidden = self.all_reduce_s(self.step.ranks) - self.exposed_s
@@ -104,9 +100,9 @@ def projected(steps: Sequence[Step], results: Results) -> list[Projected]:
         talking = (each for each in group if each.ranks >= 2 and each.exposed_s is not None and each.verdict != "implausible")
         anchor = next(talking, None)
         if anchor and (model := _model(anchor, results)):
-            more = [ranks for ranks in _BEYOND if ranks > group[-1].ranks and model.items(ranks) >= 1]
-            row = anchor.row
-            beyond = [Step(Row(row.case, {**row.params, "ranks": ranks}, declared=row.declared), anchor.models) for ranks in more]
+            row, most = anchor.row, group[-1].ranks
+            rows = [Row(row.case, {**row.params, "ranks": ranks}, declared=row.declared) for ranks in _BEYOND if ranks > most]
+            beyond = [step for step in (Step(each, anchor.models) for each in rows) if (step.items or 0.0) >= 1]
             found += [model.projected(each) for each in (*group, *beyond) if each.ranks > anchor.ranks]
     return sorted(found, key=lambda each: not each.is_measured)
 
