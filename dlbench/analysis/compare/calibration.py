@@ -92,7 +92,7 @@ class Drift:
     def _own(self, confidence: float, of_rounds: float) -> float:
         return math.hypot(student_quantile(confidence, self.freedom) * self.sd, of_rounds)
 
-    def p(self, shift: float, rounds_sd: float, rounds_freedom: int, many: float = 1.0) -> float:
+    def p(self, shift: float, rounds_sd: float, rounds_freedom: int, many: float) -> float:
         """Return the chance that identical code differs by at least that shift in one of so many cases on two occasions.
 
         ``rounds_sd`` is what the rounds leave open. Given the common part, p is that of Student's t of the rest over the root of both

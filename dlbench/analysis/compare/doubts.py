@@ -98,7 +98,7 @@ def disturbances(sides: Sequence[Row]) -> str:
     return "; ".join(f"in {side} {reason}" for side, reason in by_side(base, new) if reason)
 
 
-def not_excluded(cases: Sequence[CaseNotExcluded], tested: int, spent: SpentBudget | None = None) -> NotExcluded | None:
+def not_excluded(cases: Sequence[CaseNotExcluded], tested: int, spent: SpentBudget | None) -> NotExcluded | None:
     """Sum up the cases in which it is neither called nor excluded; None where there are none.
 
     ``tested``: the cases of which anything was judged. ``spent``: the budget that ended a side before its rounds, if one did.
@@ -124,7 +124,7 @@ def not_excluded(cases: Sequence[CaseNotExcluded], tested: int, spent: SpentBudg
     return NotExcluded(tuple(each.case for each in cases), sentence, decisive)
 
 
-def powerless(able: Sequence[Tests], of_values: Sequence[float] = (), spent: SpentBudget | None = None) -> str | None:
+def powerless(able: Sequence[Tests], of_values: Sequence[float], spent: SpentBudget | None) -> str | None:
     """Say why no case could have been called slower, if so: with the least p that their rounds allow, Holm's correction spares none.
 
     Of each case its tests; none of a case without times on both sides. ``of_values``: the least p of each value that is judged, and

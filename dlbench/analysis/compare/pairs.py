@@ -82,7 +82,7 @@ def compare(
     return comparison(title, (base, new), pairs, settled, goal, paired, across_machines, unlike=incomparable, elsewhere=elsewhere)
 
 
-def compare_by(results: Results, by: str, given: ThresholdSettings = MappingProxyType({})) -> Comparison:
+def compare_by(results: Results, by: str, given: ThresholdSettings) -> Comparison:
     """Compare the rows of a file that differ in one setting, as `pairing.pair` pairs them; thresholds are as in `compare`.
 
     A change has to be seen where ``given`` says so, and not for a suite's sake. Raises UsageError for an unknown setting, and as `compare`.
@@ -195,20 +195,17 @@ def _limits_apart(base: Row, new: Row) -> str:
 
 
 def _unlike(base: Row, new: Row, settings: Sequence[Setting]) -> list[str]:
-    """Return the differences of a case's identity."""
-    unlike = [each for each in settings if each.of_row(base) != each.of_row(new)]
-    return _differences(_identity(base, unlike), _identity(new, unlike)) if unlike else []
-
-
-def _identity(row: Row, settings: Sequence[Setting]) -> dict[str, object]:
-    """Return settings by name; of flags of torch each by itself."""
-    found: dict[str, object] = {}
+    """Return the differences of a case's identity; of flags of torch each by itself."""
+    found = []
     for each in settings:
-        if each == MATH:
-            found |= {name: value_text(value) for name, value in row.case.math.items()}
-        else:
-            found[str(each)] = each.of_row(row)
+        if each.of_row(base) != each.of_row(new):
+            sides = [_flags(row) if each == MATH else {str(each): each.of_row(row)} for row in (base, new)]
+            found += _differences(*sides)
     return found
+
+
+def _flags(row: Row) -> dict[str, str]:
+    return {name: value_text(value) for name, value in row.case.math.items()}
 
 
 def _differences(base: Mapping[str, object], new: Mapping[str, object]) -> list[str]:

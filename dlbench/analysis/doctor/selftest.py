@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import NamedTuple
 
 from dlbench.analysis.compare.judge import LEVEL, Tests, Verdict, judge_family, rank_tests, statistic_name, together
 from dlbench.analysis.compare.power import MOST_ROUNDS, POWER, rounds_to_call
@@ -51,7 +50,7 @@ def judge_selftest(measurements: Sequence[Measurement]) -> list[Finding]:
     return [
         _finding("measurements", not bad, f"{well}{': ' if bad else ''}{', '.join(bad)}", "all have to", {"failed": len(bad)}),
         *_known_costs(measured),
-        *_error_rates(_suite(measured)),
+        *_error_rates(measured),
     ]
 
 
@@ -72,30 +71,6 @@ def _known_costs(measured: Iterable[tuple[Case, Rounds]]) -> Iterator[Finding]:
         yield _finding("known cost", abs(read_s - true_s) <= allowed_s, found, limit, {"true_s": true_s, "read_s": read_s}, case.id)
 
 
-class _Suite(NamedTuple):
-    """The programs, by name."""
-
-    copies: dict[str, list[Rounds]]
-    slower: dict[str, Rounds]
-    tail: dict[str, Rounds]
-    rounds: int
-    """That every program has at least."""
-
-
-def _suite(measured: Sequence[tuple[Case, Rounds]]) -> _Suite:
-    programs = [(case, rounds) for case, rounds in measured if "program" in case.params]
-    suite = _Suite({}, {}, {}, min((len(rounds.median_s) for _, rounds in programs), default=0))
-    for case, rounds in programs:
-        program = str(case.params["program"])
-        if case.params["tail"]:
-            suite.tail[program] = rounds
-        elif case.params["percent"]:
-            suite.slower[program] = rounds
-        else:
-            suite.copies.setdefault(program, []).append(rounds)
-    return suite
-
-
 class _Share(list[bool]):
     """Of each of several comparisons whether something happened in it."""
 
@@ -111,19 +86,27 @@ class _Share(list[bool]):
         return f"{percent(self.value)} ({sum(self)} of {len(self)})"
 
 
-def _error_rates(suite: _Suite) -> Iterator[Finding]:
+def _error_rates(measured: Iterable[tuple[Case, Rounds]]) -> Iterator[Finding]:
     """Compare each two copies of every program, and each copy with the slower variants, as the sides of an A/B."""
-    family = PAIRED_SHARES * len(suite.copies)
+    programs = [(str(case.params["program"]), case.params, rounds) for case, rounds in measured if "program" in case.params]
+    slower = {program: rounds for program, params, rounds in programs if params["percent"]}
+    tails = {program: rounds for program, params, rounds in programs if params["tail"]}
+    copies = defaultdict[str, list[Rounds]](list)
+    for program, params, rounds in programs:
+        if not (params["percent"] or params["tail"]):
+            copies[program].append(rounds)
+    fewest = min((len(rounds.median_s) for _, _, rounds in programs), default=0)
+    family = PAIRED_SHARES * len(copies)
     least = rounds_for_gate(family, LEVEL, least=1, paired=True)
-    if suite.rounds < least:
-        found = f"none could be made of {plural(suite.rounds, 'round')}"
+    if fewest < least:
+        found = f"none could be made of {plural(fewest, 'round')}"
         yield _finding("comparisons", False, found, f"they take {least} rounds of every program", {"of": 0})
         return
     wrong, failed, seen, tail = _Share(), _Share(), _Share(), _Share()
     covered = defaultdict[str, _Share](_Share)
     needed: list[int] = []
-    for base, new in combinations(range(min(map(len, suite.copies.values()))), 2):
-        tests = {program: rank_tests(sides[base], sides[new], paired=True) for program, sides in suite.copies.items()}
+    for base, new in combinations(range(min(map(len, copies.values()))), 2):
+        tests = {program: rank_tests(sides[base], sides[new], paired=True) for program, sides in copies.items()}
         called = _called_slower(tests)
         failed.append(bool(called))
         for program, case in tests.items():
@@ -131,25 +114,25 @@ def _error_rates(suite: _Suite) -> Iterator[Finding]:
             for name, test in case.items():
                 covered[name].append(test.interval is not None and test.interval.low <= 0 <= test.interval.high)
         if new == base + 1:  # so that each copy but the last is once the base of what is really slower
-            for share, variants in ((seen, suite.slower), (tail, suite.tail)):
+            for share, variants in ((seen, slower), (tail, tails)):
                 for program, variant in variants.items():
-                    changed = rank_tests(suite.copies[program][base], variant, paired=True)
+                    changed = rank_tests(copies[program][base], variant, paired=True)
                     share.append(program in _called_slower({**tests, program: changed}))  # the others being identical
                     if share is seen:
                         needed.append(math.ceil(min(max(least, rounds_to_call(changed, family, SLOWDOWN, THRESHOLD)), MOST_ROUNDS + 1)))
     yield _finding(
         "comparisons",
         len(wrong) >= COMPARISONS,
-        f"{len(wrong)} of identical code, with {suite.rounds} rounds a side",
+        f"{len(wrong)} of identical code, with {fewest} rounds a side",
         f"at least {COMPARISONS}",
         {"of": len(wrong)},
     )
     yield _at_most("identical code", "of comparisons call it slower", wrong, CASE_LIMIT)
     yield _at_most("identical suites", "of them fail", failed, SUITE_LIMIT)
-    independent = sum(len(sides) - 1 for sides in suite.copies.values())
+    independent = sum(len(sides) - 1 for sides in copies.values())
     yield from (_coverage(name, share, independent) for name, share in covered.items())
     # The estimate may say that what was measured does; where it did not, it takes more.
-    yield _power(seen, max(math.ceil(quantile(sorted(needed), POWER)), suite.rounds + 1))
+    yield _power(seen, max(math.ceil(quantile(sorted(needed), POWER)), fewest + 1))
     found = f"one call of ten at twice its time is called slower in {tail} of comparisons; without a limit"
     yield Finding("slow tail", "cpu", Fitness.NOTE, found, values=tail.values)
 

@@ -316,7 +316,7 @@ def test_the_worst_stands_first() -> None:
 
 
 def test_within_a_file_rows_pair_as_ratios_do() -> None:
-    comparison = compare_by(results(made_up.both_kinds()), "dtype")
+    comparison = compare_by(results(made_up.both_kinds()), "dtype", {})
     assert comparison.title == "run: each case.dtype against fp32"
     assert [(each.case, each.verdict.value) for each in comparison.cases] == [
         (f"train_step[model=resnet18,batch={batch},dtype=bf16]@{device}", said)
@@ -390,7 +390,7 @@ def test_an_implausible_row_is_inconclusive_at_most(factor: float, alone: str) -
 def test_within_a_file_an_implausible_row_stands_in_no_pair_and_is_named() -> None:
     narrow = made_up.case(model="resnet18", batch=8, dtype="bf16")
     doubted = made_up.rounds_of(narrow, made_up.flat(TEN), flops=0)
-    comparison = compare_by(results([*scaled(1), *doubted]), "dtype")
+    comparison = compare_by(results([*scaled(1), *doubted]), "dtype", {})
     assert comparison.cases == ()
     reasons = {each.case: each.reason for each in comparison.unpaired}
     assert reasons[narrow.id] == "implausible: it states 0 operations; leave a count out where it means nothing"
