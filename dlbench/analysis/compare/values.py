@@ -89,15 +89,6 @@ def _shift_test(base: Sequence[float], new: Sequence[float], threshold: float, f
     return ShiftTest(min(len(base), len(new)), margin, usual, max(margin, to_see), p, least_p, shift, interval)
 
 
-def _value_test(column: Column, base: Sequence[float], new: Sequence[float], threshold: float, margin: float | None) -> ShiftTest:
-    higher = column.better == "higher"
-    sign = -1 if higher else 1
-    one, other = ([sign * each for each in side] for side in (base, new))
-    if margin is None:
-        return _shift_test(one, other, threshold)._replace(higher=higher)
-    return _shift_test(one, other, 0.0, margin, MARGINS_TO_SEE * margin)._replace(usual=0.0, higher=higher)
-
-
 def _few(test: ShiftTest) -> str:
     """Say how many rounds would do, where those at hand can't show anything."""
     if test.least_p * test.family < LEVEL:
@@ -235,8 +226,13 @@ def _value_change(base_column: Column, new_column: Column, base: Row, new: Row, 
         return shown
     if _searched(base, new):
         return _by_resolution(shown, statistics.median(before), statistics.median(after), threshold, must_see)
+    higher = column.better == "higher"
+    one, other = ([-each if higher else each for each in side] for side in (before, after))
     margin = new_column.margin if base_column.margin is None else base_column.margin
-    test = _value_test(column, before, after, threshold, margin)
+    if margin is None:
+        test = _shift_test(one, other, threshold)._replace(higher=higher)
+    else:
+        test = _shift_test(one, other, 0.0, margin, MARGINS_TO_SEE * margin)._replace(usual=0.0, higher=higher)
     if not test.margin and test.interval != _CONSTANT:
         none = "not judged, as a share of zero is no margin; declare one in the value's own unit, Value(…, margin=…)"
         return replace(shown, verdict=Verdict.INCONCLUSIVE, remark=none)

@@ -1,6 +1,7 @@
 """Columns of steps over several devices, and such steps as cells of them: for tables, files and programs."""
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
 
 from dlbench.analysis.presentation import fields
@@ -18,8 +19,11 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 
 
-def _of_step(name: str, unit: Unit, meaning: str, of: Callable[[Step], object], better: Direction | None = None) -> Field[Step]:
-    return Field(Column(f"scaling.{name}", unit, meaning, better), of)
+def _of_step(
+    name: str, unit: Unit, meaning: str, of: Callable[[Step], object] | None = None, better: Direction | None = None
+) -> Field[Step]:
+    """Return a column of a step, by default its property of that name."""
+    return Field(Column(f"scaling.{name}", unit, meaning, better), of or attrgetter(name))
 
 
 def _of_projection(name: str, unit: Unit, meaning: str, of: Callable[[Projected], object]) -> Field[Projected]:
@@ -28,19 +32,14 @@ def _of_projection(name: str, unit: Unit, meaning: str, of: Callable[[Projected]
 
 _CASE = _of_step("case", Unit.TEXT, "the case", lambda step: step.row.case.id)
 _RUN = _of_step("run", Unit.TEXT, "the result file it stands in", lambda step: step.row.case.run)
-WORK = _of_step("work", Unit.TEXT, "the case without ranks and scaling", lambda step: step.work)
-KIND = _of_step(
-    "kind",
-    Unit.TEXT,
-    "weak: each device has a batch of its own; strong: they share one; null where not said",
-    lambda step: step.kind,
-)
-RANKS = _of_step("ranks", Unit.COUNT, "ranks: devices of an accelerator, on a CPU processes that share it", lambda step: step.ranks)
+WORK = _of_step("work", Unit.TEXT, "the case without ranks and scaling")
+KIND = _of_step("kind", Unit.TEXT, "weak: each device has a batch of its own; strong: they share one; null where not said")
+RANKS = _of_step("ranks", Unit.COUNT, "ranks: devices of an accelerator, on a CPU processes that share it")
 CORES = _of_step("cores_per_rank", Unit.COUNT, "on a CPU the cores of each; else null", lambda step: step.cores)
 _SHARED = (
     _RUN,
     WORK,
-    _of_step("form", Unit.TEXT, "the kind of parallelism; null where the workload has only one", lambda step: step.form),
+    _of_step("form", Unit.TEXT, "the kind of parallelism; null where the workload has only one"),
     KIND,
     _of_step("device", Unit.TEXT, "the first of its devices", lambda step: step.row.case.device),
     _of_step(
@@ -54,15 +53,9 @@ _SHARED = (
 )
 """What is known of a step that nobody measured, too."""
 
-STEP_S = _of_step("step_s", Unit.SECONDS, "one step: median over rounds; null for an experiment", lambda step: step.step_s, "lower")
-ITEMS_PER_S = _of_step("items_per_s", Unit.ITEMS_PER_S, "what all of them do together", lambda step: step.items_per_s, "higher")
-SPEEDUP = _of_step(
-    "speedup",
-    Unit.RATIO,
-    "throughput over that of the base: Hodges-Lehmann estimate over the rounds",
-    lambda step: step.speedup,
-    "higher",
-)
+STEP_S = _of_step("step_s", Unit.SECONDS, "one step: median over rounds; null for an experiment", better="lower")
+ITEMS_PER_S = _of_step("items_per_s", Unit.ITEMS_PER_S, "what all of them do together", better="higher")
+SPEEDUP = _of_step("speedup", Unit.RATIO, "throughput over that of the base: Hodges-Lehmann estimate over the rounds", better="higher")
 LOW = _of_step(
     "speedup_low",
     Unit.RATIO,
@@ -71,11 +64,7 @@ LOW = _of_step(
 )
 HIGH = _of_step("speedup_high", Unit.RATIO, "upper end of it", lambda step: step.ratio and step.ratio.high)
 EFFICIENCY = _of_step(
-    "efficiency",
-    Unit.FRACTION,
-    "speed-up over resources; its interval is that of the speed-up over them",
-    lambda step: step.efficiency,
-    "higher",
+    "efficiency", Unit.FRACTION, "speed-up over resources; its interval is that of the speed-up over them", better="higher"
 )
 MEMORY = _of_step(
     "memory_bytes",
@@ -84,27 +73,9 @@ MEMORY = _of_step(
     lambda step: step.row.memory.host_peak_bytes if step.is_on_cpu else step.row.memory.peak_bytes,
     "lower",
 )
-EXPOSED = _of_step(
-    "exposed_s",
-    Unit.SECONDS,
-    "communication that a step waits for: the step less the same one without it",
-    lambda step: step.exposed_s,
-    "lower",
-)
-BUBBLE = _of_step(
-    "bubble",
-    Unit.FRACTION,
-    "of a pipeline's step: what other numbers of microbatches tell of its idle time",
-    lambda step: step.bubble,
-    "lower",
-)
-THEORY = _of_step(
-    "bubble_theory",
-    Unit.FRACTION,
-    "(p - 1) / (m + p - 1) of p ranks and m microbatches",
-    lambda step: step.bubble_theory,
-    "lower",
-)
+EXPOSED = _of_step("exposed_s", Unit.SECONDS, "communication that a step waits for: the step less the same one without it", better="lower")
+BUBBLE = _of_step("bubble", Unit.FRACTION, "of a pipeline's step: what other numbers of microbatches tell of its idle time", better="lower")
+THEORY = _of_step("bubble_theory", Unit.FRACTION, "(p - 1) / (m + p - 1) of p ranks and m microbatches", better="lower")
 _MEASURED = (
     _of_step("rounds", Unit.COUNT, "rounds that the intervals stand on", lambda step: len(step.rates)),
     STEP_S,
@@ -119,12 +90,7 @@ _MEASURED = (
         "its least coverage, as of `ratio.confidence`",
         lambda step: step.ratio and step.ratio.interval and step.ratio.interval.confidence,
     ),
-    _of_step(
-        "resources",
-        Unit.RATIO,
-        "how many times the base's devices it has, on a CPU how many times its cores",
-        lambda step: step.resources,
-    ),
+    _of_step("resources", Unit.RATIO, "how many times the base's devices it has, on a CPU how many times its cores"),
     EFFICIENCY,
     MEMORY,
     EXPOSED,
@@ -160,13 +126,8 @@ ERROR = _of_projection(
 )
 _PROJECTED = (PROJECTED_S, PROJECTED_COPIES_S, PROJECTED_ITEMS_PER_S, ERROR)
 
-VERDICT = _of_step(
-    "verdict",
-    Unit.TEXT,
-    "base, scales, helps, slows, undecided, implausible, projection, or how the case ended",
-    lambda step: step.verdict,
-)
-_REASON = _of_step("reason", Unit.TEXT, "why there is no speed-up, no interval, or no measured bubble", lambda step: step.reason)
+VERDICT = _of_step("verdict", Unit.TEXT, "base, scales, helps, slows, undecided, implausible, projection, or how the case ended")
+_REASON = _of_step("reason", Unit.TEXT, "why there is no speed-up, no interval, or no measured bubble")
 COLUMNS: dict[str, Column] = {each.column.name: each.column for each in (_CASE, *_SHARED, *_MEASURED, *_PROJECTED, VERDICT, _REASON)}
 
 

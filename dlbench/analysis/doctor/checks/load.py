@@ -30,6 +30,6 @@ def _used(check: str, who: str, cpus: Sequence[float | None], threads: int, advi
     values = {"cpus": usual, "cpus_most": most}
     if not matters:
         return Finding(check, "cpu", Fitness.FIT, found, values=values)
-    if 2 * len(matters) > len(known):
-        return Finding(check, "cpu", Fitness.UNFIT, found, advice, values)
-    return Finding(check, "cpu", Fitness.NOTE, f"{found}; that mattered in {len(matters)} of {len(known)} rounds", advice, values)
+    usually = 2 * len(matters) > len(known)
+    found += "" if usually else f"; that mattered in {len(matters)} of {len(known)} rounds"
+    return Finding(check, "cpu", Fitness.UNFIT if usually else Fitness.NOTE, found, advice, values)
