@@ -85,16 +85,15 @@ def measure_until_seen(
         share = sum(task.case.id in needed for task in session.tasks) / len(session.tasks)
         round_s = first_s / first_rounds * share
         fitting = MOST_FURTHER if left_s is None else int(left_s / max(round_s, 1e-9))
-        more = further(needed, recording.rounds - session.first_round, fitting)
-        if more is None:
+        rounds, cases = further(needed, recording.rounds - session.first_round, fitting)
+        if not rounds:
             return
-        names = f"{len(more.cases)} case{'' if len(more.cases) == 1 else 's'}"
+        names = f"{len(cases)} case{'' if len(cases) == 1 else 's'}"
         click.echo(
-            f"{more.rounds} more round{'' if more.rounds == 1 else 's'} for {names} whose change is not known as well yet as it must be",
-            err=True,
+            f"{rounds} more round{'' if rounds == 1 else 's'} for {names} whose change is not known as well yet as it must be", err=True
         )
-        tasks = [task for task in session.tasks if task.case.id in more.cases]
-        recording.measure(further_rounds(session, recording, tasks, more.rounds, left_s), {})
+        tasks = [task for task in session.tasks if task.case.id in cases]
+        recording.measure(further_rounds(session, recording, tasks, rounds, left_s), {})
 
 
 def further_rounds(session: Session, recording: Recording, tasks: Sequence[Task], rounds: int, budget_s: float | None = None) -> Session:

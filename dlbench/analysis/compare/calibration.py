@@ -3,7 +3,7 @@
 import json
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -234,40 +234,39 @@ def estimate(machine_key: str, results: Results) -> Calibration | None:
     tables = grouped(often, lambda case: tuple(sorted(each.case.run for each in often[case])))  # each case on each of the same occasions
     largest = max(tables.items(), key=lambda table: (len(table[0]) - 1) * (len(table[1]) - 1))
     together = largest[1] if len(largest[1]) >= FEWEST else []
-    found = [_variances(often, together, statistic) for statistic in STATISTICS.values()]
+    found = [_deviations(often, together, statistic) for statistic in STATISTICS.values()]
     times = sorted(filter(None, map(began, results.environments.values())))
     occasions = len(often[together[0]]) if together else statistics.median_low(map(len, often.values()))
     return Calibration(
         machine_key,
         first=times[0] if times else "",
         last=times[-1] if times else "",
-        pooled=Noise(occasions, *_deviations(each.pooled for each in found)),
-        cases={case: Noise(len(rows), *_deviations(each.own[case] for each in found)) for case, rows in often.items()},
-        common=Common(occasions, *_deviations(each.common for each in found), cases=len(together)) if together else None,
+        pooled=Noise(occasions, *(pooled for _, pooled, _ in found)),
+        cases={case: Noise(len(rows), *(own[case] for _, _, own in found)) for case, rows in often.items()},
+        common=Common(occasions, *(common for common, _, _ in found), cases=len(together)) if together else None,
     )
 
 
-class _Variances(NamedTuple):
-    """Variances between occasions of one statistic."""
+def _deviations(
+    often: Mapping[str, Sequence[Row]], together: Sequence[str], statistic: Callable[[Rounds], Sequence[float]]
+) -> tuple[float, float, dict[str, float]]:
+    """Return standard deviations between occasions, of a statistic's logarithms: common to all cases, pooled, and of each case by itself.
 
-    common: float
-    """Of what all cases have in common."""
-    pooled: float
-    own: Mapping[str, float]
-    """Of each case by itself."""
-
-
-def _variances(often: Mapping[str, Sequence[Row]], together: Sequence[str], statistic: Callable[[Rounds], Sequence[float]]) -> _Variances:
-    """Return those of a statistic's logarithms; only what was measured ``together`` tells what all cases have in common."""
+    Only what was measured ``together`` tells what all cases have in common.
+    """
     logs = {case: [[math.log(seconds) for seconds in statistic(each.rounds)] for each in rows] for case, rows in often.items()}
     own = {case: variance_between(each) for case, each in logs.items() if case not in together}
-    if not together:
-        return _Variances(0.0, statistics.fmean(own.values()), own)
-    medians = [[statistics.median(rounds) for rounds in logs[case]] for case in together]
-    common, between = two_way_variances([*zip(*medians, strict=True)])
-    for case, variance in zip(together, between, strict=True):
-        own[case] = variance - statistics.fmean(map(median_variance, logs[case]))
-    return _Variances(common, statistics.fmean([own[case] for case in together]), own)
+    common, pooled = 0.0, [*own.values()]
+    if together:
+        medians = [[statistics.median(rounds) for rounds in logs[case]] for case in together]
+        common, between = two_way_variances([*zip(*medians, strict=True)])
+        pooled = [variance - statistics.fmean(map(median_variance, logs[case])) for case, variance in zip(together, between, strict=True)]
+        own |= dict(zip(together, pooled, strict=True))
+    return _root(common), _root(statistics.fmean(pooled)), {case: _root(variance) for case, variance in own.items()}
+
+
+def _root(variance: float) -> float:
+    return math.sqrt(max(0.0, variance))
 
 
 def case_noise(results: Results, calibration: Calibration | None) -> list[CaseNoise]:
@@ -289,7 +288,3 @@ def _occasions(results: Results) -> dict[str, list[Row]]:
     # What a search found may differ from one occasion to another.
     timed = (row for row in results.rows if row.is_ok and not row.case.found and min(row.rounds.p10_s, default=0.0) > 0)
     return grouped(timed, lambda row: row.case.id)
-
-
-def _deviations(variances: Iterable[float]) -> list[float]:
-    return [math.sqrt(max(0.0, variance)) for variance in variances]

@@ -184,15 +184,8 @@ def _factor_to_narrow(tests: Tests, margin: Callable[[float], float]) -> float:
     return max(factors)
 
 
-class Further(NamedTuple):
-    """More rounds of some cases."""
-
-    rounds: int
-    cases: tuple[str, ...]
-
-
-def further(needed: Mapping[str, int], rounds: int, fitting: int) -> Further | None:
-    """Return in how many rounds to go on now, and with which cases; None where nothing is gained by it.
+def further(needed: Mapping[str, int], rounds: int, fitting: int) -> tuple[int, list[str]]:
+    """Return in how many rounds to go on now, and with which cases; no rounds where nothing is gained by it.
 
     ``needed``: the rounds a side of each case that can't show yet what it must, by `planned_rounds`; ``rounds``: those that were measured;
     ``fitting``: how many more the time left has room for, with all of these cases.
@@ -200,9 +193,9 @@ def further(needed: Mapping[str, int], rounds: int, fitting: int) -> Further | N
     most = min(fitting, MOST_FURTHER - rounds)
     cases = {case: need - rounds for case, need in needed.items() if need - rounds <= HOPELESS * most}
     if most < 1 or not cases:
-        return None
+        return 0, []
     # Up to where the first of them is expected to have enough, and drops out.
-    return Further(min(max(min(cases.values()), LEAST_STEP), most), tuple(cases))
+    return min(max(min(cases.values()), LEAST_STEP), most), [*cases]
 
 
 def _rounds(tests: Tests) -> int:

@@ -70,9 +70,8 @@ def _threshold_notes(results: Results, base: str, others: Sequence[str]) -> list
     """Say of which files the suites set other thresholds than those of the base."""
     notes = []
     for name in others:
-        both = [results.thresholds[each] for each in (base, name)]
-        suites = [suite for suite in dict.fromkeys([*both[0], *both[1]]) if both[0].get(suite) != both[1].get(suite)]
-        if suites:
+        ours, theirs = results.thresholds[base], results.thresholds[name]
+        if suites := [suite for suite in {**ours, **theirs} if ours.get(suite) != theirs.get(suite)]:
             notes.append(one_line(f"{base} and {name} were run with other thresholds in {', '.join(suites)}; those of {base} hold"))
     return notes
 

@@ -27,9 +27,8 @@ def doubts(run: RunFile, results: Results) -> list[str]:
         "machines": "it was measured on several machines; measure one alone: dlbench run",
         "plugins": "it has workloads of a plugin, which others do not have; measure built-in suites alone",
     }
-    present = {name for name in kinds if run.header.get(name)}
-    present |= {"sides" for each in run.measurements if each.side is not None}
-    found = [sentence for name, sentence in kinds.items() if name in present]
+    sides = any(each.side is not None for each in run.measurements)
+    found = [sentence for name, sentence in kinds.items() if run.header.get(name) or (sides and name == "sides")]
     found += [note.removeprefix(f"{run.path}: ") for note in header.incomplete(run, len(results.rows))]
     resume = f"dlbench run --resume {shlex.quote(str(run.path))}"
     if run.other_run:
