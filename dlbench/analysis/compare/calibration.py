@@ -3,7 +3,7 @@
 import json
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -15,7 +15,6 @@ from dlbench.analysis.read.places import began
 from dlbench.analysis.read.table import Results, as_frame
 from dlbench.core.errors import ResultFileError
 from dlbench.core.quantities import Bounds
-from dlbench.core.rows.rounds import Rounds
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import median_variance, student_p, student_quantile, two_way_variances, variance_between
@@ -25,12 +24,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA = 2
-STATISTICS: Mapping[str, Callable[[Rounds], Sequence[float]]] = {
-    "median": lambda rounds: rounds.median_s,
-    "p10": lambda rounds: rounds.p10_s,
-    "mean": lambda rounds: rounds.mean_s,
-}
-"""Each as seconds a call, one a round."""
+STATISTICS = ("median", "p10", "mean")
+"""Of a round's blocks, seconds a call: fields of `Noise`, and with ``_s`` of `Rounds`."""
 FEWEST = 2
 """Occasions that an estimate takes, and cases that it takes to tell what they have in common."""
 _LEVEL = 0.05  # of a comparison: `judge.LEVEL`, which stands above this
@@ -69,7 +64,7 @@ class Drift:
     """
 
     sd: float
-    """Of a case by itself."""
+    """Of one case alone."""
     freedom: int
     """Degrees of freedom that the estimate has."""
     common: float = 0.0
@@ -79,7 +74,7 @@ class Drift:
     def half_width(self, confidence: float, of_rounds: float = 0.0) -> float:
         """Return how far apart two occasions are at most, with that confidence, in rounds that leave so much open at it.
 
-        Beyond 95 % it is the confidence of one of many tests: as many as make 5 % together. What each of them has by itself is
+        Beyond 95 % it is the confidence of one of many tests: as many as make 5 % together. What each of them has of its own is
         corrected for their number, and the common part, which is the same for all, is not. The largest of n lies near what one in n
         exceeds, and what it may lie beyond that, and the common part, add as their squares do (Zou and Donner, Construction of
         Confidence Limits about Effect Measures, Statistics in Medicine 27, 2008).
@@ -166,7 +161,7 @@ class Calibration:
     """When the first occasion was and when the last: UTC, ISO 8601; empty where the runs do not say."""
     last: str
     pooled: Noise
-    """Of a case by itself, all cases together."""
+    """Of one case alone, all cases together."""
     cases: Mapping[str, Noise]
     common: Common | None = None
     """None where too few cases tell: then what they have in common is in the noise of each."""
@@ -174,7 +169,7 @@ class Calibration:
     def drifts(self, case: str) -> dict[str, Drift]:
         """Return what to allow for in each statistic of a case.
 
-        By itself it is the larger of the pooled noise and the case's own, as a few occasions miss much of what a case may do; and so with
+        Its own part is the larger of the pooled noise and the case's own, as a few occasions miss much of what a case may do; and so with
         the degrees of freedom. Of a file of schema 1 the mean is not among them.
         """
         own, common = self.cases.get(case, self.pooled), self.common
@@ -223,7 +218,7 @@ def load(path: Path) -> Calibration:
 def estimate(machine_key: str, results: Results) -> Calibration | None:
     """Estimate the noise between occasions, each result file being one; None where no case was measured on two.
 
-    What occasions do to all cases alike, and to each by itself, comes from the most cases that were measured on the same occasions:
+    What occasions do to all cases alike, and to each alone, comes from the most cases that were measured on the same occasions:
     `two_way_variances` of their medians, less what each median varies by of itself. Any other case has its noise as a whole, by
     `variance_between`. Pooled variances are means over cases before negative ones are cut to zero, so that those whose estimate happens
     to come out low and high weigh alike.
@@ -234,7 +229,7 @@ def estimate(machine_key: str, results: Results) -> Calibration | None:
     tables = grouped(often, lambda case: tuple(sorted(each.case.run for each in often[case])))  # each case on each of the same occasions
     largest = max(tables.items(), key=lambda table: (len(table[0]) - 1) * (len(table[1]) - 1))
     together = largest[1] if len(largest[1]) >= FEWEST else []
-    found = [_deviations(often, together, statistic) for statistic in STATISTICS.values()]
+    found = [_deviations(often, together, statistic) for statistic in STATISTICS]
     times = sorted(filter(None, map(began, results.environments.values())))
     occasions = len(often[together[0]]) if together else statistics.median_low(map(len, often.values()))
     return Calibration(
@@ -247,14 +242,14 @@ def estimate(machine_key: str, results: Results) -> Calibration | None:
     )
 
 
-def _deviations(
-    often: Mapping[str, Sequence[Row]], together: Sequence[str], statistic: Callable[[Rounds], Sequence[float]]
-) -> tuple[float, float, dict[str, float]]:
-    """Return standard deviations between occasions, of a statistic's logarithms: common to all cases, pooled, and of each case by itself.
+def _deviations(often: Mapping[str, Sequence[Row]], together: Sequence[str], statistic: str) -> tuple[float, float, dict[str, float]]:
+    """Return standard deviations between occasions, of a statistic's logarithms: common to all cases, pooled, and of each case alone.
 
     Only what was measured ``together`` tells what all cases have in common.
     """
-    logs = {case: [[math.log(seconds) for seconds in statistic(each.rounds)] for each in rows] for case, rows in often.items()}
+    logs = {
+        case: [[math.log(seconds) for seconds in getattr(each.rounds, f"{statistic}_s")] for each in rows] for case, rows in often.items()
+    }
     own = {case: variance_between(each) for case, each in logs.items() if case not in together}
     common, pooled = 0.0, [*own.values()]
     if together:

@@ -127,7 +127,7 @@ def _with_loss(case: CaseVerdict, lost_of_sides: Sequence[Collection[str] | None
 
 
 def _standing(pairs: Sequence[Matched], others: Sequence[Tests]) -> list[bool]:
-    """Return of each case that has other tests whether its verdict by these is the same, beside all others as they are."""
+    """Return of each case that has other tests whether its verdict by these is the same, among all others as they are."""
     if not any(others):
         return [False] * len(others)
     tests = [other or pair.tests for pair, other in zip(pairs, others, strict=True)]

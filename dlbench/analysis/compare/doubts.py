@@ -42,7 +42,7 @@ class CaseNotExcluded(NamedTuple):
     """That must be seen."""
     why: str
     remedy: str = ""
-    """Beside more rounds; empty where they are all there is to do."""
+    """Other than more rounds; empty where they are all there is to do."""
     rounds: int | None = None
     """A side, that would probably do; None where no more rounds would."""
     asked: bool = False
@@ -101,7 +101,7 @@ def disturbances(sides: Sequence[Row]) -> str:
 def not_excluded(cases: Sequence[CaseNotExcluded], tested: int, spent: SpentBudget | None) -> NotExcluded | None:
     """Sum up the cases in which it is neither called nor excluded; None where there are none.
 
-    ``tested``: the cases of which anything was judged. ``spent``: the budget that ended a side before its rounds, if one did.
+    ``tested``: the cases with anything that was judged. ``spent``: the budget that ended a side before its rounds, if one did.
     """
     if not cases:
         return None

@@ -75,7 +75,7 @@ class RankTest(NamedTuple):
     interval: Interval | None
     """Of 95 %; None where the rounds are too few for it."""
     equivalence: Interval | None
-    """Of 90 %, or 95 % beside a test by pairs: the change is immaterial where this lies inside the threshold."""
+    """Of 90 %, or 95 % where pairs are tested, too: the change is immaterial where this lies inside the threshold."""
     rank_p: float
     """Exact and two-sided, of the rounds of this test alone, whatever occasions do: Mann-Whitney's, or of pairs Wilcoxon's."""
     drift: Drift | None = None
@@ -84,7 +84,7 @@ class RankTest(NamedTuple):
     paired: bool = False
     """Whether the n-th values of both sides were measured next to each other, and are compared with each other."""
     weight: float = 1.0
-    """Its shares of the level, beside those of the other tests."""
+    """Its shares of the level, as the other tests have theirs."""
     only_slower: bool = False
     """Whether it can't call faster."""
     rounds_sd: float = 0.0
@@ -291,11 +291,8 @@ def together(changes: Changes) -> Verdict:
     The same takes the median and the p10, each by either of its tests, and a mean that is not beyond the threshold: it varies too much
     for its own interval to lie within.
     """
-    verdicts = {each.verdict for each in changes.values()}
-    if verdicts >= {Verdict.SLOWER, Verdict.FASTER}:
-        return Verdict.INCONCLUSIVE
-    if called := verdicts & {Verdict.SLOWER, Verdict.FASTER}:
-        return called.pop()
+    if called := {each.verdict for each in changes.values() if each.verdict.is_change}:
+        return called.pop() if len(called) == 1 else Verdict.INCONCLUSIVE
     return Verdict.SAME if _same_but_for_mean(changes) and not changes[MEAN].beyond else Verdict.INCONCLUSIVE
 
 

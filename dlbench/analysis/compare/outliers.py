@@ -38,7 +38,7 @@ class Kind:
     name: str
     runs: Sequence[str]
     judged: int
-    """Cases of which there were files enough."""
+    """Cases that enough files have."""
     outliers: Sequence[Outlier]
 
 

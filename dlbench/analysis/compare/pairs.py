@@ -195,7 +195,7 @@ def _limits_apart(base: Row, new: Row) -> str:
 
 
 def _unlike(base: Row, new: Row, settings: Sequence[Setting]) -> list[str]:
-    """Return the differences of a case's identity; of flags of torch each by itself."""
+    """Return the differences of a case's identity; of the flags of torch each flag alone."""
     found = []
     for each in settings:
         if each.of_row(base) != each.of_row(new):

@@ -29,7 +29,7 @@ MOST_ROUNDS = 1000
 MOST_FURTHER = 60
 """Rounds a side, up to which a gate goes on where nobody limits it: as many as rounds need that differ by 30 %, in ten cases."""
 LEAST_STEP = 2
-"""Rounds added at a time: the need is an estimate, and reading the file costs little beside a round."""
+"""Rounds added at a time: the need is an estimate, and reading the file costs little against a round."""
 HOPELESS = 4
 """Times the rounds that can be added; a case that needs more would hardly get there."""
 
@@ -72,7 +72,7 @@ class SlowdownGoal(NamedTuple):
 
 
 def _least_rounds(tests: Tests, family: float) -> int:
-    """Return the rounds a side below which none of a case's tests can fail at all, beside all others of that weight."""
+    """Return the rounds a side below which none of a case's tests can fail at all, among all others of that weight."""
     return min(rounds_for_gate(family / test.weight, LEVEL, least=1, paired=test.paired) for test in tests.values())
 
 

@@ -67,7 +67,7 @@ class ShiftTest(NamedTuple):
 
     @property
     def enough(self) -> int:
-        """The rounds a side that can be significant beside all others of the family."""
+        """The rounds a side that can be significant among all others of the family."""
         return rounds_for_gate(self.family, LEVEL, least=1)
 
     def verdict(self, p_holm: float) -> Verdict:
@@ -80,7 +80,7 @@ class ShiftTest(NamedTuple):
 
 
 def _shift_test(base: Sequence[float], new: Sequence[float], threshold: float, floor: float = 0.0, to_see: float = 0.0) -> ShiftTest:
-    """Test a quantity of which less is better; its margin is that share of base, and ``floor`` at least."""
+    """Test a quantity that is better where it is lower; its margin is that share of base, and ``floor`` at least."""
     usual = abs(statistics.median(base))
     margin = max(threshold * usual, floor)
     constant = len({*base, *new}) == 1

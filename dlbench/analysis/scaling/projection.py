@@ -14,7 +14,7 @@ from dlbench.core.stats import theil_sen
 _BEYOND = tuple(2**power for power in range(1, 11))
 """Devices that it goes to: nobody would believe more from the few that were measured."""
 _BUCKET = 25
-"""MiB of gradients that DistributedDataParallel sends at once, unless told otherwise (its bucket_cap_mb)."""
+"""MiB of gradients that DistributedDataParallel sends at once, unless its bucket_cap_mb says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ _WORKLOAD = Setting("case", "workload")
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """A case with ranks, and what it comes to beside the same work on one device."""
+    """A case with ranks, and what it comes to against the same work on one device."""
 
     row: Row
     models: tuple[str, ...] = ()
@@ -210,7 +210,7 @@ def _models(row: Row, environments: Mapping[str, Mapping[str, Any]]) -> tuple[st
 
 
 def _compared(step: Step, steps: Sequence[Step]) -> Step:
-    """Return a step beside its base, and beside those that tell what limits it."""
+    """Return a step with its base, and with what limits it."""
     base, trouble = _base(step, steps)
     ratio = speed_ratio(base.rates, step.rates) if base else None
     exposed_s, exposed = _exposed(step, steps)
@@ -243,7 +243,7 @@ def _base(step: Step, steps: Sequence[Step]) -> tuple[Step | None, str | None]:
 
 
 def _exposed(step: Step, steps: Sequence[Step]) -> tuple[float, Interval | None] | tuple[None, None]:
-    """Set a step that communicates beside the same one that does not: unsynchronised, else of an independent form.
+    """Set a step that communicates against the same one that does not: unsynchronised, else of an independent form.
 
     Weak and strong scaling are one step where each rank has as many items.
     """

@@ -46,7 +46,7 @@ def compared(one: Results, other: Results) -> list[Finding]:
 
 
 def _same_code(case: CaseVerdict, least: Mapping[str, float], rounds: int) -> Finding:
-    """Judge one case; ``least`` are the smallest changes that its statistics could have shown, of which one is enough."""
+    """Judge one case; ``least`` are the smallest changes that its statistics could have shown; one is enough."""
     if not least:
         found = f"{plural(rounds, 'round')} a side are too few to say how much the same code differs"
         return _finding(case, Fitness.UNKNOWN, found, "leave --rounds out")
