@@ -30,7 +30,7 @@ from dlbench.analysis.compare.values import (
     verdict_by_values,
 )
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
-from dlbench.analysis.compare.worsening import Worsening, worsening
+from dlbench.analysis.compare.worsening import worsening
 from dlbench.analysis.ratios.pairing import Unpaired
 from dlbench.analysis.read.readings import ClockDifference
 from dlbench.analysis.read.table import Results
@@ -203,8 +203,13 @@ def _case_verdict(pair: Matched, family: TestFamily, goal: SlowdownGoal) -> Case
         found = found._replace(verdict=of_values)
     else:
         found = found._replace(note=untimed)
+    not_excluded, rounds = found.not_excluded, found.rounds_to_see
     if must_see:
-        found = _with_values(found, must_see, worse)
+        rounds = max((each for each in (rounds, *(quantity.rounds for quantity in worse)) if each), default=None)
+        if left := [each.worst for each in worse if not each.excluded]:
+            not_excluded = not_excluded or CaseNotExcluded(pair.case, must_see, "")
+            why = "; ".join(filter(None, (not_excluded.why, *left)))
+            not_excluded = not_excluded._replace(what="worsening", why=why, rounds=rounds)
     regressed = [each.column.name for each in pair.quantities if each.verdict is Verdict.SLOWER]
     notes = [str(memory), f"by time {found.verdict}" if "memory" in regressed else "", memory.remark] if memory else []
     notes += [str(each) for each in values if each.matters or not pair.changes]
@@ -213,7 +218,8 @@ def _case_verdict(pair: Matched, family: TestFamily, goal: SlowdownGoal) -> Case
     return found.noting(*notes)._replace(
         verdict=Verdict.SLOWER if regressed else found.verdict,
         regressed=tuple(regressed),
-        not_excluded=found.not_excluded and found.not_excluded._replace(asked=asked or found.not_excluded.asked),
+        not_excluded=not_excluded and not_excluded._replace(asked=asked or not_excluded.asked),
+        rounds_to_see=rounds,
     )
 
 
@@ -251,16 +257,6 @@ def _by_time(found: CaseVerdict, pair: Matched, family: TestFamily, insist: bool
     return found.noting(*notes, disturbed)._replace(
         verdict=verdict, not_excluded=not_excluded, detectable=least, rounds_needed=rounds, rounds_to_see=to_see, possible=left
     )
-
-
-def _with_values(found: CaseVerdict, must_see: float, worsenings: Sequence[Worsening]) -> CaseVerdict:
-    """Add to why the times could not show what must be seen, and to the rounds in which they could, memory and values."""
-    rounds = max((each for each in (found.rounds_to_see, *(of_one.rounds for of_one in worsenings)) if each), default=None)
-    not_excluded = found.not_excluded
-    if doubts := [each.worst for each in worsenings if not each.excluded]:
-        not_excluded = (not_excluded or CaseNotExcluded(found.case, must_see, ""))._replace(what="worsening")
-        not_excluded = not_excluded._replace(why="; ".join(filter(None, (not_excluded.why, *doubts))), rounds=rounds)
-    return found._replace(not_excluded=not_excluded, rounds_to_see=rounds)
 
 
 def _untimed(pair: Matched) -> str | None:
