@@ -78,7 +78,7 @@ def case_not_excluded(
 ) -> CaseNotExcluded:
     """Say why a slowdown of ``must_see`` is not excluded in a case that was tested, and what to do about it.
 
-    ``left``, ``planned`` and ``rounds`` are what `power.possible`, `power.planned_rounds` and `power.rounds_to_see` give.
+    ``left``, ``planned`` and ``rounds`` are what `power.possible`, `power.planned_rounds` and `power.more_rounds` give.
     """
     why = "too few rounds to exclude any" if left is None else f"up to {relative_change(left)} is possible"
     if planned == math.inf:
