@@ -7,13 +7,12 @@ from typing import Any
 import torch
 
 from dlbench.core.errors import DeviceAbsent
-from dlbench.core.measurement import Memory
 from dlbench.core.precision import PRECISIONS
-from dlbench.harness.worker.backends.base import Backend, memory_fraction, page_locked_copies
+from dlbench.harness.worker.backends.base import CachingBackend
 from dlbench.harness.worker.backends.device_time import EventTimer
 
 
-class CudaBackend(Backend):
+class CudaBackend(CachingBackend):
     """NVIDIA through CUDA, and AMD through ROCm, which torch calls cuda too."""
 
     kind = "cuda"
@@ -21,11 +20,10 @@ class CudaBackend(Backend):
 
     def count(self) -> int:
         """Return how many are visible, before CUDA has started by its driver's count. Raises RuntimeError where CUDA itself is broken."""
-        cuda: Any = torch.cuda
-        count = int(cuda.device_count())
+        count = int(self._torch.device_count())
         if not count and (torch.version.cuda or torch.version.hip):
             try:
-                cuda.init()
+                self._torch.init()
             except RuntimeError as error:
                 if not any(word in str(error) for word in self._ABSENT):
                     raise
@@ -61,12 +59,8 @@ class CudaBackend(Backend):
 
     def activate(self, device: torch.device) -> None:
         """Make it the current device and build its context, whose host memory is not the first case's."""
-        torch.cuda.set_device(device)
+        super().activate(device)
         torch.empty(1, device=device)
-
-    def synchronize(self, device: torch.device) -> None:
-        """Wait for all its streams."""
-        torch.cuda.synchronize(device)
 
     def unsupported(self, device: torch.device, dtype: str) -> str | None:
         """Compare what the precision needs with the compute capability, or of AMD with the architecture."""
@@ -85,42 +79,15 @@ class CudaBackend(Backend):
         """Empty the caches first, so that all of it is this case's alone: cuBLAS keeps a workspace for good (32 MiB on Hopper)."""
         for name in ("_cuda_clearCublasWorkspaces", "_host_emptyCache"):  # private, and not in every torch
             getattr(torch._C, name, lambda: None)()
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(device)
-
-    def limit_memory(self, device: torch.device, limit_bytes: int | None) -> None:
-        """Limit torch's allocator; the context, some hundred MB, is beside it. Raises NotImplementedError for more than there is."""
-        fraction = memory_fraction(limit_bytes, torch.cuda.get_device_properties(device).total_memory)
-        torch.cuda.set_per_process_memory_fraction(fraction, device)
-
-    def free_memory(self, device: torch.device) -> int | None:
-        """Return what no process has taken, as the driver counts; what this one keeps unused is given back first."""
-        torch.cuda.empty_cache()
-        return int(torch.cuda.mem_get_info(device)[0])
+        super().reset_peak(device)
 
     def failed_allocations(self, device: torch.device) -> int:
         """Return the allocator's count."""
         return int(torch.cuda.memory_stats(device).get("num_ooms", 0))
 
-    def restart_peak(self, device: torch.device) -> None:
-        """Leave the caches as they are."""
-        torch.cuda.reset_peak_memory_stats(device)
-
-    def peak(self, device: torch.device) -> Memory:
-        """Return the allocator's peaks."""
-        return Memory(torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device))
-
-    def held(self, device: torch.device) -> Memory:
-        """Return the allocator's counts."""
-        return Memory(torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device))
-
     def event_timer(self, device: torch.device) -> EventTimer | None:
         """Return CUDA's events, with a kernel that spins as the delay; None in a torch that lacks that kernel."""
         return _CudaEvents() if hasattr(torch.cuda, "_sleep") else None
-
-    def pin(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
-        """Return page-locked copies."""
-        return page_locked_copies(tensors)
 
 
 def has_kernels(arch: str, built_for: Sequence[str]) -> bool:
