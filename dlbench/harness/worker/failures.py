@@ -62,8 +62,18 @@ class Failure(NamedTuple):
     fault: bool = False
 
 
+class Unmeasurable(Exception):
+    """A case whose device, limit of memory or deadline keeps it from being measured; the text says why."""
+
+    def __init__(self, status: Status, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
 def failure_of(error: Exception, torch_version: str) -> Failure:
     """Tell out of memory, unsupported and a fault of the device from a failure."""
+    if isinstance(error, Unmeasurable):
+        return Failure(error.status, str(error))
     text, whole = first_line(error), str(error).lower()
     status = next((status for status, words in _MEANINGS.items() if any(word in whole for word in words)), Status.FAILED)
     if isinstance(error, MemoryError) or status is Status.OOM:

@@ -7,20 +7,16 @@ import torch
 
 from dlbench.core.declarations import Declaration
 from dlbench.core.measurement import Memory
-from dlbench.core.model import ParamValue
+from dlbench.core.model import ParamValue, Status
 from dlbench.core.units import byte_count
 from dlbench.harness.probe.memory import added_memory
 from dlbench.harness.worker.backends.base import Backend
-from dlbench.harness.worker.failures import NO_ENGINE
+from dlbench.harness.worker.failures import NO_ENGINE, Unmeasurable
 from dlbench.harness.worker.lifecycle import limited_memory, memory_in_force
 from dlbench.harness.worker.usage import read_status
 
 SAFE_SHARE = 0.8
 """Of the host's memory that is left: a search stays below it, as other processes may take the rest meanwhile."""
-
-
-class TooLittleLeft(Exception):
-    """The machine has less memory left than the case is to be limited to; the text says how much."""
 
 
 class DeviceMemory:
@@ -79,7 +75,7 @@ def memory_limit(
     """Have torch raise an error beyond what the case may take: of its own limit, and of ``left_bytes`` on the host.
 
     Yields the limit in bytes where the workload searches for what fits; on an accelerator without one all that is free. None elsewhere,
-    and where nothing tells. Raises TooLittleLeft where its own limit is more than the host can spare, NotImplementedError where the device
+    and where nothing tells. Raises Unmeasurable where its own limit is more than the host can spare, NotImplementedError where the device
     has no such limits.
     """
     name = declared.parameter("limit")
@@ -104,8 +100,9 @@ def _on_accelerator(backend: Backend, device: torch.device, own: int) -> Iterato
     try:
         left = backend.free_memory(device)
         if left is not None and own > left:
-            raise TooLittleLeft(
-                f"the device has {byte_count(left)} left, and the limit is {byte_count(own)}; free its memory, or give less"
+            raise Unmeasurable(
+                Status.SKIPPED,
+                f"the device has {byte_count(left)} left, and the limit is {byte_count(own)}; free its memory, or give less",
             )
         yield
     finally:
@@ -120,9 +117,10 @@ def _of_host(name: str | None, own: int | None, left_bytes: int | None, used_byt
             left_bytes = added_memory()
         left_bytes = _least(memory_in_force(used_bytes), None if left_bytes is None else int(SAFE_SHARE * left_bytes))
         if own is not None and left_bytes is not None and own > left_bytes:
-            raise TooLittleLeft(
+            raise Unmeasurable(
+                Status.SKIPPED,
                 f"{name}={own / 2**30:g} is more than the {byte_count(left_bytes)} that this process can be given; "
-                "give less, or free some memory and go on with --resume"
+                "give less, or free some memory and go on with --resume",
             )
     return left_bytes if own is None else own
 

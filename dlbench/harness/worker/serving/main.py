@@ -31,9 +31,9 @@ from dlbench.harness.worker.backends.base import BACKENDS, Backend, describe_dev
 from dlbench.harness.worker.backends.device_time import take_device_time
 from dlbench.harness.worker.backends.torch_build import math_flags, parallelism, set_math, versions
 from dlbench.harness.worker.checking.correctness import Subject, spot_checked
-from dlbench.harness.worker.failures import failure_of
-from dlbench.harness.worker.measuring.limits import DeviceMemory, TooLittleLeft, memory_limit, out_of_memory_named
-from dlbench.harness.worker.measuring.measure import DeviceClock, Pace, TooSlow, take_pinned_transfer, take_samples, take_transfer
+from dlbench.harness.worker.failures import Unmeasurable, failure_of
+from dlbench.harness.worker.measuring.limits import DeviceMemory, memory_limit, out_of_memory_named
+from dlbench.harness.worker.measuring.measure import DeviceClock, take_pinned_transfer, take_samples, take_transfer
 from dlbench.harness.worker.scratch import scratch_given
 from dlbench.harness.worker.serving.ranks import BLOCK_S, Member, RanksClock, in_any_rank
 from dlbench.harness.worker.stages import stages_told
@@ -46,68 +46,59 @@ def main() -> None:
     faulthandler.enable()
     case_groups: list[int] = []
     lifecycle.die_with_parent(case_groups)
-    if mode == "stay":
+    stays = mode == "stay"
+    if stays:
         lifecycle.watch_lifeline(lifeline)
         lifecycle.prefer_for_oom_kill()
-        serve(requests, replies, lambda request: _fork_and_wait(request, replies, lifeline, case_groups))
-        return
-    _end_imports()
-    for message in Reader(requests):
-        request = Request.from_json(message)
-        if isinstance(request, PrepareRequest):
-            _prepare(request, replies)
-        else:
-            _fork_and_wait(request, replies, lifeline, case_groups)
+    serve(requests, replies, lambda request: _fork_and_wait(request, replies, lifeline, case_groups), stays=stays)
 
 
-def _end_imports() -> None:
-    """Import the workloads, and turn on the garbage collector, which was off so far: looking through imported modules takes it 0.5 s."""
+def serve(
+    requests: int,
+    replies: int,
+    fork: Callable[[HelloRequest | MeasureRequest], int] | None = None,
+    member: Member | None = None,
+    *,
+    stays: bool = True,
+) -> None:
+    """Do requests until they end or a device fault leaves this process unfit; ``member``: as one of several ranks.
+
+    ``fork`` does a request in a fork and returns its exit code. A process that ``stays`` has it answer a hello, as long as nothing was
+    measured here: the fork gives all accelerators back, where a context of this process would take memory on each, and in exclusive mode
+    the device itself.
+    """
     registry.load_builtins()
-    # A collection would otherwise look through all of them again, 0.1 s a case, and in a fork copy every page of them.
+    # The garbage collector was off so far: looking through imported modules takes it 0.5 s. A collection would otherwise look through all
+    # of them again, 0.1 s a case, and in a fork copy every page of them.
     gc.freeze()
     gc.enable()
-
-
-def _prepare(request: PrepareRequest, replies: int) -> None:
-    if request.training:
-        # The first optimizer imports this: 0.7 s that every training case would pay again.
-        import torch._dynamo  # noqa: F401  # imported for its effect
-
-        gc.freeze()
-    send(replies, {"reply": Reply().to_json()})
-    send(replies, {"exit": 0})
-
-
-def serve(requests: int, replies: int, handshake: Callable[[HelloRequest], None] | None = None, member: Member | None = None) -> None:
-    """Do requests in this process until they end or a device fault leaves it unfit; ``member``: as one of several ranks.
-
-    ``handshake`` answers a hello in a fork, as long as nothing was measured here: the fork gives all accelerators back, where a context
-    of this process would take memory on each, and in exclusive mode the device itself.
-    """
-    _end_imports()
     for message in Reader(requests):
         request = Request.from_json(message)
+        fit, code = True, 0
         if isinstance(request, PrepareRequest):
-            _prepare(request, replies)
-            continue
-        if isinstance(request, HelloRequest) and handshake and sys.platform == "linux":
-            handshake(request)
-            continue
-        handshake = None
-        fit = _answer(request, replies, member)
-        if fit and isinstance(request, MeasureRequest):
-            _free_memory(_device_id(request, member))
-        send(replies, {"exit": 0})
+            if request.training:
+                # The first optimizer imports this: 0.7 s that every training case would pay again.
+                import torch._dynamo  # noqa: F401  # imported for its effect
+
+                gc.freeze()
+            send(replies, {"reply": Reply().to_json()})
+        elif fork and (not stays or (isinstance(request, HelloRequest) and sys.platform == "linux")):
+            code = fork(request)
+        else:
+            fork = None
+            fit = _answer(request, replies, member)
+            if fit and isinstance(request, MeasureRequest):
+                _free_memory(_device_id(request, member))
+        send(replies, {"exit": code})
         if not fit:
             os._exit(0)  # the exit handlers of a faulted device may hang
 
 
 def _device_id(request: MeasureRequest, member: Member | None) -> str:
-    """Return the id of the device to compute on: of several ranks each has its own."""
-    return request.case.device if member is None else request.devices[member.rank]
+    return request.devices[member.rank if member else 0]
 
 
-def _fork_and_wait(request: HelloRequest | MeasureRequest, replies: int, lifeline: int, case_groups: list[int]) -> None:
+def _fork_and_wait(request: HelloRequest | MeasureRequest, replies: int, lifeline: int, case_groups: list[int]) -> int:
     pid = os.fork()
     if pid == 0:
         try:
@@ -123,7 +114,7 @@ def _fork_and_wait(request: HelloRequest | MeasureRequest, replies: int, lifelin
     with suppress(ProcessLookupError, PermissionError):  # what the case itself started goes with it
         os.killpg(pid, signal.SIGKILL)
     case_groups.clear()
-    send(replies, {"exit": os.waitstatus_to_exitcode(status)})
+    return os.waitstatus_to_exitcode(status)
 
 
 def _answer(request: HelloRequest | MeasureRequest, replies: int, member: Member | None = None) -> bool:
@@ -182,11 +173,6 @@ def measure(request: MeasureRequest, member: Member | None = None) -> Reply:
     try:
         with ExitStack() as stack:
             return Reply(measurement=_measure_case(begun, request, member, stack))
-    except TooLittleLeft as error:
-        return Reply(measurement=replace(begun, status=Status.SKIPPED, reason=str(error)))
-    except TooSlow as error:
-        reason = f"{error} of {request.policy.timeout_s:g} s; raise --timeout"
-        return Reply(measurement=replace(begun, status=Status.TIMEOUT, reason=reason))
     except Exception as error:  # noqa: BLE001  # any error of a workload or of torch is a row with a sentence
         ended = failure_of(error, torch.__version__)
         return Reply(measurement=replace(begun, status=ended.status, reason=ended.reason), fault=ended.fault)
@@ -197,16 +183,14 @@ def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | 
     dtype = str(case.params.get("dtype", "fp32"))
     backend, device = find(_device_id(request, member))
     if reason := backend.unsupported(device, dtype):
-        return replace(begun, status=Status.UNSUPPORTED, reason=reason)
+        raise Unmeasurable(Status.UNSUPPORTED, reason)
     torch.set_num_threads(request.threads)
     set_math(dtype)
     backend.activate(device)
     clock: Clock = DeviceClock(lambda: backend.synchronize(device))
-    pace = Pace(backend.block_s, backend.warmup_s, backend.warmup_calls)
     if member:
         member.join(backend.collectives, device)
         clock = RanksClock(lambda: backend.synchronize(device))
-        pace = replace(pace, block_s=max(BLOCK_S, pace.block_s))
     host_memory, workload = HostMemory(), registry.get(case.workload)
     declared = workload.signature.declared
     begun.limit_bytes = stack.enter_context(memory_limit(declared, case.params, backend, device, request.memory_bytes))  # however it ends
@@ -225,7 +209,7 @@ def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | 
     if work.observe:
         result = replace(begun, values=reported(work.observe(clock)))
     else:
-        samples = take_samples(work, clock, pace, policy, deadline)
+        samples = take_samples(work, clock, backend, policy, deadline, BLOCK_S if member else 0.0)
         result = replace(begun, samples=samples, values=reported(work.report(clock)) if work.report else {})
     if member is None:
         lost, unknown = lost_time.shares()
