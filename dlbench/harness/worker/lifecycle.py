@@ -46,16 +46,16 @@ def watch_lifeline(lifeline: int, hand_on: int | None = None) -> None:
     It works on every system, while the main thread is inside an operation of torch, and when a process in between is gone.
     ``hand_on``: a pipe that gets what comes before the end.
     """
-    threading.Thread(target=_wait_for_end, args=(lifeline, hand_on), daemon=True, name="lifeline").start()
 
+    def wait_for_end() -> None:
+        # Blocked in read(2), without the interpreter's lock: it costs the measurement nothing.
+        with suppress(OSError):
+            while data := os.read(lifeline, 1 << 16):
+                if hand_on is not None:
+                    write_all(hand_on, data)
+        os.killpg(0, signal.SIGKILL)
 
-def _wait_for_end(lifeline: int, hand_on: int | None) -> None:
-    # Blocked in read(2), without the interpreter's lock: it costs the measurement nothing.
-    with suppress(OSError):
-        while data := os.read(lifeline, 1 << 16):
-            if hand_on is not None:
-                write_all(hand_on, data)
-    os.killpg(0, signal.SIGKILL)
+    threading.Thread(target=wait_for_end, daemon=True, name="lifeline").start()
 
 
 def prefer_for_oom_kill() -> None:

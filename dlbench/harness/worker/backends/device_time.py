@@ -4,7 +4,6 @@ import math
 import statistics
 import time
 from collections.abc import Callable
-from functools import partial
 from itertools import repeat
 from typing import Any, NamedTuple, Protocol
 
@@ -37,6 +36,14 @@ class EventTimer(Protocol):
         """Return the time between two marks that the device has passed."""
 
 
+class _Reading(NamedTuple):
+    """Seconds that the host took to queue delay and calls, and of the delay and of one call by the device's marks."""
+
+    launched_s: float
+    delayed_s: float
+    call_s: float
+
+
 def take_device_time(
     work: Work,
     samples: Samples,
@@ -57,7 +64,23 @@ def take_device_time(
     """
     call_s = statistics.median(samples.block_s)
     until = (clock.now() + deadline) / 2  # the rest is for copies and checks
-    read = partial(_read, work, timer, clock, host_now)
+    call = work.call
+    assert call is not None, "an observe is not timed"  # noqa: S101  # Work's own rule; the caller has chosen the branch
+
+    def read(calls: int, delay_s: float) -> _Reading:
+        if work.before is not None:
+            work.before()
+        clock.now()
+        begun = host_now()
+        delayed = timer.mark()
+        timer.delay(delay_s)
+        start = timer.mark()
+        for _ in repeat(None, calls):
+            call()
+        end = timer.mark()
+        launched_s = host_now() - begun
+        clock.now()
+        return _Reading(launched_s, timer.seconds(delayed, start), timer.seconds(start, end) / calls)
 
     def fits(calls: int, delay_s: float) -> bool:
         return clock.now() + delay_s + calls * call_s <= until
@@ -81,29 +104,3 @@ def take_device_time(
         else:
             delay_s, misses = 2 * delay_s, misses + 1
     return statistics.median(readings)
-
-
-class _Reading(NamedTuple):
-    """Seconds that the host took to queue delay and calls, and of the delay and of one call by the device's marks."""
-
-    launched_s: float
-    delayed_s: float
-    call_s: float
-
-
-def _read(work: Work, timer: EventTimer, clock: Clock, host_now: Callable[[], float], calls: int, delay_s: float) -> _Reading:
-    call = work.call
-    assert call is not None, "an observe is not timed"  # noqa: S101  # Work's own rule; the caller has chosen the branch
-    if work.before is not None:
-        work.before()
-    clock.now()
-    begun = host_now()
-    delayed = timer.mark()
-    timer.delay(delay_s)
-    start = timer.mark()
-    for _ in repeat(None, calls):
-        call()
-    end = timer.mark()
-    launched_s = host_now() - begun
-    clock.now()
-    return _Reading(launched_s, timer.seconds(delayed, start), timer.seconds(start, end) / calls)

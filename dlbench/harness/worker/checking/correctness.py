@@ -5,7 +5,7 @@ import timeit
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from dlbench.core.unknown import Reason, Unavailable, Unknown
 from dlbench.harness.probe.memory import too_little_memory
 from dlbench.harness.worker.backends.base import Backend, find, tensors_in
 from dlbench.harness.worker.checking.operations import operations_of
+from dlbench.harness.worker.failures import first_line
 from dlbench.harness.worker.registry import Workload
 
 BUDGET_S = 1.0
@@ -30,7 +31,7 @@ SPREAD = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A case that can be set up again, here and on the CPU, and how long that took."""
+    """A case that can be set up again, here and on the CPU, how long that took, and how long is left until its deadline."""
 
     workload: Workload
     params: Mapping[str, ParamValue]
@@ -38,6 +39,7 @@ class Subject:
     backend: Backend
     device: torch.device
     setup_s: float
+    left_s: float
 
     @property
     def dtype(self) -> str:
@@ -60,53 +62,61 @@ class Subject:
         mode = {"mode": plain} if (plain := self.plain_mode) else {}
         return replace(self, params={**self.workload.resident(self.params), "dtype": "fp64", **mode}, backend=backend, device=device)
 
+    def refuse_longer(self, needed_s: float) -> None:
+        """Raise Unavailable where a check would take too long for what it is, or come near the deadline."""
+        if needed_s > min(BUDGET_S, self.left_s / 10):
+            raise Unavailable(Unknown.TOO_LONG, seconds=needed_s, seconds_most=BUDGET_S)
 
-def spot_checked(result: Measurement, work: Work, subject: Subject, left_s: float) -> Measurement:
+
+def spot_checked(result: Measurement, work: Work, subject: Subject) -> Measurement:
     """Return the measurement with its check, failed where rounding can't explain the error. The work's inputs hold other numbers then."""
     empty_call_s = min(timeit.repeat(lambda: None, number=1000, repeat=5)) / 1000
-    follows_input, no_inputs = _attempt(lambda: _follows_input(result, work, subject, left_s))
-    operations, uncounted = _attempt(lambda: _operations(result, work, subject, left_s))
-    compared, no_fp64 = _attempt(lambda: _compare(result, subject, left_s))
+    call_s = max(result.samples.block_s) if result.samples else 0.0
+    checks: dict[str, Callable[[], Any]] = {
+        "inputs": lambda: _follows_input(work, subject, call_s),
+        "fp64": lambda: _compare(result, subject, call_s),
+        "operations": lambda: _operations(work, subject, call_s),
+    }
+    found: dict[str, Any] = {}
+    reasons: list[Reason] = []
+    for part, attempt in checks.items():
+        try:
+            if "ranks" in subject.params:  # a call that the other processes don't make too would wait for ever
+                raise Unavailable(Unknown.TOGETHER)
+            found[part] = attempt()
+        except Unavailable as unavailable:
+            reasons.append({"part": part, **unavailable.reason})
+        except Exception as raised:  # noqa: BLE001  # what was measured stands, whatever a workload makes of being called once more
+            reasons.append({"part": part, **Unknown.EXCEPTION.reason(text=f"{type(raised).__name__}: {first_line(raised)}")})
     subject.backend.synchronize(subject.device)  # a device that a check has broken says so here
-    error, tolerance = compared or (None, None)
+    error, tolerance = found.get("fp64", (None, None))
     finite = error is not None and math.isfinite(error)
-    given = (("inputs", no_inputs), ("fp64", no_fp64), ("operations", uncounted))
-    reasons = [{"part": what, **reason} for what, reason in given if reason]
-    checked = replace(result, check=SpotCheck(follows_input, error if finite else None, tolerance, empty_call_s, operations))
-    checked = checked.with_reasons("check", *reasons)
+    check = SpotCheck(found.get("inputs"), error if finite else None, tolerance, empty_call_s, found.get("operations"))
+    result = replace(result, check=check).with_reasons("check", *reasons)
     if error is None or error <= tolerance:
-        return checked
+        return result
     off = f"is {error:.2g} away from fp64 on the CPU, where rounding explains {tolerance:.2g}" if finite else "is not finite"
     reason = f"its output {off}; it computes something else than it says, or not in {subject.dtype}"
-    return replace(checked, status=Status.FAILED, reason=reason)
+    return replace(result, status=Status.FAILED, reason=reason)
 
 
-def _attempt(check: Callable[[], Any]) -> tuple[Any, Reason | None]:
-    try:
-        return check(), None
-    except Unavailable as unavailable:
-        return None, unavailable.reason
-    except Exception as error:  # noqa: BLE001  # what was measured stands, whatever a workload makes of being called once more
-        return None, Unknown.EXCEPTION.reason(text=f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}")
-
-
-def _follows_input(result: Measurement, work: Work, subject: Subject, left_s: float) -> bool:
-    _refuse_ranks(subject)
+def _follows_input(work: Work, subject: Subject, call_s: float) -> bool:
     if not work.inputs:
         raise Unavailable(Unknown.NO_INPUTS)
-    _refuse_longer(2 * _slowest_s(result), left_s)
+    subject.refuse_longer(2 * call_s)
     before = _output(work, subject.seed)
     subject.backend.synchronize(subject.device)  # copies of the inputs that a call has only started read what comes next
     # The same seed again: what differs is the inputs' doing and not that of dropout.
-    after = _output(work, subject.seed, lambda: _refill(work.inputs))
+    after = _output(work, subject.seed, refill=True)
     return not (len(before) == len(after) and all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(before, after, strict=True)))
 
 
-def _output(work: Work, seed: int, change: Callable[[], object] = lambda: None) -> list[Tensor]:
+def _output(work: Work, seed: int, *, refill: bool = False) -> list[Tensor]:
     """Return copies of the floating-point numbers that a call gives, as others (a class, a count) may well stay the same."""
     if work.before:
         work.before()
-    change()
+    if refill:
+        _refill(work.inputs)
     torch.manual_seed(seed)
     found = [tensor.detach().clone() for tensor in tensors_in(work.call()) if tensor.is_floating_point()]  # type: ignore[misc]  # has a call
     if not found:
@@ -133,79 +143,47 @@ def _refill(inputs: Sequence[Tensor]) -> None:
         raise Unavailable(Unknown.ONE_VALUE)
 
 
-def _operations(result: Measurement, work: Work, subject: Subject, left_s: float) -> int:
+def _operations(work: Work, subject: Subject, call_s: float) -> int:
     """Return how many operations one call hands to the device. Raises Unavailable where they can't be counted."""
-    _refuse_ranks(subject)
     if not work.countable_operations:
         raise Unavailable(Unknown.COMPILED)
-    _refuse_longer(_slowest_s(result), left_s)
+    subject.refuse_longer(call_s)
     if work.before:
         work.before()
     return operations_of(work.call)  # type: ignore[arg-type]  # has a call
 
 
-class _Distance(NamedTuple):
-    """An output tensor's error and tolerance, relative and in the 2-norm; the error is infinite where a number is not finite."""
-
-    error: float
-    tolerance: float
-
-
-def _compare(result: Measurement, subject: Subject, left_s: float) -> _Distance:
-    """Return how far the output is from fp64 on the CPU. Raises Unavailable where they would say nothing."""
-    _refuse_ranks(subject)
-    parameter = subject.workload.signature.parameter("dtype")
-    if parameter is None or "fp64" not in parameter.choices or subject.dtype not in PRECISIONS:
+def _compare(result: Measurement, subject: Subject, call_s: float) -> tuple[float, float]:
+    """Return `_worst`'s error from fp64 on the CPU and its tolerance. Raises Unavailable where they would say nothing."""
+    parameter, precision = subject.workload.signature.parameter("dtype"), PRECISIONS.get(subject.dtype)
+    if parameter is None or "fp64" not in parameter.choices or precision is None:
         raise Unavailable(Unknown.NO_DTYPE)
     if subject.is_reference:
         raise Unavailable(Unknown.IS_FP64)
     if not result.flops:
         raise Unavailable(Unknown.NO_FLOPS)
-    _refuse_cost(result, subject, left_s)
-    case = _first_call(subject)
-    reference = _first_call(subject.in_fp64())
-    precision = PRECISIONS[subject.dtype]
-    _refuse_unlike(case, reference, 4 * precision.roundoff)
-    flops = result.flops or 0.0
-    worst = _worst(case, reference, subject.dtype, flops)
-    if worst.tolerance > MOST_TOLERANCE:
-        raise Unavailable(Unknown.TOO_ROUGH)
-    if math.isinf(worst.error) and precision.narrow_range:
-        raise Unavailable(Unknown.OUT_OF_RANGE, precision=precision.arithmetic)
-    # Before a case fails for its numbers, they have to be the same each time.
-    if worst.error > worst.tolerance and _worst(_first_call(subject.in_fp64()), reference, subject.dtype, flops).error > worst.tolerance:
-        raise Unavailable(Unknown.CHANGING)
-    return worst
-
-
-def _refuse_ranks(subject: Subject) -> None:
-    """Raise Unavailable for what several processes do together: a call that the others don't make too would wait for ever."""
-    if "ranks" in subject.params:
-        raise Unavailable(Unknown.TOGETHER)
-
-
-def _refuse_cost(result: Measurement, subject: Subject, left_s: float) -> None:
-    call_s = _slowest_s(result)
     if subject.params.get("mode") != subject.plain_mode and result.samples:
         call_s = result.samples.first_call_s or 0.0  # it compiles again
     matrix = torch.rand(256, 256, dtype=torch.float64)
     product_s = max(min(timeit.repeat(lambda: torch.mm(matrix, matrix), number=1, repeat=3)), 1e-9)
     # Twice the bytes, so twice the time to set up; convolutions reach a third of what products do in fp64.
-    _refuse_longer(3 * subject.setup_s + call_s + 3 * (result.flops or 0.0) / (2 * 256**3 / product_s), left_s)
+    subject.refuse_longer(3 * subject.setup_s + call_s + 3 * result.flops / (2 * 256**3 / product_s))
     peak = max(result.memory.peak_bytes or 0, result.memory.host_peak_bytes or 0)
-    needed = peak * (1 + 8 // PRECISIONS[subject.dtype].bytes)
-    if too_little_memory(needed) is not None:
+    if too_little_memory(peak * (1 + 8 // precision.bytes)) is not None:
         raise Unavailable(Unknown.NO_MEMORY_LEFT)
-
-
-def _refuse_longer(needed_s: float, left_s: float) -> None:
-    """Raise Unavailable where a check would take too long for what it is, or come near the deadline."""
-    if needed_s > min(BUDGET_S, left_s / 10):
-        raise Unavailable(Unknown.TOO_LONG, seconds=needed_s, seconds_most=BUDGET_S)
-
-
-def _slowest_s(result: Measurement) -> float:
-    return max(result.samples.block_s) if result.samples else 0.0
+    case, reference = _first_call(subject), _first_call(subject.in_fp64())
+    _refuse_unlike(case, reference, 4 * precision.roundoff)
+    error, tolerance = _worst(case, reference, subject.dtype, result.flops)
+    if tolerance > MOST_TOLERANCE:
+        raise Unavailable(Unknown.TOO_ROUGH)
+    if math.isinf(error) and precision.narrow_range:
+        raise Unavailable(Unknown.OUT_OF_RANGE, precision=precision.arithmetic)
+    # Before a case fails for its numbers, they have to be the same each time.
+    if error > tolerance:
+        again, _ = _worst(_first_call(subject.in_fp64()), reference, subject.dtype, result.flops)
+        if again > tolerance:
+            raise Unavailable(Unknown.CHANGING)
+    return error, tolerance
 
 
 class _Tally(TorchFunctionMode):
@@ -278,15 +256,18 @@ def _refuse_unlike(case: _FirstCall, reference: _FirstCall, relative: float) -> 
         raise Unavailable(Unknown.NO_OUTPUT)
 
 
-def _worst(case: _FirstCall, reference: _FirstCall, dtype: str, flops: float) -> _Distance:
-    """Return the output tensor whose error is largest for what rounding explains of it."""
+def _worst(case: _FirstCall, reference: _FirstCall, dtype: str, flops: float) -> tuple[float, float]:
+    """Return error and tolerance of the output tensor whose error is largest for what rounding explains of it.
+
+    Both are relative and in the 2-norm; the error is infinite where a number is not finite.
+    """
     tally = reference.tally
     found = []
     for output, right in zip(case.output, reference.output, strict=True):
         error = ((output - right).norm() / right.norm()).item()
         tolerance = tolerance_of(dtype, tally.results, tally.numbers, right.numel(), flops)
-        found.append(_Distance(error if math.isfinite(error) else math.inf, tolerance))
-    return max(found, key=lambda each: each.error / each.tolerance)
+        found.append((error if math.isfinite(error) else math.inf, tolerance))
+    return max(found, key=lambda each: each[0] / each[1])
 
 
 def tolerance_of(dtype: str, results: int, numbers: int, size: int, flops: float) -> float:

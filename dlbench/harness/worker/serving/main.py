@@ -231,8 +231,8 @@ def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | 
         return result
     if case.params.get(declared.parameter("limit") or "") is not None:
         return result.with_reasons("check", Unknown.WITHIN_LIMIT.reason())
-    subject = Subject(workload, case.params, request.seed, backend, device, setup_s)
-    return spot_checked(result, work, subject, deadline - clock.now())
+    subject = Subject(workload, case.params, request.seed, backend, device, setup_s, deadline - clock.now())
+    return spot_checked(result, work, subject)
 
 
 def reported(returned: Mapping[str, Any]) -> dict[str, Reported]:
