@@ -16,7 +16,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Literal, overload
 
-from dlbench.core.declarations import Ceiling, Declaration, Parallel, Role, Value
+from dlbench.core.declarations import Ceiling, Declaration, Parallel, ParameterRole, Role, Value
 from dlbench.core.declared_json import from_json, plain
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import Parameter, ParamValue, Signature, Work
@@ -59,10 +59,12 @@ class Workload:
 
     def set_up(self, device: Any, params: Mapping[str, ParamValue]) -> Work:
         """Call the function: allocate, initialise, and return what is to be timed. Raises TypeError if that is no Work."""
-        hints = {name: _unwrapped(hint)[0] for name, hint in typing.get_type_hints(self.function).items()}
-        enums = {name: hint for name, hint in hints.items() if isinstance(hint, type) and issubclass(hint, enum.Enum)}
+        hints = typing.get_type_hints(self.function)
         # A suite has an enum's member by its value; the function gets the member.
-        work = self.function(device, **{name: enums[name](value) if name in enums else value for name, value in params.items()})
+        members: dict[str, Any] = {
+            name: hint(value) for name, value in params.items() if isinstance(hint := _unwrapped(hints[name])[0], enum.EnumType)
+        }
+        work = self.function(device, **{**params, **members})
         if not isinstance(work, Work):
             raise TypeError(f"workload '{self.signature.name}' returned {type(work).__name__}; it has to return a dlbench.Work")
         return work
@@ -140,7 +142,7 @@ def _registered(function: WorkloadFunction, given: Mapping[str, Any]) -> Workloa
         raise UsageError(f"two workloads are called '{function.__name__}': in {known.function.__module__} and {function.__module__}")
     about = (inspect.getdoc(function) or "").partition("\n")[0]
     parameters = tuple(_parameters(function))
-    roles = {parameter.name: {role.name: _standing_out(parameter, role) for role in own} for parameter, own in parameters if own}
+    roles = {parameter.name: own for parameter, own in parameters if own}
     declared, doubts = from_json({"parameters": roles, **{name: plain(each) for name, each in given.items()}})
     signature = Signature(function.__name__, about, tuple(parameter for parameter, _ in parameters), declared)
     for wrong in itertools.chain(doubts, misfits(signature)):
@@ -206,16 +208,8 @@ def refuse_imports_from(folder: str | None) -> None:
             )
 
 
-def _standing_out(parameter: Parameter, role: Role) -> str:
-    """Return the value that a role singles out; of a switch that is searched and has no default the first, where a search starts."""
-    if role.text or role.name not in ("switch", "copies"):
-        return role.text
-    plain = next(iter(parameter.choices), "") if parameter.default is None else parameter.default
-    return str(plain)
-
-
-def _parameters(function: WorkloadFunction) -> Iterator[tuple[Parameter, tuple[Role, ...]]]:
-    """Yield the parameters of a workload, each with its roles."""
+def _parameters(function: WorkloadFunction) -> Iterator[tuple[Parameter, dict[ParameterRole, str]]]:
+    """Yield the parameters of a workload, each with its roles and the value that each of them singles out."""
     hints = typing.get_type_hints(function, include_extras=True)
     device, *rest = inspect.signature(function).parameters.values()
     if device.kind is device.KEYWORD_ONLY:
@@ -229,8 +223,10 @@ def _parameters(function: WorkloadFunction) -> Iterator[tuple[Parameter, tuple[R
         required = each.default is each.empty
         default = None if required else each.default.value if isinstance(each.default, enum.Enum) else each.default
         minimum = next((mark.value for mark in marks if isinstance(mark, Least)), None)
-        parameter = Parameter(each.name, kind, required, default, choices, None if choices else minimum)
-        yield parameter, tuple(mark for mark in marks if isinstance(mark, Role))
+        # Of a switch that is searched and has no default the first value, where a search starts.
+        usual = dict.fromkeys(("switch", "copies"), next(iter(choices), "") if default is None else str(default))
+        roles = {mark.name: mark.text or usual.get(mark.name, "") for mark in marks if isinstance(mark, Role)}
+        yield Parameter(each.name, kind, required, default, choices, None if choices else minimum), roles
 
 
 def _unwrapped(hint: Any) -> tuple[Any, list[Any]]:

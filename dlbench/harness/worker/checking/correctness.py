@@ -171,7 +171,7 @@ def _compare(result: Measurement, subject: Subject, call_s: float) -> tuple[floa
     peak = max(result.memory.peak_bytes or 0, result.memory.host_peak_bytes or 0)
     if too_little_memory(peak * (1 + 8 // precision.bytes)) is not None:
         raise Unavailable(Unknown.NO_MEMORY_LEFT)
-    case, reference = _first_call(subject), _first_call(subject.in_fp64())
+    case, reference = _FirstCall(subject), _FirstCall(subject.in_fp64())
     _refuse_unlike(case, reference, 4 * precision.roundoff)
     error, tolerance = _worst(case, reference, subject.dtype, result.flops)
     if tolerance > MOST_TOLERANCE:
@@ -180,7 +180,7 @@ def _compare(result: Measurement, subject: Subject, call_s: float) -> tuple[floa
         raise Unavailable(Unknown.OUT_OF_RANGE, precision=precision.arithmetic)
     # Before a case fails for its numbers, they have to be the same each time.
     if error > tolerance:
-        again, _ = _worst(_first_call(subject.in_fp64()), reference, subject.dtype, result.flops)
+        again, _ = _worst(_FirstCall(subject.in_fp64()), reference, subject.dtype, result.flops)
         if again > tolerance:
             raise Unavailable(Unknown.CHANGING)
     return error, tolerance
@@ -193,9 +193,7 @@ class _Tally(TorchFunctionMode):
     numbers = 0
     narrower = False
 
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one torch function and count what it gives."""
         value = func(*args, **(kwargs or {}))
         for tensor in tensors_in(value):
@@ -207,37 +205,28 @@ class _Tally(TorchFunctionMode):
         return value
 
 
-@dataclass(frozen=True, slots=True)
 class _FirstCall:
-    """What went into the first call after a set-up and came out, as far as it is floating-point: on the host, in fp64."""
+    """What goes into the first call after a set-up and comes out, as far as it is floating-point: on the host, in fp64."""
 
-    inputs: list[Tensor]
-    output: list[Tensor]
-    state: Tensor
-    """Of torch's generator on the CPU when the set-up was done."""
-    drew: bool
-    """Whether the call moved it."""
-    tally: _Tally
+    def __init__(self, subject: Subject) -> None:
+        def on_host(tensors: Sequence[Tensor]) -> list[Tensor]:
+            floats = [tensor.detach() for tensor in tensors if tensor.is_floating_point()]
+            return [tensor.to(torch.float64, copy=True) for tensor in subject.backend.to_host(floats)]
 
-
-def _first_call(subject: Subject) -> _FirstCall:
-    torch.manual_seed(subject.seed)
-    work = subject.workload.set_up(subject.device, subject.params)
-    state = torch.get_rng_state()
-    inputs = _on_host(subject, work.inputs)
-    if work.before:
-        work.before()
-    tally = _Tally()
-    # Only where it is wanted: a compiled call would be compiled once more because of it.
-    with tally if subject.is_reference else nullcontext():
-        output = work.call() if work.call else None
-    drew = not torch.equal(state, torch.get_rng_state())
-    return _FirstCall(inputs, _on_host(subject, tensors_in(output)), state, drew, tally)
-
-
-def _on_host(subject: Subject, tensors: Sequence[Tensor]) -> list[Tensor]:
-    floats = [tensor.detach() for tensor in tensors if tensor.is_floating_point()]
-    return [tensor.to(torch.float64, copy=True) for tensor in subject.backend.to_host(floats)]
+        torch.manual_seed(subject.seed)
+        work = subject.workload.set_up(subject.device, subject.params)
+        self.state = torch.get_rng_state()
+        """Of torch's generator on the CPU when the set-up was done."""
+        self.inputs = on_host(work.inputs)
+        if work.before:
+            work.before()
+        self.tally = _Tally()
+        # Only where it is wanted: a compiled call would be compiled once more because of it.
+        with self.tally if subject.is_reference else nullcontext():
+            output = work.call() if work.call else None
+        self.drew = not torch.equal(self.state, torch.get_rng_state())
+        """Whether the call moved it."""
+        self.output = on_host(tensors_in(output))
 
 
 def _refuse_unlike(case: _FirstCall, reference: _FirstCall, relative: float) -> None:

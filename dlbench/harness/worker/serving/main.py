@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -20,7 +20,7 @@ import torch
 
 from dlbench.core.declarations import Value
 from dlbench.core.errors import DlbenchError
-from dlbench.core.measurement import Measurement, Memory, Transfer
+from dlbench.core.measurement import Measurement, Memory
 from dlbench.core.model import Clock, Reported, Status, Work
 from dlbench.core.quantities import MOST
 from dlbench.core.records import signature_to_json
@@ -88,14 +88,10 @@ def serve(
             fork = None
             fit = _answer(request, replies, member)
             if fit and isinstance(request, MeasureRequest):
-                _free_memory(_device_id(request, member))
+                _free_memory(request.devices[member.rank if member else 0])
         send(replies, {"exit": code})
         if not fit:
             os._exit(0)  # the exit handlers of a faulted device may hang
-
-
-def _device_id(request: MeasureRequest, member: Member | None) -> str:
-    return request.devices[member.rank if member else 0]
 
 
 def _fork_and_wait(request: HelloRequest | MeasureRequest, replies: int, lifeline: int, case_groups: list[int]) -> int:
@@ -171,68 +167,68 @@ def measure(request: MeasureRequest, member: Member | None = None) -> Reply:
         started=datetime.now(UTC).isoformat(timespec="milliseconds"),
     )
     try:
-        with ExitStack() as stack:
-            return Reply(measurement=_measure_case(begun, request, member, stack))
+        return Reply(measurement=_measure_case(begun, request, member))
     except Exception as error:  # noqa: BLE001  # any error of a workload or of torch is a row with a sentence
-        ended = failure_of(error, torch.__version__)
-        return Reply(measurement=replace(begun, status=ended.status, reason=ended.reason), fault=ended.fault)
+        status, reason, fault = failure_of(error, torch.__version__)
+        return Reply(measurement=replace(begun, status=status, reason=reason), fault=fault)
 
 
-def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | None, stack: ExitStack) -> Measurement:
-    case, policy = request.case, request.policy
+def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | None) -> Measurement:
+    case, policy, rank = request.case, request.policy, member.rank if member else 0
+    backend, device = find(request.devices[rank])
     dtype = str(case.params.get("dtype", "fp32"))
-    backend, device = find(_device_id(request, member))
     if reason := backend.unsupported(device, dtype):
         raise Unmeasurable(Status.UNSUPPORTED, reason)
     torch.set_num_threads(request.threads)
     set_math(dtype)
     backend.activate(device)
-    clock: Clock = DeviceClock(lambda: backend.synchronize(device))
     if member:
         member.join(backend.collectives, device)
-        clock = RanksClock(lambda: backend.synchronize(device))
+    clock = (RanksClock if member else DeviceClock)(lambda: backend.synchronize(device))
     host_memory, workload = HostMemory(), registry.get(case.workload)
     declared = workload.signature.declared
-    begun.limit_bytes = stack.enter_context(memory_limit(declared, case.params, backend, device, request.memory_bytes))  # however it ends
-    stack.enter_context(out_of_memory_named(backend, device))
-    stack.enter_context(scratch_given(request.scratch))
-    device_memory = DeviceMemory(backend, device)
-    deadline = clock.now() + policy.timeout_s
-    torch.manual_seed(request.seed)
-    begun_s = clock.now()
-    work = workload.set_up(device, case.params)
-    setup_s = clock.now() - begun_s
-    # Set-up tries cuDNN's algorithms; a graph takes its memory there for good.
-    if math_flags()["cudnn_benchmark"] or not work.set_up_memory_counts:
-        device_memory.forget_set_up()
-    lost_time = LostTime()
-    if work.observe:
-        result = replace(begun, values=reported(work.observe(clock)))
-    else:
-        samples = take_samples(work, clock, backend, policy, deadline, BLOCK_S if member else 0.0)
-        result = replace(begun, samples=samples, values=reported(work.report(clock)) if work.report else {})
-    if member is None:
-        lost, unknown = lost_time.shares()
-        result = replace(result, throttling=lost, nulls=unknown)
-        if result.samples:
+    with (
+        memory_limit(declared, case.params, backend, device, request.memory_bytes) as begun.limit_bytes,  # however it ends
+        out_of_memory_named(backend, device),
+        scratch_given(request.scratch),
+    ):
+        device_memory = DeviceMemory(backend, device)
+        deadline = clock.now() + policy.timeout_s
+        torch.manual_seed(request.seed)
+        begun_s = clock.now()
+        work = workload.set_up(device, case.params)
+        setup_s = clock.now() - begun_s
+        # Set-up tries cuDNN's algorithms; a graph takes its memory there for good.
+        if math_flags()["cudnn_benchmark"] or not work.set_up_memory_counts:
+            device_memory.forget_set_up()
+        counts = {name: getattr(work, name) for name in ("items", "flops", "least_flops", "bytes", "least_bytes")}
+        result = replace(begun, status=Status.OK, **counts)
+        lost_time = LostTime()
+        if work.observe:
+            result.values = reported(work.observe(clock))
+        else:
+            result.samples = take_samples(work, clock, backend, policy, deadline, BLOCK_S if member else 0.0)
+            result.values = reported(work.report(clock)) if work.report else {}
+        if member:
+            waits = [Unknown.WAITING_OF_RANKS.reason()]
+            result.nulls = {"waiting": waits, "stolen": waits, "device_s": [Unknown.SEVERAL_DEVICES.reason()]}
+        else:
+            result.throttling, result.nulls = lost_time.shares()
             result = _with_device_time(result, work, backend, device, clock, deadline)
-    else:
-        waits = [Unknown.WAITING_OF_RANKS.reason()]
-        result = replace(result, nulls={"waiting": waits, "stolen": waits, "device_s": [Unknown.SEVERAL_DEVICES.reason()]})
-    memory = replace(device_memory.peaks(), host_peak_bytes=host_memory.peak_bytes())
-    counts = {name: getattr(work, name) for name in ("items", "flops", "least_flops", "bytes", "least_bytes")}
-    result = replace(result, status=Status.OK, memory=memory, math=math_flags(), **counts)
-    result = result.with_reasons("memory", *_memory_reasons(memory, backend, device_memory.left_bytes))
-    result = _with_transfer(result, work, backend, device, clock, deadline, workload.resident(case.params) != case.params)
-    answers = member is None or member.rank == 0  # a case's values are those of rank 0
-    if answers and (wrong := undeclared(result.values, declared.values, case.params)):
-        return replace(result, status=Status.FAILED, reason=wrong)
-    if result.round or work.call is None:
-        return result
-    if case.params.get(declared.parameter("limit") or "") is not None:
-        return result.with_reasons("check", Unknown.WITHIN_LIMIT.reason())
-    subject = Subject(workload, case.params, request.seed, backend, device, setup_s, deadline - clock.now())
-    return spot_checked(result, work, subject)
+        result.memory = memory = replace(device_memory.peaks(), host_peak_bytes=host_memory.peak_bytes())
+        result.math = math_flags()
+        result = result.with_reasons("memory", *_memory_reasons(memory, backend, device_memory.left_bytes))
+        own_copies = workload.resident(case.params) != case.params
+        result = _with_transfer(result, work, backend, device, clock, deadline, own_copies)
+        # A case's values are those of rank 0.
+        if rank == 0 and (wrong := undeclared(result.values, declared.values, case.params)):
+            return replace(result, status=Status.FAILED, reason=wrong)
+        if result.round or work.call is None:
+            return result
+        if case.params.get(declared.parameter("limit") or "") is not None:
+            return result.with_reasons("check", Unknown.WITHIN_LIMIT.reason())
+        subject = Subject(workload, case.params, request.seed, backend, device, setup_s, deadline - clock.now())
+        return spot_checked(result, work, subject)
 
 
 def reported(returned: Mapping[str, Any]) -> dict[str, Reported]:
@@ -267,25 +263,25 @@ def undeclared(values: Mapping[str, Reported], declared: Sequence[Value], params
 def _with_device_time(
     result: Measurement, work: Work, backend: Backend, device: torch.device, clock: Clock, deadline: float
 ) -> Measurement:
-    assert result.samples is not None  # noqa: S101  # the caller has just taken them
+    if result.samples is None:
+        return result
     try:
         timer = backend.event_timer(device)
         if timer is None:
             raise Unavailable(Unknown.NO_CLOCK) if backend.is_host else Unavailable(Unknown.NO_EVENTS, kind=backend.kind)
-        device_s = take_device_time(work, result.samples, timer, clock, deadline)
+        result.samples.device_s = take_device_time(work, result.samples, timer, clock, deadline)
     except Unavailable as unavailable:
         return result.with_reasons("device_s", unavailable.reason)
-    return replace(result, samples=replace(result.samples, device_s=device_s))
+    return result
 
 
 def _with_transfer(
-    result: Measurement, work: Work, backend: Backend, device: torch.device, clock: Clock, deadline: float, within_calls: bool = False
+    result: Measurement, work: Work, backend: Backend, device: torch.device, clock: Clock, deadline: float, own_copies: bool
 ) -> Measurement:
     """Return it with the copies' times, and why some or all are unknown."""
-    transfer: Transfer | None = None
     try:
-        if within_calls or backend.is_host:
-            raise Unavailable(Unknown.OWN_COPIES if within_calls else Unknown.ON_HOST)
+        if own_copies or backend.is_host:
+            raise Unavailable(Unknown.OWN_COPIES if own_copies else Unknown.ON_HOST)
         if work.call is None or result.samples is None:
             raise Unavailable(Unknown.EXPERIMENT)
         if clock.now() + max(result.samples.block_s) > deadline:
@@ -295,14 +291,14 @@ def _with_transfer(
         outputs = tensors_in(work.call())
         if not in_any_rank(bool(work.inputs or outputs)):
             raise Unavailable(Unknown.NOTHING_TO_COPY)
-        transfer = take_transfer(work.inputs, outputs, backend, device, clock)
+        result.transfer = take_transfer(work.inputs, outputs, backend, device, clock)
         if "ranks" in result.case.params:
             raise Unavailable(Unknown.SEVERAL_DEVICES)
-        transfer = take_pinned_transfer(transfer, work.inputs, outputs, backend, device, clock)
+        result.transfer = take_pinned_transfer(result.transfer, work.inputs, outputs, backend, device, clock)
     except Unavailable as unavailable:
-        part = {"part": "pinned"} if transfer else {}
-        result = result.with_reasons("transfer", {**part, **unavailable.reason})
-    return replace(result, transfer=transfer)
+        part = {"part": "pinned"} if result.transfer else {}
+        return result.with_reasons("transfer", {**part, **unavailable.reason})
+    return result
 
 
 def _memory_reasons(memory: Memory, backend: Backend, left_bytes: int) -> Iterator[Reason]:
