@@ -243,14 +243,15 @@ def _unwrapped(hint: Any) -> tuple[Any, list[Any]]:
             return hint, marks
 
 
-def _meaning(hint: Any, where: str) -> tuple[Literal["integer", "number", "text", "flag"], tuple[str, ...]]:
+def _meaning(hint: Any, where: str) -> tuple[Any, tuple[str, ...]]:
+    """Return the kind and the choices of a parameter."""
     if typing.get_origin(hint) is Literal:
         return "text", tuple(map(str, typing.get_args(hint)))
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return "text", tuple(str(member.value) for member in hint)
     for kind, name in ((bool, "flag"), (int, "integer"), (float, "number"), (str, "text")):
         if hint is kind:
-            return name, ()  # type: ignore[return-value]  # the four names above are the Literal's
+            return name, ()
     if isinstance(hint, typing.TypeVar):
         raise UsageError(f"{where}: its role takes a type in brackets, as Sweep[Size] does")
     raise UsageError(f"{where}: annotate it with int, float, str, bool, a Literal or an Enum, not {hint!r}")

@@ -115,6 +115,10 @@ class CachingBackend(Backend):
     def __init__(self) -> None:
         self._torch: Any = getattr(torch, self.kind)
 
+    def count(self) -> int:
+        """Return how many are visible."""
+        return int(self._torch.device_count())
+
     def activate(self, device: torch.device) -> None:
         """Make it the current device."""
         self._torch.set_device(device)
@@ -202,8 +206,5 @@ def tensors_in(value: object) -> list[torch.Tensor]:
     """Return the tensors in what a call returned: a tensor, or tuples, lists and dicts of them."""
     if isinstance(value, torch.Tensor):
         return [value]
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    if isinstance(value, (tuple, list)):
-        return [tensor for part in value for tensor in tensors_in(part)]
-    return []
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else ()
+    return [tensor for part in parts for tensor in tensors_in(part)]

@@ -20,7 +20,7 @@ class CudaBackend(CachingBackend):
 
     def count(self) -> int:
         """Return how many are visible, before CUDA has started by its driver's count. Raises RuntimeError where CUDA itself is broken."""
-        count = int(self._torch.device_count())
+        count = super().count()
         if not count and (torch.version.cuda or torch.version.hip):
             try:
                 self._torch.init()
@@ -32,7 +32,7 @@ class CudaBackend(CachingBackend):
 
     def describe(self, index: int) -> dict[str, Any]:
         """Return name, memory, multiprocessors and what identifies the card to its driver."""
-        known: Any = torch.cuda.get_device_properties(index)
+        known = self._torch.get_device_properties(index)
         uuid = getattr(known, "uuid", None)
         domain, bus, slot = (getattr(known, f"pci_{part}_id", None) for part in ("domain", "bus", "device"))
         return {
@@ -48,7 +48,7 @@ class CudaBackend(CachingBackend):
 
     def start(self, index: int) -> None:
         """Compare what torch was built for first, as its own error says less."""
-        known: Any = torch.cuda.get_device_properties(index)
+        known = self._torch.get_device_properties(index)
         arch = str(known.gcnArchName) if torch.version.hip else f"sm_{known.major}{known.minor}"
         built_for = torch.cuda.get_arch_list()
         if not has_kernels(arch, built_for):

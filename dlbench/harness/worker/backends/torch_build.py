@@ -11,7 +11,9 @@ import torch
 from dlbench.core.model import ParamValue
 
 # torch leaves much of these untyped.
-_backends: Any = torch.backends
+_matmul: Any = torch.backends.cuda.matmul
+_cudnn: Any = torch.backends.cudnn
+_mkldnn: Any = torch.backends.mkldnn
 _nccl: Any = torch.cuda.nccl
 
 
@@ -28,7 +30,7 @@ def versions() -> dict[str, str | None]:
     }
     # Each of these raises where the build lacks the library: that is the answer None.
     with suppress(RuntimeError, AttributeError):
-        found["cudnn"] = str(_backends.cudnn.version() or "") or None
+        found["cudnn"] = str(_cudnn.version() or "") or None
     with suppress(RuntimeError, AttributeError, ValueError):
         found["nccl"] = ".".join(map(str, _nccl.version())) if torch.cuda.is_available() else None
     return found
@@ -38,7 +40,7 @@ def parallelism() -> dict[str, ParamValue]:
     """Return how torch computes on the host: threads, BLAS, instruction set."""
     return {
         "threads": torch.get_num_threads(),
-        "blas": "mkl" if _backends.mkl.is_available() else "other",
+        "blas": "mkl" if torch.backends.mkl.is_available() else "other",  # type: ignore[no-untyped-call]  # torch leaves it untyped
         "isa": torch.backends.cpu.get_cpu_capability(),
     }
 
@@ -54,26 +56,26 @@ def set_math(dtype: str) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Please use the new API")  # torch 2.9 says so of the old ones
         # First, because it moves some of the new ones too.
-        _backends.cuda.matmul.allow_tf32 = _backends.cudnn.allow_tf32 = precision == "tf32"
-    if hasattr(_backends.cuda.matmul, "fp32_precision"):
-        for operation in (_backends.cuda.matmul, _backends.cudnn.conv, _backends.cudnn.rnn, _backends.mkldnn.matmul, _backends.mkldnn.conv):
+        _matmul.allow_tf32 = _cudnn.allow_tf32 = precision == "tf32"
+    if hasattr(_matmul, "fp32_precision"):
+        for operation in (_matmul, _cudnn.conv, _cudnn.rnn, _mkldnn.matmul, _mkldnn.conv):
             operation.fp32_precision = precision
-    _backends.cudnn.benchmark = False
+    _cudnn.benchmark = False
     torch.set_flush_denormal(False)
 
 
 def math_flags() -> dict[str, ParamValue]:
     """Return the backend flags in force, as the result file records them."""
-    if hasattr(_backends.cuda.matmul, "fp32_precision"):
-        matmul, conv = _backends.cuda.matmul.fp32_precision, _backends.cudnn.conv.fp32_precision
+    if hasattr(_matmul, "fp32_precision"):
+        matmul, conv = _matmul.fp32_precision, _cudnn.conv.fp32_precision
     else:
-        matmul, conv = ("tf32" if allowed else "ieee" for allowed in (_backends.cuda.matmul.allow_tf32, _backends.cudnn.allow_tf32))
+        matmul, conv = ("tf32" if allowed else "ieee" for allowed in (_matmul.allow_tf32, _cudnn.allow_tf32))
     return {
         "fp32_matmul": matmul,
         "fp32_conv": conv,
-        "fp16_reduced_sum": bool(_backends.cuda.matmul.allow_fp16_reduced_precision_reduction),
-        "bf16_reduced_sum": bool(_backends.cuda.matmul.allow_bf16_reduced_precision_reduction),
-        "cudnn_benchmark": bool(_backends.cudnn.benchmark),
+        "fp16_reduced_sum": bool(_matmul.allow_fp16_reduced_precision_reduction),
+        "bf16_reduced_sum": bool(_matmul.allow_bf16_reduced_precision_reduction),
+        "cudnn_benchmark": bool(_cudnn.benchmark),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "flush_denormal": sys.float_info.min / 2 == 0.0,  # torch tells only by what the processor then does
     }

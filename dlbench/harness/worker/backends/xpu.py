@@ -14,13 +14,9 @@ class XpuBackend(CachingBackend):
     kind = "xpu"
     collectives = "xccl"
 
-    def count(self) -> int:
-        """Return how many are visible."""
-        return torch.xpu.device_count() if torch.xpu.is_available() else 0
-
     def describe(self, index: int) -> dict[str, Any]:
         """Return name, memory and multiprocessors (Intel's execution units)."""
-        known: Any = torch.xpu.get_device_properties(index)
+        known = self._torch.get_device_properties(index)
         return {
             "name": known.name,
             "vendor": "intel",

@@ -31,8 +31,10 @@ SPREAD = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A case that can be set up again, here and on the CPU, how long that took, and how long is left until its deadline."""
+    """A timed case that can be set up again, here and on the CPU, how long that took, and how long is left until its deadline."""
 
+    result: Measurement
+    work: Work
     workload: Workload
     params: Mapping[str, ParamValue]
     seed: int
@@ -45,6 +47,11 @@ class Subject:
     def dtype(self) -> str:
         """Its precision; empty where it has none."""
         return str(self.params.get("dtype", ""))
+
+    @property
+    def call_s(self) -> float:
+        """Seconds of its slowest call."""
+        return max(self.result.samples.block_s)  # type: ignore[union-attr]  # it was timed
 
     @property
     def is_reference(self) -> bool:
@@ -68,22 +75,17 @@ class Subject:
             raise Unavailable(Unknown.TOO_LONG, seconds=needed_s, seconds_most=BUDGET_S)
 
 
-def spot_checked(result: Measurement, work: Work, subject: Subject) -> Measurement:
+def spot_checked(subject: Subject) -> Measurement:
     """Return the measurement with its check, failed where rounding can't explain the error. The work's inputs hold other numbers then."""
     empty_call_s = min(timeit.repeat(lambda: None, number=1000, repeat=5)) / 1000
-    call_s = max(result.samples.block_s) if result.samples else 0.0
-    checks: dict[str, Callable[[], Any]] = {
-        "inputs": lambda: _follows_input(work, subject, call_s),
-        "fp64": lambda: _compare(result, subject, call_s),
-        "operations": lambda: _operations(work, subject, call_s),
-    }
+    checks: dict[str, Callable[[Subject], Any]] = {"inputs": _follows_input, "fp64": _compare, "operations": _operations}
     found: dict[str, Any] = {}
     reasons: list[Reason] = []
     for part, attempt in checks.items():
         try:
             if "ranks" in subject.params:  # a call that the other processes don't make too would wait for ever
                 raise Unavailable(Unknown.TOGETHER)
-            found[part] = attempt()
+            found[part] = attempt(subject)
         except Unavailable as unavailable:
             reasons.append({"part": part, **unavailable.reason})
         except Exception as raised:  # noqa: BLE001  # what was measured stands, whatever a workload makes of being called once more
@@ -92,7 +94,7 @@ def spot_checked(result: Measurement, work: Work, subject: Subject) -> Measureme
     error, tolerance = found.get("fp64", (None, None))
     finite = error is not None and math.isfinite(error)
     check = SpotCheck(found.get("inputs"), error if finite else None, tolerance, empty_call_s, found.get("operations"))
-    result = replace(result, check=check).with_reasons("check", *reasons)
+    result = replace(subject.result, check=check).with_reasons("check", *reasons)
     if error is None or error <= tolerance:
         return result
     off = f"is {error:.2g} away from fp64 on the CPU, where rounding explains {tolerance:.2g}" if finite else "is not finite"
@@ -100,25 +102,26 @@ def spot_checked(result: Measurement, work: Work, subject: Subject) -> Measureme
     return replace(result, status=Status.FAILED, reason=reason)
 
 
-def _follows_input(work: Work, subject: Subject, call_s: float) -> bool:
-    if not work.inputs:
+def _follows_input(subject: Subject) -> bool:
+    if not subject.work.inputs:
         raise Unavailable(Unknown.NO_INPUTS)
-    subject.refuse_longer(2 * call_s)
-    before = _output(work, subject.seed)
+    subject.refuse_longer(2 * subject.call_s)
+    before = _output(subject)
     subject.backend.synchronize(subject.device)  # copies of the inputs that a call has only started read what comes next
     # The same seed again: what differs is the inputs' doing and not that of dropout.
-    after = _output(work, subject.seed, refill=True)
-    return not (len(before) == len(after) and all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(before, after, strict=True)))
+    after = _output(subject, refill=True)
+    return not (len(before) == len(after) and all(map(torch.equal, before, after)))
 
 
-def _output(work: Work, seed: int, *, refill: bool = False) -> list[Tensor]:
-    """Return copies of the floating-point numbers that a call gives, as others (a class, a count) may well stay the same."""
+def _output(subject: Subject, *, refill: bool = False) -> list[Tensor]:
+    """Return copies of the floating-point numbers that a call gives, as others (a class, a count) may well stay the same; 0 for NaN."""
+    work = subject.work
     if work.before:
         work.before()
     if refill:
         _refill(work.inputs)
-    torch.manual_seed(seed)
-    found = [tensor.detach().clone() for tensor in tensors_in(work.call()) if tensor.is_floating_point()]  # type: ignore[misc]  # has a call
+    torch.manual_seed(subject.seed)
+    found = [tensor.detach().nan_to_num() for tensor in tensors_in(work.call()) if tensor.is_floating_point()]  # type: ignore[misc]  # has a call
     if not found:
         raise Unavailable(Unknown.NO_FLOATS)
     return found
@@ -132,7 +135,7 @@ def _refill(inputs: Sequence[Tensor]) -> None:
         if values.numel() < 2 or values.dtype is torch.bool or values.is_complex():
             continue
         low, high = (end.item() for end in values.aminmax())
-        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        if not -math.inf < low < high < math.inf:
             continue
         if values.is_floating_point():
             values.uniform_(low, high)
@@ -143,44 +146,47 @@ def _refill(inputs: Sequence[Tensor]) -> None:
         raise Unavailable(Unknown.ONE_VALUE)
 
 
-def _operations(work: Work, subject: Subject, call_s: float) -> int:
+def _operations(subject: Subject) -> int:
     """Return how many operations one call hands to the device. Raises Unavailable where they can't be counted."""
+    work = subject.work
     if not work.countable_operations:
         raise Unavailable(Unknown.COMPILED)
-    subject.refuse_longer(call_s)
+    subject.refuse_longer(subject.call_s)
     if work.before:
         work.before()
     return operations_of(work.call)  # type: ignore[arg-type]  # has a call
 
 
-def _compare(result: Measurement, subject: Subject, call_s: float) -> tuple[float, float]:
+def _compare(subject: Subject) -> tuple[float, float]:
     """Return `_worst`'s error from fp64 on the CPU and its tolerance. Raises Unavailable where they would say nothing."""
+    result, flops = subject.result, subject.work.flops
     parameter, precision = subject.workload.signature.parameter("dtype"), PRECISIONS.get(subject.dtype)
     if parameter is None or "fp64" not in parameter.choices or precision is None:
         raise Unavailable(Unknown.NO_DTYPE)
     if subject.is_reference:
         raise Unavailable(Unknown.IS_FP64)
-    if not result.flops:
+    if not flops:
         raise Unavailable(Unknown.NO_FLOPS)
+    call_s = subject.call_s
     if subject.params.get("mode") != subject.plain_mode and result.samples:
         call_s = result.samples.first_call_s or 0.0  # it compiles again
     matrix = torch.rand(256, 256, dtype=torch.float64)
     product_s = max(min(timeit.repeat(lambda: torch.mm(matrix, matrix), number=1, repeat=3)), 1e-9)
     # Twice the bytes, so twice the time to set up; convolutions reach a third of what products do in fp64.
-    subject.refuse_longer(3 * subject.setup_s + call_s + 3 * result.flops / (2 * 256**3 / product_s))
+    subject.refuse_longer(3 * subject.setup_s + call_s + 3 * flops / (2 * 256**3 / product_s))
     peak = max(result.memory.peak_bytes or 0, result.memory.host_peak_bytes or 0)
     if too_little_memory(peak * (1 + 8 // precision.bytes)) is not None:
         raise Unavailable(Unknown.NO_MEMORY_LEFT)
     case, reference = _FirstCall(subject), _FirstCall(subject.in_fp64())
     _refuse_unlike(case, reference, 4 * precision.roundoff)
-    error, tolerance = _worst(case, reference, subject.dtype, result.flops)
+    error, tolerance = _worst(case, reference, subject.dtype, flops)
     if tolerance > MOST_TOLERANCE:
         raise Unavailable(Unknown.TOO_ROUGH)
     if math.isinf(error) and precision.narrow_range:
         raise Unavailable(Unknown.OUT_OF_RANGE, precision=precision.arithmetic)
     # Before a case fails for its numbers, they have to be the same each time.
     if error > tolerance:
-        again, _ = _worst(_FirstCall(subject.in_fp64()), reference, subject.dtype, result.flops)
+        again, _ = _worst(_FirstCall(subject.in_fp64()), reference, subject.dtype, flops)
         if again > tolerance:
             raise Unavailable(Unknown.CHANGING)
     return error, tolerance
@@ -223,7 +229,7 @@ class _FirstCall:
         self.tally = _Tally()
         # Only where it is wanted: a compiled call would be compiled once more because of it.
         with self.tally if subject.is_reference else nullcontext():
-            output = work.call() if work.call else None
+            output = work.call()  # type: ignore[misc]  # has a call
         self.drew = not torch.equal(self.state, torch.get_rng_state())
         """Whether the call moved it."""
         self.output = on_host(tensors_in(output))
@@ -231,7 +237,10 @@ class _FirstCall:
 
 def _refuse_unlike(case: _FirstCall, reference: _FirstCall, relative: float) -> None:
     """Raise Unavailable where the two don't compute the same thing by design; ``relative`` is how near the inputs have to be."""
-    if not torch.equal(case.state, reference.state) or not _near(case.inputs, reference.inputs, relative):
+    if not torch.equal(case.state, reference.state) or [each.shape for each in case.inputs] != [each.shape for each in reference.inputs]:
+        raise Unavailable(Unknown.OTHER_NUMBERS)
+    pairs = zip(case.inputs, reference.inputs, strict=True)
+    if not all((own - right).abs().max() <= relative * right.abs().max() for own, right in pairs if right.numel()):
         raise Unavailable(Unknown.OTHER_NUMBERS)
     if reference.drew:
         raise Unavailable(Unknown.RANDOM)
@@ -274,9 +283,3 @@ def tolerance_of(dtype: str, results: int, numbers: int, size: int, flops: float
     on_the_way = math.sqrt(max(1.0, flops / (2 * numbers))) * precision.sum_roundoff + precision.roundoff
     at_the_end = math.sqrt(flops / (2 * results * size)) * precision.sum_roundoff
     return SPREAD * math.hypot(math.sqrt(results) * on_the_way, at_the_end)
-
-
-def _near(these: Sequence[Tensor], those: Sequence[Tensor], relative: float) -> bool:
-    if [each.shape for each in these] != [each.shape for each in those]:
-        return False
-    return all((a - b).abs().max() <= relative * b.abs().max() for a, b in zip(these, those, strict=True) if b.numel())

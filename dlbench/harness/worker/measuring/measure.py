@@ -148,7 +148,7 @@ def take_pinned_transfer(
     needed = transfer.h2d_bytes + transfer.d2h_bytes
     if (left := too_much_to_lock(needed)) is not None:
         raise Unavailable(Unknown.TOO_MUCH_TO_LOCK, bytes=needed, bytes_left=left)
-    on_host = [*backend.to_host(inputs), *backend.to_host(outputs)]
+    on_host = backend.to_host([*inputs, *outputs])
     try:
         pinned = backend.pin(on_host)
     except RuntimeError as error:  # torch's own kinds of it differ between versions

@@ -227,8 +227,8 @@ def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | 
             return result
         if case.params.get(declared.parameter("limit") or "") is not None:
             return result.with_reasons("check", Unknown.WITHIN_LIMIT.reason())
-        subject = Subject(workload, case.params, request.seed, backend, device, setup_s, deadline - clock.now())
-        return spot_checked(result, work, subject)
+        left_s = deadline - clock.now()
+        return spot_checked(Subject(result, work, workload, case.params, request.seed, backend, device, setup_s, left_s))
 
 
 def reported(returned: Mapping[str, Any]) -> dict[str, Reported]:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Self
 
@@ -32,14 +33,14 @@ def in_any_rank(truth: bool) -> bool:
     return bool(seen)
 
 
+@dataclass(slots=True)
 class Member:
     """This process as one of the ranks that torchrun has started."""
 
-    def __init__(self, rank: int, size: int, store: Any) -> None:
-        self.rank = rank
-        self.size = size
-        self._store = store
-        self._joined = 0
+    rank: int
+    size: int
+    _store: Any
+    _joined: int = 0
 
     @classmethod
     def of_torchrun(cls, rank: int, size: int, store: str) -> Self:

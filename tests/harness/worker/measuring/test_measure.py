@@ -269,7 +269,7 @@ def test_pinned_copies_are_timed_likewise_and_memory_is_locked_once():
     assert transfer.pinned_d2h_s == pytest.approx(0.002)
     assert (transfer.h2d_s, transfer.d2h_s) == (0.3, 0.02)
     assert pins == [INPUTS + OUTPUTS]
-    timed = backend.copied[2:]  # after what to lock was brought to the host
+    timed = backend.copied[1:]  # after what to lock was brought to the host
     assert timed == [("pinned_to_device", [100, 20])] * 6 + [("to_pinned", [8])] * 6
 
 
