@@ -40,11 +40,11 @@ def die_with_parent(groups: list[int]) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def watch_lifeline(lifeline: int, hand_on: int | None = None) -> None:
+def depend_on_lifeline(lifeline: int, hand_on: int | None = None) -> None:
     """End this process and its group at the end of file of a pipe, or a socket, whose other end only the top process holds.
 
     It works on every system, while the main thread is inside an operation of torch, and when a process in between is gone.
-    ``hand_on``: a pipe that gets what comes before the end.
+    The kernel ends this process, and not the user's session, when memory runs out. ``hand_on``: a pipe that gets what comes before the end.
     """
 
     def wait_for_end() -> None:
@@ -55,13 +55,9 @@ def watch_lifeline(lifeline: int, hand_on: int | None = None) -> None:
                     write_all(hand_on, data)
         os.killpg(0, signal.SIGKILL)
 
-    threading.Thread(target=wait_for_end, daemon=True, name="lifeline").start()
-
-
-def prefer_for_oom_kill() -> None:
-    """Tell the kernel that this process is the one to end when memory runs out, not the user's session."""
     with suppress(OSError):  # not Linux, or /proc is read-only: then the kernel chooses
         Path("/proc/self/oom_score_adj").write_text("1000")
+    threading.Thread(target=wait_for_end, daemon=True, name="lifeline").start()
 
 
 def hide_accelerators() -> None:

@@ -4,7 +4,6 @@ import enum
 import importlib
 import importlib.util
 import inspect
-import itertools
 import pkgutil
 import re
 import sys
@@ -145,7 +144,7 @@ def _registered(function: WorkloadFunction, given: Mapping[str, Any]) -> Workloa
     roles = {parameter.name: own for parameter, own in parameters if own}
     declared, doubts = from_json({"parameters": roles, **{name: plain(each) for name, each in given.items()}})
     signature = Signature(function.__name__, about, tuple(parameter for parameter, _ in parameters), declared)
-    for wrong in itertools.chain(doubts, misfits(signature)):
+    for wrong in [*doubts, *misfits(signature)]:
         raise UsageError(f"workload '{function.__name__}', {wrong}")
     _workloads[function.__name__] = Workload(function, signature)
     return function

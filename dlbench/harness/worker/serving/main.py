@@ -34,9 +34,9 @@ from dlbench.harness.worker.checking.correctness import Subject, spot_checked
 from dlbench.harness.worker.failures import Unmeasurable, failure_of
 from dlbench.harness.worker.measuring.limits import DeviceMemory, memory_limit, out_of_memory_named
 from dlbench.harness.worker.measuring.measure import DeviceClock, take_pinned_transfer, take_samples, take_transfer
-from dlbench.harness.worker.scratch import scratch_given
+from dlbench.harness.worker.scratch import give_scratch
 from dlbench.harness.worker.serving.ranks import BLOCK_S, Member, RanksClock, in_any_rank
-from dlbench.harness.worker.stages import stages_told
+from dlbench.harness.worker.stages import tell_stages
 from dlbench.harness.worker.usage import HostMemory, LostTime, return_freed_memory
 
 
@@ -48,8 +48,7 @@ def main() -> None:
     lifecycle.die_with_parent(case_groups)
     stays = mode == "stay"
     if stays:
-        lifecycle.watch_lifeline(lifeline)
-        lifecycle.prefer_for_oom_kill()
+        lifecycle.depend_on_lifeline(lifeline)
     serve(requests, replies, lambda request: _fork_and_wait(request, replies, lifeline, case_groups), stays=stays)
 
 
@@ -100,8 +99,7 @@ def _fork_and_wait(request: HelloRequest | MeasureRequest, replies: int, lifelin
         try:
             os.setpgid(0, 0)
             lifecycle.die_with_parent([])
-            lifecycle.watch_lifeline(lifeline)
-            lifecycle.prefer_for_oom_kill()
+            lifecycle.depend_on_lifeline(lifeline)
             _answer(request, replies)
         finally:
             os._exit(0)  # without the exit handlers and buffers of the process it is a copy of
@@ -121,8 +119,8 @@ def _answer(request: HelloRequest | MeasureRequest, replies: int, member: Member
     try:
         for plugin in request.plugins:
             registry.load_plugin(plugin)
-        with stages_told(lambda text: send(replies, {"stage": text})):
-            reply = Reply(hello=hello(request)) if isinstance(request, HelloRequest) else measure(request, member)
+        tell_stages(lambda text: send(replies, {"stage": text}))
+        reply = Reply(hello=hello(request)) if isinstance(request, HelloRequest) else measure(request, member)
         registry.refuse_imports_from(request.not_from)
     except DlbenchError as error:
         reply = Reply(error=str(error))
@@ -169,8 +167,9 @@ def measure(request: MeasureRequest, member: Member | None = None) -> Reply:
     try:
         return Reply(measurement=_measure_case(begun, request, member))
     except Exception as error:  # noqa: BLE001  # any error of a workload or of torch is a row with a sentence
-        status, reason, fault = failure_of(error, torch.__version__)
-        return Reply(measurement=replace(begun, status=status, reason=reason), fault=fault)
+        status, reason = failure_of(error, torch.__version__)
+        # After a crash neither the device nor this process on it is of use.
+        return Reply(measurement=replace(begun, status=status, reason=reason), fault=status is Status.CRASHED)
 
 
 def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | None) -> Measurement:
@@ -185,12 +184,12 @@ def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | 
     if member:
         member.join(backend.collectives, device)
     clock = (RanksClock if member else DeviceClock)(lambda: backend.synchronize(device))
+    give_scratch(request.scratch)
     host_memory, workload = HostMemory(), registry.get(case.workload)
     declared = workload.signature.declared
     with (
         memory_limit(declared, case.params, backend, device, request.memory_bytes) as begun.limit_bytes,  # however it ends
         out_of_memory_named(backend, device),
-        scratch_given(request.scratch),
     ):
         device_memory = DeviceMemory(backend, device)
         deadline = clock.now() + policy.timeout_s
