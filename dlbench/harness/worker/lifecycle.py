@@ -12,7 +12,7 @@ from types import FrameType
 
 from dlbench.harness.process.wire import write_all
 
-_NO_DEVICE = {
+NO_DEVICE = {
     # Empty is none at all to CUDA, but the same as not set to HIP, whose own variable goes before the other:
     # https://github.com/ROCm/clr, rocclr/device/rocm/rocdevice.cpp, Device::init. Both stop at the first number that is no device.
     "CUDA_VISIBLE_DEVICES": "-1",
@@ -20,6 +20,11 @@ _NO_DEVICE = {
     # torch and Intel's driver take a mask that they can't read for none; this is the last device that torch can number.
     "ZE_AFFINITY_MASK": "127",
 }
+"""Variables with which a process finds no accelerator, unless it has started one already.
+
+On the CPU too an optimizer asks torch for the current accelerator in each step and `torch.compile` asks Triton: a context of CUDA
+would count as host memory, and start in a fork, or on a device in exclusive mode, where it ends the case.
+"""
 _PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 
 
@@ -58,15 +63,6 @@ def depend_on_lifeline(lifeline: int, hand_on: int | None = None) -> None:
     with suppress(OSError):  # not Linux, or /proc is read-only: then the kernel chooses
         Path("/proc/self/oom_score_adj").write_text("1000")
     threading.Thread(target=wait_for_end, daemon=True, name="lifeline").start()
-
-
-def hide_accelerators() -> None:
-    """Have this process find no accelerator, unless it has started one already.
-
-    On the CPU too an optimizer asks torch for the current accelerator in each step and `torch.compile` asks Triton: a context of CUDA
-    would count as host memory, and start in a fork, or on a device in exclusive mode, where it ends the case.
-    """
-    os.environ.update(_NO_DEVICE)
 
 
 def memory_in_force(used_bytes: int) -> int | None:

@@ -173,18 +173,17 @@ def load_builtins() -> None:
 def load_plugin(plugin: str) -> None:
     """Import a module, or a file ending in ``.py``, that registers workloads. Raises UsageError with the reason if it does not import."""
     try:
-        if not plugin.endswith(".py"):
-            if not all(part.isidentifier() for part in plugin.split(".")):
-                raise UsageError(f"plugin '{plugin}' is neither the name of a module nor a path that ends in .py")
+        if plugin.endswith(".py"):
+            path = Path(plugin).resolve()
+            spec = importlib.util.spec_from_file_location(path.stem, path)
+            if spec is None or spec.loader is None or not path.is_file():
+                raise UsageError(f"there is no plugin file {plugin}")
+            sys.modules[path.stem] = module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+        elif all(part.isidentifier() for part in plugin.split(".")):
             importlib.import_module(plugin)
-            return
-        path = Path(plugin).resolve()
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        if spec is None or spec.loader is None or not path.is_file():
-            raise UsageError(f"there is no plugin file {plugin}")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[path.stem] = module
-        spec.loader.exec_module(module)
+        else:
+            raise UsageError(f"plugin '{plugin}' is neither the name of a module nor a path that ends in .py")
     except UsageError:
         raise
     except Exception as error:  # whatever a stranger's module raises is a sentence about that module
@@ -230,16 +229,13 @@ def _parameters(function: WorkloadFunction) -> Iterator[tuple[Parameter, dict[Pa
 
 def _unwrapped(hint: Any) -> tuple[Any, list[Any]]:
     """Return a type without ``| None`` and ``Annotated``, and all that is annotated."""
-    marks: list[Any] = []
-    while True:
-        origin, inner = typing.get_origin(hint), typing.get_args(hint)
-        if origin is Annotated:
-            hint, *more = inner
-            marks += more
-        elif origin in (typing.Union, types.UnionType):
-            hint = next(each for each in inner if each is not type(None))
-        else:
-            return hint, marks
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        plain_type, marks = _unwrapped(inner[0])
+        return plain_type, [*inner[1:], *marks]
+    if origin in (typing.Union, types.UnionType):
+        return _unwrapped(next(each for each in inner if each is not type(None)))
+    return hint, []
 
 
 def _meaning(hint: Any, where: str) -> tuple[Any, tuple[str, ...]]:

@@ -41,7 +41,7 @@ class CudaBackend(CachingBackend):
             "uuid": str(uuid) if uuid is not None else None,
             "pci_bus_id": f"{domain:04x}:{bus:02x}:{slot:02x}.0" if None not in (domain, bus, slot) else None,
             "memory_bytes": known.total_memory,
-            "compute_capability": getattr(known, "gcnArchName", "") if torch.version.hip else f"{known.major}.{known.minor}",
+            "compute_capability": known.gcnArchName if torch.version.hip else f"{known.major}.{known.minor}",
             "multiprocessors": known.multi_processor_count,
             "l2_bytes": getattr(known, "L2_cache_size", None),
         }
@@ -49,7 +49,7 @@ class CudaBackend(CachingBackend):
     def start(self, index: int) -> None:
         """Compare what torch was built for first, as its own error says less."""
         known = self._torch.get_device_properties(index)
-        arch = str(known.gcnArchName) if torch.version.hip else f"sm_{known.major}{known.minor}"
+        arch = known.gcnArchName if torch.version.hip else f"sm_{known.major}{known.minor}"
         built_for = torch.cuda.get_arch_list()
         if not has_kernels(arch, built_for):
             raise DeviceAbsent(f"this torch has no kernels for {arch}, only for {', '.join(built_for)}; install one that was built for it")
@@ -66,7 +66,7 @@ class CudaBackend(CachingBackend):
         if precision is None:
             return None
         if torch.version.hip:
-            arch = str(getattr(torch.cuda.get_device_properties(device), "gcnArchName", ""))
+            arch = self._torch.get_device_properties(device).gcnArchName
             return None if arch.startswith(precision.amd_family) else f"{arch} has no {precision.arithmetic.upper()}"
         least, own = precision.compute_capability, torch.cuda.get_device_capability(device)
         if own >= least:

@@ -115,7 +115,7 @@ def _answer(request: HelloRequest | MeasureRequest, replies: int, member: Member
     """Do one request. Return whether this process is fit for another."""
     send(replies, {"pid": os.getpid()})
     if isinstance(request, MeasureRequest) and request.hide_accelerators:
-        lifecycle.hide_accelerators()
+        os.environ.update(lifecycle.NO_DEVICE)
     try:
         for plugin in request.plugins:
             registry.load_plugin(plugin)
@@ -192,9 +192,9 @@ def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | 
         out_of_memory_named(backend, device),
     ):
         device_memory = DeviceMemory(backend, device)
-        deadline = clock.now() + policy.timeout_s
         torch.manual_seed(request.seed)
         begun_s = clock.now()
+        deadline = begun_s + policy.timeout_s
         work = workload.set_up(device, case.params)
         setup_s = clock.now() - begun_s
         # Set-up tries cuDNN's algorithms; a graph takes its memory there for good.
@@ -248,14 +248,14 @@ def undeclared(values: Mapping[str, Reported], declared: Sequence[Value], params
     wrong = [f"'{name}' was returned and is not declared" for name in values if name not in expected]
     for name, each in expected.items():
         value, kinds = values.get(name), ("scalar", "series")
-        if value is None and each.optional:
-            continue
+        size = len(value) if isinstance(value, Sequence) else None
         if value is None:
-            wrong.append(f"'{name}' is declared and was not returned")
-        elif isinstance(value, int | float) == each.series:
+            if not each.optional:
+                wrong.append(f"'{name}' is declared and was not returned")
+        elif (size is None) == each.series:
             wrong.append(f"'{name}' is declared as a {kinds[each.series]} and is a {kinds[not each.series]}")
-        elif not isinstance(value, int | float) and each.points and len(value) != len(each.points):
-            wrong.append(f"'{name}' is declared with {len(each.points)} points and has {len(value)}")
+        elif each.points and size != len(each.points):
+            wrong.append(f"'{name}' is declared with {len(each.points)} points and has {size}")
     return f"value {', and '.join(wrong)}; put it right in @workload(values=…)" if wrong else None
 
 
