@@ -244,9 +244,8 @@ def _meaning(hint: Any, where: str) -> tuple[Any, tuple[str, ...]]:
         return "text", tuple(map(str, typing.get_args(hint)))
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return "text", tuple(str(member.value) for member in hint)
-    for kind, name in ((bool, "flag"), (int, "integer"), (float, "number"), (str, "text")):
-        if hint is kind:
-            return name, ()
+    if kind := {bool: "flag", int: "integer", float: "number", str: "text"}.get(hint):
+        return kind, ()
     if isinstance(hint, typing.TypeVar):
         raise UsageError(f"{where}: its role takes a type in brackets, as Sweep[Size] does")
     raise UsageError(f"{where}: annotate it with int, float, str, bool, a Literal or an Enum, not {hint!r}")

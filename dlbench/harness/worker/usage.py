@@ -1,6 +1,5 @@
 """Host memory and lost CPU time of a measuring process. Standard library only; reads few files, as it stands before the first call."""
 
-import ctypes
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -28,12 +27,6 @@ class HostMemory:
         """Return VmHWM now less VmRSS at the start, in bytes; None where there is no /proc."""
         peak = read_status("VmHWM")
         return max(0, peak - self._start) if peak is not None and self._start is not None else None
-
-
-def return_freed_memory() -> None:
-    """Have the C library (glibc; no other does) give back to the kernel what was freed: else a case takes it unseen by `HostMemory`."""
-    with suppress(AttributeError, OSError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def read_status(field: str) -> int | None:

@@ -50,7 +50,16 @@ def take_samples(
 
     Raises Unmeasurable as soon as the blocks can't end before the deadline, which is on the clock's own scale.
     """
-    block = _block_timer(work, clock)
+    call, before = work.call, work.before
+
+    def block(calls: int) -> float:
+        """Time a block of calls, in seconds a call."""
+        if before is not None:
+            before()
+        start = clock.now()
+        for _ in repeat(None, calls):
+            call()  # type: ignore[misc]  # what is timed has a call
+        return (clock.now() - start) / calls
 
     def refuse_behind_deadline(call_s: float, more: int) -> None:
         if clock.now() + call_s * more > deadline:
@@ -74,7 +83,7 @@ def take_samples(
                 more = policy.min_blocks - len(warm)
                 refuse_behind_deadline(fastest_s, more)
                 return Samples(1, (*warm, *(block(1) for _ in range(more))), first_call_s, warmup_s, steady=None)
-        least_s = max(backend.block_s, least_block_s) if work.before is None else 0.0
+        least_s = max(backend.block_s, least_block_s) if before is None else 0.0
         calls, blocks, settled = _warm_up(block, warm, least_s, backend, policy, clock)
         warmup_s = clock.now() - begun - calls * sum(blocks)
         while not enough(blocks, calls, policy):
@@ -112,21 +121,6 @@ def _warm_up(
 
 def _calls_for(seconds: float, least_s: float) -> int:
     return min(MOST_CALLS, max(1, math.ceil(least_s / max(seconds, 1e-9))))
-
-
-def _block_timer(work: Work, clock: Clock) -> Callable[[int], float]:
-    """Return a function that times a block of calls and gives its seconds a call."""
-    call, before = work.call, work.before
-
-    def timed(calls: int) -> float:
-        if before is not None:
-            before()
-        start = clock.now()
-        for _ in repeat(None, calls):
-            call()  # type: ignore[misc]  # what is timed has a call
-        return (clock.now() - start) / calls
-
-    return timed
 
 
 def take_transfer(inputs: Sequence[Any], outputs: Sequence[Any], backend: Backend, device: Any, clock: Clock) -> Transfer:
