@@ -65,17 +65,14 @@ class LostTime:
             nulls["stolen"] = [Unknown.STOLEN.reason()]
         else:
             stolen_s -= TICK_S  # that many ticks at least have passed between two readings of a count of whole ones
-        return Throttling(waiting=_share(waited_s, seconds), stolen=_share(stolen_s, seconds)), nulls
+        # Rounded: the rounds of a large file then share few values.
+        waiting, stolen = (None if lost_s is None else round(min(1.0, max(0.0, lost_s) / seconds), 4) for lost_s in (waited_s, stolen_s))
+        return Throttling(waiting=waiting, stolen=stolen), nulls
 
 
 def _most(before: Mapping[str, float], after: Mapping[str, float]) -> float | None:
     """Return the largest gain, None where nothing is counted; a thread that was not there before began with nothing."""
     return max((value - before.get(name, 0.0) for name, value in after.items()), default=None)
-
-
-def _share(seconds: float | None, of_s: float) -> float | None:
-    # Rounded: the rounds of a large file then share few values.
-    return None if seconds is None else round(min(1.0, max(0.0, seconds) / of_s), 4)
 
 
 def _waited_s(root: Path) -> dict[str, float]:

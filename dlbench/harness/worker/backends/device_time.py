@@ -1,10 +1,8 @@
 """Device time of a call, by the device's own events behind a queued delay, so that kernel launches don't show."""
 
-import math
 import statistics
-import time
-from collections.abc import Callable
 from itertools import repeat
+from time import perf_counter
 from typing import Any, Protocol
 
 from dlbench.core.measurement import Samples
@@ -41,15 +39,14 @@ def take_device_time(
     samples: Samples,
     timer: EventTimer,
     clock: Clock,
-    deadline: float = math.inf,
-    host_now: Callable[[], float] = time.perf_counter,
+    deadline: float,
 ) -> float:
     """Return seconds a call, the median of a few readings. ``samples`` is what the host measured of the same work.
 
     Each reading is: mark, delay, mark, calls, mark. The calls are queued before the delay ends, so that the device never waits for the
     host (NVBench does so with a blocking kernel; a delay always ends, so it can't lock up). The delay's length between its marks shows
-    whether they were. ``clock`` waits for the device and ``host_now`` does not. Not for the first calls of a process: one that loads its
-    kernels would wait for the delay.
+    whether they were. ``clock`` waits for the device, which the timing of launches must not. Not for the first calls of a process: one
+    that loads its kernels would wait for the delay.
 
     Raises Unavailable where calls can't be queued ahead, or half of the time until the deadline, on ``clock``'s scale, is too short.
     """
@@ -62,14 +59,14 @@ def take_device_time(
         if work.before is not None:
             work.before()
         clock.now()
-        begun = host_now()
+        begun = perf_counter()
         delayed = timer.mark()
         timer.delay(delay_s)
         start = timer.mark()
         for _ in repeat(None, calls):
             call()  # type: ignore[misc]  # what is timed has a call
         end = timer.mark()
-        launched_s = host_now() - begun
+        launched_s = perf_counter() - begun
         clock.now()
         return launched_s, timer.seconds(delayed, start), timer.seconds(start, end) / calls
 

@@ -50,7 +50,25 @@ def main() -> None:
     stays = mode == "stay"
     if stays:
         lifecycle.depend_on_lifeline(lifeline)
-    serve(requests, replies, lambda request: _fork_and_wait(request, replies, lifeline, case_groups), stays=stays)
+
+    def fork(request: HelloRequest | MeasureRequest) -> int:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.setpgid(0, 0)
+                lifecycle.die_with_parent([])
+                lifecycle.depend_on_lifeline(lifeline)
+                _answer(request, replies)
+            finally:
+                os._exit(0)  # without the exit handlers and buffers of the process it is a copy of
+        case_groups[:] = [pid]
+        _, status = os.waitpid(pid, 0)
+        with suppress(ProcessLookupError, PermissionError):  # what the case itself started goes with it
+            os.killpg(pid, signal.SIGKILL)
+        case_groups.clear()
+        return os.waitstatus_to_exitcode(status)
+
+    serve(requests, replies, fork, stays=stays)
 
 
 def serve(
@@ -92,24 +110,6 @@ def serve(
         send(replies, {"exit": code})
         if not fit:
             os._exit(0)  # the exit handlers of a faulted device may hang
-
-
-def _fork_and_wait(request: HelloRequest | MeasureRequest, replies: int, lifeline: int, case_groups: list[int]) -> int:
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.setpgid(0, 0)
-            lifecycle.die_with_parent([])
-            lifecycle.depend_on_lifeline(lifeline)
-            _answer(request, replies)
-        finally:
-            os._exit(0)  # without the exit handlers and buffers of the process it is a copy of
-    case_groups[:] = [pid]
-    _, status = os.waitpid(pid, 0)
-    with suppress(ProcessLookupError, PermissionError):  # what the case itself started goes with it
-        os.killpg(pid, signal.SIGKILL)
-    case_groups.clear()
-    return os.waitstatus_to_exitcode(status)
 
 
 def _answer(request: HelloRequest | MeasureRequest, replies: int, member: Member | None = None) -> bool:
@@ -283,13 +283,13 @@ def _with_transfer(
     try:
         if own_copies or backend.is_host:
             raise Unavailable(Unknown.OWN_COPIES if own_copies else Unknown.ON_HOST)
-        if work.call is None or result.samples is None:
+        if result.samples is None:
             raise Unavailable(Unknown.EXPERIMENT)
         if clock.now() + max(result.samples.block_s) > deadline:
             raise Unavailable(Unknown.NO_TIME_TO_COPY)
         if work.before:
             work.before()
-        outputs = tensors_in(work.call())
+        outputs = tensors_in(work.call())  # type: ignore[misc]  # what was timed has a call
         if not in_any_rank(bool(work.inputs or outputs)):
             raise Unavailable(Unknown.NOTHING_TO_COPY)
         result.transfer = take_transfer(work.inputs, outputs, backend, device, clock)
