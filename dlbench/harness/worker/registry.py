@@ -91,7 +91,7 @@ def workload(function: WorkloadFunction | None = None, /, **declared: Any) -> An
     """Register a function ``name(device, *, parameters…) -> Work`` under its own name; with nothing to declare, without brackets.
 
     A tag ``training`` says that it uses an optimizer, which is then imported once a round and not by each of its cases. ``values`` are
-    all that it reports beside its time; ``ceiling`` is for one whose rows say what the machine can do at most; ``parallel`` for one with a
+    all that it reports but its time; ``ceiling`` is for one whose rows say what the machine can do at most; ``parallel`` for one with a
     parameter ``ranks``; ``writes_files`` for one that writes into `scratch_folder`. What a parameter is for stands at the parameter.
 
     Raises UsageError if the name is taken by another function, a type in the signature says too little, or a declaration makes no sense.

@@ -68,8 +68,8 @@ def test_a_call_for_its_output_is_made_only_if_it_ends_before_the_deadline(deadl
     assert made == calls
     assert (result.transfer is None) == (calls == 0)
     assert result.status is Status.OK
-    told = {} if calls else {"transfer": "one more call, for its output, would end behind the deadline; raise --timeout"}
-    assert {group: explained(reasons) for group, reasons in result.nulls.items()} == told
+    expected = {} if calls else {"transfer": "one more call, for its output, would end behind the deadline; raise --timeout"}
+    assert {group: explained(reasons) for group, reasons in result.nulls.items()} == expected
 
 
 def test_on_a_cpu_there_is_nothing_to_copy():

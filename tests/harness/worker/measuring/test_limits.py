@@ -20,8 +20,8 @@ def test_a_search_has_a_limit_where_memory_is_added_on_demand(monkeypatch):
     monkeypatch.setattr(limits, "added_memory", lambda: 10 * 2**30)
     monkeypatch.setattr(limits, "memory_in_force", lambda used: None)
     backend, device = find("cpu")
-    said = "memory_gib=9 is more than the 8.00 GiB that this process can be given"
-    with pytest.raises(Unmeasurable, match=said) as error, memory_limit(LIMITED, {"memory_gib": 9}, backend, device, None):
+    sentence = "memory_gib=9 is more than the 8.00 GiB that this process can be given"
+    with pytest.raises(Unmeasurable, match=sentence) as error, memory_limit(LIMITED, {"memory_gib": 9}, backend, device, None):
         pass
     assert error.value.status is Status.SKIPPED
 
